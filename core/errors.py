@@ -1,0 +1,117 @@
+"""Every way the service says no, as two closed enums and one exception family.
+
+This file knows the names of failures and nothing of HTTP: `serve_app/errors.py` holds the one table
+from `ErrorCode` to a status. All fields travel in `args`, so that an error survives Ray's pickling.
+Spec: Errors; contract.md section 1.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+
+class ErrorCode(StrEnum):
+    """What a caller of the API can be told. Closed: a new way to fail is a new member here."""
+
+    INVALID_REQUEST = "INVALID_REQUEST"
+    INVALID_MANIFEST = "INVALID_MANIFEST"
+    BUDGET_REQUIRED = "BUDGET_REQUIRED"
+    UNAUTHORIZED = "UNAUTHORIZED"
+    INVALID_SIGNATURE = "INVALID_SIGNATURE"
+    INSUFFICIENT_CREDITS = "INSUFFICIENT_CREDITS"
+    FORBIDDEN = "FORBIDDEN"
+    INSUFFICIENT_SCOPE = "INSUFFICIENT_SCOPE"
+    POLICY_DENIED = "POLICY_DENIED"
+    NOT_FOUND = "NOT_FOUND"
+    METHOD_NOT_ALLOWED = "METHOD_NOT_ALLOWED"
+    NOT_ACCEPTABLE = "NOT_ACCEPTABLE"
+    CONFLICT = "CONFLICT"
+    ALREADY_REVOKED = "ALREADY_REVOKED"
+    NAME_TAKEN = "NAME_TAKEN"
+    ALREADY_SETTLED = "ALREADY_SETTLED"
+    KEY_REUSED = "KEY_REUSED"
+    ESCROW_RELEASED = "ESCROW_RELEASED"
+    STAKE_LOCKED = "STAKE_LOCKED"
+    NOT_CANCELLABLE = "NOT_CANCELLABLE"
+    PAYLOAD_TOO_LARGE = "PAYLOAD_TOO_LARGE"
+    UNSUPPORTED_MEDIA_TYPE = "UNSUPPORTED_MEDIA_TYPE"
+    NO_CAPABILITY_MATCH = "NO_CAPABILITY_MATCH"
+    RATE_LIMITED = "RATE_LIMITED"
+    QUOTA_EXCEEDED = "QUOTA_EXCEEDED"
+    INTERNAL_ERROR = "INTERNAL_ERROR"
+    OVERLOADED = "OVERLOADED"
+    LEDGER_UNAVAILABLE = "LEDGER_UNAVAILABLE"
+    AGENT_UNAVAILABLE = "AGENT_UNAVAILABLE"
+
+
+class NodeErrorCode(StrEnum):
+    """Why a node failed, as `node.error.code`. Closed (contract.md section 1)."""
+
+    AGENT_UNAVAILABLE = "AGENT_UNAVAILABLE"
+    NO_CANDIDATE = "NO_CANDIDATE"
+    AGENT_ERROR = "AGENT_ERROR"
+    AGENT_TIMEOUT = "AGENT_TIMEOUT"
+    INVALID_REPLY = "INVALID_REPLY"
+    RESULT_TOO_LARGE = "RESULT_TOO_LARGE"
+    INPUT_TOO_LARGE = "INPUT_TOO_LARGE"
+    INPUT_MAPPING_FAILED = "INPUT_MAPPING_FAILED"
+    INPUT_SCHEMA = "INPUT_SCHEMA"
+    OUTPUT_SCHEMA = "OUTPUT_SCHEMA"
+    VERIFICATION_REJECTED = "VERIFICATION_REJECTED"
+    VERIFIER_UNAVAILABLE = "VERIFIER_UNAVAILABLE"
+    BUDGET_EXCEEDED = "BUDGET_EXCEEDED"
+    REVOKED = "REVOKED"
+    POLICY_DENIED = "POLICY_DENIED"
+    CANCELLED = "CANCELLED"
+    WORKFLOW_TIMEOUT = "WORKFLOW_TIMEOUT"
+    UPSTREAM_FAILED = "UPSTREAM_FAILED"
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """One defect of an input: where it is, what was there, what was wanted."""
+
+    path: str
+    got: str
+    expected: str
+
+
+class ServiceError(Exception):
+    """A request is refused; the caller sees `code`, `detail` and `problems`, nothing else.
+
+    Args:
+        code: why.
+        detail: one sentence for people: what was got and what was expected, no secrets.
+        problems: every defect found, for validation errors.
+        retry_after_s: seconds after which a retry makes sense, or None.
+    """
+
+    def __init__(
+        self,
+        code: ErrorCode,
+        detail: str,
+        problems: tuple[Problem, ...] = (),
+        retry_after_s: int | None = None,
+    ) -> None:
+        super().__init__(code, detail, problems, retry_after_s)
+        self.code = code
+        self.detail = detail
+        self.problems = problems
+        self.retry_after_s = retry_after_s
+
+    def __str__(self) -> str:
+        return f"{self.code}: {self.detail}"
+
+
+class IllegalTransition(Exception):
+    """A state machine was given an event that its table does not allow; the state is unchanged."""
+
+    def __init__(self, machine: str, state: str, trigger: str) -> None:
+        super().__init__(machine, state, trigger)
+        self.machine = machine
+        self.state = state
+        self.trigger = trigger
+
+    def __str__(self) -> str:
+        return f"{self.machine} in state {self.state!r} does not take {self.trigger!r}"

@@ -1,0 +1,59 @@
+"""Identifiers: their types, and those that are derived instead of stored.
+
+Pure: a random or time-based id is made by the caller (`uuid7` needs a clock and entropy as arguments).
+Spec: Placeholders; Dispatch request. design.md section 3 (`resultId`, `eventId` are derivable).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import uuid
+from typing import NewType
+
+WorkflowId = NewType("WorkflowId", str)
+NodeName = NewType("NodeName", str)
+Did = NewType("Did", str)
+
+_EVENT_NAMESPACE = uuid.UUID("6f2d7e0a-3f0e-5c7b-9a51-6d1c0a9f4b11")
+
+
+def uuid7(*, at_ms: int, entropy: bytes) -> str:
+    """Make a time-ordered UUID (RFC 9562 version 7) in its text form.
+
+    Args:
+        at_ms: Unix time in milliseconds, 0 ≤ at_ms < 2**48.
+        entropy: 10 random bytes.
+    """
+    assert len(entropy) == 10 and 0 <= at_ms < 1 << 48
+    rand_a = int.from_bytes(entropy[:2], "big") & 0x0FFF
+    rand_b = int.from_bytes(entropy[2:], "big") & ((1 << 62) - 1)
+    value = (at_ms << 80) | (0x7 << 76) | (rand_a << 64) | (0b10 << 62) | rand_b
+    text = f"{value:032x}"
+    return f"{text[:8]}-{text[8:12]}-{text[12:16]}-{text[16:20]}-{text[20:]}"
+
+
+def event_id(workflow_id: str, node: str, attempt: int) -> str:
+    """Return the dispatch's `eventId`: the same for the same (workflow, node, attempt), so that an
+    agent can recognise a repeat (contract.md section 5)."""
+    return str(uuid.uuid5(_EVENT_NAMESPACE, f"{workflow_id}|{node}|{attempt}"))
+
+
+def result_id(deployment_key: bytes, workflow_id: str, node: str, attempt: int) -> str:
+    """Return the unguessable token with which an asynchronous agent hands in its result.
+
+    Args:
+        deployment_key: 32 secret bytes of this deployment.
+    """
+    message = f"{workflow_id}|{node}|{attempt}".encode()
+    return hmac.new(deployment_key, message, hashlib.sha256).hexdigest()
+
+
+def trace_id(workflow_id: str) -> str:
+    """Return the workflow's OpenTelemetry trace id, 32 hex digits: its UUID without hyphens."""
+    return workflow_id.replace("-", "")
+
+
+def span_id(workflow_id: str, node: str, attempt: int) -> str:
+    """Return an attempt's OpenTelemetry span id, 16 hex digits."""
+    return hashlib.sha256(f"{workflow_id}|{node}|{attempt}".encode()).hexdigest()[:16]
