@@ -1,0 +1,71 @@
+"""What the coordinator sends an agent for one node, and what the agent answers.
+
+The request carries every member that an agent dialect may look for (`capability`, `input`); this
+record names the specification's own. Both are open: unknown members are ignored.
+Spec: Dispatch request, Dispatch response, Agent rules; contract.md section 5.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, field_validator
+from pydantic.alias_generators import to_camel
+
+
+class _DispatchRecord(BaseModel):
+    model_config = ConfigDict(
+        alias_generator=to_camel, populate_by_name=True, extra="ignore", frozen=True
+    )
+
+
+class ParentResult(_DispatchRecord):
+    """What one parent node produced."""
+
+    result: dict[str, Any] = Field(default_factory=dict)
+
+
+class DispatchRequest(_DispatchRecord):
+    """One attempt of one node, sent by POST to the agent's dispatch path."""
+
+    event_id: str
+    capability_id: str
+    inputs: dict[str, Any] = Field(default_factory=dict)
+    parents: dict[str, ParentResult] = Field(default_factory=dict)
+    workflow_id: str | None = None
+    task_id: str | None = None
+    node_id: str | None = None
+    attempt: int | None = None
+    result_id: str | None = None
+    timestamp: str | None = None
+    meta: dict[str, Any] | None = None
+
+    @field_validator("inputs", "parents", mode="before")
+    @classmethod
+    def _absent_is_empty(cls, value: object) -> object:
+        # Agent rules 3: missing `inputs` is an empty object; null is the same absence in JSON.
+        return {} if value is None else value
+
+
+class DispatchReply(_DispatchRecord):
+    """The agent's answer, correlated by `eventId`."""
+
+    event_id: str
+    status: Literal["success", "error"]
+    result: dict[str, Any] | None = None
+    error: str | None = None
+    code: str | None = None
+    metrics: dict[str, Any] | None = None
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the reply in its JSON form, absent members left out."""
+        return self.model_dump(mode="json", by_alias=True, exclude_none=True)
+
+
+class CancelNotice(_DispatchRecord):
+    """Tells an agent that the output of one of its nodes is not wanted any more."""
+
+    event_id: str
+    workflow_id: str
+    node_id: str
+    reason: str

@@ -1,0 +1,1 @@
+"""Trust, decided without I/O: signatures over bodies, and later chains, rotation and scopes."""

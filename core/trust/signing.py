@@ -1,0 +1,35 @@
+"""The signature of a dispatch: HMAC-SHA256 over the exact bytes that travel.
+
+Coordinator and agent kit call the same two functions, so the two sides cannot disagree.
+It must not know where secrets are kept or how a body was encoded: it sees bytes only.
+Spec: Authentication 3; contract.md section 3.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+
+
+def sign_body(body: bytes, secret: str) -> str:
+    """Return the value of the `x-<service>-signature` header for a body.
+
+    Args:
+        body: the bytes as sent, never a re-encoded form of them.
+        secret: the agent's shared signing secret.
+    """
+    return hmac.new(secret.encode(), body, hashlib.sha256).hexdigest()
+
+
+def is_signature_valid(body: bytes, secret: str, signature: str | None) -> bool:
+    """Tell, in constant time, whether a header value signs these bytes.
+
+    Args:
+        body: the bytes as received.
+        secret: the agent's shared signing secret.
+        signature: the header's value, None when the header is absent.
+    """
+    if signature is None:
+        return False
+    # As bytes: compare_digest refuses text with other than ASCII characters in it.
+    return hmac.compare_digest(sign_body(body, secret).encode(), signature.encode())
