@@ -1,0 +1,76 @@
+"""What travels between processes besides ledger commands: requests to a workflow owner and replies.
+
+Plain frozen values that pickle; no behaviour. design.md section 3.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from core.errors import ServiceError
+from core.workflow.dag import CompiledWorkflow
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PublishRequest:
+    """Start this compiled workflow.
+
+    `command_key`: the idempotency key (`http:{principal}:{Idempotency-Key}`, else
+    `publish:{workflow_id}`). `watcher`: the gateway to tell when it has finished, or "".
+    """
+
+    command_key: str
+    request_hash: bytes
+    actor_did: str
+    workflow_id: str
+    task_id: str
+    payer_did: str
+    manifest_json: str
+    compiled: CompiledWorkflow
+    is_dry_run: bool = False
+    watcher: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PublishReply:
+    """The workflow is stored. `is_repeat`: the key was used before, ids are the first call's."""
+
+    workflow_id: str
+    task_id: str
+    status: str
+    is_repeat: bool = False
+    estimate_micro: int = 0
+    hold_micro: int = 0
+    candidates: dict[str, list[str]] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WatchRequest:
+    """Tell this gateway when the workflow has finished."""
+
+    workflow_id: str
+    watcher: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CancelRequest:
+    """Cancel a running workflow; who may do so was decided before."""
+
+    workflow_id: str
+    reason: str
+    details: str
+    actor_did: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CancelReply:
+    """Committed: the workflow is cancelled."""
+
+    workflow_id: str
+    cancelled_ms: int
+    nodes_affected: int
+    refunded_micro: int
+
+
+OwnerRequest = PublishRequest | WatchRequest | CancelRequest
+OwnerReply = PublishReply | CancelReply | None | ServiceError

@@ -1,0 +1,321 @@
+"""What a workflow machine hears, what it says must be stored, and what it says must be done.
+
+Three closed unions: `Event` (past tense: something happened), `Record` (past tense: what is now true
+and must be committed) and `Action` (imperative: what the runner performs after that commit).
+Nothing here acts. Spec: States and transitions; design.md section 3.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any
+
+from core.errors import NodeErrorCode
+from core.workflow.transitions import NodeStatus, WorkflowStatus
+
+
+class Verdict(StrEnum):
+    """What a failed attempt means for the node (contract.md section 5, retry by HTTP status)."""
+
+    RETRYABLE = "retryable"
+    FINAL_FOR_AGENT = "final_for_agent"
+    FINAL = "final"
+    LOST = "lost"  # the dispatching process died: next attempt at once, not the agent's fault
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """Why an attempt, or a selection, failed."""
+
+    code: NodeErrorCode
+    message: str
+    verdict: Verdict = Verdict.RETRYABLE
+    details: str | None = None  # the closed list of AGENT_UNAVAILABLE
+    target_agent_id: str | None = None
+    retry_after_ms: int = 0
+
+
+# -- events -----------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class WorkflowAccepted:
+    """The workflow begins: its roots become ready."""
+
+    at_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class AgentSelected:
+    """Answers `SelectAgent`: this agent takes the node at this price (micro-credits)."""
+
+    node: str
+    agent_did: str
+    price_micro: int
+    at_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class AgentNotSelected:
+    """Answers `SelectAgent` or `SelectVerifier`: nobody can take it."""
+
+    node: str
+    failure: Failure
+    at_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class WorkStarted:
+    """The request was handed to the socket; the node's clock runs from here."""
+
+    node: str
+    attempt: int
+    at_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class AttemptSucceeded:
+    """The agent replied with a result.
+
+    `result_json` is the compact JSON of `result`; hashes are `sha256:` + hex over the JCS forms.
+    """
+
+    node: str
+    attempt: int
+    result: Any
+    result_json: str
+    input_hash: str
+    output_hash: str
+    started_ms: int
+    at_ms: int
+    metrics: dict[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class AttemptFailed:
+    """The agent refused, failed, timed out, or could not be reached."""
+
+    node: str
+    attempt: int
+    failure: Failure
+    started_ms: int
+    at_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class VerifierSelected:
+    """Answers `SelectVerifier`."""
+
+    node: str
+    agent_did: str
+    price_micro: int
+    at_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class VerificationFinished:
+    """The verifier judged (approved true or false) or could not (failure set)."""
+
+    node: str
+    attempt: int
+    approved: bool
+    failure: Failure | None
+    started_ms: int
+    at_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class RetryDue:
+    """The delay before the node's next attempt, or its verifier's, is over."""
+
+    node: str
+    at_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class RuntimeExceeded:
+    """`maxRuntimeMs` is over."""
+
+    at_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class CancelRequested:
+    """Somebody with the right to do so cancels the workflow."""
+
+    reason: str
+    details: str
+    by_did: str
+    at_ms: int
+
+
+Event = (
+    WorkflowAccepted
+    | AgentSelected
+    | AgentNotSelected
+    | WorkStarted
+    | AttemptSucceeded
+    | AttemptFailed
+    | VerifierSelected
+    | VerificationFinished
+    | RetryDue
+    | RuntimeExceeded
+    | CancelRequested
+)
+
+
+# -- records: what must be committed ----------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class NodeChanged:
+    """A node's row after a step, whole: also its open attempt, from which recovery continues.
+
+    `attempt` counts from 1 (0: never dispatched); `agents_tried` are those who failed finally.
+    `verifier_did` is set while a verification is open, `verify_attempt` counts its tries.
+    """
+
+    node: str
+    status: NodeStatus
+    attempt: int = 0
+    agent_did: str | None = None
+    price_micro: int = 0
+    dispatched_ms: int | None = None
+    deadline_ms: int | None = None
+    retry_at_ms: int | None = None
+    retries_used: int = 0
+    agents_tried: tuple[str, ...] = ()
+    verifier_did: str | None = None
+    verify_attempt: int = 0
+    verifier_price_micro: int = 0
+    result_json: str | None = None
+    error: dict[str, Any] | None = None
+    started_ms: int | None = None
+    completed_ms: int | None = None
+    cost_micro: int = 0
+    metrics: dict[str, Any] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class AttemptFinished:
+    """One line of the append-only history of attempts. `outcome`: success, error, timeout, lost,
+    discarded (cancelled or late), rejected (by the verifier). `kind`: primary or verify."""
+
+    node: str
+    attempt: int
+    agent_did: str
+    outcome: str
+    started_ms: int
+    completed_ms: int
+    kind: str = "primary"
+    input_hash: str | None = None
+    output_hash: str | None = None
+    error_code: str | None = None
+    error_message: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class NodePaid:
+    """Gross payment due to an agent out of the escrow, micro-credits; `line` is the node's name, or
+    the name + `#verify` for its verifier (money.md case 16)."""
+
+    line: str
+    agent_did: str
+    gross_micro: int
+
+
+@dataclass(frozen=True, slots=True)
+class WorkflowChanged:
+    """The workflow's status after a step; a terminal one also releases the escrow."""
+
+    status: WorkflowStatus
+    at_ms: int
+    error: dict[str, Any] | None = None
+    reason: str | None = None
+    by_did: str | None = None
+    details: str | None = None
+
+
+Record = NodeChanged | AttemptFinished | NodePaid | WorkflowChanged
+
+
+# -- actions: what the runner performs, dispatches only after the commit --------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class SelectAgent:
+    """Choose an agent now (before the commit) and answer with `AgentSelected` or `AgentNotSelected`.
+
+    `price_max_micro`: dearer agents are no candidates. `exclude`: who must not be taken.
+    """
+
+    node: str
+    capability_id: str
+    target_agent_id: str | None
+    allow_fallback: bool
+    exclude: tuple[str, ...]
+    price_max_micro: int
+
+
+@dataclass(frozen=True, slots=True)
+class SelectVerifier:
+    """As `SelectAgent`, for a verifier of another owner than `primary_did`'s."""
+
+    node: str
+    capability_id: str
+    primary_did: str
+    exclude: tuple[str, ...]
+    price_max_micro: int
+
+
+@dataclass(frozen=True, slots=True)
+class DispatchNode:
+    """Send the attempt to the agent."""
+
+    node: str
+    attempt: int
+    agent_did: str
+    timeout_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class DispatchVerification:
+    """Send the node's result to the verifier."""
+
+    node: str
+    attempt: int
+    verify_attempt: int
+    agent_did: str
+    timeout_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class ScheduleRetry:
+    """Deliver `RetryDue` at that time."""
+
+    node: str
+    due_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class AbortDispatch:
+    """Stop waiting for this attempt; tell the agent with a cancellation notice (best effort)."""
+
+    node: str
+    attempt: int
+    agent_did: str
+    reason: str
+
+
+Action = (
+    SelectAgent | SelectVerifier | DispatchNode | DispatchVerification | ScheduleRetry | AbortDispatch
+)
+
+
+@dataclass(slots=True)
+class Decision:
+    """What one step decided: first commit `records`, then perform `actions`."""
+
+    records: list[Record] = field(default_factory=list)
+    actions: list[Action] = field(default_factory=list)

@@ -1,0 +1,180 @@
+"""The commands of the audited write path: plain values that the one writer turns into rows.
+
+A command carries its idempotency key; the same key twice returns the first outcome, an outcome that is
+a rejection included. Nothing here knows SQL or Ray. Spec: Settlement rules; design.md section 3;
+money.md sections 0 and 4.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any
+
+from core.errors import ErrorCode
+from core.workflow.events import Record
+
+
+class OutcomeStatus(StrEnum):
+    """How a command ended. `stale`: its owner epoch is an old one (nothing stored, never retried)."""
+
+    APPLIED = "applied"
+    REPEATED = "repeated"
+    REJECTED = "rejected"
+    STALE = "stale"
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What became of a command. `error` and `detail` are set when it was rejected; a repeat returns
+    the first outcome's `result`, `error` and `detail`."""
+
+    status: OutcomeStatus
+    result: dict[str, Any] = field(default_factory=dict)
+    error: ErrorCode | None = None
+    detail: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RegisterOwner:
+    """A workflow actor starts: a new epoch fences its predecessors of the same name off.
+
+    Result: {"epoch": int}. Not stored under its key (each start is a new epoch).
+    """
+
+    key: str
+    owner: str
+    address: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClaimWorkflows:
+    """Take over every unfinished workflow of `from_owner` and fence it off (its epoch grows).
+
+    `from_epoch`: the epoch seen as silent; if it has grown since, the command is rejected (CONFLICT).
+    Result: {"claimed": int}.
+    """
+
+    key: str
+    from_owner: str
+    from_epoch: int
+    to_owner: str
+    to_epoch: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PublishWorkflow:
+    """Store a workflow, hold its budget in escrow, own it, and open its roots' attempts.
+
+    `records` are the machine's (NodeChanged, WorkflowChanged, AttemptFinished). An estimate above the
+    budget arrives as a terminal WorkflowChanged(failed) and hold_micro 0: then nothing is held.
+    Rejections: INSUFFICIENT_CREDITS, KEY_REUSED. Result: {"workflowId", "taskId", "status"}.
+    """
+
+    key: str
+    request_hash: bytes
+    actor_did: str
+    owner: str
+    owner_epoch: int
+    workflow_id: str
+    task_id: str
+    payer_did: str
+    intent: str
+    manifest_json: str
+    created_ms: int
+    deadline_ms: int
+    estimate_micro: int
+    hold_micro: int
+    fee_bps: int
+    has_hold: bool
+    records: tuple[Record, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AdvanceWorkflow:
+    """Store what one step of a workflow decided: node rows, attempts, payments, perhaps its end.
+
+    A terminal WorkflowChanged releases what is left in the escrow. Payments above the rest of the
+    escrow never arrive here: the machine reserves before it dispatches; if one does, it is an
+    integrity error. Rejections: STALE only. Result: {"releasedMicro": int} when it ended.
+    """
+
+    key: str
+    owner: str
+    owner_epoch: int
+    workflow_id: str
+    actor_did: str
+    records: tuple[Record, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Deposit:
+    """Credit a wallet from outside. Result: the entry and {"balanceMicro"}. Rejections: KEY_REUSED,
+    INVALID_REQUEST when the balance would exceed its bound."""
+
+    key: str
+    request_hash: bytes
+    actor_did: str
+    owner_did: str
+    amount_micro: int
+    description: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RegisterAgent:
+    """Store an agent card; a new DID is claimed by `owner_did`, a known one needs the same owner.
+
+    `is_admin` or `is_signed` (the card was signed by the DID's current key) replace ownership.
+    `secret_encrypted`: the dispatch signing secret, already encrypted, or None to keep the old one.
+    Rejection: FORBIDDEN. Result: {"did", "registered": capabilities, "isNew": bool}.
+    """
+
+    key: str
+    actor_did: str
+    owner_did: str
+    is_admin: bool
+    is_signed: bool
+    did: str
+    card_json: str
+    endpoint: str
+    capability_ids: tuple[str, ...]
+    public_key: str | None
+    secret_encrypted: bytes | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CreateKey:
+    """Store an API key by its hash (SHA-256, 32 bytes). Result: {"id"}."""
+
+    key: str
+    actor_did: str
+    key_id: str
+    key_hash: bytes
+    owner_did: str
+    name: str
+    scopes: tuple[str, ...]
+    rate_class: str
+    rate_limits_json: str | None
+    expires_ms: int | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RevokeKey:
+    """End an API key. `owner_did` None: an admin may end any. Rejection: NOT_FOUND."""
+
+    key: str
+    actor_did: str
+    key_id: str
+    owner_did: str | None
+
+
+Command = (
+    RegisterOwner
+    | ClaimWorkflows
+    | PublishWorkflow
+    | AdvanceWorkflow
+    | Deposit
+    | RegisterAgent
+    | CreateKey
+    | RevokeKey
+)
