@@ -1,0 +1,46 @@
+# Two commands matter: make demo, make test. Each sets up all it needs; the second time is quick.
+PYTHON ?= python3
+NICE ?=
+BIN := .venv/bin
+STAMP := .venv/.locked
+DEMO_ARGS := $(if $(DOC),--doc "$(DOC)",)
+
+.PHONY: venv demo test test-fast soak bench lint format lock clean
+
+$(STAMP): requirements.lock pyproject.toml .ci/venv
+	@PYTHON="$(PYTHON)" .ci/venv
+	@touch $@
+
+venv: $(STAMP)
+
+demo: $(STAMP)
+	@$(BIN)/callboard demo $(DEMO_ARGS)
+
+test: lint
+	$(NICE) $(BIN)/python -m pytest -m "not soak"
+
+test-fast: $(STAMP)
+	$(NICE) $(BIN)/python -m pytest -m "not slow and not soak"
+
+soak: $(STAMP)
+	$(NICE) $(BIN)/python -m pytest -m soak
+
+bench: $(STAMP)
+	$(BIN)/python -m bench.workflows
+
+lint: $(STAMP)
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+
+format: $(STAMP)
+	$(BIN)/ruff format .
+	$(BIN)/ruff check --fix .
+
+# Renews every pin. No index address is written into the lock.
+lock: $(STAMP)
+	$(BIN)/uv pip compile --universal --python-version 3.11 --generate-hashes --extra dev \
+		--no-header --no-annotate --upgrade --quiet pyproject.toml -o requirements.lock
+
+clean:
+	rm -rf .venv .mypy_cache .ruff_cache .pytest_cache .hypothesis

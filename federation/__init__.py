@@ -1,0 +1,1 @@
+"""What talks to peers: signed calls between deployments of different regions."""

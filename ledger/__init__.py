@@ -1,0 +1,1 @@
+"""What remembers: the Postgres schema, the one writer, the read models and the private server."""
