@@ -1,0 +1,301 @@
+"""The house rules, run: layers, purity, sizes, cycles, docstrings, names, and who may touch what.
+
+Each rule is a function from one parsed file (or all of them) to findings, and each has a snippet
+below that it must refuse: a rule that cannot fail is not a rule. Rules: design.md sections 2 and 6,
+style.md section 1.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+PACKAGES = ("core", "ledger", "federation", "actors", "serve_app", "callboard")
+BESIDE = ("tests", "bench", "examples")
+LINES_MAX, WRAPPER_LINES_MAX, FUNCTION_LINES_MAX = 400, 150, 70
+
+MAY_IMPORT: dict[str, tuple[str, ...]] = {
+    "core": ("core",),
+    "ledger": ("ledger", "core"),
+    "federation": ("federation", "core"),
+    "actors": ("actors", "ledger", "federation", "core"),
+    "serve_app": ("serve_app", "actors", "ledger", "federation", "core"),
+    "callboard": ("callboard", "core.records", "core.trust"),
+}
+IMPURE = {
+    "time", "random", "secrets", "os", "logging", "structlog", "socket", "asyncio", "subprocess",
+    "threading", "io", "pathlib", "shutil", "tempfile", "sys", "signal", "selectors",
+    "multiprocessing", "concurrent", "urllib", "http", "ssl", "ray", "sqlalchemy", "psycopg",
+    "aiohttp", "httpx", "requests", "uvloop", "fastapi", "starlette",
+}  # fmt: skip
+IMPURE_CALLS = {"now", "utcnow", "today", "uuid1", "uuid4", "open", "print", "input"}
+BANNED_WORDS = {
+    "manager", "helper", "helpers", "util", "utils", "misc", "common", "data", "info",
+    "processor", "handle2", "v2",
+}  # fmt: skip
+# Who may import what, by path prefix. Every other file of the packages may not.
+RESERVED: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
+    "ray": (("ray",), ("actors/", "serve_app/app.py", "serve_app/deploy.py")),
+    "SQL": (("sqlalchemy", "psycopg", "alembic"), ("ledger/",)),
+    "HTTP clients": (
+        ("aiohttp", "httpx", "requests", "urllib.request", "urllib3", "http.client"),
+        ("actors/dispatch.py", "federation/", "callboard/", "serve_app/deploy.py"),
+    ),
+}
+# Plain classes: they run, and are tested, without Ray.
+WITHOUT_RAY = ("actors/runner.py", "actors/dispatch.py", "actors/messages.py", "actors/ports.py")
+ENVIRONMENT_READERS = ("serve_app/settings_from_env.py", "callboard/")
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """One Python file: its path from the root with forward slashes, its text, its tree."""
+
+    path: str
+    text: str
+    tree: ast.Module
+
+    @property
+    def package(self) -> str:
+        return self.path.split("/", 1)[0]
+
+
+def parse(path: str, text: str) -> Source:
+    return Source(path, text, ast.parse(text, filename=path))
+
+
+def sources(folders: tuple[str, ...]) -> list[Source]:
+    return [
+        parse(file.relative_to(ROOT).as_posix(), file.read_text(encoding="utf-8"))
+        for folder in folders
+        for file in sorted((ROOT / folder).rglob("*.py"))
+    ]
+
+
+def imports(source: Source) -> Iterator[tuple[int, str]]:
+    """Every imported module, wherever it stands: in functions and under TYPE_CHECKING too."""
+    for node in ast.walk(source.tree):
+        if isinstance(node, ast.Import):
+            for alias in node.names:
+                yield node.lineno, alias.name
+        elif isinstance(node, ast.ImportFrom):
+            base = node.module or ""
+            if node.level:
+                parts = source.path.removesuffix(".py").split("/")[: -node.level]
+                base = ".".join([*parts, base] if base else parts)
+            yield node.lineno, base
+            for alias in node.names:
+                yield node.lineno, f"{base}.{alias.name}"
+
+
+def is_within(module: str, names: tuple[str, ...] | set[str]) -> bool:
+    return any(module == name or module.startswith(f"{name}.") for name in names)
+
+
+# --- the rules ------------------------------------------------------------------------------------
+
+
+def check_layers(source: Source) -> Iterator[str]:
+    allowed = MAY_IMPORT.get(source.package)
+    if allowed is None:
+        return
+    for line, module in imports(source):
+        if module in PACKAGES and any(name.startswith(f"{module}.") for name in allowed):
+            continue  # `from core import records`: judged by its second half
+        if module.split(".", 1)[0] in PACKAGES and not is_within(module, allowed):
+            yield f"{source.path}:{line}: {source.package} may not import {module}"
+
+
+def check_core_is_pure(source: Source) -> Iterator[str]:
+    if source.package != "core":
+        return
+    for line, module in imports(source):
+        if is_within(module, IMPURE):
+            yield f"{source.path}:{line}: core may not import {module}"
+    for node in ast.walk(source.tree):
+        if isinstance(node, ast.Call):
+            called = node.func
+            name = called.attr if isinstance(called, ast.Attribute) else getattr(called, "id", "")
+            if name in IMPURE_CALLS:
+                yield f"{source.path}:{node.lineno}: core may not call {name}()"
+
+
+def check_sizes(source: Source) -> Iterator[str]:
+    lines = source.text.count("\n")
+    uses_ray = any(is_within(module, ("ray",)) for _, module in imports(source))
+    limit = WRAPPER_LINES_MAX if source.package == "actors" and uses_ray else LINES_MAX
+    if lines > limit:
+        yield f"{source.path}: {lines} lines, at most {limit}"
+    for number, line in enumerate(source.text.splitlines(), 1):
+        if len(line) > 100:
+            yield f"{source.path}:{number}: {len(line)} characters, at most 100"
+    for node in ast.walk(source.tree):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            length = (node.end_lineno or node.lineno) - node.lineno + 1
+            if length > FUNCTION_LINES_MAX:
+                yield (
+                    f"{source.path}:{node.lineno}: {node.name} has {length} lines, "
+                    f"at most {FUNCTION_LINES_MAX}"
+                )
+
+
+def check_docstring(source: Source) -> Iterator[str]:
+    if not (ast.get_docstring(source.tree) or "").strip():
+        yield f"{source.path}: no module docstring"
+
+
+def words_of(name: str) -> set[str]:
+    spaced = re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", name)
+    return {word.lower() for word in spaced.split("_") if word}
+
+
+def check_names(source: Source) -> Iterator[str]:
+    names = [(1, part.removesuffix(".py")) for part in source.path.split("/")]
+    definitions = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
+    names += [(n.lineno, n.name) for n in ast.walk(source.tree) if isinstance(n, definitions)]
+    for line, name in names:
+        for word in sorted(words_of(name) & BANNED_WORDS):
+            yield f"{source.path}:{line}: {name!r} contains the banned word {word!r}"
+
+
+def check_reserved_imports(source: Source) -> Iterator[str]:
+    for what, (modules, homes) in RESERVED.items():
+        is_home = source.path.startswith(homes)
+        if what == "ray" and source.path in WITHOUT_RAY:
+            is_home = False
+        if is_home:
+            continue
+        for line, module in imports(source):
+            if is_within(module, modules):
+                yield f"{source.path}:{line}: {what} ({module}) has no place here"
+
+
+def check_environment(source: Source) -> Iterator[str]:
+    if source.path.startswith(ENVIRONMENT_READERS):
+        return
+    for node in ast.walk(source.tree):
+        name = node.attr if isinstance(node, ast.Attribute) else getattr(node, "id", "")
+        if name in {"environ", "environb", "getenv"}:
+            yield f"{source.path}:{node.lineno}: the environment is read in one file only"
+
+
+def check_no_cycles(all_sources: list[Source]) -> Iterator[str]:
+    modules = {s.path.removesuffix(".py").removesuffix("/__init__").replace("/", "."): s
+               for s in all_sources}  # fmt: skip
+    edges: dict[str, set[str]] = {name: set() for name in modules}
+    for name, source in modules.items():
+        named = {module for _, module in imports(source) if module in modules and module != name}
+        # `from core import errors` needs core.errors; that it passes core/__init__ is no edge.
+        edges[name] = {m for m in named if not any(n.startswith(f"{m}.") for n in named)}
+    done: set[str] = set()
+
+    def walk(name: str, trail: tuple[str, ...]) -> Iterator[str]:
+        if name in trail:
+            yield "import cycle: " + " → ".join([*trail[trail.index(name) :], name])
+        elif name not in done:
+            for target in sorted(edges[name]):
+                yield from walk(target, (*trail, name))
+            done.add(name)
+
+    for name in sorted(modules):
+        yield from walk(name, ())
+
+
+FILE_RULES: list[Callable[[Source], Iterator[str]]] = [
+    check_layers,
+    check_core_is_pure,
+    check_sizes,
+    check_docstring,
+    check_names,
+    check_reserved_imports,
+    check_environment,
+]
+# Tests, benches and examples may start processes and talk HTTP; the reader's rules hold there too.
+BESIDE_RULES = [check_sizes, check_docstring, check_names]
+
+
+# --- the tree keeps them --------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("rule", FILE_RULES, ids=lambda rule: rule.__name__)
+def test_packages_keep_the_rule(rule: Callable[[Source], Iterator[str]]) -> None:
+    findings = [finding for source in sources(PACKAGES) for finding in rule(source)]
+    assert not findings, "\n".join(findings)
+
+
+@pytest.mark.parametrize("rule", BESIDE_RULES, ids=lambda rule: rule.__name__)
+def test_tests_and_examples_keep_the_rule(rule: Callable[[Source], Iterator[str]]) -> None:
+    findings = [finding for source in sources(BESIDE) for finding in rule(source)]
+    assert not findings, "\n".join(findings)
+
+
+def test_packages_have_no_import_cycle() -> None:
+    assert not list(check_no_cycles(sources(PACKAGES)))
+
+
+# --- each rule can fail ---------------------------------------------------------------------------
+
+DOC = '"""A module."""\n'
+REFUSED: list[tuple[Callable[[Source], Iterator[str]], str, str]] = [
+    (check_layers, "core/a.py", "from ledger import store"),
+    (check_layers, "core/a.py", "def f():\n    import actors.runner"),
+    (check_layers, "ledger/a.py", "if TYPE_CHECKING:\n    from serve_app.app import App"),
+    (check_layers, "callboard/a.py", "from core.workflow import dag"),
+    (check_layers, "callboard/a.py", "from core import workflow"),
+    (check_layers, "actors/deep/a.py", "from ...serve_app import app"),
+    (check_core_is_pure, "core/a.py", "import time"),
+    (check_core_is_pure, "core/a.py", "def f():\n    from os import path"),
+    (check_core_is_pure, "core/a.py", "at = datetime.now(UTC)"),
+    (check_core_is_pure, "core/a.py", "text = open('x').read()"),
+    (check_sizes, "core/a.py", "x = 1\n" * 401),
+    (check_sizes, "actors/a.py", "import ray\n" + "x = 1\n" * 150),
+    (check_sizes, "core/a.py", f"x = '{'y' * 100}'"),
+    (check_sizes, "core/a.py", "def f():\n" + "    x = 1\n" * 70),
+    (check_names, "core/utils.py", ""),
+    (check_names, "core/a.py", "class AgentManager: ..."),
+    (check_names, "core/a.py", "def load_data(): ..."),
+    (check_reserved_imports, "core/a.py", "import ray"),
+    (check_reserved_imports, "actors/runner.py", "import ray"),
+    (check_reserved_imports, "serve_app/auth.py", "from sqlalchemy import select"),
+    (check_reserved_imports, "actors/runner.py", "import aiohttp"),
+    (check_reserved_imports, "serve_app/auth.py", "from urllib import request"),
+    (check_environment, "ledger/a.py", "import os\nx = os.environ['A']"),
+    (check_environment, "ledger/a.py", "from os import getenv\nx = getenv('A')"),
+]
+ALLOWED: list[tuple[Callable[[Source], Iterator[str]], str, str]] = [
+    (check_layers, "callboard/a.py", "from core import records"),
+    (check_layers, "callboard/a.py", "from core.trust.signing import sign"),
+    (check_layers, "serve_app/a.py", "from ledger.queries import LedgerReader"),
+    (check_core_is_pure, "core/a.py", "from datetime import datetime\nimport hashlib"),
+    (check_sizes, "core/a.py", "def f():\n" + "    x = 1\n" * 69),
+    (check_names, "core/metadata.py", "class Datum: ..."),
+    (check_reserved_imports, "ledger/store.py", "import psycopg"),
+    (check_environment, "serve_app/settings_from_env.py", "import os\nx = os.environ"),
+]
+
+
+@pytest.mark.parametrize(("rule", "path", "snippet"), REFUSED)
+def test_rule_refuses(rule: Callable[[Source], Iterator[str]], path: str, snippet: str) -> None:
+    assert list(rule(parse(path, DOC + snippet + "\n")))
+
+
+@pytest.mark.parametrize(("rule", "path", "snippet"), ALLOWED)
+def test_rule_allows(rule: Callable[[Source], Iterator[str]], path: str, snippet: str) -> None:
+    assert not list(rule(parse(path, DOC + snippet + "\n")))
+
+
+def test_docstring_rule_refuses_a_module_without() -> None:
+    assert list(check_docstring(parse("core/a.py", "x = 1\n")))
+
+
+def test_cycle_rule_refuses_a_cycle_inside_functions() -> None:
+    first = parse("core/a.py", "from core import b")
+    second = parse("core/b.py", "def f():\n    from core.a import x")
+    assert list(check_no_cycles([first, second]))
+    assert not list(check_no_cycles([first, parse("core/b.py", "x = 1")]))
