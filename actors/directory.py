@@ -1,0 +1,278 @@
+"""The agents as one workflow owner knows them: a cache of registered cards, with health seen from here.
+
+Filled from rows at start, kept fresh by the ledger's directory notices, refreshed on a miss. It
+chooses nothing itself: `core/market/ranking.py` does. Spec: Targeted routing; contract.md section 5
+(AGENT_UNAVAILABLE details) and section 6 (circuit).
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from actors.ports import AgentEntry
+from core.errors import NodeErrorCode
+from core.market.ranking import Candidate, choose
+from core.trust.sealing import unseal
+from core.workflow.events import (
+    AgentNotSelected,
+    AgentSelected,
+    Failure,
+    SelectAgent,
+    SelectVerifier,
+    Verdict,
+    VerifierSelected,
+)
+
+CENT_MICRO = 10_000
+CIRCUIT_FAILURES_MAX = 3
+CIRCUIT_OPEN_MS_MIN = 30_000
+CIRCUIT_OPEN_MS_MAX = 300_000
+
+
+@dataclass(slots=True)
+class Circuit:
+    """Consecutive unreachable attempts of one agent, and until when it is left alone."""
+
+    failures: int = 0
+    open_until_ms: int = 0
+    open_ms: int = CIRCUIT_OPEN_MS_MIN
+
+
+class Directory:
+    """Registered agents by DID and by capability.
+
+    Args:
+        service: the `<service>` of dispatch paths.
+        deployment_key: 32 bytes that unseal signing secrets.
+        default_secret: signs dispatches to agents without a secret of their own, or None.
+        max_concurrency: for cards that name none.
+    """
+
+    def __init__(
+        self,
+        *,
+        service: str,
+        deployment_key: bytes,
+        default_secret: str | None,
+        max_concurrency: int,
+    ) -> None:
+        self._service = service
+        self._key = deployment_key
+        self._default_secret = default_secret
+        self._max_concurrency = max_concurrency
+        self._entries: dict[str, AgentEntry] = {}
+        self._by_capability: dict[str, dict[str, AgentEntry]] = {}
+        self._circuits: dict[str, Circuit] = {}
+        self._in_flight: Counter[str] = Counter()
+        self._order = 0
+
+    def __repr__(self) -> str:
+        return f"<Directory agents={len(self._entries)} capabilities={len(self._by_capability)}>"
+
+    # -- contents ---------------------------------------------------------------------------------
+
+    def put(self, rows: Iterable[Mapping[str, Any]]) -> None:
+        """Store agents from their rows (`did, owner_did, card, endpoint, status, signing_secret`)."""
+        for row in rows:
+            self._forget(row["did"])
+            if row["status"] == "active":
+                self._remember(self._entry_of(row))
+
+    def lacks(self, capability_id: str, target_agent_id: str | None) -> bool:
+        """Whether a look into the ledger may find an agent that this cache does not know."""
+        if target_agent_id is not None and target_agent_id not in self._entries:
+            return True
+        return not self._by_capability.get(capability_id)
+
+    def entry(self, did: str) -> AgentEntry | None:
+        """Return a known active agent."""
+        return self._entries.get(did)
+
+    def candidates(self, capability_id: str) -> list[AgentEntry]:
+        """Return every agent that offers the capability, in order of registration."""
+        return list(self._by_capability.get(capability_id, {}).values())
+
+    def price_micro_max(self, capability_id: str, target_agent_id: str | None) -> int:
+        """Return the dearest price a node may have to pay, which is what an estimate reserves.
+
+        A target's own price, when it is known and offers the capability, else the dearest candidate's.
+        """
+        offers = self._by_capability.get(capability_id, {})
+        if target_agent_id is not None and target_agent_id in offers:
+            return offers[target_agent_id].prices_micro[capability_id]
+        return max((entry.prices_micro[capability_id] for entry in offers.values()), default=0)
+
+    # -- choosing ---------------------------------------------------------------------------------
+
+    def select(self, action: SelectAgent, at_ms: int) -> AgentSelected | AgentNotSelected:
+        """Answer a machine's `SelectAgent`: the target, or the best of the healthy candidates."""
+        if action.target_agent_id is not None:
+            unavailable = self._target_unavailable(action, at_ms)
+            if unavailable is None:
+                return self._taken(action, action.target_agent_id, at_ms)
+            if not action.allow_fallback:
+                return AgentNotSelected(action.node, unavailable, at_ms)
+        offers = self._by_capability.get(action.capability_id, {})
+        chosen, failure = self._choose(
+            [entry for did, entry in offers.items() if did not in action.exclude],
+            action.capability_id,
+            action.price_max_micro,
+            at_ms,
+        )
+        if chosen is None:
+            return AgentNotSelected(action.node, failure, at_ms)
+        return self._taken(action, chosen, at_ms)
+
+    def select_verifier(
+        self, action: SelectVerifier, at_ms: int
+    ) -> VerifierSelected | AgentNotSelected:
+        """Answer `SelectVerifier`: a healthy agent of another owner than the primary's."""
+        primary = self._entries.get(action.primary_did)
+        primary_owner = primary.owner_did if primary is not None else action.primary_did
+        offers = [
+            entry
+            for did, entry in self._by_capability.get(action.capability_id, {}).items()
+            if did not in action.exclude
+            and did != action.primary_did
+            and entry.owner_did != primary_owner
+        ]
+        chosen, failure = self._choose(
+            offers, action.capability_id, action.price_max_micro, at_ms
+        )
+        if chosen is None:
+            return AgentNotSelected(action.node, failure, at_ms)
+        price = self._entries[chosen].prices_micro[action.capability_id]
+        return VerifierSelected(action.node, chosen, price, at_ms)
+
+    def _taken(self, action: SelectAgent, did: str, at_ms: int) -> AgentSelected:
+        price_micro = self._entries[did].prices_micro[action.capability_id]
+        return AgentSelected(action.node, did, price_micro, at_ms)
+
+    def _choose(
+        self, offers: list[AgentEntry], capability_id: str, price_max_micro: int, at_ms: int
+    ) -> tuple[str | None, Failure]:
+        healthy = [
+            Candidate(
+                entry.did,
+                entry.prices_micro[capability_id],
+                self._in_flight[entry.did],
+                entry.max_concurrency,
+                entry.order,
+            )
+            for entry in offers
+            if not self._is_open(entry.did, at_ms)
+        ]
+        chosen = choose(healthy, price_max_micro=price_max_micro)
+        if chosen is not None:
+            return chosen.did, Failure(NodeErrorCode.NO_CANDIDATE, "", Verdict.FINAL)
+        if healthy:
+            return None, Failure(
+                NodeErrorCode.BUDGET_EXCEEDED,
+                f"the cheapest of {len(healthy)} agents for {capability_id!r} costs"
+                f" {min(c.price_micro for c in healthy)} micro-credits,"
+                f" {price_max_micro} are left",
+                Verdict.FINAL,
+            )
+        return None, Failure(
+            NodeErrorCode.NO_CANDIDATE,
+            f"no agent can take {capability_id!r}: {len(offers)} offer it, none is healthy",
+            Verdict.FINAL,
+        )
+
+    def _target_unavailable(self, action: SelectAgent, at_ms: int) -> Failure | None:
+        target = action.target_agent_id
+        assert target is not None
+        entry = self._entries.get(target)
+        details = None
+        if entry is None:
+            details = "agent_not_found"
+        elif target in action.exclude or self._is_open(target, at_ms):
+            details = "agent_unhealthy"
+        elif action.capability_id not in entry.prices_micro:
+            details = "capability_not_offered"
+        elif entry.prices_micro[action.capability_id] > action.price_max_micro:
+            return Failure(
+                NodeErrorCode.BUDGET_EXCEEDED,
+                f"{target} asks {entry.prices_micro[action.capability_id]} micro-credits,"
+                f" {action.price_max_micro} are left",
+                Verdict.FINAL,
+            )
+        if details is None:
+            return None
+        return Failure(
+            NodeErrorCode.AGENT_UNAVAILABLE,
+            f"{target} cannot take {action.capability_id!r}: {details}",
+            Verdict.FINAL,
+            details=details,
+            target_agent_id=target,
+        )
+
+    # -- health -----------------------------------------------------------------------------------
+
+    def begin(self, did: str) -> None:
+        """Count an attempt as open."""
+        self._in_flight[did] += 1
+
+    def note_outcome(self, did: str, *, is_reachable: bool, at_ms: int) -> None:
+        """Count an attempt as closed; three unreachable ones in a row open the agent's circuit."""
+        self._in_flight[did] -= 1
+        if self._in_flight[did] <= 0:
+            del self._in_flight[did]
+        if is_reachable:
+            self._circuits.pop(did, None)
+            return
+        circuit = self._circuits.setdefault(did, Circuit())
+        circuit.failures += 1
+        if circuit.failures >= CIRCUIT_FAILURES_MAX:
+            circuit.open_until_ms = at_ms + circuit.open_ms
+            circuit.open_ms = min(circuit.open_ms * 2, CIRCUIT_OPEN_MS_MAX)
+            circuit.failures = CIRCUIT_FAILURES_MAX - 1  # half open: one more failure opens it again
+
+    def _is_open(self, did: str, at_ms: int) -> bool:
+        circuit = self._circuits.get(did)
+        return circuit is not None and at_ms < circuit.open_until_ms
+
+    # -- rows -------------------------------------------------------------------------------------
+
+    def _forget(self, did: str) -> None:
+        entry = self._entries.pop(did, None)
+        if entry is not None:
+            for capability_id in entry.prices_micro:
+                offers = self._by_capability[capability_id]
+                del offers[did]
+                if not offers:
+                    del self._by_capability[capability_id]
+
+    def _remember(self, entry: AgentEntry) -> None:
+        self._entries[entry.did] = entry
+        for capability_id in entry.prices_micro:
+            self._by_capability.setdefault(capability_id, {})[entry.did] = entry
+
+    def _entry_of(self, row: Mapping[str, Any]) -> AgentEntry:
+        card = json.loads(row["card"])
+        self._order += 1
+        secret = self._default_secret
+        if row["signing_secret"] is not None:
+            secret = unseal(bytes(row["signing_secret"]), self._key)
+        endpoint = str(row["endpoint"]).rstrip("/")
+        base = endpoint.removesuffix("/node") if endpoint.endswith("/node") else None
+        prefix = f"{endpoint}/{self._service}" if base is None else base
+        url = endpoint if base is not None else f"{prefix}/node"
+        if card.get("dispatchPath"):
+            url = f"{endpoint}{card['dispatchPath']}"
+        return AgentEntry(
+            did=row["did"],
+            owner_did=row["owner_did"],
+            url=url,
+            cancel_url=f"{prefix}/cancel",
+            prices_micro={
+                c["id"]: int(c.get("price_cents") or 0) * CENT_MICRO for c in card["capabilities"]
+            },
+            secret=secret,
+            max_concurrency=int(card.get("maxConcurrency") or self._max_concurrency),
+            order=self._order,
+        )

@@ -1,0 +1,121 @@
+"""What the runner needs of the world, as protocols: a clock, a ledger, a directory, a dispatcher.
+
+Callbacks instead of awaitables, so that the same runner runs under asyncio and under the seeded
+simulation's virtual clock. No implementation here. design.md sections 3 and 6.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from core.errors import ErrorCode
+from core.workflow.events import (
+    AgentNotSelected,
+    AgentSelected,
+    Event,
+    SelectAgent,
+    SelectVerifier,
+    VerifierSelected,
+)
+from ledger.commands import Command, Outcome
+
+
+class Timer(Protocol):
+    """A callback that is due later."""
+
+    def cancel(self) -> None: ...
+
+
+class Clock(Protocol):
+    """Wall time in milliseconds and callbacks at a time."""
+
+    def now_ms(self) -> int: ...
+
+    def call_at(self, at_ms: int, callback: Callable[..., None], *arguments: Any) -> Timer: ...
+
+
+class LedgerPort(Protocol):
+    """Commands into the ledger, committed in the order in which they were submitted."""
+
+    def submit(self, command: Command, done: Callable[[Outcome], None]) -> None: ...
+
+
+@dataclass(frozen=True, slots=True)
+class DispatchOrder:
+    """One request to one agent, complete: whoever holds it can send it.
+
+    `is_verification`: the reply is a judgement of `attempt`'s result, not a result.
+    `secret`: the agent's signing secret, or None for unsigned dispatches.
+    """
+
+    workflow_id: str
+    task_id: str
+    node: str
+    attempt: int
+    capability_id: str
+    agent_did: str
+    url: str
+    cancel_url: str
+    secret: str | None
+    inputs: dict[str, Any]
+    parents: dict[str, Any]
+    timeout_ms: int
+    is_verification: bool = False
+    verify_attempt: int = 0
+
+
+class DispatchPort(Protocol):
+    """Requests out; every order is answered by exactly one event unless it was aborted."""
+
+    def send(self, order: DispatchOrder, receive: Callable[[str, Event], None]) -> None: ...
+
+    def abort(self, order: DispatchOrder, reason: str) -> None: ...
+
+
+@dataclass(frozen=True, slots=True)
+class AgentEntry:
+    """What dispatching needs of an agent card. Prices are micro-credits by capability id."""
+
+    did: str
+    owner_did: str
+    url: str
+    cancel_url: str
+    prices_micro: dict[str, int]
+    secret: str | None
+    max_concurrency: int
+    order: int
+
+
+class DirectoryPort(Protocol):
+    """The agents known to this process and their health as seen from here."""
+
+    def select(
+        self, action: SelectAgent, at_ms: int
+    ) -> AgentSelected | AgentNotSelected: ...
+
+    def select_verifier(
+        self, action: SelectVerifier, at_ms: int
+    ) -> VerifierSelected | AgentNotSelected: ...
+
+    def entry(self, did: str) -> AgentEntry | None: ...
+
+    def price_micro_max(self, capability_id: str, target_agent_id: str | None) -> int: ...
+
+    def candidates(self, capability_id: str) -> list[AgentEntry]: ...
+
+    def note_outcome(self, did: str, *, is_reachable: bool, at_ms: int) -> None: ...
+
+
+class LedgerRefusal(Exception):
+    """The ledger refused a command that its owner believed to be right."""
+
+    def __init__(self, key: str, error: ErrorCode | None, detail: str) -> None:
+        super().__init__(key, error, detail)
+        self.key = key
+        self.error = error
+        self.detail = detail
+
+    def __str__(self) -> str:
+        return f"command {self.key} was refused: {self.error} {self.detail}"

@@ -1,0 +1,51 @@
+"""The gate that every outgoing connection passes: it judges the address that is really connected to.
+
+The check sits in the socket factory, after name resolution, so that a name that resolves to another
+address a moment later gains nothing (DNS rebinding). contract.md section 3; design.md section 4.
+"""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from core.topology.policy import address_denied
+
+
+class EgressDenied(OSError):
+    """A connection was refused by the egress policy before a packet left."""
+
+    def __init__(self, address: str, reason: str) -> None:
+        super().__init__(address, reason)
+        self.address = address
+        self.reason = reason
+
+    def __str__(self) -> str:
+        return f"connection to {self.address} refused: {self.reason}"
+
+
+def gated_socket_factory(allowed_networks: Sequence[str]) -> Callable[[Any], socket.socket]:
+    """Return a socket factory (for `aiohttp.TCPConnector`) that refuses denied addresses.
+
+    Args:
+        allowed_networks: CIDR networks that are allowed besides public addresses.
+    """
+    networks = tuple(allowed_networks)
+    # Judged once per address: the policy is constant for the life of a process. Bounded, because
+    # the addresses come from whoever registers agents.
+    verdicts: dict[str, str | None] = {}
+
+    def open_socket(address_info: Any) -> socket.socket:
+        family, kind, protocol, _, address = address_info
+        host = str(address[0])
+        if host not in verdicts:
+            if len(verdicts) >= 4096:
+                verdicts.clear()
+            verdicts[host] = address_denied(host, networks)
+        reason = verdicts[host]
+        if reason is not None:
+            raise EgressDenied(host, reason)
+        return socket.socket(family=family, type=kind, proto=protocol)
+
+    return open_socket
