@@ -1,0 +1,212 @@
+"""Every choice and every bound of a deployment, by name, in one frozen value.
+
+Built once per process by `serve_app/settings_from_env.py` and passed down; nothing else reads the
+environment. A bound that is not here does not exist: code that needs a limit takes it from here.
+Spec: Limits; contract.md sections 1–5, design.md sections 3 and 6.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+KIB, MIB = 1024, 1024 * 1024
+DAY_MS = 86_400_000
+
+Dispatch = Literal["local", "spread"]
+Isolation = Literal["pooled", "dedicated"]
+
+
+class SettingsError(ValueError):
+    """A setting has a value that the deployment cannot run with."""
+
+    def __init__(self, name: str, got: str, expected: str) -> None:
+        super().__init__(name, got, expected)
+        self.name = name
+        self.got = got
+        self.expected = expected
+
+    def __str__(self) -> str:
+        return f"{self.name}: got {self.got}, expected {self.expected}"
+
+
+def _setting(
+    default: Any,
+    about: str,
+    *,
+    low: int | None = None,
+    high: int | None = None,
+    secret: bool = False,
+) -> Any:
+    """Declare one setting: its default, its sentence, its range (both ends included)."""
+    return field(default=default, metadata={"about": about, "range": (low, high), "secret": secret})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settings:
+    """One deployment's settings; units are the last word of a name.
+
+    Raises:
+        SettingsError: a value is outside its range.
+    """
+
+    # Where it is.
+    home: str = _setting("", "the deployment's folder")
+    run_folder: str = _setting("", "short folder for sockets; empty: derived from the home")
+    host: str = _setting("127.0.0.1", "address the API listens on")
+    port: int = _setting(8000, "port of the API", low=1, high=65_535)
+    region: str = _setting("local", "region of this deployment, for federation")
+    service: str = _setting("callboard", "name in dispatch paths and x-<service>- headers")
+    public_url: str = _setting("", "address under which others reach the API; empty: host and port")
+
+    # Postgres. Empty URLs: the embedded server in the deployment's folder.
+    database_url: str = _setting("", "Postgres, as the service's login", secret=True)
+    owner_url: str = _setting("", "Postgres, as the owner; used by migrations only", secret=True)
+    embedded_shared_buffers_mib: int = _setting(256, "embedded Postgres: shared buffers", low=16)
+    embedded_max_connections: int = _setting(100, "embedded Postgres: connections", low=20)
+    reader_pool_size: int = _setting(5, "read connections per process", low=1, high=50)
+
+    # Secrets. The deployment key is made at the first start and kept in the home.
+    deployment_key: str = _setting("", "hex of 32 bytes; result ids, stored secrets", secret=True)
+    signing_secret: str = _setting("", "signs dispatches where an agent gave none", secret=True)
+    jwt_secret: str = _setting("", "HS256 secret of accepted access tokens", secret=True)
+
+    # How work is spread.
+    dispatch: Dispatch = _setting("local", "local: own loop first; spread: over all machines")
+    isolation: Isolation = _setting("pooled", "pooled or dedicated workflow actors")
+    workflow_actors_per_machine: int = _setting(1, "actors that drive workflows", low=1, high=64)
+    serve_replicas: int = _setting(1, "processes that serve the API", low=1, high=256)
+    replica_requests_max: int = _setting(2_000, "open requests per replica", low=10)
+    ray_cpus: int = _setting(0, "CPUs that Ray may count on; 0: all of the machine", low=0)
+    object_store_mib: int = _setting(128, "Ray's shared object memory", low=75)
+
+    # Requests.
+    body_bytes_max: int = _setting(512 * KIB, "largest request body", low=KIB)
+    bulk_body_bytes_max: int = _setting(16 * MIB, "largest body of a /bulk path", low=KIB)
+    bulk_items_max: int = _setting(1_000, "manifests or cards in one bulk request", low=1)
+    json_depth_max: int = _setting(64, "deepest nesting of a body", low=4, high=256)
+    nodes_max: int = _setting(1_000, "nodes of one workflow", low=1, high=10_000)
+    page_default: int = _setting(50, "rows of a list without limit", low=1, high=100)
+    page_max: int = _setting(100, "most rows of a list", low=1, high=1_000)
+    audit_page_max: int = _setting(1_000, "most rows of an audit list", low=1, high=10_000)
+    prefer_wait_max_s: int = _setting(60, "longest Prefer: wait", low=0, high=600)
+    reply_kept_s: int = _setting(86_400, "how long Idempotency-Key replies are kept", low=86_400)
+
+    # Rates per minute (specification, Limits).
+    read_rate: int = _setting(1_000, "read operations a minute", low=1)
+    write_rate: int = _setting(100, "write operations a minute", low=1)
+    bulk_rate: int = _setting(10, "bulk operations a minute", low=1)
+    machine_rate: int = _setting(6_000, "heartbeats and node results a minute", low=1)
+
+    # Workflows and nodes.
+    node_timeout_ms: int = _setting(
+        60_000, "node timeoutMs when not given", low=1, high=30 * DAY_MS
+    )
+    max_retries: int = _setting(3, "node maxRetries when not given", low=0, high=100)
+    agents_per_node_max: int = _setting(3, "different agents tried for a node", low=1, high=10)
+    max_runtime_ms: int = _setting(
+        300_000, "workflow maxRuntimeMs when not given", low=1, high=30 * DAY_MS
+    )
+    max_runtime_ms_max: int = _setting(30 * DAY_MS, "largest maxRuntimeMs", low=1, high=30 * DAY_MS)
+    workflows_per_actor_max: int = _setting(20_000, "unfinished workflows of an owner", low=1)
+
+    # Dispatch.
+    inflight_start: int = _setting(64, "dispatches in flight per actor, at first", low=1)
+    inflight_max: int = _setting(512, "dispatches in flight per actor, at most", low=1)
+    dispatch_queue_max: int = _setting(100_000, "dispatches waiting in an actor", low=1)
+    agent_concurrency: int = _setting(32, "dispatches at once to an agent", low=1)
+    dispatch_body_bytes_max: int = _setting(8 * MIB, "largest dispatch body", low=KIB)
+    agent_reply_bytes_max: int = _setting(1 * MIB, "largest reply of an agent", low=KIB)
+    result_inline_bytes_max: int = _setting(64 * KIB, "larger results go by reference", low=KIB)
+    connect_timeout_ms: int = _setting(5_000, "opening a connection to an agent", low=1)
+    cancel_notice_timeout_ms: int = _setting(2_000, "the one try of a cancel notice", low=1)
+    egress_allow: tuple[str, ...] = _setting(
+        ("127.0.0.0/8", "::1/128"), "networks that agents may live in although not public"
+    )
+
+    # Ledger.
+    batch_commands_max: int = _setting(1_000, "commands in one transaction", low=1, high=10_000)
+    ledger_queue_max: int = _setting(50_000, "commands waiting for the ledger", low=1)
+    fee_bps: int = _setting(500, "protocol fee of a node payment, basis points", low=0, high=10_000)
+    unreachable_retry_after_s: int = _setting(1, "Retry-After of a 503", low=1, high=60)
+    owner_silence_ms: int = _setting(5_000, "silence after which an owner is replaced", low=1_000)
+
+    def __post_init__(self) -> None:
+        for item in dataclasses.fields(self):
+            value = getattr(self, item.name)
+            low, high = item.metadata["range"]
+            if (low is not None and value < low) or (high is not None and value > high):
+                wanted = f"{low} or more" if high is None else f"{low} to {high}"
+                raise SettingsError(item.name, repr(value), wanted)
+        _require_member("dispatch", self.dispatch, ("local", "spread"))
+        _require_member("isolation", self.isolation, ("pooled", "dedicated"))
+        if self.inflight_start > self.inflight_max:
+            raise SettingsError(
+                "inflight_start", str(self.inflight_start), f"at most {self.inflight_max}"
+            )
+
+    @property
+    def url(self) -> str:
+        """Return the address under which clients reach the API."""
+        host = "127.0.0.1" if self.host in {"0.0.0.0", "::", ""} else self.host
+        host = f"[{host}]" if ":" in host else host
+        return self.public_url or f"http://{host}:{self.port}"
+
+
+def _require_member(name: str, value: str, members: tuple[str, ...]) -> None:
+    if value not in members:
+        raise SettingsError(name, repr(value), " or ".join(members))
+
+
+def about(name: str) -> str:
+    """Return the sentence of a setting."""
+    return str(_declared(name).metadata["about"])
+
+
+def is_secret(name: str) -> bool:
+    """Say whether a setting's value must be masked wherever people read it."""
+    return bool(_declared(name).metadata["secret"])
+
+
+def setting_names() -> tuple[str, ...]:
+    """Return the names of all settings in their order of declaration."""
+    return tuple(item.name for item in dataclasses.fields(Settings))
+
+
+def parse_setting(name: str, text: str) -> object:
+    """Turn the text of a flag or an environment variable into the setting's own type.
+
+    Raises:
+        SettingsError: the name is unknown or the text is no value of its type.
+    """
+    default = _declared(name).default
+    if isinstance(default, tuple):
+        return tuple(part.strip() for part in text.split(",") if part.strip())
+    if isinstance(default, int):
+        try:
+            return int(text.replace("_", ""))
+        except ValueError:
+            raise SettingsError(name, repr(text), "a whole number") from None
+    return text
+
+
+def build_settings(values: Mapping[str, object]) -> Settings:
+    """Make settings from given values, defaults elsewhere.
+
+    Raises:
+        SettingsError: a name is unknown, or a value has the wrong type or range.
+    """
+    for name, value in values.items():
+        default = _declared(name).default
+        if isinstance(value, bool) or not isinstance(value, type(default)):
+            raise SettingsError(name, repr(value), f"a value of type {type(default).__name__}")
+    return Settings(**values)  # type: ignore[arg-type]  # each value was checked just above
+
+
+def _declared(name: str) -> dataclasses.Field[Any]:
+    for item in dataclasses.fields(Settings):
+        if item.name == name:
+            return item
+    raise SettingsError(name, "an unknown setting", "one that `callboard settings` lists")
