@@ -1,0 +1,32 @@
+"""What users of Callboard import: the client, the agent kit and the error they share.
+
+Names are loaded on first use, because the command line imports this package and must start fast.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from callboard.agent import Agent
+    from callboard.answering import AgentError
+    from callboard.client import AsyncClient, Client
+    from callboard.errors import CallboardError
+
+__all__ = ["Agent", "AgentError", "AsyncClient", "CallboardError", "Client"]
+
+_HOMES = {
+    "Agent": "callboard.agent",
+    "AgentError": "callboard.answering",
+    "AsyncClient": "callboard.client",
+    "CallboardError": "callboard.errors",
+    "Client": "callboard.client",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module 'callboard' has no attribute {name!r}")
+    from importlib import import_module
+
+    return getattr(import_module(_HOMES[name]), name)

@@ -1,0 +1,338 @@
+"""What an agent answers: a decorator per capability, and every reply of the specification.
+
+Rules of this file: no sockets. `AnsweringAgent.answer` turns the bytes of a dispatch and its signature into
+a status and the bytes of a reply; `serving.py` puts HTTP around it.
+Spec: Agent interface, Agent rules, Errors, Authentication 3; contract.md sections 3 to 5.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import json
+import logging
+import time
+from collections import OrderedDict
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+from pydantic import ValidationError
+
+from core.records.agent import AgentCard, Capability, CardMetadata
+from core.records.dispatch import CancelNotice, DispatchReply, DispatchRequest
+from core.trust.signing import is_signature_valid
+
+DEFAULT_CONCURRENCY = 32
+REMEMBERED_REPLIES_MAX = 1024
+REMEMBERED_BYTES_MAX = 32 * 1024 * 1024
+
+_log = logging.getLogger("callboard.agent")
+_H = TypeVar("_H", bound=Callable[..., Any])
+
+
+class AgentError(Exception):
+    """Raised by a handler to choose what the coordinator is told.
+
+    Args:
+        message: what went wrong, for the payer.
+        code: a short name for it, or None.
+        final: repeating the same inputs cannot help: answered with 400, which is not retried.
+    """
+
+    def __init__(self, message: str, code: str | None = None, final: bool = False) -> None:
+        super().__init__(message, code, final)
+        self.message = message
+        self.code = code
+        self.final = final
+
+    def __str__(self) -> str:
+        return self.message
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """A reply as it goes out: the HTTP status and the exact JSON bytes."""
+
+    status: int
+    body: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class AgentStatistics:
+    """What an agent has done since it started."""
+
+    answered: int
+    failed: int
+    repeated: int
+    in_flight: int
+
+
+@dataclass(frozen=True, slots=True)
+class _Served:
+    """A capability and the function behind it."""
+
+    capability: Capability
+    call: Callable[..., Any]
+    parameters: tuple[inspect.Parameter, ...]
+    is_async: bool
+
+    def arguments(self, request: DispatchRequest) -> dict[str, Any]:
+        """Bind a request: `inputs` and `parents` whole, every other parameter by its input name."""
+        whole: dict[str, Any] = {
+            "inputs": request.inputs,
+            "parents": {name: {"result": p.result} for name, p in request.parents.items()},
+        }
+        bound: dict[str, Any] = {}
+        for parameter in self.parameters:
+            name = parameter.name
+            if parameter.kind is inspect.Parameter.VAR_KEYWORD:
+                bound = {**request.inputs, **bound}
+            elif name in whole:
+                bound[name] = whole[name]
+            elif name in request.inputs:
+                bound[name] = request.inputs[name]
+            elif parameter.default is inspect.Parameter.empty:
+                raise AgentError(f"missing input '{name}'", "MISSING_INPUT", final=True)
+        return bound
+
+
+class AnsweringAgent:
+    """An agent: its identity, its capabilities and the answers to dispatches.
+
+    Args:
+        did: the agent's identifier, `did:<network>:<id>`.
+        name: what people call it.
+        author: who made it.
+        model: the model behind it, if any.
+        service: the service name in paths and headers.
+        signing_secret: check the signature of every dispatch with it; None skips the check.
+        max_concurrency: how many dispatches the coordinator may have open at once.
+    """
+
+    def __init__(
+        self,
+        did: str,
+        name: str | None = None,
+        *,
+        author: str | None = None,
+        model: str | None = None,
+        service: str = "callboard",
+        signing_secret: str | None = None,
+        max_concurrency: int = DEFAULT_CONCURRENCY,
+    ) -> None:
+        self.did = did
+        self.service = service
+        self.signing_secret = signing_secret
+        self._metadata = CardMetadata(name=name, author=author, model=model)
+        self._max_concurrency = max_concurrency
+        self._served: dict[str, _Served] = {}
+        self._tasks: OrderedDict[str, asyncio.Task[Answer]] = OrderedDict()
+        self._remembered_bytes = 0
+        self._answered = self._failed = self._repeated = 0
+        # Threads start when needed; a blocking handler must not hold up /health.
+        self._threads = ThreadPoolExecutor(max_concurrency, thread_name_prefix="handler")
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self.did!r}, capabilities={sorted(self._served)}, {self.statistics()})"
+
+    def statistics(self) -> AgentStatistics:
+        """Count what was answered, failed and repeated."""
+        in_flight = sum(not task.done() for task in self._tasks.values())
+        return AgentStatistics(self._answered, self._failed, self._repeated, in_flight)
+
+    @property
+    def capabilities(self) -> tuple[str, ...]:
+        """The ids of what this agent offers, in the order of their declaration."""
+        return tuple(self._served)
+
+    def capability(
+        self,
+        capability_id: str,
+        *,
+        description: str | None = None,
+        price_cents: int | None = None,
+        input_schema: dict[str, Any] | None = None,
+        output_schema: dict[str, Any] | None = None,
+    ) -> Callable[[_H], _H]:
+        """Declare the function that serves a capability; it may be `async`.
+
+        The function's parameters name inputs; `inputs` and `parents` receive those objects whole.
+        It returns the result object.
+
+        Args:
+            capability_id: for example `cap.text.keywords.v1`.
+            description: default: the first line of the function's docstring.
+            price_cents: the fixed price per node, in cents.
+            input_schema: JSON Schema of the inputs.
+            output_schema: JSON Schema of the result.
+
+        Raises:
+            ValueError: the agent already serves this capability.
+        """
+
+        def declare(call: _H) -> _H:
+            if capability_id in self._served:
+                raise ValueError(f"{self.did} already serves {capability_id}")
+            summary = (inspect.getdoc(call) or "").partition("\n")[0]
+            self._served[capability_id] = _Served(
+                Capability(
+                    id=capability_id,
+                    description=description if description is not None else summary,
+                    price_cents=price_cents,
+                    input_schema=input_schema,
+                    output_schema=output_schema,
+                ),
+                call,
+                tuple(inspect.signature(call).parameters.values()),
+                inspect.iscoroutinefunction(call),
+            )
+            return call
+
+        return declare
+
+    def card(self, endpoint: str) -> AgentCard:
+        """Return the agent card for the address at which this agent is reachable."""
+        return AgentCard(
+            did=self.did,
+            endpoint=endpoint,
+            version=1,
+            capabilities=[served.capability for served in self._served.values()],
+            metadata=self._metadata,
+            max_concurrency=self._max_concurrency,
+        )
+
+    async def answer(self, body: bytes, signature: str | None) -> Answer:
+        """Answer a dispatch.
+
+        1. Check the signature over the exact bytes, when a secret is set.
+        2. Read the request.
+        3. Answer a repeated `eventId` with the reply given before, or about to be given.
+        4. Run the capability's handler.
+
+        Args:
+            body: the request body as received.
+            signature: the signature header's value, None when absent.
+        """
+        if not self._is_signed(body, signature):
+            return _failure(_event_id(body), 401, "Invalid signature")
+        try:
+            request = DispatchRequest.model_validate_json(body)
+        except ValidationError as error:
+            return _failure(_event_id(body), 400, f"not a dispatch request: {_first(error)}")
+        task = self._tasks.get(request.event_id)
+        if task is None:
+            task = asyncio.get_running_loop().create_task(self._serve(request))
+            self._tasks[request.event_id] = task
+            task.add_done_callback(self._remember)
+        else:
+            self._repeated += 1
+        await asyncio.wait([task])
+        if task.cancelled():
+            return _failure(request.event_id, 500, "cancelled by the coordinator", "CANCELLED")
+        return task.result()
+
+    async def cancel(self, body: bytes, signature: str | None) -> Answer:
+        """Take a cancellation notice: an asynchronous handler at work on the event is stopped.
+
+        A blocking handler cannot be stopped; its output is discarded by the coordinator.
+        """
+        if not self._is_signed(body, signature):
+            return _failure(_event_id(body), 401, "Invalid signature")
+        try:
+            notice = CancelNotice.model_validate_json(body)
+        except ValidationError as error:
+            return _failure(_event_id(body), 400, f"not a cancellation: {_first(error)}")
+        task = self._tasks.get(notice.event_id)
+        stopped = task is not None and task.cancel()
+        return Answer(200, _encode({"ok": True, "eventId": notice.event_id, "stopped": stopped}))
+
+    def close(self) -> None:
+        """Let go of the threads; handlers still running are not waited for."""
+        self._threads.shutdown(wait=False, cancel_futures=True)
+
+    def _is_signed(self, body: bytes, signature: str | None) -> bool:
+        secret = self.signing_secret
+        return secret is None or is_signature_valid(body, secret, signature)
+
+    async def _serve(self, request: DispatchRequest) -> Answer:
+        served = self._served.get(request.capability_id)
+        if served is None:
+            return _failure(request.event_id, 404, f"unknown capability '{request.capability_id}'")
+        began = time.perf_counter()
+        try:
+            result = await self._run(served, request)
+            if not isinstance(result, dict):
+                kind = type(result).__name__
+                raise TypeError(f"{request.capability_id} returned {kind}, expected an object")
+            latency_ms = round((time.perf_counter() - began) * 1000)
+            reply = DispatchReply(
+                event_id=request.event_id,
+                status="success",
+                result=result,
+                metrics={"latency_ms": latency_ms},
+            )
+            answer = Answer(200, _encode(reply.to_json()))
+        # The edge of the process: whatever a handler throws becomes the specification's 500.
+        except Exception as error:
+            self._failed += 1
+            return self._thrown(request, error)
+        self._answered += 1
+        return answer
+
+    async def _run(self, served: _Served, request: DispatchRequest) -> Any:
+        arguments = served.arguments(request)
+        if served.is_async:
+            return await served.call(**arguments)
+        loop = asyncio.get_running_loop()
+        return await loop.run_in_executor(self._threads, lambda: served.call(**arguments))
+
+    def _thrown(self, request: DispatchRequest, error: Exception) -> Answer:
+        code = getattr(error, "code", None)
+        final = isinstance(error, AgentError) and error.final
+        if not isinstance(error, AgentError):
+            _log.error("%s failed", request.capability_id, exc_info=error)
+        return _failure(
+            request.event_id,
+            400 if final else 500,
+            str(error) or type(error).__name__,
+            code if isinstance(code, str) else None,
+        )
+
+    def _remember(self, task: asyncio.Task[Answer]) -> None:
+        self._remembered_bytes += _size(task)
+        while len(self._tasks) > REMEMBERED_REPLIES_MAX or (
+            self._remembered_bytes > REMEMBERED_BYTES_MAX
+        ):
+            oldest = next((key for key, held in self._tasks.items() if held.done()), None)
+            if oldest is None:
+                return
+            self._remembered_bytes -= _size(self._tasks.pop(oldest))
+
+
+def _size(task: asyncio.Task[Answer]) -> int:
+    return 0 if task.cancelled() else len(task.result().body)
+
+
+def _failure(event_id: str, status: int, error: str, code: str | None = None) -> Answer:
+    reply = DispatchReply(event_id=event_id, status="error", error=error, code=code)
+    return Answer(status, _encode(reply.to_json()))
+
+
+def _encode(reply: dict[str, Any]) -> bytes:
+    return json.dumps(reply, ensure_ascii=False, separators=(",", ":")).encode()
+
+
+def _event_id(body: bytes) -> str:
+    """Find the event id to echo in a body that is refused unread or is no dispatch at all."""
+    try:
+        event_id = json.loads(body)["eventId"]
+    except (ValueError, TypeError, KeyError, RecursionError):
+        return ""
+    return event_id if isinstance(event_id, str) else ""
+
+
+def _first(error: ValidationError) -> str:
+    defect = error.errors(include_url=False, include_context=False, include_input=False)[0]
+    return f"{'.'.join(str(part) for part in defect['loc']) or '$'}: {defect['msg']}"

@@ -1,0 +1,312 @@
+"""Every request a client can make, as data: what is sent, and whether it may be sent twice.
+
+Rules of this file: no I/O and no choice of HTTP library. An operation is a generator that yields
+`Call`s, is given each `Reply` and returns what the caller wanted; `client.py` drives it, once for
+the blocking and once for the asynchronous client. Spec: Endpoints; contract.md sections 1, 2, 6.
+"""
+
+from __future__ import annotations
+
+import time
+import uuid
+from collections.abc import Generator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+from urllib.parse import quote
+
+from callboard.errors import UNREACHABLE, CallboardError
+
+Json = dict[str, Any]
+
+FINISHED = frozenset({"success", "failed", "cancelled", "timeout"})
+
+ATTEMPTS_MAX = 5
+RETRY_DELAY_S_MAX = 30.0
+PREFER_WAIT_S_MAX = 60
+AUDIT_PAGE = 1000
+_FIRST_RETRY_DELAY_S = 0.2
+# A service that answers before the wait it was asked for is asked again no faster than this.
+_POLL_PAUSE_S = 0.25
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """One HTTP request.
+
+    `repeatable` says that sending it twice does what sending it once does: reads, and writes that
+    carry an idempotency key or replace a record. `wait_s` is how long the service may hold its
+    answer; `pause_s` is how long to wait before sending. `any_status` takes a reply with an error
+    status for an answer.
+    """
+
+    method: str
+    path: str
+    query: Mapping[str, str | int] = field(default_factory=dict)
+    body: Any = None
+    headers: Mapping[str, str] = field(default_factory=dict)
+    repeatable: bool = True
+    wait_s: float = 0.0
+    pause_s: float = 0.0
+    any_status: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Reply:
+    """One HTTP answer with its JSON body; header names are in lower case."""
+
+    status: int
+    headers: Mapping[str, str]
+    body: Any
+
+
+@dataclass(frozen=True, slots=True)
+class NoReply:
+    """The connection failed; `sent` says that the request may have reached the service."""
+
+    reason: str
+    sent: bool
+
+
+Steps = Generator[Call, Reply, Json]
+Attempts = Generator[Call, Reply | NoReply, Json]
+
+
+def persistently(steps: Steps) -> Attempts:
+    """Run an operation so that every call of it is retried, bounded, where that is safe.
+
+    Raises:
+        CallboardError: the service refused, or could not be reached.
+    """
+    try:
+        call = next(steps)
+        while True:
+            call = steps.send((yield from _answered(call)))
+    except StopIteration as end:
+        result: Json = end.value
+        return result
+
+
+def _answered(call: Call) -> Generator[Call, Reply | NoReply, Reply]:
+    for attempt in range(1, ATTEMPTS_MAX + 1):
+        outcome = yield call
+        delay_s = retry_delay_s(call, attempt, outcome)
+        if delay_s is None:
+            break
+        call = replace(call, pause_s=delay_s)
+    if isinstance(outcome, NoReply):
+        raise CallboardError(UNREACHABLE, 0, outcome.reason)
+    if isinstance(outcome.body, dict) and (outcome.status < 400 or call.any_status):
+        return outcome
+    raise error_from(outcome)
+
+
+def retry_delay_s(call: Call, attempt: int, outcome: Reply | NoReply) -> float | None:
+    """Decide whether a call is made again, and after how many seconds; None means no.
+
+    Args:
+        call: what was sent.
+        attempt: how often it has been sent, 1 after the first time.
+        outcome: what came of it.
+    """
+    if attempt >= ATTEMPTS_MAX:
+        return None
+    delay_s = _FIRST_RETRY_DELAY_S * 2.0 ** (attempt - 1)
+    if isinstance(outcome, NoReply):
+        return delay_s if call.repeatable or not outcome.sent else None
+    if outcome.status != 503 or call.any_status or not call.repeatable:
+        return None
+    asked = outcome.headers.get("retry-after", "")
+    return min(max(delay_s, float(asked)) if asked.isdecimal() else delay_s, RETRY_DELAY_S_MAX)
+
+
+def error_from(reply: Reply) -> CallboardError:
+    """Read a refusal; bodies that are not problem details (a proxy's page) are described."""
+    problem = reply.body if isinstance(reply.body, dict) else {}
+    code = problem.get("code") or problem.get("error") or f"HTTP_{reply.status}"
+    detail = problem.get("detail") or problem.get("message") or problem.get("title")
+    return CallboardError(
+        str(code),
+        reply.status,
+        str(detail or f"the service answered with status {reply.status}"),
+        tuple(error for error in problem.get("errors") or () if isinstance(error, dict)),
+        problem.get("requestId") or reply.headers.get("x-request-id"),
+    )
+
+
+def _one(call: Call) -> Steps:
+    reply = yield call
+    assert isinstance(reply.body, dict), "the driver lets JSON objects through only"
+    return reply.body
+
+
+def _get(path: str, **query: str | int | None) -> Steps:
+    return _one(Call("GET", path, query={k: v for k, v in query.items() if v is not None}))
+
+
+def _segment(value: str) -> str:
+    return quote(value, safe=":")
+
+
+def _keyed(idempotency_key: str | None) -> dict[str, str]:
+    return {"Idempotency-Key": idempotency_key or str(uuid.uuid4())}
+
+
+def publish(
+    manifest: Mapping[str, Any],
+    *,
+    wait_s: float | None = None,
+    idempotency_key: str | None = None,
+) -> Steps:
+    """Publish a workflow; safe to retry, because every call carries an idempotency key.
+
+    Args:
+        manifest: the workflow manifest.
+        wait_s: hold the answer up to so many seconds (≤ 60) for the finished record.
+        idempotency_key: the key to use instead of a fresh one.
+
+    Spec: POST /v1/workflows/publish.
+    """
+    headers = _keyed(idempotency_key)
+    held_s = min(wait_s or 0.0, PREFER_WAIT_S_MAX)
+    if held_s > 0:
+        headers["Prefer"] = f"wait={held_s:g}"
+    path = "/v1/workflows/publish"
+    return _one(Call("POST", path, body=dict(manifest), headers=headers, wait_s=held_s))
+
+
+def publish_bulk(
+    manifests: Sequence[Mapping[str, Any]], *, idempotency_key: str | None = None
+) -> Steps:
+    """Publish up to 1,000 workflows; `results` holds a reply or a problem for each, in order."""
+    body = {"workflows": [dict(manifest) for manifest in manifests]}
+    path = "/v1/workflows/publish/bulk"
+    return _one(Call("POST", path, body=body, headers=_keyed(idempotency_key), wait_s=60.0))
+
+
+def workflow(workflow_id: str) -> Steps:
+    """Read a workflow record. Spec: GET /v1/workflows/{workflowId}."""
+    return _get(f"/v1/workflows/{_segment(workflow_id)}")
+
+
+def workflows(
+    *,
+    status: str | None = None,
+    limit: int | None = None,
+    offset: int | None = None,
+    cursor: str | None = None,
+) -> Steps:
+    """List the caller's workflows, newest first."""
+    return _get("/v1/workflows", status=status, limit=limit, offset=offset, cursor=cursor)
+
+
+def wait(workflow_id: str, *, timeout_s: float | None = None) -> Steps:
+    """Return the record once the workflow has ended, or as it stands after `timeout_s` seconds."""
+    deadline = None if timeout_s is None else time.monotonic() + timeout_s
+    pause_s = 0.0
+    while True:
+        left_s = None if deadline is None else max(0.0, deadline - time.monotonic())
+        held_s = PREFER_WAIT_S_MAX if left_s is None else min(left_s, PREFER_WAIT_S_MAX)
+        asked_at = time.monotonic()
+        reply = yield Call(
+            "GET",
+            f"/v1/workflows/{_segment(workflow_id)}",
+            headers={"Prefer": f"wait={held_s:g}"},
+            wait_s=held_s,
+            pause_s=pause_s if left_s is None else min(pause_s, left_s),
+        )
+        record: Json = reply.body
+        if record.get("status") in FINISHED or (left_s is not None and left_s <= 0):
+            return record
+        pause_s = 0.0 if time.monotonic() - asked_at > _POLL_PAUSE_S else _POLL_PAUSE_S
+
+
+def cancel(workflow_id: str, *, reason: str = "user_request", details: str = "") -> Steps:
+    """Cancel a workflow; what is left in its escrow returns. Spec: Cancellation."""
+    path = f"/v1/workflows/{_segment(workflow_id)}/cancel"
+    # Not repeatable: a second cancel is refused as NOT_CANCELLABLE although the first one worked.
+    body = {"reason": reason, "details": details}
+    return _one(Call("POST", path, body=body, repeatable=False))
+
+
+def register_agent(card: Mapping[str, Any], *, signing_secret: str | None = None) -> Steps:
+    """Register an agent card, or replace it. Spec: POST /v1/agents/register.
+
+    Args:
+        card: the agent card in its JSON form.
+        signing_secret: the secret the coordinator signs dispatches to this agent with.
+    """
+    body: Json = {"acard": dict(card)}
+    if signing_secret is not None:
+        body["signingSecret"] = signing_secret
+    return _one(Call("POST", "/v1/agents/register", body=body))
+
+
+def agents(*, limit: int | None = None, offset: int | None = None) -> Steps:
+    """List registered agents."""
+    return _get("/v1/agents", limit=limit, offset=offset)
+
+
+def agent(did: str) -> Steps:
+    """Read one agent's card."""
+    return _get(f"/v1/agents/{_segment(did)}")
+
+
+def balance() -> Steps:
+    """Read the caller's balance in credits. Spec: Balance response."""
+    return _get("/v1/ledger/balance")
+
+
+def deposit(amount_credits: float | str, *, idempotency_key: str | None = None) -> Steps:
+    """Add credits to the caller's account; safe to retry. Spec: POST /v1/ledger/deposit.
+
+    Args:
+        amount_credits: credits, at most 6 decimals; text keeps decimals exact.
+        idempotency_key: the key to use instead of a fresh one.
+    """
+    body = {"amount": amount_credits}
+    return _one(Call("POST", "/v1/ledger/deposit", body=body, headers=_keyed(idempotency_key)))
+
+
+def transactions(
+    *, limit: int | None = None, cursor: str | None = None, workflow_id: str | None = None
+) -> Steps:
+    """List the caller's ledger entries, newest first; the next page starts at `nextCursor`."""
+    return _get("/v1/ledger/transactions", limit=limit, cursor=cursor, workflowId=workflow_id)
+
+
+def audit(
+    *,
+    limit: int = AUDIT_PAGE,
+    cursor: str | None = None,
+    target_id: str | None = None,
+    event_type: str | None = None,
+) -> Steps:
+    """Read a page of audit entries, newest first; the next page starts at `nextCursor`."""
+    return _get("/v1/audit", limit=limit, cursor=cursor, targetId=target_id, eventType=event_type)
+
+
+def create_key(
+    owner_did: str, *, name: str | None = None, scopes: Sequence[str] | None = None
+) -> Steps:
+    """Make an API key; the reply is the only time its `key` is shown."""
+    body: Json = {"ownerDid": owner_did}
+    if name is not None:
+        body["name"] = name
+    if scopes is not None:
+        body["scopes"] = list(scopes)
+    return _one(Call("POST", "/v1/keys", body=body, repeatable=False))
+
+
+def keys() -> Steps:
+    """List API keys, never their secrets."""
+    return _get("/v1/keys")
+
+
+def revoke_key(key_id: str) -> Steps:
+    """Revoke an API key."""
+    return _one(Call("DELETE", f"/v1/keys/{_segment(key_id)}"))
+
+
+def health() -> Steps:
+    """Read the service's health, also while a part of it is down; needs no key."""
+    return _one(Call("GET", "/health", any_status=True))
