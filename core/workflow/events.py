@@ -1,7 +1,7 @@
 """What a workflow machine hears, what it says must be stored, and what it says must be done.
 
-Three closed unions: `Event` (past tense: something happened), `Record` (past tense: what is now true
-and must be committed) and `Action` (imperative: what the runner performs after that commit).
+Three closed unions: `Event` (past tense: something happened), `Record` (past tense: what is now
+true and must be committed) and `Action` (imperative: what the runner performs after that commit).
 Nothing here acts. Spec: States and transitions; design.md section 3.
 """
 
@@ -36,7 +36,7 @@ class Failure:
     retry_after_ms: int = 0
 
 
-# -- events -----------------------------------------------------------------------------------------
+# -- events ----------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,7 +165,7 @@ Event = (
 )
 
 
-# -- records: what must be committed ----------------------------------------------------------------
+# -- records: what must be committed ---------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
@@ -245,7 +245,7 @@ Record = NodeChanged | AttemptFinished | NodePaid | WorkflowChanged
 
 @dataclass(frozen=True, slots=True)
 class SelectAgent:
-    """Choose an agent now (before the commit) and answer with `AgentSelected` or `AgentNotSelected`.
+    """Choose an agent now (before the commit); answer `AgentSelected` or `AgentNotSelected`.
 
     `price_max_micro`: dearer agents are no candidates. `exclude`: who must not be taken.
     """
@@ -309,7 +309,12 @@ class AbortDispatch:
 
 
 Action = (
-    SelectAgent | SelectVerifier | DispatchNode | DispatchVerification | ScheduleRetry | AbortDispatch
+    SelectAgent
+    | SelectVerifier
+    | DispatchNode
+    | DispatchVerification
+    | ScheduleRetry
+    | AbortDispatch
 )
 
 

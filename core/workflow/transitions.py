@@ -1,0 +1,143 @@
+"""THE TABLE: every state of nodes and workflows, and every arrow between them.
+
+Rules of this file: what is not in a table cannot happen; states change nowhere else; nothing here
+knows why a trigger fires. `docs/states.md` is generated from these tables, a test keeps it in step.
+
+Theory of operation: `WorkflowMachine` turns an event into triggers and asks `next_node_status` and
+`next_workflow_status` for each. A node that fails an attempt goes through `failed` even when it is
+tried again; both arrows are then taken inside one step, so that whoever reads a stored row sees
+`failed` only when it is final, and a node that waits for its next attempt as `ready`.
+Spec: States and transitions; contract.md section 6 (workflow transitions, node `timeout`).
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import Final
+
+from core.errors import IllegalTransition
+
+
+class NodeStatus(StrEnum):
+    """Where a node stands. Spec: Node states and transitions."""
+
+    PENDING = "pending"
+    READY = "ready"
+    DISPATCHED = "dispatched"
+    RUNNING = "running"
+    SUCCESS = "success"
+    FAILED = "failed"
+    SKIPPED = "skipped"
+    TIMEOUT = "timeout"
+
+
+class NodeTrigger(StrEnum):
+    """What moves a node."""
+
+    DEPENDENCIES_COMPLETE = "dependencies complete"
+    AGENT_SELECTED = "agent selected"
+    NO_AGENT = "no agent"
+    WORK_STARTED = "work started"
+    RESULT_RECEIVED = "result received"
+    ATTEMPT_FAILED = "error or timeout"
+    RETRY = "retry"
+    TIMEOUTS_EXHAUSTED = "attempts used up, the last timed out"
+    UPSTREAM_FAILED = "another node failed"
+    WORKFLOW_CANCELLED = "workflow cancelled"
+    RUNTIME_EXCEEDED = "maximum runtime exceeded"
+
+
+class WorkflowStatus(StrEnum):
+    """Where a workflow stands. Spec: Workflow statuses."""
+
+    PENDING = "pending"
+    RUNNING = "running"
+    SUCCESS = "success"
+    FAILED = "failed"
+    CANCELLED = "cancelled"
+    TIMEOUT = "timeout"
+
+
+class WorkflowTrigger(StrEnum):
+    """What moves a workflow."""
+
+    WORK_BEGUN = "first node taken up"
+    ESTIMATE_EXCEEDS_BUDGET = "estimate exceeds budget"
+    ALL_NODES_COMPLETE = "all nodes complete"
+    NODE_FAILED = "a node failed and no other is at work"
+    CANCELLED = "cancelled"
+    RUNTIME_EXCEEDED = "maximum runtime exceeded"
+
+
+_N = NodeStatus
+_T = NodeTrigger
+
+NODE_TRANSITIONS: Final[dict[tuple[NodeStatus, NodeTrigger], NodeStatus]] = {
+    (_N.PENDING, _T.DEPENDENCIES_COMPLETE): _N.READY,
+    (_N.PENDING, _T.UPSTREAM_FAILED): _N.SKIPPED,
+    (_N.PENDING, _T.WORKFLOW_CANCELLED): _N.SKIPPED,
+    (_N.PENDING, _T.RUNTIME_EXCEEDED): _N.SKIPPED,
+    (_N.READY, _T.AGENT_SELECTED): _N.DISPATCHED,
+    (_N.READY, _T.NO_AGENT): _N.FAILED,
+    (_N.READY, _T.UPSTREAM_FAILED): _N.SKIPPED,
+    (_N.READY, _T.WORKFLOW_CANCELLED): _N.SKIPPED,
+    (_N.READY, _T.RUNTIME_EXCEEDED): _N.SKIPPED,
+    (_N.DISPATCHED, _T.WORK_STARTED): _N.RUNNING,
+    # The request never reached the agent (refused connection, inputs that cannot be built).
+    (_N.DISPATCHED, _T.ATTEMPT_FAILED): _N.FAILED,
+    (_N.DISPATCHED, _T.WORKFLOW_CANCELLED): _N.SKIPPED,
+    (_N.DISPATCHED, _T.RUNTIME_EXCEEDED): _N.TIMEOUT,
+    (_N.RUNNING, _T.RESULT_RECEIVED): _N.SUCCESS,
+    (_N.RUNNING, _T.ATTEMPT_FAILED): _N.FAILED,
+    (_N.RUNNING, _T.WORKFLOW_CANCELLED): _N.SKIPPED,
+    (_N.RUNNING, _T.RUNTIME_EXCEEDED): _N.TIMEOUT,
+    (_N.FAILED, _T.RETRY): _N.READY,
+    (_N.FAILED, _T.TIMEOUTS_EXHAUSTED): _N.TIMEOUT,
+}
+
+_W = WorkflowStatus
+_X = WorkflowTrigger
+
+WORKFLOW_TRANSITIONS: Final[dict[tuple[WorkflowStatus, WorkflowTrigger], WorkflowStatus]] = {
+    (_W.PENDING, _X.WORK_BEGUN): _W.RUNNING,
+    (_W.PENDING, _X.ESTIMATE_EXCEEDS_BUDGET): _W.FAILED,
+    (_W.PENDING, _X.CANCELLED): _W.CANCELLED,
+    (_W.RUNNING, _X.ALL_NODES_COMPLETE): _W.SUCCESS,
+    (_W.RUNNING, _X.NODE_FAILED): _W.FAILED,
+    (_W.RUNNING, _X.CANCELLED): _W.CANCELLED,
+    (_W.RUNNING, _X.RUNTIME_EXCEEDED): _W.TIMEOUT,
+}
+
+_NODE_TERMINAL: Final = frozenset({_N.SUCCESS, _N.FAILED, _N.SKIPPED, _N.TIMEOUT})
+_WORKFLOW_TERMINAL: Final = frozenset({_W.SUCCESS, _W.FAILED, _W.CANCELLED, _W.TIMEOUT})
+
+
+def next_node_status(status: NodeStatus, trigger: NodeTrigger) -> NodeStatus:
+    """Return the state the table gives for this pair.
+
+    Raises `IllegalTransition` for a pair that is not in the table. Spec: Node states and
+    transitions.
+    """
+    following = NODE_TRANSITIONS.get((status, trigger))
+    if following is None:
+        raise IllegalTransition("node", status, trigger)
+    return following
+
+
+def next_workflow_status(status: WorkflowStatus, trigger: WorkflowTrigger) -> WorkflowStatus:
+    """Return the state the table gives for this pair.
+
+    Raises `IllegalTransition` for a pair that is not in the table. contract.md section 6.
+    """
+    following = WORKFLOW_TRANSITIONS.get((status, trigger))
+    if following is None:
+        raise IllegalTransition("workflow", status, trigger)
+    return following
+
+
+def is_terminal(status: NodeStatus | WorkflowStatus) -> bool:
+    """Say whether a stored row with this status is finished for good.
+
+    A node's `failed` is final once stored: the arrows out of it are taken within a step only.
+    """
+    return status in _NODE_TERMINAL or status in _WORKFLOW_TERMINAL
