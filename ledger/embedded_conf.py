@@ -1,0 +1,69 @@
+"""What the embedded Postgres is told at its start: one file of settings, one of access rules.
+
+Pure text, no process. Figures and reasons: money.md section 3, design.md section 4.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+INITDB_OPTIONS = (
+    "--auth=scram-sha-256",
+    "--encoding=UTF8",
+    "--locale-provider=builtin",  # does not depend on the machine's locales
+    "--locale=C.UTF-8",
+    "--data-checksums",
+    "--no-instructions",
+)
+# The socket is the only way in, and nobody passes without a password.
+ACCESS_RULES = "local all all scram-sha-256\n"
+
+
+def server_conf(*, socket_folder: Path, shared_buffers_mib: int, max_connections: int) -> str:
+    """Return the text of `postgresql.conf`.
+
+    Args:
+        socket_folder: where the Unix socket goes; its path is at most 90 bytes.
+        shared_buffers_mib: the server's own cache, MiB.
+        max_connections: connections at most.
+    """
+    path = str(socket_folder)
+    if len(path.encode()) > 90:
+        raise ValueError(f"socket folder {path!r}: {len(path.encode())} bytes, at most 90")
+    values: dict[str, str] = {
+        "listen_addresses": "''",
+        "unix_socket_directories": "'" + path.replace("'", "''") + "'",
+        "unix_socket_permissions": "0777",  # the folder is the lock: 0700
+        "max_connections": str(max_connections),
+        "shared_buffers": f"{shared_buffers_mib}MB",
+        "huge_pages": "try",
+        # Durability is the product: what was acknowledged is on disk.
+        "fsync": "on",
+        "synchronous_commit": "on",
+        "full_page_writes": "on",
+        "wal_compression": "on",
+        "wal_level": "replica",
+        "max_wal_size": "2GB",
+        "min_wal_size": "128MB",
+        "checkpoint_timeout": "10min",
+        "checkpoint_completion_target": "0.9",
+        # One writer, small set-based statements: planning time matters more than plans.
+        "jit": "off",
+        "random_page_cost": "1.1",
+        "work_mem": "16MB",
+        "max_parallel_workers_per_gather": "0",
+        "autovacuum_naptime": "10s",  # hot account rows: dead versions go early
+        "autovacuum_vacuum_cost_limit": "1000",
+        # A forgotten snapshot triples the cost of a batch (money.md section 3).
+        "idle_in_transaction_session_timeout": "60s",
+        "password_encryption": "scram-sha-256",
+        "timezone": "'UTC'",
+        "log_timezone": "'UTC'",
+        "lc_messages": "'C'",
+        "default_text_search_config": "'pg_catalog.simple'",
+        "log_line_prefix": "'%m [%p] %u '",
+        "log_checkpoints": "off",
+        "log_lock_waits": "on",
+        "client_connection_check_interval": "5s",
+    }
+    return "".join(f"{name} = {value}\n" for name, value in values.items())

@@ -1,0 +1,1 @@
+"""The tests mirror the packages; `contract`, `simulation` and `faults` stand beside them."""

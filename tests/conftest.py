@@ -1,0 +1,104 @@
+"""What tests stand on: one real Postgres and one real deployment per session, made when first used.
+
+`database` gives each test a database of its own, copied from a migrated template. Folders have
+short paths: a Unix socket's path holds 107 bytes. When the session ends, nothing of it is left.
+"""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import count
+from pathlib import Path
+
+import psycopg
+import pytest
+from psycopg import sql
+
+from ledger.embedded import OWNER, SERVICE, SUPERUSER, EmbeddedPostgres
+from tests.platform.deployments import RunningDeployment, free_port, start_deployment
+
+ROOT = Path(__file__).resolve().parent.parent
+_TEMPLATE = "callboard_template"
+
+
+@dataclass(frozen=True, slots=True)
+class Database:
+    """A migrated database of one test, with a URL per login (no passwords in them)."""
+
+    name: str
+    service_url: str
+    owner_url: str
+    superuser_url: str
+
+
+@pytest.fixture(scope="session")
+def short_folder() -> Iterator[Path]:
+    """A session's folder with a short path."""
+    folder = Path(tempfile.mkdtemp(prefix="cbt-"))
+    yield folder
+    shutil.rmtree(folder)
+
+
+@pytest.fixture(scope="session")
+def postgres(short_folder: Path) -> Iterator[EmbeddedPostgres]:
+    """The session's Postgres; ends with the test process even after `kill -9`."""
+    home, run_folder = short_folder / "pg", short_folder / "run"
+    home.mkdir()
+    run_folder.mkdir(mode=0o700)
+    server = EmbeddedPostgres(home, run_folder, shared_buffers_mib=64, max_connections=200)
+    server.start()
+    yield server
+    server.stop()
+
+
+@pytest.fixture(scope="session")
+def migrated_template(postgres: EmbeddedPostgres) -> str:
+    """The name of a database with the whole schema, to copy."""
+    with psycopg.connect(postgres.superuser_url, autocommit=True) as connection:
+        connection.execute(
+            sql.SQL("CREATE DATABASE {} OWNER {}").format(
+                sql.Identifier(_TEMPLATE), sql.Identifier(OWNER)
+            )
+        )
+    migrated = subprocess.run(
+        [sys.executable, "-m", "ledger.migrate", "--url", postgres.url_for(OWNER, _TEMPLATE)],
+        cwd=ROOT, capture_output=True, text=True,
+    )  # fmt: skip
+    assert migrated.returncode == 0, migrated.stdout + migrated.stderr
+    return _TEMPLATE
+
+
+_numbers = count(1)
+
+
+@pytest.fixture
+def database(postgres: EmbeddedPostgres, migrated_template: str) -> Iterator[Database]:
+    """A migrated database of its own for one test."""
+    name = f"test_{next(_numbers)}"
+    with psycopg.connect(postgres.superuser_url, autocommit=True) as connection:
+        connection.execute(
+            sql.SQL("CREATE DATABASE {} TEMPLATE {} OWNER {}").format(
+                sql.Identifier(name), sql.Identifier(migrated_template), sql.Identifier(OWNER)
+            )
+        )
+    yield Database(
+        name=name,
+        service_url=postgres.url_for(SERVICE, name),
+        owner_url=postgres.url_for(OWNER, name),
+        superuser_url=postgres.url_for(SUPERUSER, name),
+    )
+    with psycopg.connect(postgres.superuser_url, autocommit=True) as connection:
+        connection.execute(sql.SQL("DROP DATABASE {} WITH (FORCE)").format(sql.Identifier(name)))
+
+
+@pytest.fixture(scope="session")
+def deployment(short_folder: Path) -> Iterator[RunningDeployment]:
+    """The session's whole deployment: `callboard up` in a folder of its own, over real HTTP."""
+    running = start_deployment(short_folder / "up", port=free_port())
+    yield running
+    running.down()

@@ -1,0 +1,1 @@
+"""Tests of what a deployment stands on: Postgres, settings, processes, packaging."""
