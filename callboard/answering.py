@@ -1,7 +1,7 @@
 """What an agent answers: a decorator per capability, and every reply of the specification.
 
-Rules of this file: no sockets. `AnsweringAgent.answer` turns the bytes of a dispatch and its signature into
-a status and the bytes of a reply; `serving.py` puts HTTP around it.
+Rules of this file: no sockets. `AnsweringAgent.answer` turns the bytes of a dispatch and its
+signature into a status and the bytes of a reply; `serving.py` puts HTTP around it.
 Spec: Agent interface, Agent rules, Errors, Authentication 3; contract.md sections 3 to 5.
 """
 
@@ -135,7 +135,8 @@ class AnsweringAgent:
         self._threads = ThreadPoolExecutor(max_concurrency, thread_name_prefix="handler")
 
     def __repr__(self) -> str:
-        return f"{type(self).__name__}({self.did!r}, capabilities={sorted(self._served)}, {self.statistics()})"
+        served = ", ".join(self._served)
+        return f"{type(self).__name__}({self.did!r}, serves [{served}], {self.statistics()})"
 
     def statistics(self) -> AgentStatistics:
         """Count what was answered, failed and repeated."""

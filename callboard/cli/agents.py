@@ -1,0 +1,77 @@
+"""`agent`: the registry. Spec: Registry, Agent card."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from callboard.cli.session import EXIT_REFUSED, EXIT_USAGE, Session, stop, verb
+
+app = typer.Typer(help="The registry of agents.", no_args_is_help=True)
+
+CARD_PATH = "/.well-known/acard.json"
+
+
+@verb(app, "list")
+def list_agents(
+    session: Session,
+    limit: Annotated[int, typer.Option(help="How many.", min=1, max=100)] = 50,
+    offset: Annotated[int, typer.Option(help="How many to pass over.", min=0)] = 0,
+) -> None:
+    """List registered agents."""
+    reply = session.client.agents(limit=limit, offset=offset)
+    session.show_table(
+        reply,
+        [{**agent, "capabilities": _capability_ids(agent)} for agent in reply["agents"]],
+        ("did", "endpoint", "capabilities"),
+    )
+
+
+def _capability_ids(card: dict[str, Any]) -> list[str]:
+    return [capability["id"] for capability in card.get("capabilities", [])]
+
+
+@verb(app, "register")
+def register(
+    session: Session,
+    source: Annotated[
+        str, typer.Argument(help="A running agent's address, or a card in a JSON file.")
+    ],
+    signing_secret: Annotated[
+        str | None, typer.Option(help="Sign dispatches to it with this secret.")
+    ] = None,
+) -> None:
+    """Register an agent, or replace its card."""
+    card = read_card(source)
+    session.show_record(session.client.register_agent(card, signing_secret=signing_secret))
+
+
+def read_card(source: str) -> dict[str, Any]:
+    """Read an agent card from a running agent or from a file; ends the process when it cannot."""
+    if source.startswith(("http://", "https://")):
+        import httpx
+
+        try:
+            response = httpx.get(source.rstrip("/") + CARD_PATH, trust_env=False)
+            card = response.raise_for_status().json()
+        except (httpx.HTTPError, ValueError) as error:
+            stop(EXIT_REFUSED, f"no agent card at {source}{CARD_PATH}: {error}")
+    else:
+        try:
+            card = json.loads(Path(source).read_text())
+        except (OSError, ValueError) as error:
+            stop(EXIT_USAGE, f"cannot read an agent card from {source}: {error}")
+    if not isinstance(card, dict):
+        stop(EXIT_USAGE, f"{source} holds {type(card).__name__}, expected an agent card")
+    return card
+
+
+@verb(app, "show")
+def show(
+    session: Session, did: Annotated[str, typer.Argument(help="The agent's DID.", metavar="DID")]
+) -> None:
+    """Show an agent's card."""
+    session.show_record(session.client.agent(did))

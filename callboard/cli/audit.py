@@ -1,0 +1,79 @@
+"""`audit`: read the chain and check it. Spec: Audit entry; money.md section 5."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from callboard.cli.session import EXIT_REFUSED, EXIT_USAGE, Session, stop, verb
+
+if TYPE_CHECKING:
+    from callboard.client import Client
+
+app = typer.Typer(help="The audit chain.", no_args_is_help=True)
+
+
+@verb(app, "list")
+def list_entries(
+    session: Session,
+    limit: Annotated[int, typer.Option(help="How many.", min=1, max=1000)] = 100,
+    cursor: Annotated[str | None, typer.Option(help="Where the last page ended.")] = None,
+    event_type: Annotated[str | None, typer.Option(help="Only this event type.")] = None,
+    target_id: Annotated[str | None, typer.Option(help="Only entries about this id.")] = None,
+) -> None:
+    """List audit entries, newest first."""
+    reply = session.client.audit(
+        limit=limit, cursor=cursor, event_type=event_type, target_id=target_id
+    )
+    columns = ("id", "createdAt", "eventType", "actorDid", "targetType", "targetId")
+    session.show_table(reply, reply["entries"], columns)
+
+
+@verb(app, "verify")
+def verify(
+    session: Session,
+    file: Annotated[
+        Path | None, typer.Option(help="Check a JSON Lines export instead of the service.")
+    ] = None,
+) -> None:
+    """Recompute every hash and link of the chain."""
+    from callboard.verify import ChainBroken, verify_chain
+
+    entries = entries_of_service(session.client) if file is None else _entries_of_file(file)
+    try:
+        chain = verify_chain(entries)
+    except ChainBroken as error:
+        if session.is_json:
+            print(json.dumps({"intact": False, "error": str(error)}, indent=2))
+        stop(EXIT_REFUSED, f"chain broken: {error}")
+    session.show(
+        {"intact": True, **asdict(chain)},
+        lambda: print(f"{chain.entries} entries, chain intact, head {chain.head_hash}"),
+    )
+
+
+def entries_of_service(client: Client) -> Iterator[dict[str, Any]]:
+    """Read the whole chain, newest entry first, a page at a time."""
+    cursor: str | None = None
+    while True:
+        page = client.audit(cursor=cursor)
+        yield from page["entries"]
+        cursor = page.get("nextCursor")
+        if cursor is None:
+            return
+
+
+def _entries_of_file(path: Path) -> list[dict[str, Any]]:
+    try:
+        entries = [json.loads(line) for line in path.read_text().splitlines() if line.strip()]
+    except (OSError, ValueError) as error:
+        stop(EXIT_USAGE, f"cannot read audit entries from {path}: {error}")
+    if not all(isinstance(entry, dict) and type(entry.get("id")) is int for entry in entries):
+        stop(EXIT_USAGE, f"{path} holds a line that is no audit entry")
+    # An export is in order of ids, a saved page newest first.
+    return entries[::-1] if entries and entries[0]["id"] < entries[-1]["id"] else entries

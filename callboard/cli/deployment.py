@@ -1,0 +1,97 @@
+"""`up`, `down`, `settings`: a deployment on this machine.
+
+The supervisor does the work in its own program: the client side imports nothing of the service.
+design.md section 6.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Annotated, NoReturn
+
+import typer
+
+from callboard.cli.session import HomeOption, Output, OutputOption, default_home
+
+_Port = Annotated[int | None, typer.Option(help="Port of the API.", show_default=False)]
+_Host = Annotated[str | None, typer.Option(help="Address to listen on.", show_default=False)]
+_Region = Annotated[str | None, typer.Option(help="Region of this cluster.", show_default=False)]
+_Detach = Annotated[bool, typer.Option("--detach", help="Return once the service is ready.")]
+
+
+def supervisor(*arguments: str) -> list[str]:
+    """Return the command that runs the supervisor with these arguments."""
+    return [sys.executable, "-m", "serve_app.supervisor", *arguments]
+
+
+def up_arguments(
+    home: Path, *, port: int | None, host: str | None, region: str | None, detach: bool
+) -> list[str]:
+    """Return the supervisor's arguments for `up`."""
+    arguments = ["up", "--home", str(home)]
+    for name, value in (("--port", port), ("--host", host), ("--region", region)):
+        if value is not None:
+            arguments += [name, str(value)]
+    return [*arguments, "--detach"] if detach else arguments
+
+
+def _become(command: list[str]) -> NoReturn:
+    # Replaced, not wrapped: signals and exit codes are the supervisor's own, also after kill -9.
+    sys.stdout.flush()
+    os.execv(command[0], command)
+
+
+def _run_quietly(command: list[str]) -> None:
+    """Run the supervisor with its progress on standard error, so that standard output is JSON."""
+    code = subprocess.run(command, stdout=sys.stderr, check=False).returncode
+    if code:
+        raise typer.Exit(code)
+
+
+def up(
+    home: HomeOption = None,
+    port: _Port = None,
+    host: _Host = None,
+    region: _Region = None,
+    detach: _Detach = False,
+    output: OutputOption = Output.text,
+) -> None:
+    """Start a deployment in a folder, or start it again with everything it knew."""
+    folder = home or default_home()
+    command = supervisor(*up_arguments(folder, port=port, host=host, region=region, detach=detach))
+    if output is Output.text or not detach:
+        _become(command)
+    _run_quietly(command)
+    _print_json({"home": str(folder), "url": (folder / "url").read_text().strip()})
+
+
+def down(home: HomeOption = None, output: OutputOption = Output.text) -> None:
+    """End every process of a deployment; its folder stays."""
+    folder = home or default_home()
+    command = supervisor("down", "--home", str(folder))
+    if output is Output.text:
+        _become(command)
+    _run_quietly(command)
+    _print_json({"home": str(folder), "status": "down"})
+
+
+def settings(home: HomeOption = None, output: OutputOption = Output.text) -> None:
+    """Print every setting with its source; secrets are masked."""
+    where = ["--home", str(home)] if home else []
+    form = ["--output", "json"] if output is Output.json else []
+    _become(supervisor("settings", *where, *form))
+
+
+def _print_json(record: dict[str, str]) -> None:
+    import json
+
+    print(json.dumps(record, indent=2))
+
+
+def add_to(app: typer.Typer) -> None:
+    """Add the verbs of this file."""
+    for function in (up, down, settings):
+        app.command()(function)

@@ -1,0 +1,207 @@
+"""What every verb shares: where the service is, how answers are shown, how the process ends.
+
+A verb is a function whose first parameter is a `Session`; `verb` adds the options that every verb
+has and turns failures into exit codes: 0 success, 1 workflow not successful, 2 usage,
+3 unreachable or refused. design.md section 6.
+"""
+
+from __future__ import annotations
+
+import inspect
+import json
+import os
+import sys
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from decimal import Decimal
+from enum import StrEnum
+from functools import cached_property, wraps
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, NoReturn
+
+import typer
+
+from callboard.errors import CallboardError
+
+if TYPE_CHECKING:
+    from callboard.client import Client
+
+EXIT_UNSUCCESSFUL = 1
+EXIT_USAGE = 2
+EXIT_REFUSED = 3
+
+
+class Output(StrEnum):
+    """How answers are printed."""
+
+    text = "text"
+    json = "json"
+
+
+HomeOption = Annotated[
+    Path | None, typer.Option(help="Folder of a local deployment.", show_default=False)
+]
+OutputOption = Annotated[Output, typer.Option(help="How to print the answer.")]
+_Url = Annotated[str | None, typer.Option(help="The service's address.", show_default=False)]
+_Key = Annotated[str | None, typer.Option(help="The API key.", show_default=False)]
+
+
+def default_home() -> Path:
+    """Return the folder of the default deployment."""
+    return Path.home() / ".local" / "share" / "callboard" / "default"
+
+
+@dataclass(frozen=True)
+class Session:
+    """One run of a verb.
+
+    Args:
+        url: the service's address, None to look it up.
+        api_key: the caller's key, None to look it up.
+        home: the deployment folder asked for, None for none in particular.
+        output: how to print.
+    """
+
+    url: str | None
+    api_key: str | None
+    home: Path | None
+    output: Output
+
+    @cached_property
+    def client(self) -> Client:
+        """A client for the service, found by option, then environment, then deployment files."""
+        from callboard.client import Client
+
+        url, api_key = self._address()
+        return Client(url, api_key)
+
+    def _address(self) -> tuple[str, str | None]:
+        if self.url is not None:
+            return self.url, self.api_key or os.environ.get("CALLBOARD_API_KEY")
+        environment_url = os.environ.get("CALLBOARD_URL")
+        if self.home is None and environment_url:
+            # Never with the local deployment's key: it would go to another service.
+            return environment_url, self.api_key or os.environ.get("CALLBOARD_API_KEY")
+        home = self.home or default_home()
+        try:
+            url = (home / "url").read_text().strip()
+            key_file = home / "admin.key"
+            environment_key = None if self.home else os.environ.get("CALLBOARD_API_KEY")
+            api_key = self.api_key or environment_key or key_file.read_text().strip()
+        except OSError as error:
+            stop(
+                EXIT_REFUSED,
+                f"no deployment is running in {home} ({error.strerror}: {error.filename}); "
+                "start one with `callboard up`, or set CALLBOARD_URL and CALLBOARD_API_KEY",
+            )
+        return url, api_key
+
+    @property
+    def is_json(self) -> bool:
+        """Whether a program reads the answer."""
+        return self.output is Output.json
+
+    def show(self, reply: object, text: Callable[[], None]) -> None:
+        """Print an answer: as it came for programs, by `text` for people."""
+        if self.is_json:
+            print(json.dumps(reply, indent=2, ensure_ascii=False))
+        else:
+            text()
+
+    def show_table(
+        self, reply: object, rows: Iterable[Mapping[str, Any]], columns: Sequence[str]
+    ) -> None:
+        """Print an answer, for people as a table of some members of its rows."""
+        self.show(reply, lambda: table(columns, ([row.get(c) for c in columns] for row in rows)))
+
+    def show_record(self, record: Mapping[str, Any]) -> None:
+        """Print one record, for people as a line per member."""
+        self.show(record, lambda: _print_members(record))
+
+
+def table(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
+    """Print a table; numbers are set to the right."""
+    from rich.console import Console
+    from rich.table import Table
+
+    grid = Table(box=None, pad_edge=False, header_style="bold")
+    lines = [list(row) for row in rows]
+    for place, column in enumerate(columns):
+        is_number = lines and all(_is_number(line[place]) for line in lines)
+        grid.add_column(column, justify="right" if is_number else "left", overflow="fold")
+    for line in lines:
+        grid.add_row(*(cell(value) for value in line))
+    # Not cut to 80 columns when a program or a file takes the output.
+    console = Console(highlight=False) if sys.stdout.isatty() else Console(width=160)
+    console.print(grid)
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, int | float | Decimal) and not isinstance(value, bool)
+
+
+def cell(value: object) -> str:
+    """Return a value as people read it; amounts without a float's noise."""
+    match value:
+        case None:
+            return "-"
+        case bool():
+            return "yes" if value else "no"
+        case float():
+            return credits_text(value)
+        case list():
+            return ", ".join(cell(item) for item in value)
+        case dict():
+            return json.dumps(value, ensure_ascii=False)
+        case _:
+            return str(value)
+
+
+def credits_text(amount: object) -> str:
+    """Return an amount of credits without trailing zeros."""
+    text = f"{Decimal(str(amount)):f}"
+    return text.rstrip("0").rstrip(".") if "." in text else text
+
+
+def _print_members(record: Mapping[str, Any]) -> None:
+    width = max((len(name) for name in record), default=0)
+    for name, value in record.items():
+        print(f"{name:<{width}}  {cell(value)}")
+
+
+def stop(code: int, message: str) -> NoReturn:
+    """End the process with an exit code and a sentence on standard error."""
+    print(f"callboard: {message}", file=sys.stderr)
+    raise typer.Exit(code)
+
+
+def verb(app: typer.Typer, name: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Add a verb to an app: its own parameters, then --url, --api-key, --home and --output."""
+
+    def add(function: Callable[..., None]) -> Callable[..., None]:
+        own = list(inspect.signature(function, eval_str=True).parameters.values())[1:]
+        keyword = inspect.Parameter.KEYWORD_ONLY
+
+        @wraps(function)
+        def command(
+            *args: Any, url: _Url, api_key: _Key, home: HomeOption, output: OutputOption, **own: Any
+        ) -> None:
+            try:
+                function(Session(url, api_key, home, output), *args, **own)
+            except CallboardError as error:
+                stop(EXIT_REFUSED, str(error))
+
+        shared = [
+            inspect.Parameter("url", keyword, annotation=_Url, default=None),
+            inspect.Parameter("api_key", keyword, annotation=_Key, default=None),
+            inspect.Parameter("home", keyword, annotation=HomeOption, default=None),
+            inspect.Parameter("output", keyword, annotation=OutputOption, default=Output.text),
+        ]
+        own = [parameter.replace(kind=keyword) for parameter in own]
+        # typer reads the signature; the annotations are in it already.
+        command.__signature__ = inspect.Signature(own + shared)  # type: ignore[attr-defined]
+        command.__annotations__ = {}
+        app.command(name)(command)
+        return function
+
+    return add

@@ -1,0 +1,124 @@
+"""A workflow's nodes as a live tree, or as a line per change where there is no terminal.
+
+A node hangs below its deepest parent; the others are named beside it, because a tree has one
+parent and a workflow's nodes may have many. Spec: Node states.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from callboard.calls import FINISHED
+from callboard.cli.session import credits_text
+
+if TYPE_CHECKING:
+    from rich.tree import Tree
+
+    from callboard.client import Client
+
+POLL_S = 0.2
+
+_MARKS = {
+    "pending": ("·", "dim"),
+    "ready": ("·", "dim"),
+    "dispatched": ("▶", "yellow"),
+    "running": ("▶", "yellow"),
+    "success": ("✓", "green"),
+    "failed": ("✗", "red"),
+    "timeout": ("✗", "red"),
+    "cancelled": ("✗", "red"),
+    "skipped": ("-", "dim"),
+}
+
+Parents = Mapping[str, Sequence[str]]
+
+
+def follow(client: Client, workflow_id: str, parents: Parents) -> dict[str, Any]:
+    """Show a workflow until it ends, and return its record.
+
+    Args:
+        client: where it runs.
+        workflow_id: which one.
+        parents: each node's parents; the record's own are used where it has them.
+    """
+    return (_follow_live if sys.stdout.isatty() else _follow_lines)(client, workflow_id, parents)
+
+
+def _follow_live(client: Client, workflow_id: str, parents: Parents) -> dict[str, Any]:
+    from rich.live import Live
+
+    record = client.workflow(workflow_id)
+    with Live(render(record, parents), auto_refresh=False) as live:
+        while record["status"] not in FINISHED:
+            time.sleep(POLL_S)
+            record = client.workflow(workflow_id)
+            live.update(render(record, parents), refresh=True)
+    return record
+
+
+def _follow_lines(client: Client, workflow_id: str, _: Parents) -> dict[str, Any]:
+    seen: dict[str, str] = {}
+    while True:
+        record = client.workflow(workflow_id)
+        for name, node in record["nodes"].items():
+            if seen.get(name) != node["status"]:
+                seen[name] = node["status"]
+                print(" ".join(part for part in ("  ", name, *_facts(node)) if part), flush=True)
+        if record["status"] in FINISHED:
+            print(f"   {workflow_id} {record['status']}", flush=True)
+            return record
+        time.sleep(POLL_S)
+
+
+def _facts(node: Mapping[str, Any]) -> list[str]:
+    """Say what is known of a node: status, who, how long, for how much, why it failed."""
+    facts = [str(node["status"]), node.get("agentDid") or ""]
+    if node["status"] in ("success", "failed", "timeout"):
+        latency_ms = (node.get("metrics") or {}).get("latency_ms")
+        facts += ["" if latency_ms is None else f"{latency_ms} ms"]
+        facts += [f"{credits_text(node['costCredits'])} credits" if node.get("costCredits") else ""]
+    error = node.get("error")
+    if error:
+        known = error if isinstance(error, dict) else {"message": error}
+        facts += [": ".join(str(known[m]) for m in ("code", "error", "message") if known.get(m))]
+    return facts
+
+
+def render(record: Mapping[str, Any], parents: Parents) -> Tree:
+    """Return the tree of a workflow record."""
+    from rich.text import Text
+    from rich.tree import Tree
+
+    root = Tree(Text(f"{record.get('intent') or record['id']}: {record['status']}", style="bold"))
+    nodes: Mapping[str, Mapping[str, Any]] = record["nodes"]
+    known = {n: list(node.get("dependsOn") or parents.get(n, ())) for n, node in nodes.items()}
+    branches: dict[str, Tree] = {}
+    for name, deepest, others in order(known):
+        mark, style = _MARKS.get(nodes[name]["status"], ("?", "magenta"))
+        line = Text(f"{mark} {name}  ", style=style)
+        line.append("  ".join(fact for fact in _facts(nodes[name]) if fact), style="dim")
+        if others:
+            line.append(f"  (after {', '.join(others)} too)", style="dim")
+        branches[name] = (root if deepest is None else branches[deepest]).add(line)
+    return root
+
+
+def order(parents: Parents) -> list[tuple[str, str | None, list[str]]]:
+    """Return every node after its parents, with its deepest parent and its other ones."""
+    depths: dict[str, int] = {}
+    placed: list[tuple[str, str | None, list[str]]] = []
+    waiting = list(parents)
+    while waiting:
+        free = [n for n in waiting if all(p in depths for p in parents[n] if p in parents)]
+        # Published workflows have no cycle; without one there is always a free node.
+        assert free, f"cycle among {waiting}"
+        for name in free:
+            above = [parent for parent in parents[name] if parent in parents]
+            deepest = max(above, key=lambda parent: depths[parent], default=None)
+            depths[name] = 0 if deepest is None else depths[deepest] + 1
+            placed.append((name, deepest, [p for p in above if p != deepest]))
+        waiting = [name for name in waiting if name not in depths]
+    return placed

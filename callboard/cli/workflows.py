@@ -1,0 +1,122 @@
+"""`workflow`: publish, read, watch, cancel. Spec: Workflow manifest, Workflow record."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from callboard.cli.session import EXIT_UNSUCCESSFUL, EXIT_USAGE, Session, cell, stop, table, verb
+
+app = typer.Typer(help="Workflows.", no_args_is_help=True)
+
+_Id = Annotated[str, typer.Argument(help="The workflow's id.", metavar="ID")]
+
+
+@verb(app, "publish")
+def publish(
+    session: Session,
+    manifest: Annotated[
+        str, typer.Argument(help="The manifest, a JSON file; - for standard input.", metavar="FILE")
+    ],
+    wait: Annotated[bool, typer.Option("--wait", help="Return when it has ended.")] = False,
+    watch: Annotated[bool, typer.Option("--watch", help="Show its nodes until it ends.")] = False,
+) -> None:
+    """Publish a workflow."""
+    workflow = read_manifest(manifest)
+    reply = session.client.publish(workflow)
+    if watch:
+        _watch(session, reply["workflowId"], depends_on(workflow))
+        return
+    if wait:
+        reply = session.client.wait(reply["workflowId"])
+    session.show(reply, lambda: _print_record(reply))
+    if reply["status"] not in ("success",) if wait else reply["status"] == "failed":
+        raise typer.Exit(EXIT_UNSUCCESSFUL)
+
+
+def read_manifest(source: str) -> dict[str, Any]:
+    """Read a manifest from a file or standard input; ends the process when it cannot."""
+    try:
+        text = sys.stdin.read() if source == "-" else Path(source).read_text()
+        manifest = json.loads(text)
+    except (OSError, ValueError) as error:
+        stop(EXIT_USAGE, f"cannot read a manifest from {source}: {error}")
+    if not isinstance(manifest, dict):
+        stop(EXIT_USAGE, f"{source} holds {type(manifest).__name__}, expected a manifest object")
+    return manifest
+
+
+def depends_on(workflow: Mapping[str, Any]) -> dict[str, list[str]]:
+    """Return each node's parents, as far as a manifest or a record tells them."""
+    return {
+        name: list(node.get("dependsOn") or ())
+        for name, node in workflow.get("nodes", {}).items()
+        if isinstance(node, dict)
+    }
+
+
+@verb(app, "get")
+def get(session: Session, workflow_id: _Id) -> None:
+    """Show a workflow as it stands."""
+    record = session.client.workflow(workflow_id)
+    session.show(record, lambda: _print_record(record))
+
+
+def _print_record(record: Mapping[str, Any]) -> None:
+    for name, value in record.items():
+        if name != "nodes":
+            print(f"{name:<12}  {cell(value)}")
+    nodes = record.get("nodes")
+    if nodes:
+        columns = ("status", "agentDid", "attempts", "costCredits", "metrics", "error")
+        print()
+        table(("node", *columns), ([name, *map(n.get, columns)] for name, n in nodes.items()))
+
+
+@verb(app, "watch")
+def watch(session: Session, workflow_id: _Id) -> None:
+    """Show a workflow's nodes until it ends."""
+    _watch(session, workflow_id, {})
+
+
+def _watch(session: Session, workflow_id: str, parents: dict[str, list[str]]) -> None:
+    from callboard.cli.tree import follow
+
+    if session.is_json:
+        record = session.client.wait(workflow_id)
+        print(json.dumps(record, indent=2, ensure_ascii=False))
+    else:
+        record = follow(session.client, workflow_id, parents)
+    if record["status"] != "success":
+        raise typer.Exit(EXIT_UNSUCCESSFUL)
+
+
+@verb(app, "cancel")
+def cancel(
+    session: Session,
+    workflow_id: _Id,
+    reason: Annotated[str, typer.Option(help="Why, one of the specification's reasons.")] = (
+        "user_request"
+    ),
+    details: Annotated[str, typer.Option(help="Why, in a sentence.")] = "",
+) -> None:
+    """Cancel a workflow; what is left in its escrow returns."""
+    session.show_record(session.client.cancel(workflow_id, reason=reason, details=details))
+
+
+@verb(app, "list")
+def list_workflows(
+    session: Session,
+    status: Annotated[str | None, typer.Option(help="Only workflows in this status.")] = None,
+    limit: Annotated[int, typer.Option(help="How many.", min=1, max=100)] = 50,
+    cursor: Annotated[str | None, typer.Option(help="Where the last page ended.")] = None,
+) -> None:
+    """List the caller's workflows, newest first."""
+    reply = session.client.workflows(status=status, limit=limit, cursor=cursor)
+    columns = ("id", "status", "intent", "createdAt", "spentCredits")
+    session.show_table(reply, reply["workflows"], columns)

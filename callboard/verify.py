@@ -1,0 +1,103 @@
+"""The audit chain, checked by anyone: needs the entries and nothing else.
+
+Knows no service and no database. An entry's hash is `sha256:` + hex of SHA-256 over the JCS form
+(RFC 8785) of the entry without its `hash`; `prevHash` is inside, ids have no gap, and the first
+entry's `prevHash` is 64 zeros. A chain alone cannot show that its newest entries were cut off.
+Spec: Audit entry; money.md section 5.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import rfc8785
+
+GENESIS_HASH = "sha256:" + "0" * 64
+
+
+class ChainBroken(Exception):
+    """An entry is not what its chain says it must be.
+
+    Args:
+        entry_id: the entry at which the chain breaks.
+        member: the member of it that is wrong.
+        got: its value.
+        expected: what the chain demands.
+    """
+
+    def __init__(self, entry_id: object, member: str, got: object, expected: object) -> None:
+        super().__init__(entry_id, member, got, expected)
+        self.entry_id = entry_id
+        self.member = member
+        self.got = got
+        self.expected = expected
+
+    def __str__(self) -> str:
+        return (
+            f"audit entry {self.entry_id}: {self.member} is {self.got!r}, "
+            f"expected {self.expected!r}"
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Chain:
+    """An intact chain: how many entries, and the hash of the newest one."""
+
+    entries: int
+    head_hash: str
+
+
+def entry_hash(entry: Mapping[str, Any]) -> str:
+    """Compute what an entry's `hash` must be.
+
+    Raises:
+        ChainBroken: the entry holds a value that has no canonical form.
+    """
+    unhashed = {name: value for name, value in entry.items() if name != "hash"}
+    try:
+        form = rfc8785.dumps(unhashed)
+    except rfc8785.CanonicalizationError as error:
+        raise ChainBroken(entry.get("id"), "value", str(error), "a canonical form") from error
+    return "sha256:" + hashlib.sha256(form).hexdigest()
+
+
+def verify_chain(newest_first: Iterable[Mapping[str, Any]]) -> Chain:
+    """Check a whole chain, down to its first entry, in constant memory.
+
+    1. Every entry's `hash` is the hash of the rest of it.
+    2. Every entry's `prevHash` is the `hash` of the entry before it.
+    3. Ids count down to 1 without a gap.
+    4. The first entry's `prevHash` is 64 zeros.
+
+    Args:
+        newest_first: all entries, in the order of `GET /v1/audit`.
+
+    Raises:
+        ChainBroken: the first defect found.
+    """
+    newer: Mapping[str, Any] | None = None
+    count, head_hash = 0, GENESIS_HASH
+    for entry in newest_first:
+        entry_id = entry.get("id")
+        computed = entry_hash(entry)
+        if entry.get("hash") != computed:
+            raise ChainBroken(entry_id, "hash", entry.get("hash"), computed)
+        if newer is None:
+            head_hash = computed
+        else:
+            if entry_id != newer["id"] - 1:
+                raise ChainBroken(newer["id"], "predecessor's id", entry_id, newer["id"] - 1)
+            if newer.get("prevHash") != computed:
+                raise ChainBroken(newer["id"], "prevHash", newer.get("prevHash"), computed)
+        # A boolean is an int to Python and 1 == True: an id must be a true integer.
+        if type(entry_id) is not int:
+            raise ChainBroken(entry_id, "id", entry_id, "an integer")
+        newer, count = entry, count + 1
+    if newer is not None and newer["id"] != 1:
+        raise ChainBroken(newer["id"], "id of the oldest entry", newer["id"], 1)
+    if newer is not None and newer.get("prevHash") != GENESIS_HASH:
+        raise ChainBroken(newer["id"], "prevHash", newer.get("prevHash"), GENESIS_HASH)
+    return Chain(count, head_hash)
