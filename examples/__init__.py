@@ -1,0 +1,1 @@
+"""Programs that use Callboard, each runnable as it stands."""
