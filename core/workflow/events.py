@@ -123,6 +123,7 @@ class VerificationFinished:
     failure: Failure | None
     started_ms: int
     at_ms: int
+    verify_attempt: int | None = None  # None: the one that is open
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,7 +174,10 @@ class NodeChanged:
     """A node's row after a step, whole: also its open attempt, from which recovery continues.
 
     `attempt` counts from 1 (0: never dispatched); `agents_tried` are those who failed finally.
-    `verifier_did` is set while a verification is open, `verify_attempt` counts its tries.
+    `verifier_did` is set while a verification is open. `verify_attempt` counts the node's
+    verifications, over all its attempts; `verify_retries_used` those of the open result that failed.
+    `cost_micro` is everything paid for the node so far, its verifiers included.
+    A step holds at most one `NodeChanged` per node.
     """
 
     node: str
@@ -189,6 +193,8 @@ class NodeChanged:
     verifier_did: str | None = None
     verify_attempt: int = 0
     verifier_price_micro: int = 0
+    verify_retries_used: int = 0
+    verifiers_tried: tuple[str, ...] = ()
     result_json: str | None = None
     error: dict[str, Any] | None = None
     started_ms: int | None = None
@@ -199,8 +205,12 @@ class NodeChanged:
 
 @dataclass(frozen=True, slots=True)
 class AttemptFinished:
-    """One line of the append-only history of attempts. `outcome`: success, error, timeout, lost,
-    discarded (cancelled or late), rejected (by the verifier). `kind`: primary or verify."""
+    """One line of the append-only history of attempts, unique by (node, kind, attempt).
+
+    `kind`: primary, or verify (then `attempt` is the `verify_attempt`). `outcome`: success, error,
+    timeout, lost, discarded (cancelled); of a verification also rejected. A primary line says that
+    the agent replied with a result; whether it was accepted and paid, the node's row says.
+    """
 
     node: str
     attempt: int
@@ -217,8 +227,11 @@ class AttemptFinished:
 
 @dataclass(frozen=True, slots=True)
 class NodePaid:
-    """Gross payment due to an agent out of the escrow, micro-credits; `line` is the node's name, or
-    the name + `#verify` for its verifier (money.md case 16)."""
+    """Gross payment due to an agent out of the escrow, micro-credits, more than 0.
+
+    `line`, paid once, is the node's name; for its verifiers the name + `#verify`, then + `#verify2`
+    and so on for further verifications after a rejection (money.md case 16).
+    """
 
     line: str
     agent_did: str
