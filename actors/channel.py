@@ -1,8 +1,8 @@
 """The one transport between processes: a batch of requests out, a batch of replies back.
 
-One call is in flight per destination; what arrives meanwhile queues behind it and leaves as the next
-batch, so batches size themselves without a timer. Nothing above knows what carries the bytes: today
-a Ray actor call. design.md section 3.
+One call is in flight per destination; what arrives meanwhile queues behind it and leaves as the
+next batch, so batches size themselves without a timer. Nothing above knows what carries the bytes:
+today a Ray actor call. design.md section 3.
 """
 
 from __future__ import annotations
@@ -35,8 +35,8 @@ class Channel(Generic[Request, Reply]):
 
     Args:
         name: for messages.
-        call: carries one batch; replies in the order of the requests. An exception it raises goes to
-            every request of that batch.
+        call: carries one batch; replies in the order of the requests. An exception it raises goes
+            to every request of that batch.
         capacity: most requests that may wait; beyond it OVERLOADED is raised.
         batch_size: most requests in one call.
     """

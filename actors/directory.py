@@ -1,4 +1,4 @@
-"""The agents as one workflow owner knows them: a cache of registered cards, with health seen from here.
+"""The agents as one workflow owner knows them: a cache of cards, with health seen from here.
 
 Filled from rows at start, kept fresh by the ledger's directory notices, refreshed on a miss. It
 chooses nothing itself: `core/market/ranking.py` does. Spec: Targeted routing; contract.md section 5
@@ -76,7 +76,7 @@ class Directory:
     # -- contents ---------------------------------------------------------------------------------
 
     def put(self, rows: Iterable[Mapping[str, Any]]) -> None:
-        """Store agents from their rows (`did, owner_did, card, endpoint, status, signing_secret`)."""
+        """Store agents from rows (`did, owner_did, card, endpoint, status, signing_secret`)."""
         for row in rows:
             self._forget(row["did"])
             if row["status"] == "active":
@@ -99,7 +99,7 @@ class Directory:
     def price_micro_max(self, capability_id: str, target_agent_id: str | None) -> int:
         """Return the dearest price a node may have to pay, which is what an estimate reserves.
 
-        A target's own price, when it is known and offers the capability, else the dearest candidate's.
+        A target's own price, when it is known and offers the capability, else the dearest.
         """
         offers = self._by_capability.get(capability_id, {})
         if target_agent_id is not None and target_agent_id in offers:
@@ -140,9 +140,7 @@ class Directory:
             and did != action.primary_did
             and entry.owner_did != primary_owner
         ]
-        chosen, failure = self._choose(
-            offers, action.capability_id, action.price_max_micro, at_ms
-        )
+        chosen, failure = self._choose(offers, action.capability_id, action.price_max_micro, at_ms)
         if chosen is None:
             return AgentNotSelected(action.node, failure, at_ms)
         price = self._entries[chosen].prices_micro[action.capability_id]
@@ -230,7 +228,9 @@ class Directory:
         if circuit.failures >= CIRCUIT_FAILURES_MAX:
             circuit.open_until_ms = at_ms + circuit.open_ms
             circuit.open_ms = min(circuit.open_ms * 2, CIRCUIT_OPEN_MS_MAX)
-            circuit.failures = CIRCUIT_FAILURES_MAX - 1  # half open: one more failure opens it again
+            circuit.failures = (
+                CIRCUIT_FAILURES_MAX - 1
+            )  # half open: one more failure opens it again
 
     def _is_open(self, did: str, at_ms: int) -> bool:
         circuit = self._circuits.get(did)

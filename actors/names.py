@@ -8,10 +8,11 @@ TIMEKEEPER = "timekeeper"
 WORKFLOW_PREFIX = "workflow@"
 
 
-def workflow_actor(node_id: str) -> str:
-    """Return the name of the `WorkflowActor` of a machine, which is also its owner name.
+def workflow_actor(node_id: str, index: int) -> str:
+    """Return the name of one of a machine's `WorkflowActor`s, which is also its owner name.
 
     Args:
         node_id: Ray's hexadecimal id of the machine.
+        index: 0 for the first actor of that machine.
     """
-    return f"{WORKFLOW_PREFIX}{node_id}"
+    return f"{WORKFLOW_PREFIX}{node_id}#{index}"

@@ -10,7 +10,6 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from core.errors import ErrorCode
 from core.workflow.events import (
     AgentNotSelected,
     AgentSelected,
@@ -91,9 +90,7 @@ class AgentEntry:
 class DirectoryPort(Protocol):
     """The agents known to this process and their health as seen from here."""
 
-    def select(
-        self, action: SelectAgent, at_ms: int
-    ) -> AgentSelected | AgentNotSelected: ...
+    def select(self, action: SelectAgent, at_ms: int) -> AgentSelected | AgentNotSelected: ...
 
     def select_verifier(
         self, action: SelectVerifier, at_ms: int
@@ -106,16 +103,3 @@ class DirectoryPort(Protocol):
     def candidates(self, capability_id: str) -> list[AgentEntry]: ...
 
     def note_outcome(self, did: str, *, is_reachable: bool, at_ms: int) -> None: ...
-
-
-class LedgerRefusal(Exception):
-    """The ledger refused a command that its owner believed to be right."""
-
-    def __init__(self, key: str, error: ErrorCode | None, detail: str) -> None:
-        super().__init__(key, error, detail)
-        self.key = key
-        self.error = error
-        self.detail = detail
-
-    def __str__(self) -> str:
-        return f"command {self.key} was refused: {self.error} {self.detail}"

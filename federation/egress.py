@@ -1,4 +1,4 @@
-"""The gate that every outgoing connection passes: it judges the address that is really connected to.
+"""The gate that every outgoing connection passes: it judges the address really connected to.
 
 The check sits in the socket factory, after name resolution, so that a name that resolves to another
 address a moment later gains nothing (DNS rebinding). contract.md section 3; design.md section 4.

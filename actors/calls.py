@@ -1,0 +1,44 @@
+"""Calls to named actors: found by name, found again after they were replaced.
+
+The only place that knows how a Ray call fails. design.md section 3 (`ActorUnavailableError`:
+outcome unknown, same key again).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import ray
+from ray.exceptions import RayActorError, RayError
+
+from actors.names import NAMESPACE
+from core.errors import ErrorCode, ServiceError
+
+
+def actor_call(name: str, method: str) -> Callable[..., Awaitable[Any]]:
+    """Return a coroutine function that calls a method of the actor of that name.
+
+    The handle is kept until a call fails, because an actor of the same name may replace it.
+    """
+    handle: Any = None
+
+    async def call(*arguments: Any) -> Any:
+        nonlocal handle
+        try:
+            if handle is None:
+                handle = ray.get_actor(name, namespace=NAMESPACE)
+            return await getattr(handle, method).remote(*arguments)
+        except RayActorError:
+            handle = None
+            raise
+
+    return call
+
+
+def is_unknown_outcome(error: BaseException) -> bool:
+    """Whether a failed call may have been carried out, so that only the same key may repeat it."""
+    if isinstance(error, ServiceError):
+        return error.code is ErrorCode.LEDGER_UNAVAILABLE
+    # ValueError: no actor of that name, which is what a name says while it is being replaced.
+    return isinstance(error, RayError | ValueError | ConnectionError | OSError)

@@ -1,0 +1,307 @@
+"""The way from a Serve replica to the actors: publishes, cancels, ledger commands, waiting.
+
+Owners are chosen by rendezvous hash over those that live; what an owner's death leaves unknown is
+repeated with the same key until the caller's deadline. Waiting for a workflow costs one long poll
+per owner, not one call per workflow. design.md section 3; contract.md section 6 (`Prefer: wait`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import hashlib
+import logging
+import os
+import time
+from collections.abc import Awaitable, Sequence
+from typing import Any
+
+from actors.calls import actor_call, is_unknown_outcome
+from actors.channel import Channel
+from actors.ledger_client import LedgerClient, unavailable
+from actors.messages import (
+    CancelReply,
+    CancelRequest,
+    OwnerReply,
+    OwnerRequest,
+    PublishReply,
+    PublishRequest,
+    WatchRequest,
+)
+from actors.names import LEDGER, TIMEKEEPER
+from actors.runtime import ensure_runtime
+from core.errors import ErrorCode, ServiceError
+from core.settings import Settings
+from core.workflow.transitions import is_terminal
+from ledger.commands import Command, Outcome
+from ledger.queries import LedgerReader, StoredWorkflow
+
+log = logging.getLogger("callboard.gateway")
+
+REQUEST_TIMEOUT_S = 15.0
+RETRY_DELAY_S = 0.1
+OWNERS_REFRESH_S = 1.0
+# A lost notice is found by a look at the row; this often, per waiting request.
+WAIT_LOOK_S = 3.0
+PING_TIMEOUT_S = 2.0
+RECORDS_BATCH = 200
+
+
+class Gateway:
+    """One per replica, made by `connect`."""
+
+    def __init__(self, settings: Settings) -> None:
+        self.settings = settings
+        self.reader = LedgerReader(settings.database_url, pool_size=settings.reader_pool_size)
+        self.watcher = os.urandom(8).hex()
+        self._ledger = LedgerClient(
+            actor_call(LEDGER, "submit"),
+            is_unknown_outcome,
+            capacity=settings.ledger_queue_max,
+            batch_size=settings.batch_commands_max,
+        )
+        self._timekeeper_owners = actor_call(TIMEKEEPER, "owners")
+        self._owners: dict[str, Channel[OwnerRequest, OwnerReply]] = {}
+        self._polls: dict[str, asyncio.Task[None]] = {}
+        self._waiting: dict[str, set[asyncio.Future[None]]] = {}
+        self._finished: dict[str, float] = {}
+        self._records: Channel[str, StoredWorkflow | None] = Channel(
+            "workflow records",
+            self.reader.workflows_by_ids,
+            capacity=settings.replica_requests_max,
+            batch_size=RECORDS_BATCH,
+        )
+        self._refresh: asyncio.Task[None] | None = None
+
+    @classmethod
+    async def connect(cls, settings: Settings) -> Gateway:
+        """Make sure that the actors run, and follow who owns workflows."""
+        await asyncio.to_thread(ensure_runtime, settings)
+        gateway = cls(settings)
+        gateway._refresh = asyncio.create_task(gateway._follow_owners())
+        return gateway
+
+    async def close(self) -> None:
+        """End every task and connection."""
+        for task in [self._refresh, *self._polls.values()]:
+            if task is not None:
+                task.cancel()
+        await self.reader.close()
+
+    # -- requests ---------------------------------------------------------------------------------
+
+    async def publish(self, request: PublishRequest) -> PublishReply:
+        """Store and start a workflow; returns after its commit.
+
+        Raises:
+            ServiceError: refused, or LEDGER_UNAVAILABLE when the outcome is not known in time.
+        """
+        reply = await self._ask(request, request.workflow_id)
+        assert isinstance(reply, PublishReply)
+        return reply
+
+    async def publish_bulk(
+        self, requests: Sequence[PublishRequest]
+    ) -> list[PublishReply | ServiceError]:
+        """Publish many at once; each has its own reply, in order."""
+        replies = await asyncio.gather(
+            *(self.publish(request) for request in requests), return_exceptions=True
+        )
+        answers: list[PublishReply | ServiceError] = []
+        for reply in replies:
+            if not isinstance(reply, PublishReply | ServiceError):
+                raise reply
+            answers.append(reply)
+        return answers
+
+    async def cancel(self, request: CancelRequest) -> CancelReply:
+        """Cancel a workflow at its owner; returns after the commit."""
+        owner = await self._owner_of(request.workflow_id)
+        reply = await self._ask(request, request.workflow_id, owner)
+        assert isinstance(reply, CancelReply)
+        return reply
+
+    async def commit(self, command: Command) -> Outcome:
+        """Commit one ledger command.
+
+        Raises:
+            ServiceError: the ledger refused it, or cannot be reached.
+        """
+        outcome = await self._ledger.commit(command, timeout_s=REQUEST_TIMEOUT_S)
+        if outcome.error is not None:
+            raise ServiceError(outcome.error, outcome.detail)
+        return outcome
+
+    async def commit_many(self, commands: Sequence[Command]) -> list[Outcome]:
+        """Commit several commands as one batch; refusals are outcomes."""
+        return list(
+            await asyncio.gather(
+                *(self._ledger.commit(c, timeout_s=REQUEST_TIMEOUT_S) for c in commands)
+            )
+        )
+
+    # -- waiting ----------------------------------------------------------------------------------
+
+    async def wait_finished(self, workflow_id: str, timeout_s: float, *, watched: bool) -> bool:
+        """Wait until a workflow has finished; False when it has not in time.
+
+        Args:
+            timeout_s: 0 or more.
+            watched: the workflow was published with this gateway as its watcher.
+        """
+        if self._finished.pop(workflow_id, None) is not None:
+            return True
+        deadline = time.monotonic() + timeout_s
+        future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._waiting.setdefault(workflow_id, set()).add(future)
+        try:
+            if not watched:
+                if await self._has_finished(workflow_id):
+                    return True
+                await self._watch(workflow_id)
+            while True:
+                left_s = deadline - time.monotonic()
+                if left_s <= 0:
+                    return False
+                with contextlib.suppress(TimeoutError):
+                    await asyncio.wait_for(asyncio.shield(future), min(left_s, WAIT_LOOK_S))
+                    return True
+                if await self._has_finished(workflow_id):
+                    return True
+        finally:
+            waiting = self._waiting.get(workflow_id)
+            if waiting is not None:
+                waiting.discard(future)
+                if not waiting:
+                    del self._waiting[workflow_id]
+
+    async def workflow_record(self, workflow_id: str) -> StoredWorkflow | None:
+        """Return a workflow's rows; reads of many requests travel as one query."""
+        return await self._records.request(workflow_id)
+
+    async def _has_finished(self, workflow_id: str) -> bool:
+        stored = await self.workflow_record(workflow_id)
+        return stored is None or is_terminal(stored.status)
+
+    async def _watch(self, workflow_id: str) -> None:
+        """Ask the owner to tell; without one the rows are looked at instead."""
+        with contextlib.suppress(ServiceError):
+            owner = await self._owner_of(workflow_id)
+            await self._ask(WatchRequest(workflow_id=workflow_id, watcher=self.watcher), "", owner)
+
+    async def _poll(self, name: str) -> None:
+        """Hear from one owner which of the watched workflows have finished."""
+        call = actor_call(name, "finished")
+        while True:
+            try:
+                finished = await call(self.watcher)
+            except (
+                Exception
+            ) as error:  # the edge to another process; waiters look at rows meanwhile
+                log.info("poll failed owner=%s error=%s", name, type(error).__name__)
+                await asyncio.sleep(RETRY_DELAY_S)
+                continue
+            for workflow_id in finished:
+                self._tell(workflow_id)
+
+    def _tell(self, workflow_id: str) -> None:
+        futures = self._waiting.get(workflow_id)
+        if futures is None:
+            # The notice overtook the reply to the publish: kept for a moment, in order of arrival.
+            self._finished[workflow_id] = time.monotonic()
+            while len(self._finished) > self.settings.replica_requests_max:
+                del self._finished[next(iter(self._finished))]
+            return
+        for future in futures:
+            if not future.done():
+                future.set_result(None)
+
+    # -- owners -----------------------------------------------------------------------------------
+
+    async def _ask(
+        self, request: OwnerRequest, key: str, owner: str | None = None
+    ) -> PublishReply | CancelReply | None:
+        """Send a request to its owner until an outcome is known or the deadline has passed."""
+        deadline = time.monotonic() + REQUEST_TIMEOUT_S
+        while True:
+            name = owner if owner in self._owners else self._choose(key)
+            if name is not None:
+                try:
+                    left_s = max(0.01, deadline - time.monotonic())
+                    reply = await asyncio.wait_for(self._owners[name].request(request), left_s)
+                except Exception as error:  # the edge to another process
+                    if isinstance(error, ServiceError):
+                        raise
+                    if not (is_unknown_outcome(error) or isinstance(error, TimeoutError)):
+                        raise
+                else:
+                    if not isinstance(reply, ServiceError):
+                        return reply
+                    if reply.code is not ErrorCode.OVERLOADED or len(self._owners) == 0:
+                        raise reply
+            if time.monotonic() + RETRY_DELAY_S >= deadline:
+                raise unavailable()
+            await asyncio.sleep(RETRY_DELAY_S)
+
+    def _choose(self, key: str) -> str | None:
+        """Return the live owner with the highest hash for the key: stable as owners come and go."""
+        if len(self._owners) <= 1:
+            return next(iter(self._owners), None)
+        return max(
+            self._owners,
+            key=lambda name: hashlib.blake2b(f"{name}|{key}".encode(), digest_size=8).digest(),
+        )
+
+    async def _owner_of(self, workflow_id: str) -> str | None:
+        stored = await self.workflow_record(workflow_id)
+        if stored is None:
+            raise ServiceError(ErrorCode.NOT_FOUND, f"there is no workflow {workflow_id}")
+        return stored.owner
+
+    async def _follow_owners(self) -> None:
+        while True:
+            try:
+                self._know(await asyncio.wait_for(self._timekeeper_owners(), PING_TIMEOUT_S))
+            except Exception as error:  # the edge to another process; old knowledge stays in use
+                log.info("no word from the timekeeper error=%s", type(error).__name__)
+            await asyncio.sleep(OWNERS_REFRESH_S if self._owners else RETRY_DELAY_S)
+
+    def _know(self, names: Sequence[str]) -> None:
+        for name in set(self._owners) - set(names):
+            self._owners.pop(name).close()
+            self._polls.pop(name).cancel()
+        for name in set(names) - set(self._owners):
+            self._owners[name] = Channel(
+                f"owner {name}",
+                actor_call(name, "handle"),
+                capacity=self.settings.replica_requests_max + self.settings.bulk_items_max,
+                batch_size=self.settings.batch_commands_max,
+            )
+            self._polls[name] = asyncio.create_task(self._poll(name))
+
+    # -- health -----------------------------------------------------------------------------------
+
+    async def components(self) -> dict[str, str]:
+        """Return `healthy`, or what is wrong, for ledger, postgres, workflows and timekeeper."""
+        ledger, postgres, timekeeper = await asyncio.gather(
+            _state(actor_call(LEDGER, "ping")()),
+            _state(self.reader.ping()),
+            _state(actor_call(TIMEKEEPER, "ping")()),
+        )
+        workflows = "healthy" if self._owners else "no workflow owner is ready"
+        if self._ledger.is_down:
+            ledger = "unreachable"
+        return {
+            "ledger": ledger,
+            "postgres": postgres,
+            "workflows": workflows,
+            "timekeeper": timekeeper,
+        }
+
+
+async def _state(call: Awaitable[Any]) -> str:
+    try:
+        await asyncio.wait_for(call, PING_TIMEOUT_S)
+    except Exception as error:  # whatever went wrong is the answer
+        return f"unreachable: {type(error).__name__}"
+    return "healthy"

@@ -1,0 +1,241 @@
+"""A workflow owner: everything one `WorkflowActor` holds, wired together, without Ray.
+
+Starting is recovering: take a new epoch, load the directory, restore every unfinished workflow that
+the ledger says is ours. The same path serves a restart, a takeover and an empty database.
+design.md section 3 (Starting and owning, Recovery).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from actors.clock import LoopClock
+from actors.directory import Directory
+from actors.dispatch import Dispatcher
+from actors.ledger_client import LedgerClient, unavailable
+from actors.messages import (
+    CancelReply,
+    CancelRequest,
+    OwnerReply,
+    OwnerRequest,
+    PublishReply,
+    PublishRequest,
+)
+from actors.outbox import Outboxes
+from actors.recovery import restore
+from actors.runner import Runner
+from actors.spread import Spread
+from core.errors import ErrorCode, ServiceError
+from core.settings import Settings
+from ledger.commands import Command, Outcome, OutcomeStatus, RegisterOwner
+from ledger.queries import LedgerReader
+from ledger.tail import DirectoryTail
+
+log = logging.getLogger("callboard.owner")
+
+# How long a caller waits for a commit before it is told that the outcome is unknown.
+COMMIT_TIMEOUT_S = 10.0
+
+
+class Owner:
+    """One owner of workflows: runner, directory, dispatcher and their feeds.
+
+    Args:
+        name: unique per actor; a restarted actor has the same one and takes a new epoch.
+        settings: the deployment's.
+        ledger: the way to the ledger actor.
+        on_lost: ends this process, so that a new one starts from what is stored.
+    """
+
+    def __init__(
+        self, name: str, settings: Settings, ledger: LedgerClient, on_lost: Callable[[str], None]
+    ) -> None:
+        self._name = name
+        self._settings = settings
+        self._ledger = ledger
+        self._on_lost = on_lost
+        self._clock = LoopClock()
+        self._reader = LedgerReader(settings.database_url, pool_size=settings.reader_pool_size)
+        self._directory = Directory(
+            service=settings.service,
+            deployment_key=bytes.fromhex(settings.deployment_key),
+            default_secret=settings.signing_secret or None,
+            max_concurrency=settings.agent_concurrency,
+        )
+        self._dispatcher = Dispatcher(
+            settings, self._clock, begin=self._directory.begin, note=self._note
+        )
+        self.spread = Spread(self._dispatcher, name, is_always=settings.dispatch == "spread")
+        self.outboxes = Outboxes()
+        self._runner: Runner | None = None
+        self._epoch = 0
+        self._refresh: asyncio.Task[None] | None = None
+        self._tail: asyncio.Task[None] | None = None
+
+    # -- starting ---------------------------------------------------------------------------------
+
+    async def start(self) -> None:
+        """Register a new epoch, then restore what this owner owns; ends when all is dispatched."""
+        started_ms = self._clock.now_ms()
+        command = RegisterOwner(
+            key=f"owner:{self._name}:{started_ms}", owner=self._name, address=""
+        )
+        outcome = await self._until_known(command)
+        self._epoch = int(outcome.result["epoch"])
+        await self._load_directory()
+        self._tail = asyncio.create_task(self._follow_directory())
+        self._runner = Runner(
+            self._name,
+            self._epoch,
+            self._settings,
+            ledger=self,
+            directory=self._directory,
+            dispatcher=self.spread,
+            clock=self._clock,
+            on_finished=self.outboxes.put,
+            on_lost=self._on_lost,
+        )
+        restored = await self.restore_unfinished()
+        log.info(
+            "owner started owner=%s epoch=%d restored=%d ms=%d",
+            self._name,
+            self._epoch,
+            restored,
+            self._clock.now_ms() - started_ms,
+        )
+
+    async def restore_unfinished(self) -> int:
+        """Restore every unfinished workflow owned but not running here; returns how many."""
+        runner = self._started()
+        count = 0
+        for stored in await self._reader.unfinished(self._name):
+            if runner.runs(stored.workflow_id):
+                continue
+            runner.adopt(*restore(stored, self._settings, self._clock.now_ms()))
+            count += 1
+        return count
+
+    async def close(self) -> None:
+        """End every task and connection."""
+        if self._tail is not None:
+            self._tail.cancel()
+        if self._refresh is not None:
+            self._refresh.cancel()
+        await self._dispatcher.close()
+        await self._reader.close()
+
+    # -- requests ---------------------------------------------------------------------------------
+
+    async def handle(self, batch: Sequence[OwnerRequest]) -> list[OwnerReply]:
+        """Answer a batch of requests, each after its commit, in their order."""
+        runner = self._started()
+        try:
+            self._ledger.refuse_when_down()
+            await self._ensure_known(batch)
+        except ServiceError as error:
+            return [error] * len(batch)
+        loop = asyncio.get_running_loop()
+        replies: list[asyncio.Future[OwnerReply]] = []
+        for request in batch:
+            reply: asyncio.Future[OwnerReply] = loop.create_future()
+            replies.append(reply)
+            match request:
+                case PublishRequest():
+                    runner.publish(request, _settler(reply))
+                case CancelRequest():
+                    runner.cancel(request, _settler(reply))
+                case _:
+                    if not runner.watch(request.workflow_id, request.watcher):
+                        self.outboxes.put(request.workflow_id, {request.watcher})
+                    reply.set_result(None)
+        await asyncio.wait(replies, timeout=COMMIT_TIMEOUT_S)
+        return [reply.result() if reply.done() else unavailable() for reply in replies]
+
+    def submit(self, command: Command, done: Callable[[Outcome], None]) -> None:
+        """Implement `LedgerPort`: a command whose fate cannot be known ends this process."""
+
+        def settled(outcome: Outcome | BaseException) -> None:
+            if isinstance(outcome, BaseException):
+                self._on_lost(f"{command.key}: {outcome!r}")
+            else:
+                done(outcome)
+
+        self._ledger.submit(command, settled)
+
+    def statistics(self) -> dict[str, Any]:
+        """Return counters of all parts, for `ping` and metrics."""
+        runner = self._runner
+        return {
+            "owner": self._name,
+            "epoch": self._epoch,
+            "runner": runner.statistics() if runner is not None else None,
+            "dispatch": self._dispatcher.statistics(),
+            "ledger": self._ledger.statistics(),
+        }
+
+    # -- the directory ----------------------------------------------------------------------------
+
+    async def _ensure_known(self, batch: Sequence[OwnerRequest]) -> None:
+        """Look into the ledger once for agents that the batch needs and this cache lacks.
+
+        A client that registers an agent and publishes at once must find it, although the notice of
+        the registration may still be on its way.
+        """
+        is_lacking = any(
+            self._directory.lacks(node.capability_id, node.target_agent_id)
+            for request in batch
+            if isinstance(request, PublishRequest)
+            for node in request.compiled.nodes.values()
+        )
+        if is_lacking:
+            await self._load_directory()
+
+    async def _load_directory(self) -> None:
+        """Load all cards; whoever asks meanwhile waits for a load that began after it asked."""
+        while self._refresh is not None:
+            await asyncio.shield(self._refresh)
+        self._refresh = asyncio.create_task(self._load_rows())
+        try:
+            await self._refresh
+        finally:
+            self._refresh = None
+
+    async def _load_rows(self) -> None:
+        self._directory.put(await self._reader.directory_rows())
+
+    async def _follow_directory(self) -> None:
+        async with DirectoryTail(self._settings.database_url) as tail:
+            async for _ in tail:
+                await self._load_directory()
+
+    def _note(self, did: str, is_reachable: bool) -> None:
+        self._directory.note_outcome(did, is_reachable=is_reachable, at_ms=self._clock.now_ms())
+
+    # -- small things -----------------------------------------------------------------------------
+
+    async def _until_known(self, command: Command) -> Outcome:
+        future: asyncio.Future[Outcome] = asyncio.get_running_loop().create_future()
+        self.submit(command, future.set_result)
+        outcome = await future
+        assert outcome.status is OutcomeStatus.APPLIED, f"{command.key}: {outcome}"
+        return outcome
+
+    def _started(self) -> Runner:
+        if self._runner is None:
+            raise ServiceError(
+                ErrorCode.OVERLOADED, "the workflow owner is still starting", retry_after_s=1
+            )
+        return self._runner
+
+
+def _settler(
+    reply: asyncio.Future[OwnerReply],
+) -> Callable[[PublishReply | CancelReply | ServiceError], None]:
+    def settle(value: PublishReply | CancelReply | ServiceError) -> None:
+        if not reply.done():
+            reply.set_result(value)
+
+    return settle

@@ -1,0 +1,114 @@
+"""Which owners are alive, which are silent, and who takes over from those that are gone.
+
+Pure bookkeeping over times that the caller measures; `actors/timekeeper.py` acts on it.
+design.md section 3 (Starting and owning).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """`to_owner` takes over everything unfinished of `from_owner`."""
+
+    from_owner: str
+    from_epoch: int
+    to_owner: str
+    to_epoch: int
+
+
+@dataclass(slots=True)
+class Seen:
+    """What is known of one owner that should run."""
+
+    heard_ms: int
+    epoch: int = 0
+    is_ready: bool = False
+
+
+class OwnerWatch:
+    """Owners that should run, and when each was last heard.
+
+    Args:
+        silence_ms_max: an owner that says nothing for longer is restarted.
+    """
+
+    def __init__(self, *, silence_ms_max: int) -> None:
+        self._silence_ms_max = silence_ms_max
+        self._seen: dict[str, Seen] = {}
+        self._told: dict[str, tuple[str, ...]] = {}
+        self._claimed: set[tuple[str, int]] = set()
+
+    def expected(self, name: str, now_ms: int) -> None:
+        """Note that an owner should run and is on its way (created, or restoring)."""
+        seen = self._seen.setdefault(name, Seen(now_ms))
+        seen.heard_ms = now_ms
+        seen.is_ready = False
+
+    def answered(self, name: str, epoch: int, now_ms: int) -> None:
+        """Note that an owner is ready and answered with its epoch."""
+        known = self._seen.get(name)
+        if known is None or known.epoch != epoch:
+            self._told.pop(name, None)  # a new process knows nobody
+        self._seen[name] = Seen(now_ms, epoch, True)
+
+    def restarted(self, name: str, now_ms: int) -> None:
+        """Note that a silent owner is being restarted."""
+        self._seen[name] = Seen(now_ms)
+
+    def forget(self, name: str) -> None:
+        """Note that an owner's machine is gone."""
+        self._seen.pop(name, None)
+        self._told.pop(name, None)
+
+    def live(self, now_ms: int) -> list[str]:
+        """Return the owners that are ready and were heard lately, in a stable order."""
+        return sorted(
+            name
+            for name, seen in self._seen.items()
+            if seen.is_ready and now_ms - seen.heard_ms <= self._silence_ms_max
+        )
+
+    def silent(self, now_ms: int) -> list[str]:
+        """Return the owners that should run and have said nothing for too long."""
+        return sorted(
+            name
+            for name, seen in self._seen.items()
+            if now_ms - seen.heard_ms > self._silence_ms_max
+        )
+
+    def claims(self, stored_epochs: dict[str, int], now_ms: int) -> list[Claim]:
+        """Return who takes over from stored owners that will not come back.
+
+        An owner comes back as long as its machine is there, because Ray restarts its actor; only
+        names without a machine are claimed. The orphans are dealt out in turn.
+        """
+        live = self.live(now_ms)
+        if not live:
+            return []
+        claims = []
+        orphans = sorted(set(stored_epochs) - set(self._seen))
+        for index, name in enumerate(orphans):
+            epoch = stored_epochs[name]
+            if (name, epoch) in self._claimed:
+                continue
+            to_owner = live[index % len(live)]
+            claims.append(Claim(name, epoch, to_owner, self._seen[to_owner].epoch))
+        return claims
+
+    def claimed(self, claim: Claim) -> None:
+        """Note that a claim was committed; it made the orphan's epoch grow by one."""
+        self._claimed.add((claim.from_owner, claim.from_epoch + 1))
+
+    def news_of_peers(self, now_ms: int) -> list[tuple[str, tuple[str, ...]]]:
+        """Return (owner, its live peers) for each owner that does not know its peers yet."""
+        live = self.live(now_ms)
+        news = []
+        for name in live:
+            peers = tuple(other for other in live if other != name)
+            if self._told.get(name, ()) != peers:
+                self._told[name] = peers
+                news.append((name, peers))
+        return news

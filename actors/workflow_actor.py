@@ -1,0 +1,96 @@
+"""The workflow actor: drives many workflows from one loop, one or more per machine.
+
+A wrapper only: `actors/owner.py` holds the parts. An owner that was fenced off, or whose view the
+ledger contradicts, ends its process; the new one starts from what is stored. design.md section 3.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+from collections.abc import Sequence
+from typing import Any
+
+import ray
+
+from actors.calls import actor_call, is_unknown_outcome
+from actors.ledger_client import LedgerClient
+from actors.logs import configure_logging
+from actors.messages import OwnerReply, OwnerRequest
+from actors.names import LEDGER
+from actors.owner import Owner
+from actors.spread import RemoteEvent, RemoteOrder
+from core.settings import Settings
+
+log = logging.getLogger("callboard.workflows")
+
+# Longer than any round of polls needs, short enough that a poll to a dead process ends.
+FINISHED_POLL_S = 10.0
+
+
+@ray.remote
+class WorkflowActor:
+    """Owns workflows: publishes, drives, dispatches, restores."""
+
+    async def __init__(self, name: str, settings: Settings) -> None:
+        configure_logging(settings, "workflows")
+        ledger = LedgerClient(
+            actor_call(LEDGER, "submit"),
+            is_unknown_outcome,
+            capacity=settings.ledger_queue_max,
+            batch_size=settings.batch_commands_max,
+        )
+        self._owner = Owner(name, settings, ledger, _stop)
+        # Not awaited: a constructor that waits for an absent Postgres would hang the creation.
+        self._start = asyncio.create_task(self._begin())
+
+    async def _begin(self) -> None:
+        try:
+            await self._owner.start()
+        except Exception as error:  # the edge of the process: a start that failed is begun anew
+            log.exception("owner did not start")
+            _stop(repr(error))
+
+    async def handle(self, batch: list[OwnerRequest]) -> list[OwnerReply]:
+        """Answer publishes, watches and cancels, each after its commit."""
+        await asyncio.shield(self._start)
+        return await self._owner.handle(batch)
+
+    async def finished(self, watcher: str) -> list[str]:
+        """Return ids of finished workflows that the watcher waits for; waits for the first."""
+        return await self._owner.outboxes.take(watcher, FINISHED_POLL_S)
+
+    async def adopt(self) -> int:
+        """Restore workflows that this owner has claimed from another; returns how many."""
+        await asyncio.shield(self._start)
+        return await self._owner.restore_unfinished()
+
+    async def know_peers(self, names: Sequence[str]) -> None:
+        """Learn the other machines' actors, for dispatches that find no room here."""
+        self._owner.spread.set_peers(
+            {name: (actor_call(name, "accept"), actor_call(name, "deliver")) for name in names}
+        )
+
+    async def accept(self, batch: list[RemoteOrder]) -> list[None]:
+        """Send orders of another machine's actor from this loop."""
+        return self._owner.spread.accept(batch)
+
+    async def deliver(self, batch: list[RemoteEvent]) -> list[None]:
+        """Hear what became of orders that this actor had sent away."""
+        return self._owner.spread.deliver(batch)
+
+    async def ping(self) -> dict[str, Any]:
+        """Return counters; `isReady` once everything owned has been restored."""
+        return {"isReady": self._start.done(), **self._owner.statistics()}
+
+    async def process_id(self) -> int:
+        """Return this process's id, for tests and operators."""
+        return os.getpid()
+
+
+def _stop(reason: str) -> None:
+    """End this process without cleaning up: what it believes is not what is stored."""
+    log.critical("workflow owner stops reason=%s", reason)
+    logging.shutdown()
+    os._exit(1)
