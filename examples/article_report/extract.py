@@ -49,16 +49,19 @@ class _Reader(HTMLParser):
         if tag in _BLOCKS:
             self.pieces.append("\n")
 
-    def handle_data(self, data: str) -> None:
+    def read_text(self, text: str) -> None:
         if self._inside == "title":
-            self.title += data
+            self.title += text
         elif self._unread_depth == 0:
             if self._inside == "h1":
-                self.heading += data
+                self.heading += text
             # Headings are no sentences: they would win every ranking by their short words.
             if self._inside not in _HEADINGS:
                 # A line end in the source is a space on the page.
-                self.pieces.append(re.sub(r"\s+", " ", data))
+                self.pieces.append(re.sub(r"\s+", " ", text))
+
+    # The name by which HTMLParser calls it.
+    handle_data = read_text
 
 
 @agent.capability("cap.text.extract.v1", price_cents=1)

@@ -1,0 +1,1 @@
+"""The demonstration: real service, real agents, real books. `callboard demo` runs it."""

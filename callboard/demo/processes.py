@@ -1,0 +1,117 @@
+"""The demonstration's own processes: six agents, and the service when it is not running yet.
+
+Every agent is a program of `examples/article_report`, started as a user would start it and reached
+only over HTTP. An agent ends when its standard input closes: none survives a killed demonstration.
+"""
+
+from __future__ import annotations
+
+import selectors
+import subprocess
+import sys
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import IO, Self
+
+AGENTS = ("fetch", "extract", "summarise", "sentiment", "keywords", "report")
+READY_TIMEOUT_S = 60.0
+_END_TIMEOUT_S = 5.0
+
+ROOT = Path(__file__).resolve().parents[2]
+EXAMPLE = ROOT / "examples" / "article_report"
+
+
+class AgentFailed(Exception):
+    """An agent did not come up.
+
+    Args:
+        name: which one.
+        reason: what is known of it.
+    """
+
+    def __init__(self, name: str, reason: str) -> None:
+        super().__init__(name, reason)
+        self.name = name
+        self.reason = reason
+
+    def __str__(self) -> str:
+        return f"the {self.name} agent did not start: {self.reason}"
+
+
+@dataclass
+class AgentProcesses:
+    """The agents, running from entering the block until it is left.
+
+    Args:
+        logs: folder for what they print.
+    """
+
+    logs: Path
+    _running: dict[str, subprocess.Popen[bytes]] = field(default_factory=dict)
+    _open_logs: list[IO[bytes]] = field(default_factory=list)
+
+    def __enter__(self) -> Self:
+        self.logs.mkdir(parents=True, exist_ok=True)
+        for name in AGENTS:
+            log = (self.logs / f"agent-{name}.log").open("wb")
+            self._open_logs.append(log)
+            self._running[name] = subprocess.Popen(
+                [sys.executable, "-m", f"examples.article_report.{name}"],
+                cwd=ROOT,
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=log,
+                # Ctrl-C at the terminal is the demonstration's to handle, in its order.
+                start_new_session=True,
+            )
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for process in self._running.values():
+            assert process.stdin is not None
+            process.stdin.close()
+        for process in self._running.values():
+            try:
+                process.wait(_END_TIMEOUT_S)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait()
+            assert process.stdout is not None
+            process.stdout.close()
+        for log in self._open_logs:
+            log.close()
+
+    def wait_ready(self) -> dict[str, str]:
+        """Return each agent's address once all of them have announced it.
+
+        Raises:
+            AgentFailed: one ended, or said nothing in time.
+        """
+        deadline = time.monotonic() + READY_TIMEOUT_S
+        addresses: dict[str, str] = {}
+        with selectors.DefaultSelector() as selector:
+            for name, process in self._running.items():
+                assert process.stdout is not None
+                selector.register(process.stdout, selectors.EVENT_READ, name)
+            while len(addresses) < len(self._running):
+                ready = selector.select(deadline - time.monotonic())
+                if not ready:
+                    missing = next(name for name in self._running if name not in addresses)
+                    raise AgentFailed(missing, f"silent for {READY_TIMEOUT_S:.0f} s")
+                for key, _ in ready:
+                    name = str(key.data)
+                    selector.unregister(key.fileobj)
+                    addresses[name] = self._address(name)
+        return addresses
+
+    def _address(self, name: str) -> str:
+        stdout = self._running[name].stdout
+        assert stdout is not None
+        # "did:example:fetch ready at http://127.0.0.1:40001 (cap.web.fetch.v1)"
+        announced = stdout.readline().decode().split()
+        if announced[1:3] != ["ready", "at"]:
+            log = self.logs / f"agent-{name}.log"
+            lines = log.read_text(errors="replace").strip().splitlines()
+            raise AgentFailed(name, f"{lines[-1] if lines else 'no output'} (see {log})")
+        return announced[3]

@@ -1,0 +1,186 @@
+"""One workflow from a cold start to settled books, step by step, on real parts.
+
+1. Start the service (unless the folder's service runs already) and, meanwhile, six agents.
+2. Make a payer: a key of its own, with credits.
+3. Register the agents from the cards they serve.
+4. Publish the workflow on the document and show its nodes live.
+5. Print the report, the books, and what recomputing the audit chain gave.
+6. End the agents and, unless it is kept, the service.
+
+The exit code is 0 only when the workflow succeeded, the books balance and the chain is intact.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from callboard.calls import Json
+from callboard.cli.agents import read_card
+from callboard.cli.audit import entries_of_service
+from callboard.cli.deployment import supervisor, up_arguments
+from callboard.cli.session import (
+    EXIT_REFUSED,
+    EXIT_UNSUCCESSFUL,
+    EXIT_USAGE,
+    credits_text,
+    table,
+)
+from callboard.cli.tree import follow
+from callboard.cli.workflows import depends_on
+from callboard.client import Client
+from callboard.demo.books import Books, books_of
+from callboard.demo.document import served
+from callboard.demo.processes import EXAMPLE, AgentFailed, AgentProcesses
+from callboard.errors import CallboardError
+from callboard.verify import ChainBroken, verify_chain
+
+DEPOSIT_CREDITS = 1
+PAYER_DID = "did:example:payer"
+PAYER_SCOPES = ("workflows:read", "workflows:write", "ledger:read", "ledger:write")
+
+
+def demonstrate(*, home: Path | None, keep: bool, document: str | None) -> int:
+    """Run the demonstration and return its exit code.
+
+    Args:
+        home: the deployment's folder, None for one that is removed afterwards.
+        keep: leave the service running.
+        document: file or address to report on, None for the article of the example.
+    """
+    if not EXAMPLE.is_dir():
+        print(f"callboard: the example is not here ({EXAMPLE}); run from a checkout")
+        return EXIT_USAGE
+    # Ended by SIGTERM, the service and the agents are still taken down on the way out.
+    signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))
+    try:
+        with served(document or str(EXAMPLE / "article.html")) as url, _folder(home, keep) as where:
+            return _in_folder(where, url, keep=keep)
+    except OSError as error:
+        print(f"callboard: cannot read {document}: {error.strerror}", file=sys.stderr)
+        return EXIT_USAGE
+    except (AgentFailed, CallboardError, ChainBroken) as error:
+        print(f"callboard: {error}", file=sys.stderr)
+        return EXIT_REFUSED
+
+
+@contextlib.contextmanager
+def _folder(home: Path | None, keep: bool) -> Iterator[Path]:
+    if home is not None:
+        yield home.resolve()
+        return
+    folder = Path(tempfile.mkdtemp(prefix="callboard-demo-"))
+    try:
+        yield folder
+    finally:
+        if not keep:
+            shutil.rmtree(folder, ignore_errors=True)
+
+
+def _in_folder(home: Path, document_url: str, *, keep: bool) -> int:
+    is_ours = not _is_running(home)
+    try:
+        with AgentProcesses(home / "logs") as agents:
+            if is_ours:
+                code = _up(home)
+                if code:
+                    return code
+            addresses = agents.wait_ready()
+            is_good = _run_workflow(home, addresses, document_url)
+    finally:
+        if is_ours and not keep:
+            subprocess.run(supervisor("down", "--home", str(home)), check=False)
+    if keep:
+        print(f"\nThe service runs on; end it with: callboard down --home {home}")
+    return 0 if is_good else EXIT_UNSUCCESSFUL
+
+
+def _is_running(home: Path) -> bool:
+    try:
+        with Client((home / "url").read_text().strip()) as client:
+            return client.health().get("status") == "healthy"
+    except (OSError, CallboardError):
+        return False
+
+
+def _up(home: Path) -> int:
+    _heading("Starting the service and six agents")
+    arguments = up_arguments(home, port=_free_port(), host=None, region=None, detach=True)
+    return subprocess.run(supervisor(*arguments), check=False).returncode
+
+
+def _free_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        port: int = listener.getsockname()[1]
+        return port
+
+
+def _run_workflow(home: Path, addresses: dict[str, str], document_url: str) -> bool:
+    url = (home / "url").read_text().strip()
+    with (
+        Client(url, (home / "admin.key").read_text().strip()) as admin,
+        Client(url, _payer_key(admin)) as payer,
+    ):
+        payer.deposit(DEPOSIT_CREDITS)
+        for address in addresses.values():
+            admin.register_agent(read_card(address))
+        manifest = json.loads((EXAMPLE / "workflow.json").read_text(encoding="utf-8"))
+        manifest["nodes"]["fetch"]["payload"]["url"] = document_url
+        _heading(f"Publishing the workflow on {document_url}")
+        published = payer.publish(manifest)
+        record = follow(payer, published["workflowId"], depends_on(manifest))
+        if record["status"] == "success":
+            _heading("The report")
+            print(record["nodes"]["report"]["result"]["markdown"])
+        books = books_of(_entries(payer, record["id"]))
+        _heading("Who was paid what, in credits")
+        _print_books(record, books)
+        chain = verify_chain(entries_of_service(admin))
+        _heading("The audit chain")
+        print(f"{chain.entries} entries, chain intact, head {chain.head_hash}")
+    return record["status"] == "success" and books.is_balanced
+
+
+def _payer_key(admin: Client) -> str:
+    scopes = (*PAYER_SCOPES, "ledger:deposit")
+    return str(admin.create_key(PAYER_DID, name="demonstration", scopes=scopes)["key"])
+
+
+def _entries(payer: Client, workflow_id: str) -> Iterator[Json]:
+    cursor: str | None = None
+    while True:
+        page = payer.transactions(limit=100, cursor=cursor, workflow_id=workflow_id)
+        yield from (e for e in page["transactions"] if e.get("workflowId") == workflow_id)
+        cursor = page.get("nextCursor")
+        if cursor is None:
+            return
+
+
+def _print_books(record: dict[str, Any], books: Books) -> None:
+    rows = [
+        (name, record["nodes"][name]["agentDid"], paid, books.fees.get(name, 0))
+        for name, paid in books.paid.items()
+    ]
+    table(
+        ("node", "agent", "paid", "fee"),
+        [(n, did, credits_text(paid), credits_text(fee)) for n, did, paid, fee in rows],
+    )
+    sign = "=" if books.is_balanced else "≠"
+    print(
+        f"\nescrow {credits_text(books.held)} {sign} paid {credits_text(books.paid_in_all)}"
+        f" + fee {credits_text(books.fees_in_all)}"
+        f" + returned to the payer {credits_text(books.refunded)}"
+    )
+
+
+def _heading(text: str) -> None:
+    print(f"\n── {text} " + "─" * max(2, 76 - len(text)), flush=True)
