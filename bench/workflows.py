@@ -1,0 +1,282 @@
+"""Workflows per second, latency and CPU by process, beside a bare loop that makes the same calls.
+
+Run as `python -m bench.workflows [--home DIR] [--rounds N]`: starts a deployment of its own (or uses
+the one in `--home`), two stub agents as separate processes, and prints a table per case. Rounds of
+ours and of the bare loop alternate, because machines are noisy: compare ratios, not absolutes.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import orjson
+
+from bench.processes import cpu_seconds
+
+CLIENTS = 32
+CAPABILITY = "cap.bench.v1"
+SHAPES = ("chain3", "fan10")
+NODES = {"chain3": 3, "fan10": 10}
+
+
+@dataclass(frozen=True, slots=True)
+class Figures:
+    """One measured round."""
+
+    workflows: int
+    seconds: float
+    cpu: dict[str, float]
+    latencies_ms: list[float]
+
+    @property
+    def rate(self) -> float:
+        """Return workflows per second."""
+        return self.workflows / self.seconds
+
+    @property
+    def cpu_ms(self) -> float:
+        """Return CPU milliseconds per workflow, all processes, agents and client included."""
+        return 1000 * sum(self.cpu.values()) / self.workflows
+
+
+def manifest(shape: str) -> dict[str, Any]:
+    """Return a 3-node chain or a fan of nine nodes into one; 1 cent per node, inputs mapped."""
+    node = {"capabilityId": CAPABILITY, "payload": {"n": 1}}
+    if shape == "chain3":
+        nodes: dict[str, Any] = {"a": node}
+        for name, parent in (("b", "a"), ("c", "b")):
+            mapping = {"text": f"$.{parent}.result.text"}
+            nodes[name] = {**node, "dependsOn": [parent], "inputMappings": mapping}
+        return {"intent": "bench", "nodes": nodes}
+    nodes = {f"n{i}": node for i in range(9)}
+    nodes["last"] = {
+        **node,
+        "dependsOn": [f"n{i}" for i in range(9)],
+        "inputMappings": {f"t{i}": f"$.n{i}.result.text" for i in range(9)},
+    }
+    return {"intent": "bench", "nodes": nodes}
+
+
+class Service:
+    """A deployment under measurement, reached over HTTP as any client reaches it."""
+
+    def __init__(self, home: Path, ports: list[int]) -> None:
+        self.home = home
+        self.ports = ports
+        self.url = (home / "url").read_text().strip()
+        key = (home / "admin.key").read_text().strip()
+        self.headers = {"x-api-key": key, "Content-Type": "application/json"}
+
+    async def prepare(self) -> None:
+        """Register the stub agents and fill the payer's wallet."""
+        async with aiohttp.ClientSession(headers=self.headers) as session:
+            for index, port in enumerate(self.ports):
+                card = {
+                    "did": f"did:bench:agent{index}",
+                    "endpoint": f"http://127.0.0.1:{port}",
+                    "version": 1,
+                    "maxConcurrency": 512,
+                    "capabilities": [{"id": CAPABILITY, "description": "", "price_cents": 1}],
+                }
+                await self._post(session, "/v1/agents/register", {"acard": card})
+            await self._post(session, "/v1/ledger/deposit", {"amount": 1_000_000})
+
+    async def _post(self, session: aiohttp.ClientSession, path: str, body: Any) -> Any:
+        async with session.post(self.url + path, data=orjson.dumps(body)) as response:
+            reply = orjson.loads(await response.read())
+            if response.status != 200 and response.status != 201:
+                raise SystemExit(f"{path}: {response.status} {reply}")
+            return reply
+
+    async def single(self, shape: str, count: int, clients: int) -> list[float]:
+        """Publish one by one from `clients` clients with `Prefer: wait`; return latencies in ms."""
+        body = orjson.dumps(manifest(shape))
+        left = iter(range(count))
+        latencies: list[float] = []
+        headers = {**self.headers, "Prefer": "wait=30"}
+        connector = aiohttp.TCPConnector(limit=clients)
+        async with aiohttp.ClientSession(headers=headers, connector=connector) as session:
+
+            async def client() -> None:
+                for _ in left:
+                    started = time.perf_counter()
+                    async with session.post(
+                        f"{self.url}/v1/workflows/publish", data=body
+                    ) as response:
+                        reply = orjson.loads(await response.read())
+                        if reply.get("status") != "success":
+                            raise SystemExit(f"publish: {response.status} {reply}")
+                    latencies.append(1000 * (time.perf_counter() - started))
+
+            await asyncio.gather(*(client() for _ in range(clients)))
+        return latencies
+
+    async def bulk(self, shape: str, count: int) -> None:
+        """Publish `count` workflows by bulk requests of 1,000 and wait until the last has ended."""
+        one = manifest(shape)
+        async with aiohttp.ClientSession(headers=self.headers) as session:
+            ids: list[str] = []
+            for start in range(0, count, 1_000):
+                size = min(1_000, count - start)
+                reply = await self._post(
+                    session, "/v1/workflows/publish/bulk", {"workflows": [one] * size}
+                )
+                ids += [result["workflowId"] for result in reply["results"]]
+            await self._wait(session, ids[-1])
+            # The last one published is not always the last to end.
+            while await self._unfinished(session):
+                await asyncio.sleep(0.01)
+            for workflow_id in ids[:: max(1, count // 20)]:
+                await self._wait(session, workflow_id)
+
+    async def _wait(self, session: aiohttp.ClientSession, workflow_id: str) -> None:
+        path = f"{self.url}/v1/workflows/{workflow_id}"
+        async with session.get(path, headers={"Prefer": "wait=60"}) as response:
+            record = orjson.loads(await response.read())
+            if record["status"] != "success":
+                raise SystemExit(f"{workflow_id}: {record}")
+
+    async def _unfinished(self, session: aiohttp.ClientSession) -> bool:
+        for status in ("running", "pending"):
+            path = f"{self.url}/v1/workflows?status={status}&limit=1"
+            async with session.get(path) as response:
+                if orjson.loads(await response.read())["workflows"]:
+                    return True
+        return False
+
+
+async def measure(service: Service, shape: str, case: str, count: int) -> Figures:
+    """Run one case once and account the CPU time it took, by process."""
+    before = cpu_seconds(service.home)
+    own, wall = time.process_time(), time.perf_counter()
+    latencies: list[float] = []
+    if case == "bulk":
+        await service.bulk(shape, count)
+    else:
+        latencies = await service.single(shape, count, CLIENTS if case == "single" else 1)
+    seconds = time.perf_counter() - wall
+    after = cpu_seconds(service.home)
+    cpu = {kind: after[kind] - before.get(kind, 0.0) for kind in after}
+    cpu["client"] = time.process_time() - own
+    return Figures(count, seconds, cpu, latencies)
+
+
+def bare(shape: str, case: str, count: int, ports: list[int]) -> Figures:
+    """Run the bare loop over the same number of workflows."""
+    concurrency = {"bulk": 512, "single": CLIENTS, "alone": 1}[case]
+    line = subprocess.run(
+        [sys.executable, "-m", "bench.bare_loop", str(count), shape, str(concurrency)]
+        + [str(port) for port in ports],
+        check=True,
+        capture_output=True,
+        text=True,
+    ).stdout
+    found = json.loads(line)
+    return Figures(count, found["seconds"], {"loop": found["cpu"]}, [])
+
+
+def show(shape: str, case: str, ours: list[Figures], bares: list[Figures]) -> None:
+    """Print the median round of a case with its spread, and what the bare loop does."""
+    middle = sorted(ours, key=lambda figures: figures.rate)[len(ours) // 2]
+    rates = [figures.rate for figures in ours]
+    bare_rate = statistics.median(figures.rate for figures in bares)
+    print(
+        f"{shape:7} {case:7} {middle.rate:8.1f} workflows/s"
+        f" (min {min(rates):.0f}, max {max(rates):.0f})"
+        f"  {middle.cpu_ms:6.2f} CPU-ms/workflow"
+        f"  {1000 * middle.cpu_ms / NODES[shape]:6.0f} CPU-µs/node"
+        f"  bare loop {bare_rate:.0f}/s (ratio {middle.rate / bare_rate:.2f})"
+    )
+    if middle.latencies_ms:
+        ordered = sorted(middle.latencies_ms)
+        p50, p99 = ordered[len(ordered) // 2], ordered[int(len(ordered) * 0.99)]
+        print(
+            f"{'':15} latency p50 {p50:.1f} ms, p99 {p99:.1f} ms;"
+            f" per node p50 {p50 / NODES[shape]:.2f} ms, p99 {p99 / NODES[shape]:.2f} ms"
+        )
+    parts = sorted(middle.cpu.items(), key=lambda part: -part[1])
+    shares = ", ".join(
+        f"{kind} {1000 * spent / middle.workflows:.2f}" for kind, spent in parts if spent > 0.005
+    )
+    print(f"{'':15} CPU-ms per workflow by process: {shares}")
+
+
+@contextmanager
+def stubs(home: Path, count: int) -> Iterator[list[int]]:
+    """Run stub agents as processes of their own; they end with this one."""
+    environment = {"PATH": "/usr/bin:/bin", "CALLBOARD_BENCH": str(home)}
+    running = [
+        subprocess.Popen(
+            [sys.executable, "-m", "bench.stub_agent"],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            env=environment,
+            text=True,
+        )
+        for _ in range(count)
+    ]
+    try:
+        ports = []
+        for process in running:
+            assert process.stdout is not None
+            ports.append(int(process.stdout.readline()))
+        yield ports
+    finally:
+        for process in running:
+            assert process.stdin is not None
+            process.stdin.close()
+            process.wait(timeout=10)
+
+
+@contextmanager
+def deployment(home: str | None) -> Iterator[Path]:
+    """Use the deployment in `home`, or start one and end it afterwards."""
+    if home is not None:
+        yield Path(home)
+        return
+    with tempfile.TemporaryDirectory(prefix="callboard-bench-") as folder:
+        command = [sys.executable, "-m", "callboard.cli"]
+        subprocess.run([*command, "up", "--home", folder, "--port", "0", "--detach"], check=True)
+        try:
+            yield Path(folder)
+        finally:
+            subprocess.run([*command, "down", "--home", folder], check=True)
+
+
+def main() -> None:
+    """Measure every case in alternating rounds and print the table."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--home", help="a running deployment's folder; default: start one")
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--count", type=int, default=1_000, help="workflows per bulk round")
+    parser.add_argument("--cases", default="bulk,single,alone")
+    options = parser.parse_args()
+    with deployment(options.home) as home, stubs(home, 2) as ports:
+        service = Service(home, ports)
+        asyncio.run(service.prepare())
+        for shape in SHAPES:
+            for case in options.cases.split(","):
+                count = {"bulk": options.count, "single": options.count, "alone": 100}[case]
+                asyncio.run(measure(service, shape, case, max(10, count // 10)))  # warm up
+                ours, bares = [], []
+                for _ in range(options.rounds):
+                    ours.append(asyncio.run(measure(service, shape, case, count)))
+                    bares.append(bare(shape, case, count, ports))
+                show(shape, case, ours, bares)
+
+
+if __name__ == "__main__":
+    main()
