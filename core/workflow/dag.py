@@ -9,17 +9,12 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
-Step = str | int
+from core.errors import ErrorCode, Problem, ServiceError
+from core.records.manifest import WorkflowManifest
+from core.workflow.graph import node_path, plan_graph
+from core.workflow.mapping import InputMapping
 
-
-@dataclass(frozen=True, slots=True)
-class InputMapping:
-    """`input_name` takes the value at `steps` inside the result of node `source`."""
-
-    input_name: str
-    source: str
-    steps: tuple[Step, ...]
-    expression: str
+__all__ = ["CompiledNode", "CompiledWorkflow", "InputMapping", "WorkflowLimits", "compile_workflow"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,7 +42,7 @@ class CompiledNode:
 class CompiledWorkflow:
     """A whole workflow; `nodes` is in topological order, `budget_micro` is `maxBudgetCredits`."""
 
-    intent: str | None
+    intent: str
     nodes: dict[str, CompiledNode]
     roots: tuple[str, ...]
     max_runtime_ms: int = 300_000
@@ -66,3 +61,85 @@ class WorkflowLimits:
     max_runtime_ms_default: int = 300_000
     max_runtime_ms_max: int = 30 * 24 * 3_600_000
     verifier_capability_id_default: str = "cap.verify.generic.v1"
+
+
+_DEFAULT_LIMITS = WorkflowLimits()
+
+
+def compile_workflow(
+    manifest: WorkflowManifest, limits: WorkflowLimits = _DEFAULT_LIMITS
+) -> CompiledWorkflow:
+    """Check the structure of a manifest and return it ready to run.
+
+    Raises `ServiceError` (INVALID_MANIFEST) with every structural problem at once. Spec: Workflow
+    manifest, Node definition.
+    """
+    plan = plan_graph(
+        {name: node.depends_on for name, node in manifest.nodes.items()},
+        {name: node.input_mappings for name, node in manifest.nodes.items() if node.input_mappings},
+    )
+    problems = plan.problems + _problems_of_limits(manifest, limits)
+    if problems:
+        raise ServiceError(
+            ErrorCode.INVALID_MANIFEST,
+            f"the manifest has {len(problems)} problem{'s' if len(problems) > 1 else ''}",
+            tuple(problems),
+        )
+    nodes: dict[str, CompiledNode] = {}
+    for name in plan.order:
+        node = manifest.nodes[name]
+        nodes[name] = CompiledNode(
+            name=name,
+            capability_id=node.capability_id,
+            depends_on=plan.parents[name],
+            children=tuple(plan.children[name]),
+            payload=node.payload,
+            has_templates=_has_template(node.payload),
+            mappings=plan.mappings.get(name, ()),
+            requires_verification=node.requires_verification,
+            verifier_capability_id=(
+                node.verifier_capability_id or limits.verifier_capability_id_default
+            ),
+            timeout_ms=node.timeout_ms or limits.timeout_ms_default,
+            max_retries=(
+                limits.max_retries_default if node.max_retries is None else node.max_retries
+            ),
+            target_agent_id=node.target_agent_id,
+            allow_broadcast_fallback=node.allow_broadcast_fallback,
+            max_cost_micro=node.max_cost_micro,
+            selection=node.selection,
+        )
+    settings = manifest.settings
+    return CompiledWorkflow(
+        intent=manifest.intent,
+        nodes=nodes,
+        roots=tuple(name for name in plan.order if not plan.parents[name]),
+        max_runtime_ms=settings.max_runtime_ms or limits.max_runtime_ms_default,
+        allow_fallback_agents=settings.allow_fallback_agents,
+        budget_micro=manifest.budget_micro,
+        trigger_type=manifest.trigger.type,
+    )
+
+
+def _problems_of_limits(manifest: WorkflowManifest, limits: WorkflowLimits) -> list[Problem]:
+    problems = []
+    if len(manifest.nodes) > limits.nodes_max:
+        got = f"{len(manifest.nodes)} nodes"
+        problems.append(Problem("nodes", got, f"at most {limits.nodes_max} nodes"))
+    expected = f"at most {limits.max_runtime_ms_max} ms"
+    runtime_ms = manifest.settings.max_runtime_ms or 0
+    if runtime_ms > limits.max_runtime_ms_max:
+        problems.append(Problem("settings.maxRuntimeMs", str(runtime_ms), expected))
+    for name, node in manifest.nodes.items():
+        if node.timeout_ms is not None and node.timeout_ms > limits.max_runtime_ms_max:
+            path = f"{node_path(name)}.timeoutMs"
+            problems.append(Problem(path, str(node.timeout_ms), expected))
+    return problems
+
+
+def _has_template(value: Any) -> bool:
+    if isinstance(value, str):
+        return "{{" in value
+    if isinstance(value, dict):
+        return any(map(_has_template, value.values()))
+    return isinstance(value, list) and any(map(_has_template, value))

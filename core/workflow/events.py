@@ -175,7 +175,7 @@ class NodeChanged:
 
     `attempt` counts from 1 (0: never dispatched); `agents_tried` are those who failed finally.
     `verifier_did` is set while a verification is open. `verify_attempt` counts the node's
-    verifications, over all its attempts; `verify_retries_used` those of the open result that failed.
+    verifications over all its attempts, `verify_retries_used` the failed ones of the open result.
     `cost_micro` is everything paid for the node so far, its verifiers included.
     A step holds at most one `NodeChanged` per node.
     """

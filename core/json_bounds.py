@@ -1,0 +1,65 @@
+"""Bounds that a JSON value keeps before anything of ours walks it: depth, and what JCS can say.
+
+Values come from outside; everything after this check may recurse and serialise without care.
+contract.md section 2 (JSON depth); RFC 8785 section 3.1 (I-JSON).
+"""
+
+from __future__ import annotations
+
+from core.errors import Problem
+
+DEPTH_MAX = 64
+# Beyond it a JSON number is another number for every reader that uses doubles, and JCS refuses it.
+INTEGER_MAX = 2**53 - 1
+
+
+def json_problem(value: object, path: str = "", depth_max: int = DEPTH_MAX) -> Problem | None:
+    """Return the first thing in `value` that is not plain JSON within the bounds, or None."""
+    kind = type(value)
+    if kind is str:
+        return None if is_encodable(value) else _no_text(path)  # type: ignore[arg-type]
+    if kind is bool or value is None:
+        return None
+    if kind is int:
+        if -INTEGER_MAX <= value <= INTEGER_MAX:  # type: ignore[operator]
+            return None
+        return Problem(path, "a larger integer", f"at most {INTEGER_MAX}, or a string")
+    if kind is float:
+        # NaN and the infinities are the only floats that differ from themselves after `* 0`.
+        if value * 0 == 0:  # type: ignore[operator]
+            return None
+        return Problem(path, str(value), "a finite number")
+    if depth_max <= 0:
+        return Problem(path, f"more than {DEPTH_MAX} levels", f"at most {DEPTH_MAX} levels")
+    if kind is dict:
+        for key, member in value.items():  # type: ignore[attr-defined]
+            if type(key) is not str or not is_encodable(key):
+                return _no_text(f"{path} (a key)")
+            if type(member) is str and member.isascii():
+                continue
+            found = json_problem(member, f"{path}.{key}" if path else key, depth_max - 1)
+            if found is not None:
+                return found
+        return None
+    if kind is list:
+        for position, member in enumerate(value):  # type: ignore[arg-type]
+            found = json_problem(member, f"{path}[{position}]", depth_max - 1)
+            if found is not None:
+                return found
+        return None
+    return Problem(path, f"a {kind.__name__}", "a JSON value")
+
+
+def is_encodable(text: str) -> bool:
+    """Say whether the text has a UTF-8 form: no lone surrogate."""
+    if text.isascii():
+        return True
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def _no_text(path: str) -> Problem:
+    return Problem(path, "text without a UTF-8 form", "Unicode text")

@@ -1,0 +1,276 @@
+"""The workflow manifest: what a payer publishes, checked once at the edge.
+
+`parse_manifest` and `parse_list_form` are the only ways in. They refuse unknown members by name,
+accept the alternative spellings, and report every problem at once, those of the graph included.
+Node names have 1 to 128 characters, no control characters, quotes, backslashes or outer spaces, so
+that each can be written as `$.name.result` or `$['name'].result`, and no `#verify`, which marks the
+payment line of a node's verifier.
+Spec: Workflow manifest, Node definition, Input mapping expressions; contract.md sections 2 and 6.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, StringConstraints
+from pydantic import ValidationError as PydanticError
+from pydantic.alias_generators import to_camel
+
+from core.errors import ErrorCode, Problem, ServiceError
+from core.json_bounds import json_problem
+from core.money import credits_number, micro_from_cents, micro_from_credits
+from core.records.manifest_problems import (
+    described,
+    graph_problems,
+    problems_of_pydantic,
+    spell_canonically,
+    unsupported_problems,
+)
+
+NODES_MAX = 1_000
+DURATION_MS_MAX = 30 * 24 * 3_600_000
+RETRIES_MAX = 100
+NAME_CHARS_MAX = 128
+
+
+def _credits(value: object) -> int | None:
+    if value is None:
+        return None
+    micro = micro_from_credits(value)
+    if micro < 0:
+        raise ValueError(f"got {value}, expected credits ≥ 0")
+    return micro
+
+
+def _cents(value: object) -> int | None:
+    if value is None:
+        return None
+    if type(value) is not int or value < 0:
+        raise ValueError("expected whole cents ≥ 0")
+    return micro_from_cents(value)
+
+
+_NODE_NAME = re.compile(r"(?!\s)[^\x00-\x1f\x7f-\x9f\u2028\u2029'\"\\`]{1,128}(?<!\s)")
+
+
+def _node_name(value: object) -> object:
+    if type(value) is str and (not _NODE_NAME.fullmatch(value) or "#verify" in value):
+        raise ValueError(
+            f"expected a node name of 1 to {NAME_CHARS_MAX} characters without control characters,"
+            " quotes, backslashes, outer spaces or #verify"
+        )
+    return value
+
+
+CapabilityId = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,127}$")]
+NodeName = Annotated[str, BeforeValidator(_node_name)]
+DurationMs = Annotated[int, Field(ge=1, le=DURATION_MS_MAX)]
+CreditsMicro = Annotated[int | None, BeforeValidator(_credits)]
+CentsMicro = Annotated[int | None, BeforeValidator(_cents)]
+Did = Annotated[
+    str, StringConstraints(pattern=r"^did:[A-Za-z0-9]+:[A-Za-z0-9._:%-]+$", max_length=255)
+]
+HttpUrl = Annotated[str, StringConstraints(pattern=r"^https?://[^\s/?#]+[^\s#]*$", max_length=2048)]
+
+
+class _ClosedRecord(BaseModel):
+    """Unknown members are refused, types are not converted; null means absent."""
+
+    model_config = ConfigDict(
+        alias_generator=to_camel, strict=True, extra="forbid", frozen=True, defer_build=False
+    )
+
+
+class NodeDefinition(_ClosedRecord):
+    """One task of a workflow, bound to a capability. Spec: Node definition."""
+
+    capability_id: CapabilityId
+    depends_on: list[str] = Field(default_factory=list)
+    payload: dict[str, Any] = Field(default_factory=dict)
+    input_mappings: dict[str, str] = Field(default_factory=dict)
+    requires_verification: bool = False
+    timeout_ms: DurationMs | None = None
+    max_retries: Annotated[int, Field(ge=0, le=RETRIES_MAX)] | None = None
+    target_agent_id: Annotated[str, StringConstraints(min_length=1, max_length=255)] | None = None
+    allow_broadcast_fallback: bool = False
+    verifier_capability_id: CapabilityId | None = None
+    selection: Literal["best", "auction"] = "best"
+    auction_window_ms: DurationMs | None = None
+    max_cost_micro: CreditsMicro = Field(default=None, alias="maxCostCredits")
+
+
+class WorkflowTrigger(_ClosedRecord):
+    """What starts the workflow. Spec: Workflow manifest (`trigger`)."""
+
+    type: Literal["manual", "scheduled", "webhook", "event"]
+    config: dict[str, Any] | None = None
+
+
+class WorkflowSettings(_ClosedRecord):
+    """Bounds of a whole run. Spec: Workflow manifest (`settings`)."""
+
+    max_runtime_ms: DurationMs | None = None
+    allow_fallback_agents: bool = True
+    max_budget_micro: CreditsMicro = Field(default=None, alias="maxBudgetCredits")
+
+
+_MANUAL = WorkflowTrigger(type="manual")
+_DEFAULT_SETTINGS = WorkflowSettings()
+
+
+class WorkflowManifest(_ClosedRecord):
+    """A workflow as published. Amounts are micro-credits. Spec: Workflow manifest."""
+
+    nodes: dict[NodeName, NodeDefinition] = Field(min_length=1, max_length=NODES_MAX)
+    intent: str = ""
+    trigger: WorkflowTrigger = _MANUAL
+    settings: WorkflowSettings = _DEFAULT_SETTINGS
+    payer_did: Did | None = None
+    max_cents_micro: CentsMicro = Field(default=None, alias="maxCents")
+    dry_run: bool = False
+    webhook_url: HttpUrl | None = None
+
+    @property
+    def budget_micro(self) -> int | None:
+        """The budget in micro-credits, however it was spelt, or None."""
+        micro = self.settings.max_budget_micro
+        return self.max_cents_micro if micro is None else micro
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the manifest in its canonical spelling; `parse_manifest` gives it back equal."""
+        plain = self.model_dump(mode="json", by_alias=True, exclude_defaults=True)
+        plain.pop("maxCents", None)
+        if self.budget_micro is not None:
+            plain.setdefault("settings", {})["maxBudgetCredits"] = credits_number(self.budget_micro)
+        for name, node in self.nodes.items():
+            if node.max_cost_micro is not None:
+                plain["nodes"][name]["maxCostCredits"] = credits_number(node.max_cost_micro)
+        return plain
+
+
+def parse_manifest(raw: object) -> WorkflowManifest:
+    """Check a manifest as it came from JSON and return it.
+
+    Raises `ServiceError` (INVALID_MANIFEST) with every problem found at once. Spec: Workflow
+    manifest; contract.md section 2 (strictness).
+    """
+    problem = json_problem(raw)
+    if problem is not None:
+        raise _refused([problem])
+    if type(raw) is not dict:
+        raise _refused([Problem("", described(raw), "a workflow manifest, a JSON object")])
+    plain, problems = spell_canonically(raw)
+    try:
+        manifest = WorkflowManifest.model_validate(plain)
+    except PydanticError as error:
+        problems += problems_of_pydantic(error, raw)
+        # A broken part must not hide a cycle elsewhere: the graph is checked on what is readable.
+        problems += graph_problems(plain) + unsupported_problems(plain)
+        raise _refused(problems) from None
+    if manifest.max_cents_micro is not None:
+        budget_micro = manifest.settings.max_budget_micro
+        if budget_micro not in (None, manifest.max_cents_micro):
+            got = f"{plain['maxCents']}, beside another settings.maxBudgetCredits"
+            problems.append(Problem("maxCents", got, "maxBudgetCredits × 100"))
+    problems += unsupported_problems(plain)
+    if problems:
+        raise _refused(problems + graph_problems(plain))
+    return manifest
+
+
+def parse_list_form(raw: object) -> WorkflowManifest:
+    """Check the list form (`nodes: [{id, …}]`, `edges: [{from, to}]`) and return its manifest.
+
+    Raises `ServiceError` (INVALID_MANIFEST), paths as in the list form. contract.md section 6
+    (Publish, list form).
+    """
+    problem = json_problem(raw)
+    if problem is not None:
+        raise _refused([problem])
+    if type(raw) is not dict:
+        raise _refused([Problem("", described(raw), "an object with nodes and edges")])
+    problems: list[Problem] = []
+    nodes, positions = _nodes_of_list(raw.get("nodes"), problems)
+    _add_edges(raw.get("edges"), nodes, problems)
+    manifest = {name: value for name, value in raw.items() if name not in ("nodes", "edges")}
+    try:
+        parsed = parse_manifest({**manifest, "nodes": nodes})
+    except ServiceError as error:
+        problems += [_as_in_list(problem, positions) for problem in error.problems]
+    if problems:
+        raise _refused(problems)
+    return parsed
+
+
+def _nodes_of_list(
+    raw: object, problems: list[Problem]
+) -> tuple[dict[str, dict[str, Any]], dict[str, int]]:
+    nodes: dict[str, dict[str, Any]] = {}
+    positions: dict[str, int] = {}
+    if type(raw) is not list:
+        problems.append(Problem("nodes", described(raw), "an array of nodes"))
+        return nodes, positions
+    for position, entry in enumerate(raw):
+        path = f"nodes[{position}]"
+        if type(entry) is not dict:
+            problems.append(Problem(path, described(entry), "an object"))
+            continue
+        name = entry.get("id")
+        if type(name) is not str or name in nodes:
+            got = described(name) + (" again" if type(name) is str else "")
+            problems.append(Problem(f"{path}.id", got, "a name of its own"))
+            continue
+        node = {key: value for key, value in entry.items() if key not in ("id", "input")}
+        if "input" in entry and node.setdefault("payload", entry["input"]) != entry["input"]:
+            got = "another value than payload"
+            problems.append(Problem(f"{path}.input", got, "one value, as input"))
+        nodes[name] = node
+        positions[name] = position
+    return nodes, positions
+
+
+def _add_edges(raw: object, nodes: dict[str, dict[str, Any]], problems: list[Problem]) -> None:
+    if raw is None:
+        return
+    if type(raw) is not list:
+        problems.append(Problem("edges", described(raw), "an array of {from, to}"))
+        return
+    for position, edge in enumerate(raw):
+        path = f"edges[{position}]"
+        ends = set(edge) if type(edge) is dict else set()
+        if ends not in ({"from", "to"}, {"source", "target"}):
+            got = ", ".join(sorted(ends)) or described(edge)
+            problems.append(Problem(path, got, "{from, to} or {source, target}"))
+            continue
+        parent_key, child_key = ("from", "to") if "from" in ends else ("source", "target")
+        parent, child = edge[parent_key], edge[child_key]
+        unknown = [
+            (key, end) for key, end in edge.items() if type(end) is not str or end not in nodes
+        ]
+        for key, end in unknown:
+            problems.append(Problem(f"{path}.{key}", described(end), "the id of a node"))
+        if not unknown:
+            depends_on = nodes[child].get("dependsOn")
+            if type(depends_on) is list:
+                nodes[child]["dependsOn"] = [*depends_on, parent]
+            elif depends_on is None:
+                nodes[child]["dependsOn"] = [parent]
+
+
+def _as_in_list(problem: Problem, positions: dict[str, int]) -> Problem:
+    for name, position in positions.items():
+        for path in (f"nodes.{name}", f"nodes['{name}']"):
+            if problem.path == path or problem.path.startswith((f"{path}.", f"{path}[")):
+                rest = problem.path[len(path) :]
+                return Problem(f"nodes[{position}]{rest}", problem.got, problem.expected)
+    return problem
+
+
+def _refused(problems: list[Problem]) -> ServiceError:
+    count = len(problems)
+    return ServiceError(
+        ErrorCode.INVALID_MANIFEST,
+        f"the manifest has {count} problem{'s' if count > 1 else ''}",
+        tuple(problems),
+    )

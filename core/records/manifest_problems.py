@@ -1,0 +1,189 @@
+"""Everything that can be said about a manifest that is not right, in the words of the client.
+
+Knows the accepted spellings and how pydantic reports; the shape itself is `manifest.py`'s.
+Spec: Workflow manifest, Node definition; contract.md section 2 (strictness).
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+from pydantic import ValidationError as PydanticError
+
+from core.errors import Problem
+from core.workflow.graph import node_path, plan_graph
+
+NODE_ALIASES = {
+    "capability": "capabilityId",
+    "inputMapping": "inputMappings",
+    "timeout": "timeoutMs",
+}
+# Names that people try, and what they meant (spec: Node definition, alternative spellings).
+_MEANT = {
+    "timeout": "settings.maxRuntimeMs, in milliseconds",
+    "budget": "settings.maxBudgetCredits, in credits",
+    "maxBudgetCredits": "settings.maxBudgetCredits, in credits",
+    "maxRuntimeMs": "settings.maxRuntimeMs, in milliseconds",
+    "timeoutMs": "settings.maxRuntimeMs, or timeoutMs of a node",
+    "input": "payload",
+    "inputs": "payload",
+}
+_SHOWN_CHARS_MAX = 80
+_SHOULD = re.compile(r"^(?:Input|String|List|Dictionary) should (?:be )?")
+
+
+def spell_canonically(raw: dict[str, Any]) -> tuple[dict[str, Any], list[Problem]]:
+    """Return the manifest without nulls and alternative spellings; `raw` stays as it is.
+
+    Both spellings with different values are a problem each.
+    """
+    problems: list[Problem] = []
+    plain = _without_nulls(raw)
+    for part in ("settings", "trigger"):
+        member = plain.get(part)
+        if type(member) is dict and None in member.values():
+            plain = {**plain, part: _without_nulls(member)}
+    nodes = plain.get("nodes")
+    if type(nodes) is not dict:
+        return plain, problems
+    changed: dict[str, Any] = {}
+    for name, node in nodes.items():
+        if type(node) is not dict:
+            continue
+        spelt = _without_nulls(node)
+        for alias, canonical in NODE_ALIASES.items():
+            if alias not in spelt:
+                continue
+            spelt = dict(spelt)
+            value = spelt.pop(alias)
+            if spelt.setdefault(canonical, value) != value:
+                got = f"{described(value)}, beside {canonical} {described(spelt[canonical])}"
+                path = f"{node_path(name)}.{alias}"
+                problems.append(Problem(path, got, f"one value, as {canonical}"))
+        if spelt is not node:
+            changed[name] = spelt
+    return ({**plain, "nodes": {**nodes, **changed}} if changed else plain), problems
+
+
+def problems_of_pydantic(error: PydanticError, raw: dict[str, Any]) -> list[Problem]:
+    """Return what pydantic found as problems, with paths in the client's own spelling."""
+    problems = []
+    for found in error.errors(include_url=False):
+        location = [part for part in found["loc"] if part != "[key]"]
+        kind = found["type"]
+        got = "nothing" if kind == "missing" else described(found.get("input"))
+        expected = _SHOULD.sub("", str(found["msg"]))
+        if kind == "missing":
+            expected = "a value"
+        elif kind == "extra_forbidden":
+            got = "an unknown member"
+            expected = _meant(location)
+        elif kind == "value_error":
+            expected = expected.removeprefix("Value error, ").partition("expected ")[2] or expected
+        elif kind in ("too_long", "too_short"):
+            got = f"{len(found['input'])} members"
+            expected = expected.partition(" after validation")[0]
+        problems.append(Problem(_path(location, raw), got, expected))
+    return problems
+
+
+def graph_problems(plain: dict[str, Any]) -> list[Problem]:
+    """Return the structural problems of whatever part of a broken manifest can be read."""
+    nodes = plain.get("nodes")
+    if type(nodes) is not dict:
+        return []
+    depends_on: dict[str, list[str]] = {}
+    expressions: dict[str, dict[str, str]] = {}
+    for name, node in nodes.items():
+        parents = node.get("dependsOn") if type(node) is dict else None
+        is_names = type(parents) is list and all(type(parent) is str for parent in parents)
+        depends_on[name] = parents if is_names and parents is not None else []
+        mappings = node.get("inputMappings") if type(node) is dict else None
+        if type(mappings) is dict and is_names | (parents is None):
+            expressions[name] = {
+                input_name: expression
+                for input_name, expression in mappings.items()
+                if type(expression) is str
+            }
+    return plan_graph(depends_on, expressions).problems
+
+
+def unsupported_problems(plain: dict[str, Any]) -> list[Problem]:
+    """Return a problem for each option that is part of the format and not of this version."""
+    problems = []
+    trigger = plain.get("trigger")
+    if type(trigger) is dict and trigger.get("type") in ("scheduled", "webhook", "event"):
+        expected = "manual, the only trigger that this version runs"
+        problems.append(Problem("trigger.type", described(trigger["type"]), expected))
+    nodes = plain.get("nodes")
+    for name, node in nodes.items() if type(nodes) is dict else ():
+        if type(node) is not dict:
+            continue
+        if node.get("selection") == "auction":
+            expected = "best, the only selection that this version runs"
+            problems.append(Problem(f"{node_path(name)}.selection", "'auction'", expected))
+        if "auctionWindowMs" in node:
+            expected = "no auction window: this version runs no auctions"
+            got = described(node["auctionWindowMs"])
+            problems.append(Problem(f"{node_path(name)}.auctionWindowMs", got, expected))
+    return problems
+
+
+def described(value: object) -> str:
+    """Return a value as problems show it: its text or number, or its kind and size."""
+    if value is None:
+        return "nothing"
+    if type(value) is bool:
+        return "true" if value else "false"
+    if type(value) in (int, float):
+        return str(value)
+    if type(value) is str:
+        cut = value if len(value) <= _SHOWN_CHARS_MAX else value[: _SHOWN_CHARS_MAX - 1] + "…"
+        return f"'{cut}'"
+    if type(value) is dict:
+        return f"an object with {len(value)} members"
+    if type(value) is list:
+        return f"an array with {len(value)} members"
+    return f"a {type(value).__name__}"
+
+
+def _without_nulls(value: dict[str, Any]) -> dict[str, Any]:
+    if None not in value.values():
+        return value
+    return {key: member for key, member in value.items() if member is not None}
+
+
+def _meant(location: list[int | str]) -> str:
+    name = str(location[-1])
+    if location[0] == "nodes":
+        hint = "payload" if name in ("input", "inputs") else None
+    else:
+        hint = _MEANT.get(name)
+        if hint is not None and hint == f"settings.{name}" and location[0] == "settings":
+            hint = None
+    return hint or "only the members of the specification"
+
+
+def _path(location: list[int | str], raw: dict[str, Any]) -> str:
+    path = ""
+    for depth, part in enumerate(location):
+        if depth == 1 and location[0] == "nodes":
+            path = node_path(str(part))
+        elif type(part) is int:
+            path += f"[{part}]"
+        else:
+            name = str(part)
+            if depth == 2 and location[0] == "nodes":
+                name = _spelling(raw["nodes"].get(location[1]), name)
+            path += f".{name}" if path else name
+    return path
+
+
+def _spelling(node: object, name: str) -> str:
+    """Return the name under which the client gave a member."""
+    if type(node) is dict and name not in node:
+        for alias, canonical in NODE_ALIASES.items():
+            if canonical == name and alias in node:
+                return alias
+    return name

@@ -1,0 +1,176 @@
+"""The structure of a manifest: who waits for whom, in which order, and everything wrong with that.
+
+Works on names alone, so that a manifest whose other parts are broken still has all its structural
+defects found. Spec: Node definition, Execution order; contract.md section 5 (mappings).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from core.errors import Problem
+from core.workflow.mapping import (
+    EXPECTED,
+    InputMapping,
+    MappingSyntaxError,
+    is_plain,
+    parse_mapping,
+)
+
+# jsonpath-ng takes 250 µs for an expression: a request must not buy seconds of it.
+UNUSUAL_EXPRESSIONS_MAX = 50
+
+_PLAIN_NAME = re.compile(r"[\w-]+")
+
+
+@dataclass(slots=True)
+class GraphPlan:
+    """`order` is topological and stable (manifest order among equals); valid without problems."""
+
+    order: list[str] = field(default_factory=list)
+    parents: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    children: dict[str, list[str]] = field(default_factory=dict)
+    mappings: dict[str, tuple[InputMapping, ...]] = field(default_factory=dict)
+    problems: list[Problem] = field(default_factory=list)
+
+
+def node_path(name: str) -> str:
+    """Return where a node is in its manifest, as problems name it."""
+    return f"nodes.{name}" if _PLAIN_NAME.fullmatch(name) else f"nodes['{name}']"
+
+
+def plan_graph(
+    depends_on: Mapping[str, Sequence[str]], expressions: Mapping[str, Mapping[str, str]]
+) -> GraphPlan:
+    """Order the nodes and read their mappings; every defect becomes a problem, nothing is raised.
+
+    Args:
+        depends_on: for every node, in manifest order, the names it waits for.
+        expressions: for every node with mappings, input name to expression.
+    """
+    plan = GraphPlan()
+    _link(plan, depends_on)
+    is_acyclic = _sort(plan)
+    _read_mappings(plan, expressions, is_acyclic)
+    return plan
+
+
+def _link(plan: GraphPlan, depends_on: Mapping[str, Sequence[str]]) -> None:
+    children: dict[str, list[str]] = {name: [] for name in depends_on}
+    for name, wanted in depends_on.items():
+        parents: dict[str, None] = {}
+        for position, parent in enumerate(wanted):
+            if parent in children and parent != name:
+                # Naming a parent twice says the same thing twice.
+                if parent not in parents:
+                    parents[parent] = None
+                    children[parent].append(name)
+                continue
+            path = f"{node_path(name)}.dependsOn[{position}]"
+            got = "the node itself" if parent == name else _shown(parent)
+            plan.problems.append(Problem(path, got, "the name of another node"))
+        plan.parents[name] = tuple(parents)
+    plan.children = children
+
+
+def _sort(plan: GraphPlan) -> bool:
+    """Fill `order`; each cycle found becomes a problem and is cut, so that sorting always ends."""
+    unmet = {name: len(parents) for name, parents in plan.parents.items()}
+    ready = [name for name, count in unmet.items() if count == 0]
+    done = 0
+    is_acyclic = True
+    while len(plan.order) < len(unmet):
+        plan.order += ready
+        ready = []
+        while done < len(plan.order):
+            for child in plan.children[plan.order[done]]:
+                unmet[child] -= 1
+                if unmet[child] == 0:
+                    plan.order.append(child)
+            done += 1
+        if len(plan.order) < len(unmet):
+            is_acyclic = False
+            cut = _cut_cycle(plan, unmet, set(plan.order))
+            unmet[cut] = 0
+            ready = [cut]
+    return is_acyclic
+
+
+def _cut_cycle(plan: GraphPlan, unmet: dict[str, int], sorted_names: set[str]) -> str:
+    """Report one cycle among the unsorted nodes and return the node where it is cut."""
+    name = next(name for name in unmet if name not in sorted_names)
+    seen: dict[str, None] = {}
+    while name not in seen:
+        seen[name] = None
+        name = next(parent for parent in plan.parents[name] if parent not in sorted_names)
+    walk = list(seen)
+    cycle = walk[walk.index(name) :]
+    # The walk went from child to parent; the first node of the manifest in the cycle is its face.
+    positions = {member: position for position, member in enumerate(plan.parents)}
+    first = min(cycle, key=positions.__getitem__)
+    turn = cycle.index(first)
+    cycle = cycle[turn:] + cycle[:turn]
+    position = plan.parents[first].index(cycle[1] if len(cycle) > 1 else first)
+    shown = " → ".join([*cycle[:10], *(["…"] if len(cycle) > 10 else []), first])
+    plan.problems.append(
+        Problem(
+            f"{node_path(first)}.dependsOn[{position}]",
+            f"a cycle: {shown}",
+            "dependencies without a cycle",
+        )
+    )
+    return first
+
+
+def _read_mappings(
+    plan: GraphPlan, expressions: Mapping[str, Mapping[str, str]], is_acyclic: bool
+) -> None:
+    ancestors: dict[str, int] | None = None
+    bits: dict[str, int] = {}
+    unusual = 0
+    for name, by_input in expressions.items():
+        mappings: list[InputMapping] = []
+        for input_name, expression in by_input.items():
+            path = f"{node_path(name)}.inputMappings.{input_name}"
+            if not is_plain(expression):
+                unusual += 1
+                if unusual > UNUSUAL_EXPRESSIONS_MAX:
+                    got = f"the {unusual}th expression in an unusual spelling"
+                    plan.problems.append(Problem(path, got, EXPECTED))
+                    continue
+            try:
+                source, steps = parse_mapping(expression)
+            except MappingSyntaxError as error:
+                plan.problems.append(Problem(path, f"{_shown(expression)}: {error}", EXPECTED))
+                continue
+            if source not in plan.parents.get(name, ()):
+                if ancestors is None:
+                    bits = {node: 1 << index for index, node in enumerate(plan.order)}
+                    ancestors = _ancestors(plan, bits)
+                is_known = source in bits
+                # With a cycle "before" has no meaning; the cycle itself is reported.
+                if not is_known or (is_acyclic and not ancestors.get(name, 0) & bits[source]):
+                    got = f"{_shown(source)}, " + (
+                        "which does not run before this node" if is_known else "which is no node"
+                    )
+                    plan.problems.append(Problem(path, got, "a node that this one depends on"))
+                    continue
+            mappings.append(InputMapping(input_name, source, steps, expression))
+        plan.mappings[name] = tuple(mappings)
+
+
+def _ancestors(plan: GraphPlan, bits: dict[str, int]) -> dict[str, int]:
+    """Return for every node the set of its ancestors, one bit each."""
+    ancestors: dict[str, int] = {}
+    for name in plan.order:
+        reached = 0
+        for parent in plan.parents[name]:
+            reached |= bits[parent] | ancestors.get(parent, 0)
+        ancestors[name] = reached
+    return ancestors
+
+
+def _shown(text: str) -> str:
+    return f"'{text}'" if len(text) <= 80 else f"'{text[:79]}…'"
