@@ -49,16 +49,16 @@ class _Reader(HTMLParser):
         if tag in _BLOCKS:
             self.pieces.append("\n")
 
-    def read_text(self, text: str) -> None:
+    def read_text(self, data: str) -> None:
         if self._inside == "title":
-            self.title += text
+            self.title += data
         elif self._unread_depth == 0:
             if self._inside == "h1":
-                self.heading += text
+                self.heading += data
             # Headings are no sentences: they would win every ranking by their short words.
             if self._inside not in _HEADINGS:
                 # A line end in the source is a space on the page.
-                self.pieces.append(re.sub(r"\s+", " ", text))
+                self.pieces.append(re.sub(r"\s+", " ", data))
 
     # The name by which HTMLParser calls it.
     handle_data = read_text

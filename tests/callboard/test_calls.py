@@ -1,0 +1,119 @@
+"""What a client sends and when it sends it again, without a socket."""
+
+from __future__ import annotations
+
+import pytest
+
+from callboard import calls
+from callboard.calls import Call, NoReply, Reply, persistently, retry_delay_s
+from callboard.errors import CallboardError
+
+READ = Call("GET", "/v1/x")
+WRITE = Call("POST", "/v1/x", repeatable=False)
+
+
+@pytest.mark.parametrize(
+    ("call", "outcome", "is_repeated"),
+    [
+        (READ, NoReply("reset", sent=True), True),
+        (READ, NoReply("refused", sent=False), True),
+        (WRITE, NoReply("reset", sent=True), False),
+        # What never left cannot have happened.
+        (WRITE, NoReply("refused", sent=False), True),
+        (READ, Reply(503, {}, {}), True),
+        # 503 LEDGER_UNAVAILABLE leaves the outcome open: not for a write without a key.
+        (WRITE, Reply(503, {}, {}), False),
+        (READ, Reply(500, {}, {}), False),
+        (READ, Reply(429, {"retry-after": "1"}, {}), False),
+        (READ, Reply(200, {}, {}), False),
+        (Call("GET", "/health", any_status=True), Reply(503, {}, {}), False),
+    ],
+)
+def test_only_safe_calls_are_repeated(
+    call: Call, outcome: Reply | NoReply, is_repeated: bool
+) -> None:
+    assert (retry_delay_s(call, 1, outcome) is not None) is is_repeated
+
+
+def test_retries_are_bounded_and_wait_longer_each_time() -> None:
+    delays = [retry_delay_s(READ, n, Reply(503, {}, {})) for n in range(1, calls.ATTEMPTS_MAX + 1)]
+    waited = [delay for delay in delays if delay is not None]
+    assert delays[-1] is None
+    assert len(waited) == calls.ATTEMPTS_MAX - 1
+    assert waited == sorted(set(waited))
+
+
+@pytest.mark.parametrize(
+    ("header", "delay_s"), [("7", 7.0), ("0", 0.2), ("3600", calls.RETRY_DELAY_S_MAX), ("x", 0.2)]
+)
+def test_retry_after_lengthens_within_bounds_and_never_shortens(
+    header: str, delay_s: float
+) -> None:
+    assert retry_delay_s(READ, 1, Reply(503, {"retry-after": header}, {})) == delay_s
+
+
+def test_publish_repeats_with_the_same_idempotency_key() -> None:
+    steps = persistently(calls.publish({"nodes": {}}))
+    first = next(steps)
+    second = steps.send(NoReply("reset", sent=True))
+    third = steps.send(Reply(503, {"retry-after": "2"}, {}))
+    assert first.headers["Idempotency-Key"] == second.headers["Idempotency-Key"]
+    assert third.headers == first.headers
+    assert third.body == first.body == {"nodes": {}}
+    assert third.pause_s == 2.0
+    with pytest.raises(StopIteration) as end:
+        steps.send(Reply(200, {}, {"workflowId": "w"}))
+    assert end.value.value == {"workflowId": "w"}
+
+
+def test_two_publishes_carry_different_keys() -> None:
+    one, other = next(calls.publish({})), next(calls.publish({}))
+    assert one.headers["Idempotency-Key"] != other.headers["Idempotency-Key"]
+
+
+def test_deposit_carries_an_idempotency_key() -> None:
+    assert next(calls.deposit("1.5")).headers["Idempotency-Key"]
+    assert next(calls.deposit(1, idempotency_key="k")).headers == {"Idempotency-Key": "k"}
+
+
+def test_wait_asks_again_until_the_workflow_has_ended() -> None:
+    steps = calls.wait("w")
+    assert next(steps).headers["Prefer"] == "wait=60"
+    again = steps.send(Reply(200, {}, {"status": "running"}))
+    # The service answered at once: it is not asked again in a busy loop.
+    assert again.pause_s > 0
+    with pytest.raises(StopIteration) as end:
+        steps.send(Reply(200, {}, {"status": "timeout"}))
+    assert end.value.value == {"status": "timeout"}
+
+
+def test_wait_with_a_timeout_returns_the_record_as_it_stands() -> None:
+    steps = calls.wait("w", timeout_s=0)
+    assert next(steps).headers["Prefer"] == "wait=0"
+    with pytest.raises(StopIteration) as end:
+        steps.send(Reply(200, {}, {"status": "running"}))
+    assert end.value.value == {"status": "running"}
+
+
+def test_ids_in_paths_are_escaped_but_dids_stay_readable() -> None:
+    assert next(calls.agent("did:net:a/../b?c")).path == "/v1/agents/did:net:a%2F..%2Fb%3Fc"
+
+
+@pytest.mark.parametrize(
+    ("body", "code", "detail"),
+    [
+        ({"code": "NOT_FOUND", "detail": "no such workflow"}, "NOT_FOUND", "no such workflow"),
+        ({"error": "AGENT_UNAVAILABLE"}, "AGENT_UNAVAILABLE", "the service answered with status"),
+        (None, "HTTP_502", "the service answered with status 502"),
+        (["odd"], "HTTP_502", "the service answered with status 502"),
+        ({"code": "X", "errors": "odd"}, "X", "the service answered"),
+    ],
+)
+def test_every_refusal_becomes_the_one_error(body: object, code: str, detail: str) -> None:
+    steps = persistently(calls.workflow("w"))
+    next(steps)
+    with pytest.raises(CallboardError) as refused:
+        steps.send(Reply(502, {"x-request-id": "r1"}, body))
+    assert (refused.value.code, refused.value.status) == (code, 502)
+    assert detail in refused.value.detail
+    assert refused.value.request_id == "r1"
