@@ -21,6 +21,7 @@ from functools import partial
 from typing import Any
 
 from actors.messages import CancelReply, CancelRequest, PublishReply, PublishRequest
+from actors.orders import order_of
 from actors.ports import (
     Clock,
     DirectoryPort,
@@ -29,18 +30,16 @@ from actors.ports import (
     LedgerPort,
     Timer,
 )
-from core.errors import ErrorCode, NodeErrorCode, ServiceError
+from actors.publishing import accepted, answer_of, estimate, foreseen, publish_command, refusal
+from core.errors import ErrorCode, ServiceError
 from core.settings import Settings
-from core.workflow.dag import CompiledWorkflow
 from core.workflow.events import (
     AbortDispatch,
     Action,
-    AttemptFailed,
     CancelRequested,
     DispatchNode,
     DispatchVerification,
     Event,
-    Failure,
     NodeChanged,
     Record,
     RetryDue,
@@ -48,14 +47,11 @@ from core.workflow.events import (
     ScheduleRetry,
     SelectAgent,
     SelectVerifier,
-    Verdict,
     VerificationFinished,
     WorkflowAccepted,
-    WorkflowChanged,
 )
 from core.workflow.machine import WorkflowMachine
-from core.workflow.transitions import WorkflowStatus
-from ledger.commands import AdvanceWorkflow, Command, Outcome, OutcomeStatus, PublishWorkflow
+from ledger.commands import AdvanceWorkflow, Command, Outcome, OutcomeStatus
 
 Publish = Callable[[PublishReply | ServiceError], None]
 Cancel = Callable[[CancelReply | ServiceError], None]
@@ -65,14 +61,16 @@ Cancel = Callable[[CancelReply | ServiceError], None]
 class RunningWorkflow:
     """One unfinished workflow in this process."""
 
-    workflow_id: str
     task_id: str
-    payer_did: str
     machine: WorkflowMachine
     orders: dict[tuple[str, bool], DispatchOrder] = field(default_factory=dict)
     timers: dict[str, Timer] = field(default_factory=dict)
     watchers: set[str] = field(default_factory=set)
-    uncommitted: int = 0
+
+    @property
+    def workflow_id(self) -> str:
+        """Return the workflow's id."""
+        return self.machine.workflow_id
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,54 +147,41 @@ class Runner:
                 )
             )
             return
-        compiled = request.compiled
-        reserved = self._reserve(compiled)
-        estimate_micro = sum(reserved.values())
-        if request.is_dry_run:
-            done(self._foresee(request, estimate_micro))
-            return
-        budget_micro = compiled.budget_micro
-        hold_micro = estimate_micro if budget_micro is None else budget_micro
         now_ms = self._clock.now_ms()
-        deadline_ms = now_ms + compiled.max_runtime_ms
-        if estimate_micro > hold_micro:
-            refusal = WorkflowChanged(
-                WorkflowStatus.FAILED,
-                now_ms,
-                error={
-                    "code": "BUDGET_EXCEEDED",
-                    "message": f"the estimate of {estimate_micro} micro-credits exceeds"
-                    f" the budget of {hold_micro}",
-                },
-            )
-            command = self._publish_command(
-                request, now_ms, deadline_ms, estimate_micro, 0, (refusal,), has_hold=False
-            )
-            self._submit(command, partial(self._refused_by_budget, request, estimate_micro, done))
+        found = estimate(request.compiled, self._directory)
+        if request.is_dry_run:
+            done(foreseen(request, found, self._directory))
             return
-        machine = WorkflowMachine(
-            request.workflow_id,
-            compiled,
-            hold_micro=hold_micro,
-            reserved=reserved,
-            deadline_ms=deadline_ms,
+        run = RunningWorkflow(
+            request.task_id,
+            WorkflowMachine(
+                request.workflow_id,
+                request.compiled,
+                hold_micro=found.hold_micro,
+                reserved=found.reserved,
+                deadline_ms=now_ms + request.compiled.max_runtime_ms,
+            ),
         )
-        run = RunningWorkflow(request.workflow_id, request.task_id, request.payer_did, machine)
         if request.watcher:
             run.watchers.add(request.watcher)
-        records, actions = self._decide(run, WorkflowAccepted(now_ms))
-        command = self._publish_command(
-            request, now_ms, deadline_ms, estimate_micro, hold_micro, tuple(records), has_hold=True
-        )
-        reply = PublishReply(
-            workflow_id=request.workflow_id,
-            task_id=request.task_id,
-            status=WorkflowStatus.PENDING,
-            estimate_micro=estimate_micro,
-            hold_micro=hold_micro,
+        actions: list[Action] = []
+        if found.exceeds_budget:
+            records: list[Record] = [refusal(found, now_ms)]
+        else:
+            records, actions = self._decide(run, WorkflowAccepted(now_ms))
+        command = publish_command(
+            request,
+            found,
+            records,
+            owner=self._owner,
+            owner_epoch=self._epoch,
+            now_ms=now_ms,
+            fee_bps=self._settings.fee_bps,
         )
         self._running[request.workflow_id] = run
-        self._submit(command, partial(self._publish_committed, run, actions, reply, done))
+        is_last = found.exceeds_budget or run.machine.is_finished
+        reply = accepted(request, found)
+        self._submit(command, partial(self._publish_committed, run, actions, is_last, reply, done))
 
     def watch(self, workflow_id: str, watcher: str) -> bool:
         """Tell the watcher when the workflow has finished; False when it does not run here."""
@@ -227,13 +212,12 @@ class Runner:
 
         def committed(outcome: Outcome) -> None:
             if self._committed(run, actions, True, outcome):
-                refunded_micro = int(outcome.result.get("releasedMicro", 0))
                 done(
                     CancelReply(
                         workflow_id=run.workflow_id,
                         cancelled_ms=now_ms,
                         nodes_affected=affected,
-                        refunded_micro=refunded_micro,
+                        refunded_micro=int(outcome.result.get("releasedMicro", 0)),
                     )
                 )
 
@@ -243,9 +227,9 @@ class Runner:
         """Go on with a workflow that was restored from rows: perform what restoring decided."""
         self._running[run.workflow_id] = run
         self._arm_deadline(run)
-        more, actions = self._select_all(run, deque(actions))
+        records, actions = self._complete(run, records, actions)
         key = f"restore:{run.workflow_id}:{self._owner}:{self._epoch}"
-        self._commit_step(run, key, records + more, actions)
+        self._commit_step(run, key, records, actions)
 
     # -- events -----------------------------------------------------------------------------------
 
@@ -270,31 +254,30 @@ class Runner:
 
     def _decide(self, run: RunningWorkflow, event: Event) -> tuple[list[Record], list[Action]]:
         decision = run.machine.step(event)
-        if not decision.actions:
-            return decision.records, []
-        more, actions = self._select_all(run, deque(decision.actions))
-        return decision.records + more, actions
+        return self._complete(run, decision.records, decision.actions)
 
-    def _select_all(
-        self, run: RunningWorkflow, waiting: deque[Action]
+    def _complete(
+        self, run: RunningWorkflow, records: list[Record], asked: list[Action]
     ) -> tuple[list[Record], list[Action]]:
         """Answer every selection the machine asks for, until only outward actions are left."""
-        records: list[Record] = []
+        if not asked:
+            return records, asked
+        records = list(records)
         actions: list[Action] = []
+        waiting = deque(asked)
         while waiting:
             action = waiting.popleft()
+            now_ms = self._clock.now_ms()
             if isinstance(action, SelectAgent):
-                decision = run.machine.step(self._directory.select(action, self._clock.now_ms()))
+                decision = run.machine.step(self._directory.select(action, now_ms))
             elif isinstance(action, SelectVerifier):
-                decision = run.machine.step(
-                    self._directory.select_verifier(action, self._clock.now_ms())
-                )
+                decision = run.machine.step(self._directory.select_verifier(action, now_ms))
             else:
                 actions.append(action)
                 continue
             records += decision.records
             waiting.extend(decision.actions)
-        return records, actions
+        return _newest_rows(records), actions
 
     def _commit_step(
         self, run: RunningWorkflow, key: str, records: list[Record], actions: list[Action]
@@ -330,10 +313,8 @@ class Runner:
     def _perform(self, run: RunningWorkflow, actions: Iterable[Action]) -> None:
         for action in actions:
             match action:
-                case DispatchNode():
+                case DispatchNode() | DispatchVerification():
                     self._dispatch(run, action)
-                case DispatchVerification():
-                    self._dispatch_verification(run, action)
                 case ScheduleRetry(node, due_ms):
                     run.timers[node] = self._clock.call_at(
                         due_ms, self.receive, run.workflow_id, RetryDue(node, due_ms)
@@ -346,162 +327,37 @@ class Runner:
                 case _:
                     raise AssertionError(f"{action} was not answered before the commit")
 
-    def _dispatch(self, run: RunningWorkflow, action: DispatchNode) -> None:
-        node = run.machine.compiled.nodes[action.node]
-        inputs = run.machine.inputs_for(action.node)
+    def _dispatch(self, run: RunningWorkflow, action: DispatchNode | DispatchVerification) -> None:
         entry = self._directory.entry(action.agent_did)
-        if isinstance(inputs, Failure) or entry is None:
-            failure = inputs if isinstance(inputs, Failure) else _gone(action.agent_did)
-            now_ms = self._clock.now_ms()
-            self.receive(
-                run.workflow_id,
-                AttemptFailed(action.node, action.attempt, failure, now_ms, now_ms),
-            )
+        order = order_of(run.machine, run.task_id, action, entry, self._clock.now_ms())
+        if not isinstance(order, DispatchOrder):
+            self.receive(run.workflow_id, order)
             return
-        order = DispatchOrder(
-            workflow_id=run.workflow_id,
-            task_id=run.task_id,
-            node=action.node,
-            attempt=action.attempt,
-            capability_id=node.capability_id,
-            agent_did=entry.did,
-            url=entry.url,
-            cancel_url=entry.cancel_url,
-            secret=entry.secret,
-            inputs=inputs[0],
-            parents=inputs[1],
-            timeout_ms=action.timeout_ms,
-        )
-        run.orders[(action.node, False)] = order
+        run.orders[(action.node, order.is_verification)] = order
         self._dispatcher.send(order, self.receive)
 
-    def _dispatch_verification(self, run: RunningWorkflow, action: DispatchVerification) -> None:
-        node = run.machine.compiled.nodes[action.node]
-        entry = self._directory.entry(action.agent_did)
-        inputs = run.machine.inputs_for(action.node)
-        if isinstance(inputs, Failure) or entry is None:
-            failure = inputs if isinstance(inputs, Failure) else _gone(action.agent_did)
-            now_ms = self._clock.now_ms()
-            self.receive(
-                run.workflow_id,
-                VerificationFinished(action.node, action.attempt, False, failure, now_ms, now_ms),
-            )
-            return
-        order = DispatchOrder(
-            workflow_id=run.workflow_id,
-            task_id=run.task_id,
-            node=action.node,
-            attempt=action.attempt,
-            capability_id=node.verifier_capability_id,
-            agent_did=entry.did,
-            url=entry.url,
-            cancel_url=entry.cancel_url,
-            secret=entry.secret,
-            inputs={
-                "capabilityId": node.capability_id,
-                "inputs": inputs[0],
-                "result": run.machine.unverified_result(action.node),
-            },
-            parents={},
-            timeout_ms=action.timeout_ms,
-            is_verification=True,
-            verify_attempt=action.verify_attempt,
-        )
-        run.orders[(action.node, True)] = order
-        self._dispatcher.send(order, self.receive)
-
-    # -- publishing -------------------------------------------------------------------------------
-
-    def _reserve(self, compiled: CompiledWorkflow) -> dict[str, int]:
-        """Return what each node may cost, verifier included: the estimate, node by node."""
-        reserved = {}
-        for name, node in compiled.nodes.items():
-            price = self._directory.price_micro_max(node.capability_id, node.target_agent_id)
-            if node.requires_verification:
-                price += self._directory.price_micro_max(node.verifier_capability_id, None)
-            reserved[name] = price
-        return reserved
-
-    def _foresee(self, request: PublishRequest, estimate_micro: int) -> PublishReply:
-        budget_micro = request.compiled.budget_micro
-        return PublishReply(
-            workflow_id=request.workflow_id,
-            task_id=request.task_id,
-            status=WorkflowStatus.PENDING,
-            estimate_micro=estimate_micro,
-            hold_micro=estimate_micro if budget_micro is None else budget_micro,
-            candidates={
-                name: [entry.did for entry in self._directory.candidates(node.capability_id)]
-                for name, node in request.compiled.nodes.items()
-            },
-        )
+    # -- commands ---------------------------------------------------------------------------------
 
     def _publish_committed(
         self,
         run: RunningWorkflow,
         actions: list[Action],
+        is_last: bool,
         reply: PublishReply,
         done: Publish,
         outcome: Outcome,
     ) -> None:
-        if outcome.status is OutcomeStatus.APPLIED:
-            self._published += 1
-            done(reply)
-            self._arm_deadline(run)
-            self._committed(run, actions, run.machine.is_finished, outcome)
-            return
-        self._running.pop(run.workflow_id, None)
-        done(_publish_answer(outcome))
-        if outcome.status is OutcomeStatus.STALE:
-            self._on_lost(f"{self._owner} epoch {self._epoch} was fenced off")
-
-    def _refused_by_budget(
-        self, request: PublishRequest, estimate_micro: int, done: Publish, outcome: Outcome
-    ) -> None:
         if outcome.status is not OutcomeStatus.APPLIED:
-            done(_publish_answer(outcome))
+            self._running.pop(run.workflow_id, None)
+            done(answer_of(outcome))
+            if outcome.status is OutcomeStatus.STALE:
+                self._on_lost(f"{self._owner} epoch {self._epoch} was fenced off")
             return
-        if request.watcher:
-            self._on_finished(request.workflow_id, {request.watcher})
-        done(
-            PublishReply(
-                workflow_id=request.workflow_id,
-                task_id=request.task_id,
-                status=WorkflowStatus.FAILED,
-                estimate_micro=estimate_micro,
-            )
-        )
-
-    def _publish_command(
-        self,
-        request: PublishRequest,
-        now_ms: int,
-        deadline_ms: int,
-        estimate_micro: int,
-        hold_micro: int,
-        records: tuple[Record, ...],
-        *,
-        has_hold: bool,
-    ) -> PublishWorkflow:
-        return PublishWorkflow(
-            key=request.command_key,
-            request_hash=request.request_hash,
-            actor_did=request.actor_did,
-            owner=self._owner,
-            owner_epoch=self._epoch,
-            workflow_id=request.workflow_id,
-            task_id=request.task_id,
-            payer_did=request.payer_did,
-            intent=request.compiled.intent,
-            manifest_json=request.manifest_json,
-            created_ms=now_ms,
-            deadline_ms=deadline_ms,
-            estimate_micro=estimate_micro,
-            hold_micro=hold_micro,
-            fee_bps=self._settings.fee_bps,
-            has_hold=has_hold,
-            records=records,
-        )
+        self._published += 1
+        done(reply)
+        if not is_last:
+            self._arm_deadline(run)
+        self._committed(run, actions, is_last, outcome)
 
     def _advance_command(
         self, run: RunningWorkflow, key: str, records: list[Record], *, actor_did: str
@@ -522,8 +378,6 @@ class Runner:
     # -- timers -----------------------------------------------------------------------------------
 
     def _arm_deadline(self, run: RunningWorkflow) -> None:
-        if run.machine.is_finished:
-            return
         deadline_ms = run.machine.deadline_ms
         run.timers["\x00deadline"] = self._clock.call_at(
             deadline_ms, self.receive, run.workflow_id, RuntimeExceeded(deadline_ms)
@@ -536,30 +390,14 @@ class Runner:
         run.timers.clear()
 
 
-def _gone(agent_did: str) -> Failure:
-    return Failure(
-        NodeErrorCode.AGENT_UNAVAILABLE,
-        f"{agent_did} was deregistered between its selection and its dispatch",
-        Verdict.FINAL_FOR_AGENT,
-        details="agent_not_found",
-        target_agent_id=agent_did,
-    )
-
-
-def _publish_answer(outcome: Outcome) -> PublishReply | ServiceError:
-    """Return what a publish that stored nothing new is answered with."""
-    if outcome.error is not None:
-        return ServiceError(outcome.error, outcome.detail)
-    if outcome.status is OutcomeStatus.STALE:
-        return ServiceError(
-            ErrorCode.OVERLOADED, "the workflow's owner is being replaced", retry_after_s=1
-        )
-    return PublishReply(
-        workflow_id=str(outcome.result["workflowId"]),
-        task_id=str(outcome.result["taskId"]),
-        status=str(outcome.result["status"]),
-        is_repeat=True,
-    )
+def _newest_rows(records: list[Record]) -> list[Record]:
+    """Keep of several rows of one node the last: a command writes each row once."""
+    last = {record.node: record for record in records if isinstance(record, NodeChanged)}
+    return [
+        record
+        for record in records
+        if not isinstance(record, NodeChanged) or last[record.node] is record
+    ]
 
 
 def _key_of(workflow_id: str, event: Event) -> str:

@@ -24,7 +24,7 @@ KINDS = (
 
 
 def cpu_seconds(home: Path) -> dict[str, float]:
-    """Return user + system seconds by kind of process of the deployment in `home`, children included.
+    """Return user + system seconds by kind of process of the deployment in `home`.
 
     Args:
         home: the deployment's folder; its processes are the descendants of the pids named in it and

@@ -20,18 +20,23 @@ REPLY = (
 )
 
 
-class StubAgent(asyncio.Protocol):
+class StubAgent(asyncio.BufferedProtocol):
     """Counts whole requests in the bytes it gets and answers each with the same reply."""
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Keep the connection."""
         assert isinstance(transport, asyncio.Transport)
         self._transport = transport
+        self._incoming = bytearray(65_536)
         self._buffer = b""
 
-    def data_received(self, data: bytes) -> None:
+    def get_buffer(self, sizehint: int) -> bytearray:
+        """Give the loop room for what arrives."""
+        return self._incoming
+
+    def buffer_updated(self, nbytes: int) -> None:
         """Answer every complete request in the buffer."""
-        self._buffer += data
+        self._buffer += self._incoming[:nbytes]
         while True:
             head_end = self._buffer.find(b"\r\n\r\n")
             if head_end < 0:

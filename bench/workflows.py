@@ -1,8 +1,9 @@
 """Workflows per second, latency and CPU by process, beside a bare loop that makes the same calls.
 
-Run as `python -m bench.workflows [--home DIR] [--rounds N]`: starts a deployment of its own (or uses
-the one in `--home`), two stub agents as separate processes, and prints a table per case. Rounds of
-ours and of the bare loop alternate, because machines are noisy: compare ratios, not absolutes.
+Run as `python -m bench.workflows [--home DIR] [--rounds N]`: starts a deployment of its own (or
+uses the one in `--home`), two stub agents as separate processes, and prints a table per case.
+Rounds of ours and of the bare loop alternate, because machines are noisy: compare ratios, not
+absolutes.
 """
 
 from __future__ import annotations
@@ -137,10 +138,8 @@ class Service:
                 ids += [result["workflowId"] for result in reply["results"]]
             await self._wait(session, ids[-1])
             # The last one published is not always the last to end.
-            while await self._unfinished(session):
-                await asyncio.sleep(0.01)
-            for workflow_id in ids[:: max(1, count // 20)]:
-                await self._wait(session, workflow_id)
+            while (unfinished := await self._unfinished(session)) is not None:
+                await self._wait(session, unfinished)
 
     async def _wait(self, session: aiohttp.ClientSession, workflow_id: str) -> None:
         path = f"{self.url}/v1/workflows/{workflow_id}"
@@ -149,13 +148,13 @@ class Service:
             if record["status"] != "success":
                 raise SystemExit(f"{workflow_id}: {record}")
 
-    async def _unfinished(self, session: aiohttp.ClientSession) -> bool:
+    async def _unfinished(self, session: aiohttp.ClientSession) -> str | None:
         for status in ("running", "pending"):
             path = f"{self.url}/v1/workflows?status={status}&limit=1"
             async with session.get(path) as response:
-                if orjson.loads(await response.read())["workflows"]:
-                    return True
-        return False
+                for workflow in orjson.loads(await response.read())["workflows"]:
+                    return str(workflow["id"])
+        return None
 
 
 async def measure(service: Service, shape: str, case: str, count: int) -> Figures:

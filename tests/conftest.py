@@ -37,6 +37,12 @@ class Database:
 
 
 @pytest.fixture(scope="session")
+def anyio_backend() -> str:
+    """Async tests run on asyncio, which is what the service runs on."""
+    return "asyncio"
+
+
+@pytest.fixture(scope="session")
 def short_folder() -> Iterator[Path]:
     """A session's folder with a short path."""
     folder = Path(tempfile.mkdtemp(prefix="cbt-"))

@@ -1,0 +1,137 @@
+"""What publishing works out before anything is stored: prices reserved, budget held, the answer.
+
+Pure, apart from looking into the directory it is given. Spec: Settlement rules 1, Verification and
+budget 2; money.md cases 1–4; contract.md section 6 (Estimate, Publish).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from actors.messages import PublishReply, PublishRequest
+from actors.ports import DirectoryPort
+from core.errors import ErrorCode, ServiceError
+from core.workflow.dag import CompiledWorkflow
+from core.workflow.events import Record, WorkflowChanged
+from core.workflow.transitions import (
+    WorkflowStatus,
+    WorkflowTrigger,
+    next_workflow_status,
+)
+from ledger.commands import Outcome, OutcomeStatus, PublishWorkflow
+
+
+@dataclass(frozen=True, slots=True)
+class Estimate:
+    """What each node may cost, and what is held for all of them (micro-credits)."""
+
+    reserved: dict[str, int]
+    total_micro: int
+    hold_micro: int
+
+    @property
+    def exceeds_budget(self) -> bool:
+        """Whether the workflow fails before it starts."""
+        return self.total_micro > self.hold_micro
+
+
+def estimate(compiled: CompiledWorkflow, directory: DirectoryPort) -> Estimate:
+    """Reserve for each node the dearest price it may have to pay, its verifier's included."""
+    reserved = {}
+    for name, node in compiled.nodes.items():
+        price = directory.price_micro_max(node.capability_id, node.target_agent_id)
+        if node.requires_verification:
+            price += directory.price_micro_max(node.verifier_capability_id, None)
+        reserved[name] = price
+    total = sum(reserved.values())
+    budget = compiled.budget_micro
+    return Estimate(reserved, total, total if budget is None else budget)
+
+
+def refusal(found: Estimate, now_ms: int) -> WorkflowChanged:
+    """Return the end of a workflow whose estimate exceeds its budget."""
+    return WorkflowChanged(
+        next_workflow_status(WorkflowStatus.PENDING, WorkflowTrigger.ESTIMATE_EXCEEDS_BUDGET),
+        now_ms,
+        error={
+            "code": "BUDGET_EXCEEDED",
+            "message": f"the estimate of {found.total_micro} micro-credits exceeds"
+            f" the budget of {found.hold_micro}",
+        },
+    )
+
+
+def publish_command(
+    request: PublishRequest,
+    found: Estimate,
+    records: list[Record],
+    *,
+    owner: str,
+    owner_epoch: int,
+    now_ms: int,
+    fee_bps: int,
+) -> PublishWorkflow:
+    """Return the one command that stores, holds, owns and opens the first attempts."""
+    return PublishWorkflow(
+        key=request.command_key,
+        request_hash=request.request_hash,
+        actor_did=request.actor_did,
+        owner=owner,
+        owner_epoch=owner_epoch,
+        workflow_id=request.workflow_id,
+        task_id=request.task_id,
+        payer_did=request.payer_did,
+        intent=request.compiled.intent or "",
+        manifest_json=request.manifest_json,
+        created_ms=now_ms,
+        deadline_ms=now_ms + request.compiled.max_runtime_ms,
+        estimate_micro=found.total_micro,
+        hold_micro=0 if found.exceeds_budget else found.hold_micro,
+        fee_bps=fee_bps,
+        has_hold=not found.exceeds_budget,
+        records=tuple(records),
+    )
+
+
+def accepted(request: PublishRequest, found: Estimate) -> PublishReply:
+    """Return the reply of a publish that was stored."""
+    status = WorkflowStatus.FAILED if found.exceeds_budget else WorkflowStatus.PENDING
+    return PublishReply(
+        workflow_id=request.workflow_id,
+        task_id=request.task_id,
+        status=status,
+        estimate_micro=found.total_micro,
+        hold_micro=0 if found.exceeds_budget else found.hold_micro,
+    )
+
+
+def foreseen(request: PublishRequest, found: Estimate, directory: DirectoryPort) -> PublishReply:
+    """Return the reply of a dry run: what would be held and who could take each node."""
+    status = WorkflowStatus.FAILED if found.exceeds_budget else WorkflowStatus.PENDING
+    return PublishReply(
+        workflow_id=request.workflow_id,
+        task_id=request.task_id,
+        status=status,
+        estimate_micro=found.total_micro,
+        hold_micro=found.hold_micro,
+        candidates={
+            name: [entry.did for entry in directory.candidates(node.capability_id)]
+            for name, node in request.compiled.nodes.items()
+        },
+    )
+
+
+def answer_of(outcome: Outcome) -> PublishReply | ServiceError:
+    """Return what a publish that stored nothing new is answered with."""
+    if outcome.error is not None:
+        return ServiceError(outcome.error, outcome.detail)
+    if outcome.status is OutcomeStatus.STALE:
+        return ServiceError(
+            ErrorCode.OVERLOADED, "the workflow's owner is being replaced", retry_after_s=1
+        )
+    return PublishReply(
+        workflow_id=str(outcome.result["workflowId"]),
+        task_id=str(outcome.result["taskId"]),
+        status=str(outcome.result["status"]),
+        is_repeat=True,
+    )

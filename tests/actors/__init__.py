@@ -1,0 +1,1 @@
+"""Tests of the plain classes that actors carry."""

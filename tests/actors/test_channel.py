@@ -1,0 +1,85 @@
+"""The channel: batches of what waits, one call in flight, bounded, failures to their own batch."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from actors.channel import Channel
+from core.errors import ErrorCode, ServiceError
+
+
+class Destination:
+    """Answers a batch when it is let go; remembers the batches."""
+
+    def __init__(self) -> None:
+        self.batches: list[list[int]] = []
+        self.gate = asyncio.Semaphore(0)
+        self.in_flight = 0
+        self.in_flight_max = 0
+        self.failure: Exception | None = None
+
+    async def call(self, batch: list[int]) -> list[int]:
+        """Return the doubles of the batch."""
+        self.batches.append(batch)
+        self.in_flight += 1
+        self.in_flight_max = max(self.in_flight, self.in_flight_max)
+        await self.gate.acquire()
+        self.in_flight -= 1
+        if self.failure is not None:
+            failure, self.failure = self.failure, None
+            raise failure
+        return [2 * value for value in batch]
+
+
+def channel_to(destination: Destination, *, capacity: int = 100) -> Channel[int, int]:
+    """Return a channel with batches of at most three."""
+    return Channel("test", destination.call, capacity=capacity, batch_size=3)
+
+
+async def test_what_waits_leaves_as_the_next_batch_in_order() -> None:
+    destination = Destination()
+    channel = channel_to(destination)
+    first = asyncio.ensure_future(channel.request(1))
+    while not destination.batches:
+        await asyncio.sleep(0)
+    rest = [asyncio.ensure_future(channel.request(value)) for value in (2, 3, 4, 5)]
+    for _ in range(3):
+        destination.gate.release()
+    assert await asyncio.gather(first, *rest) == [2, 4, 6, 8, 10]
+    assert destination.batches == [[1], [2, 3, 4], [5]]
+    assert destination.in_flight_max == 1
+    assert channel.statistics().batch_max == 3
+
+
+async def test_a_full_channel_refuses_and_keeps_what_it_has() -> None:
+    destination = Destination()
+    channel = channel_to(destination, capacity=2)
+    waiting = [asyncio.ensure_future(channel.request(value)) for value in (1, 2)]
+    await asyncio.sleep(0)
+    waiting += [asyncio.ensure_future(channel.request(value)) for value in (3, 4)]
+    while len(destination.batches) < 1:
+        await asyncio.sleep(0)
+    with pytest.raises(ServiceError) as refusal:
+        await channel.request(5)
+    assert refusal.value.code is ErrorCode.OVERLOADED
+    destination.gate.release()
+    destination.gate.release()
+    assert await asyncio.gather(*waiting) == [2, 4, 6, 8]
+
+
+async def test_a_failed_call_fails_its_own_batch_only() -> None:
+    destination = Destination()
+    destination.failure = ConnectionError("gone")
+    channel = channel_to(destination)
+    first = asyncio.ensure_future(channel.request(1))
+    while not destination.batches:
+        await asyncio.sleep(0)
+    second = asyncio.ensure_future(channel.request(2))
+    await asyncio.sleep(0)
+    destination.gate.release()
+    destination.gate.release()
+    with pytest.raises(ConnectionError):
+        await first
+    assert await second == 4

@@ -1,0 +1,141 @@
+"""The directory: who takes a node, why nobody does, and when an agent is left alone."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from actors.directory import CIRCUIT_OPEN_MS_MIN, Directory
+from core.errors import NodeErrorCode
+from core.trust.sealing import NONCE_BYTES, seal
+from core.workflow.events import (
+    AgentNotSelected,
+    AgentSelected,
+    SelectAgent,
+    SelectVerifier,
+    VerifierSelected,
+)
+
+KEY = bytes(range(32))
+CAPABILITY = "cap.text.keywords.v1"
+
+
+def row(did: str, *, cents: int = 1, owner: str = "did:x:owner", **more: Any) -> dict[str, Any]:
+    """Return an agent's row."""
+    card = {"capabilities": [{"id": CAPABILITY, "price_cents": cents}], **more.pop("card", {})}
+    return {
+        "did": did,
+        "owner_did": owner,
+        "card": json.dumps(card),
+        "endpoint": "http://127.0.0.1:9000",
+        "status": "active",
+        "signing_secret": None,
+        **more,
+    }
+
+
+def directory(*rows: dict[str, Any]) -> Directory:
+    """Return a directory that knows these agents."""
+    made = Directory(
+        service="callboard", deployment_key=KEY, default_secret=None, max_concurrency=32
+    )
+    made.put(rows)
+    return made
+
+
+def select(**fields: Any) -> SelectAgent:
+    """Return a selection with a large allowance."""
+    values: dict[str, Any] = {
+        "node": "n",
+        "capability_id": CAPABILITY,
+        "target_agent_id": None,
+        "allow_fallback": False,
+        "exclude": (),
+        "price_max_micro": 10**9,
+    }
+    return SelectAgent(**{**values, **fields})
+
+
+def test_the_less_loaded_agent_is_taken_and_ties_go_to_the_earlier() -> None:
+    known = directory(row("did:x:a"), row("did:x:b"))
+    first = known.select(select(), 0)
+    assert first == AgentSelected("n", "did:x:a", 10_000, 0)
+    known.begin("did:x:a")
+    second = known.select(select(), 0)
+    assert isinstance(second, AgentSelected)
+    assert second.agent_did == "did:x:b"
+
+
+def test_nobody_offers_it_and_nobody_can_be_paid_are_different_failures() -> None:
+    known = directory(row("did:x:a", cents=500))
+    missing = known.select(select(capability_id="cap.other.v1"), 0)
+    assert isinstance(missing, AgentNotSelected)
+    assert missing.failure.code is NodeErrorCode.NO_CANDIDATE
+    dear = known.select(select(price_max_micro=4_999_999), 0)
+    assert isinstance(dear, AgentNotSelected)
+    assert dear.failure.code is NodeErrorCode.BUDGET_EXCEEDED
+
+
+def test_a_target_is_taken_or_named_as_unavailable_or_replaced() -> None:
+    known = directory(row("did:x:a"), row("did:x:b"))
+    found = known.select(select(target_agent_id="did:x:b"), 0)
+    assert isinstance(found, AgentSelected)
+    assert found.agent_did == "did:x:b"
+    absent = known.select(select(target_agent_id="did:x:c"), 0)
+    assert isinstance(absent, AgentNotSelected)
+    assert (absent.failure.code, absent.failure.details) == (
+        NodeErrorCode.AGENT_UNAVAILABLE,
+        "agent_not_found",
+    )
+    fallback = known.select(select(target_agent_id="did:x:c", allow_fallback=True), 0)
+    assert isinstance(fallback, AgentSelected)
+
+
+def test_three_unreachable_attempts_open_the_circuit_and_one_more_doubles_it() -> None:
+    known = directory(row("did:x:a"))
+    for _ in range(3):
+        known.begin("did:x:a")
+        known.note_outcome("did:x:a", is_reachable=False, at_ms=0)
+    assert isinstance(known.select(select(), CIRCUIT_OPEN_MS_MIN - 1), AgentNotSelected)
+    assert isinstance(known.select(select(), CIRCUIT_OPEN_MS_MIN), AgentSelected)
+    known.begin("did:x:a")
+    known.note_outcome("did:x:a", is_reachable=False, at_ms=CIRCUIT_OPEN_MS_MIN)
+    assert isinstance(known.select(select(), 3 * CIRCUIT_OPEN_MS_MIN - 1), AgentNotSelected)
+    known.begin("did:x:a")
+    known.note_outcome("did:x:a", is_reachable=True, at_ms=3 * CIRCUIT_OPEN_MS_MIN)
+    assert isinstance(known.select(select(), 3 * CIRCUIT_OPEN_MS_MIN), AgentSelected)
+
+
+def test_a_verifier_has_another_owner_than_the_primary() -> None:
+    known = directory(row("did:x:a"), row("did:x:b"), row("did:x:c", owner="did:x:other"))
+    chosen = known.select_verifier(SelectVerifier("n", CAPABILITY, "did:x:a", (), 10**9), 0)
+    assert isinstance(chosen, VerifierSelected)
+    assert chosen.agent_did == "did:x:c"
+
+
+def test_a_new_card_replaces_the_old_one_everywhere() -> None:
+    known = directory(row("did:x:a"))
+    renamed = {"capabilities": [{"id": "cap.other.v1"}]}
+    known.put([row("did:x:a", card=renamed)])
+    assert known.lacks(CAPABILITY, None)
+    assert not known.lacks("cap.other.v1", None)
+    known.put([row("did:x:a", status="inactive")])
+    assert known.entry("did:x:a") is None
+
+
+def test_dispatch_addresses_and_secrets_follow_the_card() -> None:
+    sealed = seal("hush", KEY, bytes(NONCE_BYTES))
+    known = directory(
+        row("did:x:a"),
+        row("did:x:b", endpoint="http://h/svc/node", signing_secret=sealed),
+        row("did:x:c", card={"dispatchPath": "/work"}),
+    )
+    urls = {did: known.entry(did) for did in ("did:x:a", "did:x:b", "did:x:c")}
+    assert [entry.url for entry in urls.values() if entry] == [
+        "http://127.0.0.1:9000/callboard/node",
+        "http://h/svc/node",
+        "http://127.0.0.1:9000/work",
+    ]
+    second = urls["did:x:b"]
+    assert second is not None
+    assert (second.secret, second.cancel_url) == ("hush", "http://h/svc/cancel")

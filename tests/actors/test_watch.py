@@ -1,0 +1,46 @@
+"""The watch over owners: who lives, who is silent, who takes over from whom."""
+
+from __future__ import annotations
+
+from actors.watch import Claim, OwnerWatch
+
+
+def test_an_owner_lives_only_when_it_is_ready_and_was_heard_lately() -> None:
+    watch = OwnerWatch(silence_ms_max=5_000)
+    watch.expected("a", 0)
+    assert watch.live(0) == []
+    watch.answered("a", 1, 100)
+    assert watch.live(5_100) == ["a"]
+    assert watch.live(5_101) == []
+    assert watch.silent(5_101) == ["a"]
+
+
+def test_orphans_are_dealt_out_in_turn_and_claimed_once() -> None:
+    watch = OwnerWatch(silence_ms_max=5_000)
+    watch.answered("a", 3, 0)
+    watch.answered("b", 4, 0)
+    stored = {"a": 3, "b": 4, "gone1": 7, "gone2": 8}
+    claims = watch.claims(stored, 0)
+    assert claims == [Claim("gone1", 7, "a", 3), Claim("gone2", 8, "b", 4)]
+    assert watch.claims(stored, 0) == claims, "a claim that was not committed is tried again"
+    for claim in claims:
+        watch.claimed(claim)
+    assert watch.claims({**stored, "gone1": 8, "gone2": 9}, 0) == []
+
+
+def test_an_owner_that_is_only_silent_is_no_orphan() -> None:
+    watch = OwnerWatch(silence_ms_max=5_000)
+    watch.answered("a", 3, 0)
+    watch.answered("b", 4, 9_000)
+    assert watch.claims({"a": 3, "b": 4}, 9_000) == []
+
+
+def test_peers_are_told_once_and_again_after_a_restart() -> None:
+    watch = OwnerWatch(silence_ms_max=5_000)
+    watch.answered("a", 1, 0)
+    assert watch.news_of_peers(0) == []
+    watch.answered("b", 1, 0)
+    assert watch.news_of_peers(0) == [("a", ("b",)), ("b", ("a",))]
+    assert watch.news_of_peers(0) == []
+    watch.answered("a", 2, 0)
+    assert watch.news_of_peers(0) == [("a", ("b",))]
