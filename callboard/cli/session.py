@@ -96,6 +96,11 @@ class Session:
             )
         return url, api_key
 
+    def close(self) -> None:
+        """Close the client's connections, if it was ever used."""
+        if "client" in self.__dict__:
+            self.client.close()
+
     @property
     def is_json(self) -> bool:
         """Whether a program reads the answer."""
@@ -186,10 +191,13 @@ def verb(app: typer.Typer, name: str) -> Callable[[Callable[..., None]], Callabl
         def command(
             *args: Any, url: _Url, api_key: _Key, home: HomeOption, output: OutputOption, **own: Any
         ) -> None:
+            session = Session(url, api_key, home, output)
             try:
-                function(Session(url, api_key, home, output), *args, **own)
+                function(session, *args, **own)
             except CallboardError as error:
                 stop(EXIT_REFUSED, str(error))
+            finally:
+                session.close()
 
         shared = [
             inspect.Parameter("url", keyword, annotation=_Url, default=None),

@@ -1,0 +1,245 @@
+"""Every answer of an agent. Spec: Agent rules, Errors, Authentication 3."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import threading
+from typing import Any
+
+import pytest
+
+from callboard import Agent, AgentError, answering
+from core.trust.signing import sign_body
+
+
+def an_agent(**options: Any) -> Agent:
+    agent = Agent("did:net:a", "A", **options)
+
+    @agent.capability("cap.text.upper.v1", price_cents=3)
+    def upper(text: str, mark: str = "!") -> dict[str, Any]:
+        """Write in capitals.
+
+        The rest of the docstring is not for the card.
+        """
+        return {"text": text.upper() + mark}
+
+    @agent.capability("cap.echo.v1")
+    async def echo(inputs: dict[str, Any], parents: dict[str, Any]) -> dict[str, Any]:
+        return {"inputs": inputs, "parents": parents}
+
+    return agent
+
+
+def dispatch(capability_id: str, event_id: str = "e1", **members: Any) -> bytes:
+    return json.dumps({"eventId": event_id, "capabilityId": capability_id, **members}).encode()
+
+
+def ask(agent: Agent, body: bytes, signature: str | None = None) -> tuple[int, Any]:
+    answer = asyncio.run(agent.answer(body, signature))
+    return answer.status, json.loads(answer.body)
+
+
+def test_a_served_capability_succeeds_and_echoes_the_event() -> None:
+    status, reply = ask(an_agent(), dispatch("cap.text.upper.v1", inputs={"text": "a"}))
+    assert status == 200
+    assert reply.pop("metrics")["latency_ms"] >= 0
+    assert reply == {"eventId": "e1", "status": "success", "result": {"text": "A!"}}
+
+
+def test_an_unknown_capability_is_named_in_a_404() -> None:
+    status, reply = ask(an_agent(), dispatch("cap.other.v1"))
+    assert (status, reply["eventId"], reply["status"]) == (404, "e1", "error")
+    assert "cap.other.v1" in reply["error"]
+
+
+@pytest.mark.parametrize("signature", [None, "0" * 64])
+def test_a_wrong_or_missing_signature_is_a_401(signature: str | None) -> None:
+    body = dispatch("cap.text.upper.v1", inputs={"text": "a"})
+    status, reply = ask(an_agent(signing_secret="s"), body, signature)
+    expected = {"eventId": "e1", "status": "error", "error": "Invalid signature"}
+    assert (status, reply) == (401, expected)
+
+
+def test_a_right_signature_is_accepted() -> None:
+    body = dispatch("cap.text.upper.v1", inputs={"text": "a"})
+    assert ask(an_agent(signing_secret="s"), body, sign_body(body, "s"))[0] == 200
+
+
+def test_without_a_secret_the_signature_is_not_checked() -> None:
+    body = dispatch("cap.text.upper.v1", inputs={"text": "a"})
+    assert ask(an_agent(), body, "nonsense")[0] == 200
+
+
+@pytest.mark.parametrize("members", [{}, {"inputs": None}, {"inputs": {}}])
+def test_missing_inputs_are_an_empty_object(members: dict[str, Any]) -> None:
+    _, reply = ask(an_agent(), dispatch("cap.echo.v1", **members))
+    assert reply["result"] == {"inputs": {}, "parents": {}}
+
+
+def test_parents_arrive_whole() -> None:
+    parents = {"fetch": {"result": {"body": None}}}
+    _, reply = ask(an_agent(), dispatch("cap.echo.v1", parents=parents))
+    assert reply["result"]["parents"] == parents
+
+
+def test_a_handler_that_throws_is_a_500_with_its_message_and_code() -> None:
+    agent = an_agent()
+
+    class Broken(Exception):
+        code = "PRESS_JAMMED"
+
+    @agent.capability("cap.broken.v1")
+    def broken() -> dict[str, Any]:
+        raise Broken("the press is jammed")
+
+    assert ask(agent, dispatch("cap.broken.v1")) == (
+        500,
+        {
+            "eventId": "e1",
+            "status": "error",
+            "error": "the press is jammed",
+            "code": "PRESS_JAMMED",
+        },
+    )
+    assert agent.statistics().failed == 1
+
+
+@pytest.mark.parametrize("result", ["text", None, [1], {"x": object()}])
+def test_a_result_that_is_no_json_object_is_a_500(result: Any) -> None:
+    agent = an_agent()
+    agent.capability("cap.odd.v1")(lambda: result)
+    status, reply = ask(agent, dispatch("cap.odd.v1"))
+    assert (status, reply["status"]) == (500, "error")
+
+
+def test_a_refusal_that_repeating_cannot_help_is_a_400() -> None:
+    agent = an_agent()
+
+    @agent.capability("cap.picky.v1")
+    def picky() -> dict[str, Any]:
+        raise AgentError("no such page", "GONE", final=True)
+
+    status, reply = ask(agent, dispatch("cap.picky.v1"))
+    assert (status, reply["error"], reply["code"]) == (400, "no such page", "GONE")
+
+
+def test_a_missing_input_is_named_in_a_400() -> None:
+    status, reply = ask(an_agent(), dispatch("cap.text.upper.v1", inputs={"mark": "?"}))
+    assert (status, reply["code"]) == (400, "MISSING_INPUT")
+    assert "'text'" in reply["error"]
+
+
+@pytest.mark.parametrize("body", [b"", b"{", b"[]", b"null", b'{"eventId":"e1"}', b"\xff"])
+def test_what_is_no_dispatch_is_a_400(body: bytes) -> None:
+    status, reply = ask(an_agent(), body)
+    assert (status, reply["status"]) == (400, "error")
+
+
+def counting_agent() -> tuple[Agent, list[str]]:
+    agent, runs = Agent("did:net:c"), []
+
+    @agent.capability("cap.count.v1")
+    async def count(inputs: dict[str, Any]) -> dict[str, Any]:
+        runs.append(inputs["name"])
+        return {"run": len(runs)}
+
+    return agent, runs
+
+
+def test_a_repeated_event_gets_the_first_reply_and_runs_once() -> None:
+    agent, runs = counting_agent()
+    body = dispatch("cap.count.v1", inputs={"name": "a"})
+
+    async def thrice() -> list[answering.Answer]:
+        one, other = await asyncio.gather(agent.answer(body, None), agent.answer(body, None))
+        return [one, other, await agent.answer(body, None)]
+
+    answers = asyncio.run(thrice())
+    assert answers[0] == answers[1] == answers[2]
+    assert runs == ["a"]
+    assert agent.statistics().repeated == 2
+
+
+def test_only_the_newest_replies_are_remembered() -> None:
+    agent, runs = counting_agent()
+
+    async def fill() -> None:
+        for n in range(answering.REMEMBERED_REPLIES_MAX + 1):
+            body = dispatch("cap.count.v1", f"e{n}", inputs={"name": str(n)})
+            await agent.answer(body, None)
+        for n in (0, answering.REMEMBERED_REPLIES_MAX):
+            body = dispatch("cap.count.v1", f"e{n}", inputs={"name": f"again {n}"})
+            await agent.answer(body, None)
+
+    asyncio.run(fill())
+    assert runs[-1] == "again 0"
+    assert len(runs) == answering.REMEMBERED_REPLIES_MAX + 2
+
+
+def test_a_cancellation_stops_an_asynchronous_handler() -> None:
+    agent = Agent("did:net:a")
+
+    async def cancel_it() -> tuple[Any, Any]:
+        started = asyncio.Event()
+
+        @agent.capability("cap.slow.v1")
+        async def slow() -> dict[str, Any]:
+            started.set()
+            await asyncio.Event().wait()
+            raise AssertionError("never reached")
+
+        answering_task = asyncio.create_task(agent.answer(dispatch("cap.slow.v1"), None))
+        await started.wait()
+        notice = {"eventId": "e1", "workflowId": "w", "nodeId": "n", "reason": "user_request"}
+        stopped = await agent.cancel(json.dumps(notice).encode(), None)
+        return json.loads(stopped.body), json.loads((await answering_task).body)
+
+    stopped, reply = asyncio.run(cancel_it())
+    assert stopped == {"ok": True, "eventId": "e1", "stopped": True}
+    assert (reply["status"], reply["code"]) == ("error", "CANCELLED")
+
+
+def test_a_cancellation_needs_the_signature_too() -> None:
+    answer = asyncio.run(an_agent(signing_secret="s").cancel(b"{}", None))
+    assert answer.status == 401
+
+
+def test_blocking_handlers_run_side_by_side() -> None:
+    agent = Agent("did:net:a", max_concurrency=2)
+    both = threading.Barrier(2, timeout=10)
+
+    @agent.capability("cap.meet.v1")
+    def meet() -> dict[str, Any]:
+        both.wait()
+        return {}
+
+    async def ask_both() -> list[int]:
+        bodies = [dispatch("cap.meet.v1", event_id) for event_id in ("e1", "e2")]
+        answers = await asyncio.gather(*(agent.answer(body, None) for body in bodies))
+        return [answer.status for answer in answers]
+
+    assert asyncio.run(ask_both()) == [200, 200]
+
+
+def test_the_card_says_what_the_decorators_said() -> None:
+    assert an_agent(author="B").card("http://h:1").to_json() == {
+        "did": "did:net:a",
+        "endpoint": "http://h:1",
+        "version": 1,
+        "capabilities": [
+            {
+                "id": "cap.text.upper.v1",
+                "description": "Write in capitals.",
+                "price_cents": 3,
+            },
+            {"id": "cap.echo.v1", "description": ""},
+        ],
+        "metadata": {"name": "A", "author": "B"},
+        "maxConcurrency": answering.DEFAULT_CONCURRENCY,
+    }
+
+
+def test_a_capability_cannot_be_declared_twice() -> None:
+    with pytest.raises(ValueError, match=r"already serves cap\.echo\.v1"):
+        an_agent().capability("cap.echo.v1")(dict)

@@ -1,0 +1,222 @@
+"""The command line against a service on loopback: answers, exit codes, addresses and keys."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner, Result
+
+from callboard.cli import app
+from callboard.cli.session import credits_text
+from tests.callboard.scripted_service import Scripted, ScriptedService
+from tests.callboard.test_verify import chain
+
+RECORD = {
+    "id": "w1",
+    "status": "success",
+    "intent": "Test",
+    "nodes": {
+        "a": {
+            "status": "success",
+            "agentDid": "did:net:a",
+            "metrics": {"latency_ms": 12},
+            "costCredits": 0.05,
+        },
+        "b": {"status": "skipped", "error": {"code": "UPSTREAM_FAILED", "message": "a failed"}},
+    },
+}
+
+
+def run(*arguments: str, stdin: str | None = None, **environment: str | None) -> Result:
+    nowhere: dict[str, str | None] = {"CALLBOARD_URL": None, "CALLBOARD_API_KEY": None}
+    return CliRunner().invoke(app, arguments, input=stdin, env={**nowhere, **environment})
+
+
+def test_json_output_is_the_answer_as_it_came(service: ScriptedService) -> None:
+    balance = {"balance": 1.25, "currency": "CREDITS", "pending": 0}
+    service.script = [Scripted(200, balance)]
+    result = run("ledger", "balance", "--url", service.url, "--output", "json")
+    assert (result.exit_code, json.loads(result.stdout)) == (0, balance)
+
+
+def test_text_output_has_a_line_per_member(service: ScriptedService) -> None:
+    service.script = [Scripted(200, {"balance": 1.250000, "currency": "CREDITS"})]
+    result = run("ledger", "balance", "--url", service.url)
+    assert result.stdout == "balance   1.25\ncurrency  CREDITS\n"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "reply"),
+    [
+        (("workflow", "list"), {"workflows": [{"id": "row-1", "status": "failed"}]}),
+        (("agent", "list"), {"agents": [{"did": "row-1", "capabilities": [{"id": "c"}]}]}),
+        (("key", "list"), {"keys": [{"id": "row-1", "scopes": ["a", "b"]}]}),
+        (("ledger", "transactions"), {"transactions": [{"id": 1, "description": "row-1"}]}),
+        (("audit", "list"), {"entries": [{"id": 1, "targetId": "row-1"}]}),
+    ],
+)
+def test_every_list_is_a_table(
+    service: ScriptedService, arguments: tuple[str, ...], reply: dict[str, Any]
+) -> None:
+    service.script = [Scripted(200, reply)]
+    result = run(*arguments, "--url", service.url)
+    assert result.exit_code == 0
+    assert "row-1" in result.stdout
+
+
+def test_a_refusal_exits_3_with_its_code(service: ScriptedService) -> None:
+    service.script = [Scripted(401, {"code": "UNAUTHORIZED", "detail": "no valid key"})]
+    result = run("ledger", "balance", "--url", service.url)
+    assert result.exit_code == 3
+    assert result.stderr == "callboard: UNAUTHORIZED: no valid key\n"
+    assert result.stdout == ""
+
+
+def test_no_deployment_exits_3_and_says_what_to_do(tmp_path: Path) -> None:
+    result = run("ledger", "balance", "--home", str(tmp_path))
+    assert result.exit_code == 3
+    assert "callboard up" in result.stderr
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("ledger", "deposit"),
+        ("ledger", "balance", "--output", "xml"),
+        ("workflow", "publish", "/nowhere/manifest.json"),
+        ("nonsense",),
+    ],
+)
+def test_wrong_usage_exits_2(arguments: tuple[str, ...]) -> None:
+    assert run(*arguments).exit_code == 2
+
+
+@pytest.mark.parametrize("manifest", ["{", "[]"])
+def test_a_manifest_that_is_no_object_exits_2(manifest: str) -> None:
+    assert run("workflow", "publish", "-", "--url", "http://x", stdin=manifest).exit_code == 2
+
+
+def test_the_deployment_folder_gives_address_and_key(
+    service: ScriptedService, tmp_path: Path
+) -> None:
+    (tmp_path / "url").write_text(service.url + "\n")
+    (tmp_path / "admin.key").write_text("folder-key\n")
+    service.script = [Scripted(200, {}), Scripted(200, {})]
+    run("ledger", "balance", "--home", str(tmp_path), CALLBOARD_URL="http://elsewhere")
+    run("ledger", "balance", "--home", str(tmp_path), "--api-key", "own")
+    assert [asked.headers["x-api-key"] for asked in service.asked] == ["folder-key", "own"]
+
+
+def test_the_environment_gives_address_and_key(service: ScriptedService) -> None:
+    service.script = [Scripted(200, {})]
+    run("ledger", "balance", CALLBOARD_URL=service.url, CALLBOARD_API_KEY="env-key")
+    assert service.asked[0].headers["x-api-key"] == "env-key"
+
+
+def test_a_deployments_key_is_never_sent_to_another_address(
+    service: ScriptedService, tmp_path: Path
+) -> None:
+    default = tmp_path / ".local" / "share" / "callboard" / "default"
+    default.mkdir(parents=True)
+    (default / "url").write_text("http://127.0.0.1:1")
+    (default / "admin.key").write_text("admin-key")
+    service.script = [Scripted(200, {}), Scripted(200, {})]
+    run("ledger", "balance", HOME=str(tmp_path), CALLBOARD_URL=service.url)
+    run("ledger", "balance", "--url", service.url, HOME=str(tmp_path))
+    assert len(service.asked) == 2
+    assert all("x-api-key" not in asked.headers for asked in service.asked)
+
+
+@pytest.mark.parametrize(
+    ("status", "code"), [("success", 0), ("failed", 1), ("timeout", 1), ("cancelled", 1)]
+)
+@pytest.mark.parametrize("how", ["--wait", "--watch"])
+def test_publish_exits_1_unless_the_workflow_succeeds(
+    service: ScriptedService, how: str, status: str, code: int
+) -> None:
+    published = {"workflowId": "w1", "taskId": "t", "status": "pending"}
+    service.script = [Scripted(200, published), Scripted(200, {**RECORD, "status": status})]
+    manifest = json.dumps({"nodes": {"a": {"capabilityId": "c"}}})
+    result = run("workflow", "publish", "-", how, "--url", service.url, stdin=manifest)
+    assert result.exit_code == code
+
+
+def test_publish_of_an_estimate_above_its_budget_exits_1(service: ScriptedService) -> None:
+    service.script = [Scripted(200, {"workflowId": "w1", "taskId": "t", "status": "failed"})]
+    result = run("workflow", "publish", "-", "--url", service.url, stdin='{"nodes": {}}')
+    assert result.exit_code == 1
+
+
+def test_watch_prints_a_line_per_change_without_a_terminal(service: ScriptedService) -> None:
+    before = {**RECORD, "status": "running", "nodes": {"a": {"status": "running"}}}
+    service.script = [Scripted(200, before), Scripted(200, RECORD)]
+    result = run("workflow", "watch", "w1", "--url", service.url)
+    assert result.stdout.splitlines() == [
+        "   a running",
+        "   a success did:net:a 12 ms 0.05 credits",
+        "   b skipped UPSTREAM_FAILED: a failed",
+        "   w1 success",
+    ]
+
+
+def test_an_agent_is_registered_from_a_card_file(service: ScriptedService, tmp_path: Path) -> None:
+    (tmp_path / "card.json").write_text('{"did": "did:net:a"}')
+    service.script = [Scripted(200, {"ok": True})]
+    run("agent", "register", str(tmp_path / "card.json"), "--url", service.url)
+    assert service.asked[0].body == {"acard": {"did": "did:net:a"}}
+
+
+def test_an_agent_is_registered_from_its_address(service: ScriptedService) -> None:
+    service.script = [Scripted(200, {"did": "did:net:a"}), Scripted(200, {"ok": True})]
+    run("agent", "register", service.url, "--url", service.url)
+    assert service.asked[0].target == "/.well-known/acard.json"
+    assert service.asked[1].body == {"acard": {"did": "did:net:a"}}
+
+
+def test_audit_verify_reads_every_page(service: ScriptedService) -> None:
+    entries = chain(5)
+    service.script = [
+        Scripted(200, {"entries": entries[:3], "nextCursor": "c1"}),
+        Scripted(200, {"entries": entries[3:], "nextCursor": None}),
+    ]
+    result = run("audit", "verify", "--url", service.url)
+    assert result.exit_code == 0
+    assert result.stdout.startswith("5 entries, chain intact")
+    assert [asked.target for asked in service.asked] == [
+        "/v1/audit?limit=1000",
+        "/v1/audit?limit=1000&cursor=c1",
+    ]
+
+
+def test_audit_verify_of_a_file_needs_no_service_and_names_the_defect(tmp_path: Path) -> None:
+    path = tmp_path / "audit.jsonl"
+    entries = chain(3)[::-1]
+    path.write_text("".join(json.dumps(entry) + "\n" for entry in entries))
+    assert run("audit", "verify", "--file", str(path)).exit_code == 0
+    entries[1]["actorDid"] = "did:net:other"
+    path.write_text("".join(json.dumps(entry) + "\n" for entry in entries))
+    result = run("audit", "verify", "--file", str(path))
+    assert result.exit_code == 3
+    assert "chain broken: audit entry 2: hash" in result.stderr
+
+
+@pytest.mark.parametrize(
+    ("amount", "text"),
+    [(1.0, "1"), (0.05, "0.05"), (1e-06, "0.000001"), ("100", "100"), (0, "0"), (-2.5, "-2.5")],
+)
+def test_credits_are_written_exactly_and_without_noise(amount: object, text: str) -> None:
+    assert credits_text(amount) == text
+
+
+@pytest.mark.slow
+def test_the_command_line_loads_without_its_verbs_libraries() -> None:
+    source = "import sys, callboard.cli; print([m for m in sys.argv[1:] if m in sys.modules])"
+    heavy = ["httpx", "rich", "pydantic", "aiohttp", "rfc8785"]
+    command = [sys.executable, "-c", source, *heavy]
+    loaded = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert loaded.stdout == "[]\n"

@@ -1,0 +1,101 @@
+"""An agent over HTTP, and an agent as a process. Spec: Agent interface."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from callboard import Agent
+from callboard.serving import serving
+from core.trust.signing import sign_body
+from tests.callboard.scripted_service import Scripted, ScriptedService
+
+ROOT = Path(__file__).resolve().parents[2]
+PROGRAM = """
+from callboard import Agent
+agent = Agent("did:net:p", signing_secret="s3cret")
+@agent.capability("cap.text.upper.v1", price_cents=3)
+def upper(text: str):
+    return {"text": text.upper()}
+agent.run(UNTIL)
+"""
+
+
+def test_the_interface_of_the_specification_is_served() -> None:
+    agent = Agent("did:net:a", "A", service="pact", signing_secret="s")
+
+    @agent.capability("cap.echo.v1")
+    def echo(inputs: dict[str, Any]) -> dict[str, Any]:
+        return inputs
+
+    async def visit() -> list[tuple[int, Any]]:
+        body = json.dumps({"eventId": "e", "capabilityId": "cap.echo.v1"}).encode()
+        signed = {"x-pact-signature": sign_body(body, "s"), "content-type": "application/json"}
+        async with (
+            serving(agent) as url,
+            httpx.AsyncClient(base_url=url, trust_env=False) as http,
+        ):
+            answers = [
+                await http.get("/health"),
+                await http.get("/.well-known/acard.json"),
+                await http.post("/pact/node", content=body, headers=signed),
+                await http.post("/pact/node", content=body),
+                await http.post("/pact/cancel", content=body),
+            ]
+            assert answers[1].json()["endpoint"] == url
+            return [(answer.status_code, answer.json()) for answer in answers]
+
+    health, card, node, unsigned, cancel = asyncio.run(visit())
+    assert health == (200, {"status": "healthy", "did": "did:net:a"})
+    assert (card[0], card[1]["did"]) == (200, "did:net:a")
+    assert (node[0], node[1]["status"]) == (200, "success")
+    assert unsigned[0] == 401
+    assert cancel[0] == 401
+
+
+def start(source: str, **environment: str) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        [sys.executable, "-c", source],
+        cwd=ROOT,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+        env={**os.environ, **environment},
+    )
+
+
+@pytest.mark.slow
+def test_run_registers_then_says_ready_and_ends_by_sigterm(service: ScriptedService) -> None:
+    service.script = [Scripted(200, {"ok": True, "did": "did:net:p", "registered": 1})]
+    source = PROGRAM.replace("UNTIL", "")
+    with start(source, CALLBOARD_URL=service.url, CALLBOARD_API_KEY="k") as process:
+        assert process.stdout is not None
+        did, _, _, url, capability = process.stdout.readline().split()
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(10) == 0
+    assert (did, capability) == ("did:net:p", "(cap.text.upper.v1)")
+    (asked,) = service.asked
+    assert asked.target == "/v1/agents/register"
+    assert asked.headers["x-api-key"] == "k"
+    assert asked.body["signingSecret"] == "s3cret"
+    assert asked.body["acard"]["endpoint"] == url
+
+
+@pytest.mark.slow
+def test_run_until_eof_ends_with_its_starter() -> None:
+    source = PROGRAM.replace("UNTIL", "register=False, until_eof=True")
+    with start(source) as process:
+        assert process.stdout is not None
+        assert process.stdin is not None
+        process.stdout.readline()
+        process.stdin.close()
+        assert process.wait(10) == 0

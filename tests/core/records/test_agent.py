@@ -1,0 +1,63 @@
+"""The agent card. Spec: Agent card."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from pydantic import ValidationError
+
+from core.records.agent import AgentCard
+
+
+def card(**changes: Any) -> dict[str, Any]:
+    return {
+        "did": "did:net:a",
+        "endpoint": "http://127.0.0.1:9000",
+        "version": 1,
+        "capabilities": [{"id": "cap.text.keywords.v1", "description": "Keywords"}],
+        **changes,
+    }
+
+
+def test_a_card_comes_back_as_it_was_given_unknown_members_included() -> None:
+    given = card(
+        metadata={"name": "A", "team": "blue"},
+        maxConcurrency=4,
+        capabilities=[{"id": "a", "description": "", "price_cents": 3, "inputSchema": {"a": 1}}],
+        colour="green",
+    )
+    assert AgentCard.model_validate(given).to_json() == given
+
+
+@pytest.mark.parametrize(
+    ("changes", "place"),
+    [
+        ({"did": "agent-1"}, "did"),
+        ({"did": "did:net:has space"}, "did"),
+        ({"endpoint": "ftp://host"}, "endpoint"),
+        ({"endpoint": "http://"}, "endpoint"),
+        ({"endpoint": "http://host/?q=1"}, "endpoint"),
+        ({"version": "1"}, "version"),
+        ({"version": 0}, "version"),
+        ({"capabilities": []}, "capabilities"),
+        ({"capabilities": [{"id": "has space"}]}, "capabilities"),
+        ({"capabilities": [{"id": "a", "price_cents": -1}]}, "capabilities"),
+        ({"capabilities": [{"id": "a", "price_cents": 1.5}]}, "capabilities"),
+        ({"capabilities": [{"id": "a", "price_cents": "3"}]}, "capabilities"),
+        ({"maxConcurrency": 0}, "maxConcurrency"),
+        ({"dispatchPath": "node"}, "dispatchPath"),
+    ],
+)
+def test_a_wrong_member_is_refused_by_name(changes: dict[str, Any], place: str) -> None:
+    with pytest.raises(ValidationError) as refused:
+        AgentCard.model_validate(card(**changes))
+    assert {error["loc"][0] for error in refused.value.errors()} == {place}
+
+
+@pytest.mark.parametrize("member", ["did", "endpoint", "version", "capabilities"])
+def test_a_missing_member_is_refused(member: str) -> None:
+    given = card()
+    del given[member]
+    with pytest.raises(ValidationError):
+        AgentCard.model_validate(given)
