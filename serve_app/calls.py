@@ -1,0 +1,177 @@
+"""One request as a handler sees it, one reply as it gives it, one operation as it is declared.
+
+A route file is a list of `Operation`s; everything that they have in common (identity, permission,
+rate, body, errors) is done by `serve_app/endpoint.py` from what the operation declares here.
+contract.md sections 1–3.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import TYPE_CHECKING, Any
+from urllib.parse import parse_qsl
+
+from core.errors import ErrorCode, Problem, ServiceError
+from core.trust.access import Need, Principal, refusal
+
+if TYPE_CHECKING:
+    from serve_app.services import Services
+
+Headers = list[tuple[bytes, bytes]]
+
+IDEMPOTENCY_KEY_MAX = 255
+QUERY_BYTES_MAX = 8_192
+
+
+class RateClass(StrEnum):
+    """What a call counts as (specification, Limits); `exempt` ones are not counted."""
+
+    READ = "read"
+    WRITE = "write"
+    BULK = "bulk"
+    EXEMPT = "exempt"
+
+
+@dataclass(frozen=True, slots=True)
+class Reply:
+    """What a handler answers. `body`: anything orjson writes, or bytes that are sent as such."""
+
+    body: Any
+    status: int = 200
+    headers: tuple[tuple[bytes, bytes], ...] = ()
+    content_type: bytes = b"application/json"
+
+
+@dataclass(slots=True)
+class Call:
+    """One request: who asks, for what, with which body."""
+
+    services: Services
+    method: str
+    path_values: Mapping[str, str]
+    headers: Mapping[bytes, bytes]
+    query_string: bytes
+    raw_path: bytes
+    request_id: str
+    principal: Principal | None = None
+    body: bytes = b""
+    json: Any = None
+    _query: dict[str, str] | None = field(default=None, repr=False)
+
+    @property
+    def caller(self) -> Principal:
+        """The caller of an operation that declared a scope."""
+        assert self.principal is not None, "an operation with a scope was called by nobody"
+        return self.principal
+
+    @property
+    def query(self) -> Mapping[str, str]:
+        """The query parameters; of a repeated one the last counts."""
+        if self._query is None:
+            text = self.query_string[:QUERY_BYTES_MAX].decode("ascii", "replace")
+            self._query = dict(parse_qsl(text, keep_blank_values=True)) if text else {}
+        return self._query
+
+    @property
+    def raw_last_segment(self) -> str:
+        """The last part of the path as it was sent, percent signs and all."""
+        return self.raw_path.partition(b"?")[0].rpartition(b"/")[2].decode("ascii", "replace")
+
+    def require(self, need: Need) -> None:
+        """Refuse unless the caller may.
+
+        Raises:
+            ServiceError: UNAUTHORIZED, INSUFFICIENT_SCOPE or FORBIDDEN.
+        """
+        code = refusal(self.principal, need)
+        if code is not None:
+            raise ServiceError(code, _refusal_text(code, need))
+
+    def object_body(self) -> dict[str, Any]:
+        """Return the body, which must be a JSON object.
+
+        Raises:
+            ServiceError: INVALID_REQUEST.
+        """
+        if not isinstance(self.json, dict):
+            raise invalid("$", kind_of(self.json), "a JSON object")
+        return self.json
+
+    def command_key(self, fallback: str) -> str:
+        """Return the ledger key of this POST: the caller's Idempotency-Key, else `fallback`.
+
+        Raises:
+            ServiceError: INVALID_REQUEST; the header is empty, too long or not printable ASCII.
+        """
+        given = self.headers.get(b"idempotency-key")
+        if given is None:
+            return fallback
+        if not 0 < len(given) <= IDEMPOTENCY_KEY_MAX or not given.isascii():
+            raise invalid(
+                "Idempotency-Key",
+                f"{len(given)} bytes",
+                f"1 to {IDEMPOTENCY_KEY_MAX} ASCII characters",
+            )
+        return f"http:{self.caller.did}:{given.decode('ascii')}"
+
+
+Handler = Callable[[Call], Awaitable[Reply]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Operation:
+    """One method on one path, whole: what it needs, what it counts as, how it is described.
+
+    `scope` None makes it public. `request` and `reply` name schemas of `serve_app/schemas.py`;
+    `errors` are the refusals it can answer besides those every operation has.
+    """
+
+    method: str
+    path: str
+    handler: Handler
+    summary: str
+    scope: str | None
+    rate: RateClass
+    tag: str
+    reply: str
+    request: str | None = None
+    parameters: tuple[str, ...] = ()
+    errors: tuple[ErrorCode, ...] = ()
+    is_bulk_body: bool = False
+    is_body_optional: bool = False
+    rate_of: Callable[[Call], RateClass] | None = None
+    media_type: str = "application/json"
+
+
+def invalid(path: str, got: str, expected: str) -> ServiceError:
+    """Return the refusal of one wrong value."""
+    detail = f"{path}: got {got[:200]}, expected {expected}"
+    return ServiceError(ErrorCode.INVALID_REQUEST, detail, (Problem(path, got, expected),))
+
+
+def not_found(what: str) -> ServiceError:
+    """Return the refusal that also hides what exists but is not the caller's."""
+    return ServiceError(ErrorCode.NOT_FOUND, f"{what} is not known")
+
+
+def kind_of(value: object) -> str:
+    """Return the JSON name of a value's type, for messages."""
+    if value is None:
+        return "null"
+    if isinstance(value, bool):
+        return "a boolean"
+    if isinstance(value, int | float):
+        return "a number"
+    if isinstance(value, str):
+        return "a string"
+    return "an array" if isinstance(value, list) else "an object"
+
+
+def _refusal_text(code: ErrorCode, need: Need) -> str:
+    if code is ErrorCode.UNAUTHORIZED:
+        return "no valid API key or access token was given"
+    if code is ErrorCode.INSUFFICIENT_SCOPE:
+        return f"the credential lacks the scope {need.scope}"
+    return f"only {need.owner_did} or an administrator may do this"

@@ -1,0 +1,130 @@
+"""Pages of lists: `limit`, `offset` and `cursor` in, `{<plural>, limit, offset, nextCursor}` out.
+
+A cursor is the key of the last row shown, encoded so that nobody builds on what is inside.
+contract.md section 2 (Lists).
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any
+
+from serve_app.calls import Call, invalid
+
+OFFSET_MAX = 10_000
+_CURSOR_MAX = 200
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    """What part of a list is asked for. `after`: the key of the last row of the page before."""
+
+    limit: int
+    offset: int
+    after: str | None
+
+
+def page_of(call: Call, *, default: int, most: int) -> Page:
+    """Read the page that a call asks for.
+
+    Args:
+        call: a GET of a list.
+        default: rows when `limit` is not given.
+        most: the largest `limit`.
+
+    Raises:
+        ServiceError: INVALID_REQUEST.
+    """
+    return Page(
+        limit=_whole(call, "limit", default, 1, most),
+        offset=_whole(call, "offset", 0, 0, OFFSET_MAX),
+        after=_decoded(call.query.get("cursor")),
+    )
+
+
+def listed(
+    plural: str, rows: Sequence[Any], page: Page, key_of_last: Callable[[Any], object]
+) -> dict[str, Any]:
+    """Return the reply of a list whose rows were read with one more than the page's limit.
+
+    Args:
+        plural: the member that holds the rows.
+        rows: at most `page.limit + 1` rows, in their JSON form.
+        page: what was asked for.
+        key_of_last: the key of a row, from which the next page continues.
+    """
+    shown = list(rows[: page.limit])
+    has_more = len(rows) > page.limit
+    return {
+        plural: shown,
+        "limit": page.limit,
+        "offset": page.offset,
+        "nextCursor": _encoded(str(key_of_last(shown[-1]))) if has_more else None,
+    }
+
+
+def number_after(page: Page) -> int | None:
+    """Return the cursor of a list that is keyed by whole numbers.
+
+    Raises:
+        ServiceError: INVALID_REQUEST.
+    """
+    if page.after is None:
+        return None
+    if not page.after.isdecimal() or len(page.after) > 18:
+        raise invalid("cursor", page.after, "the nextCursor of a page of this list")
+    return int(page.after)
+
+
+def time_of(call: Call, name: str) -> datetime | None:
+    """Read a query parameter that is a time.
+
+    Raises:
+        ServiceError: INVALID_REQUEST.
+    """
+    text = call.query.get(name)
+    return None if text is None else parse_time(name, text)
+
+
+def parse_time(path: str, text: object) -> datetime:
+    """Parse an ISO 8601 time; one without a zone is UTC.
+
+    Raises:
+        ServiceError: INVALID_REQUEST.
+    """
+    try:
+        parsed = datetime.fromisoformat(text) if isinstance(text, str) else None
+    except ValueError:
+        parsed = None
+    if parsed is None:
+        raise invalid(path, str(text), "a time such as 2026-01-31T12:00:00Z")
+    return parsed.replace(tzinfo=UTC) if parsed.tzinfo is None else parsed.astimezone(UTC)
+
+
+def _whole(call: Call, name: str, default: int, low: int, high: int) -> int:
+    text = call.query.get(name)
+    if text is None:
+        return default
+    if not (text.isascii() and text.isdigit() and len(text) <= 9 and low <= int(text) <= high):
+        raise invalid(name, text, f"a whole number from {low} to {high}")
+    return int(text)
+
+
+def _encoded(key: str) -> str:
+    return base64.urlsafe_b64encode(key.encode()).decode().rstrip("=")
+
+
+def _decoded(cursor: str | None) -> str | None:
+    if cursor is None:
+        return None
+    try:
+        if len(cursor) > _CURSOR_MAX:
+            raise ValueError(cursor)
+        padded = cursor + "=" * (-len(cursor) % 4)
+        return base64.b64decode(padded, altchars=b"-_", validate=True).decode()
+    except (ValueError, binascii.Error):
+        raise invalid("cursor", cursor, "the nextCursor of the page before") from None

@@ -1,0 +1,123 @@
+"""From a manifest to a `PublishRequest`: parse, compile, decide who pays, make the ids.
+
+It decides nothing about agents or money; the workflow's owner does. Spec: Workflow manifest;
+contract.md section 3 (payerDid) and section 6 (Publish).
+"""
+
+from __future__ import annotations
+
+import hashlib
+from typing import Any
+
+import orjson
+
+from actors.messages import PublishReply, PublishRequest
+from core.errors import ErrorCode, Problem, ServiceError
+from core.money import credits_number
+from core.records.manifest import WorkflowManifest
+from core.settings import Settings
+from core.trust.access import Need, Principal, refusal
+from core.workflow.dag import WorkflowLimits, compile_workflow
+from serve_app.bodies import check_depth
+from serve_app.services import Services
+
+
+def workflow_limits(settings: Settings) -> WorkflowLimits:
+    """Return the bounds and defaults of a manifest that these settings ask for."""
+    return WorkflowLimits(
+        nodes_max=settings.nodes_max,
+        timeout_ms_default=settings.node_timeout_ms,
+        max_retries_default=settings.max_retries,
+        max_runtime_ms_default=settings.max_runtime_ms,
+        max_runtime_ms_max=settings.max_runtime_ms_max,
+    )
+
+
+def request_hash(body: bytes) -> bytes:
+    """Return what makes two bodies under one Idempotency-Key the same: their bytes."""
+    return hashlib.sha256(body).digest()
+
+
+def publish_request(
+    services: Services,
+    principal: Principal,
+    manifest: WorkflowManifest,
+    manifest_json: bytes,
+    *,
+    limits: WorkflowLimits,
+    command_key: str | None,
+    body_hash: bytes,
+    watcher: str = "",
+) -> PublishRequest:
+    """Compile a manifest and make the request that starts it.
+
+    Args:
+        services: the replica's clock and ids.
+        principal: the caller.
+        manifest: checked in its form.
+        manifest_json: what is stored of it; parsing it gives the manifest again.
+        limits: bounds and defaults.
+        command_key: the caller's idempotency key, None to make one of the new id.
+        body_hash: what a repeat under the same key must equal.
+        watcher: who is told when it has finished, "" for nobody.
+
+    Raises:
+        ServiceError: INVALID_MANIFEST with every defect; FORBIDDEN for another's money.
+    """
+    compiled = compile_workflow(manifest, limits)
+    payer_did = manifest.payer_did or principal.did
+    code = refusal(principal, Need(None, payer_did))
+    if code is not None:
+        raise ServiceError(code, f"{principal.did} may not spend as {payer_did}")
+    workflow_id = services.new_id()
+    return PublishRequest(
+        command_key=command_key or f"publish:{workflow_id}",
+        request_hash=body_hash,
+        actor_did=principal.did,
+        workflow_id=workflow_id,
+        task_id=services.new_id(),
+        payer_did=payer_did,
+        manifest_json=manifest_json.decode(),
+        compiled=compiled,
+        is_dry_run=manifest.dry_run,
+        watcher=watcher,
+    )
+
+
+def check_bulk_item(raw: Any, settings: Settings, index: int) -> bytes:
+    """Hold one item of a bulk body to the bounds that a body of its own would have.
+
+    Returns its bytes as compact JSON.
+
+    Raises:
+        ServiceError: PAYLOAD_TOO_LARGE or INVALID_REQUEST.
+    """
+    encoded = orjson.dumps(raw)
+    if len(encoded) > settings.body_bytes_max:
+        raise ServiceError(
+            ErrorCode.PAYLOAD_TOO_LARGE,
+            f"item {index} has {len(encoded)} bytes, at most {settings.body_bytes_max} are read",
+            (Problem(f"[{index}]", f"{len(encoded)} bytes", f"{settings.body_bytes_max} bytes"),),
+        )
+    if encoded.count(b"{") + encoded.count(b"[") > settings.json_depth_max:
+        check_depth(raw, settings.json_depth_max)
+    return encoded
+
+
+def published(reply: PublishReply, *, is_dry_run: bool) -> dict[str, Any]:
+    """Return a publish reply in its JSON form. A dry run has no ids: nothing was stored."""
+    if is_dry_run:
+        return {
+            "dryRun": True,
+            "status": reply.status,
+            "estimatedCredits": credits_number(reply.estimate_micro),
+            "holdCredits": credits_number(reply.hold_micro),
+            "order": list(reply.candidates),
+            "candidates": reply.candidates,
+        }
+    return {
+        "id": reply.workflow_id,
+        "workflowId": reply.workflow_id,
+        "taskId": reply.task_id,
+        "status": reply.status,
+    }

@@ -1,0 +1,194 @@
+"""An agent registration judged and turned into the command that stores it.
+
+Two spellings arrive: `{acard, …}` and the flat one of `/v1/agent/register`, in which names, the
+endpoint and capability ids may be missing. Spec: Agent card, Registry; contract.md 3 and 6.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import os
+import re
+from collections import Counter
+from typing import Any
+from urllib.parse import urlsplit
+
+import nacl.exceptions
+import orjson
+from nacl.signing import VerifyKey
+from pydantic import ValidationError
+
+from core.canonical import canonical
+from core.errors import ErrorCode, Problem, ServiceError
+from core.records.agent import AgentCard
+from core.trust.access import Need, Principal, refusal
+from core.trust.sealing import NONCE_BYTES, seal
+from ledger.commands import RegisterAgent
+from serve_app.calls import invalid, kind_of
+from serve_app.services import Services
+
+SIGNING_SECRET_MAX = 1_024
+_NOT_IN_IDS = re.compile(r"[^A-Za-z0-9._-]+")
+_NO_ENDPOINT = "http://absent.invalid"
+
+
+async def registration(services: Services, principal: Principal, body: Any) -> RegisterAgent:
+    """Judge a registration and return its command.
+
+    1. the card's form; 2. in whose name; 3. the endpoint's address; 4. the key and the signature;
+    5. the secret, sealed.
+
+    Args:
+        services: the replica's.
+        principal: the caller, who claims a new DID.
+        body: the request as parsed JSON.
+
+    Raises:
+        ServiceError: INVALID_REQUEST with every defect, POLICY_DENIED, INVALID_SIGNATURE or
+            FORBIDDEN.
+    """
+    if not isinstance(body, dict):
+        raise invalid("$", kind_of(body), "a JSON object with `acard`")
+    raw_card = body.get("acard", body)
+    card = _card(raw_card, "acard" if "acard" in body else "$")
+    owner_did = body.get("ownerDid", principal.did)
+    if not isinstance(owner_did, str):
+        raise invalid("ownerDid", kind_of(owner_did), "a DID")
+    code = refusal(principal, Need(None, owner_did))
+    if code is not None:
+        raise ServiceError(code, f"{principal.did} may not register agents for {owner_did}")
+    if card.endpoint:
+        await _check_endpoint(services, card.endpoint)
+    public_key = None if card.public_key is None else _key_text(card.public_key)
+    signature = body.get("acardSignature")
+    if signature is not None:
+        await _check_signature(services, card, raw_card, signature, public_key)
+    return RegisterAgent(
+        key=f"register:{services.new_id()}",
+        actor_did=principal.did,
+        owner_did=owner_did,
+        is_admin=principal.is_admin,
+        is_signed=signature is not None,
+        did=card.did,
+        card_json=orjson.dumps(card.to_json()).decode(),
+        endpoint=card.endpoint,
+        capability_ids=tuple(capability.id for capability in card.capabilities),
+        public_key=public_key,
+        secret_encrypted=_sealed(services, body.get("signingSecret")),
+    )
+
+
+def unflattened(body: Any) -> Any:
+    """Return a flat registration in the `{acard, …}` spelling; one that has `acard` as it is."""
+    if not isinstance(body, dict) or "acard" in body:
+        return body
+    beside = ("signingSecret", "acardSignature", "ownerDid")
+    card = {name: value for name, value in body.items() if name not in beside}
+    if isinstance(card.get("name"), str):
+        metadata = card.get("metadata")
+        named = {"name": card.pop("name")}
+        card["metadata"] = {**named, **metadata} if isinstance(metadata, dict) else named
+    card.setdefault("version", 1)
+    if isinstance(card["version"], str):
+        leading = re.match(r"\d{1,9}", card["version"])
+        card["version"] = max(1, int(leading.group())) if leading else 1
+    card.setdefault("endpoint", "")
+    if isinstance(card.get("capabilities"), list):
+        card["capabilities"] = [_capability(item) for item in card["capabilities"]]
+    return {"acard": card, **{name: body[name] for name in beside if name in body}}
+
+
+def _capability(item: Any) -> Any:
+    if isinstance(item, str):
+        return {"id": item}
+    if isinstance(item, dict) and "id" not in item and isinstance(item.get("name"), str):
+        return {**item, "id": _NOT_IN_IDS.sub("-", item["name"].strip().lower()).strip("-")}
+    return item
+
+
+def _card(raw: Any, path: str) -> AgentCard:
+    """Parse a card; all of its defects are told at once."""
+    if not isinstance(raw, dict):
+        raise invalid(path, kind_of(raw), "an agent card")
+    # Only the flat spelling may leave the endpoint out; it is written "" there by `unflattened`.
+    is_without_endpoint = raw.get("endpoint") == ""
+    try:
+        card = AgentCard.model_validate(
+            {**raw, "endpoint": _NO_ENDPOINT} if is_without_endpoint else raw
+        )
+    except ValidationError as error:
+        raise ServiceError(
+            ErrorCode.INVALID_REQUEST,
+            "the agent card is not valid",
+            tuple(
+                Problem(_path(path, item["loc"]), str(item.get("input"))[:200], item["msg"])
+                for item in error.errors(include_url=False)
+            ),
+        ) from None
+    counts = Counter(capability.id for capability in card.capabilities)
+    for name, count in counts.most_common(1):
+        if count > 1:
+            raise invalid(f"{path}.capabilities", f"{name} {count} times", "each capability once")
+    return card.model_copy(update={"endpoint": ""}) if is_without_endpoint else card
+
+
+def _path(base: str, location: tuple[int | str, ...]) -> str:
+    path = base
+    for part in location:
+        path += f"[{part}]" if isinstance(part, int) else f".{part}"
+    return path
+
+
+async def _check_endpoint(services: Services, endpoint: str) -> None:
+    try:
+        parts = urlsplit(endpoint)
+        host, port = parts.hostname, parts.port or (443 if parts.scheme == "https" else 80)
+    except ValueError:
+        host, port = None, 0
+    if not host:
+        raise invalid("acard.endpoint", endpoint, "an http or https URL with a host")
+    reason = await services.denied_endpoint(host, port)
+    if reason is not None:
+        raise ServiceError(
+            ErrorCode.POLICY_DENIED,
+            f"agents may not live at {host}: {reason}",
+            (Problem("acard.endpoint", endpoint, "an address that the egress policy allows"),),
+        )
+
+
+def _key_text(text: str) -> str:
+    """Return an Ed25519 public key as base64 of its 32 bytes."""
+    try:
+        raw = base64.b64decode(text.removeprefix("ed25519:"), validate=True)
+    except (ValueError, binascii.Error):
+        raw = b""
+    if len(raw) != 32:
+        raise invalid("acard.publicKey", text, "base64 of 32 bytes")
+    return base64.b64encode(raw).decode()
+
+
+async def _check_signature(
+    services: Services, card: AgentCard, raw_card: Any, signature: Any, own_key: str | None
+) -> None:
+    """Hold a card's signature against the key the registry has for the DID, else the card's own."""
+    stored = await services.reader.agent(card.did)
+    key = own_key if stored is None else stored["public_key"]
+    if key is None or not isinstance(signature, str):
+        raise ServiceError(ErrorCode.INVALID_SIGNATURE, f"no key is known for {card.did}")
+    try:
+        raw_signature = base64.b64decode(signature.removeprefix("ed25519:"), validate=True)
+        VerifyKey(base64.b64decode(key)).verify(canonical(raw_card), raw_signature)
+    except (ValueError, TypeError, nacl.exceptions.CryptoError):
+        raise ServiceError(
+            ErrorCode.INVALID_SIGNATURE, f"acardSignature is not {card.did}'s over this acard"
+        ) from None
+
+
+def _sealed(services: Services, secret: Any) -> bytes | None:
+    if secret is None:
+        return None
+    if not isinstance(secret, str) or not 0 < len(secret) <= SIGNING_SECRET_MAX:
+        raise invalid("signingSecret", kind_of(secret), f"1 to {SIGNING_SECRET_MAX} characters")
+    key = bytes.fromhex(services.settings.deployment_key)
+    return seal(secret, key, os.urandom(NONCE_BYTES))

@@ -1,0 +1,3 @@
+"""The operations of the API, one file per resource."""
+
+from __future__ import annotations

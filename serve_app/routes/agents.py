@@ -1,0 +1,189 @@
+"""Agents: register cards, look them up.
+
+Spec: Registry; contract.md section 6 (Registry). Look-ups of public cards need no key.
+"""
+
+from __future__ import annotations
+
+import time
+from asyncio import sleep
+from typing import Any
+
+from core.errors import ErrorCode, ServiceError
+from ledger.commands import Outcome, RegisterAgent
+from serve_app.calls import Call, Operation, RateClass, Reply, not_found
+from serve_app.endpoint import refused
+from serve_app.lists import listed, page_of
+from serve_app.publishing import check_bulk_item
+from serve_app.registration import registration, unflattened
+from serve_app.routes.workflows import SLICE_S, bulk_items
+from serve_app.views import agent_record
+
+
+async def register(call: Call) -> Reply:
+    """Register an agent card, or replace it."""
+    return await _register_one(call, call.json)
+
+
+async def register_flat(call: Call) -> Reply:
+    """Register an agent whose card's members stand in the body itself."""
+    return await _register_one(call, unflattened(call.json))
+
+
+async def _register_one(call: Call, body: Any) -> Reply:
+    services = call.services
+    command = await registration(services, call.caller, body)
+    outcome = await services.to_the_end(services.gateway.commit(command))
+    return Reply(_registered(command, outcome))
+
+
+async def register_bulk(call: Call) -> Reply:
+    """Register many cards; each has its own result, in order."""
+    bodies = bulk_items(call, "agents")
+    services = call.services
+    commands: list[RegisterAgent] = []
+    positions: list[int] = []
+    results: list[Any] = [None] * len(bodies)
+    slice_began = time.perf_counter()
+    for index, body in enumerate(bodies):
+        try:
+            check_bulk_item(body, services.settings, index)
+            command = await registration(services, call.caller, unflattened(body))
+        except ServiceError as error:
+            results[index] = _problem(call, error)
+        else:
+            commands.append(command)
+            positions.append(index)
+        if time.perf_counter() - slice_began > SLICE_S:
+            await sleep(0)
+            slice_began = time.perf_counter()
+    outcomes = await services.to_the_end(services.gateway.commit_many(commands))
+    for position, command, outcome in zip(positions, commands, outcomes, strict=True):
+        if outcome.error is not None:
+            results[position] = _problem(call, ServiceError(outcome.error, outcome.detail))
+        else:
+            results[position] = _registered(command, outcome)
+    return Reply({"results": results})
+
+
+async def list_agents(call: Call) -> Reply:
+    """List registered agents in the order of their DIDs."""
+    settings = call.services.settings
+    page = page_of(call, default=settings.page_default, most=settings.page_max)
+    rows = await call.services.reader.agents(
+        capability_id=call.query.get("capabilityId"),
+        owner_did=call.query.get("ownerDid"),
+        limit=page.limit + 1,
+        offset=page.offset,
+        after_did=page.after,
+    )
+    shown = [agent_record(row) for row in rows]
+    return Reply(listed("agents", shown, page, lambda row: row["did"]))
+
+
+async def get_agent(call: Call) -> Reply:
+    """Read one agent."""
+    # The path arrives decoded. A DID may itself hold percent signs (did:web), so one that was sent
+    # raw has lost them by now: the undecoded form is tried as well.
+    given = call.path_values["did"]
+    for did in dict.fromkeys((call.raw_last_segment, given)):
+        row = await call.services.reader.agent(did) if did.startswith("did:") else None
+        if row is not None:
+            return Reply(agent_record(row))
+    raise not_found(f"the agent {given[:255]}")
+
+
+def _registered(command: RegisterAgent, outcome: Outcome) -> dict[str, Any]:
+    return {
+        "ok": True,
+        "success": True,
+        "id": command.did,
+        "agentId": command.did,
+        "did": command.did,
+        "registered": len(command.capability_ids),
+        "ownerDid": command.owner_did,
+        "isNew": bool(outcome.result.get("isNew", False)),
+    }
+
+
+def _problem(call: Call, error: ServiceError) -> Any:
+    retry_after_s = call.services.settings.unreachable_retry_after_s
+    return refused(error, call.request_id, retry_after_s).body
+
+
+_REGISTER_ERRORS = (ErrorCode.POLICY_DENIED, ErrorCode.FORBIDDEN, ErrorCode.INVALID_SIGNATURE)
+
+OPERATIONS = (
+    Operation(
+        method="POST",
+        path="/v1/agents/register",
+        handler=register,
+        summary="Register an agent card, or replace it",
+        scope="agents:write",
+        rate=RateClass.WRITE,
+        tag="agents",
+        request="Registration",
+        reply="Registered",
+        errors=_REGISTER_ERRORS,
+    ),
+    Operation(
+        method="POST",
+        path="/v1/agents/register/bulk",
+        handler=register_bulk,
+        summary="Register up to 1,000 agent cards",
+        scope="agents:write",
+        rate=RateClass.BULK,
+        tag="agents",
+        request="BulkRegistration",
+        reply="BulkResults",
+        is_bulk_body=True,
+    ),
+    Operation(
+        method="POST",
+        path="/v1/agent/register",
+        handler=register_flat,
+        summary="Register an agent, the card's members in the body itself",
+        scope="agents:write",
+        rate=RateClass.WRITE,
+        tag="agents",
+        request="FlatRegistration",
+        reply="Registered",
+        errors=_REGISTER_ERRORS,
+    ),
+    Operation(
+        method="GET",
+        path="/v1/agents",
+        handler=list_agents,
+        summary="List agents",
+        scope=None,
+        rate=RateClass.READ,
+        tag="agents",
+        reply="AgentList",
+        parameters=("CapabilityId", "OwnerDid", "Limit", "Offset", "Cursor"),
+        errors=(ErrorCode.INVALID_REQUEST,),
+    ),
+    Operation(
+        method="GET",
+        path="/v1/agents/{did}",
+        handler=get_agent,
+        summary="Read an agent",
+        scope=None,
+        rate=RateClass.READ,
+        tag="agents",
+        reply="Agent",
+        parameters=("AgentDid",),
+        errors=(ErrorCode.NOT_FOUND,),
+    ),
+    Operation(
+        method="GET",
+        path="/v1/agent/{did}",
+        handler=get_agent,
+        summary="Read an agent",
+        scope=None,
+        rate=RateClass.READ,
+        tag="agents",
+        reply="Agent",
+        parameters=("AgentDid",),
+        errors=(ErrorCode.NOT_FOUND,),
+    ),
+)

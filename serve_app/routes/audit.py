@@ -1,0 +1,79 @@
+"""The audit chain: read it, newest first.
+
+Whoever holds `audit:read` sees the whole chain, because only the whole chain can be verified
+(docs/decisions/0402). Spec: Audit entry; contract.md section 6 (Audit).
+"""
+
+from __future__ import annotations
+
+import orjson
+
+from core.errors import ErrorCode
+from serve_app.calls import Call, Operation, RateClass, Reply, invalid, not_found
+from serve_app.lists import listed, number_after, page_of, time_of
+from serve_app.views import audit_id, audit_record
+
+ENTRY_ID_MAX = 2**63
+
+
+async def list_entries(call: Call) -> Reply:
+    """List audit entries, newest first."""
+    most = call.services.settings.audit_page_max
+    page = page_of(call, default=min(100, most), most=most)
+    start, end = time_of(call, "startTime"), time_of(call, "endTime")
+    rows = await call.services.reader.audit(
+        event_type=call.query.get("eventType"),
+        actor_did=call.query.get("actorDid"),
+        target_type=call.query.get("targetType"),
+        target_id=call.query.get("targetId"),
+        start_ms=None if start is None else int(start.timestamp() * 1_000),
+        end_ms=None if end is None else int(end.timestamp() * 1_000),
+        limit=page.limit + 1,
+        offset=page.offset,
+        before_id=number_after(page),
+    )
+    reply = listed("entries", rows, page, audit_id)
+    reply["entries"] = [audit_record(row) for row in reply["entries"]]
+    return Reply(orjson.dumps(reply))
+
+
+async def get_entry(call: Call) -> Reply:
+    """Read one audit entry."""
+    given = call.path_values["audit_id"]
+    if not (given.isascii() and given.isdigit() and len(given) <= 19):
+        raise invalid("id", given, "a whole number")
+    number = int(given)
+    rows = await call.services.reader.audit(limit=1, before_id=min(number + 1, ENTRY_ID_MAX - 1))
+    if not rows or audit_id(rows[0]) != number:
+        raise not_found(f"the audit entry {number}")
+    return Reply(audit_record(rows[0]))
+
+
+_FILTERS = ("EventType", "ActorDid", "TargetType", "TargetId", "StartTime", "EndTime")
+
+OPERATIONS = (
+    Operation(
+        method="GET",
+        path="/v1/audit",
+        handler=list_entries,
+        summary="List audit entries, newest first",
+        scope="audit:read",
+        rate=RateClass.READ,
+        tag="audit",
+        reply="AuditList",
+        parameters=(*_FILTERS, "Limit", "Offset", "Cursor"),
+        errors=(ErrorCode.INVALID_REQUEST,),
+    ),
+    Operation(
+        method="GET",
+        path="/v1/audit/{audit_id}",
+        handler=get_entry,
+        summary="Read an audit entry",
+        scope="audit:read",
+        rate=RateClass.READ,
+        tag="audit",
+        reply="AuditEntry",
+        parameters=("AuditId",),
+        errors=(ErrorCode.INVALID_REQUEST, ErrorCode.NOT_FOUND),
+    ),
+)

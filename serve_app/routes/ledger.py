@@ -1,0 +1,148 @@
+"""The ledger: balance, deposit, transactions of the caller.
+
+Spec: Ledger records, Balance response; contract.md section 6 (Ledger); money.md cases 31 and 32.
+"""
+
+from __future__ import annotations
+
+import uuid
+from typing import Any
+
+from core.errors import ErrorCode
+from core.money import CURRENCY, MICRO_MAX, credits_number, micro_from_credits
+from core.trust.access import DEPOSIT, Need
+from ledger.commands import Deposit, OutcomeStatus
+from serve_app.calls import Call, Operation, RateClass, Reply, invalid, kind_of
+from serve_app.lists import listed, number_after, page_of
+from serve_app.publishing import request_hash
+from serve_app.views import deposited_entry, entry_record
+
+DESCRIPTION_MAX = 500
+
+
+async def balance(call: Call) -> Reply:
+    """Read what the caller can spend, and what is held for running workflows."""
+    did = _whose(call)
+    row = await call.services.reader.balance(did)
+    amount = credits_number(row.balance_micro)
+    return Reply(
+        {
+            "ownerDid": did,
+            "balance": amount,
+            "credits": amount,
+            "currency": CURRENCY,
+            "pending": credits_number(row.pending_micro),
+        }
+    )
+
+
+async def deposit(call: Call) -> Reply:
+    """Credit a wallet from outside; without an Idempotency-Key every call is a new deposit."""
+    body = call.object_body()
+    owner_did = body.get("ownerDid", call.caller.did)
+    if not isinstance(owner_did, str) or not owner_did.startswith("did:"):
+        raise invalid("ownerDid", str(owner_did), "a DID")
+    call.require(Need(DEPOSIT, owner_did))
+    description = body.get("description", "deposit")
+    if not isinstance(description, str) or len(description) > DESCRIPTION_MAX:
+        raise invalid("description", kind_of(description), f"at most {DESCRIPTION_MAX} characters")
+    command = Deposit(
+        key=call.command_key(f"deposit:{call.services.new_id()}"),
+        request_hash=request_hash(call.body),
+        actor_did=call.caller.did,
+        owner_did=owner_did,
+        amount_micro=_amount(body.get("amount")),
+        description=description,
+    )
+    outcome = await call.services.to_the_end(call.services.gateway.commit(command))
+    is_repeat = outcome.status is OutcomeStatus.REPEATED
+    entry = deposited_entry(outcome.result)
+    return Reply(
+        {
+            "success": True,
+            "id": entry["id"],
+            "ownerDid": owner_did,
+            "entry": entry,
+            "balance": credits_number(int(outcome.result["balanceMicro"])),
+            "currency": CURRENCY,
+        },
+        headers=((b"idempotency-replayed", b"true"),) if is_repeat else (),
+    )
+
+
+async def transactions(call: Call) -> Reply:
+    """List the entries that touched the caller's wallet, newest first."""
+    settings = call.services.settings
+    page = page_of(call, default=settings.page_default, most=settings.page_max)
+    workflow_id = call.query.get("workflowId")
+    if workflow_id is not None:
+        try:
+            workflow_id = str(uuid.UUID(workflow_id))
+        except ValueError:
+            raise invalid("workflowId", workflow_id, "a workflow's id") from None
+    rows = await call.services.reader.transactions(
+        _whose(call),
+        workflow_id=workflow_id,
+        limit=page.limit + 1,
+        offset=page.offset,
+        before_id=number_after(page),
+    )
+    shown = [entry_record(row) for row in rows]
+    return Reply(listed("transactions", shown, page, lambda row: row["id"]))
+
+
+def _whose(call: Call) -> str:
+    did = call.query.get("ownerDid", call.caller.did)
+    call.require(Need("ledger:read", did))
+    return did
+
+
+def _amount(value: Any) -> int:
+    try:
+        amount_micro = micro_from_credits(value)
+    except ValueError as error:
+        raise invalid("amount", str(value)[:40], str(error).partition("expected ")[2]) from None
+    if not 0 < amount_micro <= MICRO_MAX:
+        raise invalid("amount", str(value), "more than 0 credits")
+    return amount_micro
+
+
+OPERATIONS = (
+    Operation(
+        method="GET",
+        path="/v1/ledger/balance",
+        handler=balance,
+        summary="Read the caller's balance",
+        scope="ledger:read",
+        rate=RateClass.READ,
+        tag="ledger",
+        reply="Balance",
+        parameters=("OwnerDid",),
+        errors=(ErrorCode.FORBIDDEN,),
+    ),
+    Operation(
+        method="POST",
+        path="/v1/ledger/deposit",
+        handler=deposit,
+        summary="Add credits to a wallet",
+        scope=DEPOSIT,
+        rate=RateClass.WRITE,
+        tag="ledger",
+        request="DepositRequest",
+        reply="Deposited",
+        parameters=("IdempotencyKey",),
+        errors=(ErrorCode.FORBIDDEN, ErrorCode.KEY_REUSED, ErrorCode.OVERLOADED),
+    ),
+    Operation(
+        method="GET",
+        path="/v1/ledger/transactions",
+        handler=transactions,
+        summary="List the caller's ledger entries, newest first",
+        scope="ledger:read",
+        rate=RateClass.READ,
+        tag="ledger",
+        reply="Transactions",
+        parameters=("OwnerDid", "WorkflowIdQuery", "Limit", "Offset", "Cursor"),
+        errors=(ErrorCode.FORBIDDEN, ErrorCode.INVALID_REQUEST),
+    ),
+)

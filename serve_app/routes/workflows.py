@@ -1,0 +1,355 @@
+"""Workflows: publish, read, list, cancel.
+
+Spec: Coordinator endpoints; contract.md section 6 (Publish, Bulk publish, list form, Cancel).
+"""
+
+from __future__ import annotations
+
+import re
+import time
+import uuid
+from asyncio import sleep
+from typing import Any
+
+import orjson
+from ledger.queries import StoredWorkflow
+
+from actors.messages import CancelRequest, PublishReply, PublishRequest
+from core.errors import ErrorCode, ServiceError
+from core.money import credits_number
+from core.records.manifest import WorkflowManifest, parse_list_form, parse_manifest
+from core.workflow.transitions import WorkflowStatus, is_terminal
+from serve_app.calls import Call, Operation, RateClass, Reply, invalid, kind_of, not_found
+from serve_app.endpoint import refused
+from serve_app.lists import listed, page_of
+from serve_app.publishing import (
+    check_bulk_item,
+    publish_request,
+    published,
+    request_hash,
+    workflow_limits,
+)
+from serve_app.views import iso_time, visible_workflow, workflow_record, workflow_summary
+
+CANCEL_REASONS = ("user_request", "budget_exceeded", "timeout", "error", "policy_violation")
+CANCEL_DETAILS_MAX = 10_000
+# No handler may hold the event loop for longer than 5 ms (design.md section 3).
+SLICE_S = 0.004
+
+_WAIT = re.compile(rb"(?:^|[,;\s])wait\s*=\s*\"?(\d{1,6}(?:\.\d{1,6})?)", re.IGNORECASE)
+_REPLAYED = (b"idempotency-replayed", b"true")
+
+
+async def publish(call: Call) -> Reply:
+    """Store and start one workflow."""
+    return await _publish_one(call, parse_manifest(call.json), orjson.dumps(call.json))
+
+
+async def publish_list_form(call: Call) -> Reply:
+    """Store and start one workflow given as lists of nodes and edges."""
+    manifest = parse_list_form(call.json)
+    return await _publish_one(call, manifest, orjson.dumps(manifest.to_json()))
+
+
+async def _publish_one(call: Call, manifest: WorkflowManifest, manifest_json: bytes) -> Reply:
+    services = call.services
+    wait_s = _wait_of(call)
+    request = publish_request(
+        services,
+        call.caller,
+        manifest,
+        manifest_json,
+        limits=workflow_limits(services.settings),
+        command_key=call.command_key("") or None,
+        body_hash=request_hash(call.body),
+        watcher=services.gateway.watcher if wait_s is not None else "",
+    )
+    reply = await services.to_the_end(services.gateway.publish(request))
+    headers = (_REPLAYED,) if reply.is_repeat else ()
+    if wait_s is None or request.is_dry_run:
+        return Reply(published(reply, is_dry_run=request.is_dry_run), headers=headers)
+    applied = (b"preference-applied", b"wait=%g" % wait_s)
+    finished = await _finished(call, reply, wait_s)
+    if finished is None:
+        return Reply(published(reply, is_dry_run=False), headers=(*headers, applied))
+    return Reply(workflow_record(finished), headers=(*headers, applied))
+
+
+async def _finished(call: Call, reply: PublishReply, wait_s: float) -> StoredWorkflow | None:
+    """Return the workflow once it has ended, None when it has not in time."""
+    gateway = call.services.gateway
+    if not is_terminal(WorkflowStatus(reply.status)):
+        is_over = await gateway.wait_finished(
+            reply.workflow_id, wait_s, watched=not reply.is_repeat
+        )
+        if not is_over:
+            return None
+    return await gateway.workflow_record(reply.workflow_id)
+
+
+async def publish_bulk(call: Call) -> Reply:
+    """Store and start many workflows; each has its own result, in order."""
+    manifests = bulk_items(call, "workflows")
+    settings = call.services.settings
+    limits = workflow_limits(settings)
+    base_key = call.command_key("")
+    body_hash = request_hash(call.body)
+    requests: list[PublishRequest] = []
+    positions: list[int] = []
+    results: list[Any] = [None] * len(manifests)
+    slice_began = time.perf_counter()
+    for index, raw in enumerate(manifests):
+        try:
+            manifest_json = check_bulk_item(raw, settings, index)
+            request = publish_request(
+                call.services,
+                call.caller,
+                parse_manifest(raw),
+                manifest_json,
+                limits=limits,
+                command_key=f"{base_key}:{index}" if base_key else None,
+                body_hash=body_hash,
+            )
+        except ServiceError as error:
+            results[index] = _problem(call, error)
+        else:
+            requests.append(request)
+            positions.append(index)
+        if time.perf_counter() - slice_began > SLICE_S:
+            await sleep(0)
+            slice_began = time.perf_counter()
+    replies = await call.services.to_the_end(call.services.gateway.publish_bulk(requests))
+    repeats = 0
+    for position, request, reply in zip(positions, requests, replies, strict=True):
+        if isinstance(reply, ServiceError):
+            results[position] = _problem(call, reply)
+        else:
+            repeats += reply.is_repeat
+            results[position] = published(reply, is_dry_run=request.is_dry_run)
+    is_replay = bool(requests) and repeats == len(requests)
+    return Reply({"results": results}, headers=(_REPLAYED,) if is_replay else ())
+
+
+async def get_workflow(call: Call) -> Reply:
+    """Read one workflow, at once or when it has ended."""
+    stored = await _readable(call)
+    wait_s = _wait_of(call)
+    headers: tuple[tuple[bytes, bytes], ...] = ()
+    if wait_s is not None:
+        headers = ((b"preference-applied", b"wait=%g" % wait_s),)
+        if not is_terminal(WorkflowStatus(stored.status)):
+            gateway = call.services.gateway
+            await gateway.wait_finished(stored.id, wait_s, watched=False)
+            again = await gateway.workflow_record(stored.id)
+            stored = again if again is not None else stored
+    return Reply(visible_workflow(stored, call.caller), headers=headers)
+
+
+async def list_workflows(call: Call) -> Reply:
+    """List the caller's workflows, newest first; an administrator sees all of them."""
+    settings = call.services.settings
+    page = page_of(call, default=settings.page_default, most=settings.page_max)
+    status = call.query.get("status")
+    if status is not None and status not in {str(member) for member in WorkflowStatus}:
+        raise invalid("status", status, ", ".join(WorkflowStatus))
+    payer_did = call.query.get("payerDid")
+    if not call.caller.is_admin:
+        payer_did = call.caller.did
+    rows = await call.services.reader.workflows(
+        payer_did=payer_did,
+        status=status,
+        limit=page.limit + 1,
+        offset=page.offset,
+        before_id=page.after,
+    )
+    shown = [workflow_summary(row) for row in rows]
+    return Reply(listed("workflows", shown, page, lambda row: row["id"]))
+
+
+async def cancel(call: Call) -> Reply:
+    """Cancel a running workflow; what is left in its escrow returns to the payer."""
+    body = call.object_body() if call.body else {}
+    reason = body.get("reason", "user_request")
+    if reason not in CANCEL_REASONS:
+        raise invalid("reason", str(reason), ", ".join(CANCEL_REASONS))
+    details = body.get("details", "")
+    if not isinstance(details, str) or len(details) > CANCEL_DETAILS_MAX:
+        got = kind_of(details) if not isinstance(details, str) else f"{len(details)} characters"
+        raise invalid("details", got, f"text of at most {CANCEL_DETAILS_MAX} characters")
+    stored = await _readable(call)
+    if not call.caller.is_admin and stored.payer_did != call.caller.did:
+        raise _unknown(stored.id)
+    if is_terminal(WorkflowStatus(stored.status)):
+        raise ServiceError(
+            ErrorCode.NOT_CANCELLABLE,
+            f"the workflow is {stored.status}, expected one that has not ended",
+        )
+    request = CancelRequest(
+        workflow_id=stored.id, reason=reason, details=details, actor_did=call.caller.did
+    )
+    reply = await call.services.to_the_end(call.services.gateway.cancel(request))
+    return Reply(
+        {
+            "success": True,
+            "id": reply.workflow_id,
+            "workflowId": reply.workflow_id,
+            "status": WorkflowStatus.CANCELLED,
+            "reason": reason,
+            "cancelledAt": iso_time(reply.cancelled_ms),
+            "cancelledBy": call.caller.did,
+            "nodesAffected": reply.nodes_affected,
+            "refundedCredits": credits_number(reply.refunded_micro),
+        }
+    )
+
+
+def bulk_items(call: Call, plural: str) -> list[Any]:
+    """Return the items of a bulk body.
+
+    Raises:
+        ServiceError: INVALID_REQUEST; no array, empty, or more than the setting allows.
+    """
+    most = call.services.settings.bulk_items_max
+    items = call.object_body().get(plural)
+    if not isinstance(items, list):
+        raise invalid(plural, kind_of(items), f"an array of 1 to {most}")
+    if not 0 < len(items) <= most:
+        raise invalid(plural, f"{len(items)} items", f"1 to {most} items")
+    return items
+
+
+async def _readable(call: Call) -> StoredWorkflow:
+    """Return the workflow of the path, if the caller may know of it.
+
+    Raises:
+        ServiceError: NOT_FOUND, also for what is another's: existence is not disclosed.
+    """
+    given = call.path_values["workflow_id"]
+    try:
+        workflow_id = str(uuid.UUID(given))
+    except ValueError:
+        raise _unknown(given) from None
+    stored = await call.services.gateway.workflow_record(workflow_id)
+    if stored is None or visible_workflow(stored, call.caller) is None:
+        raise _unknown(workflow_id)
+    return stored
+
+
+def _unknown(workflow_id: str) -> ServiceError:
+    return not_found(f"the workflow {workflow_id[:64]}")
+
+
+def _wait_of(call: Call) -> float | None:
+    """Return the seconds of `Prefer: wait=S`, at most the setting's; None without one."""
+    preferences = call.headers.get(b"prefer")
+    match = _WAIT.search(preferences) if preferences is not None else None
+    if match is None:
+        return None
+    return min(float(match.group(1)), call.services.settings.prefer_wait_max_s)
+
+
+def _problem(call: Call, error: ServiceError) -> Any:
+    retry_after_s = call.services.settings.unreachable_retry_after_s
+    return refused(error, call.request_id, retry_after_s).body
+
+
+def _publish_rate(call: Call) -> RateClass:
+    """Count a publish: a dry run stores nothing, so it is a read."""
+    if b'"dryRun"' not in call.body:
+        return RateClass.WRITE
+    try:
+        body = orjson.loads(call.body)
+    except orjson.JSONDecodeError:
+        return RateClass.WRITE
+    is_dry_run = isinstance(body, dict) and body.get("dryRun") is True
+    return RateClass.READ if is_dry_run else RateClass.WRITE
+
+
+_PUBLISH_ERRORS = (
+    ErrorCode.INVALID_MANIFEST,
+    ErrorCode.INSUFFICIENT_CREDITS,
+    ErrorCode.FORBIDDEN,
+    ErrorCode.KEY_REUSED,
+    ErrorCode.OVERLOADED,
+)
+
+OPERATIONS = (
+    Operation(
+        method="POST",
+        path="/v1/workflows/publish",
+        handler=publish,
+        summary="Publish a workflow",
+        scope="workflows:write",
+        rate=RateClass.WRITE,
+        rate_of=_publish_rate,
+        tag="workflows",
+        request="Manifest",
+        reply="Published",
+        parameters=("IdempotencyKey", "Prefer"),
+        errors=_PUBLISH_ERRORS,
+    ),
+    Operation(
+        method="POST",
+        path="/v1/workflows/publish/bulk",
+        handler=publish_bulk,
+        summary="Publish up to 1,000 workflows",
+        scope="workflows:write",
+        rate=RateClass.BULK,
+        tag="workflows",
+        request="BulkManifests",
+        reply="BulkResults",
+        parameters=("IdempotencyKey",),
+        is_bulk_body=True,
+    ),
+    Operation(
+        method="POST",
+        path="/v1/workflows",
+        handler=publish_list_form,
+        summary="Publish a workflow given as lists of nodes and edges",
+        scope="workflows:write",
+        rate=RateClass.WRITE,
+        tag="workflows",
+        request="ListManifest",
+        reply="Published",
+        parameters=("IdempotencyKey", "Prefer"),
+        errors=_PUBLISH_ERRORS,
+    ),
+    Operation(
+        method="GET",
+        path="/v1/workflows",
+        handler=list_workflows,
+        summary="List workflows, newest first",
+        scope="workflows:read",
+        rate=RateClass.READ,
+        tag="workflows",
+        reply="WorkflowList",
+        parameters=("Status", "Limit", "Offset", "Cursor"),
+        errors=(ErrorCode.INVALID_REQUEST,),
+    ),
+    Operation(
+        method="GET",
+        path="/v1/workflows/{workflow_id}",
+        handler=get_workflow,
+        summary="Read a workflow",
+        scope="workflows:read",
+        rate=RateClass.READ,
+        tag="workflows",
+        reply="Workflow",
+        parameters=("WorkflowId", "Prefer"),
+        errors=(ErrorCode.NOT_FOUND,),
+    ),
+    Operation(
+        method="POST",
+        path="/v1/workflows/{workflow_id}/cancel",
+        handler=cancel,
+        summary="Cancel a workflow",
+        scope="workflows:write",
+        rate=RateClass.WRITE,
+        tag="workflows",
+        request="Cancellation",
+        reply="Cancelled",
+        parameters=("WorkflowId",),
+        errors=(ErrorCode.NOT_FOUND, ErrorCode.NOT_CANCELLABLE),
+        is_body_optional=True,
+    ),
+)

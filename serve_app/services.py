@@ -1,0 +1,83 @@
+"""What every handler works with, made once per replica.
+
+The clock and the entropy are here, so that a handler takes neither from a module.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import time
+from collections.abc import Coroutine
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
+
+from ledger.queries import LedgerReader
+
+from actors.gateway import Gateway
+from core.ids import uuid7
+from core.settings import Settings
+from core.topology.policy import address_denied
+from serve_app.auth import Authenticator
+from serve_app.limits import RateLimiter
+
+T = TypeVar("T")
+
+_RESOLVE_TIMEOUT_S = 2.0
+
+
+@dataclass(slots=True)
+class Services:
+    """The replica's connections and its caches."""
+
+    gateway: Gateway
+    authenticator: Authenticator
+    limiter: RateLimiter
+    _unfinished: set[asyncio.Task[Any]] = field(default_factory=set)
+
+    @property
+    def settings(self) -> Settings:
+        """The deployment's settings."""
+        return self.gateway.settings
+
+    @property
+    def reader(self) -> LedgerReader:
+        """Committed rows, read straight from Postgres."""
+        return self.gateway.reader
+
+    def now_ms(self) -> int:
+        """Return Unix time in milliseconds."""
+        return time.time_ns() // 1_000_000
+
+    def new_id(self) -> str:
+        """Make a time-ordered id."""
+        return uuid7(at_ms=self.now_ms(), entropy=os.urandom(10))
+
+    async def to_the_end(self, work: Coroutine[Any, Any, T]) -> T:
+        """Run work that must not stop half-way because its client left.
+
+        Serve cancels a handler whose client disconnects; a command that was sent then still gets
+        its answer, and what follows from it still happens.
+        """
+        task = asyncio.ensure_future(work)
+        self._unfinished.add(task)
+        task.add_done_callback(self._unfinished.discard)
+        return await asyncio.shield(task)
+
+    async def denied_endpoint(self, host: str, port: int) -> str | None:
+        """Say why agents may not live at this host, or None when they may.
+
+        A name is resolved now and every address of it is judged; one that does not resolve is let
+        through, because the address is judged again at each connect.
+        """
+        try:
+            found = await asyncio.wait_for(
+                asyncio.get_running_loop().getaddrinfo(host, port), _RESOLVE_TIMEOUT_S
+            )
+        except (OSError, UnicodeError, TimeoutError):
+            return None
+        for *_, address in found:
+            reason = address_denied(str(address[0]), self.settings.egress_allow)
+            if reason is not None:
+                return reason
+        return None
