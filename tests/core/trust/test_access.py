@@ -56,7 +56,9 @@ def test_scopes_are_recognised(text: str) -> None:
     assert is_scope(text)
 
 
-@pytest.mark.parametrize("text", ["", "agents", "agents:delete", "*", "*:*", "Agents:read", "a:read\n"])
+@pytest.mark.parametrize(
+    "text", ["", "agents", "agents:delete", "*", "*:*", "Agents:read", "a:read\n"]
+)
 def test_other_text_is_no_scope(text: str) -> None:
     assert not is_scope(text)
 
