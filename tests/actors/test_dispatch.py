@@ -1,0 +1,276 @@
+"""The dispatcher against a real HTTP agent: what is sent, and what each kind of reply becomes."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+from aiohttp import web
+
+from actors.clock import LoopClock
+from actors.dispatch import Dispatcher
+from actors.ports import DispatchOrder
+from core.canonical import hash_text
+from core.errors import NodeErrorCode
+from core.ids import event_id
+from core.settings import Settings
+from core.trust.signing import is_signature_valid
+from core.workflow.events import (
+    AttemptFailed,
+    AttemptSucceeded,
+    Event,
+    Verdict,
+    VerificationFinished,
+    WorkStarted,
+)
+
+Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
+WORKFLOW = "0198c0de-0000-7000-8000-000000000001"
+
+
+@dataclass
+class Scene:
+    """A dispatcher, the agent's address, and what was heard and noted."""
+
+    dispatcher: Dispatcher
+    url: str
+    events: asyncio.Queue[Event] = field(default_factory=asyncio.Queue)
+    reachable: list[bool] = field(default_factory=list)
+
+    def order(self, **fields: Any) -> DispatchOrder:
+        """Return an order to the agent."""
+        values: dict[str, Any] = {
+            "workflow_id": WORKFLOW,
+            "task_id": "t",
+            "node": "a",
+            "attempt": 1,
+            "capability_id": "cap.x.v1",
+            "agent_did": "did:x:a",
+            "url": f"{self.url}/node",
+            "cancel_url": f"{self.url}/cancel",
+            "secret": None,
+            "inputs": {"n": 1},
+            "parents": {"p": {"result": {"z": 2}}},
+            "timeout_ms": 5_000,
+        }
+        return DispatchOrder(**{**values, **fields})
+
+    async def outcome(self, **fields: Any) -> Event:
+        """Send an order and return its last event."""
+        self.dispatcher.send(self.order(**fields), lambda _, event: self.events.put_nowait(event))
+        while True:
+            event = await asyncio.wait_for(self.events.get(), 10)
+            if not isinstance(event, WorkStarted):
+                return event
+
+
+@asynccontextmanager
+async def scene(handler: Handler, **settings: Any) -> AsyncIterator[Scene]:
+    """Serve `handler` at every path and give a dispatcher to it."""
+    application = web.Application(client_max_size=64 * 1024 * 1024)
+    application.router.add_route("*", "/{path:.*}", handler)
+    runner = web.AppRunner(application, shutdown_timeout=0.1)
+    await runner.setup()
+    await web.TCPSite(runner, "127.0.0.1", 0).start()
+    reachable: list[bool] = []
+    dispatcher = Dispatcher(
+        Settings(deployment_key="00" * 32, **settings),
+        LoopClock(),
+        begin=lambda _: None,
+        note=lambda _, is_reachable: reachable.append(is_reachable),
+    )
+    try:
+        yield Scene(dispatcher, f"http://127.0.0.1:{runner.addresses[0][1]}", reachable=reachable)
+    finally:
+        await dispatcher.close()
+        await runner.cleanup()
+
+
+def replying(http_status: int = 200, **reply: Any) -> Handler:
+    """Return a handler with a constant JSON reply."""
+
+    async def handler(_: web.Request) -> web.Response:
+        return web.json_response(reply, status=http_status)
+
+    return handler
+
+
+async def test_dispatch_request_fields_headers_and_signature() -> None:
+    seen: list[tuple[dict[str, str], bytes]] = []
+
+    async def handler(request: web.Request) -> web.Response:
+        seen.append((dict(request.headers), await request.read()))
+        return web.json_response({"status": "success", "result": {"b": 1, "a": [True, None]}})
+
+    async with scene(handler) as here:
+        event = await here.outcome(secret="hush")
+    headers, raw = seen[0]
+    body = json.loads(raw)
+    assert isinstance(event, AttemptSucceeded)
+    assert body["eventId"] == event_id(WORKFLOW, "a", 1)
+    assert (body["capabilityId"], body["capability"]) == ("cap.x.v1", "cap.x.v1")
+    assert body["inputs"] == body["input"] == {"n": 1}
+    assert body["parents"] == {"p": {"result": {"z": 2}}}
+    assert (body["workflowId"], body["taskId"], body["nodeId"]) == (WORKFLOW, "t", "a")
+    assert is_signature_valid(raw, "hush", headers["x-callboard-signature"])
+    assert headers["traceparent"].startswith(f"00-{WORKFLOW.replace('-', '')}-")
+    assert event.result == {"b": 1, "a": [True, None]}
+    assert event.output_hash == hash_text(event.result)
+    assert event.input_hash == hash_text({"n": 1})
+    assert json.loads(event.result_json) == event.result
+
+
+async def test_without_a_secret_nothing_is_signed() -> None:
+    seen: list[str | None] = []
+
+    async def handler(request: web.Request) -> web.Response:
+        seen.append(request.headers.get("x-callboard-signature"))
+        return web.json_response({"status": "success", "result": {}})
+
+    async with scene(handler) as here:
+        await here.outcome()
+    assert seen == [None]
+
+
+@pytest.mark.parametrize(
+    ("status", "reply", "code", "verdict"),
+    [
+        (500, {"status": "error", "error": "boom"}, NodeErrorCode.AGENT_ERROR, Verdict.RETRYABLE),
+        (
+            404,
+            {"status": "error", "error": "x"},
+            NodeErrorCode.AGENT_ERROR,
+            Verdict.FINAL_FOR_AGENT,
+        ),
+        (302, {}, NodeErrorCode.INVALID_REPLY, Verdict.RETRYABLE),
+        (200, {"status": "success", "result": {}, "eventId": "other"}, None, None),
+    ],
+)
+async def test_a_bad_reply_is_a_failed_attempt(
+    status: int, reply: dict[str, Any], code: NodeErrorCode | None, verdict: Verdict | None
+) -> None:
+    async with scene(replying(status, **reply)) as here:
+        event = await here.outcome()
+    assert isinstance(event, AttemptFailed)
+    assert event.failure.code is (code or NodeErrorCode.INVALID_REPLY)
+    assert event.failure.verdict is (verdict or Verdict.RETRYABLE)
+    assert here.reachable == [True]
+
+
+async def test_a_reply_above_the_limit_is_cut_off_whether_its_length_is_told_or_not() -> None:
+    async def told(_: web.Request) -> web.Response:
+        return web.Response(body=b"x" * 5_000_000, content_type="application/json")
+
+    async def untold(request: web.Request) -> web.StreamResponse:
+        response = web.StreamResponse()
+        response.enable_chunked_encoding()
+        await response.prepare(request)
+        for _ in range(100):
+            await response.write(b"x" * 65_536)
+        return response
+
+    for handler in (told, untold):
+        async with scene(handler) as here:
+            event = await here.outcome()
+        assert isinstance(event, AttemptFailed)
+        assert event.failure.code is NodeErrorCode.RESULT_TOO_LARGE
+
+
+async def test_an_agent_that_hangs_times_out_and_one_that_is_absent_is_offline() -> None:
+    async def hang(_: web.Request) -> web.Response:
+        await asyncio.Event().wait()
+        raise AssertionError
+
+    async with scene(hang) as here:
+        event = await here.outcome(timeout_ms=50)
+        assert isinstance(event, AttemptFailed)
+        assert event.failure.code is NodeErrorCode.AGENT_TIMEOUT
+        absent = await here.outcome(url="http://127.0.0.1:1/node")
+        assert isinstance(absent, AttemptFailed)
+        assert absent.failure.code is NodeErrorCode.AGENT_UNAVAILABLE
+        assert absent.failure.details == "agent_offline"
+        assert here.reachable == [False, False]
+
+
+async def test_an_address_the_policy_forbids_is_never_connected_to() -> None:
+    async with scene(replying(), egress_allow=()) as here:
+        event = await here.outcome()
+    assert isinstance(event, AttemptFailed)
+    assert event.failure.code is NodeErrorCode.POLICY_DENIED
+
+
+async def test_an_oversized_dispatch_is_not_sent() -> None:
+    async with scene(replying(), dispatch_body_bytes_max=2_000) as here:
+        event = await here.outcome(inputs={"text": "x" * 3_000})
+    assert isinstance(event, AttemptFailed)
+    assert event.failure.code is NodeErrorCode.INPUT_TOO_LARGE
+
+
+async def test_a_verifier_approves_only_in_so_many_words() -> None:
+    for result, approved in (({"approved": True}, True), ({"approved": "yes"}, False)):
+        async with scene(replying(result=result)) as here:
+            event = await here.outcome(is_verification=True, verify_attempt=1)
+        assert isinstance(event, VerificationFinished)
+        assert (event.approved, event.failure) == (approved, None)
+
+
+async def test_an_aborted_dispatch_tells_the_agent_and_gives_no_event() -> None:
+    started, cancelled = asyncio.Event(), asyncio.Queue[dict[str, Any]]()
+
+    async def handler(request: web.Request) -> web.Response:
+        if request.path.endswith("/cancel"):
+            cancelled.put_nowait(await request.json())
+            return web.json_response({})
+        started.set()
+        await asyncio.Event().wait()
+        raise AssertionError
+
+    async with scene(handler) as here:
+        order = here.order()
+        events: list[Event] = []
+        here.dispatcher.send(order, lambda _, event: events.append(event))
+        await asyncio.wait_for(started.wait(), 10)
+        here.dispatcher.abort(order, "user_request")
+        notice = await asyncio.wait_for(cancelled.get(), 10)
+        assert notice == {
+            "eventId": event_id(WORKFLOW, "a", 1),
+            "workflowId": WORKFLOW,
+            "nodeId": "a",
+            "reason": "user_request",
+        }
+        assert [type(event) for event in events] == [WorkStarted]
+        assert here.dispatcher.statistics().in_flight == 0
+
+
+async def test_what_exceeds_the_limit_waits_and_leaves_in_order() -> None:
+    gate, open_now, open_max = asyncio.Event(), 0, 0
+
+    async def handler(_: web.Request) -> web.Response:
+        nonlocal open_now, open_max
+        open_now += 1
+        open_max = max(open_max, open_now)
+        await gate.wait()
+        open_now -= 1
+        return web.json_response({"status": "success", "result": {}})
+
+    async with scene(handler, inflight_start=2, inflight_max=2) as here:
+        for number in range(5):
+            here.dispatcher.send(
+                here.order(attempt=number + 1), lambda _, event: here.events.put_nowait(event)
+            )
+        assert here.dispatcher.statistics().queued == 3
+        while open_now < 2:
+            await asyncio.sleep(0)
+        gate.set()
+        ended: list[int] = []
+        while len(ended) < 5:
+            event = await asyncio.wait_for(here.events.get(), 10)
+            if isinstance(event, AttemptSucceeded):
+                ended.append(event.attempt)
+    assert sorted(ended) == [1, 2, 3, 4, 5]
+    assert open_max == 2
