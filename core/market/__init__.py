@@ -1,0 +1,1 @@
+"""The market's rules: what a node costs, who gets which part."""

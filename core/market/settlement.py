@@ -1,0 +1,34 @@
+"""How a node's payment is split between its agent and the protocol.
+
+Integers only; the parts always sum to the whole. Spec: Settlement rules 2 and 4; money.md R1.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+FEE_BPS_MAX: Final = 10_000
+
+
+@dataclass(frozen=True, slots=True)
+class PaymentSplit:
+    """The two parts of a payment, micro-credits; a part of zero makes no ledger entry."""
+
+    agent_micro: int
+    fee_micro: int
+
+
+def split_payment(gross_micro: int, fee_bps: int) -> PaymentSplit:
+    """Split a gross payment: the fee is rounded down, the rest is the agent's.
+
+    The protocol never takes more than its rate, and no micro-credit is lost or made (money.md R1).
+
+    Args:
+        gross_micro: micro-credits, ≥ 0.
+        fee_bps: basis points, 0..10 000; 500 means 5 percent.
+    """
+    assert gross_micro >= 0, gross_micro
+    assert 0 <= fee_bps <= FEE_BPS_MAX, fee_bps
+    fee_micro = gross_micro * fee_bps // FEE_BPS_MAX
+    return PaymentSplit(agent_micro=gross_micro - fee_micro, fee_micro=fee_micro)

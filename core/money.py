@@ -1,0 +1,93 @@
+"""Credits as whole micro-credits: parsing, bounds and the way back to JSON.
+
+Money is an `int` of micro-credits from the first byte parsed to the last row stored; this file is
+the only place that knows how many there are in a credit or a cent. It must not know accounts or
+fees.
+Spec: Ledger records; contract.md section 2 (units); money.md (Money type).
+"""
+
+from __future__ import annotations
+
+import re
+from decimal import Decimal
+from typing import Final
+
+MICRO_PER_CREDIT: Final = 1_000_000
+CENTS_PER_CREDIT: Final = 100
+MICRO_PER_CENT: Final = MICRO_PER_CREDIT // CENTS_PER_CREDIT
+CURRENCY: Final = "CREDITS"
+
+# At most 15 significant digits, so that every JSON client keeps the value exactly (IEEE doubles).
+MICRO_MAX: Final = 10**15
+
+_DECIMALS: Final = re.compile(r"^(-?)([0-9]{1,12})(?:\.([0-9]{1,6}))?$", re.ASCII)
+
+
+def micro_from_credits(value: object) -> int:
+    """Parse an amount of credits, a JSON number or string with at most 6 decimals.
+
+    Returns: micro-credits, possibly negative or zero; whether that is allowed is the caller's rule.
+    Raises: ValueError with what was got and expected. Spec: Ledger records; contract.md section 2.
+    """
+    if isinstance(value, bool) or not isinstance(value, int | float | str | Decimal):
+        raise ValueError(f"got {type(value).__name__}, expected a number of credits")
+    if isinstance(value, float):
+        # repr is the shortest text that gives this double again: what the client wrote, as long as
+        # it had at most 15 digits. Exponents ("1e-06") are spelt out before they are judged.
+        text = format(Decimal(repr(value)), "f")
+        text = text[:-2] if text.endswith(".0") else text
+    elif isinstance(value, Decimal):
+        text = format(value, "f")
+    else:
+        text = str(value) if isinstance(value, str) or abs(value) < 10**13 else "too large"
+    match = _DECIMALS.match(text)
+    if match is None:
+        raise ValueError(f"got {str(value)[:40]!r}, expected credits with at most 6 decimals")
+    sign, whole, decimals = match.groups()
+    micro = int(whole) * MICRO_PER_CREDIT + int((decimals or "").ljust(6, "0"))
+    if micro > MICRO_MAX:
+        raise ValueError(
+            f"got {str(value)[:40]!r}, expected at most {MICRO_MAX // MICRO_PER_CREDIT}"
+        )
+    return -micro if sign else micro
+
+
+def credits_number(micro: int) -> int | float:
+    """Return micro-credits as the JSON number of credits: exact within ±10^15 micro-credits."""
+    assert -MICRO_MAX <= micro <= MICRO_MAX, micro
+    whole, rest = divmod(micro, MICRO_PER_CREDIT)
+    # Division of two integers is correctly rounded, hence the double nearest to the decimal value,
+    # which prints as that decimal again: no error is visible to a JSON reader.
+    return whole if rest == 0 else micro / MICRO_PER_CREDIT
+
+
+def credits_text(micro: int) -> str:
+    """Return micro-credits as a decimal text of credits, as audit records carry it ("0.05")."""
+    sign = "-" if micro < 0 else ""
+    whole, rest = divmod(abs(micro), MICRO_PER_CREDIT)
+    if rest == 0:
+        return f"{sign}{whole}"
+    return f"{sign}{whole}.{rest:06d}".rstrip("0")
+
+
+def micro_from_cents(cents: int) -> int:
+    """Return whole cents as micro-credits.
+
+    Raises: ValueError outside ±10^15 micro-credits.
+    """
+    micro = cents * MICRO_PER_CENT
+    if abs(micro) > MICRO_MAX:
+        raise ValueError(f"got {cents} cents, expected at most {MICRO_MAX // MICRO_PER_CENT}")
+    return micro
+
+
+def cents_half_up(micro: int) -> int:
+    """Return non-negative micro-credits as cents, half a cent rounds up (money.md R2)."""
+    assert micro >= 0, micro
+    return (micro + MICRO_PER_CENT // 2) // MICRO_PER_CENT
+
+
+def cents_ceil(micro: int) -> int:
+    """Return non-negative micro-credits as cents, any rest counts as one (money.md case 38)."""
+    assert micro >= 0, micro
+    return -(-micro // MICRO_PER_CENT)

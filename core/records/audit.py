@@ -1,0 +1,60 @@
+"""The audit entry and the closed list of event types; the chain of entries is also the event
+stream.
+
+What a type is about (`targetType`) and the verb in it (`action`) follow from its name,
+`resource.past_participle`. Spec: Audit entry, Events 2; contract.md section 6 (Audit event types).
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict
+from pydantic.alias_generators import to_camel
+
+
+class AuditEventType(StrEnum):
+    """Everything that can be found in the audit chain. Closed: a new event is a new member here."""
+
+    LEDGER_CREATED = "ledger.created"
+    LEDGER_DEPOSITED = "ledger.deposited"
+    WORKFLOW_PUBLISHED = "workflow.published"
+    WORKFLOW_STARTED = "workflow.started"
+    WORKFLOW_FINISHED = "workflow.finished"
+    WORKFLOW_CANCELLED = "workflow.cancelled"
+    NODE_SUCCEEDED = "node.succeeded"
+    NODE_FAILED = "node.failed"
+    NODE_TIMED_OUT = "node.timed_out"
+    NODE_SKIPPED = "node.skipped"
+    ESCROW_HELD = "escrow.held"
+    ESCROW_RELEASED = "escrow.released"
+    PAYMENT_SETTLED = "payment.settled"
+    AGENT_REGISTERED = "agent.registered"
+    KEY_CREATED = "key.created"
+    KEY_REVOKED = "key.revoked"
+    OWNER_REGISTERED = "owner.registered"
+    WORKFLOWS_CLAIMED = "workflows.claimed"
+    COMMAND_REFUSED = "command.refused"
+
+    @property
+    def action(self) -> str:
+        """The verb: what was done ("settled")."""
+        return self.value.partition(".")[2]
+
+
+class AuditEntry(BaseModel):
+    """One entry as the API shows it; `hash` is over the canonical form of all other members."""
+
+    model_config = ConfigDict(alias_generator=to_camel, populate_by_name=True, frozen=True)
+
+    id: int
+    event_type: str
+    actor_did: str
+    target_type: str
+    target_id: str
+    action: str
+    payload: dict[str, Any]
+    hash: str
+    prev_hash: str
+    created_at: str

@@ -1,0 +1,102 @@
+"""What the one writer remembers between batches: accounts, escrows, owners, agents' owners.
+
+A cache of committed rows and nothing more: it is dropped whenever the outcome of a batch is not a
+commit, and filled again by reading. Correct because there is one writer (the fence proves it).
+money.md sections 0 and 4.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Final, TypeVar
+
+WORLD_ADDRESS: Final = "world"
+FEE_ADDRESS: Final = "fee"
+
+_Cached = TypeVar("_Cached")
+
+# Entries kept at most; beyond it the older half is forgotten and read again when needed.
+CACHED_MAX: Final = 200_000
+
+
+@dataclass(slots=True)
+class Account:
+    """An account as of the last planned command; `balance` in micro-credits."""
+
+    id: int
+    kind: str
+    balance: int
+
+
+@dataclass(slots=True)
+class Escrow:
+    """A workflow's escrow: what is left is its account's balance."""
+
+    account: Account
+    payer_did: str
+    amount: int
+    fee_bps: int
+    is_released: bool = False
+
+
+@dataclass(slots=True)
+class KnownAgent:
+    """Who claimed an agent's DID, and how often its card was stored."""
+
+    owner_did: str
+    revision: int
+
+
+@dataclass(slots=True)
+class Head:
+    """The counters and the chain's head after the last planned command."""
+
+    epoch: int
+    entry_seq: int
+    audit_seq: int
+    hash: bytes
+    account_seq: int
+
+
+@dataclass(slots=True)
+class Books:
+    """Everything planning may look at. Absent addresses and DIDs map to None once looked up."""
+
+    head: Head
+    owners: dict[str, int] = field(default_factory=dict)
+    accounts: dict[str, Account | None] = field(default_factory=dict)
+    escrows: dict[str, Escrow | None] = field(default_factory=dict)
+    agents: dict[str, KnownAgent | None] = field(default_factory=dict)
+    # Of the batch at hand only: keys that can be revoked (id → owner), lines that are already paid,
+    # and how many workflows a claim will move.
+    live_keys: dict[str, str] = field(default_factory=dict)
+    paid_lines: set[tuple[str, str]] = field(default_factory=set)
+    claimable: dict[str, int] = field(default_factory=dict)
+
+    def end_batch(self) -> None:
+        """Forget what was read for one batch and keep the caches within their bound."""
+        self.live_keys.clear()
+        self.paid_lines.clear()
+        self.claimable.clear()
+        _shrink(self.escrows)
+        _shrink(self.agents)
+        if len(self.accounts) > CACHED_MAX:
+            kept = {name: self.accounts[name] for name in (WORLD_ADDRESS, FEE_ADDRESS)}
+            _shrink(self.accounts)
+            self.accounts.update(kept)
+
+
+def _shrink(cache: dict[str, _Cached]) -> None:
+    if len(cache) > CACHED_MAX:
+        for name in list(cache)[: CACHED_MAX // 2]:
+            del cache[name]
+
+
+def wallet_address(did: str) -> str:
+    """Return the address of an owner's or agent's wallet."""
+    return "wallet:" + did
+
+
+def escrow_address(workflow_id: str) -> str:
+    """Return the address of a workflow's escrow account."""
+    return "escrow:" + workflow_id

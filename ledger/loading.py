@@ -1,0 +1,134 @@
+"""What the writer reads: only what planning needs and the books do not have yet.
+
+Set-based, at most one statement per table, none at all in the usual batch. money.md section 3.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import psycopg
+
+from core.errors import ErrorCode
+from ledger.books import Account, Books, Escrow, KnownAgent, escrow_address, wallet_address
+from ledger.commands import Command, Outcome, OutcomeStatus
+from ledger.planning import Needs
+
+Connection = psycopg.AsyncConnection[Any]
+
+
+async def load_needs(connection: Connection, books: Books, wanted: Needs) -> None:
+    """Fill the books with what a batch needs.
+
+    The order matters: escrows first, because they name the payers whose wallets are needed next.
+    """
+    missing = [key for key in wanted.workflow_ids if key not in books.escrows]
+    if missing:
+        await _load_escrows(connection, books, missing)
+    addresses = set(wanted.addresses)
+    for workflow_id in wanted.ending:
+        escrow = books.escrows.get(workflow_id)
+        if escrow is not None:
+            addresses.add(wallet_address(escrow.payer_did))
+    missing = [address for address in addresses if address not in books.accounts]
+    if missing:
+        await _load_accounts(connection, books, missing)
+    missing = [did for did in wanted.agent_dids if did not in books.agents]
+    if missing:
+        await _load_agents(connection, books, missing)
+    if wanted.key_ids:
+        cursor = await connection.execute(
+            "SELECT id, owner_did FROM callboard.api_key WHERE id = ANY(%s) AND revoked_ms IS NULL",
+            (list(wanted.key_ids),),
+        )
+        books.live_keys.update(await cursor.fetchall())
+    for owner in wanted.claimed_owners:
+        cursor = await connection.execute(
+            "SELECT count(*) FROM callboard.workflow"
+            " WHERE owner = %s AND status IN ('pending', 'running')",
+            (owner,),
+        )
+        row = await cursor.fetchone()
+        assert row is not None
+        books.claimable[owner] = row[0]
+
+
+async def _load_escrows(connection: Connection, books: Books, workflow_ids: list[str]) -> None:
+    books.escrows.update(dict.fromkeys(workflow_ids))
+    cursor = await connection.execute(
+        "SELECT e.workflow_id::text, e.payer_did, e.amount, e.fee_bps, e.status, a.id, a.balance"
+        " FROM callboard.escrow e JOIN callboard.account a ON a.id = e.account_id"
+        " WHERE e.workflow_id = ANY(%s::uuid[])",
+        (workflow_ids,),
+    )
+    for (
+        workflow_id,
+        payer_did,
+        amount,
+        fee_bps,
+        status,
+        account_id,
+        balance,
+    ) in await cursor.fetchall():
+        # One account, one object: whatever moves its balance is seen everywhere.
+        address = escrow_address(workflow_id)
+        account = books.accounts.get(address) or Account(account_id, "escrow", balance)
+        books.accounts[address] = account
+        books.escrows[workflow_id] = Escrow(
+            account, payer_did, amount, fee_bps, is_released=status == "released"
+        )
+
+
+async def _load_accounts(connection: Connection, books: Books, addresses: list[str]) -> None:
+    books.accounts.update(dict.fromkeys(addresses))
+    cursor = await connection.execute(
+        "SELECT address, id, kind, balance FROM callboard.account WHERE address = ANY(%s)",
+        (addresses,),
+    )
+    for address, account_id, kind, balance in await cursor.fetchall():
+        books.accounts[address] = Account(account_id, kind, balance)
+
+
+async def _load_agents(connection: Connection, books: Books, dids: list[str]) -> None:
+    books.agents.update(dict.fromkeys(dids))
+    cursor = await connection.execute(
+        "SELECT did, owner_did, revision FROM callboard.agent WHERE did = ANY(%s)", (dids,)
+    )
+    for did, owner_did, revision in await cursor.fetchall():
+        books.agents[did] = KnownAgent(owner_did, revision)
+
+
+async def load_paid_lines(
+    connection: Connection, lines: Sequence[tuple[str, str]]
+) -> set[tuple[str, str]]:
+    """Return which of these (workflow, line) pairs are paid already."""
+    cursor = await connection.execute(
+        "SELECT workflow_id::text, node_id FROM callboard.entry"
+        " WHERE kind = 'node_payment' AND (workflow_id, node_id) IN"
+        " (SELECT * FROM unnest(%s::uuid[], %s::text[]))",
+        ([workflow_id for workflow_id, _ in lines], [line for _, line in lines]),
+    )
+    return set(await cursor.fetchall())
+
+
+async def stored_commands(
+    connection: Connection, commands: Iterable[Command]
+) -> dict[str, tuple[bytes | None, Outcome]]:
+    """Return the request hash and first outcome of every key that was used before."""
+    cursor = await connection.execute(
+        "SELECT id, request_hash, result, error, detail FROM callboard.command WHERE id = ANY(%s)",
+        ([command.key for command in commands],),
+    )
+    known: dict[str, tuple[bytes | None, Outcome]] = {}
+    for key, request_hash, result, error, detail in await cursor.fetchall():
+        status = OutcomeStatus.APPLIED if error is None else OutcomeStatus.REJECTED
+        code = ErrorCode(error) if error is not None else None
+        known[key] = (request_hash, Outcome(status, result or {}, code, detail or ""))
+    return known
+
+
+async def load_suspects(connection: Connection) -> dict[str, int]:
+    """Return the keys of commands from batches that stopped a writer, and how often."""
+    cursor = await connection.execute("SELECT command_id, stops FROM callboard.suspect")
+    return dict(await cursor.fetchall())

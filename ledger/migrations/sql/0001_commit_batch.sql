@@ -1,0 +1,226 @@
+-- The one statement of the audited write path: a batch of planned commands is one call, one round
+-- trip, one transaction. Runs with the caller's rights; NULL stands for "no rows of this table".
+
+CREATE FUNCTION callboard.commit_batch(
+    p_epoch bigint,
+    p_accounts json,
+    p_commands json,
+    p_workflows json,
+    p_changes json,
+    p_nodes json,
+    p_attempts json,
+    p_escrows json,
+    p_entries json,
+    p_audit text,
+    p_releases uuid[],
+    p_registry json,
+    p_now_ms bigint
+) RETURNS void LANGUAGE plpgsql AS $$
+DECLARE
+    expected bigint;
+    written bigint;
+BEGIN
+    -- (1) The fence. The row lock makes a take-over wait for this batch, and this batch for it.
+    PERFORM 1 FROM callboard.head WHERE epoch = p_epoch FOR NO KEY UPDATE;
+    IF NOT FOUND THEN
+        RAISE EXCEPTION 'ledger writer fenced off' USING ERRCODE = 'CB001';
+    END IF;
+
+    -- (2) Accounts and keys: a key used before stops the batch here.
+    IF p_accounts IS NOT NULL THEN
+        INSERT INTO callboard.account (id, address, owner_did, kind, created_ms)
+        SELECT id, address, owner_did, kind, p_now_ms FROM json_to_recordset(p_accounts)
+            AS r(id bigint, address text, owner_did text, kind text);
+    END IF;
+    IF p_commands IS NOT NULL THEN
+        INSERT INTO callboard.command (id, request_hash, result, error, detail, audit_id, created_ms)
+        SELECT id, decode(request_hash, 'hex'), result, error, detail, audit_id, p_now_ms
+        FROM json_to_recordset(p_commands) AS r(
+            id text, request_hash text, result json, error text, detail text, audit_id bigint);
+    END IF;
+
+    -- (3) Workflows: new ones, then those that started or ended. A finished one never changes.
+    IF p_workflows IS NOT NULL THEN
+        INSERT INTO callboard.workflow (
+            id, task_id, payer_did, status, intent, manifest, owner, created_ms, started_ms,
+            completed_ms, deadline_ms, estimate_micro, hold_micro, fee_bps, spent_micro, error,
+            end_reason, end_details, ended_by_did)
+        SELECT
+            id, task_id, payer_did, status, intent, manifest, owner, created_ms, started_ms,
+            completed_ms, deadline_ms, estimate_micro, hold_micro, fee_bps, spent_micro, error,
+            end_reason, end_details, ended_by_did
+        FROM json_to_recordset(p_workflows) AS r(
+            id uuid, task_id uuid, payer_did text, status text, intent text, manifest text,
+            owner text, created_ms bigint, started_ms bigint, completed_ms bigint,
+            deadline_ms bigint, estimate_micro bigint, hold_micro bigint, fee_bps integer,
+            spent_micro bigint, error json, end_reason text, end_details text, ended_by_did text);
+    END IF;
+    IF p_changes IS NOT NULL THEN
+        UPDATE callboard.workflow w SET
+            status = r.status,
+            started_ms = coalesce(w.started_ms, r.started_ms),
+            completed_ms = r.completed_ms,
+            spent_micro = r.spent_micro,
+            error = r.error,
+            end_reason = r.end_reason,
+            end_details = r.end_details,
+            ended_by_did = r.ended_by_did
+        FROM json_to_recordset(p_changes) AS r(
+            id uuid, status text, started_ms bigint, completed_ms bigint, spent_micro bigint,
+            error json, end_reason text, end_details text, ended_by_did text)
+        WHERE w.id = r.id AND w.status IN ('pending', 'running');
+        GET DIAGNOSTICS written = ROW_COUNT;
+        expected := json_array_length(p_changes);
+        IF written <> expected THEN
+            RAISE EXCEPTION 'a finished or unknown workflow would change' USING ERRCODE = 'CB003';
+        END IF;
+    END IF;
+
+    -- (4) Nodes and the history of their attempts. A node that succeeded never changes.
+    IF p_nodes IS NOT NULL THEN
+        INSERT INTO callboard.node AS n (
+            workflow_id, name, status, attempt, agent_did, price_micro, dispatched_ms, deadline_ms,
+            retry_at_ms, retries_used, agents_tried, verifier_did, verify_attempt,
+            verifier_price_micro, result_json, error, started_ms, completed_ms, cost_micro, metrics)
+        SELECT
+            workflow_id, name, status, coalesce(attempt, 0), agent_did, coalesce(price_micro, 0),
+            dispatched_ms, deadline_ms, retry_at_ms, coalesce(retries_used, 0), agents_tried,
+            verifier_did, coalesce(verify_attempt, 0), coalesce(verifier_price_micro, 0),
+            result_json, error, started_ms, completed_ms, coalesce(cost_micro, 0), metrics
+        FROM json_to_recordset(p_nodes) AS r(
+            workflow_id uuid, name text, status text, attempt integer, agent_did text,
+            price_micro bigint, dispatched_ms bigint, deadline_ms bigint, retry_at_ms bigint,
+            retries_used integer, agents_tried json, verifier_did text, verify_attempt integer,
+            verifier_price_micro bigint, result_json text, error json, started_ms bigint,
+            completed_ms bigint, cost_micro bigint, metrics json)
+        ON CONFLICT (workflow_id, name) DO UPDATE SET
+            status = excluded.status,
+            attempt = excluded.attempt,
+            agent_did = excluded.agent_did,
+            price_micro = excluded.price_micro,
+            dispatched_ms = excluded.dispatched_ms,
+            deadline_ms = excluded.deadline_ms,
+            retry_at_ms = excluded.retry_at_ms,
+            retries_used = excluded.retries_used,
+            agents_tried = excluded.agents_tried,
+            verifier_did = excluded.verifier_did,
+            verify_attempt = excluded.verify_attempt,
+            verifier_price_micro = excluded.verifier_price_micro,
+            result_json = excluded.result_json,
+            error = excluded.error,
+            started_ms = excluded.started_ms,
+            completed_ms = excluded.completed_ms,
+            cost_micro = excluded.cost_micro,
+            metrics = excluded.metrics
+        WHERE n.status <> 'success';
+        GET DIAGNOSTICS written = ROW_COUNT;
+        expected := json_array_length(p_nodes);
+        IF written <> expected THEN
+            RAISE EXCEPTION 'a node that succeeded would change' USING ERRCODE = 'CB003';
+        END IF;
+    END IF;
+    IF p_attempts IS NOT NULL THEN
+        INSERT INTO callboard.attempt (
+            workflow_id, node, attempt, kind, agent_did, outcome, started_ms, completed_ms,
+            input_hash, output_hash, error_code, error_message)
+        SELECT
+            workflow_id, node, attempt, kind, agent_did, outcome, started_ms, completed_ms,
+            input_hash, output_hash, error_code, error_message
+        FROM json_to_recordset(p_attempts) AS r(
+            workflow_id uuid, node text, attempt integer, kind text, agent_did text, outcome text,
+            started_ms bigint, completed_ms bigint, input_hash text, output_hash text,
+            error_code text, error_message text);
+    END IF;
+
+    -- (5) Money: escrows, entries (whose trigger moves the balances), then emptied escrows.
+    IF p_escrows IS NOT NULL THEN
+        INSERT INTO callboard.escrow (
+            workflow_id, payer_did, account_id, amount, fee_bps, status, created_ms)
+        SELECT workflow_id, payer_did, account_id, amount, fee_bps, 'held', p_now_ms
+        FROM json_to_recordset(p_escrows) AS r(
+            workflow_id uuid, payer_did text, account_id bigint, amount bigint, fee_bps integer);
+    END IF;
+    IF p_entries IS NOT NULL THEN
+        INSERT INTO callboard.entry (
+            id, debit_account_id, credit_account_id, amount, kind, description, workflow_id,
+            node_id, command_id, created_ms)
+        SELECT
+            id, debit, credit, amount, kind, description, workflow_id, node_id, command_id, p_now_ms
+        FROM json_to_recordset(p_entries) AS r(
+            id bigint, debit bigint, credit bigint, amount bigint, kind text, description text,
+            workflow_id uuid, node_id text, command_id text);
+    END IF;
+    IF p_releases IS NOT NULL THEN
+        UPDATE callboard.escrow SET status = 'released', released_ms = p_now_ms
+        WHERE workflow_id = ANY (p_releases) AND status = 'held';
+        GET DIAGNOSTICS written = ROW_COUNT;
+        IF written <> cardinality(p_releases) THEN
+            RAISE EXCEPTION 'an escrow would be released twice' USING ERRCODE = 'CB003';
+        END IF;
+    END IF;
+
+    -- (6) Owners, claims, agents and API keys: rare, hence in a function of their own.
+    IF p_registry IS NOT NULL THEN
+        PERFORM callboard.commit_registry(p_registry, p_now_ms);
+    END IF;
+
+    -- (7) The audit chain: one canonical body per line; canonical JSON has no raw line feed.
+    IF p_audit IS NOT NULL THEN
+        INSERT INTO callboard.audit (
+            id, event_type, actor_did, target_type, target_id, created_ms, body, hash)
+        SELECT
+            r.id, r."eventType", r."actorDid", r."targetType", r."targetId", p_now_ms, line,
+            sha256(convert_to(line, 'UTF8'))
+        FROM string_to_table(p_audit, E'\n') AS line,
+            json_to_record(line::json) AS r(
+                id bigint, "eventType" text, "actorDid" text, "targetType" text, "targetId" text);
+    END IF;
+END $$;
+
+-- p_registry: {owners, claims, agents, keys, revoked, notice}, each absent when empty.
+CREATE FUNCTION callboard.commit_registry(p_registry json, p_now_ms bigint) RETURNS void
+LANGUAGE plpgsql AS $$
+BEGIN
+    INSERT INTO callboard.owner AS o (name, epoch, address, registered_ms)
+    SELECT name, epoch, address, p_now_ms FROM json_to_recordset(p_registry -> 'owners')
+        AS r(name text, epoch bigint, address text)
+    ON CONFLICT (name) DO UPDATE SET
+        epoch = excluded.epoch, address = excluded.address, registered_ms = excluded.registered_ms;
+
+    UPDATE callboard.workflow w SET owner = r.to_owner
+    FROM json_to_recordset(p_registry -> 'claims') AS r(from_owner text, to_owner text)
+    WHERE w.owner = r.from_owner AND w.status IN ('pending', 'running');
+
+    INSERT INTO callboard.agent AS a (
+        did, owner_did, card, endpoint, capability_ids, public_key, signing_secret, status,
+        revision, registered_ms, updated_ms)
+    SELECT
+        did, owner_did, card, endpoint, capability_ids, public_key,
+        decode(signing_secret, 'hex'), 'active', revision, p_now_ms, p_now_ms
+    FROM json_to_recordset(p_registry -> 'agents') AS r(
+        did text, owner_did text, card text, endpoint text, capability_ids text[],
+        public_key text, signing_secret text, revision integer)
+    ON CONFLICT (did) DO UPDATE SET
+        card = excluded.card, endpoint = excluded.endpoint,
+        capability_ids = excluded.capability_ids,
+        public_key = coalesce(excluded.public_key, a.public_key),
+        signing_secret = coalesce(excluded.signing_secret, a.signing_secret),
+        status = 'active', revision = excluded.revision, updated_ms = excluded.updated_ms;
+
+    INSERT INTO callboard.api_key (
+        id, hash, owner_did, name, scopes, rate_class, rate_limits, created_ms, expires_ms)
+    SELECT
+        id, decode(hash, 'hex'), owner_did, name, scopes, rate_class, rate_limits, p_now_ms,
+        expires_ms
+    FROM json_to_recordset(p_registry -> 'keys') AS r(
+        id text, hash text, owner_did text, name text, scopes text[], rate_class text,
+        rate_limits json, expires_ms bigint);
+
+    UPDATE callboard.api_key k SET revoked_ms = p_now_ms
+    FROM json_array_elements_text(p_registry -> 'revoked') AS r(id)
+    WHERE k.id = r.id AND k.revoked_ms IS NULL;
+
+    IF p_registry ->> 'notice' IS NOT NULL THEN
+        PERFORM pg_notify('callboard_directory', p_registry ->> 'notice');
+    END IF;
+END $$;

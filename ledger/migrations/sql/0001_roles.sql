@@ -1,0 +1,54 @@
+-- Who may do what. The service's login is a member of three roles and takes one per connection.
+-- ledger_writer inserts and cannot rewrite; balances, counters and the chain's head move only inside
+-- the triggers. ops_writer has no right on anything audited.
+
+DO $$
+DECLARE
+    name text;
+BEGIN
+    FOREACH name IN ARRAY ARRAY['ledger_writer', 'ledger_reader', 'ops_writer'] LOOP
+        IF NOT EXISTS (SELECT 1 FROM pg_roles WHERE rolname = name) THEN
+            BEGIN
+                EXECUTE format('CREATE ROLE %I NOLOGIN', name);
+            EXCEPTION WHEN duplicate_object OR unique_violation THEN
+                NULL;  -- another database of this server is being migrated at the same time
+            END;
+        END IF;
+        IF EXISTS (SELECT 1 FROM pg_roles WHERE rolname = 'callboard_service')
+                AND NOT pg_has_role('callboard_service', name, 'MEMBER') THEN
+            EXECUTE format('GRANT %I TO callboard_service', name);
+        END IF;
+    END LOOP;
+END $$;
+
+REVOKE ALL ON SCHEMA callboard FROM PUBLIC;
+REVOKE ALL ON ALL FUNCTIONS IN SCHEMA callboard FROM PUBLIC;
+GRANT USAGE ON SCHEMA callboard TO ledger_writer, ledger_reader, ops_writer;
+
+GRANT SELECT ON ALL TABLES IN SCHEMA callboard TO ledger_reader;
+REVOKE SELECT ON callboard.rate_lease, callboard.suspect FROM ledger_reader;
+
+GRANT SELECT ON
+    callboard.head, callboard.account, callboard.command, callboard.entry, callboard.escrow,
+    callboard.audit, callboard.workflow, callboard.node, callboard.attempt, callboard.owner,
+    callboard.agent, callboard.api_key
+    TO ledger_writer;
+GRANT UPDATE (epoch) ON callboard.head TO ledger_writer;
+-- No balance column: an account starts empty.
+GRANT INSERT (id, address, owner_did, kind, created_ms) ON callboard.account TO ledger_writer;
+GRANT INSERT ON
+    callboard.command, callboard.entry, callboard.escrow, callboard.audit, callboard.workflow,
+    callboard.node, callboard.attempt, callboard.owner, callboard.agent, callboard.api_key
+    TO ledger_writer;
+GRANT UPDATE (status, released_ms) ON callboard.escrow TO ledger_writer;
+GRANT UPDATE (
+    status, owner, started_ms, completed_ms, spent_micro, error, end_reason, end_details,
+    ended_by_did) ON callboard.workflow TO ledger_writer;
+GRANT UPDATE ON callboard.node, callboard.owner, callboard.agent TO ledger_writer;
+GRANT UPDATE (revoked_ms) ON callboard.api_key TO ledger_writer;
+GRANT SELECT, INSERT, UPDATE, DELETE ON callboard.suspect TO ledger_writer;
+GRANT EXECUTE ON FUNCTION callboard.commit_batch(
+    bigint, json, json, json, json, json, json, json, json, text, uuid[], json, bigint),
+    callboard.commit_registry(json, bigint) TO ledger_writer;
+
+GRANT SELECT, INSERT, UPDATE, DELETE ON callboard.rate_lease TO ops_writer;

@@ -1,0 +1,215 @@
+-- Tables of the audited write path and of the operational one.
+-- Money is BIGINT micro-credits, times are BIGINT milliseconds since 1970 (UTC); unit last in a name.
+
+CREATE SCHEMA IF NOT EXISTS callboard;
+
+-- One row: the fence (epoch), the gap-free counters and the head of the audit chain.
+CREATE TABLE callboard.head (
+    one boolean PRIMARY KEY DEFAULT true CHECK (one),
+    epoch bigint NOT NULL,
+    entry_seq bigint NOT NULL,
+    audit_seq bigint NOT NULL,
+    hash bytea NOT NULL CHECK (octet_length(hash) = 32)
+) WITH (fillfactor = 10);
+INSERT INTO callboard.head (epoch, entry_seq, audit_seq, hash)
+VALUES (0, 0, 0, decode(repeat('00', 32), 'hex'));
+
+-- Everything that holds money. Moved by the trigger on entry alone; the writer has no UPDATE here.
+CREATE TABLE callboard.account (
+    id bigint PRIMARY KEY,
+    address text NOT NULL UNIQUE,
+    owner_did text,
+    kind text NOT NULL
+        CHECK (kind IN ('external', 'wallet', 'escrow', 'stake', 'stake_locked', 'fee')),
+    balance bigint NOT NULL DEFAULT 0,
+    currency text NOT NULL DEFAULT 'CREDITS' CHECK (currency = 'CREDITS'),
+    created_ms bigint NOT NULL,
+    CONSTRAINT account_balance_bounds
+        CHECK (kind = 'external' OR balance BETWEEN 0 AND 1000000000000000)
+) WITH (fillfactor = 70, autovacuum_vacuum_scale_factor = 0.02);
+INSERT INTO callboard.account (id, address, kind, created_ms)
+VALUES (1, 'world', 'external', 0), (2, 'fee', 'fee', 0);
+
+-- Idempotency: the key of every command that was decided, with the stored answer.
+CREATE TABLE callboard.command (
+    id text PRIMARY KEY,
+    request_hash bytea,
+    result json,
+    error text,
+    detail text,
+    audit_id bigint,
+    created_ms bigint NOT NULL
+);
+
+CREATE TABLE callboard.entry (
+    id bigint PRIMARY KEY,
+    debit_account_id bigint NOT NULL,
+    credit_account_id bigint NOT NULL,
+    amount bigint NOT NULL CHECK (amount BETWEEN 1 AND 1000000000000000),
+    kind text NOT NULL CHECK (kind IN (
+        'deposit', 'escrow_hold', 'node_payment', 'protocol_fee', 'escrow_release')),
+    description text NOT NULL,
+    workflow_id uuid,
+    node_id text,
+    command_id text NOT NULL,
+    created_ms bigint NOT NULL,
+    CHECK (debit_account_id <> credit_account_id)
+);
+-- A node is paid once, even under a wrong key.
+CREATE UNIQUE INDEX entry_node_payment ON callboard.entry (workflow_id, node_id)
+    WHERE kind = 'node_payment';
+CREATE INDEX entry_debit ON callboard.entry (debit_account_id, id);
+CREATE INDEX entry_credit ON callboard.entry (credit_account_id, id);
+
+CREATE TABLE callboard.escrow (
+    workflow_id uuid PRIMARY KEY,
+    payer_did text NOT NULL,
+    account_id bigint NOT NULL UNIQUE REFERENCES callboard.account (id),
+    amount bigint NOT NULL CHECK (amount BETWEEN 0 AND 1000000000000000),
+    fee_bps integer NOT NULL CHECK (fee_bps BETWEEN 0 AND 10000),
+    status text NOT NULL CHECK (status IN ('held', 'released')),
+    created_ms bigint NOT NULL,
+    released_ms bigint
+) WITH (fillfactor = 80);
+CREATE INDEX escrow_held ON callboard.escrow (payer_did) WHERE status = 'held';
+
+CREATE TABLE callboard.audit (
+    id bigint PRIMARY KEY,
+    event_type text NOT NULL,
+    actor_did text NOT NULL,
+    target_type text NOT NULL,
+    target_id text NOT NULL,
+    created_ms bigint NOT NULL,
+    body text NOT NULL,
+    hash bytea NOT NULL CHECK (hash = sha256(convert_to(body, 'UTF8')))
+);
+CREATE INDEX audit_event_type ON callboard.audit (event_type, id);
+CREATE INDEX audit_actor ON callboard.audit (actor_did, id);
+CREATE INDEX audit_target ON callboard.audit (target_id, id);
+CREATE INDEX audit_created ON callboard.audit USING brin (created_ms);
+
+-- spent_micro is written when the workflow ends; before that it is escrow.amount - balance.
+CREATE TABLE callboard.workflow (
+    id uuid PRIMARY KEY,
+    task_id uuid NOT NULL UNIQUE,
+    payer_did text NOT NULL,
+    status text NOT NULL CHECK (status IN (
+        'pending', 'running', 'success', 'failed', 'cancelled', 'timeout')),
+    intent text NOT NULL,
+    manifest text NOT NULL,
+    owner text NOT NULL,
+    created_ms bigint NOT NULL,
+    started_ms bigint,
+    completed_ms bigint,
+    deadline_ms bigint NOT NULL,
+    estimate_micro bigint NOT NULL CHECK (estimate_micro >= 0),
+    hold_micro bigint NOT NULL CHECK (hold_micro >= 0),
+    fee_bps integer NOT NULL,
+    spent_micro bigint,
+    error json,
+    end_reason text,
+    end_details text,
+    ended_by_did text,
+    CHECK ((completed_ms IS NULL) = (status IN ('pending', 'running')))
+) WITH (fillfactor = 85);
+CREATE INDEX workflow_payer ON callboard.workflow (payer_did, id);
+CREATE INDEX workflow_unfinished ON callboard.workflow (owner)
+    WHERE status IN ('pending', 'running');
+
+-- A row appears when its node first leaves `pending`; readers add the others from the manifest.
+CREATE TABLE callboard.node (
+    workflow_id uuid NOT NULL,
+    name text NOT NULL,
+    status text NOT NULL CHECK (status IN (
+        'pending', 'ready', 'dispatched', 'running', 'success', 'failed', 'skipped', 'timeout')),
+    attempt integer NOT NULL DEFAULT 0,
+    agent_did text,
+    price_micro bigint NOT NULL DEFAULT 0,
+    dispatched_ms bigint,
+    deadline_ms bigint,
+    retry_at_ms bigint,
+    retries_used integer NOT NULL DEFAULT 0,
+    agents_tried json,
+    verifier_did text,
+    verify_attempt integer NOT NULL DEFAULT 0,
+    verifier_price_micro bigint NOT NULL DEFAULT 0,
+    result_json text,
+    error json,
+    started_ms bigint,
+    completed_ms bigint,
+    cost_micro bigint NOT NULL DEFAULT 0 CHECK (cost_micro >= 0),
+    metrics json,
+    PRIMARY KEY (workflow_id, name)
+) WITH (fillfactor = 70);
+
+CREATE TABLE callboard.attempt (
+    workflow_id uuid NOT NULL,
+    id bigint GENERATED ALWAYS AS IDENTITY,
+    node text NOT NULL,
+    attempt integer NOT NULL,
+    kind text NOT NULL CHECK (kind IN ('primary', 'verify')),
+    agent_did text NOT NULL,
+    outcome text NOT NULL CHECK (outcome IN (
+        'success', 'error', 'timeout', 'lost', 'discarded', 'rejected')),
+    started_ms bigint NOT NULL,
+    completed_ms bigint NOT NULL,
+    input_hash text,
+    output_hash text,
+    error_code text,
+    error_message text,
+    PRIMARY KEY (workflow_id, id)
+);
+
+CREATE TABLE callboard.owner (
+    name text PRIMARY KEY,
+    epoch bigint NOT NULL CHECK (epoch > 0),
+    address text NOT NULL,
+    registered_ms bigint NOT NULL
+);
+
+-- signing_secret is encrypted by the registry before it comes here.
+CREATE TABLE callboard.agent (
+    did text PRIMARY KEY,
+    owner_did text NOT NULL,
+    card text NOT NULL,
+    endpoint text NOT NULL,
+    capability_ids text[] NOT NULL,
+    public_key text,
+    signing_secret bytea,
+    status text NOT NULL CHECK (status IN ('active', 'inactive')),
+    revision integer NOT NULL CHECK (revision > 0),
+    registered_ms bigint NOT NULL,
+    updated_ms bigint NOT NULL
+);
+CREATE INDEX agent_capability ON callboard.agent USING gin (capability_ids);
+CREATE INDEX agent_owner ON callboard.agent (owner_did, did);
+
+CREATE TABLE callboard.api_key (
+    id text PRIMARY KEY,
+    hash bytea NOT NULL UNIQUE CHECK (octet_length(hash) = 32),
+    owner_did text NOT NULL,
+    name text NOT NULL,
+    scopes text[] NOT NULL,
+    rate_class text NOT NULL,
+    rate_limits json,
+    created_ms bigint NOT NULL,
+    expires_ms bigint,
+    revoked_ms bigint
+);
+CREATE INDEX api_key_owner ON callboard.api_key (owner_did, id);
+
+-- Keys of commands in batches that an integrity error stopped: they are tried alone after two stops.
+CREATE TABLE callboard.suspect (
+    command_id text PRIMARY KEY,
+    stops integer NOT NULL CHECK (stops > 0),
+    stopped_ms bigint NOT NULL
+);
+
+-- Operational: blocks of a fixed minute's rate limit, leased to replicas.
+CREATE TABLE callboard.rate_lease (
+    principal text NOT NULL,
+    class text NOT NULL,
+    window_ms bigint NOT NULL,
+    used integer NOT NULL CHECK (used >= 0),
+    PRIMARY KEY (principal, class)
+) WITH (fillfactor = 50, autovacuum_vacuum_scale_factor = 0.05);

@@ -1,0 +1,169 @@
+"""Planning: each command of a batch, in order, becomes rows and an outcome; each sees those before
+it.
+
+One closed match over the commands. Planning reads the books only: `needs` says beforehand what has
+to be in them. It never waits and never talks to the database. Spec: Settlement rules; money.md
+section 4.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import assert_never
+
+from core.errors import ErrorCode
+from core.money import MICRO_MAX, credits_text
+from core.records.audit import AuditEventType
+from core.workflow.events import NodePaid, WorkflowChanged
+from core.workflow.transitions import is_terminal
+from ledger.batch import Batch, Refusal, StaleCommand
+from ledger.books import WORLD_ADDRESS, wallet_address
+from ledger.commands import (
+    AdvanceWorkflow,
+    ClaimWorkflows,
+    Command,
+    CreateKey,
+    Deposit,
+    Outcome,
+    OutcomeStatus,
+    PublishWorkflow,
+    RegisterAgent,
+    RegisterOwner,
+    RevokeKey,
+)
+from ledger.planning_registry import (
+    plan_claim,
+    plan_create_key,
+    plan_register_agent,
+    plan_register_owner,
+    plan_revoke_key,
+)
+from ledger.planning_workflow import plan_advance, plan_publish
+
+
+@dataclass(slots=True)
+class Needs:
+    """What planning a batch looks at: addresses, escrows, agents, keys, owners to claim from.
+
+    `ending` are the workflows that may end: their payers' wallets are needed too.
+    """
+
+    addresses: set[str] = field(default_factory=set)
+    workflow_ids: set[str] = field(default_factory=set)
+    ending: set[str] = field(default_factory=set)
+    agent_dids: set[str] = field(default_factory=set)
+    key_ids: set[str] = field(default_factory=set)
+    claimed_owners: set[str] = field(default_factory=set)
+
+
+def needs(commands: Iterable[Command]) -> Needs:
+    """Return what has to be in the books before these commands are planned."""
+    wanted = Needs()
+    for command in commands:
+        match command:
+            case PublishWorkflow():
+                wanted.addresses.add(wallet_address(command.payer_did))
+            case AdvanceWorkflow():
+                wanted.workflow_ids.add(command.workflow_id)
+                for record in command.records:
+                    if type(record) is NodePaid:
+                        wanted.addresses.add(wallet_address(record.agent_did))
+                    elif type(record) is WorkflowChanged and is_terminal(record.status):
+                        wanted.ending.add(command.workflow_id)
+            case Deposit():
+                wanted.addresses.add(wallet_address(command.owner_did))
+            case RegisterAgent():
+                wanted.agent_dids.add(command.did)
+            case RevokeKey():
+                wanted.key_ids.add(command.key_id)
+            case ClaimWorkflows():
+                wanted.claimed_owners.add(command.from_owner)
+            case RegisterOwner() | CreateKey():
+                pass
+            case _:
+                assert_never(command)
+    return wanted
+
+
+def plan(command: Command, batch: Batch) -> Outcome:
+    """Add a command's rows to the batch and return its outcome."""
+    try:
+        return _plan(command, batch)
+    except StaleCommand:
+        return Outcome(OutcomeStatus.STALE)
+    except Refusal as refusal:
+        return batch.refused(command.key, request_hash_of(command), refusal)
+
+
+def request_hash_of(command: Command) -> bytes | None:
+    """Return the hash a repeat of the command must carry too; None when the key alone decides."""
+    if isinstance(command, PublishWorkflow | Deposit):
+        return command.request_hash
+    return None
+
+
+def _plan(command: Command, batch: Batch) -> Outcome:
+    match command:
+        case AdvanceWorkflow():
+            return plan_advance(command, batch)
+        case PublishWorkflow():
+            return plan_publish(command, batch)
+        case Deposit():
+            return _plan_deposit(command, batch)
+        case RegisterAgent():
+            return plan_register_agent(command, batch)
+        case CreateKey():
+            return plan_create_key(command, batch)
+        case RevokeKey():
+            return plan_revoke_key(command, batch)
+        case RegisterOwner():
+            return plan_register_owner(command, batch)
+        case ClaimWorkflows():
+            return plan_claim(command, batch)
+        case _:
+            assert_never(command)
+
+
+def _plan_deposit(command: Deposit, batch: Batch) -> Outcome:
+    address = wallet_address(command.owner_did)
+    known = batch.books.accounts.get(address)
+    balance = known.balance if known is not None else 0
+    if not 0 < command.amount_micro <= MICRO_MAX - balance:
+        raise Refusal(
+            ErrorCode.INVALID_REQUEST,
+            f"got a deposit of {credits_text(command.amount_micro)} credits, expected more than 0"
+            f" and at most {credits_text(MICRO_MAX - balance)}",
+        )
+    wallet = batch.account(address, "wallet", command.owner_did)
+    world = batch.books.accounts[WORLD_ADDRESS]
+    assert world is not None
+    entry_id = batch.move(
+        world,
+        wallet,
+        command.amount_micro,
+        kind="deposit",
+        description=command.description,
+        command_id=command.key,
+    )
+    audit_id = batch.record(
+        AuditEventType.LEDGER_DEPOSITED,
+        actor_did=command.actor_did,
+        target=("account", command.owner_did),
+        payload={"amountCredits": credits_text(command.amount_micro), "entryIds": [entry_id]},
+    )
+    return batch.decided(
+        command.key,
+        result={
+            "entryId": entry_id,
+            "debitAccountId": world.id,
+            "creditAccountId": wallet.id,
+            "amountMicro": command.amount_micro,
+            "description": command.description,
+            "createdMs": batch.now_ms,
+            "ownerDid": command.owner_did,
+            "balanceMicro": wallet.balance,
+        },
+        request_hash=command.request_hash,
+        audit_id=audit_id,
+    )

@@ -1,0 +1,210 @@
+"""The tables as SQLAlchemy sees them, for reads alone, and how an address of the database is
+written.
+
+The truth is the DDL in `migrations/sql`; here stand only the columns that reads name. Writes go
+through `commit_batch` (store.py). Spec: Ledger records; money.md section 2.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from sqlalchemy import (
+    JSON,
+    BigInteger,
+    Column,
+    Integer,
+    LargeBinary,
+    MetaData,
+    Table,
+    Text,
+    Uuid,
+)
+from sqlalchemy.dialects.postgresql import ARRAY
+
+SCHEMA: Final = "callboard"
+WRITER_ROLE: Final = "ledger_writer"
+READER_ROLE: Final = "ledger_reader"
+OPERATIONAL_ROLE: Final = "ops_writer"
+
+metadata = MetaData(schema=SCHEMA)
+
+
+def driver_url(url: str) -> str:
+    """Return a database address as libpq spells it: `postgresql://…`."""
+    return url.replace("postgresql+psycopg://", "postgresql://", 1)
+
+
+def engine_url(url: str) -> str:
+    """Return a database address as SQLAlchemy spells it: `postgresql+psycopg://…`."""
+    return driver_url(url).replace("postgresql://", "postgresql+psycopg://", 1)
+
+
+def session_options(role: str, **settings: str) -> str:
+    """Return libpq's `options` for a session that acts as this role with these settings."""
+    pairs = {"role": role, "search_path": SCHEMA, "timezone": "UTC", "jit": "off", **settings}
+    return " ".join(f"-c {name}={value}" for name, value in pairs.items())
+
+
+def _id(name: str) -> Column[str]:
+    return Column(name, Uuid(as_uuid=False))
+
+
+head = Table(
+    "head",
+    metadata,
+    Column("epoch", BigInteger),
+    Column("entry_seq", BigInteger),
+    Column("audit_seq", BigInteger),
+    Column("hash", LargeBinary),
+)
+account = Table(
+    "account",
+    metadata,
+    Column("id", BigInteger, primary_key=True),
+    Column("address", Text),
+    Column("owner_did", Text),
+    Column("kind", Text),
+    Column("balance", BigInteger),
+    Column("currency", Text),
+    Column("created_ms", BigInteger),
+)
+entry = Table(
+    "entry",
+    metadata,
+    Column("id", BigInteger, primary_key=True),
+    Column("debit_account_id", BigInteger),
+    Column("credit_account_id", BigInteger),
+    Column("amount", BigInteger),
+    Column("kind", Text),
+    Column("description", Text),
+    _id("workflow_id"),
+    Column("node_id", Text),
+    Column("command_id", Text),
+    Column("created_ms", BigInteger),
+)
+escrow = Table(
+    "escrow",
+    metadata,
+    _id("workflow_id"),
+    Column("payer_did", Text),
+    Column("account_id", BigInteger),
+    Column("amount", BigInteger),
+    Column("fee_bps", Integer),
+    Column("status", Text),
+    Column("created_ms", BigInteger),
+    Column("released_ms", BigInteger),
+)
+audit = Table(
+    "audit",
+    metadata,
+    Column("id", BigInteger, primary_key=True),
+    Column("event_type", Text),
+    Column("actor_did", Text),
+    Column("target_type", Text),
+    Column("target_id", Text),
+    Column("created_ms", BigInteger),
+    Column("body", Text),
+    Column("hash", LargeBinary),
+)
+workflow = Table(
+    "workflow",
+    metadata,
+    _id("id"),
+    _id("task_id"),
+    Column("payer_did", Text),
+    Column("status", Text),
+    Column("intent", Text),
+    Column("manifest", Text),
+    Column("owner", Text),
+    Column("created_ms", BigInteger),
+    Column("started_ms", BigInteger),
+    Column("completed_ms", BigInteger),
+    Column("deadline_ms", BigInteger),
+    Column("estimate_micro", BigInteger),
+    Column("hold_micro", BigInteger),
+    Column("fee_bps", Integer),
+    Column("spent_micro", BigInteger),
+    Column("error", JSON),
+    Column("end_reason", Text),
+    Column("end_details", Text),
+    Column("ended_by_did", Text),
+)
+node = Table(
+    "node",
+    metadata,
+    _id("workflow_id"),
+    Column("name", Text),
+    Column("status", Text),
+    Column("attempt", Integer),
+    Column("agent_did", Text),
+    Column("price_micro", BigInteger),
+    Column("dispatched_ms", BigInteger),
+    Column("deadline_ms", BigInteger),
+    Column("retry_at_ms", BigInteger),
+    Column("retries_used", Integer),
+    Column("agents_tried", JSON),
+    Column("verifier_did", Text),
+    Column("verify_attempt", Integer),
+    Column("verifier_price_micro", BigInteger),
+    Column("result_json", Text),
+    Column("error", JSON),
+    Column("started_ms", BigInteger),
+    Column("completed_ms", BigInteger),
+    Column("cost_micro", BigInteger),
+    Column("metrics", JSON),
+)
+attempt = Table(
+    "attempt",
+    metadata,
+    _id("workflow_id"),
+    Column("id", BigInteger),
+    Column("node", Text),
+    Column("attempt", Integer),
+    Column("kind", Text),
+    Column("agent_did", Text),
+    Column("outcome", Text),
+    Column("started_ms", BigInteger),
+    Column("completed_ms", BigInteger),
+    Column("input_hash", Text),
+    Column("output_hash", Text),
+    Column("error_code", Text),
+    Column("error_message", Text),
+)
+owner = Table(
+    "owner",
+    metadata,
+    Column("name", Text, primary_key=True),
+    Column("epoch", BigInteger),
+    Column("address", Text),
+    Column("registered_ms", BigInteger),
+)
+agent = Table(
+    "agent",
+    metadata,
+    Column("did", Text, primary_key=True),
+    Column("owner_did", Text),
+    Column("card", Text),
+    Column("endpoint", Text),
+    Column("capability_ids", ARRAY(Text)),
+    Column("public_key", Text),
+    Column("signing_secret", LargeBinary),
+    Column("status", Text),
+    Column("revision", Integer),
+    Column("registered_ms", BigInteger),
+    Column("updated_ms", BigInteger),
+)
+api_key = Table(
+    "api_key",
+    metadata,
+    Column("id", Text, primary_key=True),
+    Column("hash", LargeBinary),
+    Column("owner_did", Text),
+    Column("name", Text),
+    Column("scopes", ARRAY(Text)),
+    Column("rate_class", Text),
+    Column("rate_limits", JSON),
+    Column("created_ms", BigInteger),
+    Column("expires_ms", BigInteger),
+    Column("revoked_ms", BigInteger),
+)

@@ -1,0 +1,370 @@
+"""The one writer: plans a batch of commands on what it remembers and commits it in one round trip.
+
+Procedure of a commit: (1) repeats inside the batch follow their first, (2) what planning needs and
+the books lack is read, (3) every command is planned in order, (4) one call of `commit_batch`, which
+is one transaction, (5) outcomes. Keys are looked up only after a conflict: then known ones get
+their stored outcome and the rest starts again. Not a commit → the books are dropped.
+
+It must not know who waits for the outcomes (group_commit.py). design.md section 3; money.md section
+4.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+import psycopg
+from psycopg.errors import UniqueViolation
+
+from core.errors import ErrorCode
+from core.money import CENTS_PER_CREDIT, CURRENCY, MICRO_PER_CREDIT
+from core.records.audit import AuditEventType
+from core.workflow.events import NodePaid
+from ledger.batch import Batch, Refusal
+from ledger.books import FEE_ADDRESS, WORLD_ADDRESS, Books, Head
+from ledger.commands import (
+    AdvanceWorkflow,
+    ClaimWorkflows,
+    Command,
+    Outcome,
+    OutcomeStatus,
+    RegisterOwner,
+)
+from ledger.errors import LedgerFenced, LedgerIntegrityError, LedgerUnavailable
+from ledger.loading import load_needs, load_paid_lines, load_suspects, stored_commands
+from ledger.planning import needs, plan, request_hash_of
+from ledger.schema import WRITER_ROLE, driver_url, session_options
+
+Connection = psycopg.AsyncConnection[Any]
+
+# Plans are pinned: tables without statistics once gave sequential scans (design.md section 3).
+_SESSION: Final = session_options(
+    WRITER_ROLE, enable_seqscan="off", plan_cache_mode="force_generic_plan"
+)
+_COMMIT: Final = (
+    "SELECT callboard.commit_batch(%s::bigint, %s::json, %s::json, %s::json, %s::json, %s::json,"
+    " %s::json, %s::json, %s::json, %s::text, %s::uuid[], %s::json, %s::bigint)"
+)
+_TAKE_OVER: Final = (
+    "UPDATE callboard.head SET epoch = epoch + 1 RETURNING epoch, entry_seq, audit_seq, hash"
+)
+_OPEN_TIMEOUT_S: Final = 10
+
+# What the server says when it could not do the work now, as opposed to refusing it: connection,
+# resources, shutdown, deadlock.
+_TRANSIENT_CLASSES: Final = ("08", "40", "53", "55", "57", "58")
+
+
+@dataclass(frozen=True, slots=True)
+class Genesis:
+    """What the first audit record fixes for ever. `public_key`: base64 of the raw key, or ""."""
+
+    origin: str
+    fee_bps: int
+    public_key: str = ""
+
+
+class _KeyConflict(Exception):
+    """A key of the batch was used before."""
+
+
+class _PaidConflict(Exception):
+    """A node of the batch was paid before, under another key."""
+
+
+class LedgerStore:
+    """One connection, one epoch. Not for concurrent use: one commit at a time."""
+
+    def __init__(self, connection: Connection, books: Books) -> None:
+        self._connection = connection
+        self._books: Books | None = books
+        self.epoch = books.head.epoch
+        self.round_trips = 0
+
+    def __repr__(self) -> str:
+        return f"LedgerStore(epoch={self.epoch}, round_trips={self.round_trips})"
+
+    @classmethod
+    async def open(cls, url: str, *, genesis: Genesis, now_ms: int) -> LedgerStore:
+        """Connect, fence every earlier writer off, and write audit record #1 if there is none.
+
+        Raises: LedgerUnavailable when the database cannot be reached.
+        """
+        try:
+            connection = await psycopg.AsyncConnection.connect(
+                driver_url(url),
+                autocommit=True,
+                options=_SESSION,
+                application_name="callboard-ledger",
+                connect_timeout=_OPEN_TIMEOUT_S,
+                prepare_threshold=0,
+            )
+        except psycopg.Error as error:
+            raise LedgerUnavailable(str(error)) from error
+        try:
+            store = cls(connection, await _take_over(connection))
+            if store.books.head.audit_seq == 0:
+                await store._write_genesis(genesis, now_ms)
+        except psycopg.Error as error:
+            await connection.close()
+            raise _translated(error, ()) from error
+        except BaseException:
+            await connection.close()
+            raise
+        return store
+
+    async def close(self) -> None:
+        """Close the connection; what was acknowledged is committed."""
+        await self._connection.close()
+
+    @property
+    def books(self) -> Books:
+        """The committed state that planning looks at."""
+        assert self._books is not None, "a store is not used after a commit that failed"
+        return self._books
+
+    async def commit(self, commands: Sequence[Command], now_ms: int) -> list[Outcome]:
+        """Commit the commands in order, in as few transactions as possible: one without claims.
+
+        Args:
+            now_ms: the time the rows carry, milliseconds.
+        Returns: one outcome per command. Raises: LedgerUnavailable, LedgerFenced,
+        LedgerIntegrityError; the store is not used after that.
+        """
+        outcomes: list[Outcome] = []
+        for segment in _segments(commands):
+            outcomes += await self._commit_segment(segment, now_ms)
+        return outcomes
+
+    async def refuse(self, command: Command, now_ms: int) -> Outcome:
+        """Store the rejection INTERNAL_ERROR under a command's key: it stopped the writer twice."""
+        known = (await stored_commands(self._connection, [command])).get(command.key)
+        if known is not None:
+            return _repeat(command, *known)
+        batch = Batch(self.books, now_ms)
+        refusal = Refusal(
+            ErrorCode.INTERNAL_ERROR, "the command violates an invariant", is_audited=True
+        )
+        outcome = batch.refused(command.key, request_hash_of(command), refusal)
+        await self._run(batch, (command.key,))
+        return outcome
+
+    async def suspects(self) -> dict[str, int]:
+        """Return the keys of commands from batches that stopped a writer, and how often."""
+        try:
+            return await load_suspects(self._connection)
+        except psycopg.Error as error:
+            raise _translated(error, ()) from error
+
+    async def note_stop(self, keys: Sequence[str], now_ms: int) -> None:
+        """Remember, past the end of this process, that a batch of these keys stopped the writer."""
+        try:
+            await self._connection.execute(
+                "INSERT INTO callboard.suspect AS s (command_id, stops, stopped_ms)"
+                " SELECT key, 1, %s FROM unnest(%s::text[]) AS key"
+                " ON CONFLICT (command_id) DO UPDATE"
+                " SET stops = s.stops + 1, stopped_ms = excluded.stopped_ms",
+                (now_ms, list(dict.fromkeys(keys))),
+            )
+        except psycopg.Error as error:
+            raise _translated(error, ()) from error
+
+    async def clear_suspects(self, keys: Sequence[str]) -> None:
+        """Forget suspicions that were settled."""
+        try:
+            await self._connection.execute(
+                "DELETE FROM callboard.suspect WHERE command_id = ANY(%s)", (list(keys),)
+            )
+        except psycopg.Error as error:
+            raise _translated(error, ()) from error
+
+    async def _commit_segment(self, commands: Sequence[Command], now_ms: int) -> list[Outcome]:
+        outcomes: dict[int, Outcome] = {}
+        first: dict[str, int] = {}
+        open_indexes: list[int] = []
+        for index, command in enumerate(commands):  # (1)
+            # Each registration of an owner is a new start, not a repeat.
+            if isinstance(command, RegisterOwner) or command.key not in first:
+                first.setdefault(command.key, index)
+                open_indexes.append(index)
+        while open_indexes:
+            chosen = [commands[index] for index in open_indexes]
+            try:
+                for index, outcome in zip(
+                    open_indexes, await self._attempt(chosen, now_ms), strict=True
+                ):
+                    outcomes[index] = outcome
+                break
+            except _KeyConflict:
+                known = await self._lookup(chosen)
+                for index in open_indexes:
+                    found = known.get(commands[index].key)
+                    if found is not None:
+                        outcomes[index] = _repeat(commands[index], *found)
+                remaining = [index for index in open_indexes if index not in outcomes]
+                if len(remaining) == len(open_indexes):
+                    reason = "a key conflict without a stored key"
+                    raise LedgerIntegrityError(reason, tuple(c.key for c in chosen)) from None
+                open_indexes = remaining
+        for index, command in enumerate(commands):  # (5)
+            if index not in outcomes:
+                earlier = first[command.key]
+                outcomes[index] = _repeat(
+                    command, request_hash_of(commands[earlier]), outcomes[earlier]
+                )
+        return [outcomes[index] for index in range(len(commands))]
+
+    async def _attempt(self, commands: Sequence[Command], now_ms: int) -> list[Outcome]:
+        keys = tuple(command.key for command in commands)
+        for _ in range(2):
+            try:
+                await load_needs(self._connection, self.books, needs(commands))  # (2)
+                batch = Batch(self.books, now_ms)
+                outcomes = [plan(command, batch) for command in commands]  # (3)
+            except psycopg.Error as error:
+                raise self._failed(error, keys) from error
+            except Exception as error:
+                # A defect of ours half way through planning: the books are wrong from here on, and
+                # the caller must stop the writer, not go on without an answer.
+                self._books = None
+                raise LedgerIntegrityError(f"planning: {error!r}", keys) from error
+            try:
+                if not batch.is_empty:
+                    await self._run(batch, keys)  # (4)
+            except _PaidConflict:
+                lines = [
+                    (command.workflow_id, record.line)
+                    for command in commands
+                    if isinstance(command, AdvanceWorkflow)
+                    for record in command.records
+                    if isinstance(record, NodePaid)
+                ]
+                await self._reload()
+                self.books.paid_lines |= await load_paid_lines(self._connection, lines)
+                continue
+            self.books.end_batch()
+            return outcomes
+        raise LedgerIntegrityError("a node would be paid twice", keys)
+
+    async def _run(self, batch: Batch, keys: tuple[str, ...]) -> None:
+        self.round_trips += 1
+        try:
+            await self._connection.execute(_COMMIT, batch.parameters(), prepare=True)
+        except UniqueViolation as error:
+            constraint = error.diag.constraint_name
+            if constraint == "command_pkey":
+                await self._reload()
+                raise _KeyConflict from error
+            if constraint == "entry_node_payment":
+                raise _PaidConflict from error
+            raise self._failed(error, keys) from error
+        except psycopg.Error as error:
+            raise self._failed(error, keys) from error
+        except BaseException:
+            # Cancelled while the statement was under way: nobody knows what became of it.
+            self._books = None
+            raise
+
+    def _failed(self, error: psycopg.Error, keys: tuple[str, ...]) -> Exception:
+        self._books = None
+        if self._connection.closed:
+            return LedgerUnavailable(str(error).strip())
+        return _translated(error, keys)
+
+    async def _reload(self) -> None:
+        """Read the head again after a batch that was rolled back; the epoch stays ours."""
+        self._books = None
+        try:
+            self._books = await _read_books(self._connection, self.epoch)
+        except psycopg.Error as error:
+            raise _translated(error, ()) from error
+
+    async def _lookup(self, commands: Sequence[Command]) -> dict[str, tuple[bytes | None, Outcome]]:
+        try:
+            return await stored_commands(self._connection, commands)
+        except psycopg.Error as error:
+            raise self._failed(error, ()) from error
+
+    async def _write_genesis(self, genesis: Genesis, now_ms: int) -> None:
+        batch = Batch(self.books, now_ms)
+        batch.record(
+            AuditEventType.LEDGER_CREATED,
+            actor_did="",
+            target=("ledger", genesis.origin),
+            payload={
+                "origin": genesis.origin,
+                "currency": CURRENCY,
+                "microPerCredit": MICRO_PER_CREDIT,
+                "centsPerCredit": CENTS_PER_CREDIT,
+                "feeBps": genesis.fee_bps,
+                "publicKey": genesis.public_key,
+            },
+        )
+        await self._run(batch, ())
+
+
+def _segments(commands: Sequence[Command]) -> list[Sequence[Command]]:
+    """Split before and after each claim: it counts rows that commands before it may change."""
+    if not any(isinstance(command, ClaimWorkflows) for command in commands):
+        return [commands] if commands else []
+    segments: list[list[Command]] = [[]]
+    for command in commands:
+        if isinstance(command, ClaimWorkflows):
+            segments += [[command], []]
+        else:
+            segments[-1].append(command)
+    return [segment for segment in segments if segment]
+
+
+def _repeat(command: Command, request_hash: bytes | None, first: Outcome) -> Outcome:
+    """Return what a repeated key answers: the first outcome, or KEY_REUSED for another request."""
+    if first.status is OutcomeStatus.STALE:
+        return first
+    if request_hash_of(command) != request_hash:
+        return Outcome(
+            OutcomeStatus.REJECTED,
+            {},
+            ErrorCode.KEY_REUSED,
+            "the key was used before for a different request",
+        )
+    return Outcome(OutcomeStatus.REPEATED, first.result, first.error, first.detail)
+
+
+async def _take_over(connection: Connection) -> Books:
+    cursor = await connection.execute(_TAKE_OVER)
+    row = await cursor.fetchone()
+    assert row is not None, "the head row exists since migration 0001"
+    await connection.execute("SELECT set_config('callboard.epoch', %s, false)", (str(row[0]),))
+    return await _read_books(connection, row[0])
+
+
+async def _read_books(connection: Connection, epoch: int) -> Books:
+    cursor = await connection.execute(
+        "SELECT entry_seq, audit_seq, hash, (SELECT max(id) FROM callboard.account), epoch"
+        " FROM callboard.head"
+    )
+    row = await cursor.fetchone()
+    assert row is not None
+    if row[4] != epoch:
+        raise LedgerFenced(f"ledger writer fenced off: epoch {epoch}, the ledger is at {row[4]}")
+    books = Books(
+        Head(epoch=epoch, entry_seq=row[0], audit_seq=row[1], hash=row[2], account_seq=row[3])
+    )
+    wanted = needs(())
+    wanted.addresses |= {WORLD_ADDRESS, FEE_ADDRESS}
+    await load_needs(connection, books, wanted)
+    owners = await connection.execute("SELECT name, epoch FROM callboard.owner")
+    books.owners.update(await owners.fetchall())
+    return books
+
+
+def _translated(error: psycopg.Error, keys: tuple[str, ...]) -> Exception:
+    reason = str(error).strip()
+    state = error.sqlstate
+    if state == "CB001":
+        return LedgerFenced(reason, keys)
+    if state is None or state.startswith(_TRANSIENT_CLASSES):
+        return LedgerUnavailable(reason)
+    return LedgerIntegrityError(f"{state} {reason}", keys)
