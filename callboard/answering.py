@@ -229,7 +229,8 @@ class AnsweringAgent:
             task.add_done_callback(self._remember)
         else:
             self._repeated += 1
-        await asyncio.wait([task])
+        if not task.done():
+            await asyncio.wait([task])
         if task.cancelled():
             return _failure(request.event_id, 500, "cancelled by the coordinator", "CANCELLED")
         return task.result()

@@ -29,7 +29,9 @@ def served(document: str) -> Iterator[str]:
         return
     path = Path(document)
     server = ThreadingHTTPServer(("127.0.0.1", 0), _serving(path.read_bytes(), _kind(path)))
-    thread = threading.Thread(target=server.serve_forever, name="document", daemon=True)
+    thread = threading.Thread(
+        target=server.serve_forever, args=(0.05,), name="document", daemon=True
+    )
     thread.start()
     try:
         yield f"http://127.0.0.1:{server.server_port}/{path.name}"

@@ -6,15 +6,18 @@ only over HTTP. An agent ends when its standard input closes: none survives a ki
 
 from __future__ import annotations
 
+import contextlib
 import selectors
 import subprocess
 import sys
 import time
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, Self
 
 AGENTS = ("fetch", "extract", "summarise", "sentiment", "keywords", "report")
+PROGRAMS = {name: ("-m", f"examples.article_report.{name}") for name in AGENTS}
 READY_TIMEOUT_S = 60.0
 _END_TIMEOUT_S = 5.0
 
@@ -45,19 +48,21 @@ class AgentProcesses:
 
     Args:
         logs: folder for what they print.
+        programs: each agent's name and the interpreter's arguments that run it.
     """
 
     logs: Path
+    programs: Mapping[str, Sequence[str]] = field(default_factory=lambda: PROGRAMS)
     _running: dict[str, subprocess.Popen[bytes]] = field(default_factory=dict)
     _open_logs: list[IO[bytes]] = field(default_factory=list)
 
     def __enter__(self) -> Self:
         self.logs.mkdir(parents=True, exist_ok=True)
-        for name in AGENTS:
+        for name, arguments in self.programs.items():
             log = (self.logs / f"agent-{name}.log").open("wb")
             self._open_logs.append(log)
             self._running[name] = subprocess.Popen(
-                [sys.executable, "-m", f"examples.article_report.{name}"],
+                [sys.executable, *arguments],
                 cwd=ROOT,
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
@@ -81,6 +86,10 @@ class AgentProcesses:
             process.stdout.close()
         for log in self._open_logs:
             log.close()
+
+    def running(self) -> list[int]:
+        """Return the process ids of the agents that have not ended."""
+        return [process.pid for process in self._running.values() if process.poll() is None]
 
     def wait_ready(self) -> dict[str, str]:
         """Return each agent's address once all of them have announced it.
@@ -112,6 +121,9 @@ class AgentProcesses:
         announced = stdout.readline().decode().split()
         if announced[1:3] != ["ready", "at"]:
             log = self.logs / f"agent-{name}.log"
+            # Its output has ended: once the process has too, its log is complete.
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                self._running[name].wait(_END_TIMEOUT_S)
             lines = log.read_text(errors="replace").strip().splitlines()
             raise AgentFailed(name, f"{lines[-1] if lines else 'no output'} (see {log})")
         return announced[3]
