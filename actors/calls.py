@@ -39,6 +39,6 @@ def actor_call(name: str, method: str) -> Callable[..., Awaitable[Any]]:
 def is_unknown_outcome(error: BaseException) -> bool:
     """Whether a failed call may have been carried out, so that only the same key may repeat it."""
     if isinstance(error, ServiceError):
-        return error.code is ErrorCode.LEDGER_UNAVAILABLE
+        return error.code in (ErrorCode.LEDGER_UNAVAILABLE, ErrorCode.OVERLOADED)
     # ValueError: no actor of that name, which is what a name says while it is being replaced.
     return isinstance(error, RayError | ValueError | ConnectionError | OSError)

@@ -7,15 +7,19 @@ starts a new one that reloads everything. design.md section 3; money.md section 
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import os
 
 import ray
 
+from actors.ledger_client import RETRY_DELAY_S_MAX, RETRY_DELAY_S_MIN
 from actors.logs import configure_logging
 from core.settings import Settings
 from ledger.commands import Command, Outcome
-from ledger.group_commit import GroupCommit, GroupCommitStatistics
+from ledger.errors import LedgerIntegrityError, LedgerUnavailable
+from ledger.group_commit import CommitStatistics, GroupCommit
+from ledger.store import Genesis
 
 log = logging.getLogger("callboard.ledger")
 
@@ -26,15 +30,37 @@ class LedgerActor:
 
     async def __init__(self, settings: Settings) -> None:
         configure_logging(settings, "ledger")
-        self._commits = GroupCommit(settings, on_fatal=_stop)
-        self._commits.start()
+        self._commits = GroupCommit(
+            settings.database_url,
+            genesis=Genesis(origin=f"callboard/{settings.region}", fee_bps=settings.fee_bps),
+            on_fatal=_stop,
+            batch_max=settings.batch_commands_max,
+            queue_max=settings.ledger_queue_max,
+        )
+        # Not awaited: an absent Postgres must not make the creation of the actor fail for good.
+        self._start = asyncio.create_task(self._open())
+
+    async def _open(self) -> None:
+        delay_s = RETRY_DELAY_S_MIN
+        while True:
+            try:
+                await self._commits.start()
+            except LedgerUnavailable as error:
+                log.warning("ledger cannot be opened reason=%s", error)
+                await asyncio.sleep(delay_s)
+                delay_s = min(2 * delay_s, RETRY_DELAY_S_MAX)
+            else:
+                log.info("ledger opened %s", self._commits.statistics())
+                return
 
     async def submit(self, commands: list[Command]) -> list[Outcome]:
         """Commit commands in their order; raises LEDGER_UNAVAILABLE when the outcome is unknown."""
+        if not self._start.done():
+            await asyncio.shield(self._start)
         return await self._commits.submit(commands)
 
-    async def ping(self) -> GroupCommitStatistics:
-        """Return the writer's counters; that it answers at all is the point."""
+    async def ping(self) -> CommitStatistics:
+        """Return the writer's counters."""
         return self._commits.statistics()
 
     async def process_id(self) -> int:
@@ -42,8 +68,8 @@ class LedgerActor:
         return os.getpid()
 
 
-def _stop(reason: str) -> None:
+def _stop(error: LedgerIntegrityError) -> None:
     """End this process without cleaning up: its memory is what cannot be trusted."""
-    log.critical("ledger stops reason=%s", reason)
+    log.critical("ledger stops reason=%s", error)
     logging.shutdown()
     os._exit(1)

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import orjson
+
 from actors.messages import PublishReply, PublishRequest
 from actors.ports import DirectoryPort
 from core.errors import ErrorCode, ServiceError
@@ -87,6 +89,7 @@ def publish_command(
         deadline_ms=now_ms + request.compiled.max_runtime_ms,
         estimate_micro=found.total_micro,
         hold_micro=0 if found.exceeds_budget else found.hold_micro,
+        reserved_json=orjson.dumps(found.reserved).decode(),
         fee_bps=fee_bps,
         has_hold=not found.exceeds_budget,
         records=tuple(records),

@@ -68,6 +68,7 @@ class PublishWorkflow:
 
     `records` are the machine's (NodeChanged, WorkflowChanged, AttemptFinished). An estimate above the
     budget arrives as a terminal WorkflowChanged(failed) and hold_micro 0: then nothing is held.
+    `reserved_json`: what each node may cost, micro-credits by node; recovery goes on with it.
     Rejections: INSUFFICIENT_CREDITS, KEY_REUSED. Result: {"workflowId", "taskId", "status"}.
     """
 
@@ -85,6 +86,7 @@ class PublishWorkflow:
     deadline_ms: int
     estimate_micro: int
     hold_micro: int
+    reserved_json: str
     fee_bps: int
     has_hold: bool
     records: tuple[Record, ...]

@@ -123,6 +123,7 @@ workflow = Table(
     Column("deadline_ms", BigInteger),
     Column("estimate_micro", BigInteger),
     Column("hold_micro", BigInteger),
+    Column("reserved", Text),
     Column("fee_bps", Integer),
     Column("spent_micro", BigInteger),
     Column("error", JSON),

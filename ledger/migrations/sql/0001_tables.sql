@@ -104,6 +104,7 @@ CREATE TABLE callboard.workflow (
     deadline_ms bigint NOT NULL,
     estimate_micro bigint NOT NULL CHECK (estimate_micro >= 0),
     hold_micro bigint NOT NULL CHECK (hold_micro >= 0),
+    reserved text NOT NULL,
     fee_bps integer NOT NULL,
     spent_micro bigint,
     error json,
