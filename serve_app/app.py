@@ -1,0 +1,75 @@
+"""The Ray Serve application: replicas that listen, each with its own connections.
+
+The only file of this package, besides the entry that deploys it, that knows Ray. What a replica
+does with a request is `serve_app/api.py`'s. design.md section 3 (Runtime).
+"""
+
+from __future__ import annotations
+
+import hashlib
+from typing import Any
+
+from ray import serve
+from ray.serve.schema import LoggingConfig
+
+from actors.gateway import Gateway
+from actors.logs import configure_logging
+from core.settings import Settings
+from serve_app.api import Api, create_api, service_version
+from serve_app.auth import Authenticator
+from serve_app.leases import find_key_in, take_block_from
+from serve_app.limits import RateLimiter
+from serve_app.services import Services
+from serve_app.settings_from_env import read_settings
+
+APPLICATION = "callboard"
+
+
+class ApiDeployment:
+    """One replica of the API.
+
+    Args:
+        settings: the deployment's.
+    """
+
+    async def __init__(self, settings: Settings) -> None:
+        configure_logging(settings, "api")
+        gateway = await Gateway.connect(settings)
+        self._services = Services(
+            gateway,
+            Authenticator(find_key_in(gateway.reader), settings.jwt_secret),
+            RateLimiter(settings, take_block_from(settings)),
+        )
+
+    def __serve_build_asgi_app__(self) -> Api:
+        return create_api(self._services)
+
+
+def build(settings: Settings) -> Any:
+    """Return the Serve application of a deployment with these settings."""
+    # No CPUs are reserved: replicas wait for others most of the time, and two cores must also hold
+    # the actors. The bound of a replica is its open requests.
+    deployment = serve.deployment(
+        serve.ingress()(ApiDeployment),
+        name="api",
+        # Serve replaces replicas whose version differs, and makes a new version up when none is
+        # given: then every `up` after a crash would restart replicas that are well.
+        version=_version_of(settings),
+        num_replicas=settings.serve_replicas,
+        ray_actor_options={"num_cpus": 0},
+        max_ongoing_requests=settings.replica_requests_max,
+        graceful_shutdown_wait_loop_s=0.2,
+        graceful_shutdown_timeout_s=5.0,
+        logging_config=LoggingConfig(enable_access_log=False),
+    )
+    return deployment.bind(settings)
+
+
+def _version_of(settings: Settings) -> str:
+    text = f"{service_version()} {settings!r}"
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+def build_from_environment(_arguments: dict[str, str]) -> Any:
+    """Return the application as `serve deploy` builds it, with settings from the environment."""
+    return build(read_settings())
