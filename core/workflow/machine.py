@@ -1,0 +1,331 @@
+"""The machine that drives one workflow: events in, records to commit and actions to perform out.
+
+Rules of this file: nothing waits, acts or looks at a clock; states change only by the table; a step
+either decides completely or raises `IllegalTransition` with the state unchanged. Replies that come
+late, twice or after the end are nobody's mistake here: they get an empty decision.
+
+Theory of operation. A node becomes ready when the count of its unmet dependencies falls to 0; the
+machine asks for an agent and gets the answer within the same step. An attempt that fails goes
+through `failed`: back to `ready` at once (another agent, a lost process), to `ready` with a time
+(back-off), or to its end. The first node at its end stops everything that was not dispatched; what
+is at work may finish and is paid. Then the workflow ends. Three layers, each in its file:
+`Progress` knows the consequences, `VerifyingProgress` the verifiers, `WorkflowMachine` the events.
+Spec: States and transitions, Execution order, Verification and budget; contract.md section 5.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, ClassVar
+
+import orjson
+
+from core.errors import IllegalTransition, NodeErrorCode
+from core.workflow.dag import CompiledWorkflow
+from core.workflow.events import (
+    AgentNotSelected,
+    AgentSelected,
+    AttemptFailed,
+    AttemptFinished,
+    AttemptSucceeded,
+    CancelRequested,
+    Decision,
+    DispatchNode,
+    Event,
+    Failure,
+    NodeChanged,
+    RetryDue,
+    RuntimeExceeded,
+    ScheduleRetry,
+    Verdict,
+    VerificationFinished,
+    VerifierSelected,
+    WorkflowAccepted,
+    WorkflowChanged,
+    WorkStarted,
+)
+from core.workflow.inputs import build_inputs
+from core.workflow.node_state import Asked, NodeState
+from core.workflow.transitions import (
+    NodeStatus,
+    NodeTrigger,
+    WorkflowStatus,
+    WorkflowTrigger,
+    is_terminal,
+    next_node_status,
+    next_workflow_status,
+)
+from core.workflow.verification import VerifyingProgress
+
+
+class WorkflowMachine(VerifyingProgress):
+    """One workflow.
+
+    Args:
+        hold_micro: what the escrow holds.
+        reserved: what each node may cost, verifier included (the estimate, node by node).
+        deadline_ms: when `maxRuntimeMs` is over.
+    """
+
+    def step(self, event: Event) -> Decision:
+        """Decide what an event means.
+
+        Raises `IllegalTransition`, state unchanged, for an event that cannot happen now.
+        """
+        decision = Decision()
+        if not is_terminal(self.status):
+            self._HANDLERS[type(event)](self, event, decision)
+        return decision
+
+    def node(self, name: str) -> NodeState:
+        """Return a node's state, to be read only. Raises KeyError."""
+        return self._states[name]
+
+    def inputs_for(self, name: str) -> tuple[dict[str, Any], dict[str, Any]] | Failure:
+        """Return (inputs, parents) for a dispatch of this node, or why they cannot be built."""
+        return build_inputs(self.compiled.nodes[name], self._results)
+
+    def unverified_result(self, name: str) -> Any:
+        """Return the result that the node's verifier has to judge."""
+        return self._states[name].result
+
+    @classmethod
+    def restore(
+        cls,
+        workflow_id: str,
+        compiled: CompiledWorkflow,
+        *,
+        hold_micro: int,
+        reserved: Mapping[str, int],
+        deadline_ms: int,
+        status: WorkflowStatus,
+        nodes: Iterable[NodeChanged],
+        at_ms: int,
+    ) -> tuple[WorkflowMachine, Decision]:
+        """Return the machine of a stored, unfinished workflow and what has to be done now.
+
+        Args:
+            nodes: the stored rows; nodes without one have not been taken up yet.
+            at_ms: now.
+
+        1. Rows become states, and what they imply is counted again. 2. If the time is over, that is
+        all that happens. 3. Open attempts are lost, which is an event like any other; open
+        verifications are repeated; timers are set again; ready nodes ask for agents again.
+        Spec: design.md section 3 (Recovery).
+        """
+        self = cls(
+            workflow_id,
+            compiled,
+            hold_micro=hold_micro,
+            reserved=reserved,
+            deadline_ms=deadline_ms,
+        )
+        self.status = WorkflowStatus(status)
+        self._is_accepted = True
+        for row in nodes:
+            self._load(row)
+        at_work = [name for name, state in self._states.items() if state.is_active]
+        self._budget.fit({name: self._budget.reserved_micro(name) for name in at_work})
+        if at_ms >= deadline_ms:
+            return self, self.step(RuntimeExceeded(at_ms))
+        decision = Decision()
+        for state in self._states.values():
+            self._resume(state, at_ms, decision)
+        return self, decision
+
+    # -- events -----------------------------------------------------------------------------------
+
+    def _accept(self, event: WorkflowAccepted, decision: Decision) -> None:
+        if self._is_accepted:
+            raise IllegalTransition("workflow", self.status, "workflow accepted")
+        self._is_accepted = True
+        for name in self.compiled.roots:
+            self._make_ready(self._states[name], decision)
+
+    def _agent_selected(self, event: AgentSelected, decision: Decision) -> None:
+        name = event.node
+        state = self._asked_state(name, Asked.AGENT, NodeTrigger.AGENT_SELECTED)
+        if state is None:
+            return
+        limit_micro = self._price_max_micro(state)
+        if event.price_micro > limit_micro:
+            if limit_micro < state.asked_micro:
+                # Another node took up the free money after this agent was asked for.
+                self._ask_agent(state, decision)
+            else:
+                too_dear = self._too_dear(event, limit_micro)
+                self._selection_failed(state, too_dear, event.at_ms, decision)
+            return
+        if self.status is WorkflowStatus.PENDING:
+            self._begin_work(event.at_ms, decision)
+        state.status = next_node_status(state.status, NodeTrigger.AGENT_SELECTED)
+        self._active += 1
+        timeout_ms = self._timeout_ms(state, event.at_ms)
+        state.begin_attempt(event.agent_did, event.price_micro, event.at_ms, timeout_ms)
+        reserved_micro = event.price_micro
+        if state.compiled.requires_verification:
+            # The verifier's share stays reserved until the verifier is known.
+            reserved_micro = max(reserved_micro, self._budget.reserved_micro(name))
+        self._budget.reserve(name, min(reserved_micro, self._budget.available_micro(name)))
+        decision.records.append(state.row())
+        decision.actions.append(DispatchNode(name, state.attempt, event.agent_did, timeout_ms))
+
+    def _not_selected(self, event: AgentNotSelected, decision: Decision) -> None:
+        state = self._state_of(event.node)
+        if state.asked is Asked.VERIFIER:
+            self._no_verifier(state, event.failure, event.at_ms, decision)
+        elif self._asked_state(event.node, Asked.AGENT, NodeTrigger.NO_AGENT) is not None:
+            self._selection_failed(state, event.failure, event.at_ms, decision)
+
+    def _work_started(self, event: WorkStarted, decision: Decision) -> None:
+        state = self._state_of(event.node)
+        if state.status is NodeStatus.DISPATCHED and state.attempt == event.attempt:
+            state.status = next_node_status(state.status, NodeTrigger.WORK_STARTED)
+            state.started_ms = event.at_ms
+
+    def _attempt_succeeded(self, event: AttemptSucceeded, decision: Decision) -> None:
+        state = self._open_attempt(event.node, event.attempt)
+        if state is None:
+            return
+        if state.status is NodeStatus.DISPATCHED:
+            # The reply overtook the news that the request had left.
+            state.status = next_node_status(state.status, NodeTrigger.WORK_STARTED)
+        state.started_ms = event.started_ms
+        state.result = event.result
+        state.result_json = event.result_json
+        state.metrics = event.metrics
+        decision.records.append(
+            AttemptFinished(
+                event.node,
+                event.attempt,
+                state.agent_did or "",
+                "success",
+                event.started_ms,
+                event.at_ms,
+                "primary",
+                event.input_hash,
+                event.output_hash,
+            )
+        )
+        if state.compiled.requires_verification:
+            self._ask_verifier(state, decision)
+        else:
+            self._succeed(state, event.at_ms, decision)
+
+    def _attempt_failed(self, event: AttemptFailed, decision: Decision) -> None:
+        state = self._open_attempt(event.node, event.attempt)
+        if state is None:
+            return
+        failure = event.failure
+        outcome = "timeout" if failure.code is NodeErrorCode.AGENT_TIMEOUT else "error"
+        if failure.verdict is Verdict.LOST:
+            outcome = "lost"
+        state.started_ms = event.started_ms
+        self._record_failed_attempt(state, failure, outcome, event.at_ms, decision)
+        self._fail_attempt(state, failure, event.at_ms, decision)
+
+    def _retry_due(self, event: RetryDue, decision: Decision) -> None:
+        state = self._state_of(event.node)
+        # A time before that one belongs to an earlier back-off.
+        if state.retry_at_ms is None or event.at_ms < state.retry_at_ms:
+            return
+        state.retry_at_ms = None
+        if state.has_unverified_result:
+            self._ask_verifier(state, decision)
+        else:
+            state.is_retrying = True
+            self._ask_agent(state, decision)
+
+    def _runtime_exceeded(self, event: RuntimeExceeded, decision: Decision) -> None:
+        if self.status is WorkflowStatus.PENDING:
+            self._begin_work(event.at_ms, decision)
+        message = f"the workflow ran longer than {self.compiled.max_runtime_ms} ms"
+        failure = Failure(NodeErrorCode.WORKFLOW_TIMEOUT, message, Verdict.FINAL)
+        self.status = next_workflow_status(self.status, WorkflowTrigger.RUNTIME_EXCEEDED)
+        self._end_all_nodes(
+            NodeTrigger.RUNTIME_EXCEEDED, failure, "timeout", event.at_ms, decision, "timeout"
+        )
+        error = {"code": str(failure.code), "message": message}
+        decision.records.append(WorkflowChanged(self.status, event.at_ms, error=error))
+
+    def _cancel(self, event: CancelRequested, decision: Decision) -> None:
+        self.status = next_workflow_status(self.status, WorkflowTrigger.CANCELLED)
+        message = f"the workflow was cancelled: {event.reason}"
+        failure = Failure(NodeErrorCode.CANCELLED, message, Verdict.FINAL)
+        self._end_all_nodes(
+            NodeTrigger.WORKFLOW_CANCELLED,
+            failure,
+            "discarded",
+            event.at_ms,
+            decision,
+            event.reason,
+        )
+        decision.records.append(
+            WorkflowChanged(
+                self.status,
+                event.at_ms,
+                reason=event.reason,
+                by_did=event.by_did,
+                details=event.details,
+            )
+        )
+
+    # -- restoring --------------------------------------------------------------------------------
+
+    def _load(self, row: NodeChanged) -> None:
+        state = self._states[row.node]
+        state.load(row)
+        name = row.node
+        self._budget.spent_micro += state.cost_micro
+        if state.is_active:
+            self._active += 1
+            price_micro = state.price_micro + state.verifier_price_micro
+            self._budget.reserve(name, price_micro)
+        elif state.is_finished:
+            self._unfinished -= 1
+            self._budget.reserve(name, 0)
+        if state.status is NodeStatus.SUCCESS:
+            self._results[name] = _parsed(state.result_json)
+            state.result_json = None
+            for child in state.compiled.children:
+                self._states[child].unmet -= 1
+        elif state.status in (NodeStatus.FAILED, NodeStatus.TIMEOUT):
+            # Several may have failed; which one first does not change what follows.
+            self._first_failure = self._first_failure or {**(state.error or {}), "node": name}
+        elif state.result_json is not None:
+            state.result = _parsed(state.result_json)
+
+    def _resume(self, state: NodeState, at_ms: int, decision: Decision) -> None:
+        name = state.compiled.name
+        if state.retry_at_ms is not None:
+            decision.actions.append(ScheduleRetry(name, state.retry_at_ms))
+        elif state.has_unverified_result and state.verifier_did is not None:
+            timeout_ms = self._timeout_ms(state, at_ms)
+            decision.actions.append(self._dispatch_verification(state, timeout_ms))
+        elif state.is_active:
+            message = "the process that waited for the reply ended"
+            lost = Failure(NodeErrorCode.AGENT_ERROR, message, Verdict.LOST)
+            began_ms = at_ms if state.dispatched_ms is None else state.dispatched_ms
+            self._attempt_failed(
+                AttemptFailed(name, state.attempt, lost, began_ms, at_ms), decision
+            )
+        elif state.status is NodeStatus.PENDING and state.unmet == 0:
+            self._make_ready(state, decision)
+
+    _HANDLERS: ClassVar[dict[type, Callable[[Any, Any, Decision], None]]] = {
+        WorkflowAccepted: _accept,
+        AgentSelected: _agent_selected,
+        AgentNotSelected: _not_selected,
+        WorkStarted: _work_started,
+        AttemptSucceeded: _attempt_succeeded,
+        AttemptFailed: _attempt_failed,
+        VerifierSelected: VerifyingProgress._verifier_selected,
+        VerificationFinished: VerifyingProgress._verification_finished,
+        RetryDue: _retry_due,
+        RuntimeExceeded: _runtime_exceeded,
+        CancelRequested: _cancel,
+    }
+
+
+def _parsed(result_json: str | None) -> Any:
+    return None if result_json is None else orjson.loads(result_json)

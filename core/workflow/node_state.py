@@ -1,0 +1,196 @@
+"""What a machine remembers of one node, and of the money of its workflow.
+
+No decisions here; the only writer is `WorkflowMachine`. Spec: Node states and transitions,
+Verification and budget 2.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any
+
+from core.errors import NodeErrorCode
+from core.workflow.dag import CompiledNode
+from core.workflow.events import Failure, NodeChanged
+from core.workflow.transitions import NodeStatus, is_terminal
+
+
+class Asked(StrEnum):
+    """Which selection a node waits for; the answer comes within the same step."""
+
+    NOTHING = "nothing"
+    AGENT = "agent"
+    VERIFIER = "verifier"
+
+
+@dataclass(slots=True)
+class NodeState:
+    """One node. The fields of `NodeChanged` are what is stored of it; the others are memory."""
+
+    compiled: CompiledNode
+    status: NodeStatus = NodeStatus.PENDING
+    attempt: int = 0
+    agent_did: str | None = None
+    price_micro: int = 0
+    dispatched_ms: int | None = None
+    deadline_ms: int | None = None
+    retry_at_ms: int | None = None
+    retries_used: int = 0
+    agents_tried: tuple[str, ...] = ()
+    verifier_did: str | None = None
+    verify_attempt: int = 0
+    verifier_price_micro: int = 0
+    verify_retries_used: int = 0
+    verifiers_tried: tuple[str, ...] = ()
+    result_json: str | None = None
+    error: dict[str, Any] | None = None
+    started_ms: int | None = None
+    completed_ms: int | None = None
+    cost_micro: int = 0
+    metrics: dict[str, Any] | None = None
+    # -- memory only
+    unmet: int = 0  # dependencies that have not succeeded yet
+    result: Any = None
+    asked: Asked = Asked.NOTHING
+    asked_micro: int = 0  # the price limit named when an agent or verifier was asked for
+    is_retrying: bool = False  # the open selection is for a repeated attempt
+    agents_used: tuple[str, ...] = ()
+    verify_dispatched_ms: int | None = None
+
+    @property
+    def is_active(self) -> bool:
+        """Whether an agent or a verifier is at work, or due to be, on an attempt of this node."""
+        return self.status is NodeStatus.DISPATCHED or self.status is NodeStatus.RUNNING
+
+    @property
+    def is_finished(self) -> bool:
+        """Whether the node has reached its end."""
+        return is_terminal(self.status)
+
+    @property
+    def has_unverified_result(self) -> bool:
+        """Whether the agent has delivered and the verifier has not judged yet."""
+        return self.status is NodeStatus.RUNNING and self.result_json is not None
+
+    def begin_attempt(self, agent_did: str, price_micro: int, at_ms: int, timeout_ms: int) -> None:
+        """Open the next attempt; what the last one left behind is forgotten."""
+        self.asked = Asked.NOTHING
+        self.is_retrying = False
+        self.attempt += 1
+        self.agent_did = agent_did
+        if agent_did not in self.agents_used:
+            self.agents_used += (agent_did,)
+        self.price_micro = price_micro
+        self.dispatched_ms = at_ms
+        self.deadline_ms = at_ms + timeout_ms
+        self.retry_at_ms = None
+        self.started_ms = None
+        self.error = None
+        self.metrics = None
+
+    def forget_result(self) -> None:
+        """Drop an unverified result and everything about its verification."""
+        self.result = None
+        self.result_json = None
+        self.verifier_did = None
+        self.verifier_price_micro = 0
+        self.verify_retries_used = 0
+        self.verifiers_tried = ()
+
+    def row(self) -> NodeChanged:
+        """Return the node as it is to be stored."""
+        return NodeChanged(
+            self.compiled.name,
+            self.status,
+            self.attempt,
+            self.agent_did,
+            self.price_micro,
+            self.dispatched_ms,
+            self.deadline_ms,
+            self.retry_at_ms,
+            self.retries_used,
+            self.agents_tried,
+            self.verifier_did,
+            self.verify_attempt,
+            self.verifier_price_micro,
+            self.verify_retries_used,
+            self.verifiers_tried,
+            self.result_json,
+            self.error,
+            self.started_ms,
+            self.completed_ms,
+            self.cost_micro,
+            self.metrics,
+        )
+
+    def load(self, row: NodeChanged) -> None:
+        """Take over a stored row."""
+        for name in NodeChanged.__slots__:
+            if name != "node":
+                setattr(self, name, getattr(row, name))
+        self.status = NodeStatus(row.status)
+        self.agents_tried = tuple(row.agents_tried)
+        self.verifiers_tried = tuple(row.verifiers_tried)
+        used = self.agents_tried if self.agent_did is None else (*self.agents_tried, self.agent_did)
+        self.agents_used = tuple(dict.fromkeys(used))
+
+
+class Budget:
+    """The workflow's hold: spent, reserved by unfinished nodes, and free.
+
+    Nothing is dispatched at a price above what is left after everybody else's reservation, so what
+    is paid can never exceed the hold. Spec: Verification and budget 2; money.md case 7.
+    """
+
+    __slots__ = ("_by_node", "_reserved_micro", "hold_micro", "spent_micro")
+
+    def __init__(self, hold_micro: int, reserved: Mapping[str, int]) -> None:
+        self.hold_micro = hold_micro
+        self.spent_micro = 0
+        self._by_node = dict(reserved)
+        self._reserved_micro = sum(self._by_node.values())
+
+    def reserved_micro(self, node: str) -> int:
+        """Return what is reserved for this node now."""
+        return self._by_node.get(node, 0)
+
+    def available_micro(self, node: str) -> int:
+        """Return what this node may cost from now on: the hold less what is spent and others'."""
+        others_micro = self._reserved_micro - self._by_node.get(node, 0)
+        return max(0, self.hold_micro - self.spent_micro - others_micro)
+
+    def reserve(self, node: str, micro: int) -> None:
+        """Replace the node's reservation; 0 when it has ended."""
+        self._reserved_micro += micro - self._by_node.get(node, 0)
+        self._by_node[node] = micro
+
+    def fit(self, pinned: Mapping[str, int]) -> None:
+        """Shrink the reservations, except the pinned ones, to what the hold still covers.
+
+        Prices may have risen since the estimate; nobody may be starved by that, nor overspend.
+        """
+        free_micro = self.hold_micro - self.spent_micro - sum(pinned.values())
+        for node, micro in self._by_node.items():
+            if node not in pinned:
+                fitting_micro = min(micro, max(0, free_micro))
+                self.reserve(node, fitting_micro)
+                free_micro -= fitting_micro
+
+    def pay(self, node: str, micro: int) -> None:
+        """Turn a part of the node's reservation into money spent."""
+        assert 0 <= micro <= self._by_node.get(node, 0), (node, micro, self._by_node.get(node))
+        self.reserve(node, self._by_node[node] - micro)
+        self.spent_micro += micro
+        assert self.spent_micro <= self.hold_micro, (self.spent_micro, self.hold_micro)
+
+
+def error_of(failure: Failure) -> dict[str, Any]:
+    """Return a failure as `node.error`. Spec: Errors (AGENT_UNAVAILABLE); contract.md section 1."""
+    error: dict[str, Any] = {"code": str(failure.code), "message": failure.message}
+    if failure.code is NodeErrorCode.AGENT_UNAVAILABLE:
+        error["error"] = str(failure.code)
+        error["targetAgentId"] = failure.target_agent_id
+        error["details"] = failure.details
+    return error

@@ -1,0 +1,169 @@
+"""What an agent's HTTP reply means: a result, a promise, or a failure and its kind.
+
+Pure: bytes in, judgement out. Every dialect that agents speak is read here and nowhere else.
+
+Order of judgement: 1. a body that was too large; 2. redirects; 3. a refused or failed request by
+HTTP status; 4. 202; 5. JSON and its bounds; 6. `eventId`; 7. `status`, `error`, `result`/`output`.
+Spec: Dispatch response, Agent rules, Errors; contract.md section 5.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+from typing import Any
+
+import orjson
+
+from core.errors import NodeErrorCode
+from core.json_bounds import DEPTH_MAX, json_problem
+from core.workflow.events import Failure, Verdict
+from core.workflow.retry import RETRY_AFTER_MS_MAX
+
+MESSAGE_CHARS_MAX = 500
+
+# Client errors that pass: waiting helps. All others are this agent's last word.
+_RETRYABLE_CLIENT_ERRORS = frozenset({408, 425, 429})
+_UNKNOWN_CAPABILITY = re.compile(
+    r"unknown|unsupported|not[ _](?:supported|found|known|offered|implemented)|no such|no handler",
+    re.IGNORECASE,
+)
+_CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]+")
+
+
+@dataclass(frozen=True, slots=True)
+class Success:
+    """The agent delivered. `metrics` are its own words, unchecked."""
+
+    result: Any
+    metrics: dict[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Accepted:
+    """The agent works on; the result comes by `POST /v1/workflows/nodeResult`."""
+
+
+def judge_reply(
+    http_status: int,
+    content_type: str,
+    body: bytes | None,
+    *,
+    event_id: str,
+    capability_id: str,
+    retry_after: str | None = None,
+) -> Success | Accepted | Failure:
+    """Judge an agent's reply.
+
+    Args:
+        body: the whole body, or None when it was larger than the limit.
+        retry_after: the header's text; seconds count up to 30, dates do not.
+
+    Spec: Dispatch response; contract.md section 5 (reply, retry by HTTP status).
+    """
+    if body is None:
+        return Failure(NodeErrorCode.RESULT_TOO_LARGE, "the reply is larger than the limit")
+    if 300 <= http_status < 400:
+        return _invalid(f"HTTP {http_status}: redirects are not followed")
+    if http_status >= 400:
+        return _refused(http_status, body, retry_after)
+    if http_status == 202:
+        return Accepted()
+    try:
+        reply = orjson.loads(body)
+    except orjson.JSONDecodeError:
+        return _invalid(f"HTTP {http_status} with {_clean(content_type) or 'no type'}, not JSON")
+    if type(reply) is not dict:
+        return _invalid(f"a JSON {type(reply).__name__}, expected an object")
+    # Brackets bound the depth; counting them is far cheaper than walking every reply.
+    if body.count(b"{") + body.count(b"[") > DEPTH_MAX:
+        problem = json_problem(reply)
+        if problem is not None:
+            return _invalid(f"{problem.path}: got {problem.got}, expected {problem.expected}")
+    echoed = reply.get("eventId")
+    if echoed is not None and echoed != event_id:
+        return _invalid(f"eventId {_clean(str(echoed))!r}, expected {event_id!r}")
+    return _judge_object(reply, capability_id)
+
+
+def is_approved(result: Any) -> bool:
+    """Say whether a verifier's result approves: `approved` or `valid` is true, exactly.
+
+    contract.md section 5 (verification).
+    """
+    return type(result) is dict and (result.get("approved") is True or result.get("valid") is True)
+
+
+def _judge_object(reply: dict[str, Any], capability_id: str) -> Success | Accepted | Failure:
+    status = reply.get("status")
+    error = reply.get("error")
+    has_result = "result" in reply or "output" in reply
+    if status in ("success", "ok") or (status is None and error is None and has_result):
+        result = reply["result"] if "result" in reply else reply.get("output", {})
+        metrics = reply.get("metrics")
+        return Success(result, metrics if type(metrics) is dict else {})
+    if reply == {"ok": True}:
+        return Accepted()
+    if status == "error" or (status is None and (error is not None or reply.get("ok") is False)):
+        text, code = _error_of(reply)
+        verdict = Verdict.RETRYABLE
+        if _names_unknown_capability(text, code, capability_id):
+            verdict = Verdict.FINAL_FOR_AGENT
+        return Failure(NodeErrorCode.AGENT_ERROR, f"the agent says: {text}", verdict)
+    if status is None:
+        return _invalid("neither status nor result")
+    return _invalid(f"status {_clean(str(status))!r}, expected success or error")
+
+
+def _refused(http_status: int, body: bytes, retry_after: str | None) -> Failure:
+    try:
+        reply = orjson.loads(body)
+    except orjson.JSONDecodeError:
+        reply = None
+    message = f"HTTP {http_status}"
+    if type(reply) is dict and reply.get("error") is not None:
+        message += f": {_error_of(reply)[0]}"
+    is_final = http_status < 500 and http_status not in _RETRYABLE_CLIENT_ERRORS
+    return Failure(
+        NodeErrorCode.AGENT_ERROR,
+        message,
+        Verdict.FINAL_FOR_AGENT if is_final else Verdict.RETRYABLE,
+        retry_after_ms=0 if is_final else _retry_after_ms(retry_after),
+    )
+
+
+def _error_of(reply: dict[str, Any]) -> tuple[str, str]:
+    """Return the agent's error text and code, whatever shape it chose for them."""
+    error = reply.get("error")
+    code = reply.get("code")
+    if type(error) is dict:
+        code = error.get("code", code)
+        error = error.get("message", code)
+    text = error if type(error) is str else ("no reason" if error is None else str(error))
+    code_text = code if type(code) is str else ""
+    shown = f"{text} ({code_text})" if code_text and code_text != text else text
+    return _clean(shown), code_text
+
+
+def _names_unknown_capability(text: str, code: str, capability_id: str) -> bool:
+    if not _UNKNOWN_CAPABILITY.search(text):
+        return False
+    return capability_id in text or "capability" in text.lower() or "capability" in code.lower()
+
+
+def _retry_after_ms(header: str | None) -> int:
+    if header is None or not header.strip().isascii() or not header.strip().isdigit():
+        return 0
+    # The length bounds the number before it is converted.
+    seconds = int(header.strip()[:9])
+    return min(seconds * 1_000, RETRY_AFTER_MS_MAX)
+
+
+def _clean(text: str) -> str:
+    """Return foreign text as one bounded line."""
+    line = _CONTROL.sub(" ", text).strip()
+    return line if len(line) <= MESSAGE_CHARS_MAX else line[: MESSAGE_CHARS_MAX - 1] + "…"
+
+
+def _invalid(got: str) -> Failure:
+    return Failure(NodeErrorCode.INVALID_REPLY, f"the agent's reply cannot be used: {got}")
