@@ -177,6 +177,23 @@ def test_only_the_newest_replies_are_remembered() -> None:
     assert len(runs) == answering.REMEMBERED_REPLIES_MAX + 2
 
 
+def test_large_replies_are_forgotten_sooner() -> None:
+    agent, runs = Agent("did:net:a"), []
+    filling = "x" * (answering.REMEMBERED_BYTES_MAX // 4)
+
+    @agent.capability("cap.large.v1")
+    async def large() -> dict[str, Any]:
+        runs.append(1)
+        return {"filling": filling}
+
+    async def fill() -> None:
+        for event_id in ("e1", "e2", "e3", "e4", "e4", "e1"):
+            await agent.answer(dispatch("cap.large.v1", event_id), None)
+
+    asyncio.run(fill())
+    assert len(runs) == 5
+
+
 def test_a_cancellation_stops_an_asynchronous_handler() -> None:
     agent = Agent("did:net:a")
 

@@ -13,11 +13,13 @@ from hypothesis import strategies as st
 from callboard.verify import GENESIS_HASH, ChainBroken, entry_hash, verify_chain
 
 
-def chain(length: int) -> list[dict[str, Any]]:
-    """Make a chain, newest entry first."""
+def chain(length: int, *, left_out: int = 0) -> list[dict[str, Any]]:
+    """Make a chain, newest entry first; its maker may leave an id out and hash on."""
     entries: list[dict[str, Any]] = []
     previous = GENESIS_HASH
     for number in range(1, length + 1):
+        if number == left_out:
+            continue
         entry: dict[str, Any] = {
             "id": number,
             "eventType": "payment.settled",
@@ -85,6 +87,11 @@ def test_a_rehashed_entry_breaks_the_link_of_the_next() -> None:
     entries[2]["hash"] = entry_hash(entries[2])
     with pytest.raises(ChainBroken, match="audit entry 3: prevHash"):
         verify_chain(entries)
+
+
+def test_a_left_out_id_is_noticed_although_every_link_holds() -> None:
+    with pytest.raises(ChainBroken, match="audit entry 4: predecessor's id"):
+        verify_chain(chain(5, left_out=3))
 
 
 def test_a_chain_that_starts_later_is_noticed() -> None:
