@@ -155,13 +155,18 @@ def _plan_deposit(command: Deposit, batch: Batch) -> Outcome:
     return batch.decided(
         command.key,
         result={
-            "entryId": entry_id,
-            "debitAccountId": world.id,
-            "creditAccountId": wallet.id,
-            "amountMicro": command.amount_micro,
-            "description": command.description,
-            "createdMs": batch.now_ms,
-            "ownerDid": command.owner_did,
+            # The entry as a row: what a reader of the table gets.
+            "entry": {
+                "id": entry_id,
+                "debit_account_id": world.id,
+                "credit_account_id": wallet.id,
+                "amount": command.amount_micro,
+                "kind": "deposit",
+                "description": command.description,
+                "workflow_id": None,
+                "node_id": None,
+                "created_ms": batch.now_ms,
+            },
             "balanceMicro": wallet.balance,
         },
         request_hash=command.request_hash,

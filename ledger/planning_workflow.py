@@ -91,13 +91,14 @@ def plan_publish(command: PublishWorkflow, batch: Batch) -> Outcome:
     end = _store_records(command, batch, row)  # (5)
     if end is not None:  # (6)
         _finish(command, batch, row, end)
-    status = row["status"]
+    # Accepted is `pending`, whatever its first dispatches have made of it by now (contract.md 6).
+    status = WorkflowStatus.PENDING if end is None else end.status
     return batch.decided(
         command.key,
         result={
             "workflowId": command.workflow_id,
             "taskId": command.task_id,
-            "status": status.value if isinstance(status, WorkflowStatus) else status,
+            "status": status.value,
         },
         request_hash=command.request_hash,
         audit_id=audit_id,

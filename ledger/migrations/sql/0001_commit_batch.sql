@@ -43,19 +43,18 @@ BEGIN
     IF p_workflows IS NOT NULL THEN
         INSERT INTO callboard.workflow (
             id, task_id, payer_did, status, intent, manifest, owner, created_ms, started_ms,
-            completed_ms, deadline_ms, estimate_micro, hold_micro, reserved, fee_bps, spent_micro,
-            error,
-            end_reason, end_details, ended_by_did)
+            completed_ms, deadline_ms, estimate_micro, hold_micro, reserved, fee_bps,
+            spent_micro, error, end_reason, end_details, ended_by_did)
         SELECT
             id, task_id, payer_did, status, intent, manifest, owner, created_ms, started_ms,
-            completed_ms, deadline_ms, estimate_micro, hold_micro, reserved, fee_bps, spent_micro,
-            error,
-            end_reason, end_details, ended_by_did
+            completed_ms, deadline_ms, estimate_micro, hold_micro, reserved, fee_bps,
+            spent_micro, error, end_reason, end_details, ended_by_did
         FROM json_to_recordset(p_workflows) AS r(
             id uuid, task_id uuid, payer_did text, status text, intent text, manifest text,
             owner text, created_ms bigint, started_ms bigint, completed_ms bigint,
             deadline_ms bigint, estimate_micro bigint, hold_micro bigint, reserved text,
-            fee_bps integer, spent_micro bigint, error json, end_reason text, end_details text, ended_by_did text);
+            fee_bps integer, spent_micro bigint, error json, end_reason text, end_details text,
+            ended_by_did text);
     END IF;
     IF p_changes IS NOT NULL THEN
         UPDATE callboard.workflow w SET

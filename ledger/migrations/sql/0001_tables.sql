@@ -212,5 +212,6 @@ CREATE TABLE callboard.rate_lease (
     class text NOT NULL,
     window_ms bigint NOT NULL,
     used integer NOT NULL CHECK (used >= 0),
+    granted integer NOT NULL CHECK (granted BETWEEN 0 AND used),
     PRIMARY KEY (principal, class)
 ) WITH (fillfactor = 50, autovacuum_vacuum_scale_factor = 0.05);

@@ -1,0 +1,104 @@
+"""The operational write path: rows that are worth little, written cheaply and never audited.
+
+Its role has no right on audited tables. `synchronous_commit` is off: a crash may forget the last
+calls that were counted, never money. Spec: Limits; contract.md section 2 (Rate limits).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import sqlalchemy as sql
+from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
+
+from ledger.schema import OPERATIONAL_ROLE, engine_url, session_options
+
+# A window begins with its first call. What is granted is computed where the row is locked.
+_TAKE = sql.text(
+    """
+    INSERT INTO callboard.rate_lease AS r (principal, class, window_ms, used, granted)
+    VALUES (:principal, :class, :now_ms, least(:wanted, :most), least(:wanted, :most))
+    ON CONFLICT (principal, class) DO UPDATE SET
+        window_ms = CASE WHEN r.window_ms + :length_ms <= :now_ms
+            THEN :now_ms ELSE r.window_ms END,
+        granted = CASE WHEN r.window_ms + :length_ms <= :now_ms
+            THEN least(:wanted, :most) ELSE least(:wanted, greatest(:most - r.used, 0)) END,
+        used = CASE WHEN r.window_ms + :length_ms <= :now_ms
+            THEN least(:wanted, :most) ELSE r.used + least(:wanted, greatest(:most - r.used, 0)) END
+    RETURNING granted, used, window_ms
+    """
+).bindparams(
+    sql.bindparam("now_ms", type_=sql.BigInteger),
+    sql.bindparam("length_ms", type_=sql.BigInteger),
+    sql.bindparam("wanted", type_=sql.Integer),
+    sql.bindparam("most", type_=sql.Integer),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class RateBlock:
+    """Calls leased from a window; `used` counts them, `resets_ms` is the window's end."""
+
+    calls: int
+    used: int
+    resets_ms: int
+
+
+class OperationalStore:
+    """A pool of connections of the role `ops_writer`."""
+
+    def __init__(self, url: str, *, pool_size: int = 2) -> None:
+        """Make the pool; connections are opened when first needed.
+
+        Args:
+            url: `postgresql://…` of a login that is a member of `ops_writer`.
+        """
+        self._engine: AsyncEngine = create_async_engine(
+            engine_url(url),
+            pool_size=pool_size,
+            max_overflow=0,
+            isolation_level="AUTOCOMMIT",
+            connect_args={
+                "options": session_options(OPERATIONAL_ROLE, synchronous_commit="off"),
+                "application_name": "callboard-operational",
+                "connect_timeout": 5,
+            },
+        )
+
+    def __repr__(self) -> str:
+        return f"OperationalStore({self._engine.pool.status()})"
+
+    async def close(self) -> None:
+        """Close all connections."""
+        await self._engine.dispose()
+
+    async def take_rate_block(
+        self,
+        principal: str,
+        rate_class: str,
+        *,
+        wanted: int,
+        limit: int,
+        now_ms: int,
+        window_ms: int = 60_000,
+    ) -> RateBlock:
+        """Lease up to `wanted` calls of the principal's current window of this class.
+
+        Args:
+            limit: calls per window; the sum of all blocks of a window never exceeds it.
+            window_ms: the window's length.
+        """
+        async with self._engine.connect() as connection:
+            result = await connection.execute(
+                _TAKE,
+                {
+                    "principal": principal,
+                    "class": rate_class,
+                    "now_ms": now_ms,
+                    "length_ms": window_ms,
+                    "wanted": wanted,
+                    "most": limit,
+                },
+            )
+            row = result.one()
+        return RateBlock(calls=row.granted, used=row.used, resets_ms=row.window_ms + window_ms)

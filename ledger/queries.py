@@ -1,0 +1,366 @@
+"""Committed rows, read straight from Postgres: what was acknowledged is what a reader sees.
+
+Short transactions on a small pool, as a role that can only read. Rows are plain dicts keyed by
+column, amounts in micro-credits (`…_micro`, `amount`, `balance`), times in Unix milliseconds
+(`…_ms`); their JSON form is the API's business. Spec: Workflow record, Ledger records, Audit entry.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterable, Sequence
+from typing import Any, Final, Self
+
+import sqlalchemy as sql
+from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
+
+from core.workflow.transitions import WorkflowStatus
+from ledger.books import wallet_address
+from ledger.schema import (
+    READER_ROLE,
+    account,
+    agent,
+    api_key,
+    attempt,
+    audit,
+    engine_url,
+    entry,
+    escrow,
+    node,
+    owner,
+    session_options,
+    workflow,
+)
+from ledger.stored import Balance, RowDict, StoredOwner, StoredWorkflow
+
+__all__ = ["Balance", "LedgerReader", "RowDict", "StoredOwner", "StoredWorkflow"]
+
+_UNFINISHED: Final = (WorkflowStatus.PENDING, WorkflowStatus.RUNNING)
+_DIRECTORY_COLUMNS: Final = (
+    agent.c.did,
+    agent.c.owner_did,
+    agent.c.card,
+    agent.c.endpoint,
+    agent.c.capability_ids,
+    agent.c.public_key,
+    agent.c.signing_secret,
+    agent.c.status,
+)
+
+
+class LedgerReader:
+    """Read models over a small pool of connections."""
+
+    def __init__(self, url: str, *, pool_size: int = 5) -> None:
+        """Make the pool; connections are opened when first needed.
+
+        Args:
+            url: `postgresql://…` of a login that is a member of `ledger_reader`.
+        """
+        self._engine: AsyncEngine = create_async_engine(
+            engine_url(url),
+            pool_size=pool_size,
+            max_overflow=0,
+            pool_pre_ping=False,
+            # A statement is a transaction: no BEGIN and COMMIT round trips, no snapshot held open.
+            isolation_level="AUTOCOMMIT",
+            connect_args={
+                "options": session_options(READER_ROLE),
+                "application_name": "callboard-reader",
+                "connect_timeout": 5,
+            },
+        )
+
+    def __repr__(self) -> str:
+        return f"LedgerReader({self._engine.pool.status()})"
+
+    async def close(self) -> None:
+        """Close all connections."""
+        await self._engine.dispose()
+
+    async def ping(self) -> None:
+        """Return when the database answers."""
+        await self._rows(sql.text("SELECT 1"))
+
+    # -- workflows --------------------------------------------------------------------------------
+
+    async def workflow(self, workflow_id: str) -> StoredWorkflow | None:
+        """Return a workflow with its nodes, by its own id."""
+        return (await self.workflows_by_ids([workflow_id]))[0]
+
+    async def workflow_by_task(self, task_id: str) -> StoredWorkflow | None:
+        """Return a workflow with its nodes, by its task id."""
+        known = _uuid(task_id)
+        if known is None:
+            return None
+        found = await self._stored(workflow.c.task_id == known)
+        return found[0] if found else None
+
+    async def workflows_by_ids(self, ids: Sequence[str]) -> list[StoredWorkflow | None]:
+        """Return one workflow or None per id, in their order: two statements for all of them."""
+        known = {text: canonical for text in ids if (canonical := _uuid(text)) is not None}
+        if not known:
+            return [None] * len(ids)
+        wanted = list(set(known.values()))
+        found = {item.id: item for item in await self._stored(workflow.c.id.in_(wanted))}
+        return [found.get(known.get(text, "")) for text in ids]
+
+    async def workflows(
+        self,
+        *,
+        payer_did: str | None = None,
+        status: str | None = None,
+        limit: int = 50,
+        offset: int = 0,
+        before_id: str | None = None,
+    ) -> list[RowDict]:
+        """Return workflow rows without nodes and manifest, newest first.
+
+        Args:
+            before_id: the last id of the page before (keyset paging).
+        """
+        query = _workflow_select(with_manifest=False).order_by(workflow.c.id.desc())
+        if payer_did is not None:
+            query = query.where(workflow.c.payer_did == payer_did)
+        if status is not None:
+            query = query.where(workflow.c.status == status)
+        if before_id is not None:
+            known = _uuid(before_id)
+            if known is None:
+                return []
+            query = query.where(workflow.c.id < known)
+        return await self._rows(query.limit(limit).offset(offset))
+
+    async def unfinished(self, owner_name: str) -> list[StoredWorkflow]:
+        """Return all workflows that this owner has to drive on, oldest first."""
+        return await self._stored(
+            sql.and_(workflow.c.owner == owner_name, workflow.c.status.in_(_UNFINISHED))
+        )
+
+    async def attempts(self, workflow_id: str) -> list[RowDict]:
+        """Return the history of a workflow's attempts, in the order of their commits."""
+        known = _uuid(workflow_id)
+        if known is None:
+            return []
+        return await self._rows(
+            sql.select(attempt).where(attempt.c.workflow_id == known).order_by(attempt.c.id)
+        )
+
+    async def escrow(self, workflow_id: str) -> RowDict | None:
+        """Return a workflow's escrow with what is left in it (`remaining_micro`)."""
+        known = _uuid(workflow_id)
+        if known is None:
+            return None
+        query = (
+            sql.select(escrow, account.c.balance.label("remaining_micro"))
+            .join(account, account.c.id == escrow.c.account_id)
+            .where(escrow.c.workflow_id == known)
+        )
+        rows = await self._rows(query)
+        return rows[0] if rows else None
+
+    async def owners(self) -> list[StoredOwner]:
+        """Return all workflow owners."""
+        rows = await self._rows(sql.select(owner).order_by(owner.c.name))
+        return [StoredOwner(**row) for row in rows]
+
+    async def _stored(self, condition: sql.ColumnElement[bool]) -> list[StoredWorkflow]:
+        # The workflow first: read the other way round, a workflow could be over and its node not.
+        rows = await self._rows(
+            _workflow_select(with_manifest=True).where(condition).order_by(workflow.c.id)
+        )
+        if not rows:
+            return []
+        found = {row["id"]: StoredWorkflow(row) for row in rows}
+        query = sql.select(node).where(node.c.workflow_id.in_(list(found)))
+        for row in await self._rows(query.order_by(node.c.workflow_id, node.c.name)):
+            found[row["workflow_id"]].nodes.append(row)
+        return list(found.values())
+
+    # -- agents and keys --------------------------------------------------------------------------
+
+    async def agents(
+        self,
+        *,
+        capability_id: str | None = None,
+        owner_did: str | None = None,
+        status: str | None = None,
+        limit: int = 50,
+        offset: int = 0,
+        after_did: str | None = None,
+    ) -> list[RowDict]:
+        """Return agent rows in the order of their DIDs, signing secrets left out."""
+        query = _agent_select().order_by(agent.c.did)
+        if capability_id is not None:
+            query = query.where(agent.c.capability_ids.contains([capability_id]))
+        if owner_did is not None:
+            query = query.where(agent.c.owner_did == owner_did)
+        if status is not None:
+            query = query.where(agent.c.status == status)
+        if after_did is not None:
+            query = query.where(agent.c.did > after_did)
+        return await self._rows(query.limit(limit).offset(offset))
+
+    async def agent(self, did: str) -> RowDict | None:
+        """Return an agent's row, its signing secret left out."""
+        rows = await self._rows(_agent_select().where(agent.c.did == did))
+        return rows[0] if rows else None
+
+    async def directory_rows(
+        self, *, dids: Iterable[str] | None = None, capability_id: str | None = None
+    ) -> list[RowDict]:
+        """Return what dispatching needs of agents, sealed signing secrets included.
+
+        All active ones in the order of registration, or those named, whatever their status.
+        """
+        query = sql.select(*_DIRECTORY_COLUMNS).order_by(agent.c.registered_ms, agent.c.did)
+        if dids is not None:
+            query = query.where(agent.c.did.in_(list(dids)))
+        else:
+            query = query.where(agent.c.status == "active")
+        if capability_id is not None:
+            query = query.where(agent.c.capability_ids.contains([capability_id]))
+        return await self._rows(query)
+
+    async def api_key_by_hash(self, key_hash: bytes) -> RowDict | None:
+        """Return the row of an API key by its SHA-256, a revoked one too."""
+        rows = await self._rows(sql.select(api_key).where(api_key.c.hash == key_hash))
+        return rows[0] if rows else None
+
+    async def api_keys(
+        self,
+        *,
+        owner_did: str | None = None,
+        limit: int = 50,
+        offset: int = 0,
+        after_id: str | None = None,
+    ) -> list[RowDict]:
+        """Return API keys in the order of their ids, hashes left out."""
+        columns = [column for column in api_key.c if column.name != "hash"]
+        query = sql.select(*columns).order_by(api_key.c.id)
+        if owner_did is not None:
+            query = query.where(api_key.c.owner_did == owner_did)
+        if after_id is not None:
+            query = query.where(api_key.c.id > after_id)
+        return await self._rows(query.limit(limit).offset(offset))
+
+    # -- money and audit --------------------------------------------------------------------------
+
+    async def balance(self, did: str) -> Balance:
+        """Return an owner's wallet, and the rest of their held escrows as pending (money.md 32)."""
+        wallet = (
+            sql.select(account.c.balance)
+            .where(account.c.address == wallet_address(did))
+            .scalar_subquery()
+        )
+        held = (
+            sql.select(sql.func.coalesce(sql.func.sum(account.c.balance), 0))
+            .select_from(escrow.join(account, account.c.id == escrow.c.account_id))
+            .where(escrow.c.payer_did == did, escrow.c.status == "held")
+            .scalar_subquery()
+        )
+        query = sql.select(sql.func.coalesce(wallet, 0).label("balance"), held.label("held"))
+        row = (await self._rows(query))[0]
+        return Balance(int(row["balance"]), int(row["held"]))
+
+    async def transactions(
+        self,
+        did: str,
+        *,
+        workflow_id: str | None = None,
+        limit: int = 50,
+        offset: int = 0,
+        before_id: int | None = None,
+    ) -> list[RowDict]:
+        """Return the entries of an owner's wallet, newest first."""
+        wallet = (
+            sql.select(account.c.id)
+            .where(account.c.address == wallet_address(did))
+            .scalar_subquery()
+        )
+        # Two index scans, each stopped at the page's end; an entry is never in both.
+        sides = []
+        for column in (entry.c.debit_account_id, entry.c.credit_account_id):
+            side = sql.select(entry).where(column == wallet)
+            if workflow_id is not None:
+                side = side.where(entry.c.workflow_id == (_uuid(workflow_id) or uuid.UUID(int=0)))
+            if before_id is not None:
+                side = side.where(entry.c.id < before_id)
+            page = side.order_by(entry.c.id.desc()).limit(limit + offset).subquery()
+            sides.append(sql.select(page))
+        both = sql.union_all(*sides).subquery()
+        query = sql.select(both).order_by(both.c.id.desc()).limit(limit).offset(offset)
+        return await self._rows(query)
+
+    async def audit(
+        self,
+        *,
+        event_type: str | None = None,
+        actor_did: str | None = None,
+        target_type: str | None = None,
+        target_id: str | None = None,
+        start_ms: int | None = None,
+        end_ms: int | None = None,
+        limit: int = 100,
+        offset: int = 0,
+        before_id: int | None = None,
+    ) -> list[RowDict]:
+        """Return audit rows (`id, body, hash`, …), newest first; times are [start, end)."""
+        query = sql.select(audit).order_by(audit.c.id.desc())
+        for column, value in (
+            (audit.c.event_type, event_type),
+            (audit.c.actor_did, actor_did),
+            (audit.c.target_type, target_type),
+            (audit.c.target_id, target_id),
+        ):
+            if value is not None:
+                query = query.where(column == value)
+        if start_ms is not None:
+            query = query.where(audit.c.created_ms >= start_ms)
+        if end_ms is not None:
+            query = query.where(audit.c.created_ms < end_ms)
+        if before_id is not None:
+            query = query.where(audit.c.id < before_id)
+        return await self._rows(query.limit(limit).offset(offset))
+
+    async def audit_after(self, last_id: int, *, limit: int = 1000) -> list[RowDict]:
+        """Return audit rows with ids above `last_id`, oldest first: the event stream."""
+        query = sql.select(audit).where(audit.c.id > last_id).order_by(audit.c.id)
+        return await self._rows(query.limit(limit))
+
+    async def _rows(self, query: sql.Executable) -> list[RowDict]:
+        async with self._engine.connect() as connection:
+            result = await connection.execute(query)
+            return [dict(row) for row in result.mappings()]
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()
+
+
+def _workflow_select(*, with_manifest: bool) -> sql.Select[Any]:
+    """Select workflow columns; what is spent so far follows from the escrow while it is held."""
+    left_out = {"spent_micro"} if with_manifest else {"spent_micro", "manifest"}
+    columns = [column for column in workflow.c if column.name not in left_out]
+    live = (
+        sql.select(escrow.c.amount - account.c.balance)
+        .select_from(escrow.join(account, account.c.id == escrow.c.account_id))
+        .where(escrow.c.workflow_id == workflow.c.id, escrow.c.status == "held")
+        .scalar_subquery()
+    )
+    spent = sql.func.coalesce(workflow.c.spent_micro, live, 0)
+    return sql.select(*columns, spent.label("spent_micro"))
+
+
+def _agent_select() -> sql.Select[Any]:
+    return sql.select(*(column for column in agent.c if column.name != "signing_secret"))
+
+
+def _uuid(text: str) -> str | None:
+    """Return the id in its one spelling, None when it is no UUID."""
+    try:
+        return str(uuid.UUID(text))
+    except ValueError:
+        return None
