@@ -28,7 +28,8 @@ from core.records.manifest_problems import (
     unsupported_problems,
 )
 
-NODES_MAX = 1_000
+# What the parser bears; how many a deployment allows is its limit, applied when compiling.
+NODES_MAX = 10_000
 DURATION_MS_MAX = 30 * 24 * 3_600_000
 RETRIES_MAX = 100
 NAME_CHARS_MAX = 128
@@ -63,6 +64,9 @@ def _node_name(value: object) -> object:
     return value
 
 
+# A NUL has no place in the database's text columns, which these become.
+PlainText = Annotated[str, StringConstraints(pattern=r"^[^\x00]*$")]
+AgentId = Annotated[str, StringConstraints(pattern=r"^[^\x00-\x1f\x7f]{1,255}$")]
 CapabilityId = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,127}$")]
 NodeName = Annotated[str, BeforeValidator(_node_name)]
 DurationMs = Annotated[int, Field(ge=1, le=DURATION_MS_MAX)]
@@ -92,7 +96,7 @@ class NodeDefinition(_ClosedRecord):
     requires_verification: bool = False
     timeout_ms: DurationMs | None = None
     max_retries: Annotated[int, Field(ge=0, le=RETRIES_MAX)] | None = None
-    target_agent_id: Annotated[str, StringConstraints(min_length=1, max_length=255)] | None = None
+    target_agent_id: AgentId | None = None
     allow_broadcast_fallback: bool = False
     verifier_capability_id: CapabilityId | None = None
     selection: Literal["best", "auction"] = "best"
@@ -123,7 +127,7 @@ class WorkflowManifest(_ClosedRecord):
     """A workflow as published. Amounts are micro-credits. Spec: Workflow manifest."""
 
     nodes: dict[NodeName, NodeDefinition] = Field(min_length=1, max_length=NODES_MAX)
-    intent: str = ""
+    intent: PlainText = ""
     trigger: WorkflowTrigger = _MANUAL
     settings: WorkflowSettings = _DEFAULT_SETTINGS
     payer_did: Did | None = None

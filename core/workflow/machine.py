@@ -18,8 +18,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, ClassVar
 
-import orjson
-
 from core.errors import IllegalTransition, NodeErrorCode
 from core.workflow.dag import CompiledWorkflow
 from core.workflow.events import (
@@ -100,12 +98,14 @@ class WorkflowMachine(VerifyingProgress):
         deadline_ms: int,
         status: WorkflowStatus,
         nodes: Iterable[NodeChanged],
+        results: Mapping[str, Any],
         at_ms: int,
     ) -> tuple[WorkflowMachine, Decision]:
         """Return the machine of a stored, unfinished workflow and what has to be done now.
 
         Args:
             nodes: the stored rows; nodes without one have not been taken up yet.
+            results: by node, what the rows' `result_json` says.
             at_ms: now.
 
         1. Rows become states, and what they imply is counted again. 2. If the time is over, that is
@@ -123,7 +123,7 @@ class WorkflowMachine(VerifyingProgress):
         self.status = WorkflowStatus(status)
         self._is_accepted = True
         for row in nodes:
-            self._load(row)
+            self._load(row, results)
         at_work = [name for name, state in self._states.items() if state.is_active]
         self._budget.fit({name: self._budget.reserved_micro(name) for name in at_work})
         if at_ms >= deadline_ms:
@@ -272,7 +272,7 @@ class WorkflowMachine(VerifyingProgress):
 
     # -- restoring --------------------------------------------------------------------------------
 
-    def _load(self, row: NodeChanged) -> None:
+    def _load(self, row: NodeChanged, results: Mapping[str, Any]) -> None:
         state = self._states[row.node]
         state.load(row)
         name = row.node
@@ -285,7 +285,7 @@ class WorkflowMachine(VerifyingProgress):
             self._unfinished -= 1
             self._budget.reserve(name, 0)
         if state.status is NodeStatus.SUCCESS:
-            self._results[name] = _parsed(state.result_json)
+            self._results[name] = results[name]
             state.result_json = None
             for child in state.compiled.children:
                 self._states[child].unmet -= 1
@@ -293,7 +293,7 @@ class WorkflowMachine(VerifyingProgress):
             # Several may have failed; which one first does not change what follows.
             self._first_failure = self._first_failure or {**(state.error or {}), "node": name}
         elif state.result_json is not None:
-            state.result = _parsed(state.result_json)
+            state.result = results[name]
 
     def _resume(self, state: NodeState, at_ms: int, decision: Decision) -> None:
         name = state.compiled.name
@@ -325,7 +325,3 @@ class WorkflowMachine(VerifyingProgress):
         RuntimeExceeded: _runtime_exceeded,
         CancelRequested: _cancel,
     }
-
-
-def _parsed(result_json: str | None) -> Any:
-    return None if result_json is None else orjson.loads(result_json)
