@@ -268,10 +268,27 @@ def deposit(amount_credits: float | str, *, idempotency_key: str | None = None) 
 
 
 def transactions(
-    *, limit: int | None = None, cursor: str | None = None, workflow_id: str | None = None
+    *,
+    limit: int | None = None,
+    cursor: str | None = None,
+    workflow_id: str | None = None,
+    owner_did: str | None = None,
 ) -> Steps:
-    """List the caller's ledger entries, newest first; the next page starts at `nextCursor`."""
-    return _get("/v1/ledger/transactions", limit=limit, cursor=cursor, workflowId=workflow_id)
+    """List a wallet's entries, newest first; the next page starts at `nextCursor`.
+
+    Args:
+        limit: how many, at most 100.
+        cursor: `nextCursor` of the page before.
+        workflow_id: only entries of this workflow.
+        owner_did: whose wallet, the caller's own by default; others' only with admin scope.
+    """
+    return _get(
+        "/v1/ledger/transactions",
+        limit=limit,
+        cursor=cursor,
+        workflowId=workflow_id,
+        ownerDid=owner_did,
+    )
 
 
 def audit(

@@ -1,6 +1,8 @@
-"""The books of one workflow, added up from its ledger entries in exact decimals.
+"""The books of one workflow, added up in exact decimals from two sources that must agree.
 
-Spec: Settlement rules 1 to 4. money.md section 2 (kinds of entries).
+What was held, returned and paid comes from the ledger entries of the wallets; the protocol's fee
+has no wallet that a user could read and comes from the audit chain.
+Spec: Settlement rules 1 to 4.
 """
 
 from __future__ import annotations
@@ -41,30 +43,27 @@ class Books:
         return self.held == self.paid_in_all + self.fees_in_all + self.refunded
 
 
-def books_of(entries: Iterable[Mapping[str, Any]]) -> Books:
-    """Add up the entries of one workflow.
+def books_of(
+    entries: Iterable[Mapping[str, Any]], audit_entries: Iterable[Mapping[str, Any]]
+) -> Books:
+    """Add up one workflow.
 
     Args:
-        entries: ledger entries, in any order.
-
-    Raises:
-        ValueError: an entry of a kind that has no place in a workflow's books.
+        entries: the workflow's ledger entries in the payer's and the agents' wallets.
+        audit_entries: the workflow's audit entries.
     """
-    held = refunded = _ZERO
+    sums = {kind: _ZERO for kind in ("escrow_hold", "escrow_release")}
     paid: dict[str, Decimal] = {}
-    fees: dict[str, Decimal] = {}
     for entry in entries:
         # Through text: a JSON number becomes a float, its shortest text is the amount as sent.
         amount = Decimal(str(entry["amount"]))
-        match entry["kind"]:
-            case "escrow_hold":
-                held += amount
-            case "escrow_release":
-                refunded += amount
-            case "node_payment":
-                paid[entry["nodeId"]] = paid.get(entry["nodeId"], _ZERO) + amount
-            case "protocol_fee":
-                fees[entry["nodeId"]] = fees.get(entry["nodeId"], _ZERO) + amount
-            case kind:
-                raise ValueError(f"entry {entry['id']} is of kind {kind!r}, in a workflow's books")
-    return Books(held, paid, fees, refunded)
+        if entry["kind"] == "node_payment":
+            paid[entry["nodeId"]] = paid.get(entry["nodeId"], _ZERO) + amount
+        else:
+            sums[entry["kind"]] += amount
+    fees = {
+        entry["payload"]["nodeId"]: Decimal(entry["payload"]["feeCredits"])
+        for entry in audit_entries
+        if entry["eventType"] == "payment.settled"
+    }
+    return Books(sums["escrow_hold"], paid, fees, sums["escrow_release"])

@@ -141,7 +141,7 @@ def _run_workflow(home: Path, addresses: dict[str, str], document_url: str) -> b
         if record["status"] == "success":
             _heading("The report")
             print(record["nodes"]["report"]["result"]["markdown"])
-        books = books_of(_entries(payer, record["id"]))
+        books = _books(admin, record)
         _heading("Who was paid what, in credits")
         _print_books(record, books)
         chain = verify_chain(entries_of_service(admin))
@@ -155,14 +155,14 @@ def _payer_key(admin: Client) -> str:
     return str(admin.create_key(PAYER_DID, name="demonstration", scopes=scopes)["key"])
 
 
-def _entries(payer: Client, workflow_id: str) -> Iterator[Json]:
-    cursor: str | None = None
-    while True:
-        page = payer.transactions(limit=100, cursor=cursor, workflow_id=workflow_id)
-        yield from (e for e in page["transactions"] if e.get("workflowId") == workflow_id)
-        cursor = page.get("nextCursor")
-        if cursor is None:
-            return
+def _books(admin: Client, record: Json) -> Books:
+    owners = {PAYER_DID, *(node.get("agentDid") for node in record["nodes"].values())} - {None}
+    entries = [
+        entry
+        for owner in owners
+        for entry in admin.transactions(workflow_id=record["id"], owner_did=owner)["transactions"]
+    ]
+    return books_of(entries, admin.audit(target_id=record["id"])["entries"])
 
 
 def _print_books(record: dict[str, Any], books: Books) -> None:
