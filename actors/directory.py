@@ -75,6 +75,13 @@ class Directory:
 
     # -- contents ---------------------------------------------------------------------------------
 
+    def replace(self, rows: Iterable[Mapping[str, Any]]) -> None:
+        """Know exactly the agents of these rows, which are all active ones."""
+        rows = list(rows)
+        for did in set(self._entries) - {row["did"] for row in rows}:
+            self._forget(did)
+        self.put(rows)
+
     def put(self, rows: Iterable[Mapping[str, Any]]) -> None:
         """Store agents from rows (`did, owner_did, card, endpoint, status, signing_secret`)."""
         for row in rows:

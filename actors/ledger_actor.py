@@ -28,7 +28,7 @@ log = logging.getLogger("callboard.ledger")
 class LedgerActor:
     """Commits batches of commands for every process of the cluster."""
 
-    async def __init__(self, settings: Settings) -> None:
+    async def __init__(self, settings: Settings) -> None:  # type: ignore[misc]
         configure_logging(settings, "ledger")
         self._commits = GroupCommit(
             settings.database_url,

@@ -42,12 +42,13 @@ def order_of(
         return failed(action, _gone(action.agent_did), now_ms)
     inputs, parents = built
     capability_id = node.capability_id
+    verify_attempt = 0
     if isinstance(action, DispatchVerification):
         result = machine.unverified_result(action.node)
         inputs = {"capabilityId": capability_id, "inputs": inputs, "result": result}
         parents = {}
         capability_id = node.verifier_capability_id
-    is_verification = isinstance(action, DispatchVerification)
+        verify_attempt = action.verify_attempt
     return DispatchOrder(
         workflow_id=machine.workflow_id,
         task_id=task_id,
@@ -61,8 +62,8 @@ def order_of(
         inputs=inputs,
         parents=parents,
         timeout_ms=action.timeout_ms,
-        is_verification=is_verification,
-        verify_attempt=action.verify_attempt if is_verification else 0,
+        is_verification=isinstance(action, DispatchVerification),
+        verify_attempt=verify_attempt,
     )
 
 

@@ -38,6 +38,7 @@ log = logging.getLogger("callboard.owner")
 
 # How long a caller waits for a commit before it is told that the outcome is unknown.
 COMMIT_TIMEOUT_S = 10.0
+FOLLOW_RETRY_S = 0.5
 
 
 class Owner:
@@ -114,7 +115,13 @@ class Owner:
         for stored in await self._reader.unfinished(self._name):
             if runner.runs(stored.workflow_id):
                 continue
-            runner.adopt(*restore(stored, self._settings, self._clock.now_ms()))
+            try:
+                restored = restore(stored, self._settings, self._clock.now_ms())
+            except (ServiceError, ValueError, KeyError):
+                # Stored by another version, or damaged: one bad workflow must not stop the others.
+                log.exception("workflow cannot be restored workflow=%s", stored.workflow_id)
+                continue
+            runner.adopt(*restored)
             count += 1
         return count
 
@@ -204,12 +211,20 @@ class Owner:
             self._refresh = None
 
     async def _load_rows(self) -> None:
-        self._directory.put(await self._reader.directory_rows())
+        self._directory.replace(await self._reader.directory_rows())
 
     async def _follow_directory(self) -> None:
-        async with DirectoryTail(self._settings.database_url) as tail:
-            async for _ in tail:
-                await self._load_directory()
+        """Load all cards whenever one has changed; a failed load is tried again."""
+        while True:
+            try:
+                async with DirectoryTail(self._settings.database_url) as tail:
+                    # A card registered before the tail was there is not in its notices.
+                    await self._load_directory()
+                    async for _ in tail:
+                        await self._load_directory()
+            except Exception:  # the edge to Postgres, which may be away for a while
+                log.warning("directory not followed owner=%s", self._name, exc_info=True)
+                await asyncio.sleep(FOLLOW_RETRY_S)
 
     def _note(self, did: str, is_reachable: bool) -> None:
         self._directory.note_outcome(did, is_reachable=is_reachable, at_ms=self._clock.now_ms())

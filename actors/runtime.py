@@ -36,7 +36,8 @@ def ensure_runtime(settings: Settings) -> None:
         RuntimeRefused: several machines, but a Postgres that only one of them reaches.
     """
     # By host name: several raylets on one machine (tests, large machines) share its Postgres.
-    hosts = {node["NodeManagerHostname"] for node in ray.nodes() if node["Alive"]}
+    nodes = ray.nodes()  # type: ignore[no-untyped-call]
+    hosts = {node["NodeManagerHostname"] for node in nodes if node["Alive"]}
     if len(hosts) > 1 and any(mark in settings.database_url for mark in EMBEDDED_HOSTS):
         raise RuntimeRefused(
             f"{len(hosts)} machines, but Postgres at an address of this machine only: set"

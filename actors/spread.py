@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
 
 from actors.channel import Channel
 from actors.dispatch import Dispatcher
@@ -116,9 +117,7 @@ class Spread:
         """Take orders of another machine; their events go back through its channel."""
         for order, origin in batch:
             key = order_id(order)
-            self._local.send(
-                order, lambda _, event, key=key, to=origin: self._return(to, key, event)
-            )
+            self._local.send(order, partial(self._give_back, origin, key))
         return [None] * len(batch)
 
     def deliver(self, batch: Sequence[RemoteEvent]) -> list[None]:
@@ -133,7 +132,7 @@ class Spread:
             receive(order.workflow_id, event)
         return [None] * len(batch)
 
-    def _return(self, origin: str, key: OrderId, event: Event) -> None:
+    def _give_back(self, origin: str, key: OrderId, _: str, event: Event) -> None:
         channel = self._returns.get(origin)
         if channel is not None:  # else the origin is gone and so is whoever waits for the reply
             channel.submit((key, event), lambda _: None)

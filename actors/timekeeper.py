@@ -35,7 +35,7 @@ CLAIM_TIMEOUT_S = 10.0
 class Timekeeper:
     """Reconciles what should run with what runs, twice a second."""
 
-    async def __init__(self, settings: Settings) -> None:
+    async def __init__(self, settings: Settings) -> None:  # type: ignore[misc]
         configure_logging(settings, "timekeeper")
         self._settings = settings
         self._reader = LedgerReader(settings.database_url, pool_size=1)
@@ -140,7 +140,11 @@ class Timekeeper:
 
 
 def _machines() -> list[str]:
-    return [node["NodeID"] for node in ray.nodes() if node["Alive"]]
+    return [
+        node["NodeID"]
+        for node in ray.nodes()  # type: ignore[no-untyped-call]
+        if node["Alive"]
+    ]
 
 
 def _now_ms() -> int:

@@ -33,7 +33,7 @@ FINISHED_POLL_S = 10.0
 class WorkflowActor:
     """Owns workflows: publishes, drives, dispatches, restores."""
 
-    async def __init__(self, name: str, settings: Settings) -> None:
+    async def __init__(self, name: str, settings: Settings) -> None:  # type: ignore[misc]
         configure_logging(settings, "workflows")
         ledger = LedgerClient(
             actor_call(LEDGER, "submit"),

@@ -1,0 +1,71 @@
+"""From rows back to a running workflow: the normal path of every start.
+
+The stored manifest is compiled again, the stored node rows go through the machine's own restore,
+and what that decides is committed and performed like any other step. design.md section 3.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import orjson
+
+from actors.runner import RunningWorkflow
+from core.records.manifest import parse_manifest
+from core.settings import Settings
+from core.workflow.dag import CompiledWorkflow, WorkflowLimits, compile_workflow
+from core.workflow.events import Action, NodeChanged, Record
+from core.workflow.machine import WorkflowMachine
+from core.workflow.transitions import NodeStatus
+from ledger.queries import RowDict, StoredWorkflow
+
+
+def restore(
+    stored: StoredWorkflow, settings: Settings, now_ms: int
+) -> tuple[RunningWorkflow, list[Record], list[Action]]:
+    """Return the running workflow and what its restoring decided.
+
+    Args:
+        stored: an unfinished workflow's row and its node rows.
+        settings: defaults for what the manifest leaves out.
+        now_ms: the time of restoring.
+    """
+    row = stored.row
+    machine, decision = WorkflowMachine.restore(
+        stored.workflow_id,
+        recompiled(row["manifest"], settings),
+        hold_micro=row["hold_micro"],
+        reserved=orjson.loads(row["reserved"]),
+        deadline_ms=row["deadline_ms"],
+        status=stored.status,
+        nodes=[_change(node) for node in stored.nodes],
+        at_ms=now_ms,
+    )
+    return RunningWorkflow(stored.task_id, machine), decision.records, decision.actions
+
+
+def recompiled(manifest_json: str, settings: Settings) -> CompiledWorkflow:
+    """Return a stored manifest, compiled again.
+
+    It was checked when it was published; its bounds are not checked anew, because an operator who
+    lowers a bound must not strand what was accepted under the old one.
+    """
+    limits = WorkflowLimits(
+        nodes_max=2**31,
+        timeout_ms_default=settings.node_timeout_ms,
+        max_retries_default=settings.max_retries,
+        max_runtime_ms_default=settings.max_runtime_ms,
+        max_runtime_ms_max=2**62,
+    )
+    return compile_workflow(parse_manifest(orjson.loads(manifest_json)), limits)
+
+
+def _change(node: RowDict) -> NodeChanged:
+    """Return a node's row as the machine wrote it."""
+    fields: dict[str, Any] = {
+        name: node[name] for name in NodeChanged.__slots__ if name != "node" and name in node
+    }
+    fields["status"] = NodeStatus(node["status"])
+    fields["agents_tried"] = tuple(node["agents_tried"] or ())
+    fields["verifiers_tried"] = tuple(node["verifiers_tried"] or ())
+    return NodeChanged(node=node["name"], **fields)

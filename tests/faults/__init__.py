@@ -1,0 +1,1 @@
+"""Processes of a real deployment are killed under load; nothing accepted may be lost."""
