@@ -11,7 +11,13 @@ from dataclasses import dataclass
 import sqlalchemy as sql
 from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
 
-from ledger.schema import OPERATIONAL_ROLE, engine_url, session_options
+from ledger.schema import (
+    OPERATIONAL_ROLE,
+    UNREACHABLE,
+    engine_url,
+    session_options,
+    unreachable,
+)
 
 # A window begins with its first call. What is granted is computed where the row is locked.
 _TAKE = sql.text(
@@ -88,17 +94,17 @@ class OperationalStore:
             limit: calls per window; the sum of all blocks of a window never exceeds it.
             window_ms: the window's length.
         """
-        async with self._engine.connect() as connection:
-            result = await connection.execute(
-                _TAKE,
-                {
-                    "principal": principal,
-                    "class": rate_class,
-                    "now_ms": now_ms,
-                    "length_ms": window_ms,
-                    "wanted": wanted,
-                    "most": limit,
-                },
-            )
-            row = result.one()
+        values = {
+            "principal": principal,
+            "class": rate_class,
+            "now_ms": now_ms,
+            "length_ms": window_ms,
+            "wanted": wanted,
+            "most": limit,
+        }
+        try:
+            async with self._engine.connect() as connection:
+                row = (await connection.execute(_TAKE, values)).one()
+        except UNREACHABLE as error:
+            raise unreachable(error) from None
         return RateBlock(calls=row.granted, used=row.used, resets_ms=row.window_ms + window_ms)

@@ -18,6 +18,7 @@ from core.workflow.transitions import WorkflowStatus
 from ledger.books import wallet_address
 from ledger.schema import (
     READER_ROLE,
+    UNREACHABLE,
     account,
     agent,
     api_key,
@@ -29,6 +30,7 @@ from ledger.schema import (
     node,
     owner,
     session_options,
+    unreachable,
     workflow,
 )
 from ledger.stored import Balance, RowDict, StoredOwner, StoredWorkflow
@@ -272,12 +274,25 @@ class LedgerReader:
         offset: int = 0,
         before_id: int | None = None,
     ) -> list[RowDict]:
-        """Return the entries of an owner's wallet, newest first."""
-        wallet = (
+        """Return the entries of an owner's wallet, newest first.
+
+        Of a workflow that the owner pays, every entry: all of them touch its escrow, but only the
+        hold and the refund touch the wallet.
+        """
+        own = (
             sql.select(account.c.id)
             .where(account.c.address == wallet_address(did))
             .scalar_subquery()
         )
+        paid_from = (
+            sql.select(escrow.c.account_id)
+            .where(
+                escrow.c.workflow_id == (_uuid(workflow_id or "") or uuid.UUID(int=0)),
+                escrow.c.payer_did == did,
+            )
+            .scalar_subquery()
+        )
+        wallet = own if workflow_id is None else sql.func.coalesce(paid_from, own)
         # Two index scans, each stopped at the page's end; an entry is never in both.
         sides = []
         for column in (entry.c.debit_account_id, entry.c.credit_account_id):
@@ -329,9 +344,12 @@ class LedgerReader:
         return await self._rows(query.limit(limit))
 
     async def _rows(self, query: sql.Executable) -> list[RowDict]:
-        async with self._engine.connect() as connection:
-            result = await connection.execute(query)
-            return [dict(row) for row in result.mappings()]
+        try:
+            async with self._engine.connect() as connection:
+                result = await connection.execute(query)
+                return [dict(row) for row in result.mappings()]
+        except UNREACHABLE as error:
+            raise unreachable(error) from None
 
     async def __aenter__(self) -> Self:
         return self

@@ -21,13 +21,26 @@ from sqlalchemy import (
     Uuid,
 )
 from sqlalchemy.dialects.postgresql import ARRAY
+from sqlalchemy.exc import InterfaceError, OperationalError
+from sqlalchemy.exc import TimeoutError as PoolTimeoutError
+
+from core.errors import ErrorCode, ServiceError
 
 SCHEMA: Final = "callboard"
+# What a pool raises when Postgres is away, restarting or out of connections.
+UNREACHABLE: Final = (OperationalError, InterfaceError, PoolTimeoutError)
 WRITER_ROLE: Final = "ledger_writer"
 READER_ROLE: Final = "ledger_reader"
 OPERATIONAL_ROLE: Final = "ops_writer"
 
 metadata = MetaData(schema=SCHEMA)
+
+
+def unreachable(error: Exception) -> ServiceError:
+    """Return what a caller is told when Postgres cannot be read: to come again."""
+    return ServiceError(
+        ErrorCode.LEDGER_UNAVAILABLE, f"the database cannot be reached ({type(error).__name__})"
+    )
 
 
 def driver_url(url: str) -> str:
