@@ -15,6 +15,7 @@ from ray.serve.schema import LoggingConfig
 from actors.gateway import Gateway
 from actors.logs import configure_logging
 from core.settings import Settings
+from ledger.operational import OperationalStore
 from serve_app.api import Api, create_api, service_version
 from serve_app.auth import Authenticator
 from serve_app.leases import find_key_in, take_block_from
@@ -32,13 +33,13 @@ class ApiDeployment:
         settings: the deployment's.
     """
 
-    async def __init__(self, settings: Settings) -> None:
+    async def __init__(self, settings: Settings) -> None:  # type: ignore[misc]  # Serve awaits it
         configure_logging(settings, "api")
         gateway = await Gateway.connect(settings)
         self._services = Services(
             gateway,
             Authenticator(find_key_in(gateway.reader), settings.jwt_secret),
-            RateLimiter(settings, take_block_from(settings)),
+            RateLimiter(settings, take_block_from(OperationalStore(settings.database_url))),
         )
 
     def __serve_build_asgi_app__(self) -> Api:
@@ -49,7 +50,7 @@ def build(settings: Settings) -> Any:
     """Return the Serve application of a deployment with these settings."""
     # No CPUs are reserved: replicas wait for others most of the time, and two cores must also hold
     # the actors. The bound of a replica is its open requests.
-    deployment = serve.deployment(
+    deployment: Any = serve.deployment(
         serve.ingress()(ApiDeployment),
         name="api",
         # Serve replaces replicas whose version differs, and makes a new version up when none is

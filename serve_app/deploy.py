@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import logging
 import sys
 import time
 import urllib.error
@@ -36,7 +37,9 @@ def main() -> int:
     """Deploy, wait until the service answers, say where it is."""
     settings = read_settings()
     began = time.monotonic()
-    ray.init(address="auto", namespace=NAMESPACE, log_to_driver=False, logging_level="warning")
+    ray.init(
+        address="auto", namespace=NAMESPACE, log_to_driver=False, logging_level=logging.WARNING
+    )
     _say(began, "starting the actors and the API")
     # The replicas would start the actors too; from here they start while Serve itself does.
     ensure_runtime(settings)
