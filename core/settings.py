@@ -41,7 +41,12 @@ def _setting(
     secret: bool = False,
 ) -> Any:
     """Declare one setting: its default, its sentence, its range (both ends included)."""
-    return field(default=default, metadata={"about": about, "range": (low, high), "secret": secret})
+    # Secrets stay out of `repr`, which reaches logs and error messages.
+    return field(
+        default=default,
+        repr=not secret,
+        metadata={"about": about, "range": (low, high), "secret": secret},
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

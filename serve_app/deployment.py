@@ -1,0 +1,202 @@
+"""A deployment is a folder: where everything of it lies, its lock, its ports.
+
+DIR holds what lasts (`url`, `admin.key`, `postgres/`, `logs/`, keys); the run folder, short because
+a Unix socket's path holds 107 bytes, holds what ends with `down`. Both locks are released by the
+kernel when their holder dies, however it dies. This file starts no process. design.md 4, 6.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import os
+import secrets
+import socket
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+
+PORTS_FROM, PORTS_TO, BLOCK_SIZE = 12_000, 32_700, 100
+_RUN_PATH_BYTES_MAX = 32
+
+
+class DeploymentError(RuntimeError):
+    """A deployment cannot be used as asked; the text says what to do."""
+
+
+class AlreadyRunning(DeploymentError):
+    """The deployment of this folder is running."""
+
+
+def default_home() -> Path:
+    """Return the folder of the default deployment."""
+    return Path.home() / ".local" / "share" / "callboard" / "default"
+
+
+def deployment_id(home: Path) -> str:
+    """Return eight hex digits that name a home on this machine, whatever way leads to it."""
+    return hashlib.sha256(os.fsencode(os.path.realpath(home))).hexdigest()[:8]
+
+
+def run_folder_of(home: Path) -> Path:
+    """Return the short folder for the sockets of a home; it is not made here."""
+    base = tempfile.gettempdir()
+    if len(os.fsencode(base)) > _RUN_PATH_BYTES_MAX - len("/callboard-01234567"):
+        base = "/tmp"
+    return Path(base) / f"callboard-{deployment_id(home)}"
+
+
+@dataclass(frozen=True, slots=True)
+class Deployment:
+    """The paths of one deployment."""
+
+    home: Path
+    run_folder: Path
+
+    @property
+    def id(self) -> str:
+        return deployment_id(self.home)
+
+    @property
+    def url_file(self) -> Path:
+        return self.home / "url"
+
+    @property
+    def logs(self) -> Path:
+        return self.home / "logs"
+
+    @property
+    def ray_token_file(self) -> Path:
+        return self.home / "ray.token"
+
+    @property
+    def deployment_key_file(self) -> Path:
+        return self.home / "deployment.key"
+
+    def prepare(self) -> None:
+        """Make the folders and the secrets that a first start needs.
+
+        Raises:
+            DeploymentError: the run folder belongs to somebody else.
+        """
+        self.logs.mkdir(parents=True, exist_ok=True)
+        _make_secret(self.deployment_key_file)
+        _make_secret(self.ray_token_file)
+        self.make_run_folder()
+
+    def make_run_folder(self) -> None:
+        """Make the run folder, private to this user."""
+        try:
+            self.run_folder.mkdir(mode=0o700)
+        except FileExistsError:
+            # The system's temporary folder is open to all: never follow what a stranger put there.
+            status = self.run_folder.lstat()
+            if status.st_uid != os.geteuid() or self.run_folder.is_symlink():
+                raise DeploymentError(
+                    f"{self.run_folder} belongs to another user: remove it or use another --home"
+                ) from None
+            self.run_folder.chmod(0o700)
+
+    def lock(self) -> int:
+        """Take the deployment for this process; the kernel gives it back when the process ends.
+
+        Raises:
+            AlreadyRunning: another process holds it.
+        """
+        self.home.mkdir(parents=True, exist_ok=True)
+        descriptor = os.open(self.home / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            owner = os.pread(descriptor, 20, 0).decode("ascii", "replace").strip()
+            os.close(descriptor)
+            raise AlreadyRunning(f"{self.home} is already up (process {owner})") from None
+        os.ftruncate(descriptor, 0)
+        os.pwrite(descriptor, str(os.getpid()).encode(), 0)
+        return descriptor
+
+    def holder(self) -> int | None:
+        """Return the process id of the supervisor that holds the deployment, if one does."""
+        try:
+            descriptor = os.open(self.home / "lock", os.O_RDONLY | os.O_CLOEXEC)
+        except FileNotFoundError:
+            return None
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return int(os.pread(descriptor, 20, 0) or b"0") or None
+        finally:
+            os.close(descriptor)
+        return None
+
+
+def _make_secret(path: Path) -> None:
+    """Write 32 random bytes as hex, once, readable by this user only."""
+    if path.exists():
+        return
+    fresh = path.with_name(f"{path.name}.new")
+    fresh.unlink(missing_ok=True)
+    with os.fdopen(os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
+        file.write(secrets.token_hex(32))
+        file.flush()
+        os.fsync(file.fileno())
+    fresh.rename(path)
+
+
+class PortBlock:
+    """A hundred neighbouring free ports, reserved on this machine for one deployment.
+
+    The reservation is an abstract Unix socket: no file, seen by every deployment of the machine,
+    gone with its holder. Blocks lie below the range from which the kernel hands out ports.
+    """
+
+    def __init__(self, first: int, reservation: socket.socket) -> None:
+        self.first = first
+        self._reservation = reservation
+
+    def __repr__(self) -> str:
+        return f"PortBlock({self.first}–{self.first + BLOCK_SIZE - 1})"
+
+    @classmethod
+    def reserve(cls, seed: str) -> PortBlock:
+        """Reserve a block; the same seed gets the same one as long as it is free.
+
+        Raises:
+            DeploymentError: no block is free.
+        """
+        blocks = (PORTS_TO - PORTS_FROM) // BLOCK_SIZE
+        start = int(seed, 16) % blocks
+        for offset in range(blocks):
+            first = PORTS_FROM + (start + offset) % blocks * BLOCK_SIZE
+            reservation = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+            try:
+                reservation.bind(f"\0callboard-ports-{first}")
+            except OSError:
+                reservation.close()
+                continue
+            if all(is_free(port) for port in range(first, first + BLOCK_SIZE)):
+                return cls(first, reservation)
+            reservation.close()
+        raise DeploymentError(
+            f"no {BLOCK_SIZE} neighbouring free ports between {PORTS_FROM} and {PORTS_TO}"
+        )
+
+    def close(self) -> None:
+        """Give the block back."""
+        self._reservation.close()
+
+
+def is_free(port: int, host: str = "") -> bool:
+    """Say whether a TCP port can be listened on now.
+
+    Args:
+        port: 1 to 65535.
+        host: an IPv4 address of this machine; empty: all of them.
+    """
+    with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind((host, port))
+        except OSError:
+            return False
+        return True

@@ -1,0 +1,147 @@
+"""The only reader of the environment: flag > environment > `callboard.toml` > default.
+
+Each value keeps its source, so that `callboard settings` can say where it comes from. Processes of
+a deployment are started with `child_environment`; they read their settings here again.
+design.md section 6.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from core.settings import (
+    Settings,
+    SettingsError,
+    build_settings,
+    is_secret,
+    parse_setting,
+    setting_names,
+)
+from serve_app.deployment import Deployment, default_home, run_folder_of
+
+PREFIX = "CALLBOARD_"
+DEPLOYMENT_MARK = f"{PREFIX}DEPLOYMENT"
+# Not settings: what clients read, and the mark by which a deployment's processes are found.
+_NOT_SETTINGS = {"CALLBOARD_URL", "CALLBOARD_API_KEY", DEPLOYMENT_MARK}
+
+
+@dataclass(frozen=True, slots=True)
+class LoadedSettings:
+    """Settings and, per name, where the value comes from."""
+
+    settings: Settings
+    sources: Mapping[str, str]
+
+    @property
+    def deployment(self) -> Deployment:
+        return Deployment(Path(self.settings.home), Path(self.settings.run_folder))
+
+    def rows(self) -> list[tuple[str, object, str]]:
+        """Return (name, value with secrets masked, source) of every setting."""
+        return [
+            (name, masked(name, getattr(self.settings, name)), self.sources[name])
+            for name in setting_names()
+        ]
+
+
+def load_settings(flags: Mapping[str, str | None] | None = None) -> LoadedSettings:
+    """Build the settings of this process.
+
+    Args:
+        flags: settings given on the command line by name; None values are absent.
+
+    Raises:
+        SettingsError: a name is unknown, or a value has the wrong type or range.
+    """
+    given = {name: text for name, text in (flags or {}).items() if text is not None}
+    home = Path(given.get("home") or os.environ.get(f"{PREFIX}HOME") or default_home())
+    home = Path(os.path.abspath(home.expanduser()))
+    values: dict[str, object] = {"home": str(home), "run_folder": str(run_folder_of(home))}
+    sources = dict.fromkeys(setting_names(), "default")
+    sources["run_folder"] = "derived from home"
+    key_file = Deployment(home, run_folder_of(home)).deployment_key_file
+    if key_file.exists():
+        values["deployment_key"] = key_file.read_text(encoding="ascii").strip()
+        sources["deployment_key"] = str(key_file)
+    for source, found in (
+        ("callboard.toml", _from_file(home / "callboard.toml")),
+        ("environment", _from_environment()),
+        ("flag", {name: parse_setting(name, text) for name, text in given.items()}),
+    ):
+        for name, value in found.items():
+            if name == "home":
+                sources["home"] = source
+                continue  # a path as given may be relative: the absolute one stands above
+            values[name] = value
+            sources[name] = (
+                f"environment {PREFIX}{name.upper()}" if source == "environment" else source
+            )
+    return LoadedSettings(build_settings(values), sources)
+
+
+def read_settings() -> Settings:
+    """Return the settings of a process that was started by the deployment, or by hand."""
+    return load_settings().settings
+
+
+def child_environment(extra: Mapping[str, str]) -> dict[str, str]:
+    """Return the environment for a process of the deployment.
+
+    What a person's shell says about Ray belongs to another cluster, so it is left out.
+    """
+    own = {name: text for name, text in os.environ.items() if not name.startswith("RAY_")}
+    return own | dict(extra)
+
+
+def settings_as_environment(loaded: LoadedSettings, **changed: str) -> dict[str, str]:
+    """Return the variables from which a child builds the same settings.
+
+    What lies in the home's own files (`callboard.toml`, `deployment.key`) is read there again and
+    not repeated here: environments are readable in `/proc`.
+    """
+    environment = {f"{PREFIX}HOME": loaded.settings.home}
+    for name, source in loaded.sources.items():
+        if source == "flag" and name != "home":
+            value = getattr(loaded.settings, name)
+            text = ",".join(value) if isinstance(value, tuple) else str(value)
+            environment[f"{PREFIX}{name.upper()}"] = text
+    for name, text in changed.items():
+        environment[f"{PREFIX}{name.upper()}"] = text
+    return environment
+
+
+def masked(name: str, value: object) -> object:
+    """Return a value as people may see it."""
+    if not is_secret(name) or value == "":
+        return value
+    if isinstance(value, str) and "://" in value:
+        return re.sub(r"(://[^:/@]*):[^@]*@", r"\1:********@", value)
+    return "********"
+
+
+def _from_file(path: Path) -> dict[str, object]:
+    try:
+        table = tomllib.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        return {}
+    except tomllib.TOMLDecodeError as defect:
+        raise SettingsError(str(path), str(defect), "a TOML file") from None
+    return {
+        name: tuple(value) if isinstance(value, list) else value for name, value in table.items()
+    }
+
+
+def _from_environment() -> dict[str, object]:
+    """Read CALLBOARD_*; a misspelt name is refused, for it would be silently without effect."""
+    return {
+        variable.removeprefix(PREFIX).lower(): parse_setting(
+            variable.removeprefix(PREFIX).lower(), text
+        )
+        for variable, text in os.environ.items()
+        if variable.startswith(PREFIX) and variable not in _NOT_SETTINGS
+    }
