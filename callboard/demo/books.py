@@ -52,7 +52,7 @@ def books_of(
         entries: the workflow's ledger entries in the payer's and the agents' wallets.
         audit_entries: the workflow's audit entries.
     """
-    sums = {kind: _ZERO for kind in ("escrow_hold", "escrow_release")}
+    sums = dict.fromkeys(("escrow_hold", "escrow_release"), _ZERO)
     paid: dict[str, Decimal] = {}
     for entry in entries:
         # Through text: a JSON number becomes a float, its shortest text is the amount as sent.
