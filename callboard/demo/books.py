@@ -1,7 +1,5 @@
-"""The books of one workflow, added up in exact decimals from two sources that must agree.
+"""The books of one workflow, added up in exact decimals from the entries of its escrow.
 
-What was held, returned and paid comes from the ledger entries of the wallets; the protocol's fee
-has no wallet that a user could read and comes from the audit chain.
 Spec: Settlement rules 1 to 4.
 """
 
@@ -43,27 +41,25 @@ class Books:
         return self.held == self.paid_in_all + self.fees_in_all + self.refunded
 
 
-def books_of(
-    entries: Iterable[Mapping[str, Any]], audit_entries: Iterable[Mapping[str, Any]]
-) -> Books:
+def books_of(entries: Iterable[Mapping[str, Any]]) -> Books:
     """Add up one workflow.
 
     Args:
-        entries: the workflow's ledger entries in the payer's and the agents' wallets.
-        audit_entries: the workflow's audit entries.
+        entries: every ledger entry of the workflow, as its payer reads them.
     """
     sums = dict.fromkeys(("escrow_hold", "escrow_release"), _ZERO)
-    paid: dict[str, Decimal] = {}
+    lines: dict[str, dict[str, Decimal]] = {"node_payment": {}, "protocol_fee": {}}
     for entry in entries:
         # Through text: a JSON number becomes a float, its shortest text is the amount as sent.
         amount = Decimal(str(entry["amount"]))
-        if entry["kind"] == "node_payment":
-            paid[entry["nodeId"]] = paid.get(entry["nodeId"], _ZERO) + amount
+        if entry["kind"] in lines:
+            line = lines[entry["kind"]]
+            line[entry["nodeId"]] = line.get(entry["nodeId"], _ZERO) + amount
         else:
             sums[entry["kind"]] += amount
-    fees = {
-        entry["payload"]["nodeId"]: Decimal(entry["payload"]["feeCredits"])
-        for entry in audit_entries
-        if entry["eventType"] == "payment.settled"
-    }
-    return Books(sums["escrow_hold"], paid, fees, sums["escrow_release"])
+    return Books(
+        held=sums["escrow_hold"],
+        paid=lines["node_payment"],
+        fees=lines["protocol_fee"],
+        refunded=sums["escrow_release"],
+    )

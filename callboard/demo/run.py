@@ -24,7 +24,6 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from callboard.calls import Json
 from callboard.cli.agents import read_card
 from callboard.cli.audit import entries_of_service
 from callboard.cli.deployment import supervisor, up_arguments
@@ -141,7 +140,8 @@ def _run_workflow(home: Path, addresses: dict[str, str], document_url: str) -> b
         if record["status"] == "success":
             _heading("The report")
             print(record["nodes"]["report"]["result"]["markdown"])
-        books = _books(admin, record)
+        entries = payer.transactions(workflow_id=record["id"], limit=100)["transactions"]
+        books = books_of(entries)
         _heading("Who was paid what, in credits")
         _print_books(record, books)
         chain = verify_chain(entries_of_service(admin))
@@ -153,16 +153,6 @@ def _run_workflow(home: Path, addresses: dict[str, str], document_url: str) -> b
 def _payer_key(admin: Client) -> str:
     scopes = (*PAYER_SCOPES, "ledger:deposit")
     return str(admin.create_key(PAYER_DID, name="demonstration", scopes=scopes)["key"])
-
-
-def _books(admin: Client, record: Json) -> Books:
-    owners = {PAYER_DID, *(node.get("agentDid") for node in record["nodes"].values())} - {None}
-    entries = [
-        entry
-        for owner in owners
-        for entry in admin.transactions(workflow_id=record["id"], owner_did=owner)["transactions"]
-    ]
-    return books_of(entries, admin.audit(target_id=record["id"])["entries"])
 
 
 def _print_books(record: dict[str, Any], books: Books) -> None:
