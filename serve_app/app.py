@@ -6,7 +6,6 @@ does with a request is `serve_app/api.py`'s. design.md section 3 (Runtime).
 
 from __future__ import annotations
 
-import hashlib
 from typing import Any
 
 from ray import serve
@@ -16,7 +15,7 @@ from actors.gateway import Gateway
 from actors.logs import configure_logging
 from core.settings import Settings
 from ledger.operational import OperationalStore
-from serve_app.api import Api, create_api, service_version
+from serve_app.api import Api, create_api
 from serve_app.auth import Authenticator
 from serve_app.leases import find_key_in, take_block_from
 from serve_app.limits import RateLimiter
@@ -53,9 +52,6 @@ def build(settings: Settings) -> Any:
     deployment: Any = serve.deployment(
         serve.ingress()(ApiDeployment),
         name="api",
-        # Serve replaces replicas whose version differs, and makes a new version up when none is
-        # given: then every `up` after a crash would restart replicas that are well.
-        version=_version_of(settings),
         num_replicas=settings.serve_replicas,
         ray_actor_options={"num_cpus": 0},
         max_ongoing_requests=settings.replica_requests_max,
@@ -64,11 +60,6 @@ def build(settings: Settings) -> Any:
         logging_config=LoggingConfig(enable_access_log=False),
     )
     return deployment.bind(settings)
-
-
-def _version_of(settings: Settings) -> str:
-    text = f"{service_version()} {settings!r}"
-    return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
 def build_from_environment(_arguments: dict[str, str]) -> Any:

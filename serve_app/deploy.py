@@ -1,6 +1,6 @@
 """Deploys the API onto a running Ray cluster: `python -m serve_app.deploy`, run at every start.
 
-Repeating it changes nothing that already runs as asked. It prints what it does and ends with 0 once
+Repeating it replaces the replicas one after the other and nothing else. It prints what it does and ends with 0 once
 the service answers, else with 1 and the reason. Called by the supervisor; by hand on a cluster.
 """
 
