@@ -70,5 +70,4 @@ async def _unknown_path(scope: Scope, receive: Receive, send: Send) -> None:
         return
     request_id = request_id_of(dict(scope["headers"]))
     error = ServiceError(ErrorCode.NOT_FOUND, f"there is no path {scope['path'][:200]}")
-    headers = [(b"x-request-id", request_id.encode())]
-    await send_reply(send, refused(error, request_id, 1), headers)
+    await send_reply(send, refused(error, request_id, 1), [])

@@ -53,7 +53,8 @@ class Endpoint:
         """Answer one request."""
         headers: Mapping[bytes, bytes] = dict(scope["headers"])
         request_id = request_id_of(headers)
-        sent_headers: Headers = [(b"x-request-id", request_id.encode())]
+        # Not x-request-id: Serve echoes that header, made up when the client sent none, by itself.
+        sent_headers: Headers = []
         try:
             reply = await self._answer(scope, headers, request_id, receive, sent_headers)
         except ServiceError as error:
@@ -125,7 +126,7 @@ class Endpoint:
 
 
 def request_id_of(headers: Mapping[bytes, bytes]) -> str:
-    """Return the caller's request id when it can be echoed safely, else a new one."""
+    """Return the request's id, as the caller or Serve named it, else a new one."""
     given = headers.get(b"x-request-id", b"")
     if 0 < len(given) <= _REQUEST_ID_MAX and given.isascii():
         text = given.decode("ascii")

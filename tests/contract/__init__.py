@@ -1,0 +1,1 @@
+"""The specification and the contract, row by row, against a real running deployment."""

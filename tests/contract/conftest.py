@@ -1,0 +1,170 @@
+"""Callers of the session's deployment: an administrator, and payers with keys and credits."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from dataclasses import dataclass
+from typing import Any
+
+import httpx
+import pytest
+
+from tests.contract.stub_agent import Answer, StubAgent, stub_agent, succeed
+from tests.platform.deployments import RunningDeployment
+
+Json = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Caller:
+    """Somebody with a key. `http` sends it with every request."""
+
+    did: str
+    key: str
+    key_id: str
+    http: httpx.Client
+
+    def balance(self) -> Json:
+        """Return the caller's balance."""
+        return answer(self.http.get("/v1/ledger/balance"))
+
+    def publish(self, manifest: Json, **headers: str) -> httpx.Response:
+        """Publish a manifest."""
+        return self.http.post("/v1/workflows/publish", json=manifest, headers=headers)
+
+    def run(self, manifest: Json) -> Json:
+        """Publish a manifest and return the record once it has ended."""
+        record = answer(self.publish(manifest, Prefer="wait=30"))
+        assert record.get("completedAt"), record
+        return record
+
+
+def answer(response: httpx.Response, status: int = 200) -> Json:
+    """Return the JSON body of a response that must have this status."""
+    assert response.status_code == status, f"{response.status_code}: {response.text[:2000]}"
+    body: Json = response.json()
+    return body
+
+
+def refusal(response: httpx.Response, status: int, code: str) -> Json:
+    """Return the problem details of a response that must be this refusal (contract.md section 1)."""
+    body = answer(response, status)
+    assert response.headers["content-type"] == "application/problem+json"
+    assert body["code"] == body["error"] == code, body
+    assert body["status"] == status
+    assert body["detail"] == body["message"]
+    assert {"type", "title", "requestId"} <= set(body)
+    return body
+
+
+def unique(prefix: str) -> str:
+    """Return a name nobody else in the session uses."""
+    return f"{prefix}{uuid.uuid4().hex[:12]}"
+
+
+def client(url: str, key: str | None = None) -> httpx.Client:
+    """Return an HTTP client of the deployment."""
+    headers = {"x-api-key": key} if key is not None else {}
+    return httpx.Client(base_url=url, headers=headers, timeout=90.0)
+
+
+@pytest.fixture(scope="session")
+def anonymous(deployment: RunningDeployment) -> Iterator[httpx.Client]:
+    """Requests without any credential."""
+    with client(deployment.url) as http:
+        yield http
+
+
+@pytest.fixture(scope="session")
+def admin(deployment: RunningDeployment) -> Iterator[Caller]:
+    """The holder of the first key."""
+    with client(deployment.url, deployment.admin_key) as http:
+        did = answer(http.get("/v1/ledger/balance"))["ownerDid"]
+        yield Caller(did, deployment.admin_key, "", http)
+
+
+MakeCaller = Callable[..., Caller]
+
+
+@pytest.fixture(scope="session")
+def make_caller(deployment: RunningDeployment, admin: Caller) -> Iterator[MakeCaller]:
+    """Make a caller with a DID, a key and credits of their own."""
+    with ExitStack() as stack:
+
+        def make(credits: float = 0, **key: Any) -> Caller:
+            did = unique("did:net:payer-")
+            body = {"ownerDid": did, "rateClass": "unlimited", **key}
+            made = answer(admin.http.post("/v1/keys", json=body))
+            if credits:
+                deposit = {"amount": credits, "ownerDid": did}
+                answer(admin.http.post("/v1/ledger/deposit", json=deposit))
+            http = stack.enter_context(client(deployment.url, made["key"]))
+            return Caller(did, made["key"], made["keyId"], http)
+
+        yield make
+
+
+@pytest.fixture
+def payer(make_caller: MakeCaller) -> Caller:
+    """A payer with 100 credits and a key with the default scopes."""
+    return make_caller(100)
+
+
+@dataclass(frozen=True)
+class RegisteredAgent:
+    """An agent of one capability that nobody else offers."""
+
+    did: str
+    capability: str
+    stub: StubAgent
+    card: Json
+
+
+MakeAgent = Callable[..., RegisteredAgent]
+
+
+@pytest.fixture
+def make_agent(admin: Caller) -> Iterator[MakeAgent]:
+    """Start and register an agent; its capability is its own unless one is given."""
+    with ExitStack() as stack:
+
+        def make(
+            reply: Answer = succeed,
+            *,
+            price_cents: int = 10,
+            is_held: bool = False,
+            capability: str | None = None,
+            **registration: Any,
+        ) -> RegisteredAgent:
+            stub = stack.enter_context(stub_agent(reply, is_held=is_held))
+            offered = capability or unique("cap.test.") + ".v1"
+            card = {
+                "did": unique("did:net:agent-"),
+                "endpoint": stub.url,
+                "version": 1,
+                "capabilities": [
+                    {"id": offered, "description": "A test's", "price_cents": price_cents}
+                ],
+            }
+            body = {"acard": card, **registration}
+            answer(admin.http.post("/v1/agents/register", json=body))
+            return RegisteredAgent(str(card["did"]), offered, stub, card)
+
+        yield make
+
+
+def chain_of(capability: str, names: str = "abc", **settings: Any) -> Json:
+    """Return a manifest in which each node takes the inputs of the one before it."""
+    nodes: Json = {}
+    for position, name in enumerate(names):
+        nodes[name] = {"capabilityId": capability, "payload": {"own": name}}
+        if position:
+            before = names[position - 1]
+            nodes[name]["dependsOn"] = [before]
+            nodes[name]["inputMappings"] = {"before": f"$.{before}.result.inputs.own"}
+    manifest: Json = {"intent": "a chain", "nodes": nodes}
+    if settings:
+        manifest["settings"] = settings
+    return manifest

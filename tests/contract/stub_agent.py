@@ -1,0 +1,103 @@
+"""An agent for contract tests: a real HTTP server on loopback that answers as its capability says."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import threading
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+
+Json = dict[str, Any]
+# A reply is a status and a body; an Answer sees the dispatch.
+Answer = Callable[[Json], tuple[int, Json]]
+
+
+@dataclass
+class StubAgent:
+    """The agent's address, what it was asked, and the gate that holds `held` answers back."""
+
+    url: str = ""
+    dispatches: list[Json] = field(default_factory=list)
+    headers: list[dict[str, str]] = field(default_factory=list)
+    paths: list[str] = field(default_factory=list)
+    arrived: threading.Semaphore = field(default_factory=lambda: threading.Semaphore(0))
+    gate: threading.Event = field(default_factory=threading.Event)
+
+    def wait_dispatched(self, timeout_s: float = 20.0) -> None:
+        """Return when one more dispatch has arrived."""
+        assert self.arrived.acquire(timeout=timeout_s), "no dispatch arrived"
+
+
+def succeed(dispatch: Json) -> tuple[int, Json]:
+    """Echo the inputs and parents as the result."""
+    result = {"inputs": dispatch["inputs"], "parents": dispatch["parents"]}
+    return 200, {
+        "eventId": dispatch["eventId"],
+        "status": "success",
+        "result": result,
+        "metrics": {"latency_ms": 7},
+    }
+
+
+def refuse(dispatch: Json) -> tuple[int, Json]:
+    """Fail for good."""
+    return 400, {"eventId": dispatch["eventId"], "status": "error", "error": "cannot do this"}
+
+
+@contextlib.contextmanager
+def stub_agent(answer: Answer = succeed, *, is_held: bool = False) -> Iterator[StubAgent]:
+    """Serve until the block is left.
+
+    Args:
+        answer: what it replies to a dispatch.
+        is_held: replies wait until `gate` is set.
+    """
+    agent = StubAgent()
+
+    class Handler(BaseHTTPRequestHandler):
+        protocol_version = "HTTP/1.1"
+
+        def do_GET(self) -> None:
+            self._send(200, {"status": "healthy"})
+
+        def do_POST(self) -> None:
+            body = json.loads(self.rfile.read(int(self.headers.get("Content-Length") or 0)))
+            if self.path.endswith("/cancel"):
+                self._send(200, {"ok": True})
+                return
+            agent.paths.append(self.path)
+            agent.dispatches.append(body)
+            agent.headers.append({name.lower(): value for name, value in self.headers.items()})
+            agent.arrived.release()
+            if is_held:
+                agent.gate.wait(30.0)
+            self._send(*answer(body))
+
+        def _send(self, status: int, body: Json) -> None:
+            encoded = json.dumps(body).encode()
+            # The coordinator may have left: a cancelled dispatch is not read to its end.
+            with contextlib.suppress(ConnectionError):
+                self.send_response(status)
+                self.send_header("Content-Type", "application/json")
+                self.send_header("Content-Length", str(len(encoded)))
+                self.end_headers()
+                self.wfile.write(encoded)
+
+        def log_message(self, format: str, *args: Any) -> None:
+            """Say nothing: the dispatches are recorded."""
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    server.daemon_threads = True
+    agent.url = f"http://127.0.0.1:{server.server_address[1]}"
+    thread = threading.Thread(target=server.serve_forever, daemon=True)
+    thread.start()
+    try:
+        yield agent
+    finally:
+        agent.gate.set()
+        server.shutdown()
+        server.server_close()
+        thread.join()
