@@ -8,7 +8,7 @@ dropped. money.md sections 2, 3 and 5; design.md section 3 (a batch is one round
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import re
 from datetime import UTC, datetime
 from typing import Any, Final
 
@@ -23,7 +23,8 @@ from ledger.commands import Outcome, OutcomeStatus
 
 Row = dict[str, Any]
 
-_ACTION: Final = {event: event.action for event in AuditEventType}
+_UNPRINTABLE: Final = re.compile(r"[\x00-\x1f\x7f\ud800-\udfff]")
+_NAMES: Final = {event: (event.value, event.action) for event in AuditEventType}
 
 
 class Refusal(Exception):
@@ -55,7 +56,7 @@ class Batch:
         self.attempts: list[Row] = []
         self.escrows: list[Row] = []
         self.entries: list[Row] = []
-        self.audit: list[bytes] = []
+        self.audit: list[str] = []
         self.releases: list[str] = []
         self.registry: dict[str, dict[str, Row | str]] = {}
         self.is_directory_changed = False
@@ -133,23 +134,32 @@ class Batch:
         """Add an audit record about `target` (type, id) and return its id."""
         head = self.books.head
         head.audit_seq += 1
-
-        def encode(clean: Callable[[Any], Any]) -> bytes:
-            return record_body(
-                head.audit_seq,
-                event.value,
-                actor_did=clean(actor_did),
-                target_type=target[0],
-                target_id=clean(target[1]),
-                action=_ACTION[event],
-                payload=clean(payload),
-                created_at=self.created_at,
-                prev_hash=head.hash,
-            )
-
-        body = _encoded(encode)
+        name, action = _NAMES[event]
+        target_type, target_id = target
+        for is_cleaned in (False, True):
+            try:
+                body = record_body(
+                    head.audit_seq,
+                    name,
+                    actor_did=actor_did,
+                    target_type=target_type,
+                    target_id=target_id,
+                    action=action,
+                    payload=payload,
+                    created_at=self.created_at,
+                    prev_hash=head.hash,
+                )
+                break
+            except TypeError:  # a lone surrogate somewhere, which UTF-8 does not have
+                if is_cleaned:
+                    raise
+                actor_did, target_id = _cleaned(actor_did), _cleaned(target_id)
+                payload = _cleaned(payload)
         head.hash = record_hash(body)
-        self.audit.append(body)
+        self.audit.append(
+            f"{head.audit_seq}\t{name}\t{_plain(actor_did)}\t{target_type}\t{_plain(target_id)}"
+            f"\t{head.hash.hex()}\t{body.decode()}"
+        )
         return head.audit_seq
 
     def decided(
@@ -207,7 +217,7 @@ class Batch:
             _json(self.attempts),
             _json(self.escrows),
             _json(self.entries),
-            b"\n".join(self.audit).decode() if self.audit else None,
+            "\n".join(self.audit) if self.audit else None,
             self.releases or None,
             _json(registry),
             self.now_ms,
@@ -221,26 +231,25 @@ def iso_ms(at_ms: int) -> str:
 
 
 def _json(rows: list[Row] | dict[str, Any]) -> str | None:
-    if not rows:
-        return None
-    return _encoded(lambda clean: orjson.dumps(clean(rows))).decode()
-
-
-def _encoded(encode: Callable[[Callable[[Any], Any]], bytes]) -> bytes:
-    """Encode; once more with cleaned texts when something in them cannot be stored.
+    """Encode rows; once more with cleaned texts when something in them cannot be stored.
 
     Postgres refuses NUL in texts and UTF-8 has no lone surrogates: one such character in an agent's
     error message must not stop the batch of a thousand others.
     """
+    if not rows:
+        return None
     try:
-        encoded = encode(_unchanged)
+        encoded = orjson.dumps(rows)
     except TypeError:
-        return encode(_cleaned)
-    return encode(_cleaned) if b"\\u0000" in encoded else encoded
+        return orjson.dumps(_cleaned(rows)).decode()
+    if b"\\u0000" in encoded:
+        encoded = orjson.dumps(_cleaned(rows))
+    return encoded.decode()
 
 
-def _unchanged(value: Any) -> Any:
-    return value
+def _plain(text: str) -> str:
+    """Return a text that can stand in a column of an audit line; the body keeps it as it was."""
+    return text if text.isprintable() else _UNPRINTABLE.sub("\ufffd", text)
 
 
 def _cleaned(value: Any) -> Any:

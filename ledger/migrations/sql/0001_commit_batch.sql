@@ -165,16 +165,16 @@ BEGIN
         PERFORM callboard.commit_registry(p_registry, p_now_ms);
     END IF;
 
-    -- (7) The audit chain: one canonical body per line; canonical JSON has no raw line feed.
+    -- (7) The audit chain: a record per line, its columns before the body, all between tabs; canonical
+    -- JSON has neither raw tabs nor line feeds. The table checks hash and links.
     IF p_audit IS NOT NULL THEN
         INSERT INTO callboard.audit (
             id, event_type, actor_did, target_type, target_id, created_ms, body, hash)
         SELECT
-            r.id, r."eventType", r."actorDid", r."targetType", r."targetId", p_now_ms, line,
-            sha256(convert_to(line, 'UTF8'))
-        FROM string_to_table(p_audit, E'\n') AS line,
-            json_to_record(line::json) AS r(
-                id bigint, "eventType" text, "actorDid" text, "targetType" text, "targetId" text);
+            split_part(line, E'\t', 1)::bigint, split_part(line, E'\t', 2),
+            split_part(line, E'\t', 3), split_part(line, E'\t', 4), split_part(line, E'\t', 5),
+            p_now_ms, split_part(line, E'\t', 7), decode(split_part(line, E'\t', 6), 'hex')
+        FROM string_to_table(p_audit, E'\n') AS line;
     END IF;
 END $$;
 
