@@ -1,0 +1,342 @@
+"""A runner for tests: answers selections, keeps what was committed, checks it, and can crash.
+
+Everything that may never happen is asserted in `_commit`, so every test that drives a machine
+through this class checks it too.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import orjson
+
+from core.errors import NodeErrorCode
+from core.records.manifest import parse_manifest
+from core.workflow.dag import compile_workflow
+from core.workflow.events import (
+    AbortDispatch,
+    Action,
+    AgentNotSelected,
+    AgentSelected,
+    AttemptFailed,
+    AttemptFinished,
+    AttemptSucceeded,
+    CancelRequested,
+    Decision,
+    DispatchNode,
+    DispatchVerification,
+    Event,
+    Failure,
+    NodeChanged,
+    NodePaid,
+    Record,
+    RetryDue,
+    RuntimeExceeded,
+    ScheduleRetry,
+    SelectAgent,
+    SelectVerifier,
+    Verdict,
+    VerificationFinished,
+    VerifierSelected,
+    WorkflowAccepted,
+    WorkflowChanged,
+)
+from core.workflow.machine import WorkflowMachine
+from core.workflow.transitions import NodeStatus, WorkflowStatus, is_terminal
+
+Dispatch = DispatchNode | DispatchVerification
+
+
+@dataclass
+class Engine:
+    """One workflow with its agents. `agents`: capability → {did: price}."""
+
+    manifest: dict[str, Any]
+    agents: Mapping[str, Mapping[str, int]]
+    hold_micro: int = 1_000_000
+    reserved: dict[str, int] = field(default_factory=dict)
+    at_ms: int = 1_000_000
+
+    def __post_init__(self) -> None:
+        self.compiled = compile_workflow(parse_manifest(self.manifest))
+        self.deadline_ms = self.at_ms + self.compiled.max_runtime_ms
+        self.machine = self._machine()
+        self.rows: dict[str, NodeChanged] = {}
+        self.status = WorkflowStatus.PENDING
+        self.changes: list[WorkflowChanged] = []
+        self.payments: dict[str, NodePaid] = {}
+        self.history: list[AttemptFinished] = []
+        self.open: list[Dispatch] = []
+        self.dispatched: list[Dispatch] = []
+        self.aborted: list[AbortDispatch] = []
+        self.timers: dict[str, int] = {}
+        self.heard: list[Event] = []
+        self.selections: list[SelectAgent | SelectVerifier] = []
+        self.has_failure = False
+
+    def _machine(self) -> WorkflowMachine:
+        return WorkflowMachine(
+            "wf",
+            self.compiled,
+            hold_micro=self.hold_micro,
+            reserved=self.reserved,
+            deadline_ms=self.deadline_ms,
+        )
+
+    # -- what happens -----------------------------------------------------------------------------
+
+    def accept(self) -> Engine:
+        self.hear(WorkflowAccepted(self.at_ms))
+        return self
+
+    def hear(self, event: Event) -> Decision:
+        """Step, answer what the machine asks, commit and act; returns all of it."""
+        self.heard.append(event)
+        return self._settle(self.machine.step(event))
+
+    def crash(self) -> Decision:
+        """Forget everything that was not committed and restore."""
+        self.open.clear()
+        self.timers.clear()
+        self.machine, decision = WorkflowMachine.restore(
+            "wf",
+            self.compiled,
+            hold_micro=self.hold_micro,
+            reserved=self.reserved,
+            deadline_ms=self.deadline_ms,
+            status=self.status,
+            nodes=list(self.rows.values()),
+            results={
+                name: orjson.loads(row.result_json)
+                for name, row in self.rows.items()
+                if row.result_json is not None
+            },
+            at_ms=self.at_ms,
+        )
+        return self._settle(decision)
+
+    def succeed(self, node: str, result: Any = None) -> Decision:
+        """The node's agent delivers."""
+        dispatch = self.find(node)
+        assert isinstance(dispatch, DispatchNode)
+        value = {"from": node} if result is None else result
+        return self.hear(
+            AttemptSucceeded(
+                node,
+                dispatch.attempt,
+                value,
+                orjson.dumps(value).decode(),
+                "sha256:in",
+                "sha256:out",
+                self.at_ms,
+                self.at_ms + 5,
+                {"latency_ms": 5},
+            )
+        )
+
+    def fail(
+        self,
+        node: str,
+        verdict: Verdict = Verdict.RETRYABLE,
+        code: NodeErrorCode = NodeErrorCode.AGENT_ERROR,
+        retry_after_ms: int = 0,
+    ) -> Decision:
+        """The node's attempt fails."""
+        dispatch = self.find(node)
+        assert isinstance(dispatch, DispatchNode)
+        failure = Failure(code, "it failed", verdict, retry_after_ms=retry_after_ms)
+        return self.hear(AttemptFailed(node, dispatch.attempt, failure, self.at_ms, self.at_ms + 5))
+
+    def judge(self, node: str, approved: bool = False, failure: Failure | None = None) -> Decision:
+        """The node's verifier answers."""
+        dispatch = self.find(node)
+        assert isinstance(dispatch, DispatchVerification)
+        return self.hear(
+            VerificationFinished(
+                node,
+                dispatch.attempt,
+                approved,
+                failure,
+                self.at_ms,
+                self.at_ms + 5,
+                dispatch.verify_attempt,
+            )
+        )
+
+    def wait_retry(self, node: str) -> Decision:
+        """Let the node's back-off pass."""
+        due_ms = self.timers.pop(node)
+        self.at_ms = max(self.at_ms, due_ms)
+        return self.hear(RetryDue(node, due_ms))
+
+    def cancel(self) -> Decision:
+        return self.hear(CancelRequested("user_request", "enough", "did:x:payer", self.at_ms))
+
+    def exceed_runtime(self) -> Decision:
+        self.at_ms = self.deadline_ms
+        return self.hear(RuntimeExceeded(self.at_ms))
+
+    def run_to_end(self) -> Engine:
+        """Answer everything well until the workflow has ended."""
+        for _ in range(10_000):
+            if self.machine.is_finished:
+                return self
+            if self.open:
+                dispatch = self.open[0]
+                if isinstance(dispatch, DispatchNode):
+                    self.succeed(dispatch.node)
+                else:
+                    self.judge(dispatch.node, approved=True)
+            else:
+                assert self.timers, f"stuck: {self.machine!r}"
+                self.wait_retry(next(iter(self.timers)))
+        raise AssertionError(f"no end: {self.machine!r}")
+
+    # -- reading ----------------------------------------------------------------------------------
+
+    def find(self, node: str) -> Dispatch:
+        return next(dispatch for dispatch in self.open if dispatch.node == node)
+
+    def statuses(self) -> dict[str, str]:
+        """Return what a reader of the stored rows sees."""
+        return {
+            name: str(self.rows[name].status) if name in self.rows else "pending"
+            for name in self.compiled.nodes
+        }
+
+    def error_code(self, node: str) -> str:
+        error = self.rows[node].error
+        assert error is not None
+        return str(error["code"])
+
+    @property
+    def paid_micro(self) -> int:
+        return sum(payment.gross_micro for payment in self.payments.values())
+
+    # -- the inside -------------------------------------------------------------------------------
+
+    def _settle(self, decision: Decision) -> Decision:
+        whole = Decision(list(decision.records))
+        waiting = deque(decision.actions)
+        while waiting:
+            action = waiting.popleft()
+            if isinstance(action, SelectAgent | SelectVerifier):
+                self.selections.append(action)
+                answer = self.machine.step(self._answer(action))
+                whole.records += answer.records
+                waiting.extend(answer.actions)
+            else:
+                whole.actions.append(action)
+        self._commit(whole.records)
+        for action in whole.actions:
+            self._perform(action)
+        self.open = [dispatch for dispatch in self.open if not self._is_over(dispatch.node)]
+        return whole
+
+    def _answer(self, action: SelectAgent | SelectVerifier) -> Event:
+        offers = self.agents.get(action.capability_id, {})
+        is_verifier = isinstance(action, SelectVerifier)
+        target = None if isinstance(action, SelectVerifier) else action.target_agent_id
+        if target is not None:
+            if target in offers and target not in action.exclude:
+                return AgentSelected(action.node, target, offers[target], self.at_ms)
+            if isinstance(action, SelectAgent) and not action.allow_fallback:
+                failure = Failure(
+                    NodeErrorCode.AGENT_UNAVAILABLE,
+                    "the target is away",
+                    Verdict.FINAL,
+                    "agent_not_found",
+                    target,
+                )
+                return AgentNotSelected(action.node, failure, self.at_ms)
+        for did, price_micro in offers.items():
+            if did in action.exclude or price_micro > action.price_max_micro:
+                continue
+            kind = VerifierSelected if is_verifier else AgentSelected
+            return kind(action.node, did, price_micro, self.at_ms)
+        is_dear = any(did not in action.exclude for did in offers)
+        code = NodeErrorCode.BUDGET_EXCEEDED if is_dear else NodeErrorCode.NO_CANDIDATE
+        failure = Failure(code, "nobody takes it", Verdict.FINAL)
+        return AgentNotSelected(action.node, failure, self.at_ms)
+
+    def _commit(self, records: list[Record]) -> None:
+        changed: set[str] = set()
+        for record in records:
+            assert not is_terminal(self.status), f"{record} after {self.status}"
+            match record:
+                case NodeChanged():
+                    assert record.node not in changed, f"two rows of {record.node} in one step"
+                    changed.add(record.node)
+                    self._store_row(record)
+                case WorkflowChanged():
+                    self.status = record.status
+                    self.changes.append(record)
+                case NodePaid():
+                    assert record.line not in self.payments, f"{record.line} is paid twice"
+                    assert record.gross_micro > 0
+                    self.payments[record.line] = record
+                    assert self.paid_micro <= self.hold_micro
+                case AttemptFinished():
+                    key = (record.node, record.kind, record.attempt)
+                    known = [(line.node, line.kind, line.attempt) for line in self.history]
+                    assert key not in known, f"two lines for {key}"
+                    self.history.append(record)
+        if is_terminal(self.status):
+            assert all(is_terminal(NodeStatus(s)) for s in self.statuses().values())
+        costs = sum(row.cost_micro for row in self.rows.values())
+        assert costs == self.paid_micro == self.machine.spent_micro
+
+    def _store_row(self, row: NodeChanged) -> None:
+        before = self.rows.get(row.node)
+        assert before is None or not is_terminal(before.status), f"{row} after {before}"
+        if row.status is NodeStatus.DISPATCHED:
+            assert not self.has_failure, f"{row.node} was dispatched after a failure"
+            for parent in self.compiled.nodes[row.node].depends_on:
+                assert self.rows[parent].status is NodeStatus.SUCCESS
+        if row.status in (NodeStatus.FAILED, NodeStatus.TIMEOUT):
+            self.has_failure = True
+        self.rows[row.node] = row
+
+    def _perform(self, action: Action) -> None:
+        match action:
+            case DispatchNode() | DispatchVerification():
+                assert action.timeout_ms >= 1
+                assert self.at_ms + action.timeout_ms <= max(self.deadline_ms, self.at_ms + 1)
+                self.open = [other for other in self.open if other.node != action.node]
+                self.open.append(action)
+                self.dispatched.append(action)
+            case ScheduleRetry(node, due_ms):
+                self.open = [other for other in self.open if other.node != node]
+                self.timers[node] = due_ms
+            case AbortDispatch():
+                self.aborted.append(action)
+                self.open = [other for other in self.open if other.node != action.node]
+            case _:
+                raise AssertionError(f"{action} was not answered")
+
+    def _is_over(self, node: str) -> bool:
+        return node in self.rows and is_terminal(self.rows[node].status)
+
+
+def chain(*names: str, **options: Any) -> dict[str, Any]:
+    """Return a manifest where each node depends on the one before."""
+    nodes: dict[str, Any] = {}
+    for position, name in enumerate(names):
+        nodes[name] = {"capabilityId": "cap.work", **options}
+        if position:
+            nodes[name]["dependsOn"] = [names[position - 1]]
+    return {"nodes": nodes}
+
+
+AGENTS: dict[str, dict[str, int]] = {
+    "cap.work": {"did:x:one": 10, "did:x:two": 20, "did:x:three": 30, "did:x:four": 40},
+    "cap.verify.generic.v1": {"did:x:judge": 3, "did:x:judge2": 4},
+}
+
+
+def engine(manifest: dict[str, Any], **options: Any) -> Engine:
+    """Return an accepted workflow with the usual agents."""
+    return Engine(manifest, options.pop("agents", AGENTS), **options).accept()

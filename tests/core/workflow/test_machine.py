@@ -1,0 +1,439 @@
+"""The machine's rules, one by one. Spec: States and transitions; contract.md sections 5 and 6."""
+
+from __future__ import annotations
+
+import pytest
+
+from core.errors import IllegalTransition, NodeErrorCode
+from core.workflow.events import (
+    AgentSelected,
+    AttemptFailed,
+    AttemptSucceeded,
+    CancelRequested,
+    Decision,
+    DispatchNode,
+    Failure,
+    RetryDue,
+    RuntimeExceeded,
+    Verdict,
+    VerifierSelected,
+    WorkflowAccepted,
+    WorkStarted,
+)
+from tests.core.workflow.engine import AGENTS, Engine, chain, engine
+
+DIAMOND = {
+    "nodes": {
+        "top": {"capabilityId": "cap.work"},
+        "left": {"capabilityId": "cap.work", "dependsOn": ["top"]},
+        "right": {"capabilityId": "cap.work", "dependsOn": ["top"]},
+        "bottom": {"capabilityId": "cap.work", "dependsOn": ["left", "right"]},
+    }
+}
+
+
+def test_chain_runs_in_order_and_pays_each_node_once() -> None:
+    run = engine(chain("a", "b", "c")).run_to_end()
+    assert [d.node for d in run.dispatched] == ["a", "b", "c"]
+    assert [change.status for change in run.changes] == ["running", "success"]
+    assert {line: paid.gross_micro for line, paid in run.payments.items()} == {
+        "a": 10,
+        "b": 10,
+        "c": 10,
+    }
+
+
+def test_a_step_costs_one_commit_for_result_payment_and_the_childs_dispatch() -> None:
+    run = engine(chain("a", "b"))
+    decision = run.succeed("a")
+    assert [type(record).__name__ for record in decision.records] == [
+        "AttemptFinished",
+        "NodeChanged",
+        "NodePaid",
+        "NodeChanged",
+    ]
+    assert decision.actions == [DispatchNode("b", 1, "did:x:one", 60_000)]
+
+
+def test_diamond_dispatches_in_parallel_and_joins_after_both() -> None:
+    run = engine(DIAMOND)
+    run.succeed("top")
+    assert {d.node for d in run.open} == {"left", "right"}
+    run.succeed("right")
+    assert {d.node for d in run.open} == {"left"}
+    run.succeed("left")
+    assert {d.node for d in run.open} == {"bottom"}
+
+
+def test_free_work_moves_no_money() -> None:
+    run = engine(chain("a"), agents={"cap.work": {"did:x:free": 0}}, hold_micro=0).run_to_end()
+    assert run.status == "success"
+    assert not run.payments
+
+
+def test_work_started_moves_to_running_without_a_record() -> None:
+    run = engine(chain("a"))
+    assert run.hear(WorkStarted("a", 1, run.at_ms)) == Decision()
+    assert run.machine.node("a").status == "running"
+
+
+def test_result_without_work_started_is_taken() -> None:
+    run = engine(chain("a"))
+    assert run.machine.node("a").status == "dispatched"
+    run.succeed("a")
+    assert run.status == "success"
+
+
+# -- retries --------------------------------------------------------------------------------------
+
+
+def test_retries_wait_1_5_30_30_seconds_and_stop_after_max_retries() -> None:
+    run = engine(chain("a", maxRetries=4))
+    delays = []
+    for _ in range(4):
+        run.fail("a")
+        assert run.statuses()["a"] == "ready"
+        delays.append(run.timers["a"] - run.at_ms - 5)
+        run.wait_retry("a")
+    assert delays == [1_000, 5_000, 30_000, 30_000]
+    run.fail("a")
+    assert run.statuses()["a"] == "failed"
+    assert run.error_code("a") == "AGENT_ERROR"
+    assert run.status == "failed"
+    assert [line.attempt for line in run.history] == [1, 2, 3, 4, 5]
+
+
+def test_max_retries_0_is_one_attempt() -> None:
+    run = engine(chain("a", maxRetries=0))
+    run.fail("a")
+    assert run.status == "failed"
+    assert len(run.dispatched) == 1
+
+
+def test_retry_after_lengthens_up_to_30_s_and_never_shortens() -> None:
+    run = engine(chain("a"))
+    run.fail("a", retry_after_ms=7_000)
+    assert run.timers["a"] - run.at_ms - 5 == 7_000
+    run.wait_retry("a")
+    run.fail("a", retry_after_ms=100)
+    assert run.timers["a"] - run.at_ms - 5 == 5_000
+    run.wait_retry("a")
+    run.fail("a", retry_after_ms=90_000)
+    assert run.timers["a"] - run.at_ms - 5 == 30_000
+
+
+def test_success_after_retry_pays_only_the_successful_attempt() -> None:
+    run = engine(chain("a"))
+    run.fail("a")
+    run.wait_retry("a")
+    run.succeed("a")
+    assert run.paid_micro == 10
+    assert [(line.attempt, line.outcome) for line in run.history] == [(1, "error"), (2, "success")]
+
+
+def test_node_whose_last_attempt_timed_out_ends_as_timeout_and_the_workflow_as_failed() -> None:
+    run = engine(chain("a", "b", maxRetries=1))
+    run.fail("a")
+    run.wait_retry("a")
+    run.fail("a", code=NodeErrorCode.AGENT_TIMEOUT)
+    assert run.statuses() == {"a": "timeout", "b": "skipped"}
+    assert run.status == "failed"
+    assert run.history[-1].outcome == "timeout"
+
+
+def test_node_whose_earlier_attempt_timed_out_ends_as_failed() -> None:
+    run = engine(chain("a", maxRetries=1))
+    run.fail("a", code=NodeErrorCode.AGENT_TIMEOUT)
+    run.wait_retry("a")
+    run.fail("a")
+    assert run.statuses() == {"a": "failed"}
+
+
+def test_final_failure_is_not_retried() -> None:
+    run = engine(chain("a"))
+    run.fail("a", Verdict.FINAL, NodeErrorCode.INPUT_MAPPING_FAILED)
+    assert run.error_code("a") == "INPUT_MAPPING_FAILED"
+    assert run.status == "failed"
+
+
+def test_attempt_time_is_cut_at_the_end_of_the_runtime() -> None:
+    run = engine({**chain("a"), "settings": {"maxRuntimeMs": 5_000}})
+    assert run.open[0].timeout_ms == 5_000
+
+
+def test_early_retry_timer_of_an_earlier_back_off_is_ignored() -> None:
+    run = engine(chain("a"))
+    run.fail("a")
+    assert run.hear(RetryDue("a", run.timers["a"] - 1)) == Decision()
+    run.wait_retry("a")
+    assert run.statuses()["a"] == "dispatched"
+
+
+# -- agents ---------------------------------------------------------------------------------------
+
+
+def test_final_for_agent_changes_the_agent_at_once_and_at_most_three_try() -> None:
+    run = engine(chain("a", maxRetries=0))
+    run.fail("a", Verdict.FINAL_FOR_AGENT)
+    run.fail("a", Verdict.FINAL_FOR_AGENT)
+    assert not run.timers
+    run.fail("a", Verdict.FINAL_FOR_AGENT)
+    assert [d.agent_did for d in run.dispatched] == ["did:x:one", "did:x:two", "did:x:three"]
+    assert run.status == "failed"
+    assert run.rows["a"].retries_used == 0
+
+
+def test_without_fallback_agents_the_first_is_the_only_one() -> None:
+    run = engine({**chain("a"), "settings": {"allowFallbackAgents": False}})
+    run.fail("a", Verdict.FINAL_FOR_AGENT)
+    assert run.status == "failed"
+    assert len(run.dispatched) == 1
+
+
+def test_without_fallback_agents_a_retry_goes_to_the_same_agent() -> None:
+    run = engine({**chain("a"), "settings": {"allowFallbackAgents": False}})
+    run.fail("a")
+    run.wait_retry("a")
+    assert run.selections[-1].target_agent_id == "did:x:one"  # type: ignore[union-attr]
+
+
+def test_last_agents_failure_explains_the_node_when_nobody_else_is_there() -> None:
+    run = engine(chain("a"), agents={"cap.work": {"did:x:one": 10}})
+    run.fail("a", Verdict.FINAL_FOR_AGENT)
+    assert run.error_code("a") == "AGENT_ERROR"
+
+
+def test_no_candidate_fails_the_node_skips_the_rest_and_passes_through_running() -> None:
+    run = engine(chain("a", "b"), agents={})
+    assert run.statuses() == {"a": "failed", "b": "skipped"}
+    assert (run.error_code("a"), run.error_code("b")) == ("NO_CANDIDATE", "UPSTREAM_FAILED")
+    assert [change.status for change in run.changes] == ["running", "failed"]
+    assert run.changes[-1].error is not None
+    assert run.changes[-1].error["node"] == "a"
+
+
+def test_agent_that_vanishes_during_back_off_gets_the_remaining_retries() -> None:
+    agents = {"cap.work": {"did:x:one": 10}}
+    run = engine(chain("a"), agents=agents)
+    run.fail("a")
+    run.agents = {}
+    run.wait_retry("a")
+    assert run.statuses()["a"] == "ready"
+    run.agents = agents
+    run.wait_retry("a")
+    assert run.statuses()["a"] == "dispatched"
+
+
+def test_target_without_fallback_that_is_away_fails_with_the_specifications_object() -> None:
+    run = engine(chain("a", targetAgentId="did:x:gone"))
+    assert run.status == "failed"
+    error = run.rows["a"].error or {}
+    assert error["error"] == error["code"] == "AGENT_UNAVAILABLE"
+    assert (error["targetAgentId"], error["details"]) == ("did:x:gone", "agent_not_found")
+
+
+def test_target_is_tried_first_and_retried() -> None:
+    run = engine(chain("a", targetAgentId="did:x:three"))
+    run.fail("a")
+    run.wait_retry("a")
+    assert [d.agent_did for d in run.dispatched] == ["did:x:three", "did:x:three"]
+
+
+def test_target_without_fallback_is_never_left() -> None:
+    run = engine(chain("a", targetAgentId="did:x:three"))
+    run.fail("a", Verdict.FINAL_FOR_AGENT)
+    assert run.status == "failed"
+    assert len(run.dispatched) == 1
+
+
+@pytest.mark.parametrize(
+    ("verdict", "code"),
+    [
+        (Verdict.FINAL_FOR_AGENT, NodeErrorCode.AGENT_ERROR),
+        (Verdict.RETRYABLE, NodeErrorCode.AGENT_UNAVAILABLE),
+    ],
+)
+def test_target_with_broadcast_fallback_is_left(verdict: Verdict, code: NodeErrorCode) -> None:
+    run = engine(chain("a", targetAgentId="did:x:three", allowBroadcastFallback=True))
+    run.fail("a", verdict, code)
+    assert [d.agent_did for d in run.dispatched] == ["did:x:three", "did:x:one"]
+
+
+def test_retries_never_reach_a_fourth_agent() -> None:
+    run = engine(chain("a", maxRetries=5))
+    for gone in ("did:x:one", "did:x:two", "did:x:three"):
+        run.fail("a")
+        offers = dict(run.agents["cap.work"])
+        del offers[gone]
+        run.agents = {"cap.work": offers}
+        run.wait_retry("a")
+        if not run.open:
+            break
+    assert "did:x:four" not in {d.agent_did for d in run.dispatched}
+
+
+# -- failure, cancel, timeout ---------------------------------------------------------------------
+
+
+def test_running_nodes_may_finish_after_a_failure_and_are_paid() -> None:
+    run = engine(DIAMOND)
+    run.succeed("top")
+    run.fail("left", Verdict.FINAL)
+    assert run.status == "running"
+    assert run.statuses()["bottom"] == "skipped"
+    run.succeed("right")
+    assert run.status == "failed"
+    assert set(run.payments) == {"top", "right"}
+
+
+def test_running_node_that_fails_after_a_failure_is_not_retried() -> None:
+    run = engine(DIAMOND)
+    run.succeed("top")
+    run.fail("left", Verdict.FINAL)
+    run.fail("right")
+    assert run.statuses()["right"] == "failed"
+    assert run.status == "failed"
+    assert run.changes[-1].error is not None
+    assert run.changes[-1].error["node"] == "left"
+
+
+def test_node_in_back_off_is_skipped_when_another_fails() -> None:
+    run = engine(DIAMOND)
+    run.succeed("top")
+    run.fail("left")
+    due_ms = run.timers["left"]
+    run.fail("right", Verdict.FINAL)
+    assert run.statuses()["left"] == "skipped"
+    assert run.status == "failed"
+    assert run.hear(RetryDue("left", due_ms)) == Decision()
+
+
+def test_cancel_skips_everything_unfinished_and_aborts_what_is_at_work() -> None:
+    run = engine(DIAMOND)
+    run.succeed("top")
+    decision = run.cancel()
+    assert run.statuses() == {
+        "top": "success",
+        "left": "skipped",
+        "right": "skipped",
+        "bottom": "skipped",
+    }
+    assert run.status == "cancelled"
+    assert {(a.node, a.reason) for a in run.aborted} == {
+        ("left", "user_request"),
+        ("right", "user_request"),
+    }
+    assert run.changes[-1].by_did == "did:x:payer"
+    assert [line.outcome for line in run.history] == ["success", "discarded", "discarded"]
+    assert run.paid_micro == 10
+    assert len(decision.records) == 2 + 3 + 1
+
+
+def test_cancel_before_anything_was_accepted() -> None:
+    run = Engine(chain("a"), AGENTS)
+    run.cancel()
+    assert [change.status for change in run.changes] == ["cancelled"]
+
+
+def test_runtime_exceeded_times_out_active_nodes_and_skips_waiting_ones() -> None:
+    run = engine(DIAMOND)
+    run.succeed("top")
+    run.fail("left")
+    run.exceed_runtime()
+    assert run.statuses() == {
+        "top": "success",
+        "left": "skipped",
+        "right": "timeout",
+        "bottom": "skipped",
+    }
+    assert run.status == "timeout"
+    assert run.error_code("right") == "WORKFLOW_TIMEOUT"
+
+
+def test_runtime_exceeded_before_the_first_dispatch_passes_through_running() -> None:
+    run = Engine(chain("a"), AGENTS)
+    run.exceed_runtime()
+    assert [change.status for change in run.changes] == ["running", "timeout"]
+
+
+# -- late, double and illegal events --------------------------------------------------------------
+
+
+def test_late_and_repeated_replies_decide_nothing() -> None:
+    run = engine(chain("a", "b"))
+    run.fail("a")
+    run.wait_retry("a")
+    late = Failure(NodeErrorCode.AGENT_ERROR, "late")
+    assert run.hear(AttemptFailed("a", 1, late, 0, 1)) == Decision()
+    assert run.hear(AttemptSucceeded("a", 1, {}, "{}", "i", "o", 0, 1)) == Decision()
+    assert run.hear(WorkStarted("a", 1, 0)) == Decision()
+    run.succeed("a")
+    for event in [event for event in run.heard if not isinstance(event, WorkflowAccepted)]:
+        assert run.machine.step(event) == Decision()
+    run.run_to_end()
+    for event in run.heard:
+        assert run.machine.step(event) == Decision()
+    assert run.machine.step(RuntimeExceeded(0)) == Decision()
+    assert run.machine.step(CancelRequested("error", "", "did:x:p", 0)) == Decision()
+
+
+def test_illegal_events_are_refused_and_change_nothing() -> None:
+    run = engine(chain("a", "b"))
+    before = repr(run.machine), [run.machine.node(n).row() for n in "ab"]
+    for event in (
+        WorkflowAccepted(0),
+        AgentSelected("a", "did:x:two", 0, 0),
+        AgentSelected("b", "did:x:two", 0, 0),
+        VerifierSelected("a", "did:x:judge", 0, 0),
+        WorkStarted("nobody", 1, 0),
+    ):
+        with pytest.raises(IllegalTransition):
+            run.machine.step(event)
+        assert (repr(run.machine), [run.machine.node(n).row() for n in "ab"]) == before
+    run.run_to_end()
+
+
+# -- money ----------------------------------------------------------------------------------------
+
+
+def test_reservations_of_others_are_not_for_sale() -> None:
+    run = engine(chain("a", "b"), hold_micro=25, reserved={"a": 10, "b": 10})
+    assert run.selections[0].price_max_micro == 15
+
+
+def test_parallel_nodes_cannot_overspend_the_hold() -> None:
+    nodes = {name: {"capabilityId": "cap.work"} for name in "abc"}
+    run = engine({"nodes": nodes}, hold_micro=25)
+    assert [d.node for d in run.dispatched] == ["a", "b"]
+    assert run.error_code("c") == "BUDGET_EXCEEDED"
+    run.run_to_end()
+    assert run.status == "failed"
+    assert run.paid_micro == 20
+
+
+def test_dearer_agent_than_asked_for_fails_the_node_instead_of_overspending() -> None:
+    run = Engine(chain("a"), AGENTS, hold_micro=5)
+    run.machine.step(WorkflowAccepted(0))
+    run.machine.step(AgentSelected("a", "did:x:one", 10, 0))
+    assert run.machine.node("a").status == "failed"
+    assert run.machine.node("a").error is not None
+    assert run.machine.node("a").error["code"] == "BUDGET_EXCEEDED"
+
+
+def test_max_cost_credits_bounds_the_price() -> None:
+    manifest = chain("a", maxCostCredits=0.000015)
+    run = engine(manifest)
+    assert run.selections[0].price_max_micro == 15
+
+
+def test_inputs_hold_payload_mapped_values_and_direct_parents() -> None:
+    manifest = chain("a", "b", "c")
+    manifest["nodes"]["c"]["payload"] = {"lang": "en", "text": "?"}
+    manifest["nodes"]["c"]["inputMappings"] = {"text": "$.a.result.text"}
+    run = engine(manifest)
+    run.succeed("a", {"text": "hello"})
+    run.succeed("b", {"n": 1})
+    assert run.machine.inputs_for("c") == (
+        {"lang": "en", "text": "hello"},
+        {"b": {"result": {"n": 1}}},
+    )

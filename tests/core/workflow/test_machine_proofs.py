@@ -1,0 +1,261 @@
+"""Proofs over any workflow: whatever happens, in whatever order, it ends, and each is paid once.
+
+`Engine` asserts after every commit what may never be: a second payment of a line, more paid than
+held, a dispatch after the first failure or before a parent's success, a row after its end.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import hypothesis.strategies as st
+import pytest
+from hypothesis import HealthCheck, settings
+from hypothesis.stateful import (
+    RuleBasedStateMachine,
+    initialize,
+    invariant,
+    precondition,
+    rule,
+)
+
+from core.errors import IllegalTransition, NodeErrorCode
+from core.workflow.events import (
+    AgentNotSelected,
+    AgentSelected,
+    Decision,
+    DispatchNode,
+    DispatchVerification,
+    Event,
+    Failure,
+    Verdict,
+    VerifierSelected,
+    WorkflowAccepted,
+    WorkStarted,
+)
+from tests.core.workflow.engine import AGENTS, Engine, engine
+
+NAMES = "abcdef"
+
+SHAPES: dict[str, dict[str, list[str]]] = {
+    "one": {"a": []},
+    "chain": {"a": [], "b": ["a"], "c": ["b"]},
+    "diamond": {"a": [], "b": ["a"], "c": ["a"], "d": ["b", "c"]},
+    "fan": {"a": [], "b": ["a"], "c": ["a"], "d": ["a"], "e": ["a"]},
+    "two roots": {"a": [], "b": [], "c": ["a", "b"], "d": ["b"]},
+}
+
+
+def manifest_of(shape: dict[str, list[str]], **options: Any) -> dict[str, Any]:
+    return {
+        "nodes": {
+            name: {"capabilityId": "cap.work", "dependsOn": parents, **options}
+            for name, parents in shape.items()
+        }
+    }
+
+
+@st.composite
+def manifests(draw: st.DrawFn) -> dict[str, Any]:
+    nodes: dict[str, Any] = {}
+    for position, name in enumerate(NAMES[: draw(st.integers(1, len(NAMES)))]):
+        parents = draw(st.lists(st.sampled_from(NAMES[:position] or " "), unique=True, max_size=3))
+        nodes[name] = {
+            "capabilityId": "cap.work",
+            "dependsOn": [parent for parent in parents if parent != " "],
+            "maxRetries": draw(st.integers(0, 3)),
+            "requiresVerification": draw(st.booleans()),
+            "targetAgentId": draw(st.sampled_from([None, "did:x:two", "did:x:gone"])),
+            "allowBroadcastFallback": True,
+        }
+    return {"nodes": nodes, "settings": {"allowFallbackAgents": draw(st.booleans())}}
+
+
+FAILURES = st.sampled_from(
+    [
+        (NodeErrorCode.AGENT_ERROR, Verdict.RETRYABLE),
+        (NodeErrorCode.AGENT_TIMEOUT, Verdict.RETRYABLE),
+        (NodeErrorCode.AGENT_UNAVAILABLE, Verdict.RETRYABLE),
+        (NodeErrorCode.AGENT_ERROR, Verdict.FINAL_FOR_AGENT),
+        (NodeErrorCode.INPUT_MAPPING_FAILED, Verdict.FINAL),
+    ]
+)
+
+
+class AnyWorkflow(RuleBasedStateMachine):
+    """Random replies, silence, crashes, repeats and cancels against one workflow."""
+
+    run: Engine
+
+    @initialize(manifest=manifests(), hold_micro=st.integers(0, 150), reserved=st.integers(0, 15))
+    def publish(self, manifest: dict[str, Any], hold_micro: int, reserved: int) -> None:
+        self.run = Engine(
+            manifest,
+            AGENTS,
+            hold_micro=hold_micro,
+            reserved=dict.fromkeys(manifest["nodes"], reserved),
+        ).accept()
+
+    def _some_open(self, pick: int) -> DispatchNode | DispatchVerification:
+        return self.run.open[pick % len(self.run.open)]
+
+    @precondition(lambda self: self.run.open)
+    @rule(pick=st.integers(0, 9))
+    def reply_well(self, pick: int) -> None:
+        dispatch = self._some_open(pick)
+        if isinstance(dispatch, DispatchNode):
+            self.run.succeed(dispatch.node)
+        else:
+            self.run.judge(dispatch.node, approved=True)
+
+    @precondition(lambda self: self.run.open)
+    @rule(pick=st.integers(0, 9), failure=FAILURES)
+    def reply_badly(self, pick: int, failure: tuple[NodeErrorCode, Verdict]) -> None:
+        dispatch = self._some_open(pick)
+        code, verdict = failure
+        if isinstance(dispatch, DispatchNode):
+            self.run.fail(dispatch.node, verdict, code)
+        else:
+            self.run.judge(dispatch.node, failure=Failure(code, "no", verdict))
+
+    @precondition(lambda self: any(isinstance(d, DispatchVerification) for d in self.run.open))
+    @rule()
+    def reject(self) -> None:
+        dispatch = next(d for d in self.run.open if isinstance(d, DispatchVerification))
+        self.run.judge(dispatch.node, approved=False)
+
+    @precondition(lambda self: any(isinstance(d, DispatchNode) for d in self.run.open))
+    @rule()
+    def start_work(self) -> None:
+        dispatch = next(d for d in self.run.open if isinstance(d, DispatchNode))
+        event = WorkStarted(dispatch.node, dispatch.attempt, self.run.at_ms)
+        assert self.run.hear(event) == Decision()
+
+    @precondition(lambda self: self.run.timers)
+    @rule(pick=st.integers(0, 9))
+    def let_time_pass(self, pick: int) -> None:
+        nodes = sorted(self.run.timers)
+        self.run.wait_retry(nodes[pick % len(nodes)])
+
+    @rule(pick=st.integers(0, 99))
+    def repeat_an_event(self, pick: int) -> None:
+        event = self.run.heard[pick % len(self.run.heard)]
+        if self.run.machine.is_finished or not isinstance(event, WorkflowAccepted):
+            assert self.run.machine.step(event) == Decision()
+
+    @precondition(lambda self: not self.run.machine.is_finished)
+    @rule()
+    def crash(self) -> None:
+        self.run.crash()
+
+    @precondition(lambda self: not self.run.machine.is_finished)
+    @rule(is_cancel=st.booleans(), odds=st.integers(0, 7))
+    def end_early(self, is_cancel: bool, odds: int) -> None:
+        if odds == 0:
+            if is_cancel:
+                self.run.cancel()
+            else:
+                self.run.exceed_runtime()
+
+    @invariant()
+    def stored_rows_are_what_the_machine_holds(self) -> None:
+        run = getattr(self, "run", None)
+        if run is None:
+            return
+        assert run.machine.status == run.status
+        for name, row in run.rows.items():
+            assert run.machine.node(name).attempt == row.attempt
+            assert run.machine.node(name).cost_micro == row.cost_micro
+
+    def teardown(self) -> None:
+        if hasattr(self, "run"):
+            self.run.run_to_end()
+
+
+AnyWorkflow.TestCase.settings = settings(
+    max_examples=150,
+    stateful_step_count=40,
+    deadline=None,
+    suppress_health_check=[HealthCheck.filter_too_much, HealthCheck.too_slow],
+)
+TestAnyWorkflow = pytest.mark.slow(AnyWorkflow.TestCase)
+
+
+@pytest.mark.parametrize("shape", SHAPES.values(), ids=SHAPES)
+@pytest.mark.parametrize("requires_verification", [False, True])
+@pytest.mark.parametrize("verdict", [Verdict.FINAL, Verdict.RETRYABLE, Verdict.FINAL_FOR_AGENT])
+def test_whichever_node_fails_it_is_named_its_descendants_are_skipped_and_the_rest_is_paid(
+    shape: dict[str, list[str]], requires_verification: bool, verdict: Verdict
+) -> None:
+    for broken in shape:
+        manifest = manifest_of(shape, requiresVerification=requires_verification)
+        run = engine(manifest)
+        while not run.machine.is_finished:
+            if run.open and all(d.node == broken for d in run.open):
+                run.fail(broken, verdict)
+            elif run.open:
+                dispatch = next(d for d in run.open if d.node != broken)
+                if isinstance(dispatch, DispatchNode):
+                    run.succeed(dispatch.node)
+                else:
+                    run.judge(dispatch.node, approved=True)
+            else:
+                run.wait_retry(broken)
+        assert run.status == "failed"
+        assert run.changes[-1].error is not None
+        assert run.changes[-1].error["node"] == broken
+        assert run.statuses()[broken] == "failed"
+        done = {name for name, status in run.statuses().items() if status == "success"}
+        assert {line for line in run.payments if "#" not in line} == done
+        for name, parents in shape.items():
+            if broken in parents:
+                assert run.statuses()[name] == "skipped"
+
+
+@pytest.mark.parametrize("shape", SHAPES.values(), ids=SHAPES)
+@pytest.mark.parametrize("requires_verification", [False, True])
+def test_crash_after_every_single_step_changes_neither_results_nor_payments(
+    shape: dict[str, list[str]], requires_verification: bool
+) -> None:
+    manifest = manifest_of(shape, requiresVerification=requires_verification)
+    undisturbed = engine(manifest).run_to_end()
+    steps = len(undisturbed.heard)
+    for crash_at in range(1, steps):
+        run = engine(manifest)
+        for step in range(steps):
+            if step == crash_at:
+                run.crash()
+            if run.open:
+                dispatch = run.open[0]
+                if isinstance(dispatch, DispatchNode):
+                    run.succeed(dispatch.node)
+                else:
+                    run.judge(dispatch.node, approved=True)
+        run.run_to_end()
+        assert run.payments == undisturbed.payments
+        assert run.statuses() == undisturbed.statuses()
+
+
+@pytest.mark.parametrize("shape", SHAPES.values(), ids=SHAPES)
+def test_repeating_every_event_at_once_changes_nothing(shape: dict[str, list[str]]) -> None:
+    run = engine(manifest_of(shape, requiresVerification=True))
+
+    def refuses(event: Event) -> None:
+        before = [run.machine.node(name).row() for name in shape], repr(run.machine)
+        if isinstance(event, WorkflowAccepted | AgentSelected | AgentNotSelected):
+            with pytest.raises(IllegalTransition):
+                run.machine.step(event)
+        else:
+            assert run.machine.step(event) == Decision()
+        assert ([run.machine.node(name).row() for name in shape], repr(run.machine)) == before
+
+    refuses(run.heard[-1])
+    while not run.machine.is_finished:
+        dispatch = run.open[0]
+        if isinstance(dispatch, DispatchNode):
+            run.succeed(dispatch.node)
+        else:
+            run.judge(dispatch.node, approved=True)
+        if not run.machine.is_finished:
+            refuses(run.heard[-1])
+    assert run.machine.step(VerifierSelected("a", "did:x:judge", 1, 0)) == Decision()
