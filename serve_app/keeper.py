@@ -9,6 +9,8 @@ design.md sections 3, 4 and 6.
 
 from __future__ import annotations
 
+import os
+import secrets
 import shutil
 import signal
 import subprocess
@@ -56,6 +58,7 @@ class Keeper:
         self._head: subprocess.Popen[bytes] | None = None
         self._head_log_from = 0
         self._variables: dict[str, str] = {}
+        self._mark = f"{self._deployment.id}.{secrets.token_hex(4)}"
         self.url = loaded.settings.url
 
     def __repr__(self) -> str:
@@ -131,12 +134,21 @@ class Keeper:
             changed["port"] = str(port)
         self._variables = settings_as_environment(self._loaded, **changed)
 
+    def _ray_environment(self) -> dict[str, str]:
+        assert self._ports is not None
+        return ray_environment(self._deployment, self._ports, self._mark, self._variables)
+
     def _start_head(self) -> None:
         assert self._ports is not None
         self._say("starting Ray")
         log = self._deployment.logs / "ray.log"
         self._head_log_from = log.stat().st_size if log.exists() else 0
-        environment = ray_environment(self._deployment, self._ports, self._variables)
+        environment = self._ray_environment()
+        sentinel = [sys.executable, "-m", "serve_app.sentinel", str(os.getpid()), self._mark]
+        subprocess.Popen(
+            sentinel, cwd=ROOT, env=environment, stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True,
+        )  # fmt: skip
         self._head = start_head(self._deployment, self._ports, self._settings, environment)
 
     def _wait_head(self) -> None:
@@ -161,10 +173,9 @@ class Keeper:
         self._run_step(["ledger.migrate", "--url", owner_url], log, child_environment({}))
 
     def _deploy(self) -> None:
-        assert self._ports is not None
         self._say("deploying the API")
-        environment = ray_environment(self._deployment, self._ports, self._variables)
-        self._run_step(["serve_app.deploy"], self._deployment.logs / "deploy.log", environment)
+        log = self._deployment.logs / "deploy.log"
+        self._run_step(["serve_app.deploy"], log, self._ray_environment())
 
     def _run_step(self, module: list[str], log: Path, environment: dict[str, str]) -> None:
         """Run a module to its end, pass its lines on; what it says goes to its log too."""

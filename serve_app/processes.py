@@ -21,10 +21,10 @@ _POLL_S = 0.02
 
 
 def marked_processes(mark: str) -> list[int]:
-    """Return the ids of all processes that carry the mark of a deployment, not the caller's own.
+    """Return the ids of all processes that carry a mark, not the caller's own nor its parent's.
 
     Args:
-        mark: the deployment's id.
+        mark: a deployment's id, for all its runs, or `id.run` for one of them.
     """
     wanted = f"{DEPLOYMENT_MARK}={mark}".encode()
     own = {os.getpid(), os.getppid()}
@@ -34,10 +34,11 @@ def marked_processes(mark: str) -> list[int]:
             continue
         try:
             with open(f"/proc/{entry}/environ", "rb") as file:
-                if wanted in file.read().split(b"\0"):
-                    found.append(int(entry))
+                variables = file.read().split(b"\0")
         except OSError:
             continue  # it ended, or belongs to another user
+        if any(text == wanted or text.startswith(wanted + b".") for text in variables):
+            found.append(int(entry))
     return found
 
 
@@ -63,7 +64,7 @@ def end_marked(mark: str, *, grace_s: float) -> int:
     """End every marked process and return how many there were, when all are gone.
 
     Args:
-        mark: the deployment's id.
+        mark: as for `marked_processes`.
         grace_s: seconds between asking (SIGTERM) and forcing (SIGKILL); 0 forces at once.
     """
     ended: set[int] = set()
@@ -91,8 +92,13 @@ def reap() -> None:
         return
 
 
-def wait_end(pids: Iterable[int], timeout_s: float) -> set[int]:
-    """Wait until one of the processes ends, at most `timeout_s` seconds; return those ended."""
+def wait_end(pids: Iterable[int], timeout_s: float | None) -> set[int]:
+    """Wait until one of the processes ends and return those that have.
+
+    Args:
+        pids: process ids; one that is gone already counts as ended.
+        timeout_s: seconds at most; None waits for ever.
+    """
     poller = select.poll()
     watched: dict[int, int] = {}
     ended: set[int] = set()
@@ -104,9 +110,10 @@ def wait_end(pids: Iterable[int], timeout_s: float) -> set[int]:
             continue
         watched[descriptor] = pid
         poller.register(descriptor, select.POLLIN)
+    timeout_ms = None if timeout_s is None else timeout_s * 1_000
     try:
         if not ended:
-            ended = {watched[descriptor] for descriptor, _ in poller.poll(timeout_s * 1_000)}
+            ended = {watched[descriptor] for descriptor, _ in poller.poll(timeout_ms)}
     finally:
         for descriptor in watched:
             os.close(descriptor)

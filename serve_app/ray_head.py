@@ -21,6 +21,7 @@ from serve_app.settings_from_env import DEPLOYMENT_MARK, child_environment
 
 # Offsets in the deployment's block of ports.
 _GCS, _DASHBOARD, _AGENT, _CLIENT, _METRICS, _PROXY_STATS, _PROXY_METRICS = range(7)
+_FALLBACK_HTTP, _FALLBACK_GRPC = 7, 8
 _HTTP_FROM, _HTTP_TO = 20, 59
 _GRPC_FROM, _GRPC_TO = 60, 99
 # The kernel cuts a process name after 15 characters.
@@ -33,13 +34,14 @@ def ray_address(ports: PortBlock) -> str:
 
 
 def ray_environment(
-    deployment: Deployment, ports: PortBlock, settings_variables: dict[str, str]
+    deployment: Deployment, ports: PortBlock, mark: str, settings_variables: dict[str, str]
 ) -> dict[str, str]:
     """Return the environment of the head, of every worker under it, and of the deploying driver.
 
     Args:
         deployment: whose folders are used.
         ports: its block.
+        mark: by which the processes of this run are found.
         settings_variables: CALLBOARD_* from which workers build their settings.
     """
     # Serve adds the node's id, 56 digits, between folder and name: only short ones fit a socket.
@@ -54,6 +56,10 @@ def ray_environment(
         "RAY_SERVE_HAPROXY_METRICS_SOCKET_PATH": str(proxy / "m"),
         "RAY_SERVE_HAPROXY_STATS_PORT": str(ports.first + _PROXY_STATS),
         "RAY_SERVE_HAPROXY_METRICS_PORT": str(ports.first + _PROXY_METRICS),
+        # HAProxy falls back to a proxy in Python. It listens with SO_REUSEPORT: on its default port
+        # two deployments would answer each other's requests.
+        "RAY_SERVE_FALLBACK_PROXY_HTTP_PORT": str(ports.first + _FALLBACK_HTTP),
+        "RAY_SERVE_FALLBACK_PROXY_GRPC_PORT": str(ports.first + _FALLBACK_GRPC),
         "RAY_SERVE_HAPROXY_NBTHREAD": str(min(4, os.cpu_count() or 1)),
         "RAY_SERVE_HAPROXY_HARD_STOP_AFTER_S": "5",
         # A path that nobody listens at: HAProxy then logs nowhere, not into the machine's syslog.
@@ -74,8 +80,7 @@ def ray_environment(
         # The module search path of `python -m` is the project; workers start elsewhere.
         "PYTHONPATH": os.pathsep.join([str(Path(__file__).resolve().parent.parent)]),
     }
-    mark = {DEPLOYMENT_MARK: deployment.id}
-    return child_environment(fast_path | ray | mark | settings_variables)
+    return child_environment(fast_path | ray | {DEPLOYMENT_MARK: mark} | settings_variables)
 
 
 def start_head(
