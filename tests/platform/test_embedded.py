@@ -1,0 +1,233 @@
+"""The private Postgres: ends with its owner, recovers, asks for passwords, holds no root."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import psycopg
+import pytest
+
+from ledger.embedded import EmbeddedPostgres, EmbeddedPostgresError
+
+ROOT = Path(__file__).resolve().parent.parent.parent
+_OWNER = """
+import sys, time
+from pathlib import Path
+from ledger.embedded import EmbeddedPostgres
+server = EmbeddedPostgres(Path(sys.argv[1]), Path(sys.argv[2]), shared_buffers_mib=16)
+server.start()
+print(server.pid, flush=True)
+sys.stdin.read()
+"""
+
+
+def wait_until(condition: Callable[[], bool], deadline_s: float = 20.0) -> None:
+    """Wait for a condition; the deadline is for a broken program, not for a slow machine."""
+    end = time.monotonic() + deadline_s
+    while not condition():
+        assert time.monotonic() < end, "the condition did not come true"
+        time.sleep(0.01)
+
+
+def is_alive(pid: int) -> bool:
+    try:
+        state = Path(f"/proc/{pid}/stat").read_text(encoding="ascii").rsplit(")", 1)[1].split()[0]
+    except FileNotFoundError:
+        return False
+    return state != "Z"
+
+
+@pytest.fixture
+def folders() -> Iterator[tuple[Path, Path]]:
+    """A home and a run folder with short paths."""
+    with tempfile.TemporaryDirectory(prefix="cbe-") as base:
+        home, run_folder = Path(base) / "home", Path(base) / "run"
+        home.mkdir()
+        run_folder.mkdir(mode=0o700)
+        yield home, run_folder
+
+
+@pytest.fixture
+def server(folders: tuple[Path, Path]) -> Iterator[EmbeddedPostgres]:
+    server = EmbeddedPostgres(*folders, shared_buffers_mib=16)
+    server.start()
+    yield server
+    server.stop()
+
+
+def scalar(url: str, statement: str) -> object:
+    with psycopg.connect(url, autocommit=True) as connection:
+        row = connection.execute(statement).fetchone()  # type: ignore[arg-type]
+        assert row is not None
+        return row[0]
+
+
+@pytest.mark.slow
+def test_server_ends_when_its_owner_is_killed(folders: tuple[Path, Path]) -> None:
+    home, run_folder = folders
+    owner = subprocess.Popen(
+        [sys.executable, "-c", _OWNER, str(home), str(run_folder)],
+        cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
+    )  # fmt: skip
+    with owner:
+        assert owner.stdout is not None
+        pid = int(owner.stdout.readline())
+        assert is_alive(pid)
+        owner.kill()
+    wait_until(lambda: not is_alive(pid))
+
+
+@pytest.mark.slow
+def test_committed_rows_survive_kill_of_every_process(server: EmbeddedPostgres) -> None:
+    with psycopg.connect(server.owner_url, autocommit=True) as connection:
+        connection.execute("CREATE TABLE kept (n int)")
+        connection.execute("INSERT INTO kept SELECT generate_series(1, 1000)")
+    pid = server.pid
+    assert pid is not None
+    os.kill(pid, signal.SIGKILL)
+    wait_until(lambda: server.poll() is not None)
+    server.start()  # waits for the orphaned children, then recovers
+    assert server.pid != pid
+    assert scalar(server.owner_url, "SELECT count(*) FROM kept") == 1000
+
+
+@pytest.mark.slow
+def test_start_ends_a_server_that_an_earlier_owner_left_running(
+    folders: tuple[Path, Path], server: EmbeddedPostgres
+) -> None:
+    left = server.pid
+    assert left is not None
+    said: list[str] = []
+    second = EmbeddedPostgres(*folders, shared_buffers_mib=16, progress=said.append)
+    second.start()
+    try:
+        assert not is_alive(left)
+        assert any("earlier Postgres" in line for line in said)
+        assert scalar(second.database_url, "SELECT 1") == 1
+    finally:
+        second.stop()
+
+
+@pytest.mark.slow
+def test_stale_pid_file_that_names_a_stranger_does_not_stop_the_start(
+    folders: tuple[Path, Path], server: EmbeddedPostgres
+) -> None:
+    server.stop()
+    stale = folders[0] / "postgres" / "postmaster.pid"
+    stale.write_text(f"{os.getpid()}\n{folders[0]}/postgres\n", encoding="ascii")
+    server.start()
+    assert scalar(server.database_url, "SELECT 1") == 1
+
+
+@pytest.mark.slow
+def test_half_made_database_of_a_crashed_first_start_is_made_anew(
+    folders: tuple[Path, Path],
+) -> None:
+    (folders[0] / "postgres.new" / "base").mkdir(parents=True)
+    server = EmbeddedPostgres(*folders, shared_buffers_mib=16)
+    server.start()
+    try:
+        assert scalar(server.database_url, "SELECT current_user") == "callboard_service"
+        assert not (folders[0] / "postgres.new").exists()
+    finally:
+        server.stop()
+
+
+def test_other_major_version_is_refused_with_what_to_do(folders: tuple[Path, Path]) -> None:
+    home, run_folder = folders
+    (home / "postgres").mkdir()
+    (home / "postgres" / "PG_VERSION").write_text("17\n", encoding="ascii")
+    with pytest.raises(EmbeddedPostgresError, match=r"PostgreSQL 17.*18.*export") as refused:
+        EmbeddedPostgres(home, run_folder).start()
+    assert str(home / "postgres") in str(refused.value)
+
+
+def test_lost_password_file_is_named(folders: tuple[Path, Path]) -> None:
+    home, run_folder = folders
+    (home / "postgres").mkdir()
+    (home / "postgres" / "PG_VERSION").write_text("18\n", encoding="ascii")
+    with pytest.raises(EmbeddedPostgresError, match=r"postgres\.pass is missing"):
+        EmbeddedPostgres(home, run_folder).start()
+
+
+def test_login_without_password_is_refused(postgres: EmbeddedPostgres) -> None:
+    for role in ("postgres", "callboard_owner", "callboard_service"):
+        with pytest.raises(psycopg.OperationalError, match="no password supplied"):
+            psycopg.connect(
+                host=str(postgres.socket_folder), user=role, dbname="postgres", passfile="/dev/null"
+            )
+
+
+def test_passwords_are_private_and_in_no_url(postgres: EmbeddedPostgres) -> None:
+    assert postgres.password_file.stat().st_mode & 0o777 == 0o600
+    secrets = [
+        line.rsplit(":", 1)[1]
+        for line in postgres.password_file.read_text(encoding="ascii").splitlines()
+    ]
+    urls = postgres.database_url + postgres.owner_url + postgres.superuser_url
+    assert len(secrets) == 3
+    assert not any(secret in urls for secret in secrets)
+
+
+def test_server_listens_on_its_socket_only_and_keeps_what_it_acknowledges(
+    postgres: EmbeddedPostgres,
+) -> None:
+    shown = {
+        name: scalar(postgres.superuser_url, f"SHOW {name}")
+        for name in ("listen_addresses", "fsync", "synchronous_commit", "data_checksums", "jit")
+    }
+    assert shown == {
+        "listen_addresses": "", "fsync": "on", "synchronous_commit": "on",
+        "data_checksums": "on", "jit": "off",
+    }  # fmt: skip
+
+
+def test_owner_can_make_roles_and_the_service_cannot(postgres: EmbeddedPostgres) -> None:
+    rights = (
+        "SELECT rolcreaterole, rolsuper, rolcreatedb FROM pg_roles WHERE rolname = current_user"
+    )
+    with psycopg.connect(postgres.owner_url) as connection:
+        assert connection.execute(rights).fetchone() == (True, False, False)
+    with psycopg.connect(postgres.database_url) as connection:
+        assert connection.execute(rights).fetchone() == (False, False, False)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root has root to drop")
+def test_server_runs_without_root(postgres: EmbeddedPostgres) -> None:
+    assert capabilities(postgres.pid)[0] != 0
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can pass a capability on")
+def test_below_a_private_folder_the_server_gets_the_right_to_search_and_no_other() -> None:
+    with tempfile.TemporaryDirectory(prefix="cbp-") as base:
+        os.chmod(base, 0o700)
+        home, run_folder = Path(base) / "h", Path(base) / "r"
+        home.mkdir()
+        run_folder.mkdir()
+        server = EmbeddedPostgres(home, run_folder, shared_buffers_mib=16)
+        server.start()
+        try:
+            uid, effective = capabilities(server.pid)
+            assert uid != 0
+            assert effective == 1 << 2  # CAP_DAC_READ_SEARCH
+            assert scalar(server.database_url, "SELECT 1") == 1
+            for path, mode in ((Path(base), 0o700), (home, None)):
+                assert path.stat().st_uid == 0
+                assert mode is None or path.stat().st_mode & 0o777 == mode
+        finally:
+            server.stop()
+
+
+def capabilities(pid: int | None) -> tuple[int, int]:
+    """Return (user id, effective capabilities) of a process."""
+    lines = Path(f"/proc/{pid}/status").read_text(encoding="ascii").splitlines()
+    status = dict(line.split(":", 1) for line in lines)
+    return int(status["Uid"].split()[0]), int(status["CapEff"], 16)
