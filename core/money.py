@@ -20,7 +20,7 @@ CURRENCY: Final = "CREDITS"
 # At most 15 significant digits, so that every JSON client keeps the value exactly (IEEE doubles).
 MICRO_MAX: Final = 10**15
 
-_DECIMALS: Final = re.compile(r"^(-?)([0-9]{1,12})(?:\.([0-9]{1,6}))?$", re.ASCII)
+_DECIMALS: Final = re.compile(r"(-?)([0-9]{1,12})(?:\.([0-9]{1,6}))?", re.ASCII)
 
 
 def micro_from_credits(value: object) -> int:
@@ -40,7 +40,7 @@ def micro_from_credits(value: object) -> int:
         text = format(value, "f")
     else:
         text = str(value) if isinstance(value, str) or abs(value) < 10**13 else "too large"
-    match = _DECIMALS.match(text)
+    match = _DECIMALS.fullmatch(text)
     if match is None:
         raise ValueError(f"got {str(value)[:40]!r}, expected credits with at most 6 decimals")
     sign, whole, decimals = match.groups()

@@ -1,0 +1,37 @@
+"""The split of a payment. Spec: Settlement rules 4; money.md R1."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from core.market.settlement import split_payment
+from core.money import MICRO_MAX
+
+
+@given(
+    st.integers(min_value=0, max_value=MICRO_MAX),
+    st.integers(min_value=0, max_value=10_000),
+)
+def test_parts_sum_to_the_whole_and_the_fee_never_exceeds_its_rate(gross: int, bps: int) -> None:
+    split = split_payment(gross, bps)
+    assert split.agent_micro + split.fee_micro == gross
+    assert split.agent_micro >= 0
+    assert split.fee_micro * 10_000 <= gross * bps < (split.fee_micro + 1) * 10_000
+
+
+@given(st.integers(min_value=0, max_value=10**9))
+def test_node_payment_split_is_exactly_95_to_5_on_whole_cents(cents: int) -> None:
+    split = split_payment(cents * 10_000, 500)
+    assert split.fee_micro == cents * 500
+    assert split.agent_micro == cents * 9_500
+
+
+@pytest.mark.parametrize(
+    ("gross", "bps", "agent", "fee"),
+    [(0, 500, 0, 0), (19, 500, 19, 0), (20, 500, 19, 1), (7, 10_000, 0, 7), (7, 0, 7, 0)],
+)
+def test_rounding_is_in_favour_of_the_agent(gross: int, bps: int, agent: int, fee: int) -> None:
+    split = split_payment(gross, bps)
+    assert (split.agent_micro, split.fee_micro) == (agent, fee)

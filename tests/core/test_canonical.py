@@ -1,0 +1,100 @@
+"""Canonical JSON: the fast encoder agrees with RFC 8785's reference wherever it is used."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import orjson
+import pytest
+import rfc8785
+from hypothesis import given
+from hypothesis import strategies as st
+
+from core.canonical import _is_plain, canonical, hash_text
+
+texts = st.text(max_size=20)
+scalars = (
+    st.none()
+    | st.booleans()
+    | st.integers(min_value=-(2**53) + 1, max_value=2**53 - 1)
+    | st.floats(allow_nan=False, allow_infinity=False)
+    | texts
+)
+values = st.recursive(
+    scalars,
+    lambda inner: st.lists(inner, max_size=5) | st.dictionaries(texts, inner, max_size=5),
+    max_leaves=20,
+)
+plain_values = st.recursive(
+    st.none()
+    | st.booleans()
+    | st.integers(min_value=-(2**53) + 1, max_value=2**53 - 1)
+    | st.text(st.characters(exclude_categories=["Cs"]), max_size=20),
+    lambda inner: (
+        st.lists(inner, max_size=5)
+        | st.dictionaries(st.text(st.characters(max_codepoint=127)), inner, max_size=5)
+    ),
+    max_leaves=20,
+)
+
+
+@given(values)
+def test_is_byte_for_byte_the_reference(value: Any) -> None:
+    assert canonical(value) == rfc8785.dumps(value)
+
+
+@given(plain_values)
+def test_fast_encoder_is_used_and_agrees(value: Any) -> None:
+    assert _is_plain(value)
+    assert orjson.dumps(value, option=orjson.OPT_SORT_KEYS) == rfc8785.dumps(value)
+
+
+@pytest.mark.parametrize(
+    ("value", "expected"),
+    [
+        ({"b": 1, "a": [True, None]}, b'{"a":[true,null],"b":1}'),
+        (1.0, b"1"),
+        (-0.0, b"0"),
+        (1e-07, b"1e-7"),
+        (333333333.3333333, b"333333333.3333333"),
+        ({"\ufb33": 1, "\U0001f600": 2}, '{"\U0001f600":2,"\ufb33":1}'.encode()),  # UTF-16 order
+        ("\u20ac$\u000f\nA'\"\\\\", '"€$\\u000f\\nA\'\\"\\\\\\\\"'.encode()),
+        ("\x7f\u2028", '"\x7f\u2028"'.encode()),
+    ],
+)
+def test_examples_of_the_standard(value: Any, expected: bytes) -> None:
+    assert canonical(value) == expected
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        2**53,
+        -(2**53),
+        {"a": 2**60},
+        float("nan"),
+        [float("inf")],
+        {1: 2},
+        {"a": object()},
+        "\ud800",
+        {"\udfff": 1},
+        b"bytes",
+    ],
+)
+def test_refuses_what_the_standard_cannot_express(value: Any) -> None:
+    with pytest.raises(ValueError, match="canonical"):
+        canonical(value)
+
+
+def test_refuses_endless_nesting_instead_of_crashing() -> None:
+    value: list[Any] = []
+    for _ in range(100_000):
+        value = [value]
+    with pytest.raises(ValueError, match="nested too deeply"):
+        canonical(value)
+
+
+def test_hash_is_prefixed_hex_of_the_canonical_form() -> None:
+    digest = "44136fa355b3678a1146ad16f7e8649e94fb4fc21fe77e8310c060f61caaff8a"
+    assert hash_text({}) == f"sha256:{digest}"
+    assert hash_text({"a": 1, "b": 2}) == hash_text({"b": 2, "a": 1.0})
