@@ -31,6 +31,11 @@ def restore(
         now_ms: the time of restoring.
     """
     row = stored.row
+    results = {
+        node["name"]: orjson.loads(node["result_json"])
+        for node in stored.nodes
+        if node["result_json"] is not None
+    }
     machine, decision = WorkflowMachine.restore(
         stored.workflow_id,
         recompiled(row["manifest"], settings),
@@ -39,6 +44,7 @@ def restore(
         deadline_ms=row["deadline_ms"],
         status=stored.status,
         nodes=[_change(node) for node in stored.nodes],
+        results=results,
         at_ms=now_ms,
     )
     return RunningWorkflow(stored.task_id, machine), decision.records, decision.actions

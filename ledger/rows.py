@@ -87,6 +87,8 @@ _OPTIONAL_NODE_FIELDS: Final = (
     "verifier_did",
     "verify_attempt",
     "verifier_price_micro",
+    "verify_retries_used",
+    "verifiers_tried",
     "error",
     "cost_micro",
 )

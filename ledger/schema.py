@@ -161,6 +161,8 @@ node = Table(
     Column("verifier_did", Text),
     Column("verify_attempt", Integer),
     Column("verifier_price_micro", BigInteger),
+    Column("verify_retries_used", Integer),
+    Column("verifiers_tried", JSON),
     Column("result_json", Text),
     Column("error", JSON),
     Column("started_ms", BigInteger),

@@ -82,17 +82,20 @@ BEGIN
         INSERT INTO callboard.node AS n (
             workflow_id, name, status, attempt, agent_did, price_micro, dispatched_ms, deadline_ms,
             retry_at_ms, retries_used, agents_tried, verifier_did, verify_attempt,
-            verifier_price_micro, result_json, error, started_ms, completed_ms, cost_micro, metrics)
+            verifier_price_micro, verify_retries_used, verifiers_tried,
+            result_json, error, started_ms, completed_ms, cost_micro, metrics)
         SELECT
             workflow_id, name, status, coalesce(attempt, 0), agent_did, coalesce(price_micro, 0),
             dispatched_ms, deadline_ms, retry_at_ms, coalesce(retries_used, 0), agents_tried,
             verifier_did, coalesce(verify_attempt, 0), coalesce(verifier_price_micro, 0),
+            coalesce(verify_retries_used, 0), verifiers_tried,
             result_json, error, started_ms, completed_ms, coalesce(cost_micro, 0), metrics
         FROM json_to_recordset(p_nodes) AS r(
             workflow_id uuid, name text, status text, attempt integer, agent_did text,
             price_micro bigint, dispatched_ms bigint, deadline_ms bigint, retry_at_ms bigint,
             retries_used integer, agents_tried json, verifier_did text, verify_attempt integer,
-            verifier_price_micro bigint, result_json text, error json, started_ms bigint,
+            verifier_price_micro bigint, verify_retries_used integer, verifiers_tried json,
+            result_json text, error json, started_ms bigint,
             completed_ms bigint, cost_micro bigint, metrics json)
         ON CONFLICT (workflow_id, name) DO UPDATE SET
             status = excluded.status,
@@ -107,6 +110,8 @@ BEGIN
             verifier_did = excluded.verifier_did,
             verify_attempt = excluded.verify_attempt,
             verifier_price_micro = excluded.verifier_price_micro,
+            verify_retries_used = excluded.verify_retries_used,
+            verifiers_tried = excluded.verifiers_tried,
             result_json = excluded.result_json,
             error = excluded.error,
             started_ms = excluded.started_ms,

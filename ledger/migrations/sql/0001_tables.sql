@@ -134,6 +134,8 @@ CREATE TABLE callboard.node (
     verifier_did text,
     verify_attempt integer NOT NULL DEFAULT 0,
     verifier_price_micro bigint NOT NULL DEFAULT 0,
+    verify_retries_used integer NOT NULL DEFAULT 0,
+    verifiers_tried json,
     result_json text,
     error json,
     started_ms bigint,
