@@ -197,6 +197,8 @@ def parse_list_form(raw: object) -> WorkflowManifest:
     problems: list[Problem] = []
     nodes, positions = _nodes_of_list(raw.get("nodes"), problems)
     _add_edges(raw.get("edges"), nodes, problems)
+    if problems and not nodes:
+        raise _refused(problems)
     manifest = {name: value for name, value in raw.items() if name not in ("nodes", "edges")}
     try:
         parsed = parse_manifest({**manifest, "nodes": nodes})

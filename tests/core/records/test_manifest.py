@@ -1,0 +1,418 @@
+"""Parsing manifests: each defect by name, all at once, and never another error.
+
+Spec: Workflow manifest, Node definition; contract.md sections 2 and 6.
+"""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+import hypothesis.strategies as st
+import pytest
+from hypothesis import given
+
+from core.errors import ErrorCode, Problem, ServiceError
+from core.records.manifest import WorkflowManifest, parse_list_form, parse_manifest
+from core.workflow.dag import compile_workflow
+
+NODE: dict[str, Any] = {"capabilityId": "cap.x.v1"}
+
+
+def problems(raw: object, parse: Any = parse_manifest) -> list[Problem]:
+    with pytest.raises(ServiceError) as refused:
+        parse(raw)
+    assert refused.value.code is ErrorCode.INVALID_MANIFEST
+    return list(refused.value.problems)
+
+
+def with_node(**members: Any) -> dict[str, Any]:
+    return {"nodes": {"a": {**NODE, **members}}}
+
+
+def with_settings(**members: Any) -> dict[str, Any]:
+    return {"nodes": {"a": NODE}, "settings": members}
+
+
+def nested(depth: int) -> Any:
+    value: Any = 1
+    for _ in range(depth):
+        value = [value]
+    return value
+
+
+def test_whole_manifest_as_the_specification_shows_it() -> None:
+    raw = {
+        "intent": "Report on an article",
+        "nodes": {
+            "fetch": {"capabilityId": "cap.web.fetch.v1", "payload": {"url": "https://x.org"}},
+            "report": {
+                "capabilityId": "cap.doc.report.v1",
+                "dependsOn": ["fetch"],
+                "inputMappings": {"text": "$.fetch.result.body"},
+                "requiresVerification": True,
+                "timeoutMs": 30000,
+                "maxRetries": 2,
+                "targetAgentId": "did:x:y",
+                "allowBroadcastFallback": True,
+            },
+        },
+        "trigger": {"type": "manual", "config": {"note": 1}},
+        "settings": {"maxRuntimeMs": 60000, "allowFallbackAgents": False, "maxBudgetCredits": 2.5},
+    }
+    before = copy.deepcopy(raw)
+    manifest = parse_manifest(raw)
+    assert raw == before
+    report = manifest.nodes["report"]
+    assert (report.timeout_ms, report.max_retries, report.target_agent_id) == (30_000, 2, "did:x:y")
+    assert manifest.budget_micro == 2_500_000
+    assert parse_manifest(manifest.to_json()) == manifest
+
+
+def test_alternative_spellings() -> None:
+    manifest = parse_manifest(
+        {
+            "nodes": {
+                "a": {"capability": "cap.x"},
+                "b": {
+                    "capability": "cap.x",
+                    "capabilityId": "cap.x",
+                    "dependsOn": ["a"],
+                    "inputMapping": {"t": "$.a.result"},
+                    "timeout": 9,
+                },
+            },
+            "payerDid": "did:net:payer",
+            "maxCents": 5,
+            "dryRun": True,
+            "webhookUrl": "https://x.org/hook?y=1",
+        }
+    )
+    node = manifest.nodes["b"]
+    assert (node.capability_id, node.timeout_ms) == ("cap.x", 9)
+    assert node.input_mappings == {"t": "$.a.result"}
+    assert (manifest.payer_did, manifest.dry_run) == ("did:net:payer", True)
+    assert manifest.budget_micro == 50_000
+    assert manifest.webhook_url == "https://x.org/hook?y=1"
+
+
+def test_node_extensions() -> None:
+    manifest = parse_manifest(
+        with_node(verifierCapabilityId="cap.judge", selection="best", maxCostCredits="0.000001")
+    )
+    node = manifest.nodes["a"]
+    assert (node.verifier_capability_id, node.selection, node.max_cost_micro) == (
+        "cap.judge",
+        "best",
+        1,
+    )
+    assert parse_manifest(manifest.to_json()) == manifest
+
+
+def test_null_is_absent() -> None:
+    manifest = parse_manifest(
+        {
+            "intent": None,
+            "nodes": {"a": {**NODE, "dependsOn": None, "payload": None, "timeoutMs": None}},
+            "settings": {"maxBudgetCredits": None},
+            "trigger": None,
+        }
+    )
+    assert manifest == parse_manifest({"nodes": {"a": NODE}})
+
+
+@pytest.mark.parametrize(
+    ("given_credits", "micro"),
+    [(0, 0), (1, 10**6), (0.1, 100_000), ("0.1", 100_000), (1e-06, 1), (2.5, 2_500_000)],
+)
+def test_budget_without_float_error(given_credits: Any, micro: int) -> None:
+    assert parse_manifest(with_settings(maxBudgetCredits=given_credits)).budget_micro == micro
+
+
+def test_budget_and_cents_that_agree() -> None:
+    raw = {**with_settings(maxBudgetCredits="0.05"), "maxCents": 5}
+    assert parse_manifest(raw).budget_micro == 50_000
+
+
+# One case per defect: the manifest and the path that must be named.
+DEFECTS: dict[str, tuple[Any, str]] = {
+    "not an object": ([], ""),
+    "nothing": (None, ""),
+    "nodes missing": ({}, "nodes"),
+    "nodes empty": ({"nodes": {}}, "nodes"),
+    "nodes null": ({"nodes": None}, "nodes"),
+    "nodes a list": ({"nodes": [NODE]}, "nodes"),
+    "node no object": ({"nodes": {"a": 1}}, "nodes.a"),
+    "capability missing": ({"nodes": {"a": {}}}, "nodes.a.capabilityId"),
+    "capability null": ({"nodes": {"a": {"capabilityId": None}}}, "nodes.a.capabilityId"),
+    "capability empty": (with_node(capabilityId=""), "nodes.a.capabilityId"),
+    "capability with space": (with_node(capabilityId="cap x"), "nodes.a.capabilityId"),
+    "capability with newline": (with_node(capabilityId="cap\n"), "nodes.a.capabilityId"),
+    "capability too long": (with_node(capabilityId="c" * 129), "nodes.a.capabilityId"),
+    "alias with bad value": ({"nodes": {"a": {"capability": "!"}}}, "nodes.a.capability"),
+    "capability twice": (with_node(capability="cap.other"), "nodes.a.capability"),
+    "timeout twice": (with_node(timeout=1, timeoutMs=2), "nodes.a.timeout"),
+    "mapping twice": (
+        {
+            "nodes": {
+                "a": NODE,
+                "b": {
+                    **NODE,
+                    "dependsOn": ["a"],
+                    "inputMapping": {},
+                    "inputMappings": {"x": "$.a.result"},
+                },
+            }
+        },
+        "nodes.b.inputMapping",
+    ),
+    "unknown node member": (with_node(retries=1), "nodes.a.retries"),
+    "input instead of payload": (with_node(input={}), "nodes.a.input"),
+    "dependsOn a string": (with_node(dependsOn="b"), "nodes.a.dependsOn"),
+    "dependsOn of numbers": (with_node(dependsOn=[1]), "nodes.a.dependsOn[0]"),
+    "payload a list": (with_node(payload=[]), "nodes.a.payload"),
+    "mappings a list": (with_node(inputMappings=[]), "nodes.a.inputMappings"),
+    "mapping a number": (with_node(inputMappings={"x": 1}), "nodes.a.inputMappings.x"),
+    "verification a string": (
+        with_node(requiresVerification="yes"),
+        "nodes.a.requiresVerification",
+    ),
+    "timeout a string": (with_node(timeoutMs="3"), "nodes.a.timeoutMs"),
+    "timeout a boolean": (with_node(timeoutMs=True), "nodes.a.timeoutMs"),
+    "timeout a fraction": (with_node(timeoutMs=1.5), "nodes.a.timeoutMs"),
+    "timeout zero": (with_node(timeoutMs=0), "nodes.a.timeoutMs"),
+    "timeout above 30 days": (with_node(timeoutMs=30 * 86_400_000 + 1), "nodes.a.timeoutMs"),
+    "retries negative": (with_node(maxRetries=-1), "nodes.a.maxRetries"),
+    "retries a boolean": (with_node(maxRetries=True), "nodes.a.maxRetries"),
+    "retries too many": (with_node(maxRetries=101), "nodes.a.maxRetries"),
+    "target empty": (with_node(targetAgentId=""), "nodes.a.targetAgentId"),
+    "target with NUL": (with_node(targetAgentId="a\x00"), "nodes.a.targetAgentId"),
+    "fallback a number": (with_node(allowBroadcastFallback=1), "nodes.a.allowBroadcastFallback"),
+    "selection unknown": (with_node(selection="worst"), "nodes.a.selection"),
+    "selection auction": (with_node(selection="auction"), "nodes.a.selection"),
+    "auction window": (with_node(auctionWindowMs=5), "nodes.a.auctionWindowMs"),
+    "cost negative": (with_node(maxCostCredits=-1), "nodes.a.maxCostCredits"),
+    "cost too fine": (with_node(maxCostCredits="0.0000001"), "nodes.a.maxCostCredits"),
+    "node name empty": ({"nodes": {"": NODE}}, "nodes['']"),
+    "node name too long": ({"nodes": {"n" * 129: NODE}}, f"nodes.{'n' * 129}"),
+    "node name with quote": ({"nodes": {"it's": NODE}}, "nodes['it's']"),
+    "node name with newline": ({"nodes": {"a\n": NODE}}, "nodes['a\n']"),
+    "node name with outer space": ({"nodes": {" a": NODE}}, "nodes[' a']"),
+    "node name of a payment line": ({"nodes": {"a#verify": NODE}}, "nodes['a#verify']"),
+    "settings a list": ({**with_node(), "settings": []}, "settings"),
+    "settings.timeout": (with_settings(timeout=5), "settings.timeout"),
+    "settings.budget": (with_settings(budget=5), "settings.budget"),
+    "settings unknown": (with_settings(colour="red"), "settings.colour"),
+    "runtime zero": (with_settings(maxRuntimeMs=0), "settings.maxRuntimeMs"),
+    "runtime above 30 days": (with_settings(maxRuntimeMs=10**10), "settings.maxRuntimeMs"),
+    "fallback agents a string": (
+        with_settings(allowFallbackAgents="no"),
+        "settings.allowFallbackAgents",
+    ),
+    "budget negative": (with_settings(maxBudgetCredits=-0.5), "settings.maxBudgetCredits"),
+    "budget a boolean": (with_settings(maxBudgetCredits=True), "settings.maxBudgetCredits"),
+    "budget too fine": (with_settings(maxBudgetCredits=0.0000001), "settings.maxBudgetCredits"),
+    "budget too large": (with_settings(maxBudgetCredits=10**10), "settings.maxBudgetCredits"),
+    "budget words": (with_settings(maxBudgetCredits="five"), "settings.maxBudgetCredits"),
+    "budget NaN text": (with_settings(maxBudgetCredits="NaN"), "settings.maxBudgetCredits"),
+    "budget NaN": (with_settings(maxBudgetCredits=float("nan")), "settings.maxBudgetCredits"),
+    "cents a fraction": ({**with_node(), "maxCents": 0.5}, "maxCents"),
+    "cents negative": ({**with_node(), "maxCents": -1}, "maxCents"),
+    "cents beside another budget": (
+        {**with_settings(maxBudgetCredits=1), "maxCents": 99},
+        "maxCents",
+    ),
+    "unknown member": ({**with_node(), "colour": "red"}, "colour"),
+    "budget at the top": ({**with_node(), "budget": 5}, "budget"),
+    "intent a number": ({**with_node(), "intent": 5}, "intent"),
+    "intent with NUL": ({**with_node(), "intent": "a\x00b"}, "intent"),
+    "intent without UTF-8": ({**with_node(), "intent": "\ud800"}, "intent"),
+    "trigger without type": ({**with_node(), "trigger": {}}, "trigger.type"),
+    "trigger of another type": ({**with_node(), "trigger": {"type": "webhook"}}, "trigger.type"),
+    "trigger unknown": ({**with_node(), "trigger": {"type": "moon"}}, "trigger.type"),
+    "trigger member": ({**with_node(), "trigger": {"type": "manual", "x": 1}}, "trigger.x"),
+    "payer no DID": ({**with_node(), "payerDid": "me"}, "payerDid"),
+    "dryRun a string": ({**with_node(), "dryRun": "yes"}, "dryRun"),
+    "webhook no URL": ({**with_node(), "webhookUrl": "ftp://x"}, "webhookUrl"),
+    "too deep": (with_node(payload={"x": nested(61)}), "nodes.a.payload.x" + "[0]" * 60),
+    "integer beyond 2^53": (with_node(payload={"x": 2**53}), "nodes.a.payload.x"),
+    "no JSON": (with_node(payload={"x": {1, 2}}), "nodes.a.payload.x"),
+}
+
+
+@pytest.mark.parametrize(("raw", "path"), DEFECTS.values(), ids=DEFECTS)
+def test_defect(raw: Any, path: str) -> None:
+    found = problems(raw)
+    assert [problem.path for problem in found] == [path]
+    assert found[0].got
+    assert found[0].expected
+
+
+def test_depth_64_is_allowed() -> None:
+    assert parse_manifest(with_node(payload={"x": nested(60)}))
+
+
+def test_wrong_names_are_told_the_right_ones() -> None:
+    found = {p.path: p.expected for p in problems(with_settings(timeout=1, budget=2))}
+    assert "maxRuntimeMs" in found["settings.timeout"]
+    assert "maxBudgetCredits" in found["settings.budget"]
+
+
+def test_all_problems_come_at_once_those_of_the_graph_included() -> None:
+    raw = {
+        "intent": 1,
+        "nodes": {
+            "a": {**NODE, "dependsOn": ["b"], "maxRetries": "x"},
+            "b": {**NODE, "dependsOn": ["a", "nobody"], "inputMappings": {"y": "$..z"}},
+            "c": {**NODE, "selection": "auction"},
+        },
+        "trigger": {"type": "event"},
+    }
+    assert {problem.path for problem in problems(raw)} == {
+        "intent",
+        "nodes.a.maxRetries",
+        "nodes.a.dependsOn[0]",
+        "nodes.b.dependsOn[1]",
+        "nodes.b.inputMappings.y",
+        "nodes.c.selection",
+        "trigger.type",
+    }
+
+
+def test_problems_show_long_values_cut() -> None:
+    found = problems(with_node(capabilityId="!" * 10_000))
+    assert len(found[0].got) < 100
+
+
+# -- the list form --------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("ends", [("from", "to"), ("source", "target")])
+def test_list_form(ends: tuple[str, str]) -> None:
+    manifest = parse_list_form(
+        {
+            "nodes": [
+                {"id": "a", "capability": "cap.x", "input": {"n": 1}},
+                {"id": "b", "capability": "cap.y", "targetAgentId": "did:x:y", "dependsOn": ["a"]},
+                {"id": "c", "capability": "cap.z"},
+            ],
+            "edges": [dict(zip(ends, ("a", "c"), strict=True))],
+            "maxCents": 100,
+            "webhookUrl": "http://x.org",
+        }
+    )
+    assert manifest == parse_manifest(
+        {
+            "nodes": {
+                "a": {"capabilityId": "cap.x", "payload": {"n": 1}},
+                "b": {"capabilityId": "cap.y", "targetAgentId": "did:x:y", "dependsOn": ["a"]},
+                "c": {"capabilityId": "cap.z", "dependsOn": ["a"]},
+            },
+            "maxCents": 100,
+            "webhookUrl": "http://x.org",
+        }
+    )
+    assert parse_manifest(manifest.to_json()).nodes == manifest.nodes
+
+
+LIST_NODE = {"id": "a", "capability": "cap.x"}
+LIST_DEFECTS: dict[str, tuple[Any, list[str]]] = {
+    "not an object": (1, [""]),
+    "nodes missing": ({}, ["nodes"]),
+    "nodes an object": ({"nodes": {}}, ["nodes"]),
+    "nodes empty": ({"nodes": []}, ["nodes"]),
+    "node no object": ({"nodes": [LIST_NODE, 1]}, ["nodes[1]"]),
+    "id missing": ({"nodes": [LIST_NODE, {"capability": "cap.x"}]}, ["nodes[1].id"]),
+    "id twice": ({"nodes": [LIST_NODE, LIST_NODE]}, ["nodes[1].id"]),
+    "bad member": ({"nodes": [{**LIST_NODE, "retries": 1}]}, ["nodes[0].retries"]),
+    "bad capability": ({"nodes": [{"id": "a", "capability": "!"}]}, ["nodes[0].capability"]),
+    "input twice": (
+        {"nodes": [{**LIST_NODE, "input": {}, "payload": {"x": 1}}]},
+        ["nodes[0].input"],
+    ),
+    "edges an object": ({"nodes": [LIST_NODE], "edges": {}}, ["edges"]),
+    "edge no object": ({"nodes": [LIST_NODE], "edges": [1]}, ["edges[0]"]),
+    "edge half": ({"nodes": [LIST_NODE], "edges": [{"from": "a"}]}, ["edges[0]"]),
+    "edge to nobody": (
+        {"nodes": [LIST_NODE], "edges": [{"from": "a", "to": "z"}]},
+        ["edges[0].to"],
+    ),
+    "edge from a number": (
+        {"nodes": [LIST_NODE], "edges": [{"from": 1, "to": "a"}]},
+        ["edges[0].from"],
+    ),
+    "unknown member": ({"nodes": [LIST_NODE], "colour": 1}, ["colour"]),
+}
+
+
+@pytest.mark.parametrize(("raw", "wanted"), LIST_DEFECTS.values(), ids=LIST_DEFECTS)
+def test_list_form_defect(raw: Any, wanted: list[str]) -> None:
+    assert [problem.path for problem in problems(raw, parse_list_form)] == wanted
+
+
+# -- anything at all ------------------------------------------------------------------------------
+
+SCALARS = (
+    st.none()
+    | st.booleans()
+    | st.integers()
+    | st.floats()
+    | st.text(max_size=8)
+    | st.binary(max_size=3)
+    | st.sampled_from(["a", "b", "cap.x", "$.a.result.x", "did:x:y", "manual", "\ud800"])
+)
+KEYS = st.text(max_size=3) | st.sampled_from(
+    [
+        "nodes",
+        "settings",
+        "trigger",
+        "intent",
+        "maxCents",
+        "a",
+        "b",
+        "id",
+        "edges",
+        "capability",
+        "capabilityId",
+        "dependsOn",
+        "payload",
+        "inputMappings",
+        "inputMapping",
+        "timeout",
+        "timeoutMs",
+        "maxCostCredits",
+        "maxBudgetCredits",
+        "type",
+        "selection",
+        "from",
+        "to",
+    ]
+)
+ANYTHING = st.recursive(
+    SCALARS,
+    lambda inner: (
+        st.lists(inner, max_size=3)
+        | st.dictionaries(KEYS, inner, max_size=4)
+        | st.dictionaries(st.integers(), inner, max_size=2)
+    ),
+    max_leaves=20,
+)
+NEARLY = st.fixed_dictionaries(
+    {"nodes": st.dictionaries(KEYS, st.dictionaries(KEYS, ANYTHING, max_size=4), max_size=3)},
+    optional={"settings": ANYTHING, "trigger": ANYTHING, "maxCents": ANYTHING, "edges": ANYTHING},
+)
+
+
+@given(ANYTHING | NEARLY)
+def test_parsing_raises_nothing_but_service_errors(raw: object) -> None:
+    for parse in (parse_manifest, parse_list_form):
+        try:
+            manifest = parse(raw)
+        except ServiceError as refused:
+            assert refused.problems  # noqa: PT017
+            continue
+        assert isinstance(manifest, WorkflowManifest)
+        try:
+            compile_workflow(manifest)
+        except ServiceError as refused:
+            assert refused.problems  # noqa: PT017
