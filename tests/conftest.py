@@ -36,6 +36,11 @@ class Database:
     superuser_url: str
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Let long runs ask for more of what the usual run does a little of."""
+    parser.addoption("--kills", default="2", help="kill -9 per kind of process in tests/faults")
+
+
 @pytest.fixture(scope="session")
 def anyio_backend() -> str:
     """Async tests run on asyncio, which is what the service runs on."""

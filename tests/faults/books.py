@@ -6,6 +6,8 @@ from typing import Any
 
 import psycopg
 
+from ledger.embedded import EmbeddedPostgres
+from serve_app.deployment import run_folder_of
 from tests.conftest import RunningDeployment
 
 CHECKS = {
@@ -34,8 +36,9 @@ CHECKS = {
             ON n.workflow_id = e.workflow_id AND n.name = e.node_id
         WHERE e.kind = 'node_payment' AND n.status <> 'success'""",
     "a node that succeeded has not one successful attempt": """
-        SELECT n.workflow_id, n.name FROM node n LEFT JOIN attempt a ON a.workflow_id = n.workflow_id
-            AND a.node = n.name AND a.outcome = 'success' AND a.kind = 'primary'
+        SELECT n.workflow_id, n.name FROM node n LEFT JOIN attempt a
+            ON a.workflow_id = n.workflow_id AND a.node = n.name
+            AND a.outcome = 'success' AND a.kind = 'primary'
         WHERE n.status = 'success' GROUP BY 1, 2 HAVING count(a.attempt) <> 1""",
     "an audit record does not continue its predecessor": """
         SELECT id FROM (SELECT id, body::json ->> 'prevHash' AS prev,
@@ -48,7 +51,7 @@ CHECKS = {
 
 def books_problems(deployment: RunningDeployment) -> dict[str, list[Any]]:
     """Return every check that found rows, with the first few of them."""
-    url = (deployment.home / "postgres.url").read_text().strip()
+    url = EmbeddedPostgres(deployment.home, run_folder_of(deployment.home)).superuser_url
     found: dict[str, list[Any]] = {}
     with psycopg.connect(url, options="-c search_path=callboard") as connection:
         for sentence, query in CHECKS.items():

@@ -14,7 +14,7 @@ from aiohttp import web
 
 async def main(path: str) -> None:
     """Serve until standard input closes."""
-    with open(path, "a", encoding="utf-8", buffering=1) as log:
+    with open(path, "a", encoding="utf-8", buffering=1) as log:  # noqa: ASYNC230  # before serving
 
         async def work(request: web.Request) -> web.Response:
             body = await request.json()
@@ -28,7 +28,8 @@ async def main(path: str) -> None:
         runner = web.AppRunner(application)
         await runner.setup()
         await web.TCPSite(runner, "127.0.0.1", 0, backlog=2048).start()
-        print(runner.addresses[0][1], flush=True)
+        sys.stdout.write(f"{runner.addresses[0][1]}\n")
+        sys.stdout.flush()
         await asyncio.get_running_loop().run_in_executor(None, sys.stdin.read)
 
 
