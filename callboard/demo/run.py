@@ -81,7 +81,8 @@ def _folder(home: Path | None, keep: bool) -> Iterator[Path]:
     try:
         yield folder
     finally:
-        if not keep:
+        # A service that never came up leaves its logs to be read, and says where they are.
+        if not keep and (folder / "url").exists():
             shutil.rmtree(folder, ignore_errors=True)
 
 
