@@ -10,7 +10,7 @@ from tests.core.workflow.engine import chain, engine
 def test_open_attempt_is_lost_and_the_next_begins_at_once_without_using_a_retry() -> None:
     run = engine(chain("a", maxRetries=0))
     run.crash()
-    assert [(d.node, d.attempt) for d in run.open] == [("a", 2)]  # type: ignore[union-attr]
+    assert [(d.node, d.attempt) for d in run.open] == [("a", 2)]
     assert run.rows["a"].retries_used == 0
     assert [(line.attempt, line.outcome) for line in run.history] == [(1, "lost")]
     run.run_to_end()

@@ -1,0 +1,80 @@
+"""The list form of a manifest. Spec: Workflow manifest; contract.md section 6 (list form)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from core.errors import ErrorCode, Problem, ServiceError
+from core.records.manifest import parse_list_form, parse_manifest
+
+
+def problems(raw: object) -> list[Problem]:
+    with pytest.raises(ServiceError) as refused:
+        parse_list_form(raw)
+    assert refused.value.code is ErrorCode.INVALID_MANIFEST
+    return list(refused.value.problems)
+
+
+@pytest.mark.parametrize("ends", [("from", "to"), ("source", "target")])
+def test_list_form(ends: tuple[str, str]) -> None:
+    manifest = parse_list_form(
+        {
+            "nodes": [
+                {"id": "a", "capability": "cap.x", "input": {"n": 1}},
+                {"id": "b", "capability": "cap.y", "targetAgentId": "did:x:y", "dependsOn": ["a"]},
+                {"id": "c", "capability": "cap.z"},
+            ],
+            "edges": [dict(zip(ends, ("a", "c"), strict=True))],
+            "maxCents": 100,
+            "webhookUrl": "http://x.org",
+        }
+    )
+    assert manifest == parse_manifest(
+        {
+            "nodes": {
+                "a": {"capabilityId": "cap.x", "payload": {"n": 1}},
+                "b": {"capabilityId": "cap.y", "targetAgentId": "did:x:y", "dependsOn": ["a"]},
+                "c": {"capabilityId": "cap.z", "dependsOn": ["a"]},
+            },
+            "maxCents": 100,
+            "webhookUrl": "http://x.org",
+        }
+    )
+    assert parse_manifest(manifest.to_json()).nodes == manifest.nodes
+
+
+LIST_NODE = {"id": "a", "capability": "cap.x"}
+LIST_DEFECTS: dict[str, tuple[Any, list[str]]] = {
+    "not an object": (1, [""]),
+    "nodes missing": ({}, ["nodes"]),
+    "nodes an object": ({"nodes": {}}, ["nodes"]),
+    "nodes empty": ({"nodes": []}, ["nodes"]),
+    "node no object": ({"nodes": [LIST_NODE, 1]}, ["nodes[1]"]),
+    "id missing": ({"nodes": [LIST_NODE, {"capability": "cap.x"}]}, ["nodes[1].id"]),
+    "id twice": ({"nodes": [LIST_NODE, LIST_NODE]}, ["nodes[1].id"]),
+    "bad member": ({"nodes": [{**LIST_NODE, "retries": 1}]}, ["nodes[0].retries"]),
+    "bad capability": ({"nodes": [{"id": "a", "capability": "!"}]}, ["nodes[0].capability"]),
+    "input twice": (
+        {"nodes": [{**LIST_NODE, "input": {}, "payload": {"x": 1}}]},
+        ["nodes[0].input"],
+    ),
+    "edges an object": ({"nodes": [LIST_NODE], "edges": {}}, ["edges"]),
+    "edge no object": ({"nodes": [LIST_NODE], "edges": [1]}, ["edges[0]"]),
+    "edge half": ({"nodes": [LIST_NODE], "edges": [{"from": "a"}]}, ["edges[0]"]),
+    "edge to nobody": (
+        {"nodes": [LIST_NODE], "edges": [{"from": "a", "to": "z"}]},
+        ["edges[0].to"],
+    ),
+    "edge from a number": (
+        {"nodes": [LIST_NODE], "edges": [{"from": 1, "to": "a"}]},
+        ["edges[0].from"],
+    ),
+    "unknown member": ({"nodes": [LIST_NODE], "colour": 1}, ["colour"]),
+}
+
+
+@pytest.mark.parametrize(("raw", "wanted"), LIST_DEFECTS.values(), ids=LIST_DEFECTS)
+def test_list_form_defect(raw: Any, wanted: list[str]) -> None:
+    assert [problem.path for problem in problems(raw)] == wanted

@@ -1,0 +1,109 @@
+"""Which agent takes a node, and which takes over. Spec: Targeted routing; contract.md section 5."""
+
+from __future__ import annotations
+
+import pytest
+
+from core.errors import NodeErrorCode
+from core.workflow.events import Verdict
+from tests.core.workflow.engine import chain, engine
+
+
+def test_final_for_agent_changes_the_agent_at_once_and_at_most_three_try() -> None:
+    run = engine(chain("a", maxRetries=0))
+    run.fail("a", Verdict.FINAL_FOR_AGENT)
+    run.fail("a", Verdict.FINAL_FOR_AGENT)
+    assert not run.timers
+    run.fail("a", Verdict.FINAL_FOR_AGENT)
+    assert [d.agent_did for d in run.dispatched] == ["did:x:one", "did:x:two", "did:x:three"]
+    assert run.status == "failed"
+    assert run.rows["a"].retries_used == 0
+
+
+def test_without_fallback_agents_the_first_is_the_only_one() -> None:
+    run = engine({**chain("a"), "settings": {"allowFallbackAgents": False}})
+    run.fail("a", Verdict.FINAL_FOR_AGENT)
+    assert run.status == "failed"
+    assert len(run.dispatched) == 1
+
+
+def test_without_fallback_agents_a_retry_goes_to_the_same_agent() -> None:
+    run = engine({**chain("a"), "settings": {"allowFallbackAgents": False}})
+    run.fail("a")
+    run.wait_retry("a")
+    assert run.selections[-1].target_agent_id == "did:x:one"  # type: ignore[union-attr]
+
+
+def test_last_agents_failure_explains_the_node_when_nobody_else_is_there() -> None:
+    run = engine(chain("a"), agents={"cap.work": {"did:x:one": 10}})
+    run.fail("a", Verdict.FINAL_FOR_AGENT)
+    assert run.error_code("a") == "AGENT_ERROR"
+
+
+def test_no_candidate_fails_the_node_skips_the_rest_and_passes_through_running() -> None:
+    run = engine(chain("a", "b"), agents={})
+    assert run.statuses() == {"a": "failed", "b": "skipped"}
+    assert (run.error_code("a"), run.error_code("b")) == ("NO_CANDIDATE", "UPSTREAM_FAILED")
+    assert [change.status for change in run.changes] == ["running", "failed"]
+    assert run.changes[-1].error is not None
+    assert run.changes[-1].error["node"] == "a"
+
+
+def test_agent_that_vanishes_during_back_off_gets_the_remaining_retries() -> None:
+    agents = {"cap.work": {"did:x:one": 10}}
+    run = engine(chain("a"), agents=agents)
+    run.fail("a")
+    run.agents = {}
+    run.wait_retry("a")
+    assert run.statuses()["a"] == "ready"
+    run.agents = agents
+    run.wait_retry("a")
+    assert run.statuses()["a"] == "dispatched"
+
+
+def test_target_without_fallback_that_is_away_fails_with_the_specifications_object() -> None:
+    run = engine(chain("a", targetAgentId="did:x:gone"))
+    assert run.status == "failed"
+    error = run.rows["a"].error or {}
+    assert error["error"] == error["code"] == "AGENT_UNAVAILABLE"
+    assert (error["targetAgentId"], error["details"]) == ("did:x:gone", "agent_not_found")
+
+
+def test_target_is_tried_first_and_retried() -> None:
+    run = engine(chain("a", targetAgentId="did:x:three"))
+    run.fail("a")
+    run.wait_retry("a")
+    assert [d.agent_did for d in run.dispatched] == ["did:x:three", "did:x:three"]
+
+
+def test_target_without_fallback_is_never_left() -> None:
+    run = engine(chain("a", targetAgentId="did:x:three"))
+    run.fail("a", Verdict.FINAL_FOR_AGENT)
+    assert run.status == "failed"
+    assert len(run.dispatched) == 1
+
+
+@pytest.mark.parametrize(
+    ("verdict", "code"),
+    [
+        (Verdict.FINAL_FOR_AGENT, NodeErrorCode.AGENT_ERROR),
+        (Verdict.RETRYABLE, NodeErrorCode.AGENT_UNAVAILABLE),
+    ],
+)
+def test_target_with_broadcast_fallback_is_left(verdict: Verdict, code: NodeErrorCode) -> None:
+    run = engine(chain("a", targetAgentId="did:x:three", allowBroadcastFallback=True))
+    run.fail("a", verdict, code)
+    assert [d.agent_did for d in run.dispatched] == ["did:x:three", "did:x:one"]
+
+
+def test_retries_never_reach_a_fourth_agent() -> None:
+    run = engine(chain("a", maxRetries=5))
+    for gone in ("did:x:one", "did:x:two", "did:x:three"):
+        run.fail("a")
+        offers = dict(run.agents["cap.work"])
+        del offers[gone]
+        run.agents = {"cap.work": offers}
+        run.wait_retry("a")
+        if not run.open:
+            break
+    assert "did:x:four" not in {d.agent_did for d in run.dispatched}
