@@ -100,11 +100,12 @@ class Channel(Generic[Request, Reply]):
         return await future
 
     def close(self) -> None:
-        """Stop; waiting requests get no answer any more."""
+        """Stop; what waits or is under way is answered with a ConnectionError: outcome unknown."""
         if self._pump is not None:
             self._pump.cancel()
 
     async def _run(self) -> None:
+        batch: list[tuple[Request, Callable[[Reply | BaseException], None]]] = []
         try:
             while self._waiting:
                 size = min(len(self._waiting), self._batch_size)
@@ -119,7 +120,14 @@ class Channel(Generic[Request, Reply]):
                     assert len(replies) == size, f"{self._name}: {len(replies)} for {size}"
                 except Exception as error:  # the edge to another process: its failure is a reply
                     replies = [error] * size
-                for (_, done), reply in zip(batch, replies, strict=True):
+                answered, batch = batch, []
+                for (_, done), reply in zip(answered, replies, strict=True):
                     done(reply)
+        except asyncio.CancelledError:
+            closed = ConnectionError(f"the channel to {self._name} was closed")
+            for _, done in [*batch, *self._waiting]:
+                done(closed)
+            self._waiting.clear()
+            raise
         finally:
             self._pump = None

@@ -67,6 +67,16 @@ def order_of(
     )
 
 
+def is_wanted(machine: WorkflowMachine, action: DispatchNode | DispatchVerification) -> bool:
+    """Say whether a dispatch still serves: the workflow may have ended while it was committed."""
+    state = machine.node(action.node)
+    if not state.is_active or state.attempt != action.attempt:
+        return False
+    if isinstance(action, DispatchVerification):
+        return state.verifier_did is not None and state.verify_attempt == action.verify_attempt
+    return not state.has_unverified_result
+
+
 def failed(action: DispatchNode | DispatchVerification, failure: Failure, now_ms: int) -> Event:
     """Return the event of a dispatch that never left."""
     if isinstance(action, DispatchVerification):

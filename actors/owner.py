@@ -75,6 +75,7 @@ class Owner:
         self._epoch = 0
         self._refresh: asyncio.Task[None] | None = None
         self._tail: asyncio.Task[None] | None = None
+        self._restoring: set[asyncio.Task[int]] = set()
 
     # -- starting ---------------------------------------------------------------------------------
 
@@ -82,7 +83,7 @@ class Owner:
         """Register a new epoch, then restore what this owner owns; ends when all is dispatched."""
         started_ms = self._clock.now_ms()
         command = RegisterOwner(
-            key=f"owner:{self._name}:{started_ms}", owner=self._name, address=""
+            key=f"owner:{self._name}:{started_ms}", owner=self._name, address=self._name
         )
         outcome = await self._until_known(command)
         self._epoch = int(outcome.result["epoch"])
@@ -98,6 +99,7 @@ class Owner:
             clock=self._clock,
             on_finished=self.outboxes.put,
             on_lost=self._on_lost,
+            on_unsure=self._restore_soon,
         )
         restored = await self.restore_unfinished()
         log.info(
@@ -131,6 +133,8 @@ class Owner:
             self._tail.cancel()
         if self._refresh is not None:
             self._refresh.cancel()
+        for task in self._restoring:
+            task.cancel()
         await self._dispatcher.close()
         await self._reader.close()
 
@@ -228,6 +232,11 @@ class Owner:
 
     def _note(self, did: str, is_reachable: bool) -> None:
         self._directory.note_outcome(did, is_reachable=is_reachable, at_ms=self._clock.now_ms())
+
+    def _restore_soon(self, _: str) -> None:
+        task = asyncio.create_task(self.restore_unfinished())
+        self._restoring.add(task)
+        task.add_done_callback(self._restoring.discard)
 
     # -- small things -----------------------------------------------------------------------------
 

@@ -21,7 +21,7 @@ from functools import partial
 from typing import Any
 
 from actors.messages import CancelReply, CancelRequest, PublishReply, PublishRequest
-from actors.orders import order_of
+from actors.orders import is_wanted, order_of
 from actors.ports import (
     Clock,
     DirectoryPort,
@@ -31,11 +31,14 @@ from actors.ports import (
     Timer,
 )
 from actors.publishing import accepted, answer_of, estimate, foreseen, publish_command, refusal
+from actors.steps import key_of, newest_rows
 from core.errors import ErrorCode, ServiceError
 from core.settings import Settings
 from core.workflow.events import (
     AbortDispatch,
     Action,
+    AttemptFailed,
+    AttemptSucceeded,
     CancelRequested,
     DispatchNode,
     DispatchVerification,
@@ -93,6 +96,8 @@ class Runner:
         on_finished: told (workflow id, watchers) after the last commit of a workflow.
         on_lost: called, with the reason, when this runner cannot be trusted any more: another
             owner has taken over, or the ledger refused what the machine was sure of.
+        on_unsure: told the id of a workflow that is stored but may not be driven by anybody: its
+            rows have to be read and, if they are this owner's, adopted.
     """
 
     def __init__(
@@ -107,6 +112,7 @@ class Runner:
         clock: Clock,
         on_finished: Callable[[str, set[str]], None],
         on_lost: Callable[[str], None],
+        on_unsure: Callable[[str], None],
     ) -> None:
         self._owner = owner
         self._epoch = epoch
@@ -117,6 +123,7 @@ class Runner:
         self._clock = clock
         self._on_finished = on_finished
         self._on_lost = on_lost
+        self._on_unsure = on_unsure
         self._running: dict[str, RunningWorkflow] = {}
         self._published = 0
         self._finished = 0
@@ -178,6 +185,11 @@ class Runner:
             now_ms=now_ms,
             fee_bps=self._settings.fee_bps,
         )
+        if request.workflow_id in self._running:
+            # The request again, whose first reply was missed: driven here already, so only the
+            # ledger's answer is of interest.
+            self._submit(command, lambda outcome: done(answer_of(outcome)))
+            return
         self._running[request.workflow_id] = run
         is_last = found.exceeds_budget or run.machine.is_finished
         reply = accepted(request, found)
@@ -195,12 +207,7 @@ class Runner:
         """Cancel a workflow; `done` after the commit (spec: Verification and budget 4)."""
         run = self._running.get(request.workflow_id)
         if run is None or run.machine.is_finished:
-            done(
-                ServiceError(
-                    ErrorCode.NOT_CANCELLABLE,
-                    f"workflow {request.workflow_id} has finished and cannot be cancelled",
-                )
-            )
+            done(_not_cancellable(request.workflow_id))
             return
         now_ms = self._clock.now_ms()
         event = CancelRequested(request.reason, request.details, request.actor_did, now_ms)
@@ -211,6 +218,8 @@ class Runner:
         affected = sum(isinstance(record, NodeChanged) for record in records)
 
         def committed(outcome: Outcome) -> None:
+            if outcome.error is ErrorCode.ESCROW_RELEASED:
+                done(_not_cancellable(run.workflow_id))
             if self._committed(run, actions, True, outcome):
                 done(
                     CancelReply(
@@ -228,7 +237,8 @@ class Runner:
         self._running[run.workflow_id] = run
         self._arm_deadline(run)
         records, actions = self._complete(run, records, actions)
-        key = f"restore:{run.workflow_id}:{self._owner}:{self._epoch}"
+        # Rows may be read and adopted again, and then say something else: never the same key twice.
+        key = f"restore:{run.workflow_id}:{self._owner}:{self._epoch}:{self._commands}"
         self._commit_step(run, key, records, actions)
 
     # -- events -----------------------------------------------------------------------------------
@@ -238,9 +248,11 @@ class Runner:
         run = self._running.get(workflow_id)
         if run is None:
             return
+        if isinstance(event, AttemptSucceeded | AttemptFailed | VerificationFinished):
+            run.orders.pop((event.node, isinstance(event, VerificationFinished)), None)
         records, actions = self._decide(run, event)
         if records or actions:
-            self._commit_step(run, _key_of(workflow_id, event), records, actions)
+            self._commit_step(run, key_of(workflow_id, event), records, actions)
 
     def drop_all(self) -> list[str]:
         """Forget every workflow without a word to the ledger: this owner was fenced off."""
@@ -277,7 +289,7 @@ class Runner:
                 continue
             records += decision.records
             waiting.extend(decision.actions)
-        return _newest_rows(records), actions
+        return newest_rows(records), actions
 
     def _commit_step(
         self, run: RunningWorkflow, key: str, records: list[Record], actions: list[Action]
@@ -296,13 +308,22 @@ class Runner:
         if outcome.status is OutcomeStatus.STALE:
             self._on_lost(f"{self._owner} epoch {self._epoch} was fenced off")
             return False
+        if outcome.error is ErrorCode.ESCROW_RELEASED:
+            # Adopted from rows that were read before its end: nothing was done, nothing is left.
+            if self._running.get(run.workflow_id) is run:
+                del self._running[run.workflow_id]
+                self._cancel_timers(run)
+            return False
         if outcome.error is not None:
             # The machine reserved before it acted, so this is our own mistake: stop, do not guess;
             # a new process restores what is stored.
             self._on_lost(f"{run.workflow_id}: {outcome.error} {outcome.detail}")
             return False
+        if self._running.get(run.workflow_id) is not run:
+            return True
         self._perform(run, actions)
-        if is_last and self._running.pop(run.workflow_id, None) is not None:
+        if is_last:
+            del self._running[run.workflow_id]
             self._cancel_timers(run)
             self._finished += 1
             self._on_finished(run.workflow_id, run.watchers)
@@ -328,6 +349,8 @@ class Runner:
                     raise AssertionError(f"{action} was not answered before the commit")
 
     def _dispatch(self, run: RunningWorkflow, action: DispatchNode | DispatchVerification) -> None:
+        if not is_wanted(run.machine, action):
+            return
         entry = self._directory.entry(action.agent_did)
         order = order_of(run.machine, run.task_id, action, entry, self._clock.now_ms())
         if not isinstance(order, DispatchOrder):
@@ -352,6 +375,10 @@ class Runner:
             done(answer_of(outcome))
             if outcome.status is OutcomeStatus.STALE:
                 self._on_lost(f"{self._owner} epoch {self._epoch} was fenced off")
+            elif outcome.result.get("workflowId") == run.workflow_id:
+                # Stored by an earlier try of this request, whose answer was lost on the way here or
+                # to another owner: who drives it, and how far it is, only the rows can tell.
+                self._on_unsure(run.workflow_id)
             return
         self._published += 1
         done(reply)
@@ -390,21 +417,7 @@ class Runner:
         run.timers.clear()
 
 
-def _newest_rows(records: list[Record]) -> list[Record]:
-    """Keep of several rows of one node the last: a command writes each row once."""
-    last = {record.node: record for record in records if isinstance(record, NodeChanged)}
-    return [
-        record
-        for record in records
-        if not isinstance(record, NodeChanged) or last[record.node] is record
-    ]
-
-
-def _key_of(workflow_id: str, event: Event) -> str:
-    """Return the command key of an event's step: the same event always has the same key."""
-    kind = type(event).__name__
-    node = getattr(event, "node", "")
-    attempt = getattr(event, "attempt", 0)
-    # A node is retried, and a verifier tried, more than once within one attempt number.
-    at_ms = event.at_ms if isinstance(event, (RetryDue, VerificationFinished)) else 0
-    return f"{kind}:{workflow_id}:{node}:{attempt}:{at_ms}"
+def _not_cancellable(workflow_id: str) -> ServiceError:
+    return ServiceError(
+        ErrorCode.NOT_CANCELLABLE, f"workflow {workflow_id} has finished and cannot be cancelled"
+    )

@@ -77,7 +77,9 @@ class Timekeeper:
         self._ensure_actors(machines)
         await asyncio.gather(*(self._ping(name) for name in self._handles))
         now_ms = _now_ms()
-        stored = {owner.name: owner.epoch for owner in await self._reader.owners()}
+        # An owner without an address was claimed before: it has nothing left.
+        owners = await self._reader.owners()
+        stored = {owner.name: owner.epoch for owner in owners if owner.address}
         for name in self._watch.silent(now_ms):
             log.warning("owner is silent and is restarted owner=%s", name)
             ray.kill(self._handles[name], no_restart=False)

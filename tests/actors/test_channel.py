@@ -83,3 +83,17 @@ async def test_a_failed_call_fails_its_own_batch_only() -> None:
     with pytest.raises(ConnectionError):
         await first
     assert await second == 4
+
+
+async def test_closing_answers_what_is_under_way_and_what_waits() -> None:
+    destination = Destination()
+    channel = channel_to(destination)
+    first = asyncio.ensure_future(channel.request(1))
+    while not destination.batches:
+        await asyncio.sleep(0)
+    second = asyncio.ensure_future(channel.request(2))
+    await asyncio.sleep(0)
+    channel.close()
+    for answer in (first, second):
+        with pytest.raises(ConnectionError):
+            await answer

@@ -1,0 +1,33 @@
+"""What a step of a workflow becomes on its way to the ledger: its rows and its command's key.
+
+Pure. Spec: design.md section 3 (deterministic keys, one command per step).
+"""
+
+from __future__ import annotations
+
+from core.workflow.events import Event, NodeChanged, Record, RetryDue, VerificationFinished
+
+
+def newest_rows(records: list[Record]) -> list[Record]:
+    """Keep of several rows of one node the last: a command writes each row once."""
+    last = {record.node: record for record in records if isinstance(record, NodeChanged)}
+    return [
+        record
+        for record in records
+        if not isinstance(record, NodeChanged) or last[record.node] is record
+    ]
+
+
+def key_of(workflow_id: str, event: Event) -> str:
+    """Return the command key of an event's step: the same event always has the same key."""
+    kind = type(event).__name__
+    node = getattr(event, "node", "")
+    attempt = getattr(event, "attempt", 0)
+    # Within one attempt number a node waits more than once, and more than one verifier judges,
+    # perhaps two of them within one millisecond.
+    turn = 0
+    if isinstance(event, RetryDue):
+        turn = event.at_ms
+    elif isinstance(event, VerificationFinished):
+        turn = event.at_ms if event.verify_attempt is None else event.verify_attempt
+    return f"{kind}:{workflow_id}:{node}:{attempt}:{turn}"
