@@ -1,0 +1,75 @@
+"""What ships beside the code: cluster files against Ray's own schemas, the lock, the Makefile."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import tomllib
+from importlib import import_module
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+
+import jsonschema_rs
+import pytest
+import yaml
+
+ROOT = Path(__file__).resolve().parent.parent.parent
+LOCK = (ROOT / "requirements.lock").read_text(encoding="utf-8")
+
+
+def cluster_validator() -> Any:
+    schema = json.loads(files("ray.autoscaler").joinpath("ray-schema.json").read_text("utf-8"))
+    return jsonschema_rs.validator_for(schema)
+
+
+def test_cluster_file_fits_rays_schema() -> None:
+    cluster = yaml.safe_load((ROOT / "cluster.yaml").read_text(encoding="utf-8"))
+    assert list(cluster_validator().iter_errors(cluster)) == []
+
+
+def test_rays_schema_refuses_a_misspelt_member() -> None:
+    cluster = yaml.safe_load((ROOT / "cluster.yaml").read_text(encoding="utf-8"))
+    cluster["head_start_commands"] = cluster.pop("head_start_ray_commands")
+    assert not cluster_validator().is_valid(cluster)
+
+
+def test_serve_file_fits_serves_schema_and_names_a_real_application() -> None:
+    schema = import_module("ray.serve.schema")
+    text = yaml.safe_load((ROOT / "serve.yaml").read_text(encoding="utf-8"))
+    [application] = schema.ServeDeploySchema.model_validate(text).applications
+    module, _, name = application.import_path.partition(":")
+    assert callable(getattr(import_module(module), name))
+
+
+def test_lock_pins_every_requirement_by_hash_and_names_no_index() -> None:
+    pins = re.findall(r"^([a-z0-9.\-]+)==\S+.*\\\n    --hash=sha256:[0-9a-f]{64}", LOCK, re.M)
+    requirements = re.findall(r"^[a-z0-9]\S*==", LOCK, re.M)
+    assert len(pins) == len(requirements) > 100
+    assert "://" not in LOCK
+    assert "--index" not in LOCK
+    assert "--find-links" not in LOCK
+
+
+def test_lock_holds_every_declared_dependency() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    declared = project["dependencies"] + project["optional-dependencies"]["dev"]
+    names = {re.split(r"[\[<>=; ]", text)[0].lower() for text in declared}
+    locked = set(re.findall(r"^([a-z0-9.\-]+)==", LOCK, re.M))
+    assert names <= locked
+
+
+@pytest.mark.parametrize("target", ["venv", "demo", "test", "test-fast", "soak", "bench", "lint"])
+def test_makefile_has_the_target(target: str) -> None:
+    planned = subprocess.run(
+        ["make", "--dry-run", target], cwd=ROOT, capture_output=True, text=True
+    )
+    assert planned.returncode == 0, planned.stderr
+
+
+def test_licence_is_apache_2() -> None:
+    text = (ROOT / "LICENSE").read_text(encoding="utf-8")
+    assert "Apache License" in text.splitlines()[0]
+    assert "Version 2.0, January 2004" in text
+    assert "APPENDIX: How to apply the Apache License" in text
