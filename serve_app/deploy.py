@@ -1,7 +1,7 @@
 """Deploys the API onto a running Ray cluster: `python -m serve_app.deploy`, run at every start.
 
-Repeating it replaces the replicas one after the other and nothing else. It prints what it does and ends with 0 once
-the service answers, else with 1 and the reason. Called by the supervisor; by hand on a cluster.
+Repeating it replaces the replicas one after the other and nothing else. It prints what it does and
+ends with 0 once the service answers, else with 1 and the reason. Called by the supervisor.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from pathlib import Path
 
 import ray
 from ray import serve
+from ray.exceptions import RayActorError
 
 from actors.gateway import Gateway
 from actors.names import NAMESPACE
@@ -28,6 +29,7 @@ from serve_app.app import APPLICATION, build
 from serve_app.settings_from_env import read_settings
 
 READY_TIMEOUT_S = 120.0
+START_ATTEMPTS = 5
 
 _PAUSE_S = 0.05
 _PROGRESS_S = 5.0
@@ -43,15 +45,31 @@ def main() -> int:
     _say(began, "starting the actors and the API")
     # The replicas would start the actors too; from here they start while Serve itself does.
     ensure_runtime(settings)
-    serve.start(
-        proxy_location="EveryNode",
-        http_options={"host": settings.host, "port": settings.port},
-    )
+    _start_serve(settings, began)
     serve.run(build(settings), name=APPLICATION, route_prefix="/", blocking=False)
     if settings.home:
         _say(began, "storing the admin key")
         asyncio.run(_store_admin_key(settings, Path(settings.home)))
     return _wait_healthy(settings.url, began)
+
+
+def _start_serve(settings: Settings, began: float) -> None:
+    """Start Serve's controller and proxies.
+
+    On a busy machine the controller replaces a proxy that is slow to come up; the call that waited
+    for it then fails, although another is on its way.
+    """
+    for attempt in range(1, START_ATTEMPTS + 1):
+        try:
+            serve.start(
+                proxy_location="EveryNode",
+                http_options={"host": settings.host, "port": settings.port},
+            )
+            return
+        except RayActorError:
+            if attempt == START_ATTEMPTS:
+                raise
+            _say(began, "a proxy was replaced while it started, waiting for the next one")
 
 
 async def _store_admin_key(settings: Settings, home: Path) -> None:

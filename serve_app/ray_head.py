@@ -69,6 +69,8 @@ def ray_environment(
         "RAY_SERVE_DIRECT_INGRESS_MIN_GRPC_PORT": str(ports.first + _GRPC_FROM),
         "RAY_SERVE_DIRECT_INGRESS_MAX_GRPC_PORT": str(ports.first + _GRPC_TO),
         "RAY_SERVE_DIRECT_INGRESS_MIN_DRAINING_PERIOD_S": "0",
+        # Five seconds are not enough for a proxy to start on a machine that is busy otherwise.
+        "RAY_SERVE_PROXY_READY_CHECK_TIMEOUT_S": "60",
     }
     ray = {
         "RAY_ADDRESS": ray_address(ports),

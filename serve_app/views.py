@@ -11,12 +11,12 @@ from datetime import UTC, datetime
 from typing import Any
 
 import orjson
-from ledger.queries import StoredWorkflow
 
 from core.ids import trace_id
 from core.money import credits_number
 from core.trust.access import Principal
 from core.workflow.transitions import NodeStatus, WorkflowStatus, is_terminal
+from ledger.queries import StoredWorkflow
 
 Row = Mapping[str, Any]
 
@@ -58,10 +58,12 @@ def workflow_record(stored: StoredWorkflow) -> dict[str, Any]:
     rows = {node["name"]: node for node in stored.nodes}
     is_over = is_terminal(WorkflowStatus(stored.status))
     unseen = NodeStatus.SKIPPED if is_over else NodeStatus.PENDING
-    record["nodes"] = {
-        name: node_state(rows[name]) if name in rows else {"status": unseen}
-        for name in orjson.loads(stored.row["manifest"])["nodes"]
-    }
+    nodes: dict[str, Any] = {}
+    for name, definition in orjson.loads(stored.row["manifest"])["nodes"].items():
+        nodes[name] = node_state(rows[name]) if name in rows else {"status": unseen}
+        if definition.get("dependsOn"):
+            nodes[name]["dependsOn"] = definition["dependsOn"]
+    record["nodes"] = nodes
     return record
 
 

@@ -49,7 +49,7 @@ def answer(response: httpx.Response, status: int = 200) -> Json:
 
 
 def refusal(response: httpx.Response, status: int, code: str) -> Json:
-    """Return the problem details of a response that must be this refusal (contract.md section 1)."""
+    """Return the problem details of a response that must be this refusal."""
     body = answer(response, status)
     assert response.headers["content-type"] == "application/problem+json"
     assert body["code"] == body["error"] == code, body

@@ -1,4 +1,4 @@
-"""An agent for contract tests: a real HTTP server on loopback that answers as its capability says."""
+"""An agent for contract tests: a real HTTP server on loopback that answers as it is told."""
 
 from __future__ import annotations
 

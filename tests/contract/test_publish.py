@@ -1,6 +1,6 @@
 """POST /v1/workflows/publish and its kin, row by row.
 
-Spec: Workflow manifest, Node definition, Endpoints, Settlement rules 1; contract.md sections 2, 5, 6.
+Spec: Workflow manifest, Node definition, Endpoints, Settlement rules 1; contract.md 2, 5, 6.
 """
 
 from __future__ import annotations
@@ -221,11 +221,14 @@ def test_target_unavailable_without_fallback_is_AGENT_UNAVAILABLE(
     absent = unique("did:net:absent-")
     record = payer.run(one_node(agent.capability, targetAgentId=absent))
     assert record["status"] == "failed"
-    assert record["nodes"]["only"]["error"] == {
+    error = record["nodes"]["only"]["error"]
+    specified = {name: error[name] for name in ("error", "targetAgentId", "details")}
+    assert specified == {
         "error": "AGENT_UNAVAILABLE",
         "targetAgentId": absent,
         "details": "agent_not_found",
     }
+    assert error["code"] == "AGENT_UNAVAILABLE"
 
 
 def test_target_unavailable_with_allowBroadcastFallback_goes_to_another(

@@ -1,0 +1,235 @@
+"""Agent registration and look-up, and what a dispatch looks like, row by row.
+
+Spec: Agent card, Registry, Dispatch request, Authentication 3; contract.md sections 3, 4, 5, 6.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import hmac
+import json
+from urllib.parse import quote
+
+import httpx
+import pytest
+import rfc8785
+from nacl.signing import SigningKey
+
+from tests.contract.conftest import (
+    Caller,
+    Json,
+    MakeAgent,
+    MakeCaller,
+    answer,
+    chain_of,
+    refusal,
+    unique,
+)
+
+REGISTER = "/v1/agents/register"
+
+
+def card(did: str | None = None, **members: object) -> Json:
+    return {
+        "did": did or unique("did:net:agent-"),
+        "endpoint": "http://127.0.0.1:9",
+        "version": 1,
+        "capabilities": [{"id": unique("cap.x.") + ".v1", "description": "d"}],
+        **members,
+    }
+
+
+def test_register_answers_ok_success_did_registered(payer: Caller) -> None:
+    two = [{"id": "cap.one.v1", "description": ""}, {"id": "cap.two.v1", "description": ""}]
+    acard = card(capabilities=two)
+    reply = answer(payer.http.post(REGISTER, json={"acard": acard}))
+    assert reply["ok"] is reply["success"] is True
+    assert reply["did"] == reply["id"] == acard["did"]
+    assert reply["registered"] == 2
+
+
+def test_card_comes_back_as_registered_unknown_members_kept(
+    payer: Caller, anonymous: httpx.Client
+) -> None:
+    acard = card(
+        metadata={"name": "N", "author": "A", "model": "M", "x": 1},
+        vendor={"nested": [1, None]},
+        capabilities=[
+            {
+                "id": "cap.x.v1",
+                "description": "d",
+                "inputSchema": {"type": "object"},
+                "outputSchema": {"type": "object"},
+                "price_cents": 3,
+                "tags": ["t"],
+            }
+        ],
+    )
+    answer(payer.http.post(REGISTER, json={"acard": acard}))
+    record = answer(anonymous.get(f"/v1/agents/{acard['did']}"))
+    assert record["acard"] == acard
+    assert {name: record[name] for name in acard} == acard
+    assert record["ownerDid"] == payer.did
+    assert record["status"] == "active"
+
+
+@pytest.mark.parametrize("path", ["/v1/agents/", "/v1/agent/"])
+@pytest.mark.parametrize("did", ["did:net:x-{}", "did:web:host%3A8080-{}"])
+def test_an_agents_did_may_be_raw_or_percent_encoded(
+    payer: Caller, anonymous: httpx.Client, path: str, did: str
+) -> None:
+    did = did.format(unique(""))
+    answer(payer.http.post(REGISTER, json={"acard": card(did)}))
+    assert answer(anonymous.get(path + quote(did, safe="")))["did"] == did
+    raw = httpx.URL(str(anonymous.base_url)).copy_with(raw_path=(path + did).encode())
+    assert answer(anonymous.get(raw))["did"] == did
+
+
+def test_unknown_agent_is_404(anonymous: httpx.Client) -> None:
+    refusal(anonymous.get("/v1/agents/did:net:nobody"), 404, "NOT_FOUND")
+    refusal(anonymous.get("/v1/agents/nonsense"), 404, "NOT_FOUND")
+
+
+def test_alias_takes_the_flat_form_with_gaps(payer: Caller, anonymous: httpx.Client) -> None:
+    did = unique("did:net:flat-")
+    body = {"did": did, "capabilities": [{"name": "Sum Up"}, "cap.two.v1"], "version": "1.2.0"}
+    reply = answer(payer.http.post("/v1/agent/register", json=body))
+    assert (reply["did"], reply["registered"]) == (did, 2)
+    record = answer(anonymous.get(f"/v1/agent/{did}"))
+    assert [capability["id"] for capability in record["capabilities"]] == ["sum-up", "cap.two.v1"]
+    assert record["version"] == 1
+
+
+def test_bulk_register_answers_in_order(payer: Caller) -> None:
+    cards = [card(), {"did": "nonsense"}, card()]
+    body = {"agents": [{"acard": item} for item in cards]}
+    first, second, third = answer(payer.http.post(f"{REGISTER}/bulk", json=body))["results"]
+    assert (first["did"], third["did"]) == (cards[0]["did"], cards[2]["did"])
+    assert second["code"] == "INVALID_REQUEST"
+    assert "acard.endpoint" in {problem["path"] for problem in second["errors"]}
+
+
+def test_list_filters_by_capability_and_pages(payer: Caller, anonymous: httpx.Client) -> None:
+    capability = unique("cap.many.")
+    dids = sorted(unique("did:net:m-") for _ in range(3))
+    for did in dids:
+        acard = card(did, capabilities=[{"id": capability, "description": ""}])
+        answer(payer.http.post(REGISTER, json={"acard": acard}))
+    path = f"/v1/agents?capabilityId={capability}"
+    page = answer(anonymous.get(f"{path}&limit=2"))
+    rest = answer(anonymous.get(f"{path}&limit=2&cursor={page['nextCursor']}"))
+    assert [row["did"] for row in page["agents"] + rest["agents"]] == dids
+    assert rest["nextCursor"] is None
+
+
+@pytest.mark.parametrize(
+    ("change", "path"),
+    [
+        ({"did": "nonsense"}, "acard.did"),
+        ({"endpoint": "ftp://127.0.0.1"}, "acard.endpoint"),
+        ({"endpoint": 3}, "acard.endpoint"),
+        ({"version": "1"}, "acard.version"),
+        ({"capabilities": []}, "acard.capabilities"),
+        ({"capabilities": [{"id": "bad id"}]}, "acard.capabilities[0].id"),
+        ({"capabilities": [{"id": "a"}, {"id": "a"}]}, "acard.capabilities"),
+        ({"publicKey": "short"}, "acard.publicKey"),
+    ],
+)
+def test_a_bad_card_names_the_path(payer: Caller, change: Json, path: str) -> None:
+    response = payer.http.post(REGISTER, json={"acard": card(**change)})
+    body = refusal(response, 400, "INVALID_REQUEST")
+    assert path in {problem["path"] for problem in body["errors"]}, body["errors"]
+
+
+@pytest.mark.parametrize(
+    "endpoint",
+    [
+        "http://10.0.0.1/agent",
+        "http://169.254.169.254/latest",
+        "http://[fe80::1]:80",
+        "http://192.168.1.1",
+        "http://0x0a000001/",
+        "http://[::ffff:10.0.0.1]/",
+    ],
+)
+def test_an_endpoint_beyond_the_egress_policy_is_403(payer: Caller, endpoint: str) -> None:
+    response = payer.http.post(REGISTER, json={"acard": card(endpoint=endpoint)})
+    refusal(response, 403, "POLICY_DENIED")
+
+
+def test_anothers_agent_cannot_be_replaced(
+    payer: Caller, make_caller: MakeCaller, admin: Caller, anonymous: httpx.Client
+) -> None:
+    acard = card()
+    answer(payer.http.post(REGISTER, json={"acard": acard}))
+    changed = {**acard, "version": 2}
+    thief = make_caller()
+    refusal(thief.http.post(REGISTER, json={"acard": changed}), 403, "FORBIDDEN")
+    assert answer(anonymous.get(f"/v1/agents/{acard['did']}"))["version"] == 1
+    for somebody in (payer, admin):
+        answer(somebody.http.post(REGISTER, json={"acard": changed}))
+    assert answer(anonymous.get(f"/v1/agents/{acard['did']}"))["ownerDid"] == payer.did
+
+
+def test_a_card_signed_by_the_agents_key_is_accepted_from_anybody(
+    payer: Caller, make_caller: MakeCaller
+) -> None:
+    key = SigningKey.generate()
+    acard = card(publicKey=base64.b64encode(bytes(key.verify_key)).decode())
+    answer(payer.http.post(REGISTER, json={"acard": acard}))
+    changed = {**acard, "version": 2}
+    signature = base64.b64encode(key.sign(rfc8785.dumps(changed)).signature).decode()
+    signed = {"acard": changed, "acardSignature": f"ed25519:{signature}"}
+    other = make_caller()
+    answer(other.http.post(REGISTER, json=signed))
+    forged = {"acard": {**changed, "version": 3}, "acardSignature": signature}
+    refusal(other.http.post(REGISTER, json=forged), 401, "INVALID_SIGNATURE")
+
+
+def test_dispatch_carries_eventId_capabilityId_inputs_parents(
+    payer: Caller, make_agent: MakeAgent
+) -> None:
+    agent = make_agent()
+    record = payer.run(chain_of(agent.capability, "ab"))
+    first, second = agent.stub.dispatches
+    assert first["eventId"] != second["eventId"]
+    assert first["capabilityId"] == first["capability"] == agent.capability
+    assert first["inputs"] == first["input"] == {"own": "a"}
+    assert first["parents"] == {}
+    assert second["parents"]["a"]["result"] == record["nodes"]["a"]["result"]
+    assert (second["workflowId"], second["taskId"]) == (record["id"], record["taskId"])
+    assert (second["nodeId"], second["attempt"]) == ("b", 1)
+    assert agent.stub.paths == ["/callboard/node"] * 2
+
+
+def test_dispatchPath_of_the_card_is_used_as_is(
+    payer: Caller, admin: Caller, make_agent: MakeAgent
+) -> None:
+    agent = make_agent()
+    changed = {**agent.card, "dispatchPath": "/my/own/path"}
+    answer(admin.http.post(REGISTER, json={"acard": changed}))
+    # The directory hears of a change a moment after its commit; both paths reach this agent.
+    for _ in range(50):
+        assert payer.run(chain_of(agent.capability, "a"))["status"] == "success"
+        if agent.stub.paths[-1] == "/my/own/path":
+            break
+    assert agent.stub.paths[-1] == "/my/own/path"
+
+
+def test_dispatch_is_signed_with_the_agents_secret(payer: Caller, make_agent: MakeAgent) -> None:
+    secret = "a shared secret"
+    agent = make_agent(signingSecret=secret)
+    payer.run(chain_of(agent.capability, "a"))
+    body = json.dumps(agent.stub.dispatches[0], separators=(",", ":"), ensure_ascii=False).encode()
+    expected = hmac.new(secret.encode(), body, hashlib.sha256).hexdigest()
+    assert agent.stub.headers[0]["x-callboard-signature"] == expected
+
+
+def test_dispatch_without_a_secret_is_not_signed(payer: Caller, make_agent: MakeAgent) -> None:
+    agent = make_agent()
+    payer.run(chain_of(agent.capability, "a"))
+    headers = agent.stub.headers[0]
+    assert "x-callboard-signature" not in headers
+    assert headers["x-callboard-event"] == "node.dispatch"
+    assert headers["x-callboard-protocol-version"] == "0.4"

@@ -1,0 +1,100 @@
+"""The audit chain over HTTP, row by row. Spec: Audit entry, Events 2; contract.md section 6."""
+
+from __future__ import annotations
+
+import hashlib
+
+import httpx
+import rfc8785
+
+from tests.contract.conftest import Caller, Json, MakeAgent, answer, chain_of, refusal
+
+FIELDS = {
+    "id",
+    "eventType",
+    "actorDid",
+    "targetType",
+    "targetId",
+    "action",
+    "payload",
+    "hash",
+    "prevHash",
+    "createdAt",
+}
+
+
+def entries_of(payer: Caller, **query: str) -> list[Json]:
+    rows: list[Json] = answer(payer.http.get("/v1/audit", params=query))["entries"]
+    return rows
+
+
+def test_entries_have_the_specified_fields_newest_first(payer: Caller) -> None:
+    page = answer(payer.http.get("/v1/audit?limit=3"))
+    assert page["limit"] == 3
+    ids = [entry["id"] for entry in page["entries"]]
+    assert ids == [ids[0], ids[0] - 1, ids[0] - 2]
+    for entry in page["entries"]:
+        assert FIELDS <= set(entry)
+
+
+def test_every_hash_covers_its_entry_and_the_one_before(payer: Caller) -> None:
+    entries: list[Json] = []
+    page = answer(payer.http.get("/v1/audit?limit=1000"))
+    while True:
+        entries += page["entries"]
+        if page["nextCursor"] is None:
+            break
+        page = answer(payer.http.get(f"/v1/audit?limit=1000&cursor={page['nextCursor']}"))
+    entries.reverse()
+    assert [entry["id"] for entry in entries] == list(range(1, len(entries) + 1))
+    before = "sha256:" + "0" * 64
+    for entry in entries:
+        assert entry["prevHash"] == before
+        body = {name: value for name, value in entry.items() if name != "hash"}
+        assert entry["hash"] == "sha256:" + hashlib.sha256(rfc8785.dumps(body)).hexdigest()
+        before = entry["hash"]
+
+
+def test_a_workflow_leaves_its_events_in_the_chain(payer: Caller, make_agent: MakeAgent) -> None:
+    workflow_id = payer.run(chain_of(make_agent().capability))["id"]
+    entries = entries_of(payer, targetId=workflow_id, limit="100")
+    types = [entry["eventType"] for entry in reversed(entries)]
+    assert types[0] == "workflow.published"
+    assert {"escrow.held", "workflow.finished", "escrow.released"} <= set(types)
+    all_types = {entry["eventType"] for entry in entries_of(payer, limit="100")}
+    assert {"node.succeeded", "payment.settled"} <= all_types
+
+
+def test_filters_eventType_actorDid_targetType_time(payer: Caller, make_agent: MakeAgent) -> None:
+    workflow_id = payer.run(chain_of(make_agent().capability))["id"]
+    (published,) = entries_of(payer, eventType="workflow.published", actorDid=payer.did)
+    assert (published["targetType"], published["targetId"]) == ("workflow", workflow_id)
+    (same,) = entries_of(
+        payer,
+        targetType="workflow",
+        targetId=workflow_id,
+        eventType="workflow.published",
+        startTime=published["createdAt"],
+    )
+    assert same == published
+    assert entries_of(payer, targetId=workflow_id, endTime=published["createdAt"]) == []
+    response = payer.http.get("/v1/audit?startTime=yesterday")
+    refusal(response, 400, "INVALID_REQUEST")
+
+
+def test_limit_goes_up_to_1000_and_is_100_by_default(payer: Caller) -> None:
+    assert answer(payer.http.get("/v1/audit"))["limit"] == 100
+    answer(payer.http.get("/v1/audit?limit=1000"))
+    refusal(payer.http.get("/v1/audit?limit=1001"), 400, "INVALID_REQUEST")
+
+
+def test_one_entry_by_its_id(payer: Caller) -> None:
+    genesis = answer(payer.http.get("/v1/audit/1"))
+    assert genesis["id"] == 1
+    assert genesis["prevHash"] == "sha256:" + "0" * 64
+    refusal(payer.http.get("/v1/audit/999999999"), 404, "NOT_FOUND")
+    refusal(payer.http.get("/v1/audit/x"), 400, "INVALID_REQUEST")
+
+
+def test_the_chain_needs_a_key(anonymous: httpx.Client) -> None:
+    refusal(anonymous.get("/v1/audit"), 401, "UNAUTHORIZED")

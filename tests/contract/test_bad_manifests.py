@@ -1,0 +1,177 @@
+"""Bad input: refused with its path, every problem at once, nothing stored and nothing held.
+
+Spec: Workflow manifest; contract.md section 2 (Limits, Strictness); money.md Money type.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tests.contract.conftest import Caller, MakeCaller, answer, refusal
+
+Json = dict[str, Any]
+
+
+def nodes(**more: Json) -> Json:
+    return {"nodes": {"a": {"capabilityId": "cap.a.v1"}, **more}}
+
+
+def node(**members: object) -> Json:
+    return {"nodes": {"a": {"capabilityId": "cap.a.v1", **members}}}
+
+
+def settings(**members: object) -> Json:
+    return {**nodes(), "settings": members}
+
+
+def child(**members: object) -> Json:
+    return nodes(b={"capabilityId": "cap.b.v1", **members})
+
+
+CASES: dict[str, tuple[Json, set[str]]] = {
+    "unknown parent": (node(dependsOn=["ghost"]), {"nodes.a.dependsOn[0]"}),
+    "self-dependency": (node(dependsOn=["a"]), {"nodes.a.dependsOn[0]"}),
+    "empty nodes": ({"nodes": {}}, {"nodes"}),
+    "no nodes": ({"intent": "nothing"}, {"nodes"}),
+    "nodes as an array": ({"nodes": []}, {"nodes"}),
+    "mapping to a non-ancestor": (
+        child(inputMappings={"x": "$.a.result.y"}),
+        {"nodes.b.inputMappings.x"},
+    ),
+    "mapping with a wildcard": (
+        child(dependsOn=["a"], inputMappings={"x": "$.a.result[*]"}),
+        {"nodes.b.inputMappings.x"},
+    ),
+    "mapping with a filter": (
+        child(dependsOn=["a"], inputMappings={"x": "$.a.result[?(@.y>1)]"}),
+        {"nodes.b.inputMappings.x"},
+    ),
+    "mapping that is no path": (
+        child(dependsOn=["a"], inputMappings={"x": "a.result.y"}),
+        {"nodes.b.inputMappings.x"},
+    ),
+    "unknown member of the manifest": ({**nodes(), "priority": 1}, {"priority"}),
+    "unknown member of a node": (node(cpu=1), {"nodes.a.cpu"}),
+    "unknown member of the settings": (settings(retries=1), {"settings.retries"}),
+    "settings.timeout": (settings(timeout=1), {"settings.timeout"}),
+    "settings.budget": (settings(budget=1), {"settings.budget"}),
+    "capabilityId missing": ({"nodes": {"a": {}}}, {"nodes.a.capabilityId"}),
+    "capabilityId of a wrong form": (
+        {"nodes": {"a": {"capabilityId": "no spaces"}}},
+        {"nodes.a.capabilityId"},
+    ),
+    "timeoutMs as text": (node(timeoutMs="3"), {"nodes.a.timeoutMs"}),
+    "timeoutMs as a boolean": (node(timeoutMs=True), {"nodes.a.timeoutMs"}),
+    "timeoutMs of zero": (node(timeoutMs=0), {"nodes.a.timeoutMs"}),
+    "maxRetries below zero": (node(maxRetries=-1), {"nodes.a.maxRetries"}),
+    "payload as an array": (node(payload=[]), {"nodes.a.payload"}),
+    "requiresVerification as text": (
+        node(requiresVerification="yes"),
+        {"nodes.a.requiresVerification"},
+    ),
+    "dependsOn as text": (node(dependsOn="a"), {"nodes.a.dependsOn"}),
+    "alias and canonical differ": (node(timeoutMs=1_000, timeout=2_000), {"nodes.a.timeout"}),
+    "budget with 7 decimals": (
+        settings(maxBudgetCredits=0.0000001),
+        {"settings.maxBudgetCredits"},
+    ),
+    "budget below zero": (settings(maxBudgetCredits=-1), {"settings.maxBudgetCredits"}),
+    "budget beyond the bound": (settings(maxBudgetCredits=1e16), {"settings.maxBudgetCredits"}),
+    "budget as a word": (settings(maxBudgetCredits="much"), {"settings.maxBudgetCredits"}),
+    "maxRuntimeMs beyond 30 days": (
+        settings(maxRuntimeMs=2_592_000_001),
+        {"settings.maxRuntimeMs"},
+    ),
+    "intent as a number": ({**nodes(), "intent": 3}, {"intent"}),
+    "trigger of a later version": ({**nodes(), "trigger": {"type": "scheduled"}}, {"trigger.type"}),
+}
+
+
+@pytest.fixture(scope="module")
+def strict_payer(make_caller: MakeCaller) -> Caller:
+    """A payer whose books must be untouched by everything in this file."""
+    return make_caller(10)
+
+
+def assert_untouched(payer: Caller) -> None:
+    assert answer(payer.http.get("/v1/workflows"))["workflows"] == []
+    assert payer.balance()["balance"] == 10
+    assert payer.balance()["pending"] == 0
+
+
+@pytest.mark.parametrize(("manifest", "paths"), CASES.values(), ids=CASES)
+def test_bad_manifest_names_the_path(strict_payer: Caller, manifest: Json, paths: set[str]) -> None:
+    body = refusal(strict_payer.publish(manifest), 400, "INVALID_MANIFEST")
+    assert {problem["path"] for problem in body["errors"]} == paths, body["errors"]
+    for problem in body["errors"]:
+        assert problem["got"]
+        assert problem["expected"]
+    assert_untouched(strict_payer)
+
+
+def test_cycle_is_refused(strict_payer: Caller) -> None:
+    manifest = {
+        "nodes": {
+            "a": {"capabilityId": "cap.a.v1", "dependsOn": ["c"]},
+            "b": {"capabilityId": "cap.a.v1", "dependsOn": ["a"]},
+            "c": {"capabilityId": "cap.a.v1", "dependsOn": ["b"]},
+        }
+    }
+    body = refusal(strict_payer.publish(manifest), 400, "INVALID_MANIFEST")
+    assert all(problem["path"].startswith("nodes.") for problem in body["errors"])
+    assert_untouched(strict_payer)
+
+
+def test_1001_nodes_are_refused_and_1000_are_not(strict_payer: Caller) -> None:
+    many = {f"n{number}": {"capabilityId": "cap.a.v1"} for number in range(1_001)}
+    body = refusal(strict_payer.publish({"nodes": many}), 400, "INVALID_MANIFEST")
+    assert {problem["path"] for problem in body["errors"]} == {"nodes"}
+    del many["n0"]
+    reply = answer(strict_payer.publish({"nodes": many, "dryRun": True}))
+    assert len(reply["order"]) == 1_000
+    assert_untouched(strict_payer)
+
+
+def test_all_problems_of_a_manifest_are_told_at_once(strict_payer: Caller) -> None:
+    manifest = {
+        "nodes": {
+            "a": {"capabilityId": "cap.a.v1", "dependsOn": ["ghost"], "cpu": 1},
+            "b": {"capabilityId": "bad id", "timeoutMs": "3"},
+        },
+        "settings": {"budget": 1},
+    }
+    body = refusal(strict_payer.publish(manifest), 400, "INVALID_MANIFEST")
+    assert {problem["path"] for problem in body["errors"]} >= {
+        "nodes.a.dependsOn[0]",
+        "nodes.a.cpu",
+        "nodes.b.capabilityId",
+        "nodes.b.timeoutMs",
+        "settings.budget",
+    }
+
+
+def test_settings_timeout_and_budget_name_the_right_field(strict_payer: Caller) -> None:
+    body = refusal(strict_payer.publish(settings(timeout=1, budget=2)), 400, "INVALID_MANIFEST")
+    expected = {problem["path"]: problem["expected"] for problem in body["errors"]}
+    assert "maxRuntimeMs" in expected["settings.timeout"]
+    assert "maxBudgetCredits" in expected["settings.budget"]
+
+
+@pytest.mark.parametrize(
+    ("body", "path"),
+    [
+        ({"nodes": [{"id": "a", "capability": "cap.a.v1"}] * 2}, "nodes[1].id"),
+        (
+            {"nodes": [{"id": "a", "capability": "cap.a.v1"}], "edges": [{"from": "a", "to": "z"}]},
+            "edges[0].to",
+        ),
+        ({"nodes": {}}, "nodes"),
+        ({"nodes": [{"id": "a", "capability": "bad id"}]}, "nodes[0].capability"),
+    ],
+)
+def test_bad_list_form_names_the_path(strict_payer: Caller, body: Json, path: str) -> None:
+    problems = refusal(strict_payer.http.post("/v1/workflows", json=body), 400, "INVALID_MANIFEST")
+    assert path in {problem["path"] for problem in problems["errors"]}, problems["errors"]
+    assert_untouched(strict_payer)

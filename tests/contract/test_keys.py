@@ -1,0 +1,167 @@
+"""Authentication, scopes and API keys, row by row.
+
+Spec: Authentication 1 and 4, Errors (invalid or missing key); contract.md section 3.
+"""
+
+from __future__ import annotations
+
+import time
+
+import httpx
+import pytest
+
+from tests.contract.conftest import (
+    Caller,
+    MakeAgent,
+    MakeCaller,
+    answer,
+    chain_of,
+    refusal,
+    unique,
+)
+
+PROTECTED = [
+    ("POST", "/v1/workflows/publish"),
+    ("POST", "/v1/workflows/publish/bulk"),
+    ("POST", "/v1/workflows"),
+    ("GET", "/v1/workflows"),
+    ("GET", "/v1/workflows/x"),
+    ("POST", "/v1/workflows/x/cancel"),
+    ("GET", "/v1/ledger/balance"),
+    ("POST", "/v1/ledger/deposit"),
+    ("GET", "/v1/ledger/transactions"),
+    ("POST", "/v1/agents/register"),
+    ("POST", "/v1/agents/register/bulk"),
+    ("POST", "/v1/agent/register"),
+    ("GET", "/v1/audit"),
+    ("GET", "/v1/audit/1"),
+    ("POST", "/v1/keys"),
+    ("GET", "/v1/keys"),
+    ("DELETE", "/v1/keys/x"),
+]
+
+
+@pytest.mark.parametrize(("method", "path"), PROTECTED)
+def test_missing_or_invalid_key_is_401(anonymous: httpx.Client, method: str, path: str) -> None:
+    for headers in ({}, {"x-api-key": "cb_wrong"}, {"authorization": "Bearer cb_wrong"}):
+        response = anonymous.request(method, path, headers=headers)
+        refusal(response, 401, "UNAUTHORIZED")
+        assert response.headers["www-authenticate"].startswith("Bearer")
+
+
+@pytest.mark.parametrize(("method", "path"), PROTECTED)
+def test_a_key_without_the_scope_is_403(narrow: Caller, method: str, path: str) -> None:
+    refusal(narrow.http.request(method, path, json={}), 403, "INSUFFICIENT_SCOPE")
+
+
+@pytest.fixture(scope="module")
+def narrow(make_caller: MakeCaller) -> Caller:
+    """A caller whose key opens nothing of this version."""
+    return make_caller(scopes=["schedules:read"])
+
+
+def test_bearer_carries_an_api_key_as_well(payer: Caller, anonymous: httpx.Client) -> None:
+    headers = {"authorization": f"Bearer {payer.key}"}
+    assert answer(anonymous.get("/v1/ledger/balance", headers=headers))["ownerDid"] == payer.did
+
+
+def test_lookups_of_public_cards_and_health_need_no_key(anonymous: httpx.Client) -> None:
+    for path in ("/v1/agents", "/health", "/ready", "/openapi.json"):
+        answer(anonymous.get(path))
+
+
+def test_a_key_is_shown_once(admin: Caller) -> None:
+    did = unique("did:net:k-")
+    made = answer(admin.http.post("/v1/keys", json={"ownerDid": did, "name": "mine"}))
+    assert made["success"] is True
+    assert made["id"] == made["keyId"]
+    assert made["scopes"] == ["*:read", "*:write"]
+    assert made["rateClass"] == "standard"
+    (listed,) = answer(admin.http.get(f"/v1/keys?ownerDid={did}"))["keys"]
+    assert listed["id"] == made["id"]
+    assert listed["name"] == "mine"
+    assert "key" not in listed
+    assert made["key"] not in str(listed)
+
+
+def test_a_caller_lists_own_keys_only(payer: Caller) -> None:
+    keys = answer(payer.http.get("/v1/keys?ownerDid=did:net:somebody"))["keys"]
+    assert [key["id"] for key in keys] == [payer.key_id]
+
+
+def test_a_new_key_cannot_do_more_than_its_maker(payer: Caller, make_caller: MakeCaller) -> None:
+    for scopes in (["admin"], ["ledger:deposit"]):
+        response = payer.http.post("/v1/keys", json={"scopes": scopes})
+        refusal(response, 403, "INSUFFICIENT_SCOPE")
+    reader = make_caller(scopes=["keys:write", "agents:read"])
+    made = answer(reader.http.post("/v1/keys", json={}))
+    assert set(made["scopes"]) == {"keys:write", "agents:read"}
+    refusal(reader.http.post("/v1/keys", json={"scopes": ["*:read"]}), 403, "INSUFFICIENT_SCOPE")
+
+
+def test_keys_for_others_and_rate_classes_need_an_administrator(payer: Caller) -> None:
+    response = payer.http.post("/v1/keys", json={"ownerDid": "did:net:other"})
+    refusal(response, 403, "FORBIDDEN")
+    for body in ({"rateClass": "unlimited"}, {"rateLimits": {"read": 10}}):
+        refusal(payer.http.post("/v1/keys", json=body), 403, "INSUFFICIENT_SCOPE")
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        {"ownerDid": "nobody"},
+        {"scopes": "admin"},
+        {"scopes": ["fly"]},
+        {"rateClass": "gold"},
+        {"rateLimits": {"read": 0}},
+        {"rateLimits": {"sleep": 1}},
+        {"expiresAt": "2001-01-01T00:00:00Z"},
+        {"expiresAt": "soon"},
+        {"name": 3},
+    ],
+)
+def test_a_bad_key_request_is_400(admin: Caller, body: dict[str, object]) -> None:
+    refusal(admin.http.post("/v1/keys", json=body), 400, "INVALID_REQUEST")
+
+
+def test_a_revoked_key_ends_within_a_second(make_caller: MakeCaller, admin: Caller) -> None:
+    caller = make_caller()
+    answer(caller.http.get("/v1/ledger/balance"))
+    assert answer(admin.http.delete(f"/v1/keys/{caller.key_id}"))["success"] is True
+    deadline = time.monotonic() + 1.5
+    while caller.http.get("/v1/ledger/balance").status_code != 401:
+        assert time.monotonic() < deadline, "the revoked key still opens"
+    refusal(admin.http.delete(f"/v1/keys/{caller.key_id}"), 404, "NOT_FOUND")
+
+
+def test_anothers_key_cannot_be_revoked(payer: Caller, make_caller: MakeCaller) -> None:
+    other = make_caller()
+    refusal(payer.http.delete(f"/v1/keys/{other.key_id}"), 404, "NOT_FOUND")
+    answer(other.http.get("/v1/ledger/balance"))
+
+
+def test_an_expired_key_is_401(admin: Caller, anonymous: httpx.Client) -> None:
+    moment = time.gmtime(time.time() + 2)
+    body = {
+        "ownerDid": unique("did:net:k-"),
+        "expiresAt": time.strftime("%Y-%m-%dT%H:%M:%SZ", moment),
+    }
+    headers = {"x-api-key": answer(admin.http.post("/v1/keys", json=body))["key"]}
+    deadline = time.monotonic() + 5
+    while anonymous.get("/v1/ledger/balance", headers=headers).status_code == 200:
+        assert time.monotonic() < deadline, "the expired key still opens"
+    refusal(anonymous.get("/v1/ledger/balance", headers=headers), 401, "UNAUTHORIZED")
+
+
+def test_the_first_key_is_an_administrators_and_unlimited(admin: Caller) -> None:
+    keys = answer(admin.http.get(f"/v1/keys?ownerDid={admin.did}"))["keys"]
+    assert any("admin" in key["scopes"] and key["rateClass"] == "unlimited" for key in keys)
+
+
+def test_a_read_only_key_reads_but_does_not_publish(
+    make_caller: MakeCaller, make_agent: MakeAgent
+) -> None:
+    reader = make_caller(10, scopes=["*:read"])
+    answer(reader.http.get("/v1/workflows"))
+    response = reader.publish(chain_of(make_agent().capability))
+    refusal(response, 403, "INSUFFICIENT_SCOPE")
