@@ -152,7 +152,7 @@ def cell(value: object) -> str:
             return "-"
         case bool():
             return "yes" if value else "no"
-        case float():
+        case float() | Decimal():
             return credits_text(value)
         case list():
             return ", ".join(cell(item) for item in value)

@@ -64,7 +64,8 @@ def _follow_lines(client: Client, workflow_id: str, _: Parents) -> dict[str, Any
     while True:
         record = client.workflow(workflow_id)
         for name, node in record["nodes"].items():
-            if seen.get(name) != node["status"]:
+            # Everything begins as pending: only what comes after it is news.
+            if seen.get(name, "pending") != node["status"]:
                 seen[name] = node["status"]
                 print(" ".join(part for part in ("  ", name, *_facts(node)) if part), flush=True)
         if record["status"] in FINISHED:

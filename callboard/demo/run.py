@@ -48,6 +48,18 @@ PAYER_DID = "did:example:payer"
 PAYER_SCOPES = ("workflows:read", "workflows:write", "ledger:read", "ledger:write")
 
 
+class UpFailed(Exception):
+    """The supervisor could not start the service, and has said why.
+
+    Args:
+        code: its exit code.
+    """
+
+    def __init__(self, code: int) -> None:
+        super().__init__(code)
+        self.code = code
+
+
 def demonstrate(*, home: Path | None, keep: bool, document: str | None) -> int:
     """Run the demonstration and return its exit code.
 
@@ -67,6 +79,8 @@ def demonstrate(*, home: Path | None, keep: bool, document: str | None) -> int:
     except OSError as error:
         print(f"callboard: cannot read {document}: {error.strerror}", file=sys.stderr)
         return EXIT_USAGE
+    except UpFailed as failed:
+        return failed.code
     except (AgentFailed, CallboardError, ChainBroken) as error:
         print(f"callboard: {error}", file=sys.stderr)
         return EXIT_REFUSED
@@ -78,11 +92,15 @@ def _folder(home: Path | None, keep: bool) -> Iterator[Path]:
         yield home.resolve()
         return
     folder = Path(tempfile.mkdtemp(prefix="callboard-demo-"))
+    is_kept = keep
     try:
         yield folder
+    except UpFailed:
+        # Its logs say why, and the supervisor has just named them.
+        is_kept = True
+        raise
     finally:
-        # A service that never came up leaves its logs to be read, and says where they are.
-        if not keep and (folder / "url").exists():
+        if not is_kept:
             shutil.rmtree(folder, ignore_errors=True)
 
 
@@ -91,9 +109,7 @@ def _in_folder(home: Path, document_url: str, *, keep: bool) -> int:
     try:
         with AgentProcesses(home / "logs") as agents:
             if is_ours:
-                code = _up(home)
-                if code:
-                    return code
+                _up(home)
             addresses = agents.wait_ready()
             is_good = _run_workflow(home, addresses, document_url)
     finally:
@@ -112,10 +128,12 @@ def _is_running(home: Path) -> bool:
         return False
 
 
-def _up(home: Path) -> int:
+def _up(home: Path) -> None:
     _heading("Starting the service and six agents")
     arguments = up_arguments(home, port=_free_port(), host=None, region=None, detach=True)
-    return subprocess.run(supervisor(*arguments), check=False).returncode
+    code = subprocess.run(supervisor(*arguments), check=False).returncode
+    if code:
+        raise UpFailed(code)
 
 
 def _free_port() -> int:
@@ -157,13 +175,13 @@ def _payer_key(admin: Client) -> str:
 
 
 def _print_books(record: dict[str, Any], books: Books) -> None:
-    rows = [
-        (name, record["nodes"][name]["agentDid"], paid, books.fees.get(name, 0))
-        for name, paid in books.paid.items()
-    ]
     table(
         ("node", "agent", "paid", "fee"),
-        [(n, did, credits_text(paid), credits_text(fee)) for n, did, paid, fee in rows],
+        [
+            (name, node["agentDid"], books.paid[name], books.fees.get(name, 0))
+            for name, node in record["nodes"].items()
+            if name in books.paid
+        ],
     )
     sign = "=" if books.is_balanced else "≠"
     print(
