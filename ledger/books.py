@@ -67,16 +67,16 @@ class Books:
     accounts: dict[str, Account | None] = field(default_factory=dict)
     escrows: dict[str, Escrow | None] = field(default_factory=dict)
     agents: dict[str, KnownAgent | None] = field(default_factory=dict)
-    # Of the batch at hand only: keys that can be revoked (id → owner), lines that are already paid,
-    # and how many workflows a claim will move.
+    # Of the batch at hand only: keys that can be revoked (id → owner), (workflow, node) pairs that
+    # are already paid or have succeeded, and how many workflows a claim will move.
     live_keys: dict[str, str] = field(default_factory=dict)
-    paid_lines: set[tuple[str, str]] = field(default_factory=set)
+    settled: set[tuple[str, str]] = field(default_factory=set)
     claimable: dict[str, int] = field(default_factory=dict)
 
     def end_batch(self) -> None:
         """Forget what was read for one batch and keep the caches within their bound."""
         self.live_keys.clear()
-        self.paid_lines.clear()
+        self.settled.clear()
         self.claimable.clear()
         _shrink(self.escrows)
         _shrink(self.agents)

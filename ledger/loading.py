@@ -99,15 +99,17 @@ async def _load_agents(connection: Connection, books: Books, dids: list[str]) ->
         books.agents[did] = KnownAgent(owner_did, revision)
 
 
-async def load_paid_lines(
-    connection: Connection, lines: Sequence[tuple[str, str]]
+async def load_settled(
+    connection: Connection, pairs: Sequence[tuple[str, str]]
 ) -> set[tuple[str, str]]:
-    """Return which of these (workflow, line) pairs are paid already."""
+    """Return which of these (workflow, node or line) pairs have succeeded or are paid already."""
     cursor = await connection.execute(
-        "SELECT workflow_id::text, node_id FROM callboard.entry"
-        " WHERE kind = 'node_payment' AND (workflow_id, node_id) IN"
-        " (SELECT * FROM unnest(%s::uuid[], %s::text[]))",
-        ([workflow_id for workflow_id, _ in lines], [line for _, line in lines]),
+        "WITH pair AS (SELECT * FROM unnest(%s::uuid[], %s::text[]) AS p(workflow_id, name))"
+        " SELECT e.workflow_id::text, e.node_id FROM callboard.entry e JOIN pair p"
+        " ON e.workflow_id = p.workflow_id AND e.node_id = p.name AND e.kind = 'node_payment'"
+        " UNION SELECT n.workflow_id::text, n.name FROM callboard.node n JOIN pair p"
+        " ON n.workflow_id = p.workflow_id AND n.name = p.name AND n.status = 'success'",
+        ([workflow_id for workflow_id, _ in pairs], [name for _, name in pairs]),
     )
     return set(await cursor.fetchall())
 

@@ -115,6 +115,7 @@ def plan_advance(command: AdvanceWorkflow, batch: Batch) -> Outcome:
     if books.owners.get(command.owner) != command.owner_epoch:  # (1)
         raise StaleCommand
     payments = [record for record in command.records if type(record) is NodePaid]
+    _check_not_settled(command, batch)
     _check_payments(command, payments, batch)  # (2)
     first_audit_id = books.head.audit_seq + 1
     row = batch.workflows.get(command.workflow_id)
@@ -133,6 +134,22 @@ def plan_advance(command: AdvanceWorkflow, batch: Batch) -> Outcome:
     return batch.decided(command.key, result=result, audit_id=audit_id)
 
 
+def _check_not_settled(command: AdvanceWorkflow, batch: Batch) -> None:
+    """Refuse what is already decided: the first settlement of a node wins (money.md case 9)."""
+    settled = batch.books.settled
+    if not settled:
+        return
+    for record in command.records:
+        match record:
+            case NodePaid(line=name) | NodeChanged(node=name):
+                if (command.workflow_id, name) in settled:
+                    raise Refusal(
+                        ErrorCode.ALREADY_SETTLED,
+                        f"node {name!r} has already succeeded or is paid",
+                        is_audited=True,
+                    )
+
+
 def _check_payments(command: AdvanceWorkflow, payments: list[NodePaid], batch: Batch) -> None:
     escrow = batch.books.escrows.get(command.workflow_id)
     if escrow is None or escrow.is_released:
@@ -145,12 +162,6 @@ def _check_payments(command: AdvanceWorkflow, payments: list[NodePaid], batch: B
     for payment in payments:
         assert payment.gross_micro >= 0, payment
         due += payment.gross_micro
-        if (command.workflow_id, payment.line) in batch.books.paid_lines:
-            raise Refusal(
-                ErrorCode.ALREADY_SETTLED,
-                f"node {payment.line!r} is already paid",
-                is_audited=True,
-            )
         wallet = batch.books.accounts.get(wallet_address(payment.agent_did))
         if wallet is not None and wallet.balance + payment.gross_micro > MICRO_MAX:
             raise Refusal(
@@ -191,7 +202,7 @@ def _pay(command: AdvanceWorkflow, payment: NodePaid, batch: Batch) -> None:
     assert escrow is not None
     split = split_payment(payment.gross_micro, escrow.fee_bps)
     entry_ids: list[int] = []
-    batch.books.paid_lines.add((command.workflow_id, payment.line))
+    batch.books.settled.add((command.workflow_id, payment.line))
     wallet = batch.account(wallet_address(payment.agent_did), "wallet", payment.agent_did)
     for account, micro, kind, description in (
         (wallet, split.agent_micro, "node_payment", "payment for a node"),
@@ -295,6 +306,8 @@ def _store_records(
                 batch.nodes[workflow_id, record.node] = node_row(workflow_id, record)
                 if record.status in _NODE_EVENTS:
                     ended.append(record)
+                    if record.status is NodeStatus.SUCCESS:
+                        batch.books.settled.add((workflow_id, record.node))
                 elif record.status is NodeStatus.SKIPPED:
                     skipped.append(record.node)
             case AttemptFinished():

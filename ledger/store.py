@@ -21,7 +21,7 @@ from psycopg.errors import UniqueViolation
 from core.errors import ErrorCode
 from core.money import CENTS_PER_CREDIT, CURRENCY, MICRO_PER_CREDIT
 from core.records.audit import AuditEventType
-from core.workflow.events import NodePaid
+from core.workflow.events import NodeChanged, NodePaid
 from ledger.batch import Batch, Refusal
 from ledger.books import FEE_ADDRESS, WORLD_ADDRESS, Books, Head
 from ledger.commands import (
@@ -33,7 +33,7 @@ from ledger.commands import (
     RegisterOwner,
 )
 from ledger.errors import LedgerFenced, LedgerIntegrityError, LedgerUnavailable
-from ledger.loading import load_needs, load_paid_lines, load_suspects, stored_commands
+from ledger.loading import load_needs, load_settled, load_suspects, stored_commands
 from ledger.planning import needs, plan, request_hash_of
 from ledger.schema import WRITER_ROLE, driver_url, session_options
 
@@ -70,8 +70,8 @@ class _KeyConflict(Exception):
     """A key of the batch was used before."""
 
 
-class _PaidConflict(Exception):
-    """A node of the batch was paid before, under another key."""
+class _SettledConflict(Exception):
+    """A node of the batch was settled before, under another key."""
 
 
 class LedgerStore:
@@ -238,20 +238,18 @@ class LedgerStore:
             try:
                 if not batch.is_empty:
                     await self._run(batch, keys)  # (4)
-            except _PaidConflict:
-                lines = [
-                    (command.workflow_id, record.line)
-                    for command in commands
-                    if isinstance(command, AdvanceWorkflow)
-                    for record in command.records
-                    if isinstance(record, NodePaid)
-                ]
+            except _SettledConflict:
                 await self._reload()
-                self.books.paid_lines |= await load_paid_lines(self._connection, lines)
+                try:
+                    found = await load_settled(self._connection, _settling(commands))
+                except psycopg.Error as error:
+                    raise self._failed(error, keys) from error
+                self.books.settled |= found
                 continue
             self.books.end_batch()
             return outcomes
-        raise LedgerIntegrityError("a node would be paid twice", keys)
+        self._books = None
+        raise LedgerIntegrityError("a node would be settled twice", keys)
 
     async def _run(self, batch: Batch, keys: tuple[str, ...]) -> None:
         self.round_trips += 1
@@ -263,9 +261,11 @@ class LedgerStore:
                 await self._reload()
                 raise _KeyConflict from error
             if constraint == "entry_node_payment":
-                raise _PaidConflict from error
+                raise _SettledConflict from error
             raise self._failed(error, keys) from error
         except psycopg.Error as error:
+            if error.sqlstate == "CB004":
+                raise _SettledConflict from error
             raise self._failed(error, keys) from error
         except BaseException:
             # Cancelled while the statement was under way: nobody knows what became of it.
@@ -321,6 +321,17 @@ def _segments(commands: Sequence[Command]) -> list[Sequence[Command]]:
         else:
             segments[-1].append(command)
     return [segment for segment in segments if segment]
+
+
+def _settling(commands: Sequence[Command]) -> list[tuple[str, str]]:
+    """Return the (workflow, node or line) pairs that these commands change or pay."""
+    return [
+        (command.workflow_id, record.line if isinstance(record, NodePaid) else record.node)
+        for command in commands
+        if isinstance(command, AdvanceWorkflow)
+        for record in command.records
+        if isinstance(record, NodePaid | NodeChanged)
+    ]
 
 
 def _repeat(command: Command, request_hash: bytes | None, first: Outcome) -> Outcome:

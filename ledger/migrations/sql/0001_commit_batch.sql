@@ -122,7 +122,7 @@ BEGIN
         GET DIAGNOSTICS written = ROW_COUNT;
         expected := json_array_length(p_nodes);
         IF written <> expected THEN
-            RAISE EXCEPTION 'a node that succeeded would change' USING ERRCODE = 'CB003';
+            RAISE EXCEPTION 'a node that succeeded would change' USING ERRCODE = 'CB004';
         END IF;
     END IF;
     IF p_attempts IS NOT NULL THEN

@@ -1,0 +1,192 @@
+"""Commands as the actors make them, for a workflow of one or more nodes in a row."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass, field
+from itertools import count
+
+from core.ids import uuid7
+from core.workflow.events import AttemptFinished, NodeChanged, NodePaid, Record, WorkflowChanged
+from core.workflow.transitions import NodeStatus, WorkflowStatus
+from ledger.commands import (
+    AdvanceWorkflow,
+    CreateKey,
+    Deposit,
+    PublishWorkflow,
+    RegisterAgent,
+    RegisterOwner,
+)
+from ledger.store import Genesis, LedgerStore
+
+AT = 1_700_000_000_000
+CREDIT = 1_000_000
+GENESIS = Genesis("test", 500)
+PAYER = "did:test:payer"
+AGENT = "did:test:agent"
+OWNER = "owner-1"
+
+_numbers = count(1)
+
+
+def new_id() -> str:
+    """Return a fresh UUID."""
+    return uuid7(at_ms=AT, entropy=os.urandom(10))
+
+
+def new_key() -> str:
+    """Return a fresh idempotency key."""
+    return f"key:{next(_numbers)}:{new_id()}"
+
+
+async def open_store(url: str) -> LedgerStore:
+    """Open a ledger as its one writer."""
+    return await LedgerStore.open(url, genesis=GENESIS, now_ms=AT)
+
+
+async def open_with_owner(url: str, *, micro: int = 100 * CREDIT) -> tuple[LedgerStore, int]:
+    """Open a ledger with a registered owner and a payer who has money; return the owner's epoch."""
+    store = await open_store(url)
+    outcomes = await store.commit(
+        [RegisterOwner(key="owner", owner=OWNER, address=""), deposit(micro)], AT
+    )
+    return store, int(outcomes[0].result["epoch"])
+
+
+def deposit(micro: int, *, owner_did: str = PAYER, key: str = "", body: bytes = b"d") -> Deposit:
+    """Credit a wallet."""
+    return Deposit(
+        key=key or new_key(),
+        request_hash=body,
+        actor_did=owner_did,
+        owner_did=owner_did,
+        amount_micro=micro,
+        description="a deposit",
+    )
+
+
+@dataclass
+class Flow:
+    """A workflow in the making: each method returns the next command about it."""
+
+    epoch: int
+    hold: int = 10 * CREDIT
+    estimate: int = 5 * CREDIT
+    payer: str = PAYER
+    owner: str = OWNER
+    id: str = field(default_factory=new_id)
+    steps: int = 0
+
+    def publish(
+        self, *, key: str = "", records: tuple[Record, ...] | None = None, has_hold: bool = True
+    ) -> PublishWorkflow:
+        """Publish it with its node `a` dispatched."""
+        started = (
+            WorkflowChanged(WorkflowStatus.RUNNING, AT),
+            NodeChanged("a", NodeStatus.DISPATCHED, attempt=1, agent_did=AGENT, price_micro=CREDIT),
+        )
+        return PublishWorkflow(
+            key=key or f"publish:{self.id}",
+            request_hash=b"p",
+            actor_did=self.payer,
+            owner=self.owner,
+            owner_epoch=self.epoch,
+            workflow_id=self.id,
+            task_id=new_id(),
+            payer_did=self.payer,
+            intent="test",
+            manifest_json='{"nodes":{"a":{"capabilityId":"cap.test.echo.v1"}}}',
+            created_ms=AT,
+            deadline_ms=AT + 60_000,
+            estimate_micro=self.estimate,
+            hold_micro=self.hold,
+            reserved_json="{}",
+            fee_bps=500,
+            has_hold=has_hold,
+            records=started if records is None else records,
+        )
+
+    def advance(self, *records: Record, key: str = "", epoch: int | None = None) -> AdvanceWorkflow:
+        """Store one step of it."""
+        self.steps += 1
+        return AdvanceWorkflow(
+            key=key or f"advance:{self.id}:{self.steps}",
+            owner=self.owner,
+            owner_epoch=self.epoch if epoch is None else epoch,
+            workflow_id=self.id,
+            actor_did=AGENT,
+            records=records,
+        )
+
+    def pay(
+        self, micro: int, *, node: str = "a", agent: str = AGENT, key: str = ""
+    ) -> AdvanceWorkflow:
+        """A node succeeds and is paid."""
+        return self.advance(*succeeded(node, micro, agent=agent), key=key)
+
+    def end(self, status: WorkflowStatus = WorkflowStatus.SUCCESS) -> AdvanceWorkflow:
+        """It ends; what is left in its escrow returns."""
+        return self.advance(WorkflowChanged(status, AT + 100))
+
+
+def succeeded(node: str, micro: int, *, agent: str = AGENT) -> tuple[Record, ...]:
+    """Return the records of a node that succeeded."""
+    return (
+        AttemptFinished(
+            node,
+            1,
+            agent,
+            "success",
+            AT,
+            AT + 5,
+            input_hash="sha256:" + "1" * 64,
+            output_hash="sha256:" + "2" * 64,
+        ),
+        NodeChanged(
+            node,
+            NodeStatus.SUCCESS,
+            attempt=1,
+            agent_did=agent,
+            price_micro=micro,
+            result_json='{"ok":true}',
+            started_ms=AT,
+            completed_ms=AT + 5,
+            cost_micro=micro,
+            metrics={"latency_ms": 5},
+        ),
+        NodePaid(node, agent, micro),
+    )
+
+
+def card(did: str = AGENT, *, owner_did: str = PAYER, **changes: object) -> RegisterAgent:
+    """Register an agent's card."""
+    fields: dict[str, object] = {
+        "key": new_key(),
+        "actor_did": owner_did,
+        "owner_did": owner_did,
+        "is_admin": False,
+        "is_signed": False,
+        "did": did,
+        "card_json": '{"did":"x"}',
+        "endpoint": "http://127.0.0.1:9",
+        "capability_ids": ("cap.test.echo.v1",),
+        "public_key": None,
+        "secret_encrypted": None,
+    }
+    return RegisterAgent(**{**fields, **changes})  # type: ignore[arg-type]
+
+
+def api_key(key_id: str, key_hash: bytes, *, owner_did: str = PAYER) -> CreateKey:
+    """Store an API key."""
+    return CreateKey(
+        key=new_key(),
+        actor_did=owner_did,
+        key_id=key_id,
+        key_hash=key_hash,
+        owner_did=owner_did,
+        name="a key",
+        scopes=("ledger:read", "ledger:write"),
+        rate_class="standard",
+        rate_limits_json='{"read":5}',
+        expires_ms=None,
+    )
