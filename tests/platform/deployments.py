@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import secrets
 import socket
 import subprocess
 import sys
@@ -26,10 +27,18 @@ class RunningDeployment:
 
 
 def free_port() -> int:
-    """Return a port of the loopback interface that nobody listens on now."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
+    """Return a port that nobody listens on now, below those that the kernel hands out itself.
+
+    A port of the kernel's range could be given to a connection before the deployment takes it.
+    """
+    while True:
+        port = 9_000 + secrets.randbelow(3_000)
+        with socket.socket() as probe:
+            try:
+                probe.bind(("127.0.0.1", port))
+            except OSError:
+                continue
+            return port
 
 
 def supervisor(*arguments: str) -> subprocess.CompletedProcess[str]:

@@ -1,0 +1,149 @@
+"""`up` and `down` of whole deployments: kills, restarts, two side by side, nothing left behind.
+
+One deployment goes through its life in order, for each start costs many seconds of CPU; the
+session's `deployment` runs beside it the whole time.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from serve_app.deployment import Deployment, run_folder_of
+from serve_app.processes import marked_processes, process_name
+from tests.platform.deployments import RunningDeployment, free_port, start_deployment, supervisor
+
+pytestmark = pytest.mark.slow
+
+
+def wait_until(condition: Callable[[], bool], deadline_s: float = 120.0) -> None:
+    """Wait for a condition; the deadline is for a broken program, not for a slow machine."""
+    end = time.monotonic() + deadline_s
+    while not condition():
+        assert time.monotonic() < end, "the condition did not come true"
+        time.sleep(0.05)
+
+
+def is_healthy(url: str) -> bool:
+    try:
+        with urllib.request.urlopen(f"{url}/health", timeout=5) as reply:
+            return bool(reply.status == 200)
+    except (OSError, urllib.error.URLError):
+        return False
+
+
+def postgres_pid(home: Path) -> int:
+    return int((home / "postgres" / "postmaster.pid").read_text(encoding="ascii").split()[0])
+
+
+def processes_below(home: Path) -> list[str]:
+    """Return the command lines of all processes that name a home or its run folder."""
+    names = (os.fsencode(home) + b"/", os.fsencode(run_folder_of(home)) + b"/")
+    found = []
+    for entry in Path("/proc").iterdir():
+        try:
+            line = (entry / "cmdline").read_bytes()
+        except OSError:
+            continue
+        if any(name in line for name in names):
+            found.append(line.replace(b"\0", b" ").decode("utf-8", "replace"))
+    return found
+
+
+@pytest.fixture(scope="module")
+def life(short_folder: Path) -> Iterator[RunningDeployment]:
+    """A deployment that the tests below kill and start again."""
+    running = start_deployment(short_folder / "life", port=free_port())
+    yield running
+    running.down()
+
+
+def test_two_deployments_answer_side_by_side(
+    deployment: RunningDeployment, life: RunningDeployment
+) -> None:
+    assert is_healthy(deployment.url)
+    assert is_healthy(life.url)
+    assert deployment.admin_key != life.admin_key
+
+
+def test_second_up_of_a_running_home_is_refused(life: RunningDeployment) -> None:
+    for flags in ((), ("--detach",)):
+        second = supervisor("up", "--home", str(life.home), *flags)
+        assert second.returncode == 3
+        assert f"{life.home} is already up" in second.stderr
+
+
+def test_killed_postgres_comes_back(life: RunningDeployment) -> None:
+    killed = postgres_pid(life.home)
+    os.kill(killed, signal.SIGKILL)
+    wait_until(lambda: postgres_pid_or_none(life.home) not in {None, killed})
+    wait_until(lambda: is_healthy(life.url))
+
+
+def postgres_pid_or_none(home: Path) -> int | None:
+    try:
+        return postgres_pid(home)
+    except (FileNotFoundError, IndexError):
+        return None
+
+
+def test_killed_head_is_replaced(life: RunningDeployment) -> None:
+    def heads() -> set[int]:
+        marked = marked_processes(Deployment(life.home, Path()).id)
+        return {pid for pid in marked if process_name(pid) == "gcs_server"}
+
+    [killed] = heads()
+    os.kill(killed, signal.SIGKILL)
+    wait_until(lambda: bool(heads() - {killed}))
+    wait_until(lambda: is_healthy(life.url))
+
+
+def test_killed_supervisor_takes_all_with_it_and_up_finds_the_same_data(
+    life: RunningDeployment,
+) -> None:
+    supervising = Deployment(life.home, Path()).holder()
+    assert supervising is not None
+    os.kill(supervising, signal.SIGKILL)
+    wait_until(lambda: processes_below(life.home) == [])
+    port = int(life.url.rsplit(":", 1)[1])
+    again = start_deployment(life.home, port=port)
+    assert again == life  # the same URL and the same admin key
+    request = urllib.request.Request(f"{life.url}/v1/keys", headers={"x-api-key": life.admin_key})
+    with urllib.request.urlopen(request, timeout=30) as reply:
+        assert reply.status == 200
+
+
+def test_taken_port_is_named(short_folder: Path) -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        refused = supervisor("up", "--home", str(short_folder / "taken"), "--port", str(port))
+    assert refused.returncode == 1
+    assert f"port {port} is in use: choose another with --port" in refused.stderr
+    assert processes_below(short_folder / "taken") == []
+
+
+def test_down_leaves_nothing_but_the_home(life: RunningDeployment) -> None:
+    life.down()
+    assert processes_below(life.home) == []
+    assert marked_processes(Deployment(life.home, Path()).id) == []
+    assert not run_folder_of(life.home).exists()
+    assert not (life.home / "url").exists()
+    assert (life.home / "postgres" / "PG_VERSION").exists()
+    assert not is_healthy(life.url)
+
+
+def test_down_of_what_is_down_says_so(short_folder: Path) -> None:
+    ended = supervisor("down", "--home", str(short_folder / "never"))
+    assert ended.returncode == 0
+    assert "is down" in ended.stdout
+    assert not (short_folder / "never").exists()
