@@ -6,7 +6,7 @@ from typing import Any
 
 import psycopg
 
-from ledger.embedded import EmbeddedPostgres
+from ledger.embedded import DATABASE, SUPERUSER, EmbeddedPostgres
 from serve_app.deployment import run_folder_of
 from tests.conftest import RunningDeployment
 
@@ -51,7 +51,8 @@ CHECKS = {
 
 def books_problems(deployment: RunningDeployment) -> dict[str, list[Any]]:
     """Return every check that found rows, with the first few of them."""
-    url = EmbeddedPostgres(deployment.home, run_folder_of(deployment.home)).superuser_url
+    server = EmbeddedPostgres(deployment.home, run_folder_of(deployment.home))
+    url = server.url_for(SUPERUSER, DATABASE)
     found: dict[str, list[Any]] = {}
     with psycopg.connect(url, options="-c search_path=callboard") as connection:
         for sentence, query in CHECKS.items():

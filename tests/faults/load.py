@@ -101,9 +101,10 @@ class Load:
         for thread in self._threads:
             thread.join()
         for process in self._agents:
-            assert process.stdin is not None
-            process.stdin.close()
-            process.wait(timeout=10)
+            with process:  # closes its standard input, which ends it, and its output
+                assert process.stdin is not None
+                process.stdin.close()
+                process.wait(timeout=10)
 
     def _ended(self, client: httpx.Client, workflow_id: str) -> dict[str, Any]:
         deadline = time.monotonic() + DEADLINE_S
