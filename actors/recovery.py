@@ -10,7 +10,7 @@ from typing import Any
 
 import orjson
 
-from actors.runner import RunningWorkflow
+from actors.running import RunningWorkflow
 from core.records.manifest import parse_manifest
 from core.settings import Settings
 from core.workflow.dag import CompiledWorkflow, WorkflowLimits, compile_workflow

@@ -16,7 +16,6 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
@@ -28,9 +27,9 @@ from actors.ports import (
     DispatchOrder,
     DispatchPort,
     LedgerPort,
-    Timer,
 )
 from actors.publishing import accepted, answer_of, estimate, foreseen, publish_command, refusal
+from actors.running import RunnerStatistics, RunningWorkflow
 from actors.steps import key_of, newest_rows
 from core.errors import ErrorCode, ServiceError
 from core.settings import Settings
@@ -58,32 +57,6 @@ from ledger.commands import AdvanceWorkflow, Command, Outcome, OutcomeStatus
 
 Publish = Callable[[PublishReply | ServiceError], None]
 Cancel = Callable[[CancelReply | ServiceError], None]
-
-
-@dataclass(slots=True)
-class RunningWorkflow:
-    """One unfinished workflow in this process."""
-
-    task_id: str
-    machine: WorkflowMachine
-    orders: dict[tuple[str, bool], DispatchOrder] = field(default_factory=dict)
-    timers: dict[str, Timer] = field(default_factory=dict)
-    watchers: set[str] = field(default_factory=set)
-
-    @property
-    def workflow_id(self) -> str:
-        """Return the workflow's id."""
-        return self.machine.workflow_id
-
-
-@dataclass(frozen=True, slots=True)
-class RunnerStatistics:
-    """Counters since the runner was made."""
-
-    running: int
-    published: int
-    finished: int
-    commands: int
 
 
 class Runner:
@@ -233,13 +206,17 @@ class Runner:
         self._submit(command, committed)
 
     def adopt(self, run: RunningWorkflow, records: list[Record], actions: list[Action]) -> None:
-        """Go on with a workflow that was restored from rows: perform what restoring decided."""
+        """Go on with a workflow that was restored from rows: perform what restoring decided.
+
+        Only after a commit, even of nothing: the rows may be older than the workflow's end, and the
+        ledger is who knows.
+        """
         self._running[run.workflow_id] = run
         self._arm_deadline(run)
         records, actions = self._complete(run, records, actions)
-        # Rows may be read and adopted again, and then say something else: never the same key twice.
+        # Rows that are read again may say something else: never the same key twice.
         key = f"restore:{run.workflow_id}:{self._owner}:{self._epoch}:{self._commands}"
-        self._commit_step(run, key, records, actions)
+        self._submit_step(run, key, records, actions)
 
     # -- events -----------------------------------------------------------------------------------
 
@@ -251,8 +228,10 @@ class Runner:
         if isinstance(event, AttemptSucceeded | AttemptFailed | VerificationFinished):
             run.orders.pop((event.node, isinstance(event, VerificationFinished)), None)
         records, actions = self._decide(run, event)
-        if records or actions:
-            self._commit_step(run, key_of(workflow_id, event), records, actions)
+        if records:
+            self._submit_step(run, key_of(workflow_id, event), records, actions)
+        else:
+            self._perform(run, actions)
 
     def drop_all(self) -> list[str]:
         """Forget every workflow without a word to the ledger: this owner was fenced off."""
@@ -291,12 +270,9 @@ class Runner:
             waiting.extend(decision.actions)
         return newest_rows(records), actions
 
-    def _commit_step(
+    def _submit_step(
         self, run: RunningWorkflow, key: str, records: list[Record], actions: list[Action]
     ) -> None:
-        if not records:
-            self._perform(run, actions)
-            return
         is_last = run.machine.is_finished
         command = self._advance_command(run, key, records, actor_did=self._owner)
         self._submit(command, partial(self._committed, run, actions, is_last))

@@ -1,0 +1,216 @@
+"""Agents that answer as the seed says: well, late, twice, wrongly, never.
+
+Stands where `actors/dispatch.py` and the network stand. What an agent answers in words is judged by
+the service's own `judge_reply`, so the failures here are the real ones. Spec: Agent rules, Errors;
+contract.md section 5.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import orjson
+
+from actors.ports import DispatchOrder
+from core.errors import NodeErrorCode
+from core.workflow.events import (
+    AttemptFailed,
+    AttemptSucceeded,
+    Event,
+    Failure,
+    Verdict,
+    VerificationFinished,
+    WorkStarted,
+)
+from core.workflow.verdict import judge_reply
+
+if TYPE_CHECKING:
+    from tests.simulation.process import Process
+
+Receive = Callable[[str, Event], None]
+OrderId = tuple[str, str, int, int]
+
+
+def _judged(status: int, body: bytes | None, retry_after: str | None = None) -> Failure:
+    failure = judge_reply(
+        status, "application/json", body, event_id="e", capability_id="c", retry_after=retry_after
+    )
+    assert isinstance(failure, Failure), failure
+    return failure
+
+
+WORDS = (
+    _judged(200, b'{"eventId": "e", "status": "error", "error": "no luck"}'),
+    _judged(500, b'{"eventId": "e", "status": "error", "error": "boom", "code": "E1"}'),
+    _judged(503, b"", "3"),
+    _judged(429, b"", "60"),
+    _judged(200, b'{"eventId": "another", "status": "success", "result": {}}'),
+    _judged(200, None),
+    _judged(200, b"<html>"),
+    _judged(302, b""),
+)
+LAST_WORDS = (
+    _judged(404, b'{"eventId": "e", "status": "error", "error": "unknown capability c"}'),
+    _judged(401, b'{"eventId": "e", "status": "error", "error": "Invalid signature"}'),
+    _judged(200, b'{"status": "error", "error": "unknown capability c"}'),
+)
+OUT_OF_BOUNDS = Failure(NodeErrorCode.POLICY_DENIED, "the egress policy forbids it", Verdict.FINAL)
+LOST = Failure(NodeErrorCode.AGENT_ERROR, "the dispatching process ended", Verdict.LOST)
+
+
+def _timeout(order: DispatchOrder) -> Failure:
+    return Failure(NodeErrorCode.AGENT_TIMEOUT, f"no reply within {order.timeout_ms} ms")
+
+
+def _offline(order: DispatchOrder) -> Failure:
+    return Failure(
+        NodeErrorCode.AGENT_UNAVAILABLE, "the connection was refused", details="agent_offline",
+        target_agent_id=order.agent_did,
+    )  # fmt: skip
+
+
+class Temper:
+    """How one agent answers in one run."""
+
+    def __init__(self, chance: random.Random, is_flaky: bool) -> None:
+        self.success = 1.0 if not is_flaky else chance.choice((0.0, 0.3, 0.7, 0.95))
+        self.latency_ms_max = chance.choice((5, 40, 400)) if is_flaky else 20
+
+
+class SimulatedDispatch:
+    """Implements `DispatchPort` for one owner's process; silent once that process is dead."""
+
+    def __init__(self, process: Process) -> None:
+        self._process = process
+        self._world = process.world
+        self._clock = process.world.clock
+        self._chance = process.world.chance
+        self._open: dict[OrderId, DispatchOrder] = {}
+
+    def send(self, order: DispatchOrder, receive: Receive) -> None:
+        """Take an order; its events come later."""
+        process = self._process
+        process.step("send")
+        if not process.is_alive:
+            return
+        self._world.checks.dispatched(order, process)
+        self._open[order_id(order)] = order
+        process.directory.begin(order.agent_did)
+        self._reply(order, receive)
+        process.step("sent")
+
+    def abort(self, order: DispatchOrder, reason: str) -> None:
+        """Stop waiting for a reply."""
+        if not self._process.is_alive:
+            return
+        self._world.checks.aborted(order)
+        if self._open.pop(order_id(order), None) is not None:
+            self._close(order, is_reachable=True)
+
+    def _reply(self, order: DispatchOrder, receive: Receive) -> None:
+        chance, clock = self._chance, self._clock
+        if self._world.script is not None:
+            first, *others = self._world.script(order)
+            clock.call_in(5, self._answer, order, receive, first, clock.now_ms())
+            for reply in others:
+                clock.call_in(6, self._late, order, receive, reply, clock.now_ms())
+            return
+        temper = self._world.tempers[order.agent_did]
+        draw = chance.random()
+        latency_ms = chance.randint(0, temper.latency_ms_max)
+        started_ms = clock.now_ms() + chance.randint(0, 2)
+        if draw < temper.success:
+            reply: Failure | bool = True
+            if order.is_verification and chance.random() < 0.15:
+                reply = False
+        else:
+            reply, latency_ms = self._misbehaviour(order, latency_ms)
+        if latency_ms > order.timeout_ms:
+            reply, latency_ms = _timeout(order), order.timeout_ms
+        if temper.success < 1.0 and chance.random() < 0.002:
+            return  # the port breaks its promise: only the workflow's own deadline ends this
+        at_ms = started_ms + latency_ms
+        if not order.is_verification and chance.random() < 0.2:
+            started = WorkStarted(order.node, order.attempt, started_ms)
+            clock.call_at(started_ms, self._deliver, order.workflow_id, receive, started)
+        clock.call_at(at_ms, self._answer, order, receive, reply, started_ms)
+        if temper.success < 1.0 and chance.random() < 0.05:
+            # Against the port's promise: a second answer, the same or another one.
+            second = reply if chance.random() < 0.5 else True
+            later_ms = at_ms + chance.choice((0, 1, 50, 5_000, 100_000))
+            clock.call_at(later_ms, self._late, order, receive, second, started_ms)
+
+    def _misbehaviour(self, order: DispatchOrder, latency_ms: int) -> tuple[Failure, int]:
+        kind = self._chance.random()
+        if kind < 0.5:
+            return self._chance.choice(WORDS), latency_ms
+        if kind < 0.6:
+            return self._chance.choice(LAST_WORDS), latency_ms
+        if kind < 0.62:
+            return OUT_OF_BOUNDS, 0
+        if kind < 0.72:
+            return LOST, latency_ms
+        if kind < 0.82:
+            return _offline(order), 0
+        return _timeout(order), order.timeout_ms
+
+    def _answer(
+        self, order: DispatchOrder, receive: Receive, reply: Failure | bool, started_ms: int
+    ) -> None:
+        """Close the order with its one event, unless it was aborted."""
+        if self._open.pop(order_id(order), None) is None:
+            return
+        is_reachable = isinstance(reply, bool) or reply.code not in (
+            NodeErrorCode.AGENT_UNAVAILABLE, NodeErrorCode.AGENT_TIMEOUT,
+        )  # fmt: skip
+        self._close(order, is_reachable=is_reachable)
+        self._late(order, receive, reply, started_ms)
+
+    def _late(
+        self, order: DispatchOrder, receive: Receive, reply: Failure | bool, started_ms: int
+    ) -> None:
+        if not self._process.is_alive:
+            return
+        now_ms = self._clock.now_ms()
+        self._world.checks.answered(order, reply, self._process)
+        if not order.is_verification and isinstance(reply, bool) and self._chance.random() < 0.5:
+            receive(order.workflow_id, WorkStarted(order.node, order.attempt, started_ms))
+        receive(order.workflow_id, event_of(order, reply, started_ms, now_ms))
+
+    def _deliver(self, workflow_id: str, receive: Receive, event: Event) -> None:
+        if self._process.is_alive:
+            receive(workflow_id, event)
+
+    def _close(self, order: DispatchOrder, *, is_reachable: bool) -> None:
+        self._process.directory.note_outcome(
+            order.agent_did, is_reachable=is_reachable, at_ms=self._clock.now_ms()
+        )
+
+
+def order_id(order: DispatchOrder) -> OrderId:
+    """Return what tells orders apart."""
+    return order.workflow_id, order.node, order.attempt, order.verify_attempt
+
+
+def result_of(node: str, attempt: int) -> dict[str, Any]:
+    """Return what an agent delivers: who reads it can tell which attempt made it."""
+    return {"value": f"{node}/{attempt}"}
+
+
+def event_of(order: DispatchOrder, reply: Failure | bool, started_ms: int, at_ms: int) -> Event:
+    """Return the event of an answer: a failure, a result, or a judgement."""
+    if order.is_verification:
+        failure = None if isinstance(reply, bool) else reply
+        return VerificationFinished(
+            order.node, order.attempt, reply is True, failure, started_ms, at_ms,
+            order.verify_attempt,
+        )  # fmt: skip
+    if not isinstance(reply, bool):
+        return AttemptFailed(order.node, order.attempt, reply, started_ms, at_ms)
+    result = result_of(order.node, order.attempt)
+    return AttemptSucceeded(
+        order.node, order.attempt, result, orjson.dumps(result).decode(), "sha256:in",
+        "sha256:out", started_ms, at_ms, {"latency_ms": at_ms - started_ms},
+    )  # fmt: skip

@@ -1,0 +1,280 @@
+"""What must hold in every simulated run, whatever went wrong in it.
+
+While it runs: no dispatch before its commit, after a refused one, or before its parents' results;
+back-off is kept; a dispatch has a stored attempt and true inputs. At the end: every workflow is
+over, books balance, each line is paid once and for work that was really delivered and approved.
+The checks know what the simulated agents did; they believe nothing that the machine says.
+Spec: States and transitions, Settlement rules, Limits.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import orjson
+
+from actors.ports import DispatchOrder
+from core.workflow.events import AttemptFinished, Failure, NodeChanged, Verdict
+from core.workflow.transitions import NodeStatus, WorkflowStatus
+from ledger.commands import AdvanceWorkflow, Command, Outcome, OutcomeStatus, PublishWorkflow
+from tests.simulation.ledger_model import LedgerModel, Row
+from tests.simulation.shapes import Shape
+
+if TYPE_CHECKING:
+    from tests.simulation.process import Process
+    from tests.simulation.world import World
+
+BACKOFF_MS = (1_000, 5_000, 30_000)
+FEE_BPS = 500
+AGENTS_MAX = 3
+STUCK_MS = 60_000
+OPEN = (NodeStatus.DISPATCHED, NodeStatus.RUNNING)
+
+
+class Violation(AssertionError):
+    """The engine broke one of its promises."""
+
+
+def require(holds: bool, *what: Any) -> None:
+    """Raise `Violation`, saying what, unless it holds."""
+    if not holds:
+        raise Violation(" ".join(map(str, what)))
+
+
+class Checks:
+    """Hears everything that happens in a world."""
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+        self._opened: set[tuple[str, str, int, str | None]] = set()
+        self._verifying: set[tuple[str, str, int, str | None]] = set()
+        self._retry_at_ms: dict[tuple[str, str], int] = {}
+        self._replies: dict[tuple[str, str, int, int], list[bool | Failure]] = {}
+        self._in_flight: dict[str, dict[tuple[str, int, int], DispatchOrder]] = {}
+        self.dispatches = 0
+
+    @property
+    def _model(self) -> LedgerModel:
+        return self._world.model
+
+    # -- while it runs ----------------------------------------------------------------------------
+
+    def applied(self, command: Command, _: Outcome) -> None:
+        """Hear of a commit: remember which attempts are stored, and judge the back-off."""
+        if not isinstance(command, PublishWorkflow | AdvanceWorkflow):
+            return
+        workflow_id = command.workflow_id
+        failed_ms = {
+            record.node: record.completed_ms
+            for record in command.records
+            if type(record) is AttemptFinished
+        }
+        seen: set[str] = set()
+        for record in command.records:
+            if type(record) is not NodeChanged:
+                continue
+            require(record.node not in seen, "two rows of one node in a step", command)
+            seen.add(record.node)
+            if record.status in OPEN:
+                self._opened.add((workflow_id, record.node, record.attempt, record.agent_did))
+                if record.verifier_did is not None:
+                    self._verifying.add(
+                        (workflow_id, record.node, record.verify_attempt, record.verifier_did)
+                    )
+            if record.retry_at_ms is None:
+                continue
+            self._retry_at_ms[workflow_id, record.node] = record.retry_at_ms
+            used = max(record.retries_used, record.verify_retries_used)
+            if record.node in failed_ms:
+                used = record.retries_used
+                if record.status is NodeStatus.RUNNING:
+                    used = record.verify_retries_used
+                delay_ms = record.retry_at_ms - failed_ms[record.node]
+                expected_ms = BACKOFF_MS[min(used, 3) - 1]
+                require(used > 0 and delay_ms >= expected_ms, "back-off", delay_ms, "of", record)
+
+    def dispatched(self, order: DispatchOrder, process: Process) -> None:
+        """Hear of a dispatch as it leaves."""
+        self.dispatches += 1
+        workflow_id, node = order.workflow_id, order.node
+        require(workflow_id not in process.refused, "dispatch after a refused commit", order)
+        stored = self._model.nodes.get(workflow_id, {}).get(node)
+        require(stored is not None, "dispatch before its commit", order)
+        assert stored is not None
+        if order.is_verification:
+            key = (workflow_id, node, order.verify_attempt, order.agent_did)
+            require(key in self._verifying, "verification before its commit", order)
+            value = {"value": f"{node}/{order.attempt}"}
+            require(order.inputs["result"] == value, "a verifier got", order.inputs)
+        else:
+            key = (workflow_id, node, order.attempt, order.agent_did)
+            require(key in self._opened, "dispatch before its commit", order)
+            for parent, given in order.parents.items():
+                row = self._model.nodes[workflow_id].get(parent, {})
+                require(row.get("status") == NodeStatus.SUCCESS, "dispatched before", parent, order)
+                require(given == {"result": orjson.loads(row["result_json"])}, "inputs", order)
+        if self._world.is_current(process):
+            due_ms = self._retry_at_ms.get((workflow_id, node), 0)
+            require(self._world.clock.now_ms() >= due_ms, "dispatched before its time", order)
+        flying = self._in_flight.setdefault(workflow_id, {})
+        flying[node, order.attempt, order.verify_attempt] = order
+
+    def answered(self, order: DispatchOrder, reply: bool | Failure, _: Process) -> None:
+        """Hear what an agent answers just before the runner does."""
+        key = (order.workflow_id, order.node, order.attempt, order.verify_attempt)
+        self._replies.setdefault(key, []).append(reply)
+        self._landed(order)
+
+    def aborted(self, order: DispatchOrder) -> None:
+        """Hear that the runner no longer wants a reply."""
+        self._landed(order)
+
+    def _landed(self, order: DispatchOrder) -> None:
+        flying = self._in_flight.get(order.workflow_id, {})
+        flying.pop((order.node, order.attempt, order.verify_attempt), None)
+
+    def answered_commit(self, command: Command, outcome: Outcome, process: Process) -> None:
+        """Hear a commit's outcome just before the runner does."""
+        if outcome.status is OutcomeStatus.STALE or outcome.error is not None:
+            process.refused.add(getattr(command, "workflow_id", ""))
+
+    def lost(self, process: Process, reason: str) -> None:
+        """Hear that a runner gave up: only being fenced off is a reason."""
+        require(not self._world.is_current(process), "a runner gave up:", reason)
+
+    def finished(self, workflow_id: str) -> None:
+        """Hear that an owner reports a workflow as finished."""
+        status = self._model.workflows[workflow_id]["status"]
+        require(is_over(status), "reported as finished:", workflow_id, status)
+
+    def not_stuck(self, workflow_id: str) -> None:
+        """Be called long after a workflow's last deadline."""
+        row = self._model.workflows.get(workflow_id)
+        require(row is None or is_over(row["status"]), "stuck:", row, self._model.nodes)
+
+    # -- at the end -------------------------------------------------------------------------------
+
+    def at_end(self, shapes: dict[str, Shape]) -> None:
+        """Check every stored workflow and all balances."""
+        require(sum(self._model.balances.values()) == 0, "the books do not balance")
+        for address, micro in self._model.balances.items():
+            require(micro >= 0 or address == "world", "overdrawn:", address, micro)
+            if address.startswith("escrow:"):
+                require(micro == 0, "left in escrow:", address, micro)
+        for workflow_id, row in self._model.workflows.items():
+            try:
+                self._check_workflow(workflow_id, row, shapes[workflow_id])
+            except Violation as violation:
+                nodes = "\n".join(map(str, self._model.nodes[workflow_id].values()))
+                tries = "\n".join(map(str, self._model.attempts[workflow_id]))
+                raise Violation(f"{violation}\n{row}\n{nodes}\n{tries}") from None
+
+    def _check_workflow(self, workflow_id: str, row: Row, shape: Shape) -> None:
+        status = row["status"]
+        require(is_over(status), "not over:", status)
+        nodes = self._model.nodes[workflow_id]
+        escrow = self._model.escrows.get(workflow_id)
+        if escrow is None:
+            require(status is WorkflowStatus.FAILED and not nodes, "no escrow, but", status)
+            return
+        require(escrow.is_released, "the escrow is held after the end")
+        budget = shape.compiled.budget_micro
+        hold = row["estimate_micro"] if budget is None else budget
+        require(escrow.amount == hold, "held", escrow.amount, "instead of", hold)
+        require(escrow.rest >= 0, "overpaid")
+        require(escrow.fee_bps == FEE_BPS, "fee", escrow.fee_bps)
+        require(set(nodes) == set(shape.compiled.nodes), "nodes without an end", set(nodes))
+        costs: dict[str, int] = {}
+        for line, (agent, micro, fee) in escrow.paid.items():
+            require(fee == (micro + fee) * FEE_BPS // 10_000, "fee", fee, "of", micro + fee)
+            name = self._check_payment(workflow_id, line, agent, micro + fee, shape)
+            costs[name] = costs.get(name, 0) + micro + fee
+        for name, node in nodes.items():
+            require(node.get("cost_micro", 0) == costs.get(name, 0), "cost of", name)
+            self._check_node(workflow_id, name, node, shape)
+        is_success = all(node["status"] is NodeStatus.SUCCESS for node in nodes.values())
+        require(is_success == (status is WorkflowStatus.SUCCESS), "status", status)
+        if status is WorkflowStatus.FAILED and workflow_id not in self._world.disturbed:
+            self._check_failure(workflow_id, row, shape)
+        if workflow_id not in self._world.disturbed:
+            require(not self._in_flight.get(workflow_id), "not aborted:", self._in_flight)
+
+    def _check_payment(
+        self, workflow_id: str, line: str, agent: str, gross: int, shape: Shape
+    ) -> str:
+        """Return the node that a line pays for; the agents must have earned it."""
+        name, _, verification = line.partition("#verify")
+        node = self._model.nodes[workflow_id][name]
+        price = self._world.prices_seen[agent]
+        if "#" in line:
+            key = (workflow_id, name, int(verification or 1))
+            judged = [
+                reply for (w, n, _, v), replies in self._replies.items() if (w, n, v) == key
+                for reply in replies
+            ]  # fmt: skip
+            require(any(isinstance(reply, bool) for reply in judged), "unearned", line)
+            capability = shape.compiled.nodes[name].verifier_capability_id
+            require(gross in price[capability], "paid", gross, "for", line)
+            return name
+        require(node["status"] is NodeStatus.SUCCESS, "paid without success:", line)
+        require(agent == node["agent_did"], "paid to", agent, "for", node)
+        require(gross == node["price_micro"], "paid", gross, "for", node)
+        require(gross in price[shape.compiled.nodes[name].capability_id], "price", gross)
+        replies = self._replies.get((workflow_id, name, node["attempt"], 0), [])
+        require(True in replies, "paid without delivery:", node)
+        if shape.compiled.nodes[name].requires_verification:
+            key = (workflow_id, name, node["attempt"], node["verify_attempt"])
+            require(True in self._replies.get(key, []), "paid without approval:", node)
+        return name
+
+    def _check_node(self, workflow_id: str, name: str, node: Row, shape: Shape) -> None:
+        compiled = shape.compiled.nodes[name]
+        tries = [
+            row
+            for row in self._model.attempts[workflow_id]
+            if row["node"] == name and row["kind"] == "primary"
+        ]
+        numbers = [row["attempt"] for row in tries]
+        require(numbers == sorted(set(numbers)), "attempts of", name, numbers)
+        if node["status"] is NodeStatus.SUCCESS:
+            require(node["result_json"] is not None, "no result")
+            if node["price_micro"]:
+                require(name in self._model.escrows[workflow_id].paid, "never paid:", name)
+            for parent in compiled.depends_on:
+                parent_row = self._model.nodes[workflow_id][parent]
+                require(parent_row["status"] is NodeStatus.SUCCESS, "ran before", parent)
+        require(node.get("retries_used", 0) <= compiled.max_retries, "retries of", node)
+        lost = sum(row["outcome"] == "lost" for row in tries)
+        bound = 1 + compiled.max_retries + AGENTS_MAX - 1 + lost
+        require(len(tries) <= bound, len(tries), "attempts of", name)
+        if workflow_id not in self._world.disturbed:
+            agents = {row["agent_did"] for row in tries}
+            limit = AGENTS_MAX if shape.compiled.allow_fallback_agents else 1
+            if compiled.target_agent_id is not None and compiled.allow_broadcast_fallback:
+                limit = max(limit, 2)
+            require(len(agents) <= limit, "agents of", name, agents)
+
+    def _check_failure(self, workflow_id: str, row: Row, shape: Shape) -> None:
+        """The node that failed first must have used up what the manifest allows it."""
+        name = row["error"]["node"]
+        node = self._model.nodes[workflow_id][name]
+        last = self._replies.get((workflow_id, name, node.get("attempt", 0), 0), [True])[0]
+        compiled = shape.compiled.nodes[name]
+        # A target that is away gives way to the others at once; nobody there ends the node.
+        falls_back = compiled.target_agent_id is not None and compiled.allow_broadcast_fallback
+        if isinstance(last, Failure) and last.verdict is Verdict.RETRYABLE and not falls_back:
+            allowed = compiled.max_retries
+            is_given_up = row["error"]["code"] == str(last.code)
+            if is_given_up and node["completed_ms"] == self._ended_ms(workflow_id, name):
+                require(node.get("retries_used", 0) == allowed, "a retry is missing:", node)
+
+    def _ended_ms(self, workflow_id: str, name: str) -> int:
+        return max(
+            (r["completed_ms"] for r in self._model.attempts[workflow_id] if r["node"] == name),
+            default=0,
+        )
+
+
+def is_over(status: WorkflowStatus) -> bool:
+    """Say whether a workflow's status is final, in words of the specification."""
+    return str(status) in ("success", "failed", "cancelled", "timeout")

@@ -1,0 +1,18 @@
+"""`--seed N` replays one simulated run instead of drawing the usual ones."""
+
+from __future__ import annotations
+
+import pytest
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Add the option; it is known when this folder or a file in it is named on the command line."""
+    parser.addoption("--seed", type=int, default=None, help="replay this simulated run alone")
+
+
+@pytest.fixture
+def only_seed(request: pytest.FixtureRequest) -> int | None:
+    """The seed to replay, or None."""
+    seed = request.config.getoption("--seed", default=None)
+    assert seed is None or isinstance(seed, int)
+    return seed

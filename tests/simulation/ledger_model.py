@@ -1,0 +1,209 @@
+"""The ledger as a few dictionaries: what the simulation commits into instead of Postgres.
+
+Says the same as `ledger/store.py` to every command of a workflow's life; `test_ledger_model.py`
+holds it to that. The split of a payment is written out again here, on purpose: a wrong fee in
+`core/` must not be right in its own mirror. Spec: Settlement rules 1–4; money.md section 4.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from core.errors import ErrorCode
+from core.workflow.events import AttemptFinished, NodeChanged, NodePaid, Record, WorkflowChanged
+from core.workflow.transitions import WorkflowStatus, is_terminal
+from ledger.commands import (
+    AdvanceWorkflow,
+    ClaimWorkflows,
+    Command,
+    Deposit,
+    Outcome,
+    OutcomeStatus,
+    PublishWorkflow,
+    RegisterOwner,
+)
+from ledger.planning import request_hash_of
+from ledger.rows import attempt_row, change_workflow, node_row, workflow_row
+from ledger.schema import node as node_table
+from ledger.stored import StoredWorkflow
+
+Row = dict[str, Any]
+_UNFINISHED = (WorkflowStatus.PENDING, WorkflowStatus.RUNNING)
+# A column of a row that was stored without a value: NULL, or zero where the table says so.
+_ZEROES = {
+    "attempt", "price_micro", "retries_used", "verify_attempt", "verifier_price_micro",
+    "verify_retries_used", "cost_micro",
+}  # fmt: skip
+_NODE_COLUMNS = {column.name: 0 if column.name in _ZEROES else None for column in node_table.c}
+
+
+@dataclass(slots=True)
+class ModelEscrow:
+    """What is held for a workflow and where it went; `paid` has (agent, agent's part, fee)."""
+
+    payer_did: str
+    amount: int
+    fee_bps: int
+    paid: dict[str, tuple[str, int, int]] = field(default_factory=dict)
+    is_released: bool = False
+
+    @property
+    def rest(self) -> int:
+        """What has not been paid out."""
+        return self.amount - sum(micro + fee for _, micro, fee in self.paid.values())
+
+
+class _Refusal(Exception):
+    def __init__(self, code: ErrorCode, detail: str) -> None:
+        super().__init__(code, detail)
+        self.outcome = Outcome(OutcomeStatus.REJECTED, {}, code, detail)
+
+
+class LedgerModel:
+    """Committed state. `on_applied` hears every applied command with its outcome."""
+
+    def __init__(self, on_applied: Callable[[Command, Outcome], None] | None = None) -> None:
+        self.balances: dict[str, int] = defaultdict(int)
+        self.owners: dict[str, int] = {}
+        self.workflows: dict[str, Row] = {}
+        self.nodes: dict[str, dict[str, Row]] = {}
+        self.attempts: dict[str, list[Row]] = {}
+        self.escrows: dict[str, ModelEscrow] = {}
+        self._known: dict[str, tuple[bytes | None, Outcome]] = {}
+        self._on_applied = on_applied
+
+    def commit(self, commands: Sequence[Command]) -> list[Outcome]:
+        """Apply the commands in order; each sees those before it."""
+        return [self._commit(command) for command in commands]
+
+    def unfinished(self, owner: str) -> list[StoredWorkflow]:
+        """Return what an owner has to drive on, as the readers of the real ledger would."""
+        return [
+            StoredWorkflow(
+                dict(row),
+                [{**_NODE_COLUMNS, **node} for _, node in sorted(self.nodes[workflow_id].items())],
+            )
+            for workflow_id, row in self.workflows.items()
+            if row["owner"] == owner and row["status"] in _UNFINISHED
+        ]
+
+    def _commit(self, command: Command) -> Outcome:
+        if self._is_stale(command):
+            # Before the key: a fenced owner may use its successor's key, and must not believe that
+            # what was stored under it is its own.
+            return Outcome(OutcomeStatus.STALE)
+        is_start = isinstance(command, RegisterOwner)
+        known = None if is_start else self._known.get(command.key)
+        if known is not None:
+            return _repeat(command, *known)
+        try:
+            outcome = Outcome(OutcomeStatus.APPLIED, self._apply(command))
+        except _Refusal as refusal:
+            outcome = refusal.outcome
+        if not is_start:
+            self._known[command.key] = (request_hash_of(command), outcome)
+        if self._on_applied is not None and outcome.error is None:
+            self._on_applied(command, outcome)
+        return outcome
+
+    def _is_stale(self, command: Command) -> bool:
+        match command:
+            case PublishWorkflow() | AdvanceWorkflow():
+                return self.owners.get(command.owner) != command.owner_epoch
+            case ClaimWorkflows():
+                return self.owners.get(command.to_owner) != command.to_epoch
+        return False
+
+    def _apply(self, command: Command) -> dict[str, Any]:
+        match command:
+            case AdvanceWorkflow():
+                return self._advance(command)
+            case PublishWorkflow():
+                return self._publish(command)
+            case Deposit():
+                self.balances["world"] -= command.amount_micro
+                self.balances[f"wallet:{command.owner_did}"] += command.amount_micro
+                return {"balanceMicro": self.balances[f"wallet:{command.owner_did}"]}
+            case RegisterOwner(owner=owner):
+                self.owners[owner] = self.owners.get(owner, 0) + 1
+                return {"epoch": self.owners[owner]}
+            case ClaimWorkflows():
+                return self._claim(command)
+        raise AssertionError(f"the simulation has no {command}")
+
+    def _claim(self, command: ClaimWorkflows) -> dict[str, Any]:
+        is_current = self.owners.get(command.from_owner) == command.from_epoch
+        if not is_current or command.from_owner == command.to_owner:
+            raise _Refusal(ErrorCode.CONFLICT, "not silent any more")
+        self.owners[command.from_owner] += 1
+        claimed = self.unfinished(command.from_owner)
+        for stored in claimed:
+            self.workflows[stored.workflow_id]["owner"] = command.to_owner
+        return {"claimed": len(claimed)}
+
+    def _publish(self, command: PublishWorkflow) -> dict[str, Any]:
+        wallet, hold = f"wallet:{command.payer_did}", command.hold_micro if command.has_hold else 0
+        if hold > self.balances[wallet]:
+            raise _Refusal(ErrorCode.INSUFFICIENT_CREDITS, "too little in the wallet")
+        row = self.workflows[command.workflow_id] = workflow_row(command)
+        self.nodes[command.workflow_id] = {}
+        self.attempts[command.workflow_id] = []
+        if command.has_hold:
+            self.balances[wallet] -= hold
+            self.balances[f"escrow:{command.workflow_id}"] += hold
+            escrow = ModelEscrow(command.payer_did, hold, command.fee_bps)
+            self.escrows[command.workflow_id] = escrow
+        self._store(command.workflow_id, command.records)
+        ids = {"workflowId": command.workflow_id, "taskId": command.task_id}
+        return {**ids, "status": str(row["status"])}
+
+    def _advance(self, command: AdvanceWorkflow) -> dict[str, Any]:
+        escrow = self.escrows.get(command.workflow_id)
+        if escrow is None or escrow.is_released:
+            raise _Refusal(ErrorCode.ESCROW_RELEASED, "the workflow has ended")
+        paid = [record for record in command.records if isinstance(record, NodePaid)]
+        if any(record.line in escrow.paid for record in paid):
+            raise _Refusal(ErrorCode.ALREADY_SETTLED, "a line is already paid")
+        if sum(record.gross_micro for record in paid) > escrow.rest:
+            raise _Refusal(ErrorCode.INTERNAL_ERROR, "more than is left in the escrow")
+        for record in paid:
+            fee = record.gross_micro * escrow.fee_bps // 10_000
+            escrow.paid[record.line] = (record.agent_did, record.gross_micro - fee, fee)
+            self.balances[f"escrow:{command.workflow_id}"] -= record.gross_micro
+            self.balances[f"wallet:{record.agent_did}"] += record.gross_micro - fee
+            self.balances["fee"] += fee
+        released = self._store(command.workflow_id, command.records)
+        return {} if released is None else {"releasedMicro": released}
+
+    def _store(self, workflow_id: str, records: Sequence[Record]) -> int | None:
+        """Store rows; at the end of the workflow return what the payer gets back."""
+        released: int | None = None
+        for record in records:
+            if isinstance(record, NodeChanged):
+                self.nodes[workflow_id][record.node] = node_row(workflow_id, record)
+            elif isinstance(record, AttemptFinished):
+                self.attempts[workflow_id].append(attempt_row(workflow_id, record))
+            elif isinstance(record, WorkflowChanged):
+                change_workflow(self.workflows[workflow_id], record)
+                if is_terminal(record.status):
+                    released = self._release(workflow_id)
+        return released
+
+    def _release(self, workflow_id: str) -> int:
+        escrow = self.escrows.get(workflow_id)
+        if escrow is None:
+            return 0
+        escrow.is_released = True
+        rest = escrow.rest
+        self.balances[f"escrow:{workflow_id}"] -= rest
+        self.balances[f"wallet:{escrow.payer_did}"] += rest
+        return rest
+
+
+def _repeat(command: Command, request_hash: bytes | None, first: Outcome) -> Outcome:
+    if request_hash_of(command) != request_hash:
+        return Outcome(OutcomeStatus.REJECTED, {}, ErrorCode.KEY_REUSED, "another request")
+    return Outcome(OutcomeStatus.REPEATED, first.result, first.error, first.detail)

@@ -1,0 +1,61 @@
+"""What may go wrong in a simulated run, and how often.
+
+Probabilities per occasion; zero everywhere is a world in which all goes well.
+"""
+
+from __future__ import annotations
+
+import random
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Troubles:
+    """The odds of one run.
+
+    Per commit: `commit_lost` (never arrived), `answer_lost` (applied, then repeated). Per second of
+    the first half minute: `crash`, `rival` (an owner is replaced while it goes on), `claim`,
+    `outage` of the ledger, `gone` (an agent deregisters for a while), `dearer` (prices rise).
+    Per workflow: `cancel`, `request_repeated`, `key_repeated`. Agents: `flaky` is the share of
+    them that misbehave.
+    """
+
+    commit_lost: float = 0.0
+    answer_lost: float = 0.0
+    crash: float = 0.0
+    rival: float = 0.0
+    claim: float = 0.0
+    outage: float = 0.0
+    gone: float = 0.0
+    dearer: float = 0.0
+    cancel: float = 0.0
+    request_repeated: float = 0.0
+    key_repeated: float = 0.0
+    flaky: float = 0.0
+
+
+CALM = Troubles()
+
+
+def troubles_of(chance: random.Random) -> Troubles:
+    """Draw the odds of a run: some are calm, some have bad agents only, most have everything."""
+    kind = chance.random()
+    if kind < 0.1:
+        return CALM
+    agents_only = Troubles(flaky=chance.uniform(0.1, 0.9), cancel=0.05)
+    if kind < 0.35:
+        return agents_only
+    return Troubles(
+        commit_lost=chance.choice((0, 0.02, 0.1)),
+        answer_lost=chance.choice((0, 0.02, 0.1)),
+        crash=chance.choice((0, 0.05, 0.2)),
+        rival=chance.choice((0, 0.05)),
+        claim=chance.choice((0, 0.05)),
+        outage=chance.choice((0, 0.02)),
+        gone=chance.choice((0, 0.1)),
+        dearer=chance.choice((0, 0.05)),
+        cancel=chance.choice((0.02, 0.15)),
+        request_repeated=0.05,
+        key_repeated=0.05,
+        flaky=chance.uniform(0, 0.8),
+    )

@@ -1,0 +1,362 @@
+"""A whole deployment in one thread and virtual time: owners, agents, ledger, clients, misfortune.
+
+`World(seed).run()` publishes some workflows, lets things go wrong as the seed says, and returns
+when nothing is left to happen; every promise is checked on the way and at the end (`checks.py`).
+The engine in it is the real one: runner, machine, directory, recovery. design.md section 3.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+from actors.messages import CancelReply, CancelRequest, PublishReply, PublishRequest
+from actors.ports import DispatchOrder
+from core.errors import ErrorCode, ServiceError
+from core.workflow.events import Failure
+from ledger.commands import ClaimWorkflows, Deposit
+from tests.simulation.agents import Temper
+from tests.simulation.checks import STUCK_MS, Checks, require
+from tests.simulation.clock import VirtualClock
+from tests.simulation.ledger_model import LedgerModel
+from tests.simulation.process import Process
+from tests.simulation.shapes import (
+    CENT_MICRO,
+    SHAPES,
+    Shape,
+    agent_row,
+    agent_rows,
+    prices_micro,
+    shape,
+)
+from tests.simulation.troubles import CALM, Troubles, troubles_of
+
+PAYERS = ("did:sim:rich", "did:sim:middling", "did:sim:poor")
+DEPOSITS_MICRO = (10**12, 30_000_000, 1_000_000)
+OWNERS = ("workflow@one", "workflow@two")
+RESTART_MS, GATEWAY_RETRY_MS, GATEWAY_PATIENCE_MS = 1_000, 100, 15_000
+TROUBLE_S = 30
+Script = Callable[[DispatchOrder], list[bool | Failure]]
+
+
+@dataclass(slots=True)
+class Client:
+    """What the publisher of one workflow asked for and heard."""
+
+    request: PublishRequest
+    since_ms: int
+    replies: list[PublishReply | ServiceError] = field(default_factory=list)
+    is_cancelled: bool = False
+
+
+class World:
+    """One run.
+
+    Args:
+        seed: decides everything.
+        workflows: how many are published within the first seconds.
+        troubles: the odds; None: drawn from the seed.
+        shapes: their shapes; None: drawn from the seed.
+        script: what agents answer, for runs without chance.
+        crash_point: kill the owner as it passes its n-th step (see `Process.step`).
+    """
+
+    def __init__(
+        self,
+        seed: int,
+        *,
+        workflows: int = 50,
+        troubles: Troubles | None = None,
+        shapes: list[Shape] | None = None,
+        script: Script | None = None,
+        crash_point: int | None = None,
+    ) -> None:
+        self.seed = seed
+        self.chance = random.Random(seed)
+        self.troubles = troubles_of(self.chance) if troubles is None else troubles
+        self.clock = VirtualClock()
+        self.script = script
+        self.crash_point = crash_point
+        self.points: list[str] = []
+        self.checks = Checks(self)
+        self.model = LedgerModel(self.checks.applied)
+        self.rows = {row["did"]: row for row in agent_rows()}
+        self.prices_seen: dict[str, dict[str, set[int]]] = {}
+        self.tempers = {
+            did: Temper(self.chance, self.chance.random() < self.troubles.flaky)
+            for did in self.rows
+        }
+        self.is_ledger_away = False
+        self.disturbed: set[str] = set()  # workflows whose owner changed while they ran
+        self.shapes: dict[str, Shape] = {}
+        self.clients: list[Client] = []
+        self._given_shapes = shapes
+        self._workflows = workflows if shapes is None else len(shapes)
+        for row in self.rows.values():
+            self._know_prices(row)
+        for payer, micro in zip(PAYERS, DEPOSITS_MICRO, strict=True):
+            self.model.commit([_deposit(payer, micro)])
+        self.processes = {name: Process(self, name) for name in OWNERS}
+
+    def run(self) -> World:
+        """Run to the end and check everything; a failure names the seed."""
+        try:
+            for number in range(self._workflows):
+                delay_ms = self.chance.randint(0, 2_000) if self._given_shapes is None else 0
+                self.clock.call_in(delay_ms, self._publish, number)
+            if self.troubles is not CALM:
+                for second in range(TROUBLE_S):
+                    self.clock.call_in(1_000 * second + 7, self._misfortune)
+            self.clock.run()
+            self.checks.at_end(self.shapes)
+            self._check_clients()
+        except Exception as error:
+            error.add_note(f"replay: pytest tests/simulation --seed {self.seed}")
+            raise
+        return self
+
+    # -- clients ----------------------------------------------------------------------------------
+
+    def _publish(self, number: int) -> None:
+        chosen = (
+            shape(self.chance.randrange(SHAPES))
+            if self._given_shapes is None
+            else self._given_shapes[number]
+        )
+        payer = self.chance.choices(PAYERS, weights=(90, 8, 2))[0]
+        if self._given_shapes is not None:
+            payer = PAYERS[0]
+        client = Client(self._request(f"{number}", f"key {number}", payer, chosen), self._now())
+        self.clients.append(client)
+        self._ask(client)
+        draw, troubles = self.chance.random(), self.troubles
+        if draw < troubles.request_repeated:
+            self.clock.call_in(self.chance.randint(0, 20), self._ask, client)
+        elif draw < troubles.request_repeated + troubles.key_repeated:
+            again = self._request(f"{number}r", f"key {number}", payer, chosen)
+            twin = Client(again, self._now())
+            self.clients.append(twin)
+            self.clock.call_in(self.chance.randint(0, 3_000), self._ask, twin)
+        if self.chance.random() < troubles.cancel:
+            self.clock.call_in(self.chance.randint(0, 8_000), self._cancel, client)
+
+    def _request(self, name: str, key: str, payer: str, chosen: Shape) -> PublishRequest:
+        workflow_id = f"{self.seed}-{name}"
+        self.shapes[workflow_id] = chosen
+        return PublishRequest(
+            command_key=key,
+            request_hash=key.encode(),
+            actor_did=payer,
+            workflow_id=workflow_id,
+            task_id=f"task-{workflow_id}",
+            payer_did=payer,
+            manifest_json=chosen.manifest_json,
+            compiled=chosen.compiled,
+        )
+
+    def _ask(self, client: Client) -> None:
+        """Send the request to a living owner, again when that one dies before it answers."""
+        waited_ms = self._now() - client.since_ms
+        if waited_ms > GATEWAY_PATIENCE_MS:
+            return
+        alive = [process for process in self.processes.values() if process.is_alive]
+        if not alive:
+            self.clock.call_in(GATEWAY_RETRY_MS, self._ask, client)
+            return
+        process = self.chance.choice(alive)
+        is_open = True
+
+        def done(reply: PublishReply | ServiceError) -> None:
+            nonlocal is_open
+            is_open = False
+            client.replies.append(reply)
+            if isinstance(reply, PublishReply):
+                deadline_ms = self.model.workflows[reply.workflow_id]["deadline_ms"]
+                self.clock.call_at(deadline_ms + STUCK_MS, self.checks.not_stuck, reply.workflow_id)
+
+        def died() -> None:
+            if is_open:
+                self.clock.call_in(GATEWAY_RETRY_MS, self._ask, client)
+
+        process.on_death.append(died)
+        process.runner.publish(client.request, done)
+
+    def _cancel(self, client: Client) -> None:
+        row = self.model.workflows.get(client.request.workflow_id)
+        if row is None or not self.processes[row["owner"]].is_alive:
+            return
+        process = self.processes[row["owner"]]
+        workflow_id = client.request.workflow_id
+        request = CancelRequest(
+            workflow_id=workflow_id,
+            reason="user_request",
+            details="",
+            actor_did=client.request.payer_did,
+        )
+        is_running = process.runner.runs(workflow_id)
+        answers: list[CancelReply | ServiceError] = []
+
+        def done(reply: CancelReply | ServiceError) -> None:
+            answers.append(reply)
+            now = str(self.model.workflows[workflow_id]["status"])
+            if isinstance(reply, CancelReply):
+                require(now == "cancelled", "cancelled, but", workflow_id, now)
+            elif is_running:
+                require(reply.code is ErrorCode.NOT_CANCELLABLE, "cancel:", reply)
+
+        process.runner.cancel(request, done)
+        self.clock.call_in(
+            40_000, lambda: require(bool(answers) or not process.is_alive, "no answer to cancel")
+        )
+
+    # -- misfortune -------------------------------------------------------------------------------
+
+    def _misfortune(self) -> None:
+        """Once a second, draw what breaks within it."""
+        chance, troubles = self.chance, self.troubles
+        for odds, happening in (
+            (troubles.crash, self._crash),
+            (troubles.rival, self._rival),
+            (troubles.claim, self._claim),
+            (troubles.outage, self._outage),
+            (troubles.gone, self._agent_gone),
+            (troubles.dearer, self._agent_dearer),
+        ):
+            if odds and chance.random() < odds:
+                self.clock.call_in(chance.randint(0, 999), happening)
+
+    def _crash(self) -> None:
+        process = self.processes[self.chance.choice(OWNERS)]
+        if process.is_alive:
+            process.kill()
+            self.restart_later(process)
+
+    def _rival(self) -> None:
+        """Start a successor while the old process goes on, not knowing."""
+        old = self.processes[self.chance.choice(OWNERS)]
+        if old.is_alive:
+            self._start(old.name)
+
+    def _claim(self) -> None:
+        silent, other = (self.processes[name] for name in self.chance.sample(OWNERS, 2))
+        if not other.is_alive:
+            return
+        claim = ClaimWorkflows(
+            key=f"claim:{silent.name}:{silent.epoch}",
+            from_owner=silent.name,
+            from_epoch=silent.epoch,
+            to_owner=other.name,
+            to_epoch=other.epoch,
+        )
+        self._disturb(silent.name)
+        outcome = self.model.commit([claim])[0]
+        if outcome.error is None:
+            other.restore_later()
+        if silent.is_alive and self.chance.random() < 0.5:
+            silent.kill()
+        if not silent.is_alive:
+            self.restart_later(silent)
+
+    def _outage(self) -> None:
+        self.is_ledger_away = True
+        self.clock.call_in(self.chance.choice((500, 5_000, 30_000)), self._ledger_back)
+
+    def _ledger_back(self) -> None:
+        self.is_ledger_away = False
+
+    def _agent_gone(self) -> None:
+        row = self.rows[self.chance.choice(list(self.rows))]
+        self._tell_directories({**row, "status": "inactive"})
+        self.clock.call_in(self.chance.randint(10, 20_000), self._tell_directories, row)
+
+    def _agent_dearer(self) -> None:
+        did = self.chance.choice(list(self.rows))
+        known = self.prices_seen[did]
+        more = self.chance.choice((-1, 1, 50))
+        cents = {name: max(0, max(p) // CENT_MICRO + more) for name, p in known.items()}
+        self.rows[did] = agent_row(did, cents)
+        self._know_prices(self.rows[did])
+        self._tell_directories(self.rows[did])
+
+    def _tell_directories(self, row: dict[str, Any]) -> None:
+        for process in self.processes.values():
+            process.directory.put([row])
+
+    def _know_prices(self, row: dict[str, Any]) -> None:
+        one = prices_micro(row)
+        known = self.prices_seen.setdefault(row["did"], {})
+        for capability_id, micro in one.items():
+            known.setdefault(capability_id, set()).add(micro)
+
+    # -- processes --------------------------------------------------------------------------------
+
+    def pass_point(self, process: Process, what: str) -> None:
+        """Count a step of a process; kill it there if this is the one."""
+        self.points.append(what)
+        if len(self.points) == self.crash_point:
+            process.kill()
+            self.restart_later(process)
+
+    def restart_later(self, process: Process) -> None:
+        """Start a process anew after a while, unless a successor is there already."""
+        self._disturb(process.name)
+        self.clock.call_in(RESTART_MS, self._restart, process)
+
+    def is_current(self, process: Process) -> bool:
+        """Say whether the ledger would still take this process's commands."""
+        return self.model.owners[process.name] == process.epoch
+
+    def finished(self, workflow_id: str, _: set[str]) -> None:
+        """Hear that an owner reports the end of a workflow."""
+        self.checks.finished(workflow_id)
+
+    def _restart(self, process: Process) -> None:
+        if self.processes[process.name] is process and not process.is_alive:
+            self._start(process.name)
+
+    def _start(self, name: str) -> None:
+        self._disturb(name)
+        self.processes[name] = Process(self, name)
+
+    def _disturb(self, owner: str) -> None:
+        self.disturbed.update(
+            workflow_id
+            for workflow_id, row in self.model.workflows.items()
+            if row["owner"] == owner
+        )
+
+    def _check_clients(self) -> None:
+        """Who was promised a workflow has it, under the id that was promised; one per key."""
+        stored_of: dict[str, set[str]] = {}
+        for client in self.clients:
+            request = client.request
+            if request.workflow_id in self.model.workflows:
+                stored_of.setdefault(request.command_key, set()).add(request.workflow_id)
+        for client in self.clients:
+            stored = stored_of.get(client.request.command_key, set())
+            require(len(stored) <= 1, "one key, two workflows:", stored)
+            for reply in client.replies:
+                if isinstance(reply, PublishReply):
+                    require({reply.workflow_id} == stored, "promised", reply, "stored", stored)
+                elif reply.code is ErrorCode.INSUFFICIENT_CREDITS:
+                    require(not stored, "refused, but stored:", client)
+                else:
+                    require(reply.code is ErrorCode.OVERLOADED, "publish:", reply)
+            if self.troubles is CALM:
+                require(len(client.replies) == 1, "replies:", client)
+
+    def _now(self) -> int:
+        return self.clock.now_ms()
+
+
+def _deposit(payer: str, micro: int) -> Deposit:
+    return Deposit(
+        key=f"deposit:{payer}",
+        request_hash=b"",
+        actor_did=payer,
+        owner_did=payer,
+        amount_micro=micro,
+        description="",
+    )
