@@ -1,11 +1,14 @@
-"""An auditor of the test's database, who looks at the books once more when the test is over."""
+"""A database that a module's tests share, and an auditor who looks at the books after each test."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
+import psycopg
 import pytest
+from psycopg import sql
 
+from ledger.embedded import OWNER, SERVICE, SUPERUSER, EmbeddedPostgres
 from tests.conftest import Database
 from tests.ledger.checking import Auditor
 
@@ -17,3 +20,25 @@ def auditor(database: Database) -> Iterator[Auditor]:
     yield watching
     watching.check()
     watching.close()
+
+
+@pytest.fixture(scope="module")
+def shared_database(
+    request: pytest.FixtureRequest, postgres: EmbeddedPostgres, migrated_template: str
+) -> Iterator[Database]:
+    """A migrated database for tests that leave nothing behind or do not mind each other."""
+    name = "shared_" + request.module.__name__.rpartition(".")[2]
+    with psycopg.connect(postgres.superuser_url, autocommit=True) as connection:
+        connection.execute(
+            sql.SQL("CREATE DATABASE {} TEMPLATE {} OWNER {}").format(
+                sql.Identifier(name), sql.Identifier(migrated_template), sql.Identifier(OWNER)
+            )
+        )
+    yield Database(
+        name=name,
+        service_url=postgres.url_for(SERVICE, name),
+        owner_url=postgres.url_for(OWNER, name),
+        superuser_url=postgres.url_for(SUPERUSER, name),
+    )
+    with psycopg.connect(postgres.superuser_url, autocommit=True) as connection:
+        connection.execute(sql.SQL("DROP DATABASE {} WITH (FORCE)").format(sql.Identifier(name)))
