@@ -74,4 +74,7 @@ def show(
     session: Session, did: Annotated[str, typer.Argument(help="The agent's DID.", metavar="DID")]
 ) -> None:
     """Show an agent's card."""
-    session.show_record(session.client.agent(did))
+    agent = session.client.agent(did)
+    # The card's members are in the record itself; for people once is enough.
+    without_card = {name: value for name, value in agent.items() if name != "acard"}
+    session.show_record(agent if session.is_json else without_card)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -52,7 +51,7 @@ def verify(
             print(json.dumps({"intact": False, "error": str(error)}, indent=2))
         stop(EXIT_REFUSED, f"chain broken: {error}")
     session.show(
-        {"intact": True, **asdict(chain)},
+        {"intact": True, "entries": chain.entries, "headHash": chain.head_hash},
         lambda: print(f"{chain.entries} entries, chain intact, head {chain.head_hash}"),
     )
 

@@ -137,8 +137,11 @@ def table(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
     for line in lines:
         grid.add_row(*(cell(value) for value in line))
     # Not cut to 80 columns when a program or a file takes the output.
-    console = Console(highlight=False) if sys.stdout.isatty() else Console(width=160)
-    console.print(grid)
+    width = None if sys.stdout.isatty() else 400
+    console = Console(highlight=False, width=width)
+    with console.capture() as drawn:
+        console.print(grid)
+    print("\n".join(line.rstrip() for line in drawn.get().splitlines()))
 
 
 def _is_number(value: object) -> bool:
