@@ -9,29 +9,16 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
-from enum import StrEnum
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from urllib.parse import parse_qsl
 
 from core.errors import ErrorCode, Problem, ServiceError
 from core.trust.access import Need, Principal, refusal
-
-if TYPE_CHECKING:
-    from serve_app.services import Services
-
-Headers = list[tuple[bytes, bytes]]
+from serve_app.limits import RateClass
+from serve_app.services import Services
 
 IDEMPOTENCY_KEY_MAX = 255
 QUERY_BYTES_MAX = 8_192
-
-
-class RateClass(StrEnum):
-    """What a call counts as (specification, Limits); `exempt` ones are not counted."""
-
-    READ = "read"
-    WRITE = "write"
-    BULK = "bulk"
-    EXEMPT = "exempt"
 
 
 @dataclass(frozen=True, slots=True)

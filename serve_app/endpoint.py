@@ -19,8 +19,9 @@ import orjson
 from core.errors import ErrorCode, ServiceError
 from core.trust.access import Need
 from serve_app.bodies import ClientGone, check_media_type, parse_json, read_body
-from serve_app.calls import Call, Headers, Operation, RateClass, Reply
+from serve_app.calls import Call, Operation, Reply
 from serve_app.errors import PROBLEM_TYPE, STATUS, problem, problem_headers
+from serve_app.limits import Headers, RateClass
 from serve_app.services import Services
 
 Scope = MutableMapping[str, Any]

@@ -11,11 +11,11 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
+from enum import StrEnum
 
 from core.errors import ErrorCode, ServiceError
 from core.settings import Settings
 from core.trust.access import Principal
-from serve_app.calls import Headers, RateClass
 
 WINDOW_MS = 60_000
 ANONYMOUS = "anonymous"
@@ -23,6 +23,18 @@ UNLIMITED = "unlimited"
 
 _BLOCKS_PER_WINDOW = 10
 _LEASES_MAX = 50_000
+
+
+Headers = list[tuple[bytes, bytes]]
+
+
+class RateClass(StrEnum):
+    """What a call counts as (specification, Limits); `exempt` ones are not counted."""
+
+    READ = "read"
+    WRITE = "write"
+    BULK = "bulk"
+    EXEMPT = "exempt"
 
 
 @dataclass(frozen=True, slots=True)

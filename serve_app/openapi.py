@@ -10,8 +10,9 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from core.errors import ErrorCode
-from serve_app.calls import Operation, RateClass
+from serve_app.calls import Operation
 from serve_app.errors import STATUS, title
+from serve_app.limits import RateClass
 from serve_app.parameters import PARAMETERS
 from serve_app.schemas import SCHEMAS
 

@@ -12,12 +12,11 @@ from collections.abc import Coroutine
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
-from ledger.queries import LedgerReader
-
 from actors.gateway import Gateway
 from core.ids import uuid7
 from core.settings import Settings
 from core.topology.policy import address_denied
+from ledger.queries import LedgerReader
 from serve_app.auth import Authenticator
 from serve_app.limits import RateLimiter
 

@@ -11,8 +11,9 @@ from typing import Any
 
 from core.errors import ErrorCode, ServiceError
 from ledger.commands import Outcome, RegisterAgent
-from serve_app.calls import Call, Operation, RateClass, Reply, not_found
+from serve_app.calls import Call, Operation, Reply, not_found
 from serve_app.endpoint import refused
+from serve_app.limits import RateClass
 from serve_app.lists import listed, page_of
 from serve_app.publishing import check_bulk_item
 from serve_app.registration import registration, unflattened

@@ -9,7 +9,8 @@ from __future__ import annotations
 import orjson
 
 from core.errors import ErrorCode
-from serve_app.calls import Call, Operation, RateClass, Reply, invalid, not_found
+from serve_app.calls import Call, Operation, Reply, invalid, not_found
+from serve_app.limits import RateClass
 from serve_app.lists import listed, number_after, page_of, time_of
 from serve_app.views import audit_id, audit_record
 

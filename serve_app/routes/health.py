@@ -9,8 +9,9 @@ from collections.abc import Sequence
 
 import orjson
 
-from serve_app.calls import Call, Handler, Operation, RateClass, Reply
+from serve_app.calls import Call, Handler, Operation, Reply
 from serve_app.docs_page import docs_page
+from serve_app.limits import RateClass
 from serve_app.openapi import openapi_document
 
 WORKFLOW_SPEC_VERSION = "0.4"

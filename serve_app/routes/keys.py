@@ -14,8 +14,8 @@ from core.errors import ErrorCode, ServiceError
 from core.trust.access import DEFAULT_SCOPES, Need, is_scope, ungrantable
 from ledger.commands import CreateKey, RevokeKey
 from serve_app.auth import key_hash, new_api_key
-from serve_app.calls import Call, Operation, RateClass, Reply, invalid, kind_of
-from serve_app.limits import UNLIMITED
+from serve_app.calls import Call, Operation, Reply, invalid, kind_of
+from serve_app.limits import UNLIMITED, RateClass
 from serve_app.lists import listed, page_of, parse_time
 from serve_app.views import iso_time, key_record
 

@@ -12,7 +12,8 @@ from core.errors import ErrorCode
 from core.money import CURRENCY, MICRO_MAX, credits_number, micro_from_credits
 from core.trust.access import DEPOSIT, Need
 from ledger.commands import Deposit, OutcomeStatus
-from serve_app.calls import Call, Operation, RateClass, Reply, invalid, kind_of
+from serve_app.calls import Call, Operation, Reply, invalid, kind_of
+from serve_app.limits import RateClass
 from serve_app.lists import listed, number_after, page_of
 from serve_app.publishing import request_hash
 from serve_app.views import deposited_entry, entry_record

@@ -12,15 +12,16 @@ from asyncio import sleep
 from typing import Any
 
 import orjson
-from ledger.queries import StoredWorkflow
 
 from actors.messages import CancelRequest, PublishReply, PublishRequest
 from core.errors import ErrorCode, ServiceError
 from core.money import credits_number
 from core.records.manifest import WorkflowManifest, parse_list_form, parse_manifest
 from core.workflow.transitions import WorkflowStatus, is_terminal
-from serve_app.calls import Call, Operation, RateClass, Reply, invalid, kind_of, not_found
+from ledger.queries import StoredWorkflow
+from serve_app.calls import Call, Operation, Reply, invalid, kind_of, not_found
 from serve_app.endpoint import refused
+from serve_app.limits import RateClass
 from serve_app.lists import listed, page_of
 from serve_app.publishing import (
     check_bulk_item,

@@ -9,8 +9,7 @@ import pytest
 
 from core.settings import Settings
 from core.trust.access import Principal
-from serve_app.calls import RateClass
-from serve_app.limits import Granted, RateLimiter, Standing
+from serve_app.limits import Granted, RateClass, RateLimiter, Standing
 
 ALICE = Principal(did="did:net:alice", key_id="1", scopes=frozenset())
 
