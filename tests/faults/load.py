@@ -160,7 +160,9 @@ class Load:
             if reply is not None and reply.status_code in (200, 201):
                 record: dict[str, Any] = reply.json()
                 return record
-            if reply is not None and reply.status_code < 500:
+            # While the API starts, Serve's proxy answers 404 in plain text by itself.
+            is_ours = reply is not None and "json" in reply.headers.get("content-type", "")
+            if reply is not None and is_ours and reply.status_code < 500:
                 self.problems.append(f"{path}: {reply.status_code} {reply.text}")
                 return None
             if self._stop.wait(0.05) and path.endswith("publish"):
