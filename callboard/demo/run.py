@@ -158,7 +158,7 @@ def _run_workflow(home: Path, addresses: dict[str, str], document_url: str) -> b
         record = follow(payer, published["workflowId"], depends_on(manifest))
         if record["status"] == "success":
             _heading("The report")
-            print(record["nodes"]["report"]["result"]["markdown"])
+            print(record["nodes"]["report"]["result"]["markdown"].rstrip())
         entries = payer.transactions(workflow_id=record["id"], limit=100)["transactions"]
         books = books_of(entries)
         _heading("Who was paid what, in credits")
