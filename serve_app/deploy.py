@@ -30,6 +30,7 @@ from serve_app.settings_from_env import read_settings
 
 READY_TIMEOUT_S = 120.0
 START_ATTEMPTS = 5
+WHEN_TOLD = "--when-told"
 
 _PAUSE_S = 0.05
 _PROGRESS_S = 5.0
@@ -38,6 +39,10 @@ _PROGRESS_S = 5.0
 def main() -> int:
     """Deploy, wait until the service answers, say where it is."""
     settings = read_settings()
+    if WHEN_TOLD in sys.argv[1:]:
+        # Its modules take seconds to load: the supervisor starts it early, and a line on standard
+        # input says that the cluster is there.
+        sys.stdin.readline()
     began = time.monotonic()
     ray.init(
         address="auto", namespace=NAMESPACE, log_to_driver=False, logging_level=logging.WARNING

@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 PORTS_FROM, PORTS_TO, BLOCK_SIZE = 12_000, 32_700, 100
+LOG_BYTES_MAX = 16 * 1024 * 1024
 _RUN_PATH_BYTES_MAX = 32
 
 
@@ -80,6 +81,10 @@ class Deployment:
             DeploymentError: the run folder belongs to somebody else.
         """
         self.logs.mkdir(parents=True, exist_ok=True)
+        for log in self.logs.glob("*.log"):
+            # Actors rotate their own (`*.jsonl`); these are written by programs that do not.
+            if log.stat().st_size > LOG_BYTES_MAX:
+                log.rename(log.with_name(f"{log.name}.1"))
         _make_secret(self.deployment_key_file)
         _make_secret(self.ray_token_file)
         self.make_run_folder()

@@ -17,7 +17,9 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
+from typing import IO
 
 from ledger.embedded import EmbeddedPostgres, EmbeddedPostgresError, end_leftovers
 from ledger.tethered import tethered_command
@@ -81,7 +83,6 @@ class Keeper:
         if self._postgres:
             self._postgres.start()
         self._migrate()
-        self._wait_head()
         self._deploy()
         (self._deployment.url_file).write_text(f"{self.url}\n", encoding="utf-8")
 
@@ -164,38 +165,60 @@ class Keeper:
                 raise StartFailed(f"Ray's head did not start.\n{last_lines(log)}")
             time.sleep(0.02)
 
+    def _deploy(self) -> None:
+        """Deploy the API; the head is being started by the caller.
+
+        The deploying program loads its modules, seconds of work, while Ray starts.
+        """
+        log = self._deployment.logs / "deploy.log"
+        command = ["serve_app.deploy", "--when-told"]
+        with log.open("ab") as file, self._step(command, file, self._ray_environment()) as step:
+            try:
+                self._wait_head()
+                self._say("deploying the API")
+                assert step.stdin is not None
+                with suppress(BrokenPipeError):  # it has failed already; its log says why
+                    step.stdin.write(b"the cluster is there\n")
+                    step.stdin.close()
+                self._follow(step, log, file)
+            except BaseException:
+                step.kill()
+                raise
+
     def _migrate(self) -> None:
         owner_url = self._settings.owner_url or self._settings.database_url
         if self._postgres:
             owner_url = self._postgres.owner_url
         log = self._deployment.logs / "migrate.log"
         self._say("bringing the database's schema up to date")
-        self._run_step(["ledger.migrate", "--url", owner_url], log, child_environment({}))
-
-    def _deploy(self) -> None:
-        self._say("deploying the API")
-        log = self._deployment.logs / "deploy.log"
-        self._run_step(["serve_app.deploy"], log, self._ray_environment())
-
-    def _run_step(self, module: list[str], log: Path, environment: dict[str, str]) -> None:
-        """Run a module to its end, pass its lines on; what it says goes to its log too."""
-        command = tethered_command([sys.executable, "-m", *module], end_signal=signal.SIGKILL)
-        with log.open("ab") as file, subprocess.Popen(
-            command, env=environment, cwd=ROOT, stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE, stderr=file, start_new_session=True,
-        ) as step:  # fmt: skip
-            assert step.stdout is not None
+        command = ["ledger.migrate", "--url", owner_url]
+        with log.open("ab") as file, self._step(command, file, child_environment({})) as step:
             try:
-                for line in step.stdout:
-                    file.write(line)
-                    file.flush()
-                    self._say(line.decode("utf-8", "replace").rstrip())
-                status = step.wait()
+                self._follow(step, log, file)
             except BaseException:
                 step.kill()
                 raise
+
+    def _step(
+        self, module: list[str], errors: IO[bytes], environment: dict[str, str]
+    ) -> subprocess.Popen[bytes]:
+        """Start a module that runs to its end, tethered to this process."""
+        command = tethered_command([sys.executable, "-m", *module], end_signal=signal.SIGKILL)
+        return subprocess.Popen(
+            command, env=environment, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+            stderr=errors, start_new_session=True, bufsize=0,
+        )  # fmt: skip
+
+    def _follow(self, step: subprocess.Popen[bytes], log: Path, file: IO[bytes]) -> None:
+        """Pass a step's lines on and into its log; return when it has ended well."""
+        assert step.stdout is not None
+        for line in step.stdout:
+            file.write(line)
+            file.flush()
+            self._say(line.decode("utf-8", "replace").rstrip())
+        status = step.wait()
         if status != 0:
-            raise StartFailed(f"{module[0]} ended with status {status}.\n{last_lines(log)}")
+            raise StartFailed(f"a step ended with status {status}.\n{last_lines(log)}")
 
     def _heal(self) -> None:
         """Wait a moment; restart what is found dead."""
@@ -209,7 +232,6 @@ class Keeper:
             self._say("Ray's head has ended; starting a new one")
             end_marked(self._deployment.id, grace_s=0)
             self._start_head()
-            self._wait_head()
             self._deploy()
             self._say(f"Ray is back, callboard answers at {self.url}")
             return
