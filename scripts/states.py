@@ -63,9 +63,11 @@ def _table(transitions: Mapping[tuple[S, T], S]) -> str:
 
 
 def _diagram(states: type[S], transitions: Mapping[tuple[S, T], S]) -> str:
-    arrows = [f"    {state} --> {to}: {trigger}" for (state, trigger), to in transitions.items()]
-    ends = [f"    {state} --> [*]" for state in states if is_terminal(state)]
-    head = ["```mermaid", "stateDiagram-v2", "    [*] --> pending"]
+    arrows: list[str] = [
+        f"    {state} --> {to}: {trigger}" for (state, trigger), to in transitions.items()
+    ]
+    ends: list[str] = [f"    {state} --> [*]" for state in states if is_terminal(state)]
+    head: list[str] = ["```mermaid", "stateDiagram-v2", "    [*] --> pending"]
     return "\n".join([*head, *arrows, *ends, "```"]) + "\n"
 
 
