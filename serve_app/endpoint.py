@@ -1,7 +1,7 @@
 """The way of a request: identity, permission, body, rate, handler, reply; the same for all.
 
 Plain ASGI under a Starlette route, without FastAPI's dependency and response models, which cost
-more than the rest of a publish (docs/decisions/0401). The order is fixed:
+more than the rest of a publish (docs/decisions/0010). The order is fixed:
 1. name the request; 2. refuse a method, or a reply nobody wants; 3. who calls; 4. may they;
 5. read the body; 6. count the call; 7. parse; 8. handle; 9. answer.
 Spec: Authentication, Errors, Limits; contract.md sections 1–3.

@@ -1,7 +1,7 @@
 """The audit chain: read it, newest first.
 
 Whoever holds `audit:read` sees the whole chain, because only the whole chain can be verified
-(docs/decisions/0402). Spec: Audit entry; contract.md section 6 (Audit).
+(docs/decisions/0011). Spec: Audit entry; contract.md section 6 (Audit).
 """
 
 from __future__ import annotations
