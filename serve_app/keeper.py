@@ -162,7 +162,10 @@ class Keeper:
                 if _HEAD_READY.encode() in file.read():
                     return
             if self._head.poll() is not None or time.monotonic() > deadline:
-                raise StartFailed(f"Ray's head did not start.\n{last_lines(log)}")
+                raise StartFailed(
+                    "Ray's head did not start: is there memory and disk left, and does the"
+                    f" machine's own name resolve?\n{last_lines(log)}"
+                )
             time.sleep(0.02)
 
     def _deploy(self) -> None:
@@ -180,7 +183,7 @@ class Keeper:
                 with suppress(BrokenPipeError):  # it has failed already; its log says why
                     step.stdin.write(b"the cluster is there\n")
                     step.stdin.close()
-                self._follow(step, log, file)
+                self._follow(step, log, file, "the API did not start; its log says why")
             except BaseException:
                 step.kill()
                 raise
@@ -189,12 +192,18 @@ class Keeper:
         owner_url = self._settings.owner_url or self._settings.database_url
         if self._postgres:
             owner_url = self._postgres.owner_url
+        advice = "the schema could not be brought up to date; the log says why"
+        if not self._postgres:
+            advice = (
+                "the schema could not be brought up to date: does the database of"
+                " CALLBOARD_DATABASE_URL answer, and may CALLBOARD_OWNER_URL change it?"
+            )
         log = self._deployment.logs / "migrate.log"
         self._say("bringing the database's schema up to date")
         command = ["ledger.migrate", "--url", owner_url]
         with log.open("ab") as file, self._step(command, file, child_environment({})) as step:
             try:
-                self._follow(step, log, file)
+                self._follow(step, log, file, advice)
             except BaseException:
                 step.kill()
                 raise
@@ -209,7 +218,9 @@ class Keeper:
             stderr=errors, start_new_session=True, bufsize=0,
         )  # fmt: skip
 
-    def _follow(self, step: subprocess.Popen[bytes], log: Path, file: IO[bytes]) -> None:
+    def _follow(
+        self, step: subprocess.Popen[bytes], log: Path, file: IO[bytes], advice: str
+    ) -> None:
         """Pass a step's lines on and into its log; return when it has ended well."""
         assert step.stdout is not None
         for line in step.stdout:
@@ -218,7 +229,7 @@ class Keeper:
             self._say(line.decode("utf-8", "replace").rstrip())
         status = step.wait()
         if status != 0:
-            raise StartFailed(f"a step ended with status {status}.\n{last_lines(log)}")
+            raise StartFailed(f"{advice} (exit status {status}).\n{last_lines(log)}")
 
     def _heal(self) -> None:
         """Wait a moment; restart what is found dead."""

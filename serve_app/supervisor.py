@@ -27,7 +27,7 @@ from serve_app.settings_from_env import LoadedSettings, child_environment, load_
 
 DONE, FAILED, USAGE, REFUSED = 0, 1, 2, 3
 _STOP_PATIENCE_S = 40.0
-_READY, _PROGRESS = "ready", "progress"
+_READY, _PROGRESS, _FAILURE = "ready", "progress", "failure"
 
 
 class StopRequested(BaseException):
@@ -91,7 +91,7 @@ def _up(loaded: LoadedSettings, report: Callable[[str, str], None]) -> int:
         print(f"callboard: {refusal}; end it with: callboard down", file=sys.stderr)
         return REFUSED
     except (DeploymentError, EmbeddedPostgresError, StartFailed) as failure:
-        print(f"callboard: {failure}", file=sys.stderr)
+        report(_FAILURE, f"callboard: {failure}")
         status = FAILED
     finally:
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
@@ -109,8 +109,8 @@ def _reporter(report_to: int | None) -> Callable[[str, str], None]:
     began = time.monotonic()
 
     def report(kind: str, line: str) -> None:
-        text = line if kind == _READY else f"[{time.monotonic() - began:5.1f} s] {line}"
-        print(text, flush=True)
+        text = f"[{time.monotonic() - began:5.1f} s] {line}" if kind == _PROGRESS else line
+        print(text, flush=True, file=sys.stderr if kind == _FAILURE else sys.stdout)
         if report_to is not None:
             try:
                 os.write(report_to, f"{json.dumps([kind, text])}\n".encode())
@@ -139,17 +139,20 @@ def _up_detached(loaded: LoadedSettings, argv: Sequence[str]) -> int:
             stderr=file, start_new_session=True, pass_fds=(writing,),
         )  # fmt: skip
     os.close(writing)
+    is_explained = False
     try:
         with os.fdopen(reading, encoding="utf-8") as reports:
             for report in reports:
                 kind, text = json.loads(report)
-                print(text, flush=True)
+                print(text, flush=True, file=sys.stderr if kind == _FAILURE else sys.stdout)
                 if kind == _READY:
                     return DONE
+                is_explained = is_explained or kind == _FAILURE
     except KeyboardInterrupt:
         keeper.terminate()
     status = keeper.wait()
-    print(last_lines(log), file=sys.stderr)
+    if not is_explained:
+        print(last_lines(log), file=sys.stderr)
     return status or FAILED
 
 

@@ -132,6 +132,19 @@ def test_taken_port_is_named(short_folder: Path) -> None:
     assert processes_below(short_folder / "taken") == []
 
 
+def test_database_that_does_not_answer_is_named_with_what_to_do(short_folder: Path) -> None:
+    home = short_folder / "nodb"
+    home.mkdir()
+    toml = 'database_url = "postgresql://nobody@127.0.0.1:1/none"\n'
+    (home / "callboard.toml").write_text(toml, encoding="utf-8")
+    refused = supervisor("up", "--home", str(home), "--port", str(free_port()), "--detach")
+    assert refused.returncode == 1
+    assert "does the database of CALLBOARD_DATABASE_URL answer" in refused.stderr
+    assert "port 1 failed: Connection refused" in refused.stderr
+    assert processes_below(home) == []
+    assert not run_folder_of(home).exists()
+
+
 def test_down_leaves_nothing_but_the_home(life: RunningDeployment) -> None:
     life.down()
     assert processes_below(life.home) == []
