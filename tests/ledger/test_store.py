@@ -134,6 +134,23 @@ async def test_repeat_returns_the_first_outcome_within_and_across_batches(
     await store.close()
 
 
+async def test_repeat_is_known_by_its_key_to_a_writer_with_empty_caches(
+    database: Database, auditor: Auditor
+) -> None:
+    """Everything a repeated publish would insert exists: only the key may be noticed."""
+    store, epoch = await open_with_owner(database.service_url)
+    flow = Flow(epoch)
+    commands = [flow.publish(), flow.pay(CREDIT), card(), api_key("k", b"k" * 32), flow.end()]
+    first = await store.commit(commands, AT)
+    await store.close()
+    for repeated in ([commands[0]], commands, commands[::-1]):
+        store = await open_store(database.service_url)
+        again = await store.commit(repeated, AT)
+        assert {outcome.status for outcome in again} == {OutcomeStatus.REPEATED}
+        await store.close()
+    assert [outcome.result for outcome in reversed(again)] == [item.result for item in first]
+
+
 async def test_key_with_another_request_is_refused(database: Database, auditor: Auditor) -> None:
     store = await open_store(database.service_url)
     await store.commit([deposit(CREDIT, key="k", body=b"one")], AT)

@@ -26,17 +26,17 @@ BEGIN
         RAISE EXCEPTION 'ledger writer fenced off' USING ERRCODE = 'CB001';
     END IF;
 
-    -- (2) Accounts and keys: a key used before stops the batch here.
-    IF p_accounts IS NOT NULL THEN
-        INSERT INTO callboard.account (id, address, owner_did, kind, created_ms)
-        SELECT id, address, owner_did, kind, p_now_ms FROM json_to_recordset(p_accounts)
-            AS r(id bigint, address text, owner_did text, kind text);
-    END IF;
+    -- (2) Keys first: whatever else a repeat would run into, it is known by its key.
     IF p_commands IS NOT NULL THEN
         INSERT INTO callboard.command (id, request_hash, result, error, detail, audit_id, created_ms)
         SELECT id, decode(request_hash, 'hex'), result, error, detail, audit_id, p_now_ms
         FROM json_to_recordset(p_commands) AS r(
             id text, request_hash text, result json, error text, detail text, audit_id bigint);
+    END IF;
+    IF p_accounts IS NOT NULL THEN
+        INSERT INTO callboard.account (id, address, owner_did, kind, created_ms)
+        SELECT id, address, owner_did, kind, p_now_ms FROM json_to_recordset(p_accounts)
+            AS r(id bigint, address text, owner_did text, kind text);
     END IF;
 
     -- (3) Workflows: new ones, then those that started or ended. A finished one never changes.
