@@ -1,6 +1,6 @@
 """Identifiers: their types, and those that are derived instead of stored.
 
-Pure: a random or time-based id is made by the caller (`uuid7` needs a clock and entropy as arguments).
+Pure: a random or time-based id is made by the caller (`uuid7` takes time and entropy as arguments).
 Spec: Placeholders; Dispatch request. design.md section 3 (`resultId`, `eventId` are derivable).
 """
 

@@ -1,7 +1,7 @@
 """The commands of the audited write path: plain values that the one writer turns into rows.
 
-A command carries its idempotency key; the same key twice returns the first outcome, an outcome that is
-a rejection included. Nothing here knows SQL or Ray. Spec: Settlement rules; design.md section 3;
+A command carries its idempotency key; the same key twice returns the first outcome, a rejection
+included. Nothing here knows SQL or Ray. Spec: Settlement rules; design.md section 3;
 money.md sections 0 and 4.
 """
 
@@ -16,7 +16,7 @@ from core.workflow.events import Record
 
 
 class OutcomeStatus(StrEnum):
-    """How a command ended. `stale`: its owner epoch is an old one (nothing stored, never retried)."""
+    """How a command ended. `stale`: its owner epoch is old (nothing stored, never retried)."""
 
     APPLIED = "applied"
     REPEATED = "repeated"
@@ -51,7 +51,7 @@ class RegisterOwner:
 class ClaimWorkflows:
     """Take over every unfinished workflow of `from_owner` and fence it off (its epoch grows).
 
-    `from_epoch`: the epoch seen as silent; if it has grown since, the command is rejected (CONFLICT).
+    `from_epoch`: the epoch seen as silent; if it has grown, the command is rejected (CONFLICT).
     Result: {"claimed": int}.
     """
 
@@ -66,7 +66,7 @@ class ClaimWorkflows:
 class PublishWorkflow:
     """Store a workflow, hold its budget in escrow, own it, and open its roots' attempts.
 
-    `records` are the machine's (NodeChanged, WorkflowChanged, AttemptFinished). An estimate above the
+    `records` are the machine's (NodeChanged, WorkflowChanged, AttemptFinished). An estimate over the
     budget arrives as a terminal WorkflowChanged(failed) and hold_micro 0: then nothing is held.
     `reserved_json`: what each node may cost, micro-credits by node; recovery goes on with it.
     Rejections: INSUFFICIENT_CREDITS, KEY_REUSED. Result: {"workflowId", "taskId", "status"}.

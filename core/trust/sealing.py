@@ -1,6 +1,6 @@
 """Secrets at rest: signing secrets are stored sealed with the deployment's key.
 
-Pure: the nonce is the caller's. XSalsa20-Poly1305 (PyNaCl `SecretBox`), so a changed byte is noticed.
+Pure: the nonce is the caller's. XSalsa20-Poly1305 (PyNaCl `SecretBox`): a changed byte is noticed.
 contract.md section 3 (signingSecret, stored encrypted).
 """
 

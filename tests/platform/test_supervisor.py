@@ -106,7 +106,7 @@ def test_killed_head_is_replaced(life: RunningDeployment) -> None:
     wait_until(lambda: is_healthy(life.url))
 
 
-def test_killed_supervisor_takes_all_with_it_and_up_finds_the_same_data(
+def test_killed_supervisor_takes_all_with_it_and_up_finds_what_was_stored(
     life: RunningDeployment,
 ) -> None:
     supervising = Deployment(life.home, Path()).holder()
