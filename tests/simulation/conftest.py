@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import pytest
+
+from tests.conftest import Database
+from tests.ledger.checking import Auditor
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -16,3 +21,12 @@ def only_seed(request: pytest.FixtureRequest) -> int | None:
     seed = request.config.getoption("--seed", default=None)
     assert seed is None or isinstance(seed, int)
     return seed
+
+
+@pytest.fixture
+def auditor(database: Database) -> Iterator[Auditor]:
+    """Sees everything; a test of the real ledger must leave sound books behind."""
+    watching = Auditor(database.superuser_url)
+    yield watching
+    watching.check()
+    watching.close()

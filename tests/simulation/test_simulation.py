@@ -23,6 +23,8 @@ FOUND = {
     2: "a publish whose answer was lost left its workflow to nobody",
     5: "rows read before a workflow's end were adopted after it, under a key used before",
     29: "a fenced owner took what its successor had stored under the same key for its own commit",
+    1818: "a node went to a fourth agent after two had failed for now and the third for good",
+    1050: "a late answer to an earlier attempt made the runner forget the open one's order",
     106: "an open verification was repeated from rows older than the workflow's end",
 }
 

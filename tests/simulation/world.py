@@ -81,7 +81,7 @@ class World:
         self.crash_point = crash_point
         self.points: list[str] = []
         self.checks = Checks(self)
-        self.model = LedgerModel(self.checks.applied)
+        self.model = self.new_model()
         self.rows = {row["did"]: row for row in agent_rows()}
         self.prices_seen: dict[str, dict[str, set[int]]] = {}
         self.tempers = {
@@ -99,6 +99,10 @@ class World:
         for payer, micro in zip(PAYERS, DEPOSITS_MICRO, strict=True):
             self.model.commit([_deposit(payer, micro)])
         self.processes = {name: Process(self, name) for name in OWNERS}
+
+    def new_model(self) -> LedgerModel:
+        """Return the ledger of this world."""
+        return LedgerModel(self.checks.applied)
 
     def run(self) -> World:
         """Run to the end and check everything; a failure names the seed."""
@@ -128,29 +132,29 @@ class World:
         payer = self.chance.choices(PAYERS, weights=(90, 8, 2))[0]
         if self._given_shapes is not None:
             payer = PAYERS[0]
-        client = Client(self._request(f"{number}", f"key {number}", payer, chosen), self._now())
+        client = Client(self._request(number, f"key {number}", payer, chosen), self._now())
         self.clients.append(client)
         self._ask(client)
         draw, troubles = self.chance.random(), self.troubles
         if draw < troubles.request_repeated:
             self.clock.call_in(self.chance.randint(0, 20), self._ask, client)
         elif draw < troubles.request_repeated + troubles.key_repeated:
-            again = self._request(f"{number}r", f"key {number}", payer, chosen)
+            again = self._request(number + 1_000, f"key {number}", payer, chosen)
             twin = Client(again, self._now())
             self.clients.append(twin)
             self.clock.call_in(self.chance.randint(0, 3_000), self._ask, twin)
         if self.chance.random() < troubles.cancel:
             self.clock.call_in(self.chance.randint(0, 8_000), self._cancel, client)
 
-    def _request(self, name: str, key: str, payer: str, chosen: Shape) -> PublishRequest:
-        workflow_id = f"{self.seed}-{name}"
+    def _request(self, number: int, key: str, payer: str, chosen: Shape) -> PublishRequest:
+        workflow_id = f"{self.seed:08x}-0000-7000-8000-{number:012x}"
         self.shapes[workflow_id] = chosen
         return PublishRequest(
             command_key=key,
             request_hash=key.encode(),
             actor_did=payer,
             workflow_id=workflow_id,
-            task_id=f"task-{workflow_id}",
+            task_id=f"{self.seed:08x}-0000-7000-9000-{number:012x}",
             payer_did=payer,
             manifest_json=chosen.manifest_json,
             compiled=chosen.compiled,

@@ -1,0 +1,235 @@
+"""The simulation's ledger held to the real one: the same commands, the same outcomes and books.
+
+Two sources of commands: what whole simulated runs sent, batch by batch, and random sequences of
+what no healthy owner would send. Compared are every outcome, every balance, and the rows from which
+workflows are restored.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+
+from core.errors import ErrorCode
+from core.workflow.events import WorkflowChanged
+from core.workflow.transitions import WorkflowStatus
+from ledger.commands import ClaimWorkflows, Command, Outcome, OutcomeStatus, RegisterOwner
+from ledger.queries import LedgerReader
+from tests.conftest import Database
+from tests.ledger.checking import Auditor, connect
+from tests.ledger.making import AT, OWNER, Flow, deposit, open_store, open_with_owner, succeeded
+from tests.simulation.ledger_model import LedgerModel
+from tests.simulation.world import OWNERS, World
+
+pytestmark = pytest.mark.anyio
+
+# Both refuse a payment; which of them depends on what the writer has read so far.
+_REFUSED_PAYMENTS = (ErrorCode.ALREADY_SETTLED, ErrorCode.INTERNAL_ERROR)
+# Where the model leaves something out: columns that nothing is restored from.
+_IGNORED = {"spent_micro", "created_ms", "started_ms", "completed_ms", "status"}
+
+
+def shown(outcome: Outcome, like: Outcome) -> tuple[Any, ...]:
+    """Return what of an outcome is compared: the model leaves entry ids and the like out."""
+    error = "a payment" if outcome.error in _REFUSED_PAYMENTS else outcome.error
+    return outcome.status, error, {name: outcome.result.get(name) for name in like.result}
+
+
+def assert_same(real: Sequence[Outcome], model: Sequence[Outcome], batch: list[Command]) -> None:
+    """Every outcome of the store equals the model's."""
+    for command, one, other in zip(batch, real, model, strict=True):
+        assert shown(one, other) == shown(other, other), (command, one, other)
+
+
+def assert_same_balances(url: str, model: LedgerModel) -> None:
+    """Every account of the database has the balance that the model says, and no other has any."""
+    with connect(url) as connection:
+        rows = connection.execute("SELECT address, balance FROM account WHERE balance <> 0")
+        real = dict(rows.fetchall())
+    assert real == {address: micro for address, micro in model.balances.items() if micro}
+
+
+async def assert_same_rows(reader: LedgerReader, model: LedgerModel, owner: str) -> None:
+    """What an owner would restore from is the same."""
+    real = {stored.id: stored for stored in await reader.unfinished(owner)}
+    expected = {stored.id: stored for stored in model.unfinished(owner)}
+    assert real.keys() == expected.keys()
+    for workflow_id, stored in expected.items():
+        row = {name: value for name, value in stored.row.items() if name not in _IGNORED}
+        assert {name: real[workflow_id].row[name] for name in row} == row
+        nodes = {node["name"]: _plain(node) for node in stored.nodes}
+        assert {node["name"]: _plain(node) for node in real[workflow_id].nodes} == nodes
+
+
+def _plain(node: dict[str, Any]) -> dict[str, Any]:
+    return {
+        name: list(value) if isinstance(value, tuple) else value for name, value in node.items()
+    }
+
+
+class RecordingModel(LedgerModel):
+    """A model that remembers its batches and their outcomes."""
+
+    def __init__(self, model: LedgerModel) -> None:
+        super().__init__(model._on_applied)
+        self.batches: list[tuple[list[Command], list[Outcome]]] = []
+
+    def commit(self, commands: Sequence[Command]) -> list[Outcome]:
+        """Commit and remember."""
+        outcomes = super().commit(commands)
+        self.batches.append((list(commands), outcomes))
+        return outcomes
+
+
+class RecordedWorld(World):
+    """A world that keeps what it sent to its ledger."""
+
+    def new_model(self) -> LedgerModel:
+        """Return the ledger of this world."""
+        self.recording = RecordingModel(super().new_model())
+        return self.recording
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(6))
+async def test_store_says_the_same_as_the_model_in_a_simulated_run(
+    seed: int, database: Database, auditor: Auditor
+) -> None:
+    world = RecordedWorld(seed, workflows=40)
+    world.run()
+    store = await open_store(database.service_url)
+    reader = LedgerReader(database.service_url, pool_size=1)
+    replayed = LedgerModel()
+    for number, (batch, outcomes) in enumerate(world.recording.batches):
+        replayed.commit(batch)
+        assert_same(await store.commit(batch, AT), outcomes, batch)
+        if number % 40 == 0:
+            for owner in OWNERS:
+                await assert_same_rows(reader, replayed, owner)
+    assert_same_balances(database.superuser_url, replayed)
+    assert replayed.balances == world.model.balances
+    await reader.close()
+    await store.close()
+
+
+class Chaos:
+    """Random commands, most of them wrong in some way."""
+
+    def __init__(self, seed: int, epoch: int) -> None:
+        self.chance = random.Random(seed)
+        self.epochs = {OWNER: epoch, "owner-2": 0}
+        self.flows: list[Flow] = []
+        self.sent: list[Command] = []
+
+    def command(self) -> Command:
+        """Return the next one."""
+        if self.sent and self.chance.random() < 0.15:
+            return self.chance.choice(self.sent)
+        made = self.chance.choice(
+            (self._deposit, self._start, self._claim, self._publish, self._publish, self._advance,
+             self._advance, self._advance, self._advance)
+        )()  # fmt: skip
+        self.sent.append(made)
+        return made
+
+    def _deposit(self) -> Command:
+        return deposit(
+            self.chance.randint(1, 20_000_000), key=f"d{self.chance.randrange(20)}",
+            body=self.chance.choice((b"a", b"b")),
+        )  # fmt: skip
+
+    def _start(self) -> Command:
+        owner = self.chance.choice(list(self.epochs))
+        self.epochs[owner] += 1
+        return RegisterOwner(key=f"owner:{owner}", owner=owner, address="")
+
+    def _claim(self) -> Command:
+        one, other = self.chance.sample(list(self.epochs), 2)
+        one_epoch = self.epochs[one] - (self.chance.random() < 0.3)
+        return ClaimWorkflows(
+            key=f"claim:{one}:{one_epoch}",
+            from_owner=one,
+            from_epoch=one_epoch,
+            to_owner=other,
+            to_epoch=self.epochs[other] - (self.chance.random() < 0.2),
+        )
+
+    def _publish(self) -> Command:
+        owner = self.chance.choice(list(self.epochs))
+        flow = Flow(
+            self.epochs[owner] - (self.chance.random() < 0.2),
+            hold=self.chance.choice((0, 5, 1_000_000, 50_000_000)),
+            owner=owner,
+        )
+        self.flows.append(flow)
+        if self.chance.random() < 0.1:
+            failed = WorkflowChanged(WorkflowStatus.FAILED, AT, error={"code": "BUDGET_EXCEEDED"})
+            return flow.publish(records=(failed,), has_hold=False)
+        return flow.publish(key=f"p{self.chance.randrange(60)}")
+
+    def _advance(self) -> Command:
+        if not self.flows:
+            return self._publish()
+        flow = self.chance.choice(self.flows)
+        flow.epoch = self.epochs[flow.owner] - (self.chance.random() < 0.1)
+        key = f"{flow.id}:{self.chance.randrange(12)}"
+        if self.chance.random() < 0.3:
+            end = WorkflowChanged(self.chance.choice(_ENDS), AT + 1)
+            return flow.advance(end, key=key)
+        line = f"n{self.chance.randrange(4)}"
+        micro = self.chance.choice((1, 7, 19, 999_999, 10_000_000))
+        paid = succeeded(line, micro)[-1:]  # the payment alone: a node's row changes once
+        return flow.advance(*paid, key=key)
+
+
+_ENDS = (WorkflowStatus.SUCCESS, WorkflowStatus.CANCELLED, WorkflowStatus.TIMEOUT)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(8))
+async def test_store_says_the_same_as_the_model_to_commands_nobody_should_send(
+    seed: int, database: Database, auditor: Auditor
+) -> None:
+    store = await open_store(database.service_url)
+    model = LedgerModel()
+    first: list[Command] = [RegisterOwner(key="owner", owner=OWNER, address=""), deposit(10**8)]
+    assert_same(await store.commit(first, AT), model.commit(first), first)
+    epoch = model.owners[OWNER]
+    chaos = Chaos(seed, epoch)
+    seen: set[tuple[OutcomeStatus, ErrorCode | None]] = set()
+    for _ in range(120):
+        batch = [chaos.command() for _ in range(chaos.chance.choice((1, 1, 2, 5, 20)))]
+        outcomes = await store.commit(batch, AT)
+        assert_same(outcomes, model.commit(batch), batch)
+        seen |= {(outcome.status, outcome.error) for outcome in outcomes}
+    assert_same_balances(database.superuser_url, model)
+    await store.close()
+    for status in OutcomeStatus:
+        assert any(one is status for one, _ in seen), f"no command was {status}"
+    for code in (ErrorCode.ESCROW_RELEASED, ErrorCode.INSUFFICIENT_CREDITS, ErrorCode.KEY_REUSED):
+        assert (OutcomeStatus.REJECTED, code) in seen
+
+
+async def test_fenced_owner_gets_stale_even_for_a_key_that_its_successor_used(
+    database: Database, auditor: Auditor
+) -> None:
+    """Goal: an old owner never takes its successor's commit for its own.
+
+    Method: in one batch a repeat, which makes the store look keys up, and the fenced one.
+    """
+    store, epoch = await open_with_owner(database.service_url)
+    flow = Flow(epoch)
+    await store.commit([flow.publish()], AT)
+    await store.commit([RegisterOwner(key="o", owner=OWNER, address="")], AT)
+    step = flow.advance(key="step", epoch=epoch + 1)
+    old = flow.advance(key="step", epoch=epoch)
+    assert [outcome.status for outcome in await store.commit([step, old], AT)] == [
+        OutcomeStatus.APPLIED,
+        OutcomeStatus.STALE,
+    ]
+    statuses = [outcome.status for outcome in await store.commit([step, old], AT)]
+    assert statuses == [OutcomeStatus.REPEATED, OutcomeStatus.STALE]
+    await store.close()
