@@ -36,8 +36,6 @@ from core.settings import Settings
 from core.workflow.events import (
     AbortDispatch,
     Action,
-    AttemptFailed,
-    AttemptSucceeded,
     CancelRequested,
     DispatchNode,
     DispatchVerification,
@@ -49,7 +47,6 @@ from core.workflow.events import (
     ScheduleRetry,
     SelectAgent,
     SelectVerifier,
-    VerificationFinished,
     WorkflowAccepted,
 )
 from core.workflow.machine import WorkflowMachine
@@ -225,8 +222,7 @@ class Runner:
         run = self._running.get(workflow_id)
         if run is None:
             return
-        if isinstance(event, AttemptSucceeded | AttemptFailed | VerificationFinished):
-            run.orders.pop((event.node, isinstance(event, VerificationFinished)), None)
+        run.close_order(event)
         records, actions = self._decide(run, event)
         if records:
             self._submit_step(run, key_of(workflow_id, event), records, actions)

@@ -8,6 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from actors.ports import DispatchOrder, Timer
+from core.workflow.events import AttemptFailed, AttemptSucceeded, Event, VerificationFinished
 from core.workflow.machine import WorkflowMachine
 
 
@@ -25,6 +26,21 @@ class RunningWorkflow:
     def workflow_id(self) -> str:
         """Return the workflow's id."""
         return self.machine.workflow_id
+
+    def close_order(self, event: Event) -> None:
+        """Forget the order that this event answers; a late answer to an earlier one closes none."""
+        is_verification = isinstance(event, VerificationFinished)
+        if not isinstance(event, AttemptSucceeded | AttemptFailed | VerificationFinished):
+            return
+        order = self.orders.get((event.node, is_verification))
+        if order is None or order.attempt != event.attempt:
+            return
+        if isinstance(event, VerificationFinished) and event.verify_attempt not in (
+            None,
+            order.verify_attempt,
+        ):
+            return
+        del self.orders[event.node, is_verification]
 
 
 @dataclass(frozen=True, slots=True)

@@ -121,8 +121,10 @@ class Progress:
         allow_fallback = node.allow_broadcast_fallback
         is_last_known = len(state.agents_used) >= AGENTS_PER_NODE_MAX
         is_bound = is_last_known or not self.compiled.allow_fallback_agents
-        if is_bound and state.agent_did is not None and state.agent_did not in state.agents_tried:
-            target = state.agent_did
+        known = [did for did in state.agents_used if did not in state.agents_tried]
+        if is_bound and known:
+            # Whoever had the last attempt goes on with it; else another one of those that had one.
+            target = state.agent_did if state.agent_did in known else known[-1]
             allow_fallback = False
         state.asked = Asked.AGENT
         state.asked_micro = self._price_max_micro(state)
