@@ -96,14 +96,18 @@ def test_target_with_broadcast_fallback_is_left(verdict: Verdict, code: NodeErro
     assert [d.agent_did for d in run.dispatched] == ["did:x:three", "did:x:one"]
 
 
-def test_retries_never_reach_a_fourth_agent() -> None:
+def test_fourth_agent_never_gets_the_node_whoever_of_the_three_fails_last() -> None:
     run = engine(chain("a", maxRetries=5))
-    for gone in ("did:x:one", "did:x:two", "did:x:three"):
+    for next_one in ("did:x:two", "did:x:three"):
         run.fail("a")
-        offers = dict(run.agents["cap.work"])
-        del offers[gone]
-        run.agents = {"cap.work": offers}
+        run.agents = {"cap.work": {next_one: 10}}
         run.wait_retry("a")
-        if not run.open:
-            break
-    assert "did:x:four" not in {d.agent_did for d in run.dispatched}
+    assert run.open[0].agent_did == "did:x:three"
+    run.agents = {"cap.work": {"did:x:four": 10, "did:x:two": 10}}
+    run.fail("a", Verdict.FINAL_FOR_AGENT)
+    assert [dispatch.agent_did for dispatch in run.dispatched] == [
+        "did:x:one",
+        "did:x:two",
+        "did:x:three",
+        "did:x:two",
+    ]
