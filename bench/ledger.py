@@ -1,8 +1,8 @@
 """What a payment costs in the ledger: `python -m bench.ledger [--seconds S]`; prints only.
 
 3-node chains through the real store and a private Postgres with fsync on: one command publishes
-with a hold, three advance and pay, the last one also releases. Per batch size: commands and payments per
-second, and CPU per command in this process (Python) and in the writer's backend (Postgres).
+with a hold, three advance and pay, the last one also releases. Per batch size: commands and
+payments per second, and CPU per command in this process (Python) and in the writer's backend (Postgres).
 """
 
 from __future__ import annotations

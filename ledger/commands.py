@@ -66,8 +66,8 @@ class ClaimWorkflows:
 class PublishWorkflow:
     """Store a workflow, hold its budget in escrow, own it, and open its roots' attempts.
 
-    `records` are the machine's (NodeChanged, WorkflowChanged, AttemptFinished). An estimate over the
-    budget arrives as a terminal WorkflowChanged(failed) and hold_micro 0: then nothing is held.
+    `records` are the machine's (NodeChanged, WorkflowChanged, AttemptFinished). An estimate over
+    the budget arrives as a terminal WorkflowChanged(failed) and hold_micro 0: then nothing is held.
     `reserved_json`: what each node may cost, micro-credits by node; recovery goes on with it.
     Rejections: INSUFFICIENT_CREDITS, KEY_REUSED. Result: {"workflowId", "taskId", "status"}.
     """

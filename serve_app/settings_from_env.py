@@ -49,17 +49,21 @@ class LoadedSettings:
         ]
 
 
-def load_settings(flags: Mapping[str, str | None] | None = None) -> LoadedSettings:
+def load_settings(
+    flags: Mapping[str, str | None] | None = None, environment: Mapping[str, str] | None = None
+) -> LoadedSettings:
     """Build the settings of this process.
 
     Args:
         flags: settings given on the command line by name; None values are absent.
+        environment: variables to read; None: this process's own.
 
     Raises:
         SettingsError: a name is unknown, or a value has the wrong type or range.
     """
+    variables = os.environ if environment is None else environment
     given = {name: text for name, text in (flags or {}).items() if text is not None}
-    home = Path(given.get("home") or os.environ.get(f"{PREFIX}HOME") or default_home())
+    home = Path(given.get("home") or variables.get(f"{PREFIX}HOME") or default_home())
     home = Path(os.path.abspath(home.expanduser()))
     values: dict[str, object] = {"home": str(home), "run_folder": str(run_folder_of(home))}
     sources = dict.fromkeys(setting_names(), "default")
@@ -70,7 +74,7 @@ def load_settings(flags: Mapping[str, str | None] | None = None) -> LoadedSettin
         sources["deployment_key"] = str(key_file)
     for source, found in (
         ("callboard.toml", _from_file(home / "callboard.toml")),
-        ("environment", _from_environment()),
+        ("environment", _from_environment(variables)),
         ("flag", {name: parse_setting(name, text) for name, text in given.items()}),
     ):
         for name, value in found.items():
@@ -136,12 +140,12 @@ def _from_file(path: Path) -> dict[str, object]:
     }
 
 
-def _from_environment() -> dict[str, object]:
+def _from_environment(variables: Mapping[str, str]) -> dict[str, object]:
     """Read CALLBOARD_*; a misspelt name is refused, for it would be silently without effect."""
     return {
         variable.removeprefix(PREFIX).lower(): parse_setting(
             variable.removeprefix(PREFIX).lower(), text
         )
-        for variable, text in os.environ.items()
+        for variable, text in variables.items()
         if variable.startswith(PREFIX) and variable not in _NOT_SETTINGS
     }

@@ -20,6 +20,7 @@ from core.settings import (
     parse_setting,
     setting_names,
 )
+from serve_app.settings_from_env import LoadedSettings, load_settings
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 
@@ -34,22 +35,28 @@ def shown(home: Path, *arguments: str, **variables: str) -> subprocess.Completed
     )  # fmt: skip
 
 
+def values(loaded: LoadedSettings) -> dict[str, tuple[object, str]]:
+    return {name: (value, source) for name, value, source in loaded.rows()}
+
+
 def test_flag_beats_environment_beats_file_beats_default(tmp_path: Path) -> None:
     toml = 'port = 8001\nhost = "0.0.0.0"\nregion = "file"\negress_allow = ["10.0.0.0/8"]\n'
     (tmp_path / "callboard.toml").write_text(toml, encoding="utf-8")
-    reply = shown(
-        tmp_path, "--region", "flag", CALLBOARD_REGION="environment", CALLBOARD_HOST="127.0.0.2"
+    rows = values(
+        load_settings(
+            {"home": str(tmp_path), "region": "flag", "port": None},
+            {"CALLBOARD_REGION": "environment", "CALLBOARD_HOST": "127.0.0.2"},
+        )
     )
-    rows = json.loads(reply.stdout)
-    assert rows["region"] == {"value": "flag", "source": "flag"}
-    assert rows["host"] == {"value": "127.0.0.2", "source": "environment CALLBOARD_HOST"}
-    assert rows["port"] == {"value": 8001, "source": "callboard.toml"}
-    assert rows["egress_allow"] == {"value": ["10.0.0.0/8"], "source": "callboard.toml"}
-    assert rows["fee_bps"] == {"value": 500, "source": "default"}
-    assert rows["home"]["value"] == str(tmp_path)
+    assert rows["region"] == ("flag", "flag")
+    assert rows["host"] == ("127.0.0.2", "environment CALLBOARD_HOST")
+    assert rows["port"] == (8001, "callboard.toml")
+    assert rows["egress_allow"] == (("10.0.0.0/8",), "callboard.toml")
+    assert rows["fee_bps"] == (500, "default")
+    assert rows["home"] == (str(tmp_path), "flag")
 
 
-def test_secrets_are_masked(tmp_path: Path) -> None:
+def test_settings_are_printed_with_their_sources_and_secrets_masked(tmp_path: Path) -> None:
     reply = shown(
         tmp_path,
         CALLBOARD_SIGNING_SECRET="hush-hush",
@@ -59,7 +66,13 @@ def test_secrets_are_masked(tmp_path: Path) -> None:
     rows = json.loads(reply.stdout)
     assert rows["signing_secret"]["value"] == "********"
     assert rows["database_url"]["value"] == "postgresql://someone:********@db/callboard"
-    assert rows["jwt_secret"]["value"] == ""
+    assert rows["jwt_secret"] == {"value": "", "source": "default"}
+
+
+def test_wrong_setting_ends_the_program_with_usage_status(tmp_path: Path) -> None:
+    reply = shown(tmp_path, CALLBOARD_PORT="http")
+    assert reply.returncode == 2
+    assert reply.stderr == "callboard: port: got 'http', expected a whole number\n"
 
 
 @pytest.mark.parametrize(
@@ -75,23 +88,20 @@ def test_secrets_are_masked(tmp_path: Path) -> None:
 def test_wrong_setting_is_refused_by_name(
     tmp_path: Path, variables: dict[str, str], named: str
 ) -> None:
-    reply = shown(tmp_path, **variables)
-    assert reply.returncode == 2
-    assert reply.stderr.startswith(f"callboard: {named}: got ")
-    assert "expected" in reply.stderr
+    with pytest.raises(SettingsError, match=f"^{named}: got .*, expected "):
+        load_settings({"home": str(tmp_path)}, variables)
 
 
 @pytest.mark.parametrize("text", ["port =", "no_such_setting = 1", 'port = "8000"', "port = true"])
 def test_wrong_file_is_refused(tmp_path: Path, text: str) -> None:
     (tmp_path / "callboard.toml").write_text(text, encoding="utf-8")
-    reply = shown(tmp_path)
-    assert reply.returncode == 2
-    assert "expected" in reply.stderr
+    with pytest.raises(SettingsError, match="expected"):
+        load_settings({"home": str(tmp_path)}, {})
 
 
 def test_what_clients_read_is_no_setting(tmp_path: Path) -> None:
-    reply = shown(tmp_path, CALLBOARD_URL="http://x", CALLBOARD_API_KEY="k")
-    assert reply.returncode == 0
+    variables = {"CALLBOARD_URL": "http://x", "CALLBOARD_API_KEY": "k"}
+    assert load_settings({"home": str(tmp_path)}, variables).settings.port == 8000
 
 
 def test_secrets_stay_out_of_repr_and_settings_travel_between_processes() -> None:
