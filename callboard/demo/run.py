@@ -71,14 +71,17 @@ def demonstrate(*, home: Path | None, keep: bool, document: str | None) -> int:
     if not EXAMPLE.is_dir():
         print(f"callboard: the example is not here ({EXAMPLE}); run from a checkout")
         return EXIT_USAGE
-    # Ended by SIGTERM, the service and the agents are still taken down on the way out.
-    signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))
     try:
-        with served(document or str(EXAMPLE / "article.html")) as url, _folder(home, keep) as where:
-            return _in_folder(where, url, keep=keep)
-    except OSError as error:
-        print(f"callboard: cannot read {document}: {error.strerror}", file=sys.stderr)
-        return EXIT_USAGE
+        with contextlib.ExitStack() as stack:
+            try:
+                url = stack.enter_context(served(document or str(EXAMPLE / "article.html")))
+            except OSError as error:
+                print(f"callboard: cannot read {document}: {error.strerror}", file=sys.stderr)
+                return EXIT_USAGE
+            # Ended by SIGTERM, the service and the agents are still taken down on the way out.
+            signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))
+            folder = stack.enter_context(_folder(home, keep))
+            return _in_folder(folder, url, keep=keep)
     except UpFailed as failed:
         return failed.code
     except (AgentFailed, CallboardError, ChainBroken) as error:

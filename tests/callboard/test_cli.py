@@ -99,6 +99,14 @@ def test_wrong_usage_exits_2(arguments: tuple[str, ...]) -> None:
     assert run(*arguments).exit_code == 2
 
 
+def test_a_demonstration_on_an_unreadable_document_exits_2_and_starts_nothing() -> None:
+    result = run("demo", "--doc", "/nowhere/article.html")
+    assert result.exit_code == 2
+    assert result.stderr == (
+        "callboard: cannot read /nowhere/article.html: No such file or directory\n"
+    )
+
+
 @pytest.mark.parametrize("manifest", ["{", "[]"])
 def test_a_manifest_that_is_no_object_exits_2(manifest: str) -> None:
     assert run("workflow", "publish", "-", "--url", "http://x", stdin=manifest).exit_code == 2
