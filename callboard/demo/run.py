@@ -69,7 +69,9 @@ def demonstrate(*, home: Path | None, keep: bool, document: str | None) -> int:
         document: file or address to report on, None for the article of the example.
     """
     if not EXAMPLE.is_dir():
-        print(f"callboard: the example is not here ({EXAMPLE}); run from a checkout")
+        print(
+            f"callboard: the example is not here ({EXAMPLE}); run from a checkout", file=sys.stderr
+        )
         return EXIT_USAGE
     try:
         with contextlib.ExitStack() as stack:
