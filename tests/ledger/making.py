@@ -74,6 +74,7 @@ class Flow:
     estimate: int = 5 * CREDIT
     payer: str = PAYER
     owner: str = OWNER
+    fee_bps: int = 500
     id: str = field(default_factory=new_id)
     steps: int = 0
 
@@ -101,7 +102,7 @@ class Flow:
             estimate_micro=self.estimate,
             hold_micro=self.hold,
             reserved_json="{}",
-            fee_bps=500,
+            fee_bps=self.fee_bps,
             has_hold=has_hold,
             records=started if records is None else records,
         )

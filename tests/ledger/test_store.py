@@ -282,6 +282,8 @@ async def test_command_of_an_older_epoch_leaves_no_trace(
     assert {outcome.status for outcome in outcomes} == {OutcomeStatus.STALE}
     assert auditor.one("SELECT audit_seq FROM head") == before
     flow.epoch += 1
+    (repeated,) = await store.commit([Flow(epoch, id=flow.id).publish()], AT)
+    assert repeated.status is OutcomeStatus.STALE, "its successor's outcome is not its own"
     (paid,) = await store.commit([flow.pay(CREDIT)], AT)
     assert paid.status is OutcomeStatus.APPLIED
     await store.close()

@@ -1,0 +1,56 @@
+"""Rate blocks: what a window grants sums to its limit, however many ask at once."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+
+import pytest
+
+from ledger.operational import OperationalStore
+from tests.conftest import Database
+
+pytestmark = pytest.mark.anyio
+
+WINDOW_MS = 60_000
+
+
+@pytest.fixture
+async def operational(database: Database) -> AsyncIterator[OperationalStore]:
+    """The operational tables of the test's database."""
+    store = OperationalStore(database.service_url, pool_size=5)
+    yield store
+    await store.close()
+
+
+async def test_blocks_of_a_window_sum_to_its_limit(operational: OperationalStore) -> None:
+    async def take() -> int:
+        block = await operational.take_rate_block("p", "read", wanted=7, limit=100, now_ms=5)
+        assert block.resets_ms == 5 + WINDOW_MS
+        return block.calls
+
+    granted = await asyncio.gather(*(take() for _ in range(30)))
+    assert sum(granted) == 100
+    assert sorted(set(granted)) == [0, 2, 7]
+
+
+async def test_window_begins_with_its_first_call_and_ends_after_its_length(
+    operational: OperationalStore,
+) -> None:
+    async def take(now_ms: int, limit: int = 10) -> tuple[int, int, int]:
+        block = await operational.take_rate_block("p", "bulk", wanted=6, limit=limit, now_ms=now_ms)
+        return block.calls, block.used, block.resets_ms
+
+    assert await take(1_000) == (6, 6, 61_000)
+    assert await take(60_999) == (4, 10, 61_000)
+    assert await take(60_999) == (0, 10, 61_000)
+    assert await take(61_000) == (6, 6, 121_000)
+    assert await take(61_001, limit=3) == (0, 6, 121_000), "a lowered limit grants no more"
+
+
+async def test_principals_and_classes_are_counted_apart(operational: OperationalStore) -> None:
+    for principal, rate_class in (("a", "read"), ("a", "write"), ("b", "read")):
+        block = await operational.take_rate_block(
+            principal, rate_class, wanted=5, limit=5, now_ms=0
+        )
+        assert block.calls == 5

@@ -1,0 +1,293 @@
+"""Reads: what was committed, in the order and within the page that was asked for."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+
+import orjson
+import pytest
+
+from core.workflow.events import NodeChanged, WorkflowChanged
+from core.workflow.transitions import NodeStatus, WorkflowStatus
+from ledger.commands import RegisterOwner
+from ledger.queries import LedgerReader
+from tests.conftest import Database
+from tests.ledger.making import (
+    AGENT,
+    AT,
+    CREDIT,
+    OWNER,
+    PAYER,
+    Flow,
+    api_key,
+    card,
+    deposit,
+    new_id,
+    open_with_owner,
+)
+
+pytestmark = pytest.mark.anyio
+
+
+@pytest.fixture
+async def reader(database: Database) -> AsyncIterator[LedgerReader]:
+    """A reader of the test's ledger."""
+    async with LedgerReader(database.service_url, pool_size=2) as opened:
+        yield opened
+
+
+async def test_workflow_is_read_with_its_nodes(database: Database, reader: LedgerReader) -> None:
+    store, epoch = await open_with_owner(database.service_url)
+    flow = Flow(epoch)
+    publish = flow.publish()
+    await store.commit([publish, flow.pay(2 * CREDIT)], AT)
+    found = await reader.workflow(flow.id)
+    assert found is not None
+    assert (found.id, found.workflow_id) == (flow.id, flow.id)
+    assert (found.status, found.owner, found.payer_did) == (WorkflowStatus.RUNNING, OWNER, PAYER)
+    assert found.row["spent_micro"] == 2 * CREDIT, "told by the escrow while it runs"
+    (node,) = found.nodes
+    assert (node["status"], node["cost_micro"]) == ("success", 2 * CREDIT)
+    assert orjson.loads(node["result_json"]) == {"ok": True}
+    assert node["metrics"] == {"latency_ms": 5}
+    await store.commit([flow.end()], AT)
+    ended = await reader.workflow_by_task(publish.task_id)
+    assert ended is not None
+    assert ended.row["spent_micro"] == 2 * CREDIT, "and by the row when it has ended"
+    escrow = await reader.escrow(flow.id)
+    assert escrow is not None
+    assert (escrow["status"], escrow["remaining_micro"]) == ("released", 0)
+    assert [row["outcome"] for row in await reader.attempts(flow.id)] == ["success"]
+    await store.close()
+
+
+async def test_many_workflows_are_read_in_the_order_of_their_ids_in_the_question(
+    database: Database, reader: LedgerReader
+) -> None:
+    store, epoch = await open_with_owner(database.service_url)
+    flows = [Flow(epoch, hold=CREDIT) for _ in range(3)]
+    await store.commit([flow.publish() for flow in flows], AT)
+    asked = [flows[2].id, "no uuid", flows[0].id.upper(), new_id(), flows[2].id]
+    found = await reader.workflows_by_ids(asked)
+    ids = [item.id if item is not None else None for item in found]
+    assert ids == [flows[2].id, None, flows[0].id, None, flows[2].id]
+    assert await reader.workflows_by_ids([]) == []
+    await store.close()
+
+
+async def test_unfinished_workflows_of_an_owner_are_all_it_needs_to_go_on(
+    database: Database, reader: LedgerReader
+) -> None:
+    store, epoch = await open_with_owner(database.service_url)
+    running, ended = Flow(epoch), Flow(epoch)
+    waiting = NodeChanged(
+        "a",
+        NodeStatus.READY,
+        attempt=2,
+        agent_did=AGENT,
+        price_micro=7,
+        deadline_ms=AT + 9,
+        retry_at_ms=AT + 5,
+        retries_used=1,
+        agents_tried=("did:x", "did:y"),
+        verifiers_tried=("did:z",),
+        verifier_did="did:v",
+        verify_attempt=3,
+        verifier_price_micro=8,
+        dispatched_ms=AT,
+        started_ms=AT + 1,
+        result_json='{"kept":1}',
+        error={"code": "AGENT_ERROR", "message": "m"},
+    )
+    await store.commit(
+        [running.publish(), running.advance(waiting), ended.publish(), ended.end()], AT
+    )
+    (found,) = await reader.unfinished(OWNER)
+    assert found.id == running.id
+    (node,) = found.nodes
+    expected = {
+        name: getattr(waiting, name)
+        for name in NodeChanged.__slots__
+        if name not in ("node", "agents_tried", "verifiers_tried")
+    }
+    assert {name: node[name] for name in expected} == expected, "every field comes back"
+    assert (node["agents_tried"], node["verifiers_tried"]) == (["did:x", "did:y"], ["did:z"])
+    assert found.row["reserved"] == "{}"
+    assert await reader.unfinished("nobody") == []
+    await store.close()
+
+
+async def test_lists_of_workflows_page_by_key_and_by_offset(
+    database: Database, reader: LedgerReader
+) -> None:
+    store, epoch = await open_with_owner(database.service_url)
+    flows = [Flow(epoch, hold=CREDIT) for _ in range(5)]
+    await store.commit([flow.publish() for flow in flows], AT)
+    await store.commit([flows[0].end(), deposit(CREDIT, owner_did="did:other")], AT)
+    newest_first = sorted((flow.id for flow in flows), reverse=True)
+
+    async def ids(**filters: object) -> list[str]:
+        return [row["id"] for row in await reader.workflows(**filters)]  # type: ignore[arg-type]
+
+    assert await ids(payer_did=PAYER) == newest_first
+    assert await ids(limit=2, offset=1) == newest_first[1:3]
+    assert await ids(limit=2, before_id=newest_first[1]) == newest_first[2:4]
+    assert await ids(status="success") == [flows[0].id]
+    assert await ids(payer_did="did:other") == []
+    assert await ids(before_id="no uuid") == []
+    await store.close()
+
+
+async def test_balance_and_pending(database: Database, reader: LedgerReader) -> None:
+    """money.md case 32: pending is what the caller's own held escrows still hold."""
+    store, epoch = await open_with_owner(database.service_url)
+    flow, other = Flow(epoch), Flow(epoch)
+    await store.commit([flow.publish(), flow.pay(3 * CREDIT), other.publish(), other.end()], AT)
+    found = await reader.balance(PAYER)
+    assert (found.balance_micro, found.pending_micro) == (90 * CREDIT, 7 * CREDIT)
+    nobody = await reader.balance("did:test:nobody")
+    assert (nobody.balance_micro, nobody.pending_micro) == (0, 0)
+    await store.close()
+
+
+async def test_transactions_are_the_wallets_entries_newest_first(
+    database: Database, reader: LedgerReader
+) -> None:
+    store, epoch = await open_with_owner(database.service_url)
+    flow, other = Flow(epoch), Flow(epoch)
+    await store.commit([flow.publish(), flow.pay(CREDIT), flow.end(), other.publish()], AT)
+    rows = await reader.transactions(PAYER)
+    assert [row["kind"] for row in rows] == [
+        "escrow_hold",
+        "escrow_release",
+        "escrow_hold",
+        "deposit",
+    ]
+    assert [row["id"] for row in rows] == sorted((row["id"] for row in rows), reverse=True)
+    assert await reader.transactions(PAYER, limit=2, offset=1) == rows[1:3]
+    assert await reader.transactions(PAYER, before_id=rows[1]["id"]) == rows[2:]
+    of_flow = await reader.transactions(PAYER, workflow_id=flow.id)
+    assert [row["kind"] for row in of_flow] == [
+        "escrow_release",
+        "protocol_fee",
+        "node_payment",
+        "escrow_hold",
+    ], "the payer sees all that went through the escrow"
+    of_agent = await reader.transactions(AGENT, workflow_id=flow.id)
+    assert [row["kind"] for row in of_agent] == ["node_payment"]
+    assert await reader.transactions("did:test:nobody", workflow_id=flow.id) == []
+    assert [row["amount"] for row in await reader.transactions(AGENT)] == [950_000]
+    assert await reader.transactions("did:test:nobody") == []
+    await store.close()
+
+
+async def test_audit_filters_and_pages(database: Database, reader: LedgerReader) -> None:
+    store, epoch = await open_with_owner(database.service_url)
+    flow = Flow(epoch)
+    await store.commit([flow.publish()], AT + 1)
+    await store.commit([flow.pay(CREDIT), flow.end()], AT + 2)
+    everything = await reader.audit()
+    assert [row["id"] for row in everything] == list(range(len(everything), 0, -1))
+    of_flow = await reader.audit(target_type="workflow", target_id=flow.id)
+    assert [row["event_type"] for row in reversed(of_flow)] == [
+        "workflow.published",
+        "escrow.held",
+        "node.succeeded",
+        "payment.settled",
+        "workflow.finished",
+        "escrow.released",
+    ]
+    assert len(await reader.audit(event_type="payment.settled")) == 1
+    assert len(await reader.audit(actor_did=AGENT)) == 4
+    assert len(await reader.audit(start_ms=AT + 1, end_ms=AT + 2)) == 2
+    assert await reader.audit(limit=2, before_id=4) == everything[-3:-1]
+    assert await reader.audit(limit=1, offset=2) == everything[2:3]
+    oldest_first = await reader.audit_after(2, limit=3)
+    assert [row["id"] for row in oldest_first] == [3, 4, 5]
+    await store.close()
+
+
+async def test_agents_are_found_by_capability_and_keep_their_secret(
+    database: Database, reader: LedgerReader
+) -> None:
+    store, _ = await open_with_owner(database.service_url)
+    await store.commit(
+        [
+            card("did:test:b", secret_encrypted=b"sealed", capability_ids=("x.v1", "y.v1")),
+            card("did:test:a", owner_did="did:test:other"),
+        ],
+        AT,
+    )
+    assert [row["did"] for row in await reader.agents()] == ["did:test:a", "did:test:b"]
+    (found,) = await reader.agents(capability_id="y.v1")
+    assert found["did"] == "did:test:b"
+    assert "signing_secret" not in found
+    assert [row["did"] for row in await reader.agents(owner_did="did:test:other")] == ["did:test:a"]
+    assert [row["did"] for row in await reader.agents(after_did="did:test:a")] == ["did:test:b"]
+    one = await reader.agent("did:test:b")
+    assert one is not None
+    assert "signing_secret" not in one
+    assert await reader.agent("did:test:c") is None
+    secrets = {row["did"]: row["signing_secret"] for row in await reader.directory_rows()}
+    assert secrets == {"did:test:a": None, "did:test:b": b"sealed"}
+    assert len(await reader.directory_rows(dids=["did:test:a", "did:test:c"])) == 1
+    assert len(await reader.directory_rows(capability_id="x.v1")) == 1
+    await store.close()
+
+
+async def test_api_keys_are_found_by_hash_and_listed_without_it(
+    database: Database, reader: LedgerReader
+) -> None:
+    store, _ = await open_with_owner(database.service_url)
+    await store.commit(
+        [api_key("k1", b"1" * 32), api_key("k2", b"2" * 32, owner_did="did:test:other")], AT
+    )
+    found = await reader.api_key_by_hash(b"2" * 32)
+    assert found is not None
+    assert (found["id"], found["scopes"]) == ("k2", ["ledger:read", "ledger:write"])
+    assert found["rate_limits"] == {"read": 5}
+    assert await reader.api_key_by_hash(b"3" * 32) is None
+    assert [row["id"] for row in await reader.api_keys()] == ["k1", "k2"]
+    (own,) = await reader.api_keys(owner_did=PAYER)
+    assert "hash" not in own
+    assert [row["id"] for row in await reader.api_keys(after_id="k1")] == ["k2"]
+    await store.close()
+
+
+async def test_owners_lose_their_address_with_their_workflows(
+    database: Database, reader: LedgerReader
+) -> None:
+    store, epoch = await open_with_owner(database.service_url)
+    await store.commit([RegisterOwner(key="r", owner=OWNER, address="there")], AT + 1)
+    (owner,) = await reader.owners()
+    assert (owner.name, owner.epoch, owner.address) == (OWNER, epoch + 1, "there")
+    assert owner.registered_ms == AT + 1
+    await store.close()
+
+
+async def test_reader_answers_a_ping(reader: LedgerReader) -> None:
+    await reader.ping()
+
+
+async def test_workflow_that_failed_shows_why(database: Database, reader: LedgerReader) -> None:
+    store, epoch = await open_with_owner(database.service_url)
+    flow = Flow(epoch)
+    end = WorkflowChanged(
+        WorkflowStatus.CANCELLED,
+        AT + 5,
+        error={"code": "CANCELLED", "message": "m"},
+        reason="user_request",
+        by_did=PAYER,
+        details="enough",
+    )
+    await store.commit([flow.publish(), flow.advance(end)], AT)
+    found = await reader.workflow(flow.id)
+    assert found is not None
+    shown = {name: found.row[name] for name in ("error", "end_reason", "end_details")}
+    assert shown == {
+        "error": {"code": "CANCELLED", "message": "m"},
+        "end_reason": "user_request",
+        "end_details": "enough",
+    }
+    assert (found.row["ended_by_did"], found.row["completed_ms"]) == (PAYER, AT + 5)
+    await store.close()
