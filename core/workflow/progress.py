@@ -156,7 +156,7 @@ class Progress:
         self._unfinished -= 1
         self._results[name] = state.result
         self._budget.pay(name, state.price_micro)
-        self._budget.reserve(name, 0)
+        assert self._budget.reserved_micro(name) == 0, name
         state.cost_micro += state.price_micro
         decision.records.append(state.row())
         if state.price_micro:

@@ -111,3 +111,11 @@ def test_fourth_agent_never_gets_the_node_whoever_of_the_three_fails_last() -> N
         "did:x:three",
         "did:x:two",
     ]
+
+
+def test_agent_away_after_the_target_was_left_is_waited_for() -> None:
+    run = engine(chain("a", targetAgentId="did:x:three", allowBroadcastFallback=True))
+    run.fail("a", Verdict.FINAL_FOR_AGENT)
+    run.fail("a", code=NodeErrorCode.AGENT_UNAVAILABLE)
+    assert run.statuses()["a"] == "ready"
+    assert run.rows["a"].agents_tried == ("did:x:three",)

@@ -184,6 +184,21 @@ def test_running_nodes_may_finish_after_a_failure_and_are_paid() -> None:
     assert set(run.payments) == {"top", "right"}
 
 
+def test_child_of_a_node_that_finishes_after_a_failure_stays_skipped() -> None:
+    run = engine(
+        {
+            "nodes": {
+                "a": {"capabilityId": "cap.work"},
+                "b": {"capabilityId": "cap.work"},
+                "child": {"capabilityId": "cap.work", "dependsOn": ["b"]},
+            }
+        }
+    )
+    run.fail("a", Verdict.FINAL)
+    run.succeed("b")
+    assert run.statuses() == {"a": "failed", "b": "success", "child": "skipped"}
+
+
 def test_running_node_that_fails_after_a_failure_is_not_retried() -> None:
     run = engine(DIAMOND)
     run.succeed("top")
@@ -308,6 +323,13 @@ def test_parallel_nodes_cannot_overspend_the_hold() -> None:
     run.run_to_end()
     assert run.status == "failed"
     assert run.paid_micro == 20
+
+
+def test_node_whose_money_was_taken_meanwhile_gets_a_cheaper_agent() -> None:
+    nodes = {name: {"capabilityId": "cap.work"} for name in "ab"}
+    agents = {"cap.work": {"did:x:dear": 20, "did:x:cheap": 5}}
+    run = engine({"nodes": nodes}, agents=agents, hold_micro=25)
+    assert [d.agent_did for d in run.dispatched] == ["did:x:dear", "did:x:cheap"]
 
 
 def test_dearer_agent_than_asked_for_fails_the_node_instead_of_overspending() -> None:

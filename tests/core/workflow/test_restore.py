@@ -81,10 +81,10 @@ def test_spent_money_survives_a_crash() -> None:
 
 
 def test_reservations_beyond_the_hold_starve_nobody_after_a_crash() -> None:
-    nodes = {name: {"capabilityId": "cap.work"} for name in "ab"}
-    run = engine({"nodes": nodes}, hold_micro=20, reserved={"a": 10, "b": 10})
+    run = engine(chain("a", "b"), hold_micro=20, reserved={"a": 10, "b": 10})
     run.reserved = {"a": 30, "b": 30}
     run.crash()
+    assert run.selections[-1].price_max_micro == 10
     run.run_to_end()
     assert run.status == "success"
 

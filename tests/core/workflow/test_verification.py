@@ -113,9 +113,14 @@ def test_verifier_named_by_the_node_is_asked_for() -> None:
 def test_verifiers_share_stays_reserved_while_the_agent_works() -> None:
     nodes = {
         "a": {"capabilityId": "cap.work", "requiresVerification": True},
-        "b": {"capabilityId": "cap.work"},
+        "free": {"capabilityId": "cap.free"},
+        "b": {"capabilityId": "cap.work", "dependsOn": ["free"]},
     }
-    run = engine({"nodes": nodes}, hold_micro=23, reserved={"a": 13, "b": 10})
+    agents = {**AGENTS, "cap.free": {"did:x:free": 0}}
+    run = engine({"nodes": nodes}, agents=agents, hold_micro=23, reserved={"a": 13, "b": 10})
+    run.succeed("free")
+    assert run.selections[-1].node == "b"
+    assert run.selections[-1].price_max_micro == 10
     run.run_to_end()
     assert run.status == "success"
     assert run.paid_micro == 23
