@@ -83,7 +83,7 @@ class Timekeeper:
         for name in self._watch.silent(now_ms):
             log.warning("owner is silent and is restarted owner=%s", name)
             ray.kill(self._handles[name], no_restart=False)
-            self._watch.restarted(name, now_ms)
+            self._watch.expected(name, now_ms)
         for claim in self._watch.claims(stored, now_ms):
             await self._claim(claim)
         for name, peers in self._watch.news_of_peers(now_ms):
@@ -124,7 +124,7 @@ class Timekeeper:
         if reply["isReady"]:
             self._watch.answered(name, int(reply["epoch"]), _now_ms())
         else:
-            self._watch.expected(name, _now_ms())
+            self._watch.restoring(name, _now_ms())
 
     async def _claim(self, claim: Claim) -> None:
         command = ClaimWorkflows(

@@ -9,6 +9,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 
+START_MS_MAX = 60_000
+
+
 @dataclass(frozen=True, slots=True)
 class Claim:
     """`to_owner` takes over everything unfinished of `from_owner`."""
@@ -26,37 +29,39 @@ class Seen:
     heard_ms: int
     epoch: int = 0
     is_ready: bool = False
+    has_answered: bool = False
 
 
 class OwnerWatch:
     """Owners that should run, and when each was last heard.
 
     Args:
-        silence_ms_max: an owner that says nothing for longer is restarted.
+        silence_ms_max: an owner that has answered and then says nothing for longer is restarted.
+        start_ms_max: how long one may take until it answers for the first time. Killing a process
+            that is slow to start, because the machine is busy, makes the machine busier.
     """
 
-    def __init__(self, *, silence_ms_max: int) -> None:
+    def __init__(self, *, silence_ms_max: int, start_ms_max: int = START_MS_MAX) -> None:
         self._silence_ms_max = silence_ms_max
+        self._start_ms_max = max(start_ms_max, silence_ms_max)
         self._seen: dict[str, Seen] = {}
         self._told: dict[str, tuple[str, ...]] = {}
         self._claimed: set[tuple[str, int]] = set()
 
     def expected(self, name: str, now_ms: int) -> None:
-        """Note that an owner should run and is on its way (created, or restoring)."""
-        seen = self._seen.setdefault(name, Seen(now_ms))
-        seen.heard_ms = now_ms
-        seen.is_ready = False
+        """Note that an owner should run and has been created."""
+        self._seen[name] = Seen(now_ms)
+
+    def restoring(self, name: str, now_ms: int) -> None:
+        """Note that an owner answered and is not ready yet."""
+        self._seen[name] = Seen(now_ms, has_answered=True)
 
     def answered(self, name: str, epoch: int, now_ms: int) -> None:
         """Note that an owner is ready and answered with its epoch."""
         known = self._seen.get(name)
         if known is None or known.epoch != epoch:
             self._told.pop(name, None)  # a new process knows nobody
-        self._seen[name] = Seen(now_ms, epoch, True)
-
-    def restarted(self, name: str, now_ms: int) -> None:
-        """Note that a silent owner is being restarted."""
-        self._seen[name] = Seen(now_ms)
+        self._seen[name] = Seen(now_ms, epoch, is_ready=True, has_answered=True)
 
     def forget(self, name: str) -> None:
         """Note that an owner's machine is gone."""
@@ -76,7 +81,8 @@ class OwnerWatch:
         return sorted(
             name
             for name, seen in self._seen.items()
-            if now_ms - seen.heard_ms > self._silence_ms_max
+            if now_ms - seen.heard_ms
+            > (self._silence_ms_max if seen.has_answered else self._start_ms_max)
         )
 
     def claims(self, stored_epochs: dict[str, int], now_ms: int) -> list[Claim]:

@@ -44,3 +44,14 @@ def test_peers_are_told_once_and_again_after_a_restart() -> None:
     assert watch.news_of_peers(0) == []
     watch.answered("a", 2, 0)
     assert watch.news_of_peers(0) == [("a", ("b",))]
+
+
+def test_an_owner_may_take_long_to_start_but_not_to_answer_again() -> None:
+    watch = OwnerWatch(silence_ms_max=5_000, start_ms_max=60_000)
+    watch.expected("a", 0)
+    assert watch.silent(60_000) == []
+    assert watch.silent(60_001) == ["a"]
+    watch.restoring("a", 60_001)
+    assert watch.live(60_001) == []
+    assert watch.silent(65_001) == []
+    assert watch.silent(65_002) == ["a"]
