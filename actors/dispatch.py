@@ -352,7 +352,15 @@ def _event_of(
     if order.is_verification:
         failure = reply if isinstance(reply, Failure) else None
         approved = isinstance(reply, Success) and is_approved(reply.result)
-        return VerificationFinished(order.node, order.attempt, approved, failure, started_ms, at_ms)
+        return VerificationFinished(
+            order.node,
+            order.attempt,
+            approved,
+            failure,
+            started_ms,
+            at_ms,
+            order.verify_attempt,
+        )
     if isinstance(reply, Failure):
         return AttemptFailed(order.node, order.attempt, reply, started_ms, at_ms)
     return _succeeded(order, reply, input_hash, started_ms, at_ms)

@@ -145,5 +145,7 @@ def _lost(order: DispatchOrder, machine: str) -> Event:
         Verdict.LOST,
     )
     if order.is_verification:
-        return VerificationFinished(order.node, order.attempt, False, failure, 0, 0)
+        return VerificationFinished(
+            order.node, order.attempt, False, failure, 0, 0, order.verify_attempt
+        )
     return AttemptFailed(order.node, order.attempt, failure, 0, 0)

@@ -216,7 +216,7 @@ async def test_a_verifier_approves_only_in_so_many_words() -> None:
         async with scene(replying(result=result)) as here:
             event = await here.outcome(is_verification=True, verify_attempt=1)
         assert isinstance(event, VerificationFinished)
-        assert (event.approved, event.failure) == (approved, None)
+        assert (event.approved, event.failure, event.verify_attempt) == (approved, None, 1)
 
 
 async def test_an_aborted_dispatch_tells_the_agent_and_gives_no_event() -> None:
