@@ -167,7 +167,10 @@ class GroupCommit:
     async def _run(self) -> None:
         while self._fatal is None:
             if self._store is None:
-                await self._reopen()
+                try:
+                    await self._reopen()
+                except LedgerIntegrityError as error:
+                    await self._stop_for_good(error, [])
                 continue
             await self._work.wait()
             batch = self._drain()
@@ -183,6 +186,10 @@ class GroupCommit:
                 await self._close()
             except LedgerIntegrityError as error:
                 await self._stop_for_good(error, batch)
+            except Exception as error:
+                # The edge of the process: a defect nobody foresaw must not leave callers waiting.
+                _log.exception("ledger stops")
+                await self._stop_for_good(LedgerIntegrityError(f"writer: {error!r}"), batch)
             except BaseException:
                 _fail(batch, _unavailable("the ledger writer has stopped"))
                 raise
@@ -255,8 +262,8 @@ class GroupCommit:
         if not isinstance(error, LedgerFenced) and error.keys and self._store is not None:
             try:
                 await self._store.note_stop(error.keys, self._now_ms())
-            except LedgerUnavailable as unavailable:
-                _log.error("the stop could not be noted: %s", unavailable.reason)
+            except (LedgerUnavailable, LedgerIntegrityError) as unnoted:
+                _log.error("the stop could not be noted: %s", unnoted)
         _fail(batch, _unavailable("the ledger writer has stopped"))
         self._refuse_waiting("the ledger writer has stopped")
         await self._close()

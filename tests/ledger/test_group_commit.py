@@ -242,3 +242,17 @@ async def test_unreachable_database_is_said_at_the_start(database: Database) -> 
     )
     with pytest.raises(LedgerUnavailable):
         await commits.start()
+
+
+async def test_defect_of_ours_stops_the_writer_instead_of_leaving_callers_waiting(
+    start: Start, auditor: Auditor, fatal: list[LedgerIntegrityError]
+) -> None:
+    commits = await start()
+    nonsense: Any = object()
+    with pytest.raises(ServiceError) as caught:
+        await commits.submit([deposit(1), nonsense])
+    assert caught.value.code is ErrorCode.LEDGER_UNAVAILABLE
+    assert len(fatal) == 1
+    with pytest.raises(ServiceError):
+        await commits.submit([deposit(1)])
+    assert auditor.balance(PAYER) == 0
