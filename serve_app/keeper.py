@@ -25,14 +25,14 @@ from ledger.embedded import EmbeddedPostgres, EmbeddedPostgresError, end_leftove
 from ledger.tethered import tethered_command
 from serve_app.deployment import Deployment, DeploymentError, PortBlock, is_free
 from serve_app.processes import end_marked, wait_end
-from serve_app.ray_head import ray_environment, start_head, vital_processes
+from serve_app.ray_head import VITAL_COUNT, ray_environment, start_head, vital_processes
 from serve_app.settings_from_env import LoadedSettings, child_environment, settings_as_environment
 
 ROOT = Path(__file__).resolve().parent.parent
 HEAD_START_TIMEOUT_S = 120.0
 _HEAD_READY = "Ray runtime started"
 _API_OFFSET = 10
-_WATCH_S = 1.0
+_WATCH_S = 30.0
 _RETRY_PAUSES_S = (0.1, 0.5, 2.0, 5.0)
 _STOP_GRACE_S = 1.0
 
@@ -59,6 +59,7 @@ class Keeper:
         self._postgres: EmbeddedPostgres | None = None
         self._head: subprocess.Popen[bytes] | None = None
         self._head_log_from = 0
+        self._vital: list[int] = []
         self._variables: dict[str, str] = {}
         self._mark = f"{self._deployment.id}.{secrets.token_hex(4)}"
         self.url = loaded.settings.url
@@ -142,6 +143,7 @@ class Keeper:
     def _start_head(self) -> None:
         assert self._ports is not None
         self._say("starting Ray")
+        self._vital = []
         log = self._deployment.logs / "ray.log"
         self._head_log_from = log.stat().st_size if log.exists() else 0
         environment = self._ray_environment()
@@ -238,15 +240,17 @@ class Keeper:
             self._say("Postgres has ended; starting it again")
             self._postgres.start()
             self._say("Postgres is back")
-        vital = vital_processes(self._deployment)
-        if self._head.poll() is not None or len(vital) < 2:
+        # Found once per head: reading all of /proc takes milliseconds, this runs for ever.
+        self._vital = self._vital or vital_processes(self._deployment)
+        is_whole = len(self._vital) == VITAL_COUNT and not wait_end(self._vital, 0)
+        if self._head.poll() is not None or not is_whole:
             self._say("Ray's head has ended; starting a new one")
             end_marked(self._deployment.id, grace_s=0)
             self._start_head()
             self._deploy()
             self._say(f"Ray is back, callboard answers at {self.url}")
             return
-        watched = [self._head.pid, *vital]
+        watched = [self._head.pid, *self._vital]
         if self._postgres and self._postgres.pid:
             watched.append(self._postgres.pid)
         wait_end(watched, _WATCH_S)

@@ -26,6 +26,7 @@ _HTTP_FROM, _HTTP_TO = 20, 59
 _GRPC_FROM, _GRPC_TO = 60, 99
 # The kernel cuts a process name after 15 characters.
 _VITAL = {"gcs_server", "raylet"}
+VITAL_COUNT = len(_VITAL)
 
 
 def ray_address(ports: PortBlock) -> str:
