@@ -2,7 +2,8 @@
 
 3-node chains through the real store and a private Postgres with fsync on: one command publishes
 with a hold, three advance and pay, the last one also releases. Per batch size: commands and
-payments per second, and CPU per command in this process (Python) and in the writer's backend (Postgres).
+payments per second, CPU per command in this process (Python) and in the writer's backend
+(Postgres).
 """
 
 from __future__ import annotations
