@@ -25,6 +25,7 @@ from typing import Any
 import aiohttp
 import orjson
 
+from bench.ledger_statistics import ledger_statistics
 from bench.processes import cpu_seconds
 
 CLIENTS = 32
@@ -213,6 +214,16 @@ def show(shape: str, case: str, ours: list[Figures], bares: list[Figures]) -> No
     print(f"{'':15} CPU-ms per workflow by process: {shares}")
 
 
+def show_ledger(before: dict[str, float], after: dict[str, float], workflows: int) -> None:
+    """Print what a case cost in the ledger, over all its rounds."""
+    spent = {name: after[name] - before[name] for name in ("batches", "commands", "round_trips")}
+    print(
+        f"{'':15} {spent['commands'] / workflows:.2f} commands/workflow,"
+        f" {spent['commands'] / spent['batches']:.1f} commands/batch,"
+        f" {spent['round_trips'] / spent['batches']:.2f} round trips/batch"
+    )
+
+
 @contextmanager
 def stubs(home: Path, count: int) -> Iterator[list[int]]:
     """Run stub agents as processes of their own; they end with this one."""
@@ -271,10 +282,12 @@ def main() -> None:
                 count = {"bulk": options.count, "single": options.count, "alone": 100}[case]
                 asyncio.run(measure(service, shape, case, max(10, count // 10)))  # warm up
                 ours, bares = [], []
+                before = ledger_statistics(home)
                 for _ in range(options.rounds):
                     ours.append(asyncio.run(measure(service, shape, case, count)))
                     bares.append(bare(shape, case, count, ports))
                 show(shape, case, ours, bares)
+                show_ledger(before, ledger_statistics(home), count * options.rounds)
 
 
 if __name__ == "__main__":
