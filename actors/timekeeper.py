@@ -142,11 +142,8 @@ class Timekeeper:
 
 
 def _machines() -> list[str]:
-    return [
-        node["NodeID"]
-        for node in ray.nodes()  # type: ignore[no-untyped-call]
-        if node["Alive"]
-    ]
+    nodes = ray.nodes()  # type: ignore[no-untyped-call]
+    return [node["NodeID"] for node in nodes if node["Alive"]]
 
 
 def _now_ms() -> int:
