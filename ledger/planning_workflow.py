@@ -34,8 +34,8 @@ _NODE_EVENTS: Final = {
 def plan_publish(command: PublishWorkflow, batch: Batch) -> Outcome:
     """Store the workflow, hold its budget, open its roots' attempts.
 
-    Steps: (1) the owner is current, (2) the payer can pay, (3) rows of workflow and escrow,
-    (4) audit, (5) the machine's records, (6) an end within the same step releases the hold.
+    Steps: (1) the owner is current, (2) the payer can pay, (3) the workflow, (4) its escrow,
+    (5) the machine's records, (6) an end within the same step releases the hold.
     """
     books = batch.books
     if books.owners.get(command.owner) != command.owner_epoch:  # (1)
@@ -51,43 +51,18 @@ def plan_publish(command: PublishWorkflow, batch: Batch) -> Outcome:
         )
     row = workflow_row(command)  # (3)
     batch.workflows[command.workflow_id] = row
-    held_entries: list[int] = []
-    if command.has_hold:
-        escrow = _open_escrow(command, batch)
-        if hold > 0 and wallet is not None:
-            held_entries.append(
-                batch.move(
-                    wallet,
-                    escrow.account,
-                    hold,
-                    kind="escrow_hold",
-                    description="budget held for a workflow",
-                    command_id=command.key,
-                    workflow_id=command.workflow_id,
-                )
-            )
-    target = ("workflow", command.workflow_id)
-    audit_id = batch.record(  # (4)
+    audit_id = batch.record(
         AuditEventType.WORKFLOW_PUBLISHED,
         actor_did=command.actor_did,
-        target=target,
+        target=("workflow", command.workflow_id),
         payload={
             "payerDid": command.payer_did,
             "taskId": command.task_id,
             "estimateCredits": credits_text(command.estimate_micro),
         },
     )
-    if held_entries:
-        batch.record(
-            AuditEventType.ESCROW_HELD,
-            actor_did=command.actor_did,
-            target=target,
-            payload={
-                "amountCredits": credits_text(hold),
-                "entryIds": held_entries,
-                "feeBps": command.fee_bps,
-            },
-        )
+    if command.has_hold:
+        _hold(command, wallet, batch)  # (4)
     end = _store_records(command, batch, row)  # (5)
     if end is not None:  # (6)
         _finish(command, batch, row, end)
@@ -180,20 +155,44 @@ def _check_payments(command: AdvanceWorkflow, payments: list[NodePaid], batch: B
         )
 
 
-def _open_escrow(command: PublishWorkflow, batch: Batch) -> Escrow:
+def _hold(command: PublishWorkflow, wallet: Account | None, batch: Batch) -> None:
+    """Open the workflow's escrow and move the budget into it; one of zero has no entry."""
+    hold = command.hold_micro
     account = batch.account(escrow_address(command.workflow_id), "escrow", command.payer_did)
-    escrow = Escrow(account, command.payer_did, command.hold_micro, command.fee_bps)
-    batch.books.escrows[command.workflow_id] = escrow
+    batch.books.escrows[command.workflow_id] = Escrow(
+        account, command.payer_did, hold, command.fee_bps
+    )
     batch.escrows.append(
         {
             "workflow_id": command.workflow_id,
             "payer_did": command.payer_did,
             "account_id": account.id,
-            "amount": command.hold_micro,
+            "amount": hold,
             "fee_bps": command.fee_bps,
         }
     )
-    return escrow
+    if hold == 0:
+        return
+    assert wallet is not None
+    entry_id = batch.move(
+        wallet,
+        account,
+        hold,
+        kind="escrow_hold",
+        description="budget held for a workflow",
+        command_id=command.key,
+        workflow_id=command.workflow_id,
+    )
+    batch.record(
+        AuditEventType.ESCROW_HELD,
+        actor_did=command.actor_did,
+        target=("workflow", command.workflow_id),
+        payload={
+            "amountCredits": credits_text(hold),
+            "entryIds": [entry_id],
+            "feeBps": command.fee_bps,
+        },
+    )
 
 
 def _pay(command: AdvanceWorkflow, payment: NodePaid, batch: Batch) -> None:

@@ -1,0 +1,135 @@
+"""Owners and their epochs, agent cards, API keys: who may change what, and who is fenced off."""
+
+from __future__ import annotations
+
+import pytest
+
+from core.errors import ErrorCode
+from ledger.commands import ClaimWorkflows, OutcomeStatus, RegisterOwner, RevokeKey
+from tests.conftest import Database
+from tests.ledger.checking import Auditor
+from tests.ledger.making import (
+    AGENT,
+    AT,
+    CREDIT,
+    OWNER,
+    PAYER,
+    Flow,
+    api_key,
+    card,
+    new_id,
+    open_store,
+    open_with_owner,
+)
+
+pytestmark = pytest.mark.anyio
+
+
+async def test_command_of_an_older_epoch_leaves_no_trace(
+    database: Database, auditor: Auditor
+) -> None:
+    store, epoch = await open_with_owner(database.service_url)
+    flow = Flow(epoch)
+    await store.commit([flow.publish()], AT)
+    (again,) = await store.commit([RegisterOwner(key="owner", owner=OWNER, address="b")], AT)
+    assert again.result == {"epoch": epoch + 1}
+    before = auditor.one("SELECT audit_seq FROM head")
+    outcomes = await store.commit([flow.pay(CREDIT), Flow(epoch).publish()], AT)
+    assert {outcome.status for outcome in outcomes} == {OutcomeStatus.STALE}
+    assert auditor.one("SELECT audit_seq FROM head") == before
+    flow.epoch += 1
+    (repeated,) = await store.commit([Flow(epoch, id=flow.id).publish()], AT)
+    assert repeated.status is OutcomeStatus.STALE, "its successor's outcome is not its own"
+    (paid,) = await store.commit([flow.pay(CREDIT)], AT)
+    assert paid.status is OutcomeStatus.APPLIED
+    await store.close()
+
+
+async def test_claim_moves_unfinished_workflows_once_and_fences_their_owner_off(
+    database: Database, auditor: Auditor
+) -> None:
+    store, epoch = await open_with_owner(database.service_url)
+    running, ended, late = Flow(epoch), Flow(epoch), Flow(epoch)
+    await store.commit([running.publish(), ended.publish(), ended.end()], AT)
+    claim = ClaimWorkflows(
+        key="claim", from_owner=OWNER, from_epoch=epoch, to_owner="owner-2", to_epoch=1
+    )
+    again = ClaimWorkflows(
+        key="claim 2", from_owner=OWNER, from_epoch=epoch, to_owner="owner-2", to_epoch=1
+    )
+    outcomes = await store.commit(
+        [
+            late.publish(),
+            RegisterOwner(key="o2", owner="owner-2", address=""),
+            claim,
+            running.pay(CREDIT),
+            again,
+        ],
+        AT,
+    )
+    assert outcomes[2].result == {"claimed": 2}, "counted after the publish before it"
+    assert outcomes[3].status is OutcomeStatus.STALE
+    assert outcomes[4].error is ErrorCode.CONFLICT
+    owners = auditor.connection.execute("SELECT owner, status FROM workflow ORDER BY 1, 2")
+    assert owners.fetchall() == [
+        (OWNER, "success"),
+        ("owner-2", "running"),
+        ("owner-2", "running"),
+    ]
+    unknown = ClaimWorkflows(key="c", from_owner="x", from_epoch=1, to_owner="owner-2", to_epoch=9)
+    (stale,) = await store.commit([unknown], AT)
+    assert stale.status is OutcomeStatus.STALE
+    await store.close()
+
+
+async def test_agent_card_belongs_to_who_registered_it_first(
+    database: Database, auditor: Auditor
+) -> None:
+    store = await open_store(database.service_url)
+    first = card(public_key="a2V5", secret_encrypted=b"sealed")
+    stranger = card(owner_did="did:test:stranger")
+    admin = card(owner_did="did:test:admin", is_admin=True, endpoint="http://127.0.0.1:10")
+    signed = card(owner_did="did:test:other", is_signed=True, capability_ids=("x.v1", "y.v1"))
+    outcomes = await store.commit([first, stranger, admin, signed], AT)
+    assert outcomes[0].result == {"did": AGENT, "registered": 1, "isNew": True}
+    assert outcomes[1].error is ErrorCode.FORBIDDEN
+    assert outcomes[3].result == {"did": AGENT, "registered": 2, "isNew": False}
+    row = auditor.connection.execute(
+        "SELECT owner_did, revision, public_key, signing_secret, capability_ids FROM agent"
+    ).fetchone()
+    assert row == (PAYER, 3, "a2V5", b"sealed", ["x.v1", "y.v1"])
+    await store.close()
+    store = await open_store(database.service_url)
+    (refused,) = await store.commit([card(owner_did="did:test:stranger")], AT)
+    assert refused.error is ErrorCode.FORBIDDEN
+    await store.close()
+
+
+async def test_api_key_is_revoked_once_by_its_owner_or_an_admin(
+    database: Database, auditor: Auditor
+) -> None:
+    store = await open_store(database.service_url)
+    await store.commit([api_key("k1", b"1" * 32), api_key("k2", b"2" * 32)], AT)
+
+    def revoke(key_id: str, owner_did: str | None) -> RevokeKey:
+        return RevokeKey(key=new_id(), actor_did=PAYER, key_id=key_id, owner_did=owner_did)
+
+    outcomes = await store.commit(
+        [
+            revoke("k1", "did:test:stranger"),
+            revoke("k1", PAYER),
+            revoke("k1", PAYER),
+            revoke("k2", None),
+            revoke("k3", None),
+        ],
+        AT + 1,
+    )
+    assert [outcome.error for outcome in outcomes] == [
+        ErrorCode.NOT_FOUND,
+        None,
+        ErrorCode.NOT_FOUND,
+        None,
+        ErrorCode.NOT_FOUND,
+    ]
+    assert auditor.one("SELECT count(*) FROM api_key WHERE revoked_ms = %s", AT + 1) == 2
+    await store.close()
