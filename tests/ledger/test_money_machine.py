@@ -77,8 +77,11 @@ class LedgerMachine(RuleBasedStateMachine):
         self.wallets[self.payers[payer]] += micro
         assert outcome.result["balanceMicro"] == self.wallets[self.payers[payer]]
 
-    @rule(payer=few, micro=st.one_of(st.just(0), amounts), bps=st.sampled_from([0, 500, 10_000]))
-    def hold(self, payer: int, micro: int, bps: int) -> None:
+    @rule(payer=few, share=st.integers(0, 110), bps=st.sampled_from([0, 500, 500, 10_000]))
+    def hold(self, payer: int, share: int, bps: int) -> None:
+        """Hold a share (percent) of the wallet; above 100 it must be refused."""
+        owned = self.wallets[self.payers[payer]]
+        micro = (owned * share + 99) // 100 + (share > 100)
         flow = Flow(self.epoch, hold=micro, estimate=micro, payer=self.payers[payer])
         flow.fee_bps = bps
         (outcome,) = self.commit(flow.publish())

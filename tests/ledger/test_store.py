@@ -92,6 +92,7 @@ async def test_batch_of_any_commands_is_one_round_trip(
     before = store.round_trips
     await store.commit([flow.pay(CREDIT) for flow in flows], AT)
     assert store.round_trips == before + 1
+    assert not store.books.settled, "what is kept for one batch does not grow"
     await store.close()
 
 
@@ -107,6 +108,18 @@ async def test_later_command_of_a_batch_sees_the_earlier_ones(
     assert outcomes[1].result == {"releasedMicro": 9 * CREDIT}
     assert outcomes[2].status is OutcomeStatus.REPEATED, "a rejection is the key's answer for good"
     assert outcomes[2].error is ErrorCode.INSUFFICIENT_CREDITS
+    await store.close()
+
+
+async def test_hold_of_all_one_has_is_taken_and_one_micro_credit_more_is_not(
+    database: Database, auditor: Auditor
+) -> None:
+    store, epoch = await open_with_owner(database.service_url, micro=CREDIT)
+    above, exact = Flow(epoch, hold=CREDIT + 1), Flow(epoch, hold=CREDIT)
+    refused, taken = await store.commit([above.publish(), exact.publish()], AT)
+    assert refused.error is ErrorCode.INSUFFICIENT_CREDITS
+    assert "needs 1.000001 credits, 1 are available" in refused.detail
+    assert taken.status is OutcomeStatus.APPLIED
     await store.close()
 
 
@@ -275,6 +288,19 @@ async def test_newer_writer_fences_the_older_one_off(database: Database, auditor
     (outcome,) = await new.commit([deposit(CREDIT)], AT)
     assert outcome.status is OutcomeStatus.APPLIED
     assert auditor.balance(PAYER) == CREDIT
+    await old.close()
+    await new.close()
+
+
+async def test_fenced_writer_cannot_even_store_a_rejection(
+    database: Database, auditor: Auditor
+) -> None:
+    """A rejection has neither entry nor audit record, whose triggers would refuse it."""
+    old, epoch = await open_with_owner(database.service_url, micro=CREDIT)
+    new = await open_store(database.service_url)
+    with pytest.raises(LedgerFenced, match="ledger writer fenced off"):
+        await old.commit([Flow(epoch, hold=2 * CREDIT).publish()], AT)
+    assert auditor.one("SELECT count(*) FROM command WHERE error IS NOT NULL") == 0
     await old.close()
     await new.close()
 
