@@ -13,7 +13,8 @@ from dataclasses import dataclass
 class Candidate:
     """An agent that offers the capability, as seen by the process that will dispatch.
 
-    `in_flight`: its open attempts here. `order`: registration order, for a stable choice.
+    `in_flight`: what it has been given here and not answered. `order`: registration order, for a
+    stable choice. `load`: the share of its capacity that it says is taken, 0 to 1.
     """
 
     did: str
@@ -21,12 +22,14 @@ class Candidate:
     in_flight: int
     max_concurrency: int
     order: int
+    load: float = 0.0
 
 
 def choose(candidates: Iterable[Candidate], *, price_max_micro: int) -> Candidate | None:
     """Return the least loaded affordable candidate, the earliest registered among equals.
 
-    Load is the share of an agent's own concurrency that is taken, so a large agent gets more.
+    Load is the share of an agent's own concurrency that is taken, so a large agent gets more. What
+    the agent reports counts where it is more than what is known here: others give it work too.
 
     Args:
         candidates: healthy agents offering the capability.
@@ -36,5 +39,6 @@ def choose(candidates: Iterable[Candidate], *, price_max_micro: int) -> Candidat
     return min(affordable, key=_load, default=None)
 
 
-def _load(candidate: Candidate) -> tuple[float, int]:
-    return candidate.in_flight / candidate.max_concurrency, candidate.order
+def _load(candidate: Candidate) -> tuple[float, float, int]:
+    share = candidate.in_flight / candidate.max_concurrency
+    return max(share, candidate.load), share, candidate.order

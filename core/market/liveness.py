@@ -1,0 +1,102 @@
+"""Whether an agent can be reached and wants work: one rule for replies, records and the choice.
+
+Pure: what an agent said of itself, what a probe found and the time in, one word out. Circuits are
+not known here; they are each owner's own experience (`actors/circuits.py`).
+Spec: Targeted routing; contract.md section 6 (Heartbeat, AGENT_UNAVAILABLE details).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Final
+
+HEARTBEAT_TTL_MS: Final = 60_000
+# A failed probe speaks until the next one, which comes after five minutes at most; if none comes
+# any more, because nobody probes, it must not speak for ever.
+PROBE_TTL_MS: Final = 600_000
+PERCENT: Final = 100.0
+
+
+class Availability(StrEnum):
+    """What a caller is told of an agent; only an available one is a candidate."""
+
+    AVAILABLE = "available"
+    UNHEALTHY = "unhealthy"
+    OFFLINE = "offline"
+    INACTIVE = "inactive"
+
+
+# The words that agents use for themselves in a heartbeat. Closed: an unknown word is refused, since
+# guessing its meaning would give work to the dead or withhold it from the living.
+STATUSES: Final = {
+    **dict.fromkeys(
+        ("healthy", "active", "available", "online", "ok", "ready", "idle", "busy", "degraded"),
+        Availability.AVAILABLE,
+    ),
+    **dict.fromkeys(
+        ("unhealthy", "overloaded", "draining", "maintenance", "error"), Availability.UNHEALTHY
+    ),
+    **dict.fromkeys(("offline", "stopping", "stopped"), Availability.OFFLINE),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Liveness:
+    """The newest heartbeat and the newest probe of an agent; None where there never was one.
+
+    `load` is the share of its capacity that is taken, 0 to 1.
+    """
+
+    status: str | None = None
+    load: float | None = None
+    heartbeat_ms: int | None = None
+    probe_ms: int | None = None
+    is_probe_ok: bool | None = None
+
+
+UNHEARD: Final = Liveness()
+
+
+def availability(live: Liveness, now_ms: int) -> Availability:
+    """Say whether an active agent is a candidate.
+
+    The newest word counts: a heartbeat within its time to live, else a probe. One that never sent
+    a heartbeat and was never probed counts as available (contract.md section 6).
+    """
+    heard_ms = live.heartbeat_ms
+    probed_ms = live.probe_ms
+    is_probe_newest = probed_ms is not None and (heard_ms is None or probed_ms > heard_ms)
+    if is_probe_newest and probed_ms is not None and now_ms - probed_ms < PROBE_TTL_MS:
+        if not live.is_probe_ok:
+            return Availability.OFFLINE
+        if now_ms - probed_ms < HEARTBEAT_TTL_MS:
+            # A door that answers does not unsay what the agent said of itself a moment ago.
+            return _said(live) if _is_fresh(heard_ms, now_ms) else Availability.AVAILABLE
+    if heard_ms is None:
+        return Availability.AVAILABLE
+    return _said(live) if _is_fresh(heard_ms, now_ms) else Availability.OFFLINE
+
+
+def reported_load(live: Liveness, now_ms: int) -> float:
+    """Return the load of a fresh heartbeat, 0 without one."""
+    return live.load or 0.0 if _is_fresh(live.heartbeat_ms, now_ms) else 0.0
+
+
+def load_share(load: float) -> float | None:
+    """Return a reported load as a share of 0 to 1; None when it is out of range.
+
+    Args:
+        load: 0 to 1 as a share, above 1 up to 100 as a percentage; 1 is a full agent.
+    """
+    if not 0.0 <= load <= PERCENT:
+        return None
+    return load if load <= 1.0 else load / PERCENT
+
+
+def _is_fresh(heard_ms: int | None, now_ms: int) -> bool:
+    return heard_ms is not None and now_ms - heard_ms <= HEARTBEAT_TTL_MS
+
+
+def _said(live: Liveness) -> Availability:
+    return STATUSES.get(live.status or "", Availability.AVAILABLE)

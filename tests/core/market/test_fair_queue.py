@@ -1,0 +1,92 @@
+"""The fair queue against its promise: no payer waits for more than the others' shares."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from core.market.fair_queue import WEIGHT_MAX, FairQueue, parse_weights
+
+PAYERS = "abcd"
+WEIGHTS = {"a": 1, "b": 2, "c": 3, "d": 1}
+# (payer, None): one more of it waits. (None, i): the i-th key is dropped. (None, None): take one.
+Step = tuple[str | None, int | None]
+STEPS: st.SearchStrategy[list[Step]] = st.lists(
+    st.one_of(
+        st.tuples(st.sampled_from(PAYERS), st.none()),
+        st.tuples(st.none(), st.integers(0, 40)),
+        st.just((None, None)),
+    ),
+    max_size=80,
+)
+
+
+@given(STEPS)
+def test_no_payer_waits_for_more_than_its_share(steps: list[Step]) -> None:
+    """Between two turns of a payer that waits all the time, each other is served its weight."""
+    queue: FairQueue[int, tuple[str, int]] = FairQueue(WEIGHTS.__getitem__)
+    waiting: dict[str, list[int]] = {payer: [] for payer in PAYERS}
+    passed: dict[str, dict[str, int]] = {payer: dict.fromkeys(PAYERS, 0) for payer in PAYERS}
+    made = 0
+    for payer, number in steps:
+        if payer is not None:
+            queue.put(payer, made, (payer, made))
+            if not waiting[payer]:
+                passed[payer] = dict.fromkeys(PAYERS, 0)
+            waiting[payer].append(made)
+            made += 1
+        elif number is not None:
+            dropped = queue.drop(number)
+            owner = next((name for name in PAYERS if number in waiting[name]), None)
+            assert dropped == (None if owner is None else (owner, number))
+            if owner is not None:
+                waiting[owner].remove(number)
+        elif any(waiting.values()):
+            served, key = queue.take()
+            assert waiting[served].pop(0) == key, "a payer's own items keep their order"
+            passed[served] = dict.fromkeys(PAYERS, 0)
+            for other in PAYERS:
+                if other != served and waiting[other]:
+                    passed[other][served] += 1
+                    assert passed[other][served] <= WEIGHTS[served], (other, served)
+        assert len(queue) == sum(len(line) for line in waiting.values())
+    left = [queue.take() for _ in range(len(queue))]
+    assert sorted(left) == sorted((p, key) for p in PAYERS for key in waiting[p])
+    with pytest.raises(IndexError):
+        queue.take()
+
+
+def test_weights_are_the_shares_of_a_full_queue() -> None:
+    queue: FairQueue[int, str] = FairQueue({"a": 3, "b": 1}.__getitem__)
+    for number in range(400):
+        queue.put("a", 2 * number, "a")
+        queue.put("b", 2 * number + 1, "b")
+    first = "".join(queue.take() for _ in range(200))
+    assert first == "aaab" * 50
+
+
+def test_a_thousand_of_one_payer_delay_another_by_one() -> None:
+    queue: FairQueue[int, str] = FairQueue()
+    for number in range(1_000):
+        queue.put("greedy", number, "greedy")
+    queue.take()
+    queue.put("modest", 5_000, "modest")
+    assert [queue.take(), queue.take()].count("modest") == 1
+
+
+def test_clear_returns_all_that_waited() -> None:
+    queue: FairQueue[int, str] = FairQueue()
+    queue.put("a", 1, "x")
+    queue.put("b", 2, "y")
+    assert queue.clear() == ["x", "y"]
+    assert len(queue) == 0
+    queue.put("a", 1, "again")
+    assert queue.take() == "again"
+
+
+def test_weights_are_read_from_settings() -> None:
+    assert parse_weights(["did:web:h%3A1=5", "did:x:a=1"]) == {"did:web:h%3A1": 5, "did:x:a": 1}
+    for wrong in ("did:x:a", "did:x:a=", "=3", "did:x:a=0", f"did:x:a={WEIGHT_MAX + 1}"):
+        with pytest.raises(ValueError, match="expected"):
+            parse_weights([wrong])
