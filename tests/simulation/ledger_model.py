@@ -1,15 +1,14 @@
 """The ledger as a few dictionaries: what the simulation commits into instead of Postgres.
 
-Says the same as `ledger/store.py` to every command of a workflow's life; `test_ledger_model.py`
-holds it to that. The split of a payment is written out again here, on purpose: a wrong fee in
-`core/` must not be right in its own mirror. Spec: Settlement rules 1–4; money.md section 4.
+Says what `ledger/store.py` says; `test_ledger_model.py` holds it to that. The fee is written out
+again on purpose: a wrong one in `core/` must not be right in its mirror. money.md section 4.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from core.errors import ErrorCode
@@ -32,17 +31,14 @@ from ledger.stored import StoredWorkflow
 
 Row = dict[str, Any]
 _UNFINISHED = (WorkflowStatus.PENDING, WorkflowStatus.RUNNING)
-# A column of a row that was stored without a value: NULL, or zero where the table says so.
-_ZEROES = {
-    "attempt", "price_micro", "retries_used", "verify_attempt", "verifier_price_micro",
-    "verify_retries_used", "cost_micro",
-}  # fmt: skip
-_NODE_COLUMNS = {column.name: 0 if column.name in _ZEROES else None for column in node_table.c}
+# What a column holds that was stored without a value: zero for counts and amounts, else NULL.
+_COUNTS = ("attempt", "_used", "_micro")
+_NODE_COLUMNS = {c.name: 0 if c.name.endswith(_COUNTS) else None for c in node_table.c}
 
 
 @dataclass(slots=True)
 class ModelEscrow:
-    """What is held for a workflow and where it went; `paid` has (agent, agent's part, fee)."""
+    """A hold and where it went; `paid` has (agent, its part, fee) by line."""
 
     payer_did: str
     amount: int
@@ -81,14 +77,13 @@ class LedgerModel:
 
     def unfinished(self, owner: str) -> list[StoredWorkflow]:
         """Return what an owner has to drive on, as the readers of the real ledger would."""
-        return [
-            StoredWorkflow(
-                dict(row),
-                [{**_NODE_COLUMNS, **node} for _, node in sorted(self.nodes[workflow_id].items())],
-            )
-            for workflow_id, row in self.workflows.items()
-            if row["owner"] == owner and row["status"] in _UNFINISHED
-        ]
+        found = []
+        for workflow_id, row in self.workflows.items():
+            if row["owner"] == owner and row["status"] in _UNFINISHED:
+                nodes = sorted(self.nodes[workflow_id].items())
+                rows = [{**_NODE_COLUMNS, **node} for _, node in nodes]
+                found.append(StoredWorkflow(dict(row), rows))
+        return found
 
     def _commit(self, command: Command) -> Outcome:
         if self._is_stale(command):
@@ -96,9 +91,10 @@ class LedgerModel:
             # what was stored under it is its own.
             return Outcome(OutcomeStatus.STALE)
         is_start = isinstance(command, RegisterOwner)
-        known = None if is_start else self._known.get(command.key)
-        if known is not None:
-            return _repeat(command, *known)
+        if not is_start and (known := self._known.get(command.key)) is not None:
+            if request_hash_of(command) != known[0]:
+                return Outcome(OutcomeStatus.REJECTED, {}, ErrorCode.KEY_REUSED, "another request")
+            return replace(known[1], status=OutcomeStatus.REPEATED)
         try:
             outcome = Outcome(OutcomeStatus.APPLIED, self._apply(command))
         except _Refusal as refusal:
@@ -110,12 +106,10 @@ class LedgerModel:
         return outcome
 
     def _is_stale(self, command: Command) -> bool:
-        match command:
-            case PublishWorkflow() | AdvanceWorkflow():
-                return self.owners.get(command.owner) != command.owner_epoch
-            case ClaimWorkflows():
-                return self.owners.get(command.to_owner) != command.to_epoch
-        return False
+        if isinstance(command, PublishWorkflow | AdvanceWorkflow):
+            return self.owners.get(command.owner) != command.owner_epoch
+        is_claim = isinstance(command, ClaimWorkflows)
+        return is_claim and self.owners.get(command.to_owner) != command.to_epoch
 
     def _apply(self, command: Command) -> dict[str, Any]:
         match command:
@@ -124,9 +118,9 @@ class LedgerModel:
             case PublishWorkflow():
                 return self._publish(command)
             case Deposit():
-                self.balances["world"] -= command.amount_micro
-                self.balances[f"wallet:{command.owner_did}"] += command.amount_micro
-                return {"balanceMicro": self.balances[f"wallet:{command.owner_did}"]}
+                wallet = f"wallet:{command.owner_did}"
+                self._move("world", wallet, command.amount_micro)
+                return {"balanceMicro": self.balances[wallet]}
             case RegisterOwner(owner=owner):
                 self.owners[owner] = self.owners.get(owner, 0) + 1
                 return {"epoch": self.owners[owner]}
@@ -152,29 +146,31 @@ class LedgerModel:
         self.nodes[command.workflow_id] = {}
         self.attempts[command.workflow_id] = []
         if command.has_hold:
-            self.balances[wallet] -= hold
-            self.balances[f"escrow:{command.workflow_id}"] += hold
+            self._move(wallet, f"escrow:{command.workflow_id}", hold)
             escrow = ModelEscrow(command.payer_did, hold, command.fee_bps)
             self.escrows[command.workflow_id] = escrow
         self._store(command.workflow_id, command.records)
         ids = {"workflowId": command.workflow_id, "taskId": command.task_id}
-        return {**ids, "status": str(row["status"])}
+        return {**ids, "status": str(row["status"]) if is_terminal(row["status"]) else "pending"}
 
     def _advance(self, command: AdvanceWorkflow) -> dict[str, Any]:
         escrow = self.escrows.get(command.workflow_id)
         if escrow is None or escrow.is_released:
             raise _Refusal(ErrorCode.ESCROW_RELEASED, "the workflow has ended")
         paid = [record for record in command.records if isinstance(record, NodePaid)]
-        if any(record.line in escrow.paid for record in paid):
+        nodes = self.nodes[command.workflow_id]
+        changed = [nodes.get(r.node, {}) for r in command.records if isinstance(r, NodeChanged)]
+        is_settled = any(node.get("status") == "success" for node in changed)
+        if is_settled or any(record.line in escrow.paid for record in paid):
             raise _Refusal(ErrorCode.ALREADY_SETTLED, "a line is already paid")
         if sum(record.gross_micro for record in paid) > escrow.rest:
             raise _Refusal(ErrorCode.INTERNAL_ERROR, "more than is left in the escrow")
         for record in paid:
             fee = record.gross_micro * escrow.fee_bps // 10_000
             escrow.paid[record.line] = (record.agent_did, record.gross_micro - fee, fee)
-            self.balances[f"escrow:{command.workflow_id}"] -= record.gross_micro
-            self.balances[f"wallet:{record.agent_did}"] += record.gross_micro - fee
-            self.balances["fee"] += fee
+            source = f"escrow:{command.workflow_id}"
+            self._move(source, f"wallet:{record.agent_did}", record.gross_micro - fee)
+            self._move(source, "fee", fee)
         released = self._store(command.workflow_id, command.records)
         return {} if released is None else {"releasedMicro": released}
 
@@ -193,17 +189,12 @@ class LedgerModel:
         return released
 
     def _release(self, workflow_id: str) -> int:
-        escrow = self.escrows.get(workflow_id)
-        if escrow is None:
+        if (escrow := self.escrows.get(workflow_id)) is None:
             return 0
         escrow.is_released = True
-        rest = escrow.rest
-        self.balances[f"escrow:{workflow_id}"] -= rest
-        self.balances[f"wallet:{escrow.payer_did}"] += rest
-        return rest
+        self._move(f"escrow:{workflow_id}", f"wallet:{escrow.payer_did}", escrow.rest)
+        return escrow.rest
 
-
-def _repeat(command: Command, request_hash: bytes | None, first: Outcome) -> Outcome:
-    if request_hash_of(command) != request_hash:
-        return Outcome(OutcomeStatus.REJECTED, {}, ErrorCode.KEY_REUSED, "another request")
-    return Outcome(OutcomeStatus.REPEATED, first.result, first.error, first.detail)
+    def _move(self, debit: str, credit: str, micro: int) -> None:
+        self.balances[debit] -= micro
+        self.balances[credit] += micro
