@@ -20,7 +20,7 @@ from typing import Final
 from core.errors import ErrorCode, ServiceError
 from ledger.commands import Command, Outcome
 from ledger.errors import LedgerFenced, LedgerIntegrityError, LedgerUnavailable
-from ledger.store import Genesis, LedgerStore
+from ledger.store import COMMIT_PATIENCE_S, Genesis, LedgerStore
 
 BATCH_MAX: Final = 1000
 QUEUE_MAX: Final = 20_000
@@ -83,12 +83,14 @@ class GroupCommit:
         now_ms: Callable[[], int] = lambda: time.time_ns() // 1_000_000,
         batch_max: int = BATCH_MAX,
         queue_max: int = QUEUE_MAX,
+        patience_s: float = COMMIT_PATIENCE_S,
     ) -> None:
         """Make it; `start` opens the ledger.
 
         Args:
             on_fatal: called once after an integrity error or when fenced off; ends the process.
             queue_max: commands waiting at most; beyond it `submit` raises OVERLOADED.
+            patience_s: how long a commit waits for a database that says nothing.
         """
         self._url = url
         self._genesis = genesis
@@ -96,6 +98,7 @@ class GroupCommit:
         self._now_ms = now_ms
         self._batch_max = batch_max
         self._queue_max = queue_max
+        self._patience_s = patience_s
         self._queue = _Queue()
         self._counts = _Counts()
         self._store: LedgerStore | None = None
@@ -283,7 +286,12 @@ class GroupCommit:
                 return
 
     async def _open(self) -> None:
-        store = await LedgerStore.open(self._url, genesis=self._genesis, now_ms=self._now_ms())
+        store = await LedgerStore.open(
+            self._url,
+            genesis=self._genesis,
+            now_ms=self._now_ms(),
+            patience_s=self._patience_s,
+        )
         try:
             self._suspects = await store.suspects()
         except BaseException:

@@ -7,10 +7,12 @@ calls that were counted, never money. Spec: Limits; contract.md section 2 (Rate 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Final
 
 import sqlalchemy as sql
 from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
 
+from ledger.patience import cut_after, line_of
 from ledger.schema import (
     OPERATIONAL_ROLE,
     UNREACHABLE,
@@ -18,6 +20,8 @@ from ledger.schema import (
     session_options,
     unreachable,
 )
+
+PATIENCE_S: Final = 5.0
 
 # A window begins with its first call. What is granted is computed where the row is locked.
 _TAKE = sql.text(
@@ -53,16 +57,19 @@ class RateBlock:
 class OperationalStore:
     """A pool of connections of the role `ops_writer`."""
 
-    def __init__(self, url: str, *, pool_size: int = 2) -> None:
+    def __init__(self, url: str, *, pool_size: int = 2, patience_s: float = PATIENCE_S) -> None:
         """Make the pool; connections are opened when first needed.
 
         Args:
             url: `postgresql://…` of a login that is a member of `ops_writer`.
+            patience_s: how long a call waits for a connection, and then for the server.
         """
+        self._patience_s = patience_s
         self._engine: AsyncEngine = create_async_engine(
             engine_url(url),
             pool_size=pool_size,
             max_overflow=0,
+            pool_timeout=patience_s,
             isolation_level="AUTOCOMMIT",
             connect_args={
                 "options": session_options(OPERATIONAL_ROLE, synchronous_commit="off"),
@@ -104,7 +111,8 @@ class OperationalStore:
         }
         try:
             async with self._engine.connect() as connection:
-                row = (await connection.execute(_TAKE, values)).one()
+                with cut_after(await line_of(connection), self._patience_s):
+                    row = (await connection.execute(_TAKE, values)).one()
         except UNREACHABLE as error:
             raise unreachable(error) from None
         return RateBlock(calls=row.granted, used=row.used, resets_ms=row.window_ms + window_ms)

@@ -16,6 +16,7 @@ from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
 
 from core.workflow.transitions import WorkflowStatus
 from ledger.books import wallet_address
+from ledger.patience import cut_after, line_of
 from ledger.schema import (
     READER_ROLE,
     UNREACHABLE,
@@ -37,6 +38,7 @@ from ledger.stored import Balance, RowDict, StoredOwner, StoredWorkflow
 
 __all__ = ["Balance", "LedgerReader", "RowDict", "StoredOwner", "StoredWorkflow"]
 
+READ_PATIENCE_S: Final = 5.0
 _UNFINISHED: Final = (WorkflowStatus.PENDING, WorkflowStatus.RUNNING)
 _DIRECTORY_COLUMNS: Final = (
     agent.c.did,
@@ -53,16 +55,21 @@ _DIRECTORY_COLUMNS: Final = (
 class LedgerReader:
     """Read models over a small pool of connections."""
 
-    def __init__(self, url: str, *, pool_size: int = 5) -> None:
+    def __init__(
+        self, url: str, *, pool_size: int = 5, patience_s: float = READ_PATIENCE_S
+    ) -> None:
         """Make the pool; connections are opened when first needed.
 
         Args:
             url: `postgresql://…` of a login that is a member of `ledger_reader`.
+            patience_s: how long a read waits for a connection, and then for the server.
         """
+        self._patience_s = patience_s
         self._engine: AsyncEngine = create_async_engine(
             engine_url(url),
             pool_size=pool_size,
             max_overflow=0,
+            pool_timeout=patience_s,
             pool_pre_ping=False,
             # A statement is a transaction: no BEGIN and COMMIT round trips, no snapshot held open.
             isolation_level="AUTOCOMMIT",
@@ -346,7 +353,8 @@ class LedgerReader:
     async def _rows(self, query: sql.Executable) -> list[RowDict]:
         try:
             async with self._engine.connect() as connection:
-                result = await connection.execute(query)
+                with cut_after(await line_of(connection), self._patience_s):
+                    result = await connection.execute(query)
                 return [dict(row) for row in result.mappings()]
         except UNREACHABLE as error:
             raise unreachable(error) from None

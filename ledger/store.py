@@ -34,6 +34,7 @@ from ledger.commands import (
 )
 from ledger.errors import LedgerFenced, LedgerIntegrityError, LedgerUnavailable
 from ledger.loading import load_needs, load_settled, load_suspects, stored_commands
+from ledger.patience import cut_after
 from ledger.planning import needs, plan, request_hash_of
 from ledger.schema import WRITER_ROLE, driver_url, session_options
 
@@ -51,6 +52,8 @@ _TAKE_OVER: Final = (
     "UPDATE callboard.head SET epoch = epoch + 1 RETURNING epoch, entry_seq, audit_seq, hash"
 )
 _OPEN_TIMEOUT_S: Final = 10
+# Longer than any batch needs whose disk is only slow.
+COMMIT_PATIENCE_S: Final = 10.0
 
 # What the server says when it could not do the work now, as opposed to refusing it: connection,
 # resources, shutdown, deadlock.
@@ -77,8 +80,11 @@ class _SettledConflict(Exception):
 class LedgerStore:
     """One connection, one epoch. Not for concurrent use: one commit at a time."""
 
-    def __init__(self, connection: Connection, books: Books) -> None:
+    def __init__(
+        self, connection: Connection, books: Books, *, patience_s: float = COMMIT_PATIENCE_S
+    ) -> None:
         self._connection = connection
+        self._patience_s = patience_s
         self._books: Books | None = books
         self.epoch = books.head.epoch
         self.round_trips = 0
@@ -87,9 +93,13 @@ class LedgerStore:
         return f"LedgerStore(epoch={self.epoch}, round_trips={self.round_trips})"
 
     @classmethod
-    async def open(cls, url: str, *, genesis: Genesis, now_ms: int) -> LedgerStore:
+    async def open(
+        cls, url: str, *, genesis: Genesis, now_ms: int, patience_s: float = COMMIT_PATIENCE_S
+    ) -> LedgerStore:
         """Connect, fence every earlier writer off, and write audit record #1 if there is none.
 
+        Args:
+            patience_s: how long a commit waits for a server that says nothing.
         Raises: LedgerUnavailable when the database cannot be reached.
         """
         try:
@@ -104,9 +114,10 @@ class LedgerStore:
         except psycopg.Error as error:
             raise LedgerUnavailable(str(error)) from error
         try:
-            store = cls(connection, await _take_over(connection))
-            if store.books.head.audit_seq == 0:
-                await store._write_genesis(genesis, now_ms)
+            with cut_after(connection, _OPEN_TIMEOUT_S):
+                store = cls(connection, await _take_over(connection), patience_s=patience_s)
+                if store.books.head.audit_seq == 0:
+                    await store._write_genesis(genesis, now_ms)
         except psycopg.Error as error:
             await connection.close()
             raise _translated(error, ()) from error
@@ -139,8 +150,9 @@ class LedgerStore:
         LedgerIntegrityError; the store is not used after that.
         """
         outcomes: list[Outcome] = []
-        for segment in _segments(commands):
-            outcomes += await self._commit_segment(segment, now_ms)
+        with cut_after(self._connection, self._patience_s):
+            for segment in _segments(commands):
+                outcomes += await self._commit_segment(segment, now_ms)
         return outcomes
 
     async def refuse(self, command: Command, now_ms: int) -> Outcome:
