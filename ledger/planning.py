@@ -18,13 +18,14 @@ from core.records.audit import AuditEventType
 from core.workflow.events import NodePaid, WorkflowChanged
 from core.workflow.transitions import is_terminal
 from ledger.batch import Batch, Refusal, StaleCommand
-from ledger.books import WORLD_ADDRESS, wallet_address
+from ledger.books import WORLD_ADDRESS, Books, wallet_address
 from ledger.commands import (
     AdvanceWorkflow,
     ClaimWorkflows,
     Command,
     CreateKey,
     Deposit,
+    DeregisterAgent,
     Outcome,
     OutcomeStatus,
     PublishWorkflow,
@@ -35,6 +36,7 @@ from ledger.commands import (
 from ledger.planning_registry import (
     plan_claim,
     plan_create_key,
+    plan_deregister_agent,
     plan_register_agent,
     plan_register_owner,
     plan_revoke_key,
@@ -73,7 +75,7 @@ def needs(commands: Iterable[Command]) -> Needs:
                         wanted.ending.add(command.workflow_id)
             case Deposit():
                 wanted.addresses.add(wallet_address(command.owner_did))
-            case RegisterAgent():
+            case RegisterAgent() | DeregisterAgent():
                 wanted.agent_dids.add(command.did)
             case RevokeKey():
                 wanted.key_ids.add(command.key_id)
@@ -96,6 +98,17 @@ def plan(command: Command, batch: Batch) -> Outcome:
         return batch.refused(command.key, request_hash_of(command), refusal)
 
 
+def is_stale(command: Command, books: Books) -> bool:
+    """Say whether a command comes from an owner that has been replaced."""
+    match command:
+        case PublishWorkflow() | AdvanceWorkflow():
+            return books.owners.get(command.owner) != command.owner_epoch
+        case ClaimWorkflows():
+            return books.owners.get(command.to_owner) != command.to_epoch
+        case _:
+            return False
+
+
 def request_hash_of(command: Command) -> bytes | None:
     """Return the hash a repeat of the command must carry too; None when the key alone decides."""
     if isinstance(command, PublishWorkflow | Deposit):
@@ -113,6 +126,8 @@ def _plan(command: Command, batch: Batch) -> Outcome:
             return _plan_deposit(command, batch)
         case RegisterAgent():
             return plan_register_agent(command, batch)
+        case DeregisterAgent():
+            return plan_deregister_agent(command, batch)
         case CreateKey():
             return plan_create_key(command, batch)
         case RevokeKey():

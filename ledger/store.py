@@ -1,9 +1,9 @@
 """The one writer: plans a batch of commands on what it remembers and commits it in one round trip.
 
-Procedure of a commit: (1) repeats inside the batch follow their first, (2) what planning needs and
-the books lack is read, (3) every command is planned in order, (4) one call of `commit_batch`, which
-is one transaction, (5) outcomes. Keys are looked up only after a conflict: then known ones get
-their stored outcome and the rest starts again. Not a commit → the books are dropped.
+Procedure of a commit: (1) what planning needs and the books lack is read, (2) every command is
+planned in order, repeats get their first outcome, (3) one call of `commit_batch`, which is one
+transaction. Keys are looked up only after a conflict: then the batch starts again, knowing them.
+Not a commit → the books are dropped.
 
 It must not know who waits for the outcomes (group_commit.py). design.md section 3; money.md section
 4.
@@ -35,10 +35,12 @@ from ledger.commands import (
 from ledger.errors import LedgerFenced, LedgerIntegrityError, LedgerUnavailable
 from ledger.loading import load_needs, load_settled, load_suspects, stored_commands
 from ledger.patience import cut_after
-from ledger.planning import needs, plan, request_hash_of
+from ledger.planning import is_stale, needs, plan, request_hash_of
 from ledger.schema import WRITER_ROLE, driver_url, session_options
 
 Connection = psycopg.AsyncConnection[Any]
+# By key: the request hash and the outcome of the first command that had it.
+Known = dict[str, tuple[bytes | None, Outcome]]
 
 # Plans are pinned: tables without statistics once gave sequential scans (design.md section 3).
 _SESSION: Final = session_options(
@@ -100,7 +102,8 @@ class LedgerStore:
 
         Args:
             patience_s: how long a commit waits for a server that says nothing.
-        Raises: LedgerUnavailable when the database cannot be reached.
+        Raises: LedgerUnavailable when the database cannot be reached or is not migrated;
+        LedgerFenced when yet another writer came between.
         """
         try:
             connection = await psycopg.AsyncConnection.connect(
@@ -119,8 +122,9 @@ class LedgerStore:
                 if store.books.head.audit_seq == 0:
                     await store._write_genesis(genesis, now_ms)
         except psycopg.Error as error:
+            # Whatever it is (no schema yet, no right yet), nothing was planned: it may pass.
             await connection.close()
-            raise _translated(error, ()) from error
+            raise LedgerUnavailable(str(error).strip()) from error
         except BaseException:
             await connection.close()
             raise
@@ -157,7 +161,7 @@ class LedgerStore:
 
     async def refuse(self, command: Command, now_ms: int) -> Outcome:
         """Store the rejection INTERNAL_ERROR under a command's key: it stopped the writer twice."""
-        known = (await stored_commands(self._connection, [command])).get(command.key)
+        known = (await self._lookup([command])).get(command.key)
         if known is not None:
             return _repeat(command, *known)
         batch = Batch(self.books, now_ms)
@@ -198,48 +202,27 @@ class LedgerStore:
             raise _translated(error, ()) from error
 
     async def _commit_segment(self, commands: Sequence[Command], now_ms: int) -> list[Outcome]:
-        outcomes: dict[int, Outcome] = {}
-        first: dict[str, int] = {}
-        open_indexes: list[int] = []
-        for index, command in enumerate(commands):  # (1)
-            # Each registration of an owner is a new start, not a repeat.
-            if isinstance(command, RegisterOwner) or command.key not in first:
-                first.setdefault(command.key, index)
-                open_indexes.append(index)
-        while open_indexes:
-            chosen = [commands[index] for index in open_indexes]
+        known: Known = {}
+        while True:
             try:
-                for index, outcome in zip(
-                    open_indexes, await self._attempt(chosen, now_ms), strict=True
-                ):
-                    outcomes[index] = outcome
-                break
+                return await self._attempt(commands, now_ms, known)
             except _KeyConflict:
-                known = await self._lookup(chosen)
-                for index in open_indexes:
-                    found = known.get(commands[index].key)
-                    if found is not None:
-                        outcomes[index] = _repeat(commands[index], *found)
-                remaining = [index for index in open_indexes if index not in outcomes]
-                if len(remaining) == len(open_indexes):
+                found = await self._lookup(commands)
+                if found.keys() <= known.keys():
                     reason = "a key conflict without a stored key"
-                    raise LedgerIntegrityError(reason, tuple(c.key for c in chosen)) from None
-                open_indexes = remaining
-        for index, command in enumerate(commands):  # (5)
-            if index not in outcomes:
-                earlier = first[command.key]
-                outcomes[index] = _repeat(
-                    command, request_hash_of(commands[earlier]), outcomes[earlier]
-                )
-        return [outcomes[index] for index in range(len(commands))]
+                    keys = tuple(command.key for command in commands)
+                    raise LedgerIntegrityError(reason, keys) from None
+                known = found
 
-    async def _attempt(self, commands: Sequence[Command], now_ms: int) -> list[Outcome]:
+    async def _attempt(
+        self, commands: Sequence[Command], now_ms: int, known: Known
+    ) -> list[Outcome]:
         keys = tuple(command.key for command in commands)
         for _ in range(2):
             try:
-                await load_needs(self._connection, self.books, needs(commands))  # (2)
+                await load_needs(self._connection, self.books, needs(commands))  # (1)
                 batch = Batch(self.books, now_ms)
-                outcomes = [plan(command, batch) for command in commands]  # (3)
+                outcomes = _plan_all(commands, batch, dict(known))  # (2)
             except psycopg.Error as error:
                 raise self._failed(error, keys) from error
             except Exception as error:
@@ -249,7 +232,7 @@ class LedgerStore:
                 raise LedgerIntegrityError(f"planning: {error!r}", keys) from error
             try:
                 if not batch.is_empty:
-                    await self._run(batch, keys)  # (4)
+                    await self._run(batch, keys)  # (3)
             except _SettledConflict:
                 await self._reload()
                 try:
@@ -298,7 +281,7 @@ class LedgerStore:
         except psycopg.Error as error:
             raise _translated(error, ()) from error
 
-    async def _lookup(self, commands: Sequence[Command]) -> dict[str, tuple[bytes | None, Outcome]]:
+    async def _lookup(self, commands: Sequence[Command]) -> Known:
         try:
             return await stored_commands(self._connection, commands)
         except psycopg.Error as error:
@@ -335,6 +318,27 @@ def _segments(commands: Sequence[Command]) -> list[Sequence[Command]]:
     return [segment for segment in segments if segment]
 
 
+def _plan_all(commands: Sequence[Command], batch: Batch, known: Known) -> list[Outcome]:
+    """Plan each command that is no repeat, in order.
+
+    The fence comes before the key: an owner that was replaced may send what its successor has sent
+    under the same key, and must not take the stored outcome for its own.
+    """
+    outcomes = []
+    for command in commands:
+        first = known.get(command.key)
+        # Each registration of an owner is a new start, not a repeat.
+        is_start = isinstance(command, RegisterOwner)
+        if first is None or is_start or is_stale(command, batch.books):
+            outcome = plan(command, batch)
+            if not is_start and outcome.status is not OutcomeStatus.STALE:
+                known[command.key] = (request_hash_of(command), outcome)
+        else:
+            outcome = _repeat(command, *first)
+        outcomes.append(outcome)
+    return outcomes
+
+
 def _settling(commands: Sequence[Command]) -> list[tuple[str, str]]:
     """Return the (workflow, node or line) pairs that these commands change or pay."""
     return [
@@ -348,8 +352,6 @@ def _settling(commands: Sequence[Command]) -> list[tuple[str, str]]:
 
 def _repeat(command: Command, request_hash: bytes | None, first: Outcome) -> Outcome:
     """Return what a repeated key answers: the first outcome, or KEY_REUSED for another request."""
-    if first.status is OutcomeStatus.STALE:
-        return first
     if request_hash_of(command) != request_hash:
         return Outcome(
             OutcomeStatus.REJECTED,
