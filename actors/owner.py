@@ -69,7 +69,12 @@ class Owner:
         self._dispatcher = Dispatcher(
             settings, self._clock, begin=self._directory.begin, note=self._note
         )
-        self.spread = Spread(self._dispatcher, name, is_always=settings.dispatch == "spread")
+        self.spread = Spread(
+            self._dispatcher,
+            name,
+            now_ms=self._clock.now_ms,
+            is_always=settings.dispatch == "spread",
+        )
         self.outboxes = Outboxes()
         self._runner: Runner | None = None
         self._epoch = 0

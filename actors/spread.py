@@ -2,19 +2,22 @@
 
 An order that leaves goes as part of a batched actor task to another machine's `WorkflowActor`,
 which sends it from its own loop; the reply comes back the same way. No call per node, ever.
-design.md section 3.
+A message that may be lost is either repeated until it is known (replies, harmless twice) or its
+orders count as lost with the process that had them. design.md section 3.
 """
 
 from __future__ import annotations
 
+import asyncio
 import itertools
 from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
 from functools import partial
 
 from actors.channel import Channel
 from actors.dispatch import Dispatcher
 from actors.ports import DispatchOrder
-from core.errors import NodeErrorCode
+from core.errors import NodeErrorCode, ServiceError
 from core.workflow.events import (
     AttemptFailed,
     Event,
@@ -32,6 +35,25 @@ RemoteEvent = tuple[OrderId, Event]
 
 QUEUE_MAX = 100_000
 BATCH_SIZE = 512
+RETURN_RETRY_S = 0.2
+# A peer that an order did not reach gets none for this long: a lost attempt is repeated at once.
+AVOIDED_MS = 1_000
+
+
+@dataclass(frozen=True, slots=True)
+class PeerCalls:
+    """Another owner's process: its epoch, how to send it orders, how to return it events."""
+
+    epoch: int
+    send: Callable[[list[RemoteOrder]], Awaitable[Sequence[None]]]
+    give_back: Callable[[list[RemoteEvent]], Awaitable[Sequence[None]]]
+
+
+@dataclass(frozen=True, slots=True)
+class _Peer:
+    epoch: int
+    orders: Channel[RemoteOrder, None]
+    replies: Channel[RemoteEvent, None]
 
 
 def order_id(order: DispatchOrder) -> OrderId:
@@ -45,45 +67,45 @@ class Spread:
     Args:
         local: the dispatcher of this loop.
         name: this owner's name, under which replies come back.
+        now_ms: wall time, of orders that were lost.
         is_always: spread even while there is room here (`CALLBOARD_DISPATCH=spread`).
     """
 
-    def __init__(self, local: Dispatcher, name: str, *, is_always: bool) -> None:
+    def __init__(
+        self, local: Dispatcher, name: str, *, now_ms: Callable[[], int], is_always: bool
+    ) -> None:
         self._local = local
         self._name = name
+        self._now_ms = now_ms
         self._is_always = is_always
-        self._peers: dict[str, Channel[RemoteOrder, None]] = {}
-        self._returns: dict[str, Channel[RemoteEvent, None]] = {}
+        self._peers: dict[str, _Peer] = {}
         self._remote: dict[OrderId, tuple[str, DispatchOrder, Receive]] = {}
+        self._accepted: set[tuple[str, OrderId]] = set()
+        self._avoided: dict[str, int] = {}
         self._turn = itertools.count()
 
-    def set_peers(
-        self,
-        calls: dict[
-            str,
-            tuple[
-                Callable[[list[RemoteOrder]], Awaitable[Sequence[None]]],
-                Callable[[list[RemoteEvent]], Awaitable[Sequence[None]]],
-            ],
-        ],
-    ) -> None:
-        """Know the other machines: by owner name, how to send it orders and how to return events.
+    def set_peers(self, calls: dict[str, PeerCalls]) -> None:
+        """Know the other machines' owners by name.
 
-        Orders at a machine that is gone are lost: their attempts are answered as such, at once.
+        Orders at one that is gone, or that was started anew, are lost: their attempts are answered
+        as such, at once.
         """
-        for name in set(self._peers) - set(calls):
-            del self._peers[name], self._returns[name]
-            for key, (peer, order, receive) in list(self._remote.items()):
-                if peer == name:
-                    del self._remote[key]
-                    receive(order.workflow_id, _lost(order, name))
-        for name, (send, give_back) in calls.items():
+        for name in list(self._peers):
+            if name not in calls or calls[name].epoch != self._peers[name].epoch:
+                self._forget(name)
+        for name, peer in calls.items():
             if name not in self._peers:
-                self._peers[name] = Channel(
-                    f"dispatch to {name}", send, capacity=QUEUE_MAX, batch_size=BATCH_SIZE
-                )
-                self._returns[name] = Channel(
-                    f"replies to {name}", give_back, capacity=QUEUE_MAX, batch_size=BATCH_SIZE
+                self._peers[name] = _Peer(
+                    peer.epoch,
+                    Channel(
+                        f"dispatch to {name}", peer.send, capacity=QUEUE_MAX, batch_size=BATCH_SIZE
+                    ),
+                    Channel(
+                        f"replies to {name}",
+                        partial(_until_known, peer.give_back),
+                        capacity=QUEUE_MAX,
+                        batch_size=BATCH_SIZE,
+                    ),
                 )
 
     def send(self, order: DispatchOrder, receive: Receive) -> None:
@@ -91,20 +113,28 @@ class Spread:
         if not self._peers or (self._local.has_room and not self._is_always):
             self._local.send(order, receive)
             return
+        now_ms = self._now_ms()
         # This machine takes its turn too, so that `spread` over n machines gives each 1/n.
-        names = ["", *self._peers]
+        names = ["", *(peer for peer in self._peers if self._avoided.get(peer, 0) <= now_ms)]
         name = names[next(self._turn) % len(names)]
         if name == "":
             self._local.send(order, receive)
             return
         key = order_id(order)
-        self._remote[key] = (name, order, receive)
 
         def sent(outcome: BaseException | None) -> None:
-            if isinstance(outcome, BaseException) and self._remote.pop(key, None) is not None:
-                receive(order.workflow_id, _lost(order, name))
+            if not isinstance(outcome, BaseException):
+                return
+            self._avoided[name] = self._now_ms() + AVOIDED_MS
+            if self._remote.pop(key, None) is not None:
+                receive(order.workflow_id, _lost(order, name, self._now_ms()))
 
-        self._peers[name].submit((order, self._name), sent)
+        try:
+            self._peers[name].orders.submit((order, self._name), sent)
+        except ServiceError:  # its queue is full; ours has a bound too, but no other way is left
+            self._local.send(order, receive)
+        else:
+            self._remote[key] = (name, order, receive)
 
     def abort(self, order: DispatchOrder, reason: str) -> None:
         """Forget a remote order (its late reply is dropped) or stop a local one; tell the agent."""
@@ -114,10 +144,15 @@ class Spread:
             self._local.notify(order, reason)
 
     def accept(self, batch: Sequence[RemoteOrder]) -> list[None]:
-        """Take orders of another machine; their events go back through its channel."""
+        """Take orders of another machine; their events go back through its channel.
+
+        An order that is here already came twice: it is sent to its agent once.
+        """
         for order, origin in batch:
             key = order_id(order)
-            self._local.send(order, partial(self._give_back, origin, key))
+            if (origin, key) not in self._accepted:
+                self._accepted.add((origin, key))
+                self._local.send(order, partial(self._give_back, origin, key))
         return [None] * len(batch)
 
     def deliver(self, batch: Sequence[RemoteEvent]) -> list[None]:
@@ -133,12 +168,38 @@ class Spread:
         return [None] * len(batch)
 
     def _give_back(self, origin: str, key: OrderId, _: str, event: Event) -> None:
-        channel = self._returns.get(origin)
-        if channel is not None:  # else the origin is gone and so is whoever waits for the reply
-            channel.submit((key, event), lambda _: None)
+        if not isinstance(event, WorkStarted):
+            self._accepted.discard((origin, key))
+        peer = self._peers.get(origin)
+        if peer is not None:  # else the origin is gone and so is whoever waits for the reply
+            peer.replies.submit((key, event), lambda _: None)
+
+    def _forget(self, name: str) -> None:
+        peer = self._peers.pop(name)
+        self._avoided.pop(name, None)
+        peer.orders.close()
+        peer.replies.close()
+        for key, (holder, order, receive) in list(self._remote.items()):
+            if holder == name:
+                del self._remote[key]
+                receive(order.workflow_id, _lost(order, name, self._now_ms()))
 
 
-def _lost(order: DispatchOrder, machine: str) -> Event:
+async def _until_known(
+    give_back: Callable[[list[RemoteEvent]], Awaitable[Sequence[None]]], batch: list[RemoteEvent]
+) -> Sequence[None]:
+    """Return events until the origin has answered: it waits for them without a clock of its own.
+
+    Ends by being cancelled when the origin is forgotten.
+    """
+    while True:
+        try:
+            return await give_back(batch)
+        except Exception:  # the edge to another process: whatever it was, the events may be lost
+            await asyncio.sleep(RETURN_RETRY_S)
+
+
+def _lost(order: DispatchOrder, machine: str, at_ms: int) -> Event:
     failure = Failure(
         NodeErrorCode.AGENT_ERROR,
         f"the dispatching process {machine} ended before the reply",
@@ -146,6 +207,6 @@ def _lost(order: DispatchOrder, machine: str) -> Event:
     )
     if order.is_verification:
         return VerificationFinished(
-            order.node, order.attempt, False, failure, 0, 0, order.verify_attempt
+            order.node, order.attempt, False, failure, at_ms, at_ms, order.verify_attempt
         )
-    return AttemptFailed(order.node, order.attempt, failure, 0, 0)
+    return AttemptFailed(order.node, order.attempt, failure, at_ms, at_ms)

@@ -45,7 +45,7 @@ class OwnerWatch:
         self._silence_ms_max = silence_ms_max
         self._start_ms_max = max(start_ms_max, silence_ms_max)
         self._seen: dict[str, Seen] = {}
-        self._told: dict[str, tuple[str, ...]] = {}
+        self._told: dict[str, tuple[tuple[str, int], ...]] = {}
         self._claimed: set[tuple[str, int]] = set()
 
     def expected(self, name: str, now_ms: int) -> None:
@@ -108,12 +108,16 @@ class OwnerWatch:
         """Note that a claim was committed; it made the orphan's epoch grow by one."""
         self._claimed.add((claim.from_owner, claim.from_epoch + 1))
 
-    def news_of_peers(self, now_ms: int) -> list[tuple[str, tuple[str, ...]]]:
-        """Return (owner, its live peers) for each owner that does not know its peers yet."""
+    def news_of_peers(self, now_ms: int) -> list[tuple[str, tuple[tuple[str, int], ...]]]:
+        """Return (owner, its live peers) for each owner that does not know its peers yet.
+
+        With their epochs: what a peer held for others is lost when it is started anew, however
+        quickly that happens.
+        """
         live = self.live(now_ms)
         news = []
         for name in live:
-            peers = tuple(other for other in live if other != name)
+            peers = tuple((other, self._seen[other].epoch) for other in live if other != name)
             if self._told.get(name, ()) != peers:
                 self._told[name] = peers
                 news.append((name, peers))

@@ -20,7 +20,7 @@ from actors.logs import configure_logging
 from actors.messages import OwnerReply, OwnerRequest
 from actors.names import LEDGER
 from actors.owner import Owner
-from actors.spread import RemoteEvent, RemoteOrder
+from actors.spread import PeerCalls, RemoteEvent, RemoteOrder
 from core.settings import Settings
 
 log = logging.getLogger("callboard.workflows")
@@ -66,10 +66,13 @@ class WorkflowActor:
         await asyncio.shield(self._start)
         return await self._owner.restore_unfinished()
 
-    async def know_peers(self, names: Sequence[str]) -> None:
-        """Learn the other machines' actors, for dispatches that find no room here."""
+    async def know_peers(self, peers: Sequence[tuple[str, int]]) -> None:
+        """Learn the other machines' actors and epochs, for dispatches that find no room here."""
         self._owner.spread.set_peers(
-            {name: (actor_call(name, "accept"), actor_call(name, "deliver")) for name in names}
+            {
+                name: PeerCalls(epoch, actor_call(name, "accept"), actor_call(name, "deliver"))
+                for name, epoch in peers
+            }
         )
 
     async def accept(self, batch: list[RemoteOrder]) -> list[None]:

@@ -40,10 +40,11 @@ def test_peers_are_told_once_and_again_after_a_restart() -> None:
     watch.answered("a", 1, 0)
     assert watch.news_of_peers(0) == []
     watch.answered("b", 1, 0)
-    assert watch.news_of_peers(0) == [("a", ("b",)), ("b", ("a",))]
+    assert watch.news_of_peers(0) == [("a", (("b", 1),)), ("b", (("a", 1),))]
     assert watch.news_of_peers(0) == []
     watch.answered("a", 2, 0)
-    assert watch.news_of_peers(0) == [("a", ("b",))]
+    news = watch.news_of_peers(0)
+    assert news == [("a", (("b", 1),)), ("b", (("a", 2),))], "both: what a held for b is lost"
 
 
 def test_an_owner_may_take_long_to_start_but_not_to_answer_again() -> None:
