@@ -12,6 +12,7 @@ from enum import StrEnum
 from typing import Any
 
 from core.errors import NodeErrorCode
+from core.workflow.blob_ref import BlobRef
 from core.workflow.transitions import NodeStatus, WorkflowStatus
 
 
@@ -75,16 +76,31 @@ class WorkStarted:
 
 
 @dataclass(frozen=True, slots=True)
+class AttemptAccepted:
+    """The agent works on and will hand its result in; its time runs from `started_ms`.
+
+    `verify_attempt`: of the verification that was accepted, 0 when it is the attempt itself.
+    """
+
+    node: str
+    attempt: int
+    started_ms: int
+    at_ms: int
+    verify_attempt: int = 0
+
+
+@dataclass(frozen=True, slots=True)
 class AttemptSucceeded:
     """The agent replied with a result.
 
-    `result_json` is the compact JSON of `result`; hashes are `sha256:` + hex over the JCS forms.
+    `result_json` is the compact JSON of `result`, None when `result` is the `BlobRef` of a stored
+    one; hashes are `sha256:` + hex over the JCS forms.
     """
 
     node: str
     attempt: int
     result: Any
-    result_json: str
+    result_json: str | None
     input_hash: str
     output_hash: str
     started_ms: int
@@ -156,6 +172,7 @@ Event = (
     | AgentSelected
     | AgentNotSelected
     | WorkStarted
+    | AttemptAccepted
     | AttemptSucceeded
     | AttemptFailed
     | VerifierSelected
@@ -176,7 +193,9 @@ class NodeChanged:
     `attempt` counts from 1 (0: never dispatched); `agents_tried` are those who failed finally.
     `verifier_did` is set while a verification is open. `verify_attempt` counts the node's
     verifications over all its attempts, `verify_retries_used` the failed ones of the open result.
-    `cost_micro` is everything paid for the node so far, its verifiers included.
+    `cost_micro` is everything paid for the node so far, its verifiers included. A result is in
+    `result_json`, or behind `result_ref` when it is large. A stored `running` without a result is
+    an attempt that the agent has accepted: its result is awaited until `deadline_ms`.
     A step holds at most one `NodeChanged` per node.
     """
 
@@ -201,6 +220,7 @@ class NodeChanged:
     completed_ms: int | None = None
     cost_micro: int = 0
     metrics: dict[str, Any] | None = None
+    result_ref: BlobRef | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -312,13 +332,28 @@ class ScheduleRetry:
 
 
 @dataclass(frozen=True, slots=True)
+class AwaitResult:
+    """Deliver a time-out of this accepted attempt, or verification, at that time."""
+
+    node: str
+    attempt: int
+    verify_attempt: int
+    started_ms: int
+    due_ms: int
+
+
+@dataclass(frozen=True, slots=True)
 class AbortDispatch:
-    """Stop waiting for this attempt; tell the agent with a cancellation notice (best effort)."""
+    """Stop waiting for this attempt; tell the agent with a cancellation notice (best effort).
+
+    `is_accepted`: the agent works on it although no request is open.
+    """
 
     node: str
     attempt: int
     agent_did: str
     reason: str
+    is_accepted: bool = False
 
 
 Action = (
@@ -327,6 +362,7 @@ Action = (
     | DispatchNode
     | DispatchVerification
     | ScheduleRetry
+    | AwaitResult
     | AbortDispatch
 )
 

@@ -19,13 +19,16 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any, ClassVar
 
 from core.errors import IllegalTransition, NodeErrorCode
+from core.workflow.blob_ref import BlobRef
 from core.workflow.dag import CompiledWorkflow
 from core.workflow.events import (
     AgentNotSelected,
     AgentSelected,
+    AttemptAccepted,
     AttemptFailed,
     AttemptFinished,
     AttemptSucceeded,
+    AwaitResult,
     CancelRequested,
     Decision,
     DispatchNode,
@@ -83,8 +86,14 @@ class WorkflowMachine(VerifyingProgress):
         """Return (inputs, parents) for a dispatch of this node, or why they cannot be built."""
         return build_inputs(self.compiled.nodes[name], self._results)
 
+    def results_for(self, name: str) -> dict[str, Any]:
+        """Return the results that this node's inputs are made of; large ones are `BlobRef`s."""
+        node = self.compiled.nodes[name]
+        sources = {*node.depends_on, *(mapping.source for mapping in node.mappings)}
+        return {source: self._results[source] for source in sources}
+
     def unverified_result(self, name: str) -> Any:
-        """Return the result that the node's verifier has to judge."""
+        """Return the result that the node's verifier has to judge, or its `BlobRef`."""
         return self._states[name].result
 
     @classmethod
@@ -105,7 +114,7 @@ class WorkflowMachine(VerifyingProgress):
 
         Args:
             nodes: the stored rows; nodes without one have not been taken up yet.
-            results: by node, what the rows' `result_json` says.
+            results: by node, what the rows' `result_json` says, or the `BlobRef` of a large one.
             at_ms: now.
 
         1. Rows become states, and what they imply is counted again. 2. If the time is over, that is
@@ -183,6 +192,29 @@ class WorkflowMachine(VerifyingProgress):
             state.status = next_node_status(state.status, NodeTrigger.WORK_STARTED)
             state.started_ms = event.at_ms
 
+    def _attempt_accepted(self, event: AttemptAccepted, decision: Decision) -> None:
+        """Keep the attempt open without a request; stored, so that a restart goes on waiting."""
+        name = event.node
+        state = self._state_of(name)
+        if event.verify_attempt:
+            is_open = self._is_open_verification(state, event.attempt, event.verify_attempt)
+        else:
+            is_open = self._open_attempt(name, event.attempt) is not None
+        if not is_open or state.is_accepted:
+            return
+        state.is_accepted = True
+        due_ms = event.started_ms + self._timeout_ms(state, event.started_ms)
+        if not event.verify_attempt:
+            # Of a verification nothing is stored: after a restart it is repeated, under its own id.
+            if state.status is NodeStatus.DISPATCHED:
+                state.status = next_node_status(state.status, NodeTrigger.WORK_STARTED)
+            state.started_ms = event.started_ms
+            state.deadline_ms = due_ms
+            decision.records.append(state.row())
+        decision.actions.append(
+            AwaitResult(name, event.attempt, event.verify_attempt, event.started_ms, due_ms)
+        )
+
     def _attempt_succeeded(self, event: AttemptSucceeded, decision: Decision) -> None:
         state = self._open_attempt(event.node, event.attempt)
         if state is None:
@@ -190,9 +222,11 @@ class WorkflowMachine(VerifyingProgress):
         if state.status is NodeStatus.DISPATCHED:
             # The reply overtook the news that the request had left.
             state.status = next_node_status(state.status, NodeTrigger.WORK_STARTED)
+        state.is_accepted = False
         state.started_ms = event.started_ms
         state.result = event.result
         state.result_json = event.result_json
+        state.result_ref = event.result if type(event.result) is BlobRef else None
         state.metrics = event.metrics
         decision.records.append(
             AttemptFinished(
@@ -286,13 +320,13 @@ class WorkflowMachine(VerifyingProgress):
             self._budget.reserve(name, 0)
         if state.status is NodeStatus.SUCCESS:
             self._results[name] = results[name]
-            state.result_json = None
+            state.result_json = state.result_ref = None
             for child in state.compiled.children:
                 self._states[child].unmet -= 1
         elif state.status in (NodeStatus.FAILED, NodeStatus.TIMEOUT):
             # Several may have failed; which one first does not change what follows.
             self._first_failure = self._first_failure or {**(state.error or {}), "node": name}
-        elif state.result_json is not None:
+        elif state.has_result:
             state.result = results[name]
 
     def _resume(self, state: NodeState, at_ms: int, decision: Decision) -> None:
@@ -302,6 +336,10 @@ class WorkflowMachine(VerifyingProgress):
         elif state.has_unverified_result and state.verifier_did is not None:
             timeout_ms = self._timeout_ms(state, at_ms)
             decision.actions.append(self._dispatch_verification(state, timeout_ms))
+        elif state.is_accepted:
+            began_ms = at_ms if state.started_ms is None else state.started_ms
+            due_ms = self.deadline_ms if state.deadline_ms is None else state.deadline_ms
+            decision.actions.append(AwaitResult(name, state.attempt, 0, began_ms, due_ms))
         elif state.is_active:
             message = "the process that waited for the reply ended"
             lost = Failure(NodeErrorCode.AGENT_ERROR, message, Verdict.LOST)
@@ -317,6 +355,7 @@ class WorkflowMachine(VerifyingProgress):
         AgentSelected: _agent_selected,
         AgentNotSelected: _not_selected,
         WorkStarted: _work_started,
+        AttemptAccepted: _attempt_accepted,
         AttemptSucceeded: _attempt_succeeded,
         AttemptFailed: _attempt_failed,
         VerifierSelected: VerifyingProgress._verifier_selected,

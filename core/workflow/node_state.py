@@ -12,6 +12,7 @@ from enum import StrEnum
 from typing import Any
 
 from core.errors import NodeErrorCode
+from core.workflow.blob_ref import BlobRef
 from core.workflow.dag import CompiledNode
 from core.workflow.events import Failure, NodeChanged
 from core.workflow.transitions import NodeStatus, is_terminal
@@ -50,6 +51,7 @@ class NodeState:
     completed_ms: int | None = None
     cost_micro: int = 0
     metrics: dict[str, Any] | None = None
+    result_ref: BlobRef | None = None
     # -- memory only
     unmet: int = 0  # dependencies that have not succeeded yet
     result: Any = None
@@ -58,6 +60,7 @@ class NodeState:
     is_retrying: bool = False  # the open selection is for a repeated attempt
     agents_used: tuple[str, ...] = ()
     verify_dispatched_ms: int | None = None
+    is_accepted: bool = False  # whoever is at work goes on without an open request
 
     @property
     def is_active(self) -> bool:
@@ -70,14 +73,20 @@ class NodeState:
         return is_terminal(self.status)
 
     @property
+    def has_result(self) -> bool:
+        """Whether the open attempt's result is here, itself or by reference."""
+        return self.result_json is not None or self.result_ref is not None
+
+    @property
     def has_unverified_result(self) -> bool:
         """Whether the agent has delivered and the verifier has not judged yet."""
-        return self.status is NodeStatus.RUNNING and self.result_json is not None
+        return self.status is NodeStatus.RUNNING and self.has_result
 
     def begin_attempt(self, agent_did: str, price_micro: int, at_ms: int, timeout_ms: int) -> None:
         """Open the next attempt; what the last one left behind is forgotten."""
         self.asked = Asked.NOTHING
         self.is_retrying = False
+        self.is_accepted = False
         self.attempt += 1
         self.agent_did = agent_did
         if agent_did not in self.agents_used:
@@ -92,8 +101,7 @@ class NodeState:
 
     def forget_result(self) -> None:
         """Drop an unverified result and everything about its verification."""
-        self.result = None
-        self.result_json = None
+        self.result = self.result_json = self.result_ref = None
         self.verifier_did = None
         self.verifier_price_micro = 0
         self.verify_retries_used = 0
@@ -123,6 +131,7 @@ class NodeState:
             self.completed_ms,
             self.cost_micro,
             self.metrics,
+            self.result_ref,
         )
 
     def load(self, row: NodeChanged) -> None:
@@ -135,6 +144,8 @@ class NodeState:
         self.verifiers_tried = tuple(row.verifiers_tried)
         used = self.agents_tried if self.agent_did is None else (*self.agents_tried, self.agent_did)
         self.agents_used = tuple(dict.fromkeys(used))
+        # `running` is stored of a node without a result only after its agent has accepted.
+        self.is_accepted = self.status is NodeStatus.RUNNING and not self.has_result
 
 
 class Budget:

@@ -101,7 +101,7 @@ class Progress:
     def _open_attempt(self, name: str, attempt: int) -> NodeState | None:
         """Return the node whose open attempt this is, None for a late or repeated reply."""
         state = self._state_of(name)
-        if not state.is_active or state.attempt != attempt or state.result_json is not None:
+        if not state.is_active or state.attempt != attempt or state.has_result:
             return None
         return state
 
@@ -161,7 +161,8 @@ class Progress:
         decision.records.append(state.row())
         if state.price_micro:
             decision.records.append(NodePaid(name, state.agent_did or "", state.price_micro))
-        state.result = state.result_json = None  # the results keep the one, the ledger the other
+        # The results keep the one, the ledger the other.
+        state.result = state.result_json = state.result_ref = None
         if self._first_failure is None:
             for child in state.compiled.children:
                 waiting = self._states[child]
@@ -349,7 +350,7 @@ class Progress:
         reason: str,
     ) -> None:
         name = state.compiled.name
-        if state.result_json is None:
+        if not state.has_result:
             self._record_failed_attempt(state, failure, outcome, at_ms, decision)
             agent_did = state.agent_did
         else:
@@ -357,7 +358,10 @@ class Progress:
             if agent_did is not None:
                 decision.records.append(self._verification_line(state, outcome, at_ms, failure))
         if agent_did is not None:
-            decision.actions.append(AbortDispatch(name, state.attempt, agent_did, reason))
+            is_accepted = state.is_accepted and not state.has_result
+            decision.actions.append(
+                AbortDispatch(name, state.attempt, agent_did, reason, is_accepted)
+            )
 
     def _verification_line(
         self, state: NodeState, outcome: str, at_ms: int, failure: Failure | None

@@ -64,6 +64,7 @@ class VerifyingProgress(Progress):
                 self._no_verifier(state, self._too_dear(event, limit_micro), event.at_ms, decision)
             return
         state.asked = Asked.NOTHING
+        state.is_accepted = False
         state.retry_at_ms = None
         state.verify_attempt += 1
         state.verifier_did = event.agent_did
@@ -86,12 +87,7 @@ class VerifyingProgress(Progress):
 
     def _verification_finished(self, event: VerificationFinished, decision: Decision) -> None:
         state = self._state_of(event.node)
-        if (
-            state.status is not NodeStatus.RUNNING
-            or state.attempt != event.attempt
-            or state.verifier_did is None
-            or event.verify_attempt not in (None, state.verify_attempt)
-        ):
+        if not self._is_open_verification(state, event.attempt, event.verify_attempt):
             return
         failure = event.failure
         state.verify_dispatched_ms = event.started_ms
@@ -110,6 +106,16 @@ class VerifyingProgress(Progress):
         message = f"the verifier did not approve the result of attempt {state.attempt}"
         rejected = Failure(NodeErrorCode.VERIFICATION_REJECTED, message, Verdict.RETRYABLE)
         self._fail_attempt(state, rejected, event.at_ms, decision)
+
+    def _is_open_verification(
+        self, state: NodeState, attempt: int, verify_attempt: int | None
+    ) -> bool:
+        return (
+            state.status is NodeStatus.RUNNING
+            and state.attempt == attempt
+            and state.verifier_did is not None
+            and verify_attempt in (None, state.verify_attempt)
+        )
 
     def _pay_verifier(self, state: NodeState, decision: Decision) -> None:
         price_micro = state.verifier_price_micro

@@ -21,9 +21,11 @@ from core.workflow.events import (
     Action,
     AgentNotSelected,
     AgentSelected,
+    AttemptAccepted,
     AttemptFailed,
     AttemptFinished,
     AttemptSucceeded,
+    AwaitResult,
     CancelRequested,
     Decision,
     DispatchNode,
@@ -73,6 +75,7 @@ class Engine:
         self.dispatched: list[Dispatch] = []
         self.aborted: list[AbortDispatch] = []
         self.timers: dict[str, int] = {}
+        self.awaited: dict[str, AwaitResult] = {}
         self.heard: list[Event] = []
         self.selections: list[SelectAgent | SelectVerifier] = []
         self.has_failure = False
@@ -101,6 +104,7 @@ class Engine:
         """Forget everything that was not committed and restore."""
         self.open.clear()
         self.timers.clear()
+        self.awaited.clear()
         self.machine, decision = WorkflowMachine.restore(
             "wf",
             self.compiled,
@@ -110,9 +114,9 @@ class Engine:
             status=self.status,
             nodes=list(self.rows.values()),
             results={
-                name: orjson.loads(row.result_json)
+                name: orjson.loads(row.result_json) if row.result_json else row.result_ref
                 for name, row in self.rows.items()
-                if row.result_json is not None
+                if row.result_json is not None or row.result_ref is not None
             },
             at_ms=self.at_ms,
         )
@@ -136,6 +140,12 @@ class Engine:
                 {"latency_ms": 5},
             )
         )
+
+    def accept_later(self, node: str) -> Decision:
+        """The node's agent, or its verifier, will hand its answer in."""
+        dispatch = self.find(node)
+        verify = dispatch.verify_attempt if isinstance(dispatch, DispatchVerification) else 0
+        return self.hear(AttemptAccepted(node, dispatch.attempt, self.at_ms, self.at_ms, verify))
 
     def fail(
         self,
@@ -308,9 +318,19 @@ class Engine:
                 self.open = [other for other in self.open if other.node != action.node]
                 self.open.append(action)
                 self.dispatched.append(action)
+                self.awaited.pop(action.node, None)
             case ScheduleRetry(node, due_ms):
                 self.open = [other for other in self.open if other.node != node]
                 self.timers[node] = due_ms
+            case AwaitResult(node, attempt, verify_attempt, began_ms, due_ms):
+                assert began_ms <= self.at_ms
+                assert began_ms < due_ms <= self.deadline_ms
+                self.awaited[node] = action
+                if not any(other.node == node for other in self.open):
+                    # After a crash: the agent is still at it, nobody asks it again.
+                    assert verify_attempt == 0
+                    did = self.rows[node].agent_did or ""
+                    self.open.append(DispatchNode(node, attempt, did, due_ms - began_ms))
             case AbortDispatch():
                 self.aborted.append(action)
                 self.open = [other for other in self.open if other.node != action.node]

@@ -23,6 +23,7 @@ from core.errors import IllegalTransition, NodeErrorCode
 from core.workflow.events import (
     AgentNotSelected,
     AgentSelected,
+    AttemptAccepted,
     Decision,
     DispatchNode,
     DispatchVerification,
@@ -101,6 +102,11 @@ class AnyWorkflow(RuleBasedStateMachine):
 
     @precondition(lambda self: self.run.open)
     @rule(pick=st.integers(0, 9))
+    def accept_later(self, pick: int) -> None:
+        self.run.accept_later(self._some_open(pick).node)
+
+    @precondition(lambda self: self.run.open)
+    @rule(pick=st.integers(0, 9))
     def reply_well(self, pick: int) -> None:
         dispatch = self._some_open(pick)
         if isinstance(dispatch, DispatchNode):
@@ -140,6 +146,8 @@ class AnyWorkflow(RuleBasedStateMachine):
     @rule(pick=st.integers(0, 99))
     def repeat_an_event(self, pick: int) -> None:
         event = self.run.heard[pick % len(self.run.heard)]
+        if isinstance(event, AttemptAccepted) and event.verify_attempt:
+            return  # news again after a crash: the verification went out again as the same one
         if self.run.machine.is_finished or not isinstance(event, WorkflowAccepted):
             assert self.run.machine.step(event) == Decision()
 

@@ -1,0 +1,138 @@
+"""Agents that accept an attempt and hand its result in later. Spec: contract.md section 5."""
+
+from __future__ import annotations
+
+from core.errors import NodeErrorCode
+from core.workflow.blob_ref import BlobRef
+from core.workflow.events import AttemptAccepted, AttemptSucceeded, AwaitResult
+from tests.core.workflow.engine import chain, engine
+
+
+def test_accepted_attempt_is_stored_as_running_with_its_deadline() -> None:
+    run = engine(chain("a", timeoutMs=7_000))
+    run.at_ms += 500  # the order waited in a queue: the clock runs from the request
+    decision = run.accept_later("a")
+    row = run.rows["a"]
+    assert (row.status, row.attempt, row.result_json) == ("running", 1, None)
+    assert (row.started_ms, row.deadline_ms) == (run.at_ms, run.at_ms + 7_000)
+    assert decision.actions == [AwaitResult("a", 1, 0, run.at_ms, run.at_ms + 7_000)]
+
+
+def test_accepted_attempt_waits_no_longer_than_the_workflow() -> None:
+    run = engine({**chain("a", timeoutMs=7_000), "settings": {"maxRuntimeMs": 3_000}})
+    run.accept_later("a")
+    assert run.rows["a"].deadline_ms == run.deadline_ms
+
+
+def test_accepted_attempt_survives_a_crash_and_is_not_dispatched_again() -> None:
+    run = engine(chain("a", "b"))
+    run.accept_later("a")
+    awaited = run.awaited["a"]
+    run.crash()
+    assert run.awaited == {"a": awaited}
+    assert len(run.dispatched) == 1
+    assert not run.history, "the attempt is not lost"
+    run.succeed("a")
+    run.run_to_end()
+    assert run.status == "success"
+    assert run.rows["a"].attempt == 1
+
+
+def test_accepted_attempt_times_out_and_is_tried_again() -> None:
+    run = engine(chain("a", maxRetries=1))
+    run.accept_later("a")
+    run.fail("a", code=NodeErrorCode.AGENT_TIMEOUT)
+    assert run.history[-1].outcome == "timeout"
+    run.wait_retry("a")
+    run.accept_later("a")
+    run.fail("a", code=NodeErrorCode.AGENT_TIMEOUT)
+    assert run.statuses() == {"a": "timeout"}
+
+
+def test_acceptance_said_twice_or_too_late_changes_nothing() -> None:
+    run = engine(chain("a", "b"))
+    first = AttemptAccepted("a", 1, run.at_ms, run.at_ms)
+    run.hear(first)
+    again = run.hear(first)
+    assert not again.records and not again.actions
+    run.succeed("a")
+    late = run.hear(first)
+    assert not late.records and not late.actions
+
+
+def test_result_may_overtake_the_acceptance() -> None:
+    run = engine(chain("a"))
+    run.succeed("a")
+    assert run.status == "success"
+    assert run.hear(AttemptAccepted("a", 1, run.at_ms, run.at_ms)).records == []
+
+
+def test_cancel_tells_the_agent_of_an_accepted_attempt_also_after_a_crash() -> None:
+    run = engine(chain("a"))
+    run.accept_later("a")
+    run.crash()
+    run.cancel()
+    assert [(abort.node, abort.is_accepted) for abort in run.aborted] == [("a", True)]
+    other = engine(chain("a"))
+    other.cancel()
+    assert [abort.is_accepted for abort in other.aborted] == [False]
+
+
+def test_accepted_attempt_finishes_and_is_paid_after_another_node_failed() -> None:
+    run = engine({"nodes": {name: {"capabilityId": "cap.work"} for name in "ab"}})
+    run.accept_later("a")
+    run.fail("b", code=NodeErrorCode.AGENT_ERROR)
+    while "b" in run.timers:
+        run.wait_retry("b")
+        run.fail("b")
+    run.succeed("a")
+    assert run.statuses() == {"a": "success", "b": "failed"}
+    assert run.status == "failed"
+    assert set(run.payments) == {"a"}
+
+
+def test_accepted_verification_is_awaited_and_repeated_after_a_crash() -> None:
+    run = engine(chain("a", requiresVerification=True, timeoutMs=9_000))
+    run.succeed("a")
+    decision = run.accept_later("a")
+    assert decision.records == []
+    assert decision.actions == [AwaitResult("a", 1, 1, run.at_ms, run.at_ms + 9_000)]
+    run.crash()
+    assert [type(dispatch).__name__ for dispatch in run.open] == ["DispatchVerification"]
+    run.judge("a", approved=True)
+    assert run.status == "success"
+
+
+def test_large_result_is_stored_by_reference_and_survives_a_crash() -> None:
+    manifest = chain("a", "b")
+    manifest["nodes"]["b"]["inputMappings"] = {"x": "$.a.result.n"}
+    run = engine(manifest)
+    ref = BlobRef("sha256:" + "ab" * 32, 70_000)
+    run.hear(AttemptSucceeded("a", 1, ref, None, "sha256:in", ref.hash, run.at_ms, run.at_ms))
+    assert (run.rows["a"].result_json, run.rows["a"].result_ref) == (None, ref)
+    assert run.machine.results_for("b") == {"a": ref}
+    run.crash()
+    assert run.machine.results_for("b") == {"a": ref}
+    run.run_to_end()
+    assert run.status == "success"
+
+
+def test_large_unverified_result_is_not_taken_for_a_missing_one() -> None:
+    run = engine(chain("a", requiresVerification=True))
+    ref = BlobRef("sha256:" + "cd" * 32, 70_000)
+    run.hear(AttemptSucceeded("a", 1, ref, None, "sha256:in", ref.hash, run.at_ms, run.at_ms))
+    run.crash()
+    assert run.machine.unverified_result("a") == ref
+    assert not [line for line in run.history if line.outcome == "lost"]
+    run.judge("a", approved=False)
+    assert run.rows["a"].result_ref is None
+    run.wait_retry("a")
+    run.succeed("a")
+    run.judge("a", approved=True)
+    assert run.rows["a"].result_ref is None
+    assert run.status == "success"
+
+
+def test_reference_reads_what_it_wrote() -> None:
+    ref = BlobRef("sha256:" + "00" * 32, 5)
+    assert BlobRef.from_json(ref.to_json()) == ref
