@@ -41,10 +41,15 @@ class Escrow:
 
 @dataclass(slots=True)
 class KnownAgent:
-    """Who claimed an agent's DID, and how often its card was stored."""
+    """Who claimed an agent's DID, how often its row was stored, and whether it takes work.
+
+    `token_revision`: heartbeat tokens name it; it moves when a deregistered agent comes back.
+    """
 
     owner_did: str
     revision: int
+    token_revision: int = 1
+    is_active: bool = True
 
 
 @dataclass(slots=True)

@@ -128,7 +128,9 @@ class RegisterAgent:
 
     `is_admin` or `is_signed` (the card was signed by the DID's current key) replace ownership.
     `secret_encrypted`: the dispatch signing secret, already encrypted, or None to keep the old one.
-    Rejection: FORBIDDEN. Result: {"did", "registered": capabilities, "isNew": bool}.
+    `revision_expected`: what a change of the stored card started from; None for a card of its own.
+    Rejections: FORBIDDEN; CONFLICT when the card has changed meanwhile.
+    Result: {"did", "registered": capabilities, "isNew": bool, "tokenRevision": int}.
     """
 
     key: str
@@ -142,6 +144,21 @@ class RegisterAgent:
     capability_ids: tuple[str, ...]
     public_key: str | None
     secret_encrypted: bytes | None
+    revision_expected: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeregisterAgent:
+    """Take an agent out of service; its card stays readable, its DID stays its owner's.
+
+    Rejections: NOT_FOUND, FORBIDDEN. Result: {"did", "wasActive": bool}.
+    """
+
+    key: str
+    actor_did: str
+    owner_did: str
+    is_admin: bool
+    did: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -177,6 +194,7 @@ Command = (
     | AdvanceWorkflow
     | Deposit
     | RegisterAgent
+    | DeregisterAgent
     | CreateKey
     | RevokeKey
 )

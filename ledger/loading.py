@@ -93,10 +93,12 @@ async def _load_accounts(connection: Connection, books: Books, addresses: list[s
 async def _load_agents(connection: Connection, books: Books, dids: list[str]) -> None:
     books.agents.update(dict.fromkeys(dids))
     cursor = await connection.execute(
-        "SELECT did, owner_did, revision FROM callboard.agent WHERE did = ANY(%s)", (dids,)
+        "SELECT did, owner_did, revision, token_revision, status = 'active'"
+        " FROM callboard.agent WHERE did = ANY(%s)",
+        (dids,),
     )
-    for did, owner_did, revision in await cursor.fetchall():
-        books.agents[did] = KnownAgent(owner_did, revision)
+    for did, *fields in await cursor.fetchall():
+        books.agents[did] = KnownAgent(*fields)
 
 
 async def load_settled(

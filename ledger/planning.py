@@ -25,6 +25,7 @@ from ledger.commands import (
     Command,
     CreateKey,
     Deposit,
+    DeregisterAgent,
     Outcome,
     OutcomeStatus,
     PublishWorkflow,
@@ -35,6 +36,7 @@ from ledger.commands import (
 from ledger.planning_registry import (
     plan_claim,
     plan_create_key,
+    plan_deregister_agent,
     plan_register_agent,
     plan_register_owner,
     plan_revoke_key,
@@ -73,7 +75,7 @@ def needs(commands: Iterable[Command]) -> Needs:
                         wanted.ending.add(command.workflow_id)
             case Deposit():
                 wanted.addresses.add(wallet_address(command.owner_did))
-            case RegisterAgent():
+            case RegisterAgent() | DeregisterAgent():
                 wanted.agent_dids.add(command.did)
             case RevokeKey():
                 wanted.key_ids.add(command.key_id)
@@ -124,6 +126,8 @@ def _plan(command: Command, batch: Batch) -> Outcome:
             return _plan_deposit(command, batch)
         case RegisterAgent():
             return plan_register_agent(command, batch)
+        case DeregisterAgent():
+            return plan_deregister_agent(command, batch)
         case CreateKey():
             return plan_create_key(command, batch)
         case RevokeKey():

@@ -17,6 +17,7 @@ from ledger.books import KnownAgent
 from ledger.commands import (
     ClaimWorkflows,
     CreateKey,
+    DeregisterAgent,
     Outcome,
     OutcomeStatus,
     RegisterAgent,
@@ -76,10 +77,11 @@ def plan_register_agent(command: RegisterAgent, batch: Batch) -> Outcome:
         known.owner_did == command.owner_did or command.is_admin or command.is_signed
     ):
         raise Refusal(ErrorCode.FORBIDDEN, f"{command.did} is registered by another owner")
-    agent = KnownAgent(
-        owner_did=known.owner_did if known is not None else command.owner_did,
-        revision=known.revision + 1 if known is not None else 1,
-    )
+    if command.revision_expected is not None and (
+        known is None or not known.is_active or known.revision != command.revision_expected
+    ):
+        raise Refusal(ErrorCode.CONFLICT, f"the card of {command.did} has changed meanwhile")
+    agent = _after_registration(command.owner_did, known)
     batch.books.agents[command.did] = agent
     secret = command.secret_encrypted
     row: Row = {
@@ -91,7 +93,10 @@ def plan_register_agent(command: RegisterAgent, batch: Batch) -> Outcome:
         "public_key": command.public_key,
         "signing_secret": secret.hex() if secret is not None else None,
         "revision": agent.revision,
+        "token_revision": agent.token_revision,
     }
+    # A deregistration earlier in the batch would be written after this row.
+    batch.registry.get("deregistered", {}).pop(command.did, None)
     # A second card in the same batch replaces the first one's row: a key or secret that only the
     # first brought must survive that.
     earlier = batch.registry.get("agents", {}).get(command.did)
@@ -117,9 +122,45 @@ def plan_register_agent(command: RegisterAgent, batch: Batch) -> Outcome:
             "did": command.did,
             "registered": len(command.capability_ids),
             "isNew": known is None,
+            "tokenRevision": agent.token_revision,
         },
         audit_id=audit_id,
     )
+
+
+def _after_registration(owner_did: str, known: KnownAgent | None) -> KnownAgent:
+    """Return an agent as its registration leaves it; coming back makes old tokens worthless."""
+    if known is None:
+        return KnownAgent(owner_did, 1)
+    revision = known.revision + 1
+    return KnownAgent(
+        known.owner_did, revision, known.token_revision if known.is_active else revision
+    )
+
+
+def plan_deregister_agent(command: DeregisterAgent, batch: Batch) -> Outcome:
+    """Take an agent out of service; once more changes nothing and is answered alike."""
+    known = batch.books.agents.get(command.did)
+    if known is None:
+        raise Refusal(ErrorCode.NOT_FOUND, f"the agent {command.did} is not known")
+    if known.owner_did != command.owner_did and not command.is_admin:
+        raise Refusal(ErrorCode.FORBIDDEN, f"{command.did} is registered by another owner")
+    result = {"did": command.did, "wasActive": known.is_active}
+    if not known.is_active:
+        return batch.decided(command.key, result=result)
+    revision = known.revision + 1
+    batch.books.agents[command.did] = KnownAgent(
+        known.owner_did, revision, known.token_revision, is_active=False
+    )
+    batch.register("deregistered", command.did, {"did": command.did, "revision": revision})
+    batch.is_directory_changed = True
+    audit_id = batch.record(
+        AuditEventType.AGENT_DEREGISTERED,
+        actor_did=command.actor_did,
+        target=("agent", command.did),
+        payload={"revision": revision},
+    )
+    return batch.decided(command.key, result=result, audit_id=audit_id)
 
 
 def plan_create_key(command: CreateKey, batch: Batch) -> Outcome:

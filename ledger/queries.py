@@ -49,6 +49,7 @@ _DIRECTORY_COLUMNS: Final = (
     agent.c.public_key,
     agent.c.signing_secret,
     agent.c.status,
+    agent.c.updated_ms,
 )
 
 
@@ -89,7 +90,7 @@ class LedgerReader:
 
     async def ping(self) -> None:
         """Return when the database answers."""
-        await self._rows(sql.text("SELECT 1"))
+        await self.rows(sql.text("SELECT 1"))
 
     # -- workflows --------------------------------------------------------------------------------
 
@@ -138,7 +139,7 @@ class LedgerReader:
             if known is None:
                 return []
             query = query.where(workflow.c.id < known)
-        return await self._rows(query.limit(limit).offset(offset))
+        return await self.rows(query.limit(limit).offset(offset))
 
     async def unfinished(self, owner_name: str) -> list[StoredWorkflow]:
         """Return all workflows that this owner has to drive on, oldest first."""
@@ -151,7 +152,7 @@ class LedgerReader:
         known = _uuid(workflow_id)
         if known is None:
             return []
-        return await self._rows(
+        return await self.rows(
             sql.select(attempt).where(attempt.c.workflow_id == known).order_by(attempt.c.id)
         )
 
@@ -165,24 +166,24 @@ class LedgerReader:
             .join(account, account.c.id == escrow.c.account_id)
             .where(escrow.c.workflow_id == known)
         )
-        rows = await self._rows(query)
+        rows = await self.rows(query)
         return rows[0] if rows else None
 
     async def owners(self) -> list[StoredOwner]:
         """Return all workflow owners."""
-        rows = await self._rows(sql.select(owner).order_by(owner.c.name))
+        rows = await self.rows(sql.select(owner).order_by(owner.c.name))
         return [StoredOwner(**row) for row in rows]
 
     async def _stored(self, condition: sql.ColumnElement[bool]) -> list[StoredWorkflow]:
         # The workflow first: read the other way round, a workflow could be over and its node not.
-        rows = await self._rows(
+        rows = await self.rows(
             _workflow_select(with_manifest=True).where(condition).order_by(workflow.c.id)
         )
         if not rows:
             return []
         found = {row["id"]: StoredWorkflow(row) for row in rows}
         query = sql.select(node).where(node.c.workflow_id.in_(list(found)))
-        for row in await self._rows(query.order_by(node.c.workflow_id, node.c.name)):
+        for row in await self.rows(query.order_by(node.c.workflow_id, node.c.name)):
             found[row["workflow_id"]].nodes.append(row)
         return list(found.values())
 
@@ -208,11 +209,11 @@ class LedgerReader:
             query = query.where(agent.c.status == status)
         if after_did is not None:
             query = query.where(agent.c.did > after_did)
-        return await self._rows(query.limit(limit).offset(offset))
+        return await self.rows(query.limit(limit).offset(offset))
 
     async def agent(self, did: str) -> RowDict | None:
         """Return an agent's row, its signing secret left out."""
-        rows = await self._rows(_agent_select().where(agent.c.did == did))
+        rows = await self.rows(_agent_select().where(agent.c.did == did))
         return rows[0] if rows else None
 
     async def directory_rows(
@@ -220,20 +221,18 @@ class LedgerReader:
     ) -> list[RowDict]:
         """Return what dispatching needs of agents, sealed signing secrets included.
 
-        All active ones in the order of registration, or those named, whatever their status.
+        In the order of registration, whatever their status: who was deregistered is known as such.
         """
         query = sql.select(*_DIRECTORY_COLUMNS).order_by(agent.c.registered_ms, agent.c.did)
         if dids is not None:
             query = query.where(agent.c.did.in_(list(dids)))
-        else:
-            query = query.where(agent.c.status == "active")
         if capability_id is not None:
             query = query.where(agent.c.capability_ids.contains([capability_id]))
-        return await self._rows(query)
+        return await self.rows(query)
 
     async def api_key_by_hash(self, key_hash: bytes) -> RowDict | None:
         """Return the row of an API key by its SHA-256, a revoked one too."""
-        rows = await self._rows(sql.select(api_key).where(api_key.c.hash == key_hash))
+        rows = await self.rows(sql.select(api_key).where(api_key.c.hash == key_hash))
         return rows[0] if rows else None
 
     async def api_keys(
@@ -251,7 +250,7 @@ class LedgerReader:
             query = query.where(api_key.c.owner_did == owner_did)
         if after_id is not None:
             query = query.where(api_key.c.id > after_id)
-        return await self._rows(query.limit(limit).offset(offset))
+        return await self.rows(query.limit(limit).offset(offset))
 
     # -- money and audit --------------------------------------------------------------------------
 
@@ -269,7 +268,7 @@ class LedgerReader:
             .scalar_subquery()
         )
         query = sql.select(sql.func.coalesce(wallet, 0).label("balance"), held.label("held"))
-        row = (await self._rows(query))[0]
+        row = (await self.rows(query))[0]
         return Balance(int(row["balance"]), int(row["held"]))
 
     async def transactions(
@@ -312,7 +311,7 @@ class LedgerReader:
             sides.append(sql.select(page))
         both = sql.union_all(*sides).subquery()
         query = sql.select(both).order_by(both.c.id.desc()).limit(limit).offset(offset)
-        return await self._rows(query)
+        return await self.rows(query)
 
     async def audit(
         self,
@@ -343,14 +342,15 @@ class LedgerReader:
             query = query.where(audit.c.created_ms < end_ms)
         if before_id is not None:
             query = query.where(audit.c.id < before_id)
-        return await self._rows(query.limit(limit).offset(offset))
+        return await self.rows(query.limit(limit).offset(offset))
 
     async def audit_after(self, last_id: int, *, limit: int = 1000) -> list[RowDict]:
         """Return audit rows with ids above `last_id`, oldest first: the event stream."""
         query = sql.select(audit).where(audit.c.id > last_id).order_by(audit.c.id)
-        return await self._rows(query.limit(limit))
+        return await self.rows(query.limit(limit))
 
-    async def _rows(self, query: sql.Executable) -> list[RowDict]:
+    async def rows(self, query: sql.Executable) -> list[RowDict]:
+        """Return the rows of a query; the other reads of this package stand on it."""
         try:
             async with self._engine.connect() as connection:
                 with cut_after(await line_of(connection), self._patience_s):

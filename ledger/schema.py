@@ -12,7 +12,9 @@ from typing import Final
 from sqlalchemy import (
     JSON,
     BigInteger,
+    Boolean,
     Column,
+    Double,
     Integer,
     LargeBinary,
     MetaData,
@@ -208,6 +210,22 @@ agent = Table(
     Column("status", Text),
     Column("revision", Integer),
     Column("registered_ms", BigInteger),
+    Column("updated_ms", BigInteger),
+    Column("token_revision", Integer),
+)
+agent_live = Table(
+    "agent_live",
+    metadata,
+    Column("did", Text, primary_key=True),
+    Column("status", Text),
+    Column("load", Double),
+    Column("queue_depth", Integer),
+    Column("version", Text),
+    Column("latency_ms", Double),
+    Column("heartbeat_ms", BigInteger),
+    Column("probe_ms", BigInteger),
+    Column("probe_ok", Boolean),
+    Column("probe_failures", Integer),
     Column("updated_ms", BigInteger),
 )
 api_key = Table(

@@ -23,6 +23,7 @@ RECONNECT_S: Final = 0.5
 
 _EVENTS: Final = [
     AuditEventType.AGENT_REGISTERED.value,
+    AuditEventType.AGENT_DEREGISTERED.value,
     AuditEventType.KEY_CREATED.value,
     AuditEventType.KEY_REVOKED.value,
 ]

@@ -58,6 +58,21 @@ class Liveness:
 UNHEARD: Final = Liveness()
 
 
+def since(live: Liveness, registered_ms: int) -> Liveness:
+    """Return what is known of an agent since its card was stored: a new card is a new beginning."""
+    if (live.heartbeat_ms or 0) >= registered_ms and (live.probe_ms or 0) >= registered_ms:
+        return live
+    is_heard = live.heartbeat_ms is not None and live.heartbeat_ms >= registered_ms
+    is_probed = live.probe_ms is not None and live.probe_ms >= registered_ms
+    return Liveness(
+        live.status if is_heard else None,
+        live.load if is_heard else None,
+        live.heartbeat_ms if is_heard else None,
+        live.probe_ms if is_probed else None,
+        live.is_probe_ok if is_probed else None,
+    )
+
+
 def availability(live: Liveness, now_ms: int) -> Availability:
     """Say whether an active agent is a candidate.
 

@@ -31,6 +31,7 @@ class AuditEventType(StrEnum):
     ESCROW_RELEASED = "escrow.released"
     PAYMENT_SETTLED = "payment.settled"
     AGENT_REGISTERED = "agent.registered"
+    AGENT_DEREGISTERED = "agent.deregistered"
     KEY_CREATED = "key.created"
     KEY_REVOKED = "key.revoked"
     OWNER_REGISTERED = "owner.registered"

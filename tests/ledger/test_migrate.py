@@ -14,9 +14,9 @@ from tests.ledger.checking import connect
 def test_second_migration_changes_nothing(
     database: Database, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert migrate(database.owner_url) == "0001"
+    assert migrate(database.owner_url) == "0002"
     assert main(["--url", database.owner_url]) == 0
-    assert "schema is at 0001" in capsys.readouterr().out
+    assert "schema is at 0002" in capsys.readouterr().out
 
 
 def test_columns_that_reads_name_are_those_of_the_tables(database: Database) -> None:

@@ -14,6 +14,7 @@ from core.market.liveness import (
     availability,
     load_share,
     reported_load,
+    since,
 )
 
 TTL = HEARTBEAT_TTL_MS
@@ -56,6 +57,14 @@ def test_the_newest_word_within_its_time_counts(
 
 def test_no_status_means_that_an_agent_was_deregistered() -> None:
     assert Availability.INACTIVE not in STATUSES.values()
+
+
+def test_what_was_known_before_the_card_was_stored_is_forgotten() -> None:
+    live = Liveness("busy", 0.7, 5, 8, False)
+    assert since(live, 5) == live
+    assert since(live, 6) == Liveness(probe_ms=8, is_probe_ok=False)
+    assert since(live, 9) == UNHEARD
+    assert since(Liveness("busy", 0.7, 5), 5) == Liveness("busy", 0.7, 5)
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,175 @@
+"""Heartbeats and probes: written by the operational role in batches, read by who chooses agents.
+
+Worth little and never audited; a crash may forget the last ones, the next come within seconds. All
+times are the database's, so that machines need not agree about theirs when they write.
+Spec: contract.md section 6 (Heartbeat).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any, Final
+
+import orjson
+import sqlalchemy as sql
+from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
+
+from core.market.liveness import HEARTBEAT_TTL_MS, Liveness
+from ledger.queries import LedgerReader, RowDict
+from ledger.schema import (
+    OPERATIONAL_ROLE,
+    UNREACHABLE,
+    agent_live,
+    engine_url,
+    session_options,
+    unreachable,
+)
+
+# A probe that found nobody is repeated after 30 s, doubling to 5 min; one that found somebody
+# before what it says has run out.
+PROBE_PAUSE_MS: Final = 30_000
+PROBE_PAUSE_MS_MAX: Final = 300_000
+
+_NOW: Final = "(extract(epoch FROM clock_timestamp()) * 1000)::bigint"
+_HEARTBEATS: Final = sql.text(
+    f"""
+    INSERT INTO callboard.agent_live AS l (
+        did, status, load, queue_depth, version, latency_ms, heartbeat_ms, updated_ms)
+    SELECT did, status, load, queue_depth, version, latency_ms, {_NOW}, {_NOW}
+    FROM json_to_recordset(CAST(:rows AS json)) AS r(
+        did text, status text, load double precision, queue_depth integer, version text,
+        latency_ms double precision)
+    ORDER BY did
+    ON CONFLICT (did) DO UPDATE SET
+        status = excluded.status, load = excluded.load,
+        queue_depth = coalesce(excluded.queue_depth, l.queue_depth),
+        version = coalesce(excluded.version, l.version),
+        latency_ms = coalesce(excluded.latency_ms, l.latency_ms),
+        heartbeat_ms = excluded.heartbeat_ms, updated_ms = excluded.updated_ms
+    """
+)
+_PROBES: Final = sql.text(
+    f"""
+    INSERT INTO callboard.agent_live AS l (did, probe_ms, probe_ok, probe_failures, updated_ms)
+    SELECT did, {_NOW}, is_ok, CASE WHEN is_ok THEN 0 ELSE 1 END, {_NOW}
+    FROM json_to_recordset(CAST(:rows AS json)) AS r(did text, is_ok boolean)
+    ORDER BY did
+    ON CONFLICT (did) DO UPDATE SET
+        probe_ms = excluded.probe_ms, probe_ok = excluded.probe_ok,
+        probe_failures = CASE WHEN excluded.probe_ok THEN 0
+            ELSE least(l.probe_failures + 1, 1000) END,
+        updated_ms = excluded.updated_ms
+    """
+)
+# Overdue, or named by an owner whose circuit is open; a changed card is a reason to look again.
+_DUE: Final = sql.text(
+    f"""
+    SELECT a.did, a.endpoint FROM callboard.agent a
+    LEFT JOIN callboard.agent_live l ON l.did = a.did
+    WHERE a.status = 'active' AND a.endpoint <> ''
+        AND (a.did = ANY (:named) OR l.heartbeat_ms < {_NOW} - :ttl_ms)
+        AND (l.probe_ms IS NULL OR l.probe_ms < a.updated_ms OR l.probe_ms < {_NOW}
+            - least(:pause_ms * power(2, least(greatest(l.probe_failures - 1, 0), 10)), :most_ms))
+    ORDER BY l.probe_ms NULLS FIRST
+    LIMIT :most
+    """
+).bindparams(
+    sql.bindparam("named", type_=sql.ARRAY(sql.Text)),
+    sql.bindparam("ttl_ms", type_=sql.BigInteger),
+    sql.bindparam("pause_ms", type_=sql.BigInteger),
+    sql.bindparam("most_ms", type_=sql.BigInteger),
+    sql.bindparam("most", type_=sql.Integer),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Heartbeat:
+    """What an agent says of itself. `load`: the share of its capacity that is taken, 0 to 1."""
+
+    did: str
+    status: str
+    load: float | None = None
+    queue_depth: int | None = None
+    version: str | None = None
+    latency_ms: float | None = None
+
+
+class LivenessStore:
+    """Writes heartbeats and probes as the role `ops_writer`."""
+
+    def __init__(self, url: str) -> None:
+        """Make the pool; its one connection is opened when first needed.
+
+        Args:
+            url: `postgresql://…` of a login that is a member of `ops_writer`.
+        """
+        self._engine: AsyncEngine = create_async_engine(
+            engine_url(url),
+            pool_size=1,
+            max_overflow=0,
+            isolation_level="AUTOCOMMIT",
+            connect_args={
+                "options": session_options(OPERATIONAL_ROLE, synchronous_commit="off"),
+                "application_name": "callboard-liveness",
+                "connect_timeout": 5,
+            },
+        )
+
+    def __repr__(self) -> str:
+        return f"LivenessStore({self._engine.pool.status()})"
+
+    async def close(self) -> None:
+        """Close all connections."""
+        await self._engine.dispose()
+
+    async def store_heartbeats(self, heartbeats: Sequence[Heartbeat]) -> list[None]:
+        """Store a batch in one statement; of several heartbeats of an agent the last one counts."""
+        newest = {heartbeat.did: asdict(heartbeat) for heartbeat in heartbeats}
+        await self._execute(_HEARTBEATS, list(newest.values()))
+        return [None] * len(heartbeats)
+
+    async def store_probes(self, found: Sequence[tuple[str, bool]]) -> None:
+        """Store what probes found: (did, whether the agent answered as a healthy one)."""
+        await self._execute(_PROBES, [{"did": did, "is_ok": is_ok} for did, is_ok in found])
+
+    async def _execute(self, statement: sql.TextClause, rows: list[dict[str, Any]]) -> None:
+        try:
+            async with self._engine.connect() as connection:
+                await connection.execute(statement, {"rows": orjson.dumps(rows).decode()})
+        except UNREACHABLE as error:
+            raise unreachable(error) from None
+
+
+async def live_rows(
+    reader: LedgerReader, *, dids: Collection[str] | None = None, since_ms: int = 0
+) -> list[RowDict]:
+    """Return the rows of these agents, or of all that changed at `since_ms` or later."""
+    query = sql.select(agent_live)
+    if dids is not None:
+        query = query.where(agent_live.c.did.in_(list(dids)))
+    return await reader.rows(query.where(agent_live.c.updated_ms >= since_ms))
+
+
+async def probes_due(
+    reader: LedgerReader, named: Collection[str], *, limit: int
+) -> list[tuple[str, str]]:
+    """Return (did, endpoint) of active agents to be probed now, the longest unprobed first.
+
+    Those whose heartbeat is overdue, and those named because an owner's circuit for them is open.
+    """
+    values = {
+        "named": list(named),
+        "ttl_ms": HEARTBEAT_TTL_MS,
+        "pause_ms": PROBE_PAUSE_MS,
+        "most_ms": PROBE_PAUSE_MS_MAX,
+        "most": limit,
+    }
+    return [(row["did"], row["endpoint"]) for row in await reader.rows(_DUE.bindparams(**values))]
+
+
+def liveness_of(row: RowDict) -> Liveness:
+    """Return a row as the value that decides about availability."""
+    return Liveness(
+        row["status"], row["load"], row["heartbeat_ms"], row["probe_ms"], row["probe_ok"]
+    )

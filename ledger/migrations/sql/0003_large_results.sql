@@ -1,0 +1,202 @@
+-- Large results: stored once by hash, referred to by the rows of nodes. Whoever received a result
+-- writes its bytes before anything audited refers to them; nobody can change or remove them.
+
+CREATE TABLE callboard.blob (
+    hash bytea PRIMARY KEY,
+    bytes bytea NOT NULL,
+    created_ms bigint NOT NULL
+        DEFAULT (extract(epoch FROM clock_timestamp()) * 1000)::bigint,
+    CONSTRAINT blob_is_its_hash CHECK (hash = sha256(bytes))
+);
+GRANT INSERT (hash, bytes) ON callboard.blob TO ops_writer;
+GRANT SELECT ON callboard.blob TO ledger_reader;
+
+-- {"$blob": "sha256:…", "size": n}; such a node has no result_json.
+ALTER TABLE callboard.node ADD COLUMN result_ref json;
+ALTER TABLE callboard.node ADD CONSTRAINT node_result_once
+    CHECK (result_json IS NULL OR result_ref IS NULL);
+
+-- As in 0001, and: nodes have a result_ref.
+CREATE OR REPLACE FUNCTION callboard.commit_batch(
+    p_epoch bigint,
+    p_accounts json,
+    p_commands json,
+    p_workflows json,
+    p_changes json,
+    p_nodes json,
+    p_attempts json,
+    p_escrows json,
+    p_entries json,
+    p_audit text,
+    p_releases uuid[],
+    p_registry json,
+    p_now_ms bigint
+) RETURNS void LANGUAGE plpgsql AS $$
+DECLARE
+    expected bigint;
+    written bigint;
+BEGIN
+    -- (1) The fence. The row lock makes a take-over wait for this batch, and this batch for it.
+    PERFORM 1 FROM callboard.head WHERE epoch = p_epoch FOR NO KEY UPDATE;
+    IF NOT FOUND THEN
+        RAISE EXCEPTION 'ledger writer fenced off' USING ERRCODE = 'CB001';
+    END IF;
+
+    -- (2) Keys first: whatever else a repeat would run into, it is known by its key.
+    IF p_commands IS NOT NULL THEN
+        INSERT INTO callboard.command (id, request_hash, result, error, detail, audit_id, created_ms)
+        SELECT id, decode(request_hash, 'hex'), result, error, detail, audit_id, p_now_ms
+        FROM json_to_recordset(p_commands) AS r(
+            id text, request_hash text, result json, error text, detail text, audit_id bigint);
+    END IF;
+    IF p_accounts IS NOT NULL THEN
+        INSERT INTO callboard.account (id, address, owner_did, kind, created_ms)
+        SELECT id, address, owner_did, kind, p_now_ms FROM json_to_recordset(p_accounts)
+            AS r(id bigint, address text, owner_did text, kind text);
+    END IF;
+
+    -- (3) Workflows: new ones, then those that started or ended. A finished one never changes.
+    IF p_workflows IS NOT NULL THEN
+        INSERT INTO callboard.workflow (
+            id, task_id, payer_did, status, intent, manifest, owner, created_ms, started_ms,
+            completed_ms, deadline_ms, estimate_micro, hold_micro, reserved, fee_bps,
+            spent_micro, error, end_reason, end_details, ended_by_did)
+        SELECT
+            id, task_id, payer_did, status, intent, manifest, owner, created_ms, started_ms,
+            completed_ms, deadline_ms, estimate_micro, hold_micro, reserved, fee_bps,
+            spent_micro, error, end_reason, end_details, ended_by_did
+        FROM json_to_recordset(p_workflows) AS r(
+            id uuid, task_id uuid, payer_did text, status text, intent text, manifest text,
+            owner text, created_ms bigint, started_ms bigint, completed_ms bigint,
+            deadline_ms bigint, estimate_micro bigint, hold_micro bigint, reserved text,
+            fee_bps integer, spent_micro bigint, error json, end_reason text, end_details text,
+            ended_by_did text);
+    END IF;
+    IF p_changes IS NOT NULL THEN
+        UPDATE callboard.workflow w SET
+            status = r.status,
+            started_ms = coalesce(w.started_ms, r.started_ms),
+            completed_ms = r.completed_ms,
+            spent_micro = r.spent_micro,
+            error = r.error,
+            end_reason = r.end_reason,
+            end_details = r.end_details,
+            ended_by_did = r.ended_by_did
+        FROM json_to_recordset(p_changes) AS r(
+            id uuid, status text, started_ms bigint, completed_ms bigint, spent_micro bigint,
+            error json, end_reason text, end_details text, ended_by_did text)
+        WHERE w.id = r.id AND w.status IN ('pending', 'running');
+        GET DIAGNOSTICS written = ROW_COUNT;
+        expected := json_array_length(p_changes);
+        IF written <> expected THEN
+            RAISE EXCEPTION 'a finished or unknown workflow would change' USING ERRCODE = 'CB003';
+        END IF;
+    END IF;
+
+    -- (4) Nodes and the history of their attempts. A node that succeeded never changes.
+    IF p_nodes IS NOT NULL THEN
+        INSERT INTO callboard.node AS n (
+            workflow_id, name, status, attempt, agent_did, price_micro, dispatched_ms, deadline_ms,
+            retry_at_ms, retries_used, agents_tried, verifier_did, verify_attempt,
+            verifier_price_micro, verify_retries_used, verifiers_tried,
+            result_json, result_ref, error, started_ms, completed_ms, cost_micro, metrics)
+        SELECT
+            workflow_id, name, status, coalesce(attempt, 0), agent_did, coalesce(price_micro, 0),
+            dispatched_ms, deadline_ms, retry_at_ms, coalesce(retries_used, 0), agents_tried,
+            verifier_did, coalesce(verify_attempt, 0), coalesce(verifier_price_micro, 0),
+            coalesce(verify_retries_used, 0), verifiers_tried,
+            result_json, result_ref, error, started_ms, completed_ms, coalesce(cost_micro, 0),
+            metrics
+        FROM json_to_recordset(p_nodes) AS r(
+            workflow_id uuid, name text, status text, attempt integer, agent_did text,
+            price_micro bigint, dispatched_ms bigint, deadline_ms bigint, retry_at_ms bigint,
+            retries_used integer, agents_tried json, verifier_did text, verify_attempt integer,
+            verifier_price_micro bigint, verify_retries_used integer, verifiers_tried json,
+            result_json text, result_ref json, error json, started_ms bigint,
+            completed_ms bigint, cost_micro bigint, metrics json)
+        ON CONFLICT (workflow_id, name) DO UPDATE SET
+            status = excluded.status,
+            attempt = excluded.attempt,
+            agent_did = excluded.agent_did,
+            price_micro = excluded.price_micro,
+            dispatched_ms = excluded.dispatched_ms,
+            deadline_ms = excluded.deadline_ms,
+            retry_at_ms = excluded.retry_at_ms,
+            retries_used = excluded.retries_used,
+            agents_tried = excluded.agents_tried,
+            verifier_did = excluded.verifier_did,
+            verify_attempt = excluded.verify_attempt,
+            verifier_price_micro = excluded.verifier_price_micro,
+            verify_retries_used = excluded.verify_retries_used,
+            verifiers_tried = excluded.verifiers_tried,
+            result_json = excluded.result_json,
+            result_ref = excluded.result_ref,
+            error = excluded.error,
+            started_ms = excluded.started_ms,
+            completed_ms = excluded.completed_ms,
+            cost_micro = excluded.cost_micro,
+            metrics = excluded.metrics
+        WHERE n.status <> 'success';
+        GET DIAGNOSTICS written = ROW_COUNT;
+        expected := json_array_length(p_nodes);
+        IF written <> expected THEN
+            RAISE EXCEPTION 'a node that succeeded would change' USING ERRCODE = 'CB004';
+        END IF;
+    END IF;
+    IF p_attempts IS NOT NULL THEN
+        INSERT INTO callboard.attempt (
+            workflow_id, node, attempt, kind, agent_did, outcome, started_ms, completed_ms,
+            input_hash, output_hash, error_code, error_message)
+        SELECT
+            workflow_id, node, attempt, kind, agent_did, outcome, started_ms, completed_ms,
+            input_hash, output_hash, error_code, error_message
+        FROM json_to_recordset(p_attempts) AS r(
+            workflow_id uuid, node text, attempt integer, kind text, agent_did text, outcome text,
+            started_ms bigint, completed_ms bigint, input_hash text, output_hash text,
+            error_code text, error_message text);
+    END IF;
+
+    -- (5) Money: escrows, entries (whose trigger moves the balances), then emptied escrows.
+    IF p_escrows IS NOT NULL THEN
+        INSERT INTO callboard.escrow (
+            workflow_id, payer_did, account_id, amount, fee_bps, status, created_ms)
+        SELECT workflow_id, payer_did, account_id, amount, fee_bps, 'held', p_now_ms
+        FROM json_to_recordset(p_escrows) AS r(
+            workflow_id uuid, payer_did text, account_id bigint, amount bigint, fee_bps integer);
+    END IF;
+    IF p_entries IS NOT NULL THEN
+        INSERT INTO callboard.entry (
+            id, debit_account_id, credit_account_id, amount, kind, description, workflow_id,
+            node_id, command_id, created_ms)
+        SELECT
+            id, debit, credit, amount, kind, description, workflow_id, node_id, command_id, p_now_ms
+        FROM json_to_recordset(p_entries) AS r(
+            id bigint, debit bigint, credit bigint, amount bigint, kind text, description text,
+            workflow_id uuid, node_id text, command_id text);
+    END IF;
+    IF p_releases IS NOT NULL THEN
+        UPDATE callboard.escrow SET status = 'released', released_ms = p_now_ms
+        WHERE workflow_id = ANY (p_releases) AND status = 'held';
+        GET DIAGNOSTICS written = ROW_COUNT;
+        IF written <> cardinality(p_releases) THEN
+            RAISE EXCEPTION 'an escrow would be released twice' USING ERRCODE = 'CB003';
+        END IF;
+    END IF;
+
+    -- (6) Owners, claims, agents and API keys: rare, hence in a function of their own.
+    IF p_registry IS NOT NULL THEN
+        PERFORM callboard.commit_registry(p_registry, p_now_ms);
+    END IF;
+
+    -- (7) The audit chain: a record per line, its columns before the body, all between tabs; canonical
+    -- JSON has neither raw tabs nor line feeds. The table checks hash and links.
+    IF p_audit IS NOT NULL THEN
+        INSERT INTO callboard.audit (
+            id, event_type, actor_did, target_type, target_id, created_ms, body, hash)
+        SELECT
+            split_part(line, E'\t', 1)::bigint, split_part(line, E'\t', 2),
+            split_part(line, E'\t', 3), split_part(line, E'\t', 4), split_part(line, E'\t', 5),
+            p_now_ms, split_part(line, E'\t', 7), decode(split_part(line, E'\t', 6), 'hex')
+        FROM string_to_table(p_audit, E'\n') AS line;
+    END IF;
+END $$;

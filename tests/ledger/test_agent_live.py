@@ -1,0 +1,126 @@
+"""Heartbeats and probes as rows: the newest counts, and only those that are due are probed."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import AsyncIterator
+
+import psycopg
+import pytest
+
+from core.market.liveness import HEARTBEAT_TTL_MS
+from ledger.agent_live import (
+    PROBE_PAUSE_MS,
+    Heartbeat,
+    LivenessStore,
+    live_rows,
+    liveness_of,
+    probes_due,
+)
+from ledger.queries import LedgerReader
+from tests.conftest import Database
+from tests.ledger.making import card, new_key, open_with_owner
+
+pytestmark = pytest.mark.anyio
+
+
+@pytest.fixture
+async def live(database: Database) -> AsyncIterator[LivenessStore]:
+    """The operational table of the test's database."""
+    store = LivenessStore(database.service_url)
+    yield store
+    await store.close()
+
+
+@pytest.fixture
+async def reader(database: Database) -> AsyncIterator[LedgerReader]:
+    """A reader of the test's ledger."""
+    async with LedgerReader(database.service_url, pool_size=2) as opened:
+        yield opened
+
+
+def age(database: Database, did: str, column: str, by_ms: int) -> None:
+    """Make a time of an agent's row earlier."""
+    with psycopg.connect(database.superuser_url, autocommit=True) as connection:
+        changed = connection.execute(
+            f"UPDATE callboard.agent_live SET {column} = {column} - %s WHERE did = %s",  # type: ignore[arg-type]
+            (by_ms, did),
+        )
+        assert changed.rowcount == 1
+
+
+async def test_the_newest_heartbeat_of_a_batch_and_of_all_batches_counts(
+    live: LivenessStore, reader: LedgerReader
+) -> None:
+    before_ms = time.time_ns() // 1_000_000
+    batch = [
+        Heartbeat("did:x:a", "busy", 0.9, 7, "1.0", 12.5),
+        Heartbeat("did:x:b", "draining"),
+        Heartbeat("did:x:a", "idle", 0.1),
+    ]
+    assert await live.store_heartbeats(batch) == [None] * 3
+    rows = {row["did"]: row for row in await live_rows(reader)}
+    assert (rows["did:x:a"]["status"], rows["did:x:a"]["load"]) == ("idle", 0.1)
+    assert before_ms <= rows["did:x:a"]["heartbeat_ms"] <= time.time_ns() // 1_000_000 + 1
+    await live.store_heartbeats([Heartbeat("did:x:b", "busy", 0.5, 3, "2", 4.0)])
+    await live.store_heartbeats([Heartbeat("did:x:b", "idle")])
+    (row,) = await live_rows(reader, dids=["did:x:b"])
+    assert (row["status"], row["load"]) == ("idle", None)
+    assert (row["queue_depth"], row["version"]) == (3, "2"), "what was not told again stays"
+    newest_ms = max(row["updated_ms"] for row in await live_rows(reader))
+    assert [row["did"] for row in await live_rows(reader, since_ms=newest_ms)] == ["did:x:b"]
+    assert await live_rows(reader, since_ms=newest_ms + 1) == []
+
+
+async def test_a_probe_stands_beside_the_heartbeat(
+    live: LivenessStore, reader: LedgerReader
+) -> None:
+    await live.store_heartbeats([Heartbeat("did:x:a", "busy", 0.5)])
+    for is_ok in (False, False, True):
+        await live.store_probes([("did:x:a", is_ok), ("did:x:b", not is_ok)])
+    rows = {row["did"]: row for row in await live_rows(reader)}
+    assert (rows["did:x:a"]["probe_failures"], rows["did:x:b"]["probe_failures"]) == (0, 1)
+    found = liveness_of(rows["did:x:a"])
+    assert (found.status, found.load, found.is_probe_ok) == ("busy", 0.5, True)
+    assert found.heartbeat_ms is not None
+    assert found.probe_ms is not None
+    assert found.probe_ms >= found.heartbeat_ms
+    assert liveness_of(rows["did:x:b"]).heartbeat_ms is None
+
+
+async def test_who_is_overdue_or_named_is_probed_and_then_left_alone_for_a_while(
+    database: Database, live: LivenessStore, reader: LedgerReader
+) -> None:
+    store, _ = await open_with_owner(database.service_url)
+    dids = [f"did:x:{name}" for name in "abcd"]
+    await store.commit([card(did, key=new_key()) for did in dids], 1)
+    await store.commit([card("did:x:nowhere", endpoint="")], 1)
+    await live.store_heartbeats([Heartbeat(did, "idle") for did in [*dids, "did:x:nowhere"]])
+
+    async def due(*named: str) -> list[str]:
+        return sorted(did for did, _ in await probes_due(reader, named, limit=10))
+
+    assert await due() == []
+    for did in ("did:x:a", "did:x:nowhere"):
+        age(database, did, "heartbeat_ms", HEARTBEAT_TTL_MS + 1_000)
+    assert await due("did:x:b", "did:x:unknown") == ["did:x:a", "did:x:b"]
+    assert await probes_due(reader, [], limit=10) == [("did:x:a", "http://127.0.0.1:9")]
+    await live.store_probes([("did:x:a", False)])
+    assert await due() == []
+    age(database, "did:x:a", "probe_ms", PROBE_PAUSE_MS + 1_000)
+    assert await due() == ["did:x:a"]
+    await live.store_probes([("did:x:a", False)])
+    age(database, "did:x:a", "probe_ms", PROBE_PAUSE_MS + 1_000)
+    assert await due() == [], "after two failures the pause is twice as long"
+    age(database, "did:x:a", "probe_ms", PROBE_PAUSE_MS)
+    assert await due() == ["did:x:a"]
+    await store.close()
+
+
+async def test_the_operational_role_reads_nothing_but_its_own(database: Database) -> None:
+    options = "-c role=ops_writer -c search_path=callboard"
+    with (
+        psycopg.connect(database.service_url, options=options) as connection,
+        pytest.raises(psycopg.errors.InsufficientPrivilege),
+    ):
+        connection.execute("SELECT * FROM agent")

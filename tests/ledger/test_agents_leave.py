@@ -1,0 +1,96 @@
+"""Agents that are changed, leave and come back."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from core.errors import ErrorCode
+from ledger.commands import Command, DeregisterAgent, OutcomeStatus
+from ledger.queries import LedgerReader
+from ledger.store import LedgerStore
+from tests.conftest import Database
+from tests.ledger.making import AGENT, AT, PAYER, card, new_key, open_store, open_with_owner
+
+pytestmark = pytest.mark.anyio
+
+
+def leave(did: str = AGENT, *, owner_did: str = PAYER, is_admin: bool = False) -> DeregisterAgent:
+    """Deregister an agent."""
+    return DeregisterAgent(
+        key=new_key(), actor_did=owner_did, owner_did=owner_did, is_admin=is_admin, did=did
+    )
+
+
+async def results(store: LedgerStore, *commands: Command) -> list[dict[str, Any]]:
+    """Commit a batch whose commands are all applied; return their results."""
+    outcomes = await store.commit(list(commands), AT)
+    assert [outcome.status for outcome in outcomes] == [OutcomeStatus.APPLIED] * len(commands)
+    return [outcome.result for outcome in outcomes]
+
+
+async def state(database: Database) -> tuple[str, int, int]:
+    """Return the agent's status, revision and token revision."""
+    async with LedgerReader(database.service_url, pool_size=1) as reader:
+        row = await reader.agent(AGENT)
+        assert row is not None
+        return row["status"], row["revision"], row["token_revision"]
+
+
+@pytest.mark.parametrize("is_one_batch", [True, False])
+async def test_who_comes_back_after_leaving_has_a_new_token_revision(
+    database: Database, is_one_batch: bool
+) -> None:
+    store, _ = await open_with_owner(database.service_url)
+    steps = [card(), card(), leave(), card(), card()]
+    if is_one_batch:
+        told = await results(store, *steps)
+    else:
+        told = [(await results(store, step))[0] for step in steps]
+    assert [result.get("tokenRevision") for result in told] == [1, 1, None, 4, 4]
+    assert await state(database) == ("active", 5, 4)
+    await store.close()
+
+
+@pytest.mark.parametrize("is_one_batch", [True, False])
+async def test_who_left_is_inactive_and_stays_readable(
+    database: Database, is_one_batch: bool
+) -> None:
+    store, _ = await open_with_owner(database.service_url)
+    if is_one_batch:
+        told = (await results(store, card(), leave(), leave()))[1:]
+    else:
+        await results(store, card())
+        await store.close()
+        store = await open_store(database.service_url)  # with books that know no agent
+        told = [(await results(store, leave()))[0] for _ in range(2)]
+    assert [result["wasActive"] for result in told] == [True, False]
+    assert await state(database) == ("inactive", 2, 1)
+    async with LedgerReader(database.service_url, pool_size=1) as reader:
+        assert [row["status"] for row in await reader.directory_rows()] == ["inactive"]
+        events = await reader.audit(event_type="agent.deregistered")
+        assert [event["target_id"] for event in events] == [AGENT], "once, not twice"
+    await store.close()
+
+
+async def test_only_the_owner_or_an_admin_takes_an_agent_out(database: Database) -> None:
+    store, _ = await open_with_owner(database.service_url)
+    await results(store, card())
+    stranger, absent = await store.commit([leave(owner_did="did:x:other"), leave("did:x:no")], AT)
+    assert (stranger.error, absent.error) == (ErrorCode.FORBIDDEN, ErrorCode.NOT_FOUND)
+    assert (await state(database))[0] == "active"
+    await results(store, leave(owner_did="did:x:admin", is_admin=True))
+    assert (await state(database))[0] == "inactive"
+    await store.close()
+
+
+async def test_a_change_that_started_from_an_older_card_is_refused(database: Database) -> None:
+    store, _ = await open_with_owner(database.service_url)
+    await results(store, card(), card(revision_expected=1))
+    (late,) = await store.commit([card(revision_expected=1)], AT)
+    assert late.error is ErrorCode.CONFLICT
+    await results(store, leave())
+    (gone,) = await store.commit([card(revision_expected=3)], AT)
+    assert gone.error is ErrorCode.CONFLICT
+    await store.close()
