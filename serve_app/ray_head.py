@@ -72,6 +72,8 @@ def ray_environment(
         "RAY_SERVE_DIRECT_INGRESS_MIN_DRAINING_PERIOD_S": "0",
         # Five seconds are not enough for a proxy to start on a machine that is busy otherwise.
         "RAY_SERVE_PROXY_READY_CHECK_TIMEOUT_S": "60",
+        # Three failed checks replace a proxy: at the default period the API is away for 30 s.
+        "RAY_SERVE_PROXY_HEALTH_CHECK_PERIOD_S": "1",
     }
     ray = {
         "RAY_ADDRESS": ray_address(ports),
