@@ -29,8 +29,6 @@ log = logging.getLogger("callboard.timekeeper")
 ROUND_S = 0.5
 PING_TIMEOUT_S = 2.0
 CLAIM_TIMEOUT_S = 10.0
-# Well below an owner's silence: while Postgres says nothing, owners must go on being heard.
-READ_PATIENCE_S = 1.5
 
 
 @ray.remote
@@ -40,7 +38,7 @@ class Timekeeper:
     async def __init__(self, settings: Settings) -> None:  # type: ignore[misc]
         configure_logging(settings, "timekeeper")
         self._settings = settings
-        self._reader = LedgerReader(settings.database_url, pool_size=1, patience_s=READ_PATIENCE_S)
+        self._reader = LedgerReader(settings.database_url, pool_size=1, patience_s=PING_TIMEOUT_S)
         self._ledger = LedgerClient(
             actor_call(LEDGER, "submit"),
             is_unknown_outcome,

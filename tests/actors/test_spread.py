@@ -148,7 +148,8 @@ async def three_machines(**chances: float) -> AsyncIterator[Machines]:
         for name, dispatcher in dispatchers.items()
     }
     url = f"http://127.0.0.1:{server.addresses[0][1]}/node"
-    machines = Machines(spreads, dispatchers, Wire(**chances), url, seen, gate)  # type: ignore[arg-type]
+    wire = Wire(**chances)  # type: ignore[arg-type]
+    machines = Machines(spreads, dispatchers, wire, url, seen, gate)
     machines.introduce(a=1, b=1, c=1)
     try:
         yield machines
