@@ -130,7 +130,9 @@ class SimulatedDispatch:
         if latency_ms > order.timeout_ms:
             reply, latency_ms = _timeout(order), order.timeout_ms
         if temper.success < 1.0 and chance.random() < 0.002:
-            return  # the port breaks its promise: only the workflow's own deadline ends this
+            # The port breaks its promise: only the workflow's own deadline ends this.
+            self._world.checks.vanished.add((order.workflow_id, order.node))
+            return
         at_ms = started_ms + latency_ms
         if not order.is_verification and chance.random() < 0.2:
             started = WorkStarted(order.node, order.attempt, started_ms)

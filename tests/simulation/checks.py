@@ -51,6 +51,7 @@ class Checks:
         self._retry_at_ms: dict[tuple[str, str], int] = {}
         self._replies: dict[tuple[str, str, int, int], list[bool | Failure]] = {}
         self._in_flight: dict[str, dict[tuple[str, int, int], DispatchOrder]] = {}
+        self.vanished: set[tuple[str, str]] = set()  # nodes whose port broke its promise
         self.dispatches = 0
 
     @property
@@ -243,6 +244,7 @@ class Checks:
             for parent in compiled.depends_on:
                 parent_row = self._model.nodes[workflow_id][parent]
                 require(parent_row["status"] is NodeStatus.SUCCESS, "ran before", parent)
+        self._check_not_forgotten(workflow_id, name, node)
         require(node.get("retries_used", 0) <= compiled.max_retries, "retries of", node)
         lost = sum(row["outcome"] == "lost" for row in tries)
         bound = 1 + compiled.max_retries + AGENTS_MAX - 1 + lost
@@ -253,6 +255,18 @@ class Checks:
             if compiled.target_agent_id is not None and compiled.allow_broadcast_fallback:
                 limit = max(limit, 2)
             require(len(agents) <= limit, "agents of", name, agents)
+
+    def _check_not_forgotten(self, workflow_id: str, name: str, node: Row) -> None:
+        """Who was cut off by the deadline must have been at work, or waiting, until about then."""
+        row = self._model.workflows[workflow_id]
+        if row["status"] is not WorkflowStatus.TIMEOUT or node.get("attempt", 0) == 0:
+            return
+        if node["status"] in (NodeStatus.SUCCESS, NodeStatus.FAILED):
+            return
+        key = (workflow_id, name)
+        due_ms = max(node.get("deadline_ms") or 0, self._retry_at_ms.get(key, 0))
+        is_idle = due_ms + STUCK_MS < row["deadline_ms"]
+        require(not is_idle or key in self.vanished, "forgotten:", node)
 
     def _check_failure(self, workflow_id: str, row: Row, shape: Shape) -> None:
         """The node that failed first must have used up what the manifest allows it."""

@@ -1,0 +1,51 @@
+"""A simulation that sees nothing wrong proves nothing: planted defects must be caught.
+
+Three of them in every run, all of them in the long one. `mutants/hunt.py` lists who caught which.
+"""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.simulation.mutants.hunt import Mutant, caught_by, mutants, tree_copy
+
+SAMPLE = ("pays a node twice", "dispatches before the commit", "skips the fence")
+MUTANTS_MIN = 20
+
+
+def test_every_patch_fits_its_file_and_changes_it() -> None:
+    known = mutants()
+    assert len(known) >= MUTANTS_MIN
+    assert len({mutant.says for mutant in known}) == len(known)
+    assert {mutant.says for mutant in known} >= set(SAMPLE)
+    for mutant in known:
+        assert mutant.file.startswith(("core/", "actors/"))
+        with tree_copy() as tree:
+            before = (tree / mutant.file).read_text(encoding="utf-8")
+            mutant.apply(tree)
+            after = (tree / mutant.file).read_text(encoding="utf-8")
+            changed = [one for one, two in zip(before.split("\n"), after.split("\n"), strict=True)
+                       if one != two]  # fmt: skip
+            assert len(changed) == 1, mutant
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "mutant", [m for m in mutants() if m.says in SAMPLE], ids=lambda mutant: mutant.says
+)
+def test_sampled_mutant_is_caught(mutant: Mutant) -> None:
+    assert caught_by(mutant) is not None
+
+
+@pytest.mark.soak
+def test_tree_without_a_defect_passes() -> None:
+    """Goal: what is caught below is caught because of its defect."""
+    assert caught_by(None) is None
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize(
+    "mutant", [m for m in mutants() if m.says not in SAMPLE], ids=lambda mutant: mutant.says
+)
+def test_mutant_is_caught(mutant: Mutant) -> None:
+    assert caught_by(mutant) is not None
