@@ -7,7 +7,7 @@ Spec: contract.md section 6 (Heartbeat).
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Final
 
@@ -20,6 +20,7 @@ from ledger.queries import LedgerReader, RowDict
 from ledger.schema import (
     OPERATIONAL_ROLE,
     UNREACHABLE,
+    agent,
     agent_live,
     engine_url,
     session_options,
@@ -151,6 +152,12 @@ async def live_rows(
     return await reader.rows(query.where(agent_live.c.updated_ms >= since_ms))
 
 
+async def agent_claims(reader: LedgerReader, dids: Collection[str]) -> list[RowDict]:
+    """Return `did, owner_did, status, token_revision` of these agents."""
+    columns = (agent.c.did, agent.c.owner_did, agent.c.status, agent.c.token_revision)
+    return await reader.rows(sql.select(*columns).where(agent.c.did.in_(list(dids))))
+
+
 async def probes_due(
     reader: LedgerReader, named: Collection[str], *, limit: int
 ) -> list[tuple[str, str]]:
@@ -168,7 +175,7 @@ async def probes_due(
     return [(row["did"], row["endpoint"]) for row in await reader.rows(_DUE.bindparams(**values))]
 
 
-def liveness_of(row: RowDict) -> Liveness:
+def liveness_of(row: Mapping[str, Any]) -> Liveness:
     """Return a row as the value that decides about availability."""
     return Liveness(
         row["status"], row["load"], row["heartbeat_ms"], row["probe_ms"], row["probe_ok"]

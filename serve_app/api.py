@@ -14,7 +14,7 @@ from starlette.routing import Route, Router
 from core.errors import ErrorCode, ServiceError
 from serve_app.calls import Operation
 from serve_app.endpoint import Endpoint, Receive, Scope, Send, refused, request_id_of, send_reply
-from serve_app.routes import agents, audit, health, keys, ledger, workflows
+from serve_app.routes import agents, audit, health, heartbeats, keys, ledger, workflows
 from serve_app.services import Services
 
 
@@ -40,6 +40,7 @@ def all_operations() -> tuple[Operation, ...]:
         *workflows.OPERATIONS,
         *ledger.OPERATIONS,
         *agents.OPERATIONS,
+        *heartbeats.OPERATIONS,
         *audit.OPERATIONS,
         *keys.OPERATIONS,
     )

@@ -14,9 +14,11 @@ from ray.serve.schema import LoggingConfig
 from actors.gateway import Gateway
 from actors.logs import configure_logging
 from core.settings import Settings
+from ledger.agent_live import LivenessStore
 from ledger.operational import OperationalStore
 from serve_app.api import Api, create_api
 from serve_app.auth import Authenticator
+from serve_app.heartbeats import Heartbeats
 from serve_app.leases import find_key_in, take_block_from
 from serve_app.limits import RateLimiter
 from serve_app.services import Services
@@ -37,8 +39,15 @@ class ApiDeployment:
         gateway = await Gateway.connect(settings)
         self._services = Services(
             gateway,
-            Authenticator(find_key_in(gateway.reader), settings.jwt_secret),
+            Authenticator(
+                find_key_in(gateway.reader),
+                settings.jwt_secret,
+                bytes.fromhex(settings.deployment_key),
+            ),
             RateLimiter(settings, take_block_from(OperationalStore(settings.database_url))),
+            Heartbeats(
+                LivenessStore(settings.database_url), gateway.reader, settings.replica_requests_max
+            ),
         )
 
     def __serve_build_asgi_app__(self) -> Api:

@@ -16,10 +16,13 @@ from dataclasses import dataclass
 import jwt
 
 from core.errors import ErrorCode, ServiceError
-from core.trust.access import DEFAULT_SCOPES, Principal, is_scope
+from core.trust.access import DEFAULT_SCOPES, HEARTBEAT, Principal, is_scope
+from core.trust.heartbeat_token import PREFIX, read_heartbeat_token
 
 KEY_PREFIX = "cb_"
 KEY_CACHE_MS = 1_000
+# The key id of whoever calls with a heartbeat token ends in the token's revision.
+HEARTBEAT_KEY_ID = "heartbeat:"
 
 _CACHE_MAX = 10_000
 _CREDENTIAL_BYTES_MAX = 8_192
@@ -52,11 +55,13 @@ class Authenticator:
     Args:
         find_key: looks an API key up by its hash; None for an unknown or revoked one.
         jwt_secret: the HS256 secret of accepted access tokens, empty to accept none.
+        deployment_key: signs heartbeat tokens; empty to accept none.
     """
 
-    def __init__(self, find_key: FindKey, jwt_secret: str) -> None:
+    def __init__(self, find_key: FindKey, jwt_secret: str, deployment_key: bytes = b"") -> None:
         self._find_key = find_key
         self._jwt_secret = jwt_secret
+        self._deployment_key = deployment_key
         self._known: dict[bytes, tuple[int, StoredKey | None]] = {}
         self._asked: dict[bytes, asyncio.Future[StoredKey | None]] = {}
 
@@ -83,6 +88,8 @@ class Authenticator:
                 return self._from_token(credential)
         if not 0 < len(credential) <= _CREDENTIAL_BYTES_MAX:
             raise _refused("the API key is empty or too long")
+        if credential.startswith(PREFIX.encode()) and self._deployment_key:
+            return self._from_heartbeat_token(credential)
         stored = await self._stored(hashlib.sha256(credential).digest(), now_ms)
         if stored is None:
             raise _refused("the API key is not known")
@@ -105,6 +112,13 @@ class Authenticator:
             self._known.clear()
         self._known[digest] = (now_ms, stored)
         return stored
+
+    def _from_heartbeat_token(self, token: bytes) -> Principal:
+        found = read_heartbeat_token(self._deployment_key, token.decode("ascii", "replace"))
+        if found is None:
+            raise _refused("the heartbeat token is not valid")
+        did, revision = found
+        return Principal(did, f"{HEARTBEAT_KEY_ID}{revision}", frozenset({HEARTBEAT}))
 
     def _from_token(self, token: bytes) -> Principal:
         if not self._jwt_secret:

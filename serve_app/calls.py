@@ -61,10 +61,10 @@ class Call:
             self._query = dict(parse_qsl(text, keep_blank_values=True)) if text else {}
         return self._query
 
-    @property
-    def raw_last_segment(self) -> str:
-        """The last part of the path as it was sent, percent signs and all."""
-        return self.raw_path.partition(b"?")[0].rpartition(b"/")[2].decode("ascii", "replace")
+    def raw_segment(self, position: int) -> str:
+        """A part of the path as it was sent, percent signs and all; 0 is the `v1`."""
+        parts = self.raw_path.partition(b"?")[0].split(b"/")
+        return parts[position + 1].decode("ascii", "replace")
 
     def require(self, need: Need) -> None:
         """Refuse unless the caller may.
@@ -111,8 +111,9 @@ Handler = Callable[[Call], Awaitable[Reply]]
 class Operation:
     """One method on one path, whole: what it needs, what it counts as, how it is described.
 
-    `scope` None makes it public. `request` and `reply` name schemas of `serve_app/schemas.py`;
-    `errors` are the refusals it can answer besides those every operation has.
+    `scope` None makes it public; `narrow_scope` is a smaller one that suffices too. `request` and
+    `reply` name schemas of `serve_app/schemas.py`; `errors` are the refusals it can answer besides
+    those every operation has.
     """
 
     method: str
@@ -128,6 +129,7 @@ class Operation:
     errors: tuple[ErrorCode, ...] = ()
     is_bulk_body: bool = False
     is_body_optional: bool = False
+    narrow_scope: str | None = None
     rate_of: Callable[[Call], RateClass] | None = None
     media_type: str = "application/json"
 

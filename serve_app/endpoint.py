@@ -30,6 +30,7 @@ Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 
 _LOG = logging.getLogger("callboard.api")
 _REQUEST_ID_MAX = 128
+_WITH_BODY = ("POST", "PATCH")
 
 
 class Endpoint:
@@ -101,8 +102,8 @@ class Endpoint:
             # Health answers also while nobody can be recognised, because Postgres is away.
             call.principal = await services.authenticator.principal(headers, now_ms)
         if operation.scope is not None:
-            call.require(Need(operation.scope))
-        if operation.method == "POST":
+            call.require(Need(operation.scope, narrow_scope=operation.narrow_scope))
+        if operation.method in _WITH_BODY:
             await self._read(call, operation, receive)
         rate = operation.rate if operation.rate_of is None else operation.rate_of(call)
         standing = await services.limiter.take(call.principal, rate, now_ms)
@@ -110,7 +111,7 @@ class Endpoint:
             sent_headers.extend(standing.headers(now_ms))
             if not standing.is_allowed:
                 raise standing.refusal(now_ms)
-        if operation.method == "POST" and (call.body or not operation.is_body_optional):
+        if operation.method in _WITH_BODY and (call.body or not operation.is_body_optional):
             # A bulk body holds manifests a level or two down: each is measured by itself later.
             depth_max = services.settings.json_depth_max + (3 if operation.is_bulk_body else 0)
             call.json = parse_json(call.body, depth_max=depth_max)

@@ -34,6 +34,7 @@ class RateClass(StrEnum):
     READ = "read"
     WRITE = "write"
     BULK = "bulk"
+    MACHINE = "machine"
     EXEMPT = "exempt"
 
 
@@ -102,6 +103,7 @@ class RateLimiter:
             RateClass.READ: settings.read_rate,
             RateClass.WRITE: settings.write_rate,
             RateClass.BULK: settings.bulk_rate,
+            RateClass.MACHINE: settings.machine_rate,
         }
         self._take_block = take_block
         self._leases: dict[tuple[str, RateClass], _Lease] = {}

@@ -41,6 +41,9 @@ PARAMETERS: Mapping[str, Schema] = {
     "Status": _query("status", {"enum": [str(status) for status in WorkflowStatus]}, "only these"),
     "CapabilityId": _query("capabilityId", _STRING, "only agents that offer it"),
     "OwnerDid": _query("ownerDid", _STRING, "whose; others than one's own for administrators"),
+    "AgentStatus": _query(
+        "status", {"enum": ["active", "inactive"], "default": "active"}, "only these"
+    ),
     "WorkflowIdQuery": _query("workflowId", _STRING, "only of this workflow"),
     "EventType": _query("eventType", _STRING, "only events of this type"),
     "ActorDid": _query("actorDid", _STRING, "only what this one did"),

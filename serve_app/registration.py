@@ -99,6 +99,36 @@ def unflattened(body: Any) -> Any:
     return {"acard": card, **{name: body[name] for name in beside if name in body}}
 
 
+def changed(did: str, card: dict[str, Any], body: dict[str, Any]) -> dict[str, Any]:
+    """Return the registration that changes a card as `body` says (RFC 7396 JSON merge patch).
+
+    Args:
+        card: the stored one.
+        body: `{acard: {…}}` or the members themselves; null removes one. `signingSecret` beside.
+
+    Raises:
+        ServiceError: INVALID_REQUEST; `acard` is no object, or names another agent.
+    """
+    beside = {"signingSecret": body["signingSecret"]} if "signingSecret" in body else {}
+    patch = body.get("acard", {name: body[name] for name in body if name not in beside})
+    if not isinstance(patch, dict):
+        raise invalid("acard", kind_of(patch), "an object with the members to change")
+    if patch.get("did", did) != did:
+        raise invalid("did", str(patch["did"]), f"{did}, or nothing")
+    return {"acard": _merged(card, patch), **beside}
+
+
+def _merged(old: Any, patch: Any) -> Any:
+    if not isinstance(patch, dict):
+        return patch
+    kept = old if isinstance(old, dict) else {}
+    merged = {name: value for name, value in kept.items() if name not in patch}
+    for name, value in patch.items():
+        if value is not None:
+            merged[name] = _merged(kept.get(name), value)
+    return merged
+
+
 def _capability(item: Any) -> Any:
     if isinstance(item, str):
         return {"id": item}

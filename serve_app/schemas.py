@@ -7,62 +7,25 @@ routes. Spec: Resources and their fields; contract.md sections 1, 2, 3 and 6.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
 
-from core.records.agent import AgentCard
 from core.workflow.transitions import NodeStatus, WorkflowStatus
+from serve_app.schema_parts import (
+    BOOLEAN,
+    CREDITS,
+    CREDITS_IN,
+    HASH,
+    INTEGER,
+    OBJECT,
+    STRING,
+    TIME,
+    Schema,
+    listing,
+    nullable,
+    record,
+    with_example,
+)
+from serve_app.schemas_agents import AGENT_SCHEMAS
 
-Schema = dict[str, Any]
-
-_STRING: Schema = {"type": "string"}
-_INTEGER: Schema = {"type": "integer"}
-_BOOLEAN: Schema = {"type": "boolean"}
-_OBJECT: Schema = {"type": "object"}
-_TIME: Schema = {"type": "string", "format": "date-time", "examples": ["2026-01-31T12:00:00.000Z"]}
-_CREDITS: Schema = {"type": "number", "description": "credits, at most 6 decimals"}
-_CREDITS_IN: Schema = {
-    "type": ["number", "string"],
-    "description": "credits, at most 6 decimals; text keeps decimals exact",
-}
-_HASH: Schema = {"type": "string", "pattern": "^sha256:[0-9a-f]{64}$"}
-
-
-def _record(required: str = "", /, **properties: Schema) -> Schema:
-    schema: Schema = {"type": "object", "properties": properties}
-    if required:
-        schema["required"] = required.split()
-    return schema
-
-
-def _nullable(schema: Schema) -> Schema:
-    return {"anyOf": [schema, {"type": "null"}]}
-
-
-def _list(plural: str, item: str) -> Schema:
-    return _record(
-        f"{plural} limit offset nextCursor",
-        **{
-            plural: {"type": "array", "items": {"$ref": f"#/components/schemas/{item}"}},
-            "limit": _INTEGER,
-            "offset": _INTEGER,
-            "nextCursor": _nullable(_STRING),
-        },
-    )
-
-
-def _with_example(schema: Schema, example: Any) -> Schema:
-    return {**schema, "examples": [example]}
-
-
-_CARD_EXAMPLE = {
-    "did": "did:net:summariser",
-    "endpoint": "https://agents.example.org/summariser",
-    "version": 1,
-    "capabilities": [
-        {"id": "cap.text.summarise.v1", "description": "Sums a text up", "price_cents": 5}
-    ],
-    "metadata": {"name": "Summariser"},
-}
 _MANIFEST_EXAMPLE = {
     "intent": "Sum an article up",
     "nodes": {
@@ -75,157 +38,122 @@ _MANIFEST_EXAMPLE = {
     },
     "settings": {"maxBudgetCredits": 1.5},
 }
-_NODE = _record(
+_NODE = record(
     "capabilityId",
-    capabilityId=_STRING,
-    dependsOn={"type": "array", "items": _STRING},
-    payload=_OBJECT,
-    inputMappings={"type": "object", "additionalProperties": _STRING},
-    requiresVerification=_BOOLEAN,
-    verifierCapabilityId=_STRING,
+    capabilityId=STRING,
+    dependsOn={"type": "array", "items": STRING},
+    payload=OBJECT,
+    inputMappings={"type": "object", "additionalProperties": STRING},
+    requiresVerification=BOOLEAN,
+    verifierCapabilityId=STRING,
     timeoutMs={"type": "integer", "minimum": 1, "description": "milliseconds"},
     maxRetries={"type": "integer", "minimum": 0},
-    targetAgentId=_STRING,
-    allowBroadcastFallback=_BOOLEAN,
-    maxCostCredits=_CREDITS_IN,
+    targetAgentId=STRING,
+    allowBroadcastFallback=BOOLEAN,
+    maxCostCredits=CREDITS_IN,
 )
-_MANIFEST = _record(
+_MANIFEST = record(
     "nodes",
-    intent=_STRING,
+    intent=STRING,
     nodes={"type": "object", "additionalProperties": {"$ref": "#/components/schemas/Node"}},
-    trigger=_record("type", type={"enum": ["manual"]}, config=_OBJECT),
-    settings=_record(
-        maxRuntimeMs=_INTEGER, allowFallbackAgents=_BOOLEAN, maxBudgetCredits=_CREDITS_IN
-    ),
-    payerDid=_STRING,
-    maxCents=_INTEGER,
-    dryRun=_BOOLEAN,
+    trigger=record("type", type={"enum": ["manual"]}, config=OBJECT),
+    settings=record(maxRuntimeMs=INTEGER, allowFallbackAgents=BOOLEAN, maxBudgetCredits=CREDITS_IN),
+    payerDid=STRING,
+    maxCents=INTEGER,
+    dryRun=BOOLEAN,
 )
-_NODE_STATE = _record(
+_NODE_STATE = record(
     "status",
     status={"enum": [str(status) for status in NodeStatus]},
-    result=_OBJECT,
-    error=_nullable(_OBJECT),
-    agentDid=_nullable(_STRING),
-    attempts=_INTEGER,
-    startedAt=_nullable(_TIME),
-    completedAt=_nullable(_TIME),
-    metrics=_record(latency_ms=_INTEGER),
-    costCredits=_CREDITS,
+    result=OBJECT,
+    error=nullable(OBJECT),
+    agentDid=nullable(STRING),
+    attempts=INTEGER,
+    startedAt=nullable(TIME),
+    completedAt=nullable(TIME),
+    metrics=record(latency_ms=INTEGER),
+    costCredits=CREDITS,
 )
-_WORKFLOW = _record(
+_WORKFLOW = record(
     "id workflowId taskId status nodes createdAt",
-    id=_STRING,
-    workflowId=_STRING,
-    taskId=_STRING,
+    id=STRING,
+    workflowId=STRING,
+    taskId=STRING,
     status={"enum": [str(status) for status in WorkflowStatus]},
-    intent=_nullable(_STRING),
-    payerDid=_STRING,
+    intent=nullable(STRING),
+    payerDid=STRING,
     nodes={"type": "object", "additionalProperties": {"$ref": "#/components/schemas/NodeState"}},
-    createdAt=_TIME,
-    startedAt=_nullable(_TIME),
-    completedAt=_nullable(_TIME),
-    traceId=_STRING,
-    spentCredits=_CREDITS,
-    error=_nullable(_OBJECT),
+    createdAt=TIME,
+    startedAt=nullable(TIME),
+    completedAt=nullable(TIME),
+    traceId=STRING,
+    spentCredits=CREDITS,
+    error=nullable(OBJECT),
 )
-_PUBLISHED = _record(
-    "workflowId taskId status", workflowId=_STRING, taskId=_STRING, status=_STRING, id=_STRING
+_PUBLISHED = record(
+    "workflowId taskId status", workflowId=STRING, taskId=STRING, status=STRING, id=STRING
 )
 _PUBLISHED_EXAMPLE = {
     "workflowId": "0199c0de-0000-7000-8000-000000000001",
     "taskId": "0199c0de-0000-7000-8000-000000000002",
     "status": "pending",
 }
-_ENTRY = _record(
+_ENTRY = record(
     "id debitAccountId creditAccountId amount description createdAt",
-    id=_INTEGER,
-    debitAccountId=_INTEGER,
-    creditAccountId=_INTEGER,
-    amount=_CREDITS,
-    description=_STRING,
-    workflowId=_STRING,
-    nodeId=_STRING,
-    createdAt=_TIME,
+    id=INTEGER,
+    debitAccountId=INTEGER,
+    creditAccountId=INTEGER,
+    amount=CREDITS,
+    description=STRING,
+    workflowId=STRING,
+    nodeId=STRING,
+    createdAt=TIME,
 )
-_REGISTRATION = _record(
-    "acard",
-    acard={"$ref": "#/components/schemas/AgentCard"},
-    signingSecret=_STRING,
-    acardSignature={"type": "string", "description": "Ed25519 over the JCS form of acard"},
-)
-_REGISTERED = _record(
-    "ok success did registered",
-    ok=_BOOLEAN,
-    success=_BOOLEAN,
-    id=_STRING,
-    did=_STRING,
-    agentId=_STRING,
-    registered={"type": "integer", "description": "capabilities of the card"},
-)
-_KEY = _record(
+_KEY = record(
     "id keyId ownerDid scopes",
-    id=_STRING,
-    keyId=_STRING,
-    ownerDid=_STRING,
-    name=_STRING,
-    scopes={"type": "array", "items": _STRING},
+    id=STRING,
+    keyId=STRING,
+    ownerDid=STRING,
+    name=STRING,
+    scopes={"type": "array", "items": STRING},
     rateClass={"enum": ["standard", "unlimited"]},
-    rateLimits=_nullable(_record(read=_INTEGER, write=_INTEGER, bulk=_INTEGER)),
-    createdAt=_TIME,
-    expiresAt=_nullable(_TIME),
-    revokedAt=_nullable(_TIME),
+    rateLimits=nullable(record(read=INTEGER, write=INTEGER, bulk=INTEGER)),
+    createdAt=TIME,
+    expiresAt=nullable(TIME),
+    revokedAt=nullable(TIME),
 )
-_AUDIT = _record(
+_AUDIT = record(
     "id eventType actorDid targetType targetId action payload hash prevHash createdAt",
-    id=_INTEGER,
-    eventType=_STRING,
-    actorDid=_STRING,
-    targetType=_STRING,
-    targetId=_STRING,
-    action=_STRING,
-    payload=_OBJECT,
-    hash=_HASH,
-    prevHash=_HASH,
-    createdAt=_TIME,
+    id=INTEGER,
+    eventType=STRING,
+    actorDid=STRING,
+    targetType=STRING,
+    targetId=STRING,
+    action=STRING,
+    payload=OBJECT,
+    hash=HASH,
+    prevHash=HASH,
+    createdAt=TIME,
 )
 
 SCHEMAS: Mapping[str, Schema] = {
-    "Problem": _record(
+    "Problem": record(
         "type title status detail code error message requestId",
-        type=_STRING,
-        title=_STRING,
-        status=_INTEGER,
-        detail=_STRING,
-        code=_STRING,
-        error=_STRING,
-        message=_STRING,
-        requestId=_STRING,
+        type=STRING,
+        title=STRING,
+        status=INTEGER,
+        detail=STRING,
+        code=STRING,
+        error=STRING,
+        message=STRING,
+        requestId=STRING,
         errors={
             "type": "array",
-            "items": _record("path got expected", path=_STRING, got=_STRING, expected=_STRING),
+            "items": record("path got expected", path=STRING, got=STRING, expected=STRING),
         },
     ),
-    "AgentCard": _with_example(
-        AgentCard.model_json_schema(
-            by_alias=True, ref_template="#/components/schemas/AgentCard/$defs/{model}"
-        ),
-        _CARD_EXAMPLE,
-    ),
-    "Registration": _with_example(_REGISTRATION, {"acard": _CARD_EXAMPLE}),
-    "FlatRegistration": _with_example({"type": "object"}, _CARD_EXAMPLE),
-    "BulkRegistration": _with_example(
-        _record(
-            "agents",
-            agents={"type": "array", "items": {"$ref": "#/components/schemas/Registration"}},
-        ),
-        {"agents": [{"acard": _CARD_EXAMPLE}]},
-    ),
-    "Registered": _with_example(
-        _REGISTERED,
-        {"ok": True, "success": True, "did": "did:net:summariser", "registered": 1},
-    ),
-    "BulkResults": _record(
+    **AGENT_SCHEMAS,
+    "BulkResults": record(
         "results",
         results={
             "type": "array",
@@ -233,23 +161,10 @@ SCHEMAS: Mapping[str, Schema] = {
             "description": "a reply or a problem for each item, in order",
         },
     ),
-    "Agent": _record(
-        "did endpoint capabilities acard",
-        did=_STRING,
-        endpoint=_STRING,
-        version=_INTEGER,
-        capabilities={"type": "array", "items": _OBJECT},
-        acard={"$ref": "#/components/schemas/AgentCard"},
-        ownerDid=_STRING,
-        status=_STRING,
-        registeredAt=_TIME,
-        updatedAt=_TIME,
-    ),
-    "AgentList": _list("agents", "Agent"),
     "Node": _NODE,
-    "Manifest": _with_example(_MANIFEST, _MANIFEST_EXAMPLE),
-    "BulkManifests": _with_example(
-        _record(
+    "Manifest": with_example(_MANIFEST, _MANIFEST_EXAMPLE),
+    "BulkManifests": with_example(
+        record(
             "workflows",
             workflows={
                 "type": "array",
@@ -259,21 +174,21 @@ SCHEMAS: Mapping[str, Schema] = {
         ),
         {"workflows": [_MANIFEST_EXAMPLE]},
     ),
-    "ListManifest": _with_example(
-        _record(
+    "ListManifest": with_example(
+        record(
             "nodes",
             nodes={
                 "type": "array",
-                "items": _record(
+                "items": record(
                     "id capability",
-                    id=_STRING,
-                    capability=_STRING,
-                    input=_OBJECT,
-                    targetAgentId=_STRING,
+                    id=STRING,
+                    capability=STRING,
+                    input=OBJECT,
+                    targetAgentId=STRING,
                 ),
             },
-            edges={"type": "array", "items": _record(**{"from": _STRING, "to": _STRING})},
-            maxCents=_INTEGER,
+            edges={"type": "array", "items": record(**{"from": STRING, "to": STRING})},
+            maxCents=INTEGER,
         ),
         {
             "nodes": [
@@ -284,37 +199,37 @@ SCHEMAS: Mapping[str, Schema] = {
             "maxCents": 150,
         },
     ),
-    "Published": _with_example(_PUBLISHED, _PUBLISHED_EXAMPLE),
+    "Published": with_example(_PUBLISHED, _PUBLISHED_EXAMPLE),
     "NodeState": _NODE_STATE,
     "Workflow": _WORKFLOW,
-    "WorkflowList": _list("workflows", "Workflow"),
-    "Cancellation": _with_example(
-        _record(
+    "WorkflowList": listing("workflows", "Workflow"),
+    "Cancellation": with_example(
+        record(
             reason={
                 "enum": ["user_request", "budget_exceeded", "timeout", "error", "policy_violation"]
             },
-            details=_STRING,
+            details=STRING,
         ),
         {"reason": "user_request", "details": "not needed any more"},
     ),
-    "Cancelled": _record(
+    "Cancelled": record(
         "success workflowId status cancelledAt cancelledBy nodesAffected refundedCredits",
-        success=_BOOLEAN,
-        workflowId=_STRING,
-        status=_STRING,
-        cancelledAt=_TIME,
-        cancelledBy=_STRING,
-        nodesAffected=_INTEGER,
-        refundedCredits=_CREDITS,
+        success=BOOLEAN,
+        workflowId=STRING,
+        status=STRING,
+        cancelledAt=TIME,
+        cancelledBy=STRING,
+        nodesAffected=INTEGER,
+        refundedCredits=CREDITS,
     ),
-    "Balance": _with_example(
-        _record(
+    "Balance": with_example(
+        record(
             "ownerDid balance credits currency pending",
-            ownerDid=_STRING,
-            balance=_CREDITS,
-            credits=_CREDITS,
-            currency=_STRING,
-            pending={**_CREDITS, "description": "held in escrows of running workflows"},
+            ownerDid=STRING,
+            balance=CREDITS,
+            credits=CREDITS,
+            currency=STRING,
+            pending={**CREDITS, "description": "held in escrows of running workflows"},
         ),
         {
             "ownerDid": "did:net:payer",
@@ -324,42 +239,42 @@ SCHEMAS: Mapping[str, Schema] = {
             "pending": 1.5,
         },
     ),
-    "DepositRequest": _with_example(
-        _record("amount", amount=_CREDITS_IN, ownerDid=_STRING, description=_STRING),
+    "DepositRequest": with_example(
+        record("amount", amount=CREDITS_IN, ownerDid=STRING, description=STRING),
         {"amount": 100},
     ),
-    "Deposited": _record(
+    "Deposited": record(
         "success id entry balance currency",
-        success=_BOOLEAN,
-        id=_INTEGER,
+        success=BOOLEAN,
+        id=INTEGER,
         entry={"$ref": "#/components/schemas/Entry"},
-        balance=_CREDITS,
-        currency=_STRING,
+        balance=CREDITS,
+        currency=STRING,
     ),
     "Entry": _ENTRY,
-    "Transactions": _list("transactions", "Entry"),
+    "Transactions": listing("transactions", "Entry"),
     "AuditEntry": _AUDIT,
-    "AuditList": _list("entries", "AuditEntry"),
-    "KeyRequest": _with_example(
-        _record(
-            ownerDid=_STRING,
-            name=_STRING,
-            scopes={"type": "array", "items": _STRING},
+    "AuditList": listing("entries", "AuditEntry"),
+    "KeyRequest": with_example(
+        record(
+            ownerDid=STRING,
+            name=STRING,
+            scopes={"type": "array", "items": STRING},
             rateClass={"enum": ["standard", "unlimited"]},
-            rateLimits=_record(read=_INTEGER, write=_INTEGER, bulk=_INTEGER),
-            expiresAt=_TIME,
+            rateLimits=record(read=INTEGER, write=INTEGER, bulk=INTEGER),
+            expiresAt=TIME,
         ),
         {"ownerDid": "did:net:payer", "name": "laptop", "scopes": ["workflows:write"]},
     ),
     "Key": _KEY,
     "KeyCreated": {
         **_KEY,
-        "properties": {**_KEY["properties"], "key": _STRING, "success": _BOOLEAN},
+        "properties": {**_KEY["properties"], "key": STRING, "success": BOOLEAN},
     },
-    "KeyList": _list("keys", "Key"),
-    "KeyRevoked": _record("success id keyId", success=_BOOLEAN, id=_STRING, keyId=_STRING),
-    "Health": _with_example(
-        _record("status version components", status=_STRING, version=_STRING, components=_OBJECT),
+    "KeyList": listing("keys", "Key"),
+    "KeyRevoked": record("success id keyId", success=BOOLEAN, id=STRING, keyId=STRING),
+    "Health": with_example(
+        record("status version components", status=STRING, version=STRING, components=OBJECT),
         {"status": "healthy", "version": "0.1.0", "components": {"ledger": "healthy"}},
     ),
     "Document": {"type": "object", "description": "an OpenAPI 3.1 document"},

@@ -18,6 +18,7 @@ from core.settings import Settings
 from core.topology.policy import address_denied
 from ledger.queries import LedgerReader
 from serve_app.auth import Authenticator
+from serve_app.heartbeats import Heartbeats
 from serve_app.limits import RateLimiter
 
 T = TypeVar("T")
@@ -32,6 +33,7 @@ class Services:
     gateway: Gateway
     authenticator: Authenticator
     limiter: RateLimiter
+    heartbeats: Heartbeats
     _unfinished: set[asyncio.Task[Any]] = field(default_factory=set)
 
     @property

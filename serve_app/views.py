@@ -13,9 +13,11 @@ from typing import Any
 import orjson
 
 from core.ids import trace_id
+from core.market.liveness import UNHEARD, Availability, availability, since
 from core.money import credits_number
 from core.trust.access import Principal
 from core.workflow.transitions import NodeStatus, WorkflowStatus, is_terminal
+from ledger.agent_live import liveness_of
 from ledger.queries import StoredWorkflow
 
 Row = Mapping[str, Any]
@@ -121,8 +123,13 @@ def entry_record(row: Row) -> dict[str, Any]:
     return record
 
 
-def agent_record(row: Row) -> dict[str, Any]:
-    """Return an agent: its card's members, the card whole, and what the registry adds."""
+def agent_record(row: Row, live: Row | None, now_ms: int) -> dict[str, Any]:
+    """Return an agent: its card's members, the card whole, and what the registry adds.
+
+    Args:
+        live: its heartbeats and probes, None when there never were any.
+        now_ms: by which its availability is judged.
+    """
     card = orjson.loads(row["card"])
     return {
         **card,
@@ -134,6 +141,31 @@ def agent_record(row: Row) -> dict[str, Any]:
         "status": row["status"],
         "registeredAt": iso_time(row["registered_ms"]),
         "updatedAt": iso_time(row["updated_ms"]),
+        "availability": _availability(row, live, now_ms),
+        "live": None if live is None else _live_record(live),
+    }
+
+
+def _availability(row: Row, live: Row | None, now_ms: int) -> Availability:
+    if row["status"] != "active":
+        return Availability.INACTIVE
+    if not row["endpoint"]:
+        return Availability.OFFLINE
+    known = UNHEARD if live is None else liveness_of(live)
+    return availability(since(known, row["updated_ms"]), now_ms)
+
+
+def _live_record(live: Row) -> dict[str, Any]:
+    """Return the newest heartbeat and probe of an agent."""
+    return {
+        "status": live["status"],
+        "load": live["load"],
+        "queueDepth": live["queue_depth"],
+        "version": live["version"],
+        "latency_ms": live["latency_ms"],
+        "heartbeatAt": iso_time(live["heartbeat_ms"]),
+        "probedAt": iso_time(live["probe_ms"]),
+        "isProbeOk": live["probe_ok"],
     }
 
 

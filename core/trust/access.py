@@ -14,6 +14,8 @@ from core.errors import ErrorCode
 
 ADMIN = "admin"
 DEPOSIT = "ledger:deposit"
+# A part of agents:write: to say that an agent lives. It is all that a heartbeat token carries.
+HEARTBEAT = "agents:heartbeat"
 # A new key may read and write everything except to create money and to administrate. The wildcard
 # stands for "every resource, also those of later versions"; it never covers the two above.
 DEFAULT_SCOPES = ("*:read", "*:write")
@@ -46,11 +48,12 @@ class Need:
     """What an operation asks of its caller.
 
     `scope` None: nothing, the operation is public. `owner_did`: in whose name it happens; only that
-    owner, or an admin, may.
+    owner, or an admin, may. `narrow_scope`: a smaller scope that suffices too.
     """
 
     scope: str | None
     owner_did: str | None = None
+    narrow_scope: str | None = None
 
 
 PUBLIC = Need(None)
@@ -69,7 +72,8 @@ def refusal(principal: Principal | None, need: Need) -> ErrorCode | None:
         return ErrorCode.UNAUTHORIZED
     if principal.is_admin:
         return None
-    if need.scope is not None and not _covers(principal.scopes, need.scope):
+    is_narrow = need.narrow_scope is not None and need.narrow_scope in principal.scopes
+    if need.scope is not None and not is_narrow and not _covers(principal.scopes, need.scope):
         return ErrorCode.INSUFFICIENT_SCOPE
     if need.owner_did is not None and need.owner_did != principal.did:
         return ErrorCode.FORBIDDEN
@@ -78,7 +82,7 @@ def refusal(principal: Principal | None, need: Need) -> ErrorCode | None:
 
 def is_scope(text: str) -> bool:
     """Tell whether this text is a scope that a key can carry."""
-    return text in (ADMIN, DEPOSIT) or _SCOPE.fullmatch(text) is not None
+    return text in (ADMIN, DEPOSIT, HEARTBEAT) or _SCOPE.fullmatch(text) is not None
 
 
 def ungrantable(principal: Principal, scopes: Iterable[str]) -> tuple[str, ...]:
@@ -90,7 +94,12 @@ def ungrantable(principal: Principal, scopes: Iterable[str]) -> tuple[str, ...]:
     """
     if principal.is_admin:
         return ()
-    return tuple(scope for scope in scopes if not _covers(principal.scopes, scope))
+    return tuple(
+        scope
+        for scope in scopes
+        if not _covers(principal.scopes, scope)
+        and not (scope == HEARTBEAT and _covers(principal.scopes, "agents:write"))
+    )
 
 
 def _covers(held: frozenset[str], scope: str) -> bool:

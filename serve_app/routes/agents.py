@@ -7,16 +7,23 @@ from __future__ import annotations
 
 import time
 from asyncio import sleep
+from dataclasses import replace
 from typing import Any
 
+import orjson
+
 from core.errors import ErrorCode, ServiceError
-from ledger.commands import Outcome, RegisterAgent
+from core.trust.access import Need
+from core.trust.heartbeat_token import heartbeat_token
+from ledger.agent_live import live_rows
+from ledger.commands import DeregisterAgent, Outcome, RegisterAgent
+from ledger.queries import RowDict
 from serve_app.calls import Call, Operation, Reply, not_found
 from serve_app.endpoint import refused
 from serve_app.limits import RateClass
 from serve_app.lists import listed, page_of
 from serve_app.publishing import check_bulk_item
-from serve_app.registration import registration, unflattened
+from serve_app.registration import changed, registration, unflattened
 from serve_app.routes.workflows import SLICE_S, bulk_items
 from serve_app.views import agent_record
 
@@ -35,7 +42,7 @@ async def _register_one(call: Call, body: Any) -> Reply:
     services = call.services
     command = await registration(services, call.caller, body)
     outcome = await services.to_the_end(services.gateway.commit(command))
-    return Reply(_registered(command, outcome))
+    return Reply(_registered(call, command, outcome))
 
 
 async def register_bulk(call: Call) -> Reply:
@@ -63,38 +70,91 @@ async def register_bulk(call: Call) -> Reply:
         if outcome.error is not None:
             results[position] = _problem(call, ServiceError(outcome.error, outcome.detail))
         else:
-            results[position] = _registered(command, outcome)
+            results[position] = _registered(call, command, outcome)
     return Reply({"results": results})
 
 
 async def list_agents(call: Call) -> Reply:
-    """List registered agents in the order of their DIDs."""
+    """List agents in the order of their DIDs; deregistered ones only when asked for."""
     settings = call.services.settings
     page = page_of(call, default=settings.page_default, most=settings.page_max)
     rows = await call.services.reader.agents(
         capability_id=call.query.get("capabilityId"),
         owner_did=call.query.get("ownerDid"),
+        status=call.query.get("status", "active"),
         limit=page.limit + 1,
         offset=page.offset,
         after_did=page.after,
     )
-    shown = [agent_record(row) for row in rows]
+    live = await _live(call, [row["did"] for row in rows])
+    now_ms = call.services.now_ms()
+    shown = [agent_record(row, live.get(row["did"]), now_ms) for row in rows]
     return Reply(listed("agents", shown, page, lambda row: row["did"]))
 
 
 async def get_agent(call: Call) -> Reply:
     """Read one agent."""
-    # The path arrives decoded. A DID may itself hold percent signs (did:web), so one that was sent
-    # raw has lost them by now: the undecoded form is tried as well.
+    row = await _stored(call)
+    live = await _live(call, [row["did"]])
+    return Reply(agent_record(row, live.get(row["did"]), call.services.now_ms()))
+
+
+async def change(call: Call) -> Reply:
+    """Change members of an agent's card; the new card is judged like a registered one."""
+    row = await _stored(call)
+    call.require(Need("agents:write", row["owner_did"]))
+    if row["status"] != "active":
+        raise ServiceError(ErrorCode.CONFLICT, f"{row['did']} was deregistered; register it again")
+    services = call.services
+    body = changed(row["did"], orjson.loads(row["card"]), call.object_body())
+    command = await registration(services, call.caller, {**body, "ownerDid": row["owner_did"]})
+    # Two changes at once must not lose one of them: each names the card that it started from.
+    command = replace(command, revision_expected=row["revision"])
+    outcome = await services.to_the_end(services.gateway.commit(command))
+    return Reply(_registered(call, command, outcome))
+
+
+async def deregister(call: Call) -> Reply:
+    """Take an agent out of service; its card stays readable."""
+    row = await _stored(call)
+    caller = call.caller
+    call.require(Need("agents:write", row["owner_did"]))
+    services = call.services
+    command = DeregisterAgent(
+        key=f"deregister:{services.new_id()}",
+        actor_did=caller.did,
+        owner_did=caller.did,
+        is_admin=caller.is_admin,
+        did=row["did"],
+    )
+    await services.to_the_end(services.gateway.commit(command))
+    did = row["did"]
+    reply = {"ok": True, "success": True, "id": did, "agentId": did, "did": did}
+    return Reply({**reply, "status": "inactive"})
+
+
+async def _stored(call: Call) -> RowDict:
+    """Return the row of the agent in the path.
+
+    The path arrives decoded. A DID may itself hold percent signs (did:web), so one that was sent
+    raw has lost them by now: the undecoded form is tried as well.
+    """
     given = call.path_values["did"]
-    for did in dict.fromkeys((call.raw_last_segment, given)):
+    for did in dict.fromkeys((call.raw_segment(2), given)):
         row = await call.services.reader.agent(did) if did.startswith("did:") else None
         if row is not None:
-            return Reply(agent_record(row))
+            return row
     raise not_found(f"the agent {given[:255]}")
 
 
-def _registered(command: RegisterAgent, outcome: Outcome) -> dict[str, Any]:
+async def _live(call: Call, dids: list[str]) -> dict[str, RowDict]:
+    rows = await live_rows(call.services.reader, dids=dids) if dids else []
+    return {row["did"]: row for row in rows}
+
+
+def _registered(call: Call, command: RegisterAgent, outcome: Outcome) -> dict[str, Any]:
+    key = bytes.fromhex(call.services.settings.deployment_key)
+    revision = int(outcome.result["tokenRevision"])
     return {
         "ok": True,
         "success": True,
@@ -104,6 +164,7 @@ def _registered(command: RegisterAgent, outcome: Outcome) -> dict[str, Any]:
         "registered": len(command.capability_ids),
         "ownerDid": command.owner_did,
         "isNew": bool(outcome.result.get("isNew", False)),
+        "heartbeatToken": heartbeat_token(key, command.did, revision),
     }
 
 
@@ -160,7 +221,7 @@ OPERATIONS = (
         rate=RateClass.READ,
         tag="agents",
         reply="AgentList",
-        parameters=("CapabilityId", "OwnerDid", "Limit", "Offset", "Cursor"),
+        parameters=("CapabilityId", "OwnerDid", "AgentStatus", "Limit", "Offset", "Cursor"),
         errors=(ErrorCode.INVALID_REQUEST,),
     ),
     Operation(
@@ -174,6 +235,31 @@ OPERATIONS = (
         reply="Agent",
         parameters=("AgentDid",),
         errors=(ErrorCode.NOT_FOUND,),
+    ),
+    Operation(
+        method="PATCH",
+        path="/v1/agents/{did}",
+        handler=change,
+        summary="Change members of an agent's card",
+        scope="agents:write",
+        rate=RateClass.WRITE,
+        tag="agents",
+        request="CardChange",
+        reply="Registered",
+        parameters=("AgentDid",),
+        errors=(ErrorCode.NOT_FOUND, ErrorCode.CONFLICT, *_REGISTER_ERRORS),
+    ),
+    Operation(
+        method="DELETE",
+        path="/v1/agents/{did}",
+        handler=deregister,
+        summary="Deregister an agent: it gets no more work",
+        scope="agents:write",
+        rate=RateClass.WRITE,
+        tag="agents",
+        reply="Deregistered",
+        parameters=("AgentDid",),
+        errors=(ErrorCode.NOT_FOUND, ErrorCode.FORBIDDEN),
     ),
     Operation(
         method="GET",

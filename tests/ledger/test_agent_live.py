@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import AsyncIterator
+from typing import LiteralString
 
 import psycopg
 import pytest
@@ -39,11 +40,11 @@ async def reader(database: Database) -> AsyncIterator[LedgerReader]:
         yield opened
 
 
-def age(database: Database, did: str, column: str, by_ms: int) -> None:
+def age(database: Database, did: str, column: LiteralString, by_ms: int) -> None:
     """Make a time of an agent's row earlier."""
     with psycopg.connect(database.superuser_url, autocommit=True) as connection:
         changed = connection.execute(
-            f"UPDATE callboard.agent_live SET {column} = {column} - %s WHERE did = %s",  # type: ignore[arg-type]
+            f"UPDATE callboard.agent_live SET {column} = {column} - %s WHERE did = %s",
             (by_ms, did),
         )
         assert changed.rowcount == 1

@@ -43,7 +43,13 @@ async def spend(
 
 
 @pytest.mark.parametrize(
-    ("rate", "limit"), [(RateClass.READ, 1_000), (RateClass.WRITE, 100), (RateClass.BULK, 10)]
+    ("rate", "limit"),
+    [
+        (RateClass.READ, 1_000),
+        (RateClass.WRITE, 100),
+        (RateClass.BULK, 10),
+        (RateClass.MACHINE, 6_000),
+    ],
 )
 def test_limits_are_the_specifications(rate: RateClass, limit: int) -> None:
     async def scenario() -> list[Standing]:

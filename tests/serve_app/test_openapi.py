@@ -80,7 +80,7 @@ def test_every_scope_of_an_operation_is_of_its_resource() -> None:
         if operation.scope is None:
             continue
         resource = operation.path.split("/")[2]
-        expected = {"agent": "agents"}.get(resource, resource)
+        expected = {"agent": "agents", "heartbeat": "agents"}.get(resource, resource)
         assert operation.scope.split(":")[0] == expected, operation.path
         is_read = operation.method == "GET"
         assert operation.scope.endswith(":read") is is_read, operation.path

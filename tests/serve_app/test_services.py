@@ -10,6 +10,7 @@ import pytest
 from actors.gateway import Gateway
 from core.settings import Settings
 from serve_app.auth import Authenticator
+from serve_app.heartbeats import Heartbeats
 from serve_app.limits import RateLimiter
 from serve_app.services import Services
 
@@ -22,7 +23,10 @@ class SettingsOnly:
 
 def services() -> Services:
     return Services(
-        cast(Gateway, SettingsOnly()), cast(Authenticator, None), cast(RateLimiter, None)
+        cast(Gateway, SettingsOnly()),
+        cast(Authenticator, None),
+        cast(RateLimiter, None),
+        cast(Heartbeats, None),
     )
 
 

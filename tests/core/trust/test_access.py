@@ -9,6 +9,7 @@ from core.trust.access import (
     ADMIN,
     DEFAULT_SCOPES,
     DEPOSIT,
+    HEARTBEAT,
     PUBLIC,
     Need,
     Principal,
@@ -42,6 +43,15 @@ def caller(*scopes: str) -> Principal:
         (caller(DEPOSIT), Need(DEPOSIT), None),
         (caller(ADMIN), Need(DEPOSIT, "did:net:bob"), None),
         (caller("ledger:read"), Need("ledger:read", OWN), None),
+        (caller(HEARTBEAT), Need("agents:write"), ErrorCode.INSUFFICIENT_SCOPE),
+        (caller(HEARTBEAT), Need("agents:write", OWN, HEARTBEAT), None),
+        (caller(HEARTBEAT), Need("agents:write", "did:net:b", HEARTBEAT), ErrorCode.FORBIDDEN),
+        (caller("agents:write"), Need("agents:write", OWN, HEARTBEAT), None),
+        (
+            caller("ledger:write"),
+            Need("agents:write", OWN, HEARTBEAT),
+            ErrorCode.INSUFFICIENT_SCOPE,
+        ),
         (caller("ledger:read"), Need("ledger:read", "did:net:bob"), ErrorCode.FORBIDDEN),
     ],
 )

@@ -1,0 +1,53 @@
+"""The token with which an agent sends heartbeats without holding its owner's key.
+
+Derived, never stored: HMAC of the deployment's key over the agent's DID and a revision, which moves
+when a deregistered agent comes back, so that earlier tokens end. It opens nothing else.
+contract.md section 6 (Heartbeat).
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import hashlib
+import hmac
+import re
+from typing import Final
+
+PREFIX: Final = "hb_"
+_FORM: Final = re.compile(r"hb_([1-9][0-9]{0,9})_([A-Za-z0-9_-]{1,512})_([0-9a-f]{64})")
+
+
+def heartbeat_token(key: bytes, did: str, revision: int) -> str:
+    """Return an agent's token.
+
+    Args:
+        key: 32 secret bytes of the deployment.
+        did: the agent's.
+        revision: 1 or more, from the agent's row.
+    """
+    name = base64.urlsafe_b64encode(did.encode()).decode().rstrip("=")
+    return f"{PREFIX}{revision}_{name}_{_signature(key, did, revision)}"
+
+
+def read_heartbeat_token(key: bytes, token: str) -> tuple[str, int] | None:
+    """Return (did, revision) of a token of this deployment, compared in constant time; else None.
+
+    Whether the revision is still good, the agent's row tells.
+    """
+    form = _FORM.fullmatch(token)
+    if form is None:
+        return None
+    name = form[2]
+    try:
+        did = base64.b64decode(name + "=" * (-len(name) % 4), altchars=b"-_").decode()
+    except (binascii.Error, UnicodeDecodeError):
+        return None
+    revision = int(form[1])
+    return (did, revision) if hmac.compare_digest(_signature(key, did, revision), form[3]) else None
+
+
+def _signature(key: bytes, did: str, revision: int) -> str:
+    # The first word keeps these apart from everything else that is signed with the same key.
+    message = f"heartbeat|{revision}|{did}".encode()
+    return hmac.new(key, message, hashlib.sha256).hexdigest()
