@@ -14,9 +14,12 @@ from tests.ledger.checking import connect
 def test_second_migration_changes_nothing(
     database: Database, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert migrate(database.owner_url) == "0002"
+    with connect(database.owner_url) as connection:
+        row = connection.execute("SELECT version_num FROM alembic_version").fetchone()
+    assert row is not None
+    assert migrate(database.owner_url) == row[0]
     assert main(["--url", database.owner_url]) == 0
-    assert "schema is at 0002" in capsys.readouterr().out
+    assert f"schema is at {row[0]}" in capsys.readouterr().out
 
 
 def test_columns_that_reads_name_are_those_of_the_tables(database: Database) -> None:
@@ -29,7 +32,7 @@ def test_columns_that_reads_name_are_those_of_the_tables(database: Database) -> 
             for column in inspector.get_columns(table.name, schema="callboard")
         }
         stored.pop("one", None)  # the head's key
-        assert [column.name for column in table.columns] == list(stored), table.name
+        assert {column.name for column in table.columns} == stored.keys(), table.name
         for column in table.columns:
             got = stored[column.name].compile(engine.dialect)
             assert got == column.type.compile(engine.dialect), f"{table.name}.{column.name}"
