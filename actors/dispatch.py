@@ -9,38 +9,34 @@ section 5; design.md section 3.
 from __future__ import annotations
 
 import asyncio
-from collections import deque
+from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Any
 
 import aiohttp
 import orjson
 
+from actors.blobs import Blobs, by_reference
+from actors.orders import with_inputs
 from actors.ports import Clock, DispatchOrder
+from actors.replies import event_of, offline
 from core.canonical import canonical, hash_bytes
 from core.errors import NodeErrorCode
 from core.ids import event_id, result_id, span_id, trace_id
 from core.settings import Settings
 from core.trust.signing import sign_body
-from core.workflow.events import (
-    AttemptFailed,
-    AttemptSucceeded,
-    Event,
-    Failure,
-    Verdict,
-    VerificationFinished,
-    WorkStarted,
-)
-from core.workflow.verdict import Accepted, Success, is_approved, judge_reply
+from core.workflow.events import Event, Failure, Verdict, WorkStarted
+from core.workflow.verdict import Accepted, Success, judge_reply
 from federation.egress import EgressDenied, gated_socket_factory
 
 Receive = Callable[[str, Event], None]
 OrderId = tuple[str, str, int, int]
 
 PROTOCOL_VERSION = "0.4"
-CANCELS_MAX = 64
+# Notices that wait, enough for one workflow of the largest size, and those under way at once.
+CANCELS_MAX = 2_000
+CANCELS_AT_ONCE = 64
 # A full dispatcher grows only while agents are slow: with fast ones more sockets gain nothing.
 SLOW_REPLY_MS = 20
 
@@ -61,6 +57,7 @@ class Dispatcher:
     Args:
         settings: service name, deployment key, egress allow-list and bounds.
         clock: wall time.
+        blobs: where large results are; None: results of any size travel as they are.
         note: told (did, is_reachable) when an attempt closes, and `begin(did)` when it opens.
     """
 
@@ -71,6 +68,7 @@ class Dispatcher:
         *,
         begin: Callable[[str], None],
         note: Callable[[str, bool], None],
+        blobs: Blobs | None = None,
     ) -> None:
         self._settings = settings
         self._service = settings.service
@@ -78,11 +76,12 @@ class Dispatcher:
         self._clock = clock
         self._begin = begin
         self._note = note
+        self._blobs = blobs
         self._limit = settings.inflight_start
-        self._waiting: deque[tuple[DispatchOrder, Receive]] = deque()
+        self._waiting: OrderedDict[OrderId, tuple[DispatchOrder, Receive]] = OrderedDict()
         self._open: dict[OrderId, asyncio.Task[None]] = {}
         self._notices: set[asyncio.Task[None]] = set()
-        self._aborted: set[OrderId] = set()
+        self._notice_turns = asyncio.Semaphore(CANCELS_AT_ONCE)
         self._sent = 0
         connector = aiohttp.TCPConnector(
             limit=0,
@@ -113,16 +112,19 @@ class Dispatcher:
         if len(self._open) < self._limit:
             self._start(order, receive)
         else:
-            self._waiting.append((order, receive))
+            self._waiting[_order_id(order)] = (order, receive)
 
     def abort(self, order: DispatchOrder, reason: str) -> None:
-        """Stop waiting for the order's reply, or never send it; tell the agent if it was sent."""
+        """Stop waiting for the order's reply, or never send it; tell the agent if it was sent.
+
+        One that is neither open nor waiting was accepted: the agent works on without a request.
+        """
+        if self._waiting.pop(_order_id(order), None) is not None:
+            return
         task = self._open.get(_order_id(order))
         if task is not None:
             task.cancel()
-            self.notify(order, reason)
-        elif self._waiting:
-            self._aborted.add(_order_id(order))
+        self.notify(order, reason)
 
     def notify(self, order: DispatchOrder, reason: str) -> None:
         """Tell the agent that the output is not wanted, once, best effort (spec: Events 3)."""
@@ -146,10 +148,7 @@ class Dispatcher:
 
     def _start_waiting(self) -> None:
         while self._waiting and len(self._open) < self._limit:
-            order, receive = self._waiting.popleft()
-            if _order_id(order) in self._aborted:
-                self._aborted.discard(_order_id(order))
-                continue
+            _, (order, receive) = self._waiting.popitem(last=False)
             self._start(order, receive)
 
     async def _perform(self, order: DispatchOrder, receive: Receive) -> None:
@@ -159,17 +158,34 @@ class Dispatcher:
         try:
             if not order.is_verification:
                 receive(order.workflow_id, WorkStarted(order.node, order.attempt, started_ms))
-            reply, is_reachable, input_hash = await self._post(order, started_ms)
+            reply, is_reachable, input_hash = await self._reply(order, started_ms)
             at_ms = self._clock.now_ms()
             if at_ms - started_ms > SLOW_REPLY_MS and self._waiting:
                 self._limit = min(self._limit + 1, self._settings.inflight_max)
-            event = _event_of(order, reply, input_hash, started_ms, at_ms)
+            event = event_of(order, reply, input_hash, started_ms, at_ms)
+            if self._blobs is not None:
+                # Within the limit of orders in flight, which bounds the bytes that wait here.
+                event = await by_reference(
+                    event, self._blobs, self._settings.result_inline_bytes_max
+                )
         finally:
             self._open.pop(_order_id(order), None)
             self._note(order.agent_did, is_reachable)
             self._start_waiting()
-        if event is not None:
-            receive(order.workflow_id, event)
+        receive(order.workflow_id, event)
+
+    async def _reply(
+        self, order: DispatchOrder, started_ms: int
+    ) -> tuple[Success | Accepted | Failure, bool, str]:
+        """As `_post`, for orders whose inputs may still have to be loaded."""
+        if order.large is not None:
+            assert self._blobs is not None, "a large result was stored without a store"
+            bytes_max = self._settings.dispatch_body_bytes_max
+            complete = await with_inputs(order, self._blobs.values, bytes_max)
+            if isinstance(complete, Failure):
+                return complete, True, ""
+            order = complete
+        return await self._post(order, started_ms)
 
     async def _post(
         self, order: DispatchOrder, started_ms: int
@@ -220,7 +236,7 @@ class Dispatcher:
                 )
                 return verdict, True, input_hash
         except aiohttp.ConnectionTimeoutError:
-            return _offline(order, "the connection was not accepted in time"), False, input_hash
+            return offline(order, "the connection was not accepted in time"), False, input_hash
         except TimeoutError:
             message = f"no reply within {order.timeout_ms} ms"
             return Failure(NodeErrorCode.AGENT_TIMEOUT, message), False, input_hash
@@ -232,7 +248,7 @@ class Dispatcher:
                     True,
                     input_hash,
                 )
-            return _offline(order, "the connection was refused"), False, input_hash
+            return offline(order, "the connection was refused"), False, input_hash
         except (aiohttp.ClientError, OSError) as error:
             message = f"the connection broke: {type(error).__name__}"
             return Failure(NodeErrorCode.AGENT_ERROR, message), False, input_hash
@@ -254,6 +270,9 @@ class Dispatcher:
 
     def _body(self, order: DispatchOrder, inputs: bytes, event: str, started_ms: int) -> bytes:
         fragment = orjson.Fragment(inputs)
+        token = result_id(
+            self._key, order.workflow_id, order.node, order.attempt, order.verify_attempt
+        )
         return orjson.dumps(
             {
                 "eventId": event,
@@ -267,7 +286,7 @@ class Dispatcher:
                 "inputs": fragment,
                 "input": fragment,
                 "parents": order.parents,
-                "resultId": result_id(self._key, order.workflow_id, order.node, order.attempt),
+                "resultId": token,
                 "meta": {},
             }
         )
@@ -302,8 +321,15 @@ class Dispatcher:
             headers[f"x-{self._service}-signature"] = sign_body(body, order.secret)
         timeout = aiohttp.ClientTimeout(total=self._settings.cancel_notice_timeout_ms / 1000)
         try:
-            async with self._session.post(
-                order.cancel_url, data=body, headers=headers, timeout=timeout, allow_redirects=False
+            async with (
+                self._notice_turns,
+                self._session.post(
+                    order.cancel_url,
+                    data=body,
+                    headers=headers,
+                    timeout=timeout,
+                    allow_redirects=False,
+                ),
             ):
                 pass
         except (aiohttp.ClientError, TimeoutError, OSError):
@@ -324,65 +350,3 @@ def header_text(value: str) -> str:
 
 def _order_id(order: DispatchOrder) -> OrderId:
     return order.workflow_id, order.node, order.attempt, order.verify_attempt
-
-
-def _offline(order: DispatchOrder, message: str) -> Failure:
-    return Failure(
-        NodeErrorCode.AGENT_UNAVAILABLE,
-        f"{order.agent_did}: {message}",
-        details="agent_offline",
-        target_agent_id=order.agent_did,
-    )
-
-
-def _event_of(
-    order: DispatchOrder,
-    reply: Success | Accepted | Failure,
-    input_hash: str,
-    started_ms: int,
-    at_ms: int,
-) -> Event | None:
-    if isinstance(reply, Accepted):
-        # Work goes on at the agent; the result arrives by POST /v1/workflows/nodeResult.
-        reply = Failure(
-            NodeErrorCode.INVALID_REPLY,
-            "the agent answered that it works asynchronously, which this version does not take",
-            Verdict.FINAL_FOR_AGENT,
-        )
-    if order.is_verification:
-        failure = reply if isinstance(reply, Failure) else None
-        approved = isinstance(reply, Success) and is_approved(reply.result)
-        return VerificationFinished(
-            order.node,
-            order.attempt,
-            approved,
-            failure,
-            started_ms,
-            at_ms,
-            order.verify_attempt,
-        )
-    if isinstance(reply, Failure):
-        return AttemptFailed(order.node, order.attempt, reply, started_ms, at_ms)
-    return _succeeded(order, reply, input_hash, started_ms, at_ms)
-
-
-def _succeeded(
-    order: DispatchOrder, reply: Success, input_hash: str, started_ms: int, at_ms: int
-) -> Event:
-    try:
-        result = canonical(reply.result)
-    except ValueError as error:
-        failure = Failure(NodeErrorCode.INVALID_REPLY, f"the result has no canonical form: {error}")
-        return AttemptFailed(order.node, order.attempt, failure, started_ms, at_ms)
-    metrics: dict[str, Any] = {**reply.metrics, "latency_ms": at_ms - started_ms}
-    return AttemptSucceeded(
-        order.node,
-        order.attempt,
-        reply.result,
-        result.decode(),
-        input_hash,
-        hash_bytes(result),
-        started_ms,
-        at_ms,
-        metrics,
-    )

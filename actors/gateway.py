@@ -14,6 +14,7 @@ import logging
 import os
 import time
 from collections.abc import Awaitable, Sequence
+from dataclasses import replace
 from typing import Any
 
 from actors.calls import actor_call, is_unknown_outcome
@@ -22,6 +23,8 @@ from actors.ledger_client import LedgerClient, unavailable
 from actors.messages import (
     CancelReply,
     CancelRequest,
+    NodeResultReply,
+    NodeResultRequest,
     OwnerReply,
     OwnerRequest,
     PublishReply,
@@ -120,6 +123,25 @@ class Gateway:
         reply = await self._ask(request, request.workflow_id, owner)
         assert isinstance(reply, CancelReply)
         return reply
+
+    async def node_result(self, request: NodeResultRequest) -> NodeResultReply:
+        """Hand a result to the owner of its workflow; returns after the commit.
+
+        Raises:
+            ServiceError: ALREADY_SETTLED or ESCROW_RELEASED for a result that came too late.
+        """
+        deadline = time.monotonic() + REQUEST_TIMEOUT_S
+        while time.monotonic() < deadline:
+            stored = await self.workflow_record(request.workflow_id)
+            if stored is None:
+                break
+            asked = replace(request, is_late=is_terminal(stored.status))
+            reply = await self._ask(asked, request.workflow_id, stored.owner)
+            if isinstance(reply, NodeResultReply):
+                return reply
+            # The workflow has moved to another owner, or is not restored there yet.
+            await asyncio.sleep(RETRY_DELAY_S)
+        raise unavailable()
 
     async def commit(self, command: Command) -> Outcome:
         """Commit one ledger command.
@@ -220,7 +242,7 @@ class Gateway:
 
     async def _ask(
         self, request: OwnerRequest, key: str, owner: str | None = None
-    ) -> PublishReply | CancelReply | None:
+    ) -> PublishReply | CancelReply | NodeResultReply | None:
         """Send a request to its owner until an outcome is known or the deadline has passed."""
         deadline = time.monotonic() + REQUEST_TIMEOUT_S
         while True:

@@ -6,9 +6,11 @@ Plain frozen values that pickle; no behaviour. design.md section 3.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import Any
 
 from core.errors import ServiceError
 from core.workflow.dag import CompiledWorkflow
+from core.workflow.events import Failure
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,5 +74,35 @@ class CancelReply:
     refunded_micro: int
 
 
-OwnerRequest = PublishRequest | WatchRequest | CancelRequest
-OwnerReply = PublishReply | CancelReply | None | ServiceError
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeResultRequest:
+    """An agent hands in the result of an attempt that it had accepted; its token was checked.
+
+    `verify_attempt`: of the verification it answers, 0 for the attempt itself. `result` is a
+    `BlobRef`, and `result_json` None, when it is large. `is_late`: the workflow is known to have
+    ended, only the refusal is to be recorded.
+    """
+
+    workflow_id: str
+    node: str
+    attempt: int
+    verify_attempt: int
+    result: Any = None
+    result_json: str | None = None
+    output_hash: str = ""
+    metrics: dict[str, Any] = field(default_factory=dict)
+    failure: Failure | None = None
+    is_late: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeResultReply:
+    """Committed: the result was taken, now or before; `status` is the node's."""
+
+    status: str
+    is_repeat: bool = False
+
+
+# To a result, None says that the workflow is not driven here.
+OwnerRequest = PublishRequest | WatchRequest | CancelRequest | NodeResultRequest
+OwnerReply = PublishReply | CancelReply | NodeResultReply | None | ServiceError

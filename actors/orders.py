@@ -1,15 +1,23 @@
 """How a dispatch action becomes an order that any process can send.
 
 Pure: a workflow's machine, the agent's entry and the action in, a `DispatchOrder` or the event that
-says why there is none out. Spec: Dispatch request, Verification; contract.md section 5.
+says why there is none out. Inputs are made here, or by whoever sends the order when they need
+results that are kept elsewhere. Spec: Dispatch request, Verification; contract.md section 5.
 """
 
 from __future__ import annotations
 
-from actors.ports import AgentEntry, DispatchOrder
+from collections.abc import Awaitable, Callable, Collection, Mapping
+from dataclasses import replace
+from typing import Any
+
+from actors.ports import AgentEntry, DispatchOrder, LargeInputs
 from core.errors import NodeErrorCode
+from core.workflow.blob_ref import BlobRef
 from core.workflow.events import (
+    AbortDispatch,
     AttemptFailed,
+    AwaitResult,
     DispatchNode,
     DispatchVerification,
     Event,
@@ -17,7 +25,10 @@ from core.workflow.events import (
     Verdict,
     VerificationFinished,
 )
+from core.workflow.inputs import build_inputs
 from core.workflow.machine import WorkflowMachine
+
+Load = Callable[[Collection[BlobRef]], Awaitable[Mapping[BlobRef, Any]]]
 
 
 def order_of(
@@ -35,20 +46,24 @@ def order_of(
         now_ms: the time of a failure.
     """
     node = machine.compiled.nodes[action.node]
-    built = machine.inputs_for(action.node)
-    if isinstance(built, Failure):
-        return failed(action, built, now_ms)
     if entry is None:
         return failed(action, _gone(action.agent_did), now_ms)
-    inputs, parents = built
     capability_id = node.capability_id
     verify_attempt = 0
+    unverified = None
     if isinstance(action, DispatchVerification):
-        result = machine.unverified_result(action.node)
-        inputs = {"capabilityId": capability_id, "inputs": inputs, "result": result}
-        parents = {}
+        unverified = machine.unverified_result(action.node)
         capability_id = node.verifier_capability_id
         verify_attempt = action.verify_attempt
+    inputs: dict[str, Any] = {}
+    parents: dict[str, Any] = {}
+    large = LargeInputs(node, machine.results_for(action.node), unverified)
+    is_large = bool(_refs(large))
+    if not is_large:
+        built = _built(large, {}, is_verification=verify_attempt > 0)
+        if isinstance(built, Failure):
+            return failed(action, built, now_ms)
+        inputs, parents = built
     return DispatchOrder(
         workflow_id=machine.workflow_id,
         task_id=task_id,
@@ -62,9 +77,83 @@ def order_of(
         inputs=inputs,
         parents=parents,
         timeout_ms=action.timeout_ms,
-        is_verification=isinstance(action, DispatchVerification),
+        is_verification=verify_attempt > 0,
         verify_attempt=verify_attempt,
+        large=large if is_large else None,
     )
+
+
+async def with_inputs(order: DispatchOrder, load: Load, bytes_max: int) -> DispatchOrder | Failure:
+    """Return an order whose inputs are complete, or why they cannot be.
+
+    Args:
+        load: returns the results behind references.
+        bytes_max: what a dispatch may weigh; parents that weigh more are not loaded at all.
+    """
+    large = order.large
+    if large is None:
+        return order
+    refs = _refs(large)
+    carried = [large.unverified, *(large.results[name] for name in large.node.depends_on)]
+    size = sum(item.size for item in carried if type(item) is BlobRef)
+    if size > bytes_max:
+        message = f"the parents' results have {size} bytes, limit {bytes_max}"
+        return Failure(NodeErrorCode.INPUT_TOO_LARGE, message, Verdict.FINAL)
+    try:
+        values = await load(refs)
+    except (LookupError, ValueError) as error:
+        message = f"a result cannot be read: {error}"
+        return Failure(NodeErrorCode.INPUT_MAPPING_FAILED, message, Verdict.FINAL)
+    built = _built(large, values, is_verification=order.is_verification)
+    if isinstance(built, Failure):
+        return built
+    return replace(order, inputs=built[0], parents=built[1], large=None)
+
+
+def notice_orders(
+    machine: WorkflowMachine, task_id: str, action: AbortDispatch, entry: AgentEntry | None
+) -> list[DispatchOrder]:
+    """Return what is needed to tell an agent that an attempt is not wanted any more.
+
+    It was accepted before this process began, so there is no order; nobody is told when the agent
+    has been deregistered since.
+    """
+    if entry is None:
+        return []
+    order = DispatchOrder(
+        workflow_id=machine.workflow_id,
+        task_id=task_id,
+        node=action.node,
+        attempt=action.attempt,
+        capability_id=machine.compiled.nodes[action.node].capability_id,
+        agent_did=entry.did,
+        url=entry.url,
+        cancel_url=entry.cancel_url,
+        secret=entry.secret,
+        inputs={},
+        parents={},
+        timeout_ms=1,
+    )
+    return [order]
+
+
+def timed_out(action: AwaitResult) -> Event:
+    """Return the event of an accepted attempt, or verification, whose result did not come."""
+    waited_ms = action.due_ms - action.started_ms
+    failure = Failure(
+        NodeErrorCode.AGENT_TIMEOUT, f"accepted, but no result came within {waited_ms} ms"
+    )
+    if action.verify_attempt:
+        return VerificationFinished(
+            action.node,
+            action.attempt,
+            False,
+            failure,
+            action.started_ms,
+            action.due_ms,
+            action.verify_attempt,
+        )
+    return AttemptFailed(action.node, action.attempt, failure, action.started_ms, action.due_ms)
 
 
 def is_wanted(machine: WorkflowMachine, action: DispatchNode | DispatchVerification) -> bool:
@@ -84,6 +173,32 @@ def failed(action: DispatchNode | DispatchVerification, failure: Failure, now_ms
             action.node, action.attempt, False, failure, now_ms, now_ms, action.verify_attempt
         )
     return AttemptFailed(action.node, action.attempt, failure, now_ms, now_ms)
+
+
+def _refs(large: LargeInputs) -> set[BlobRef]:
+    return {item for item in (large.unverified, *large.results.values()) if type(item) is BlobRef}
+
+
+def _built(
+    large: LargeInputs, values: Mapping[BlobRef, Any], *, is_verification: bool
+) -> tuple[dict[str, Any], dict[str, Any]] | Failure:
+    """Return (inputs, parents), references replaced by their values."""
+
+    def whole(item: Any) -> Any:
+        return values[item] if type(item) is BlobRef else item
+
+    results = (
+        {name: whole(item) for name, item in large.results.items()} if values else large.results
+    )
+    built = build_inputs(large.node, results)
+    if isinstance(built, Failure) or not is_verification:
+        return built
+    judged = {
+        "capabilityId": large.node.capability_id,
+        "inputs": built[0],
+        "result": whole(large.unverified),
+    }
+    return judged, {}
 
 
 def _gone(agent_did: str) -> Failure:

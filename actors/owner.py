@@ -12,6 +12,7 @@ import logging
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from actors.blobs import Blobs
 from actors.clock import LoopClock
 from actors.directory import Directory
 from actors.dispatch import Dispatcher
@@ -19,6 +20,8 @@ from actors.ledger_client import LedgerClient, unavailable
 from actors.messages import (
     CancelReply,
     CancelRequest,
+    NodeResultReply,
+    NodeResultRequest,
     OwnerReply,
     OwnerRequest,
     PublishReply,
@@ -26,12 +29,14 @@ from actors.messages import (
 )
 from actors.outbox import Outboxes
 from actors.recovery import restore
+from actors.results import take_result
 from actors.runner import Runner
 from actors.spread import Spread
 from core.errors import ErrorCode, ServiceError
 from core.settings import Settings
+from ledger.blobs import BlobStore
 from ledger.commands import Command, Outcome, OutcomeStatus, RegisterOwner
-from ledger.queries import LedgerReader
+from ledger.queries import LedgerReader, StoredWorkflow
 from ledger.tail import DirectoryTail
 
 log = logging.getLogger("callboard.owner")
@@ -60,6 +65,7 @@ class Owner:
         self._on_lost = on_lost
         self._clock = LoopClock()
         self._reader = LedgerReader(settings.database_url, pool_size=settings.reader_pool_size)
+        self._blob_store = BlobStore(settings.database_url, self._reader)
         self._directory = Directory(
             service=settings.service,
             deployment_key=bytes.fromhex(settings.deployment_key),
@@ -67,7 +73,11 @@ class Owner:
             max_concurrency=settings.agent_concurrency,
         )
         self._dispatcher = Dispatcher(
-            settings, self._clock, begin=self._directory.begin, note=self._note
+            settings,
+            self._clock,
+            begin=self._directory.begin,
+            note=self._note,
+            blobs=Blobs(self._blob_store, cache_bytes_max=settings.blob_cache_bytes_max),
         )
         self.spread = Spread(
             self._dispatcher,
@@ -119,7 +129,7 @@ class Owner:
         """Restore every unfinished workflow owned but not running here; returns how many."""
         runner = self._started()
         count = 0
-        for stored in await self._reader.unfinished(self._name):
+        for stored in await self._unfinished():
             if runner.runs(stored.workflow_id):
                 continue
             try:
@@ -132,6 +142,15 @@ class Owner:
             count += 1
         return count
 
+    async def _unfinished(self) -> list[StoredWorkflow]:
+        """Read what this owner owns, however long Postgres is away: nobody would ask again."""
+        while True:
+            try:
+                return await self._reader.unfinished(self._name)
+            except ServiceError as error:
+                log.warning("unfinished workflows not read owner=%s reason=%s", self._name, error)
+                await asyncio.sleep(FOLLOW_RETRY_S)
+
     async def close(self) -> None:
         """End every task and connection."""
         if self._tail is not None:
@@ -141,6 +160,7 @@ class Owner:
         for task in self._restoring:
             task.cancel()
         await self._dispatcher.close()
+        await self._blob_store.close()
         await self._reader.close()
 
     # -- requests ---------------------------------------------------------------------------------
@@ -163,6 +183,8 @@ class Owner:
                     runner.publish(request, _settler(reply))
                 case CancelRequest():
                     runner.cancel(request, _settler(reply))
+                case NodeResultRequest():
+                    take_result(runner, request, self._clock.now_ms(), _settler(reply))
                 case _:
                     if not runner.watch(request.workflow_id, request.watcher):
                         self.outboxes.put(request.workflow_id, {request.watcher})
@@ -262,8 +284,8 @@ class Owner:
 
 def _settler(
     reply: asyncio.Future[OwnerReply],
-) -> Callable[[PublishReply | CancelReply | ServiceError], None]:
-    def settle(value: PublishReply | CancelReply | ServiceError) -> None:
+) -> Callable[[PublishReply | CancelReply | NodeResultReply | ServiceError | None], None]:
+    def settle(value: OwnerReply) -> None:
         if not reply.done():
             reply.set_result(value)
 

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+from core.workflow.dag import CompiledNode
 from core.workflow.events import (
     AgentNotSelected,
     AgentSelected,
@@ -42,11 +43,21 @@ class LedgerPort(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
+class LargeInputs:
+    """What inputs are made of, some of it by reference; `unverified`: what a verifier judges."""
+
+    node: CompiledNode
+    results: dict[str, Any]
+    unverified: Any = None
+
+
+@dataclass(frozen=True, slots=True)
 class DispatchOrder:
     """One request to one agent, complete: whoever holds it can send it.
 
     `is_verification`: the reply is a judgement of `attempt`'s result, not a result.
     `secret`: the agent's signing secret, or None for unsigned dispatches.
+    `large`: set when results have to be loaded before `inputs` and `parents` can be made.
     """
 
     workflow_id: str
@@ -63,10 +74,14 @@ class DispatchOrder:
     timeout_ms: int
     is_verification: bool = False
     verify_attempt: int = 0
+    large: LargeInputs | None = None
 
 
 class DispatchPort(Protocol):
-    """Requests out; every order is answered by exactly one event unless it was aborted."""
+    """Requests out; every order is answered by exactly one event unless it was aborted.
+
+    An abort tells the agent, unless the order never left; also after `AttemptAccepted`.
+    """
 
     def send(self, order: DispatchOrder, receive: Callable[[str, Event], None]) -> None: ...
 
@@ -102,4 +117,4 @@ class DirectoryPort(Protocol):
 
     def candidates(self, capability_id: str) -> list[AgentEntry]: ...
 
-    def note_outcome(self, did: str, *, is_reachable: bool, at_ms: int) -> None: ...
+    def note_outcome(self, did: str, *, is_reachable: bool | None, at_ms: int) -> bool: ...

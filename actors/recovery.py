@@ -13,6 +13,7 @@ import orjson
 from actors.running import RunningWorkflow
 from core.records.manifest import parse_manifest
 from core.settings import Settings
+from core.workflow.blob_ref import BlobRef
 from core.workflow.dag import CompiledWorkflow, WorkflowLimits, compile_workflow
 from core.workflow.events import Action, NodeChanged, Record
 from core.workflow.machine import WorkflowMachine
@@ -31,11 +32,7 @@ def restore(
         now_ms: the time of restoring.
     """
     row = stored.row
-    results = {
-        node["name"]: orjson.loads(node["result_json"])
-        for node in stored.nodes
-        if node["result_json"] is not None
-    }
+    results = {node["name"]: _result(node) for node in stored.nodes}
     machine, decision = WorkflowMachine.restore(
         stored.workflow_id,
         recompiled(row["manifest"], settings),
@@ -66,6 +63,14 @@ def recompiled(manifest_json: str, settings: Settings) -> CompiledWorkflow:
     return compile_workflow(parse_manifest(orjson.loads(manifest_json)), limits)
 
 
+def _result(node: RowDict) -> Any:
+    """Return a node's result; of a large one its reference, which is resolved when it is needed."""
+    if node["result_json"] is not None:
+        return orjson.loads(node["result_json"])
+    ref = node.get("result_ref")
+    return None if ref is None else BlobRef.from_json(ref)
+
+
 def _change(node: RowDict) -> NodeChanged:
     """Return a node's row as the machine wrote it."""
     fields: dict[str, Any] = {
@@ -74,4 +79,6 @@ def _change(node: RowDict) -> NodeChanged:
     fields["status"] = NodeStatus(node["status"])
     fields["agents_tried"] = tuple(node["agents_tried"] or ())
     fields["verifiers_tried"] = tuple(node["verifiers_tried"] or ())
+    ref = node.get("result_ref")
+    fields["result_ref"] = None if ref is None else BlobRef.from_json(ref)
     return NodeChanged(node=node["name"], **fields)

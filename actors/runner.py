@@ -20,7 +20,7 @@ from functools import partial
 from typing import Any
 
 from actors.messages import CancelReply, CancelRequest, PublishReply, PublishRequest
-from actors.orders import is_wanted, order_of
+from actors.orders import is_wanted, notice_orders, order_of, timed_out
 from actors.ports import (
     Clock,
     DirectoryPort,
@@ -30,12 +30,13 @@ from actors.ports import (
 )
 from actors.publishing import accepted, answer_of, estimate, foreseen, publish_command, refusal
 from actors.running import RunnerStatistics, RunningWorkflow
-from actors.steps import key_of, newest_rows
+from actors.steps import key_of, newest_rows, not_cancellable, overloaded
 from core.errors import ErrorCode, ServiceError
 from core.settings import Settings
 from core.workflow.events import (
     AbortDispatch,
     Action,
+    AwaitResult,
     CancelRequested,
     DispatchNode,
     DispatchVerification,
@@ -110,19 +111,16 @@ class Runner:
         """Whether the workflow is unfinished and driven here."""
         return workflow_id in self._running
 
+    def run_of(self, workflow_id: str) -> RunningWorkflow | None:
+        """Return a workflow that is driven here, to be read only."""
+        return self._running.get(workflow_id)
+
     # -- requests ---------------------------------------------------------------------------------
 
     def publish(self, request: PublishRequest, done: Publish) -> None:
         """Store a workflow, hold its budget, open its first attempts; `done` after the commit."""
         if len(self._running) >= self._settings.workflows_per_actor_max:
-            done(
-                ServiceError(
-                    ErrorCode.OVERLOADED,
-                    f"{len(self._running)} workflows run here, limit"
-                    f" {self._settings.workflows_per_actor_max}",
-                    retry_after_s=1,
-                )
-            )
+            done(overloaded(len(self._running), self._settings.workflows_per_actor_max))
             return
         now_ms = self._clock.now_ms()
         found = estimate(request.compiled, self._directory)
@@ -177,19 +175,18 @@ class Runner:
         """Cancel a workflow; `done` after the commit (spec: Verification and budget 4)."""
         run = self._running.get(request.workflow_id)
         if run is None or run.machine.is_finished:
-            done(_not_cancellable(request.workflow_id))
+            done(not_cancellable(request.workflow_id))
             return
         now_ms = self._clock.now_ms()
         event = CancelRequested(request.reason, request.details, request.actor_did, now_ms)
         records, actions = self._decide(run, event)
-        command = self._advance_command(
-            run, f"cancel:{run.workflow_id}", records, actor_did=request.actor_did
-        )
+        key = f"cancel:{run.workflow_id}"
+        command = self._advance_command(run.workflow_id, key, records, actor_did=request.actor_did)
         affected = sum(isinstance(record, NodeChanged) for record in records)
 
         def committed(outcome: Outcome) -> None:
             if outcome.error is ErrorCode.ESCROW_RELEASED:
-                done(_not_cancellable(run.workflow_id))
+                done(not_cancellable(run.workflow_id))
             if self._committed(run, actions, True, outcome):
                 done(
                     CancelReply(
@@ -217,23 +214,32 @@ class Runner:
 
     # -- events -----------------------------------------------------------------------------------
 
-    def receive(self, workflow_id: str, event: Event) -> None:
-        """Hear what happened to an attempt; an event for a workflow that ended here is dropped."""
+    def receive(
+        self, workflow_id: str, event: Event, done: Callable[[bool], None] | None = None
+    ) -> None:
+        """Hear what happened to an attempt; an event for a workflow that ended here is dropped.
+
+        `done`: told after the commit, of an event that changes something, whether it was applied.
+        """
         run = self._running.get(workflow_id)
         if run is None:
             return
         run.close_order(event)
         records, actions = self._decide(run, event)
         if records:
-            self._submit_step(run, key_of(workflow_id, event), records, actions)
+            self._submit_step(run, key_of(workflow_id, event), records, actions, done)
         else:
             self._perform(run, actions)
+
+    def confirm(self, workflow_id: str, key: str, done: Callable[[Outcome], None]) -> None:
+        """Commit nothing of a workflow: says whether it has ended, after all that came before."""
+        self._submit(self._advance_command(workflow_id, key, [], actor_did=self._owner), done)
 
     def drop_all(self) -> list[str]:
         """Forget every workflow without a word to the ledger: this owner was fenced off."""
         dropped = list(self._running)
         for run in self._running.values():
-            self._cancel_timers(run)
+            run.cancel_timers()
         self._running.clear()
         return dropped
 
@@ -267,11 +273,19 @@ class Runner:
         return newest_rows(records), actions
 
     def _submit_step(
-        self, run: RunningWorkflow, key: str, records: list[Record], actions: list[Action]
+        self,
+        run: RunningWorkflow,
+        key: str,
+        records: list[Record],
+        actions: list[Action],
+        done: Callable[[bool], None] | None = None,
     ) -> None:
         is_last = run.machine.is_finished
-        command = self._advance_command(run, key, records, actor_did=self._owner)
-        self._submit(command, partial(self._committed, run, actions, is_last))
+        command = self._advance_command(run.workflow_id, key, records, actor_did=self._owner)
+        if done is None:
+            self._submit(command, partial(self._committed, run, actions, is_last))
+            return
+        self._submit(command, lambda got: done(self._committed(run, actions, is_last, got)))
 
     def _committed(
         self, run: RunningWorkflow, actions: list[Action], is_last: bool, outcome: Outcome
@@ -284,7 +298,7 @@ class Runner:
             # Adopted from rows that were read before its end: nothing was done, nothing is left.
             if self._running.get(run.workflow_id) is run:
                 del self._running[run.workflow_id]
-                self._cancel_timers(run)
+                run.cancel_timers()
             return False
         if outcome.error is not None:
             # The machine reserved before it acted, so this is our own mistake: stop, do not guess;
@@ -296,7 +310,7 @@ class Runner:
         self._perform(run, actions)
         if is_last:
             del self._running[run.workflow_id]
-            self._cancel_timers(run)
+            run.cancel_timers()
             self._finished += 1
             self._on_finished(run.workflow_id, run.watchers)
         return True
@@ -309,14 +323,16 @@ class Runner:
                 case DispatchNode() | DispatchVerification():
                     self._dispatch(run, action)
                 case ScheduleRetry(node, due_ms):
-                    run.timers[node] = self._clock.call_at(
-                        due_ms, self.receive, run.workflow_id, RetryDue(node, due_ms)
-                    )
-                case AbortDispatch(node, _, _, reason):
-                    for is_verification in (False, True):
-                        order = run.orders.pop((node, is_verification), None)
-                        if order is not None:
-                            self._dispatcher.abort(order, reason)
+                    self._call_at(run, node, due_ms, RetryDue(node, due_ms))
+                case AwaitResult(node, _, _, _, due_ms):
+                    self._call_at(run, node, due_ms, timed_out(action))
+                case AbortDispatch(node, _, agent_did, reason):
+                    orders = run.take_orders(node)
+                    if action.is_accepted and not orders:
+                        entry = self._directory.entry(agent_did)
+                        orders = notice_orders(run.machine, run.task_id, action, entry)
+                    for order in orders:
+                        self._dispatcher.abort(order, reason)
                 case _:
                     raise AssertionError(f"{action} was not answered before the commit")
 
@@ -359,13 +375,13 @@ class Runner:
         self._committed(run, actions, is_last, outcome)
 
     def _advance_command(
-        self, run: RunningWorkflow, key: str, records: list[Record], *, actor_did: str
+        self, workflow_id: str, key: str, records: list[Record], *, actor_did: str
     ) -> AdvanceWorkflow:
         return AdvanceWorkflow(
             key=key,
             owner=self._owner,
             owner_epoch=self._epoch,
-            workflow_id=run.workflow_id,
+            workflow_id=workflow_id,
             actor_did=actor_did,
             records=tuple(records),
         )
@@ -378,18 +394,7 @@ class Runner:
 
     def _arm_deadline(self, run: RunningWorkflow) -> None:
         deadline_ms = run.machine.deadline_ms
-        run.timers["\x00deadline"] = self._clock.call_at(
-            deadline_ms, self.receive, run.workflow_id, RuntimeExceeded(deadline_ms)
-        )
+        self._call_at(run, "\x00deadline", deadline_ms, RuntimeExceeded(deadline_ms))
 
-    @staticmethod
-    def _cancel_timers(run: RunningWorkflow) -> None:
-        for timer in run.timers.values():
-            timer.cancel()
-        run.timers.clear()
-
-
-def _not_cancellable(workflow_id: str) -> ServiceError:
-    return ServiceError(
-        ErrorCode.NOT_CANCELLABLE, f"workflow {workflow_id} has finished and cannot be cancelled"
-    )
+    def _call_at(self, run: RunningWorkflow, name: str, at_ms: int, event: Event) -> None:
+        run.set_timer(name, self._clock.call_at(at_ms, self.receive, run.workflow_id, event))

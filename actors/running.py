@@ -27,6 +27,24 @@ class RunningWorkflow:
         """Return the workflow's id."""
         return self.machine.workflow_id
 
+    def set_timer(self, name: str, timer: Timer) -> None:
+        """Keep a timer under this name, in the place of the one before it."""
+        before = self.timers.get(name)
+        if before is not None:
+            before.cancel()
+        self.timers[name] = timer
+
+    def cancel_timers(self) -> None:
+        """Let nothing be due any more."""
+        for timer in self.timers.values():
+            timer.cancel()
+        self.timers.clear()
+
+    def take_orders(self, node: str) -> list[DispatchOrder]:
+        """Forget and return the open orders of a node."""
+        both = (self.orders.pop((node, False), None), self.orders.pop((node, True), None))
+        return [order for order in both if order is not None]
+
     def close_order(self, event: Event) -> None:
         """Forget the order that this event answers; a late answer to an earlier one closes none."""
         is_verification = isinstance(event, VerificationFinished)

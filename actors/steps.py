@@ -1,10 +1,12 @@
-"""What a step of a workflow becomes on its way to the ledger: its rows and its command's key.
+"""What a step of a workflow becomes on its way to the ledger, its rows and its command's key; and
+what is said when there is no step.
 
 Pure. Spec: design.md section 3 (deterministic keys, one command per step).
 """
 
 from __future__ import annotations
 
+from core.errors import ErrorCode, ServiceError
 from core.workflow.events import Event, NodeChanged, Record, RetryDue, VerificationFinished
 
 
@@ -31,3 +33,15 @@ def key_of(workflow_id: str, event: Event) -> str:
     elif isinstance(event, VerificationFinished):
         turn = event.at_ms if event.verify_attempt is None else event.verify_attempt
     return f"{kind}:{workflow_id}:{node}:{attempt}:{turn}"
+
+
+def overloaded(running: int, running_max: int) -> ServiceError:
+    """Return the refusal of an owner that drives as many workflows as it may."""
+    message = f"{running} workflows run here, limit {running_max}"
+    return ServiceError(ErrorCode.OVERLOADED, message, retry_after_s=1)
+
+
+def not_cancellable(workflow_id: str) -> ServiceError:
+    """Return the refusal to cancel what has ended."""
+    message = f"workflow {workflow_id} has finished and cannot be cancelled"
+    return ServiceError(ErrorCode.NOT_CANCELLABLE, message)

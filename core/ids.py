@@ -39,13 +39,18 @@ def event_id(workflow_id: str, node: str, attempt: int) -> str:
     return str(uuid.uuid5(_EVENT_NAMESPACE, f"{workflow_id}|{node}|{attempt}"))
 
 
-def result_id(deployment_key: bytes, workflow_id: str, node: str, attempt: int) -> str:
+def result_id(
+    deployment_key: bytes, workflow_id: str, node: str, attempt: int, verify_attempt: int = 0
+) -> str:
     """Return the unguessable token with which an asynchronous agent hands in its result.
 
     Args:
         deployment_key: 32 secret bytes of this deployment.
+        verify_attempt: of a verification, which has a token of its own: whoever did the work must
+            not be able to approve it.
     """
-    message = f"{workflow_id}|{node}|{attempt}".encode()
+    text = f"{workflow_id}|{node}|{attempt}"
+    message = (f"{text}#verify{verify_attempt}" if verify_attempt else text).encode()
     return hmac.new(deployment_key, message, hashlib.sha256).hexdigest()
 
 

@@ -125,6 +125,10 @@ class Settings:
     dispatch_body_bytes_max: int = _setting(8 * MIB, "largest dispatch body", low=KIB)
     agent_reply_bytes_max: int = _setting(1 * MIB, "largest reply of an agent", low=KIB)
     result_inline_bytes_max: int = _setting(64 * KIB, "larger results go by reference", low=KIB)
+    blob_cache_bytes_max: int = _setting(64 * MIB, "large results kept in an actor's memory", low=0)
+    record_bytes_max: int = _setting(
+        64 * MIB, "large results shown whole in one workflow record", low=0
+    )
     connect_timeout_ms: int = _setting(5_000, "opening a connection to an agent", low=1)
     cancel_notice_timeout_ms: int = _setting(2_000, "the one try of a cancel notice", low=1)
     egress_allow: tuple[str, ...] = _setting(

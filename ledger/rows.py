@@ -73,6 +73,8 @@ def node_row(workflow_id: str, change: NodeChanged) -> Row:
     for name in _OPTIONAL_NODE_FIELDS:
         if value := getattr(change, name):
             row[name] = value
+    if change.result_ref is not None:
+        row["result_ref"] = change.result_ref.to_json()
     return row
 
 
@@ -81,6 +83,7 @@ _OPTIONAL_NODE_FIELDS: Final = (
     "completed_ms",
     "result_json",
     "metrics",
+    "input_hash",
     "retry_at_ms",
     "retries_used",
     "agents_tried",

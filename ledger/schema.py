@@ -171,6 +171,8 @@ node = Table(
     Column("completed_ms", BigInteger),
     Column("cost_micro", BigInteger),
     Column("metrics", JSON),
+    Column("result_ref", JSON),
+    Column("input_hash", Text),
 )
 attempt = Table(
     "attempt",

@@ -80,6 +80,7 @@ class AttemptAccepted:
     """The agent works on and will hand its result in; its time runs from `started_ms`.
 
     `verify_attempt`: of the verification that was accepted, 0 when it is the attempt itself.
+    `input_hash`: over what it was sent, kept for the day of its result.
     """
 
     node: str
@@ -87,6 +88,7 @@ class AttemptAccepted:
     started_ms: int
     at_ms: int
     verify_attempt: int = 0
+    input_hash: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,7 +103,7 @@ class AttemptSucceeded:
     attempt: int
     result: Any
     result_json: str | None
-    input_hash: str
+    input_hash: str | None
     output_hash: str
     started_ms: int
     at_ms: int
@@ -195,7 +197,8 @@ class NodeChanged:
     verifications over all its attempts, `verify_retries_used` the failed ones of the open result.
     `cost_micro` is everything paid for the node so far, its verifiers included. A result is in
     `result_json`, or behind `result_ref` when it is large. A stored `running` without a result is
-    an attempt that the agent has accepted: its result is awaited until `deadline_ms`.
+    an attempt that the agent has accepted: its result is awaited until `deadline_ms`, its inputs
+    had `input_hash`.
     A step holds at most one `NodeChanged` per node.
     """
 
@@ -221,6 +224,7 @@ class NodeChanged:
     cost_micro: int = 0
     metrics: dict[str, Any] | None = None
     result_ref: BlobRef | None = None
+    input_hash: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -210,6 +210,7 @@ class WorkflowMachine(VerifyingProgress):
                 state.status = next_node_status(state.status, NodeTrigger.WORK_STARTED)
             state.started_ms = event.started_ms
             state.deadline_ms = due_ms
+            state.input_hash = event.input_hash
             decision.records.append(state.row())
         decision.actions.append(
             AwaitResult(name, event.attempt, event.verify_attempt, event.started_ms, due_ms)

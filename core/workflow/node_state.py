@@ -52,6 +52,7 @@ class NodeState:
     cost_micro: int = 0
     metrics: dict[str, Any] | None = None
     result_ref: BlobRef | None = None
+    input_hash: str | None = None
     # -- memory only
     unmet: int = 0  # dependencies that have not succeeded yet
     result: Any = None
@@ -98,6 +99,7 @@ class NodeState:
         self.started_ms = None
         self.error = None
         self.metrics = None
+        self.input_hash = None
 
     def forget_result(self) -> None:
         """Drop an unverified result and everything about its verification."""
@@ -132,6 +134,7 @@ class NodeState:
             self.cost_micro,
             self.metrics,
             self.result_ref,
+            self.input_hash,
         )
 
     def load(self, row: NodeChanged) -> None:

@@ -13,10 +13,12 @@ GRANT SELECT ON callboard.blob TO ledger_reader;
 
 -- {"$blob": "sha256:…", "size": n}; such a node has no result_json.
 ALTER TABLE callboard.node ADD COLUMN result_ref json;
+-- Of an attempt that was accepted, until its result is there.
+ALTER TABLE callboard.node ADD COLUMN input_hash text;
 ALTER TABLE callboard.node ADD CONSTRAINT node_result_once
     CHECK (result_json IS NULL OR result_ref IS NULL);
 
--- As in 0001, and: nodes have a result_ref.
+-- As in 0001, and: nodes have a result_ref and an input_hash.
 CREATE OR REPLACE FUNCTION callboard.commit_batch(
     p_epoch bigint,
     p_accounts json,
@@ -99,21 +101,22 @@ BEGIN
             workflow_id, name, status, attempt, agent_did, price_micro, dispatched_ms, deadline_ms,
             retry_at_ms, retries_used, agents_tried, verifier_did, verify_attempt,
             verifier_price_micro, verify_retries_used, verifiers_tried,
-            result_json, result_ref, error, started_ms, completed_ms, cost_micro, metrics)
+            result_json, result_ref, error, started_ms, completed_ms, cost_micro, metrics,
+            input_hash)
         SELECT
             workflow_id, name, status, coalesce(attempt, 0), agent_did, coalesce(price_micro, 0),
             dispatched_ms, deadline_ms, retry_at_ms, coalesce(retries_used, 0), agents_tried,
             verifier_did, coalesce(verify_attempt, 0), coalesce(verifier_price_micro, 0),
             coalesce(verify_retries_used, 0), verifiers_tried,
             result_json, result_ref, error, started_ms, completed_ms, coalesce(cost_micro, 0),
-            metrics
+            metrics, input_hash
         FROM json_to_recordset(p_nodes) AS r(
             workflow_id uuid, name text, status text, attempt integer, agent_did text,
             price_micro bigint, dispatched_ms bigint, deadline_ms bigint, retry_at_ms bigint,
             retries_used integer, agents_tried json, verifier_did text, verify_attempt integer,
             verifier_price_micro bigint, verify_retries_used integer, verifiers_tried json,
             result_json text, result_ref json, error json, started_ms bigint,
-            completed_ms bigint, cost_micro bigint, metrics json)
+            completed_ms bigint, cost_micro bigint, metrics json, input_hash text)
         ON CONFLICT (workflow_id, name) DO UPDATE SET
             status = excluded.status,
             attempt = excluded.attempt,
@@ -135,7 +138,8 @@ BEGIN
             started_ms = excluded.started_ms,
             completed_ms = excluded.completed_ms,
             cost_micro = excluded.cost_micro,
-            metrics = excluded.metrics
+            metrics = excluded.metrics,
+            input_hash = excluded.input_hash
         WHERE n.status <> 'success';
         GET DIAGNOSTICS written = ROW_COUNT;
         expected := json_array_length(p_nodes);

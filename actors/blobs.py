@@ -1,0 +1,121 @@
+"""Large results as processes use them: stored before their event travels, then kept a while.
+
+A store that is away is waited for: the reply that could not be stored yet waits in memory, within
+the limit of orders in flight. design.md section 3 (Large values).
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import OrderedDict
+from collections.abc import Awaitable, Callable, Collection
+from dataclasses import replace
+from typing import Any, Protocol, TypeVar
+
+import orjson
+
+from core.errors import ServiceError
+from core.workflow.blob_ref import BlobRef
+from core.workflow.events import AttemptSucceeded, Event
+
+RETRY_DELAY_S_MIN = 0.1
+RETRY_DELAY_S_MAX = 2.0
+
+T = TypeVar("T")
+
+
+class BlobStorage(Protocol):
+    """Bytes by hash; `put` returns when they are on disk."""
+
+    async def put(self, body: bytes) -> str: ...
+
+    async def get(self, names: Collection[str]) -> dict[str, bytes]: ...
+
+
+class Blobs:
+    """Large results, with those used last at hand.
+
+    Args:
+        storage: where they are.
+        cache_bytes_max: how many bytes are kept in memory.
+    """
+
+    def __init__(self, storage: BlobStorage, *, cache_bytes_max: int) -> None:
+        self._storage = storage
+        self._cache_bytes_max = cache_bytes_max
+        self._cached: OrderedDict[str, bytes] = OrderedDict()
+        self._cached_bytes = 0
+
+    def __repr__(self) -> str:
+        return f"<Blobs cached={len(self._cached)} bytes={self._cached_bytes}>"
+
+    async def put(self, body: bytes) -> BlobRef:
+        """Store bytes, however long the store is away, and return their reference."""
+        name = await _persistently(lambda: self._storage.put(body))
+        self._keep(name, body)
+        return BlobRef(name, len(body))
+
+    async def values(self, refs: Collection[BlobRef]) -> dict[BlobRef, Any]:
+        """Return the results behind these references, however long the store is away.
+
+        Raises:
+            LookupError: one of them is not stored.
+            ValueError: the stored bytes are not what was stored.
+        """
+        texts = await _persistently(lambda: self.texts(refs))
+        return {ref: orjson.loads(texts[ref.hash]) for ref in refs}
+
+    async def texts(self, refs: Collection[BlobRef]) -> dict[str, bytes]:
+        """Return JSON texts by hash.
+
+        Raises:
+            ServiceError: LEDGER_UNAVAILABLE.
+            LookupError, ValueError: as `values`.
+        """
+        names = {ref.hash for ref in refs}
+        found: dict[str, bytes] = {}
+        for name in names & self._cached.keys():
+            self._cached.move_to_end(name)
+            found[name] = self._cached[name]
+        missing = names - found.keys()
+        if missing:
+            loaded = await self._storage.get(missing)
+            if lost := missing - loaded.keys():
+                raise LookupError(f"{len(lost)} large results are not stored, {min(lost)} is one")
+            for name, body in loaded.items():
+                self._keep(name, body)
+            found.update(loaded)
+        return found
+
+    def _keep(self, name: str, body: bytes) -> None:
+        if name in self._cached or len(body) > self._cache_bytes_max:
+            return
+        self._cached[name] = body
+        self._cached_bytes += len(body)
+        while self._cached_bytes > self._cache_bytes_max:
+            _, oldest = self._cached.popitem(last=False)
+            self._cached_bytes -= len(oldest)
+
+
+async def by_reference(event: Event, blobs: Blobs, inline_bytes_max: int) -> Event:
+    """Return the event with a large result stored and replaced by its reference."""
+    if not isinstance(event, AttemptSucceeded) or event.result_json is None:
+        return event
+    if len(event.result_json) * 4 <= inline_bytes_max:
+        return event  # no text of so few characters has more bytes
+    body = event.result_json.encode()
+    if len(body) <= inline_bytes_max:
+        return event
+    ref = await blobs.put(body)
+    assert ref.hash == event.output_hash, "a result is stored under the hash of its canonical form"
+    return replace(event, result=ref, result_json=None)
+
+
+async def _persistently(ask: Callable[[], Awaitable[T]]) -> T:
+    delay_s = RETRY_DELAY_S_MIN
+    while True:
+        try:
+            return await ask()
+        except ServiceError:  # the store is away, the only refusal there is
+            await asyncio.sleep(delay_s)
+            delay_s = min(2 * delay_s, RETRY_DELAY_S_MAX)

@@ -1,0 +1,90 @@
+"""Large results, stored once by hash: written before anything refers to them, checked when read.
+
+The one operational write that waits for the disk, because audited rows point to it. Its role may
+insert and nothing else, so what was written cannot change. design.md section 3 (Large values).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import sqlalchemy as sql
+from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
+
+from core.canonical import hash_bytes
+from ledger.queries import LedgerReader
+from ledger.schema import (
+    OPERATIONAL_ROLE,
+    UNREACHABLE,
+    engine_url,
+    session_options,
+    unreachable,
+)
+
+# No conflict target: naming one would need the right to read the table.
+_PUT = sql.text(
+    "INSERT INTO callboard.blob (hash, bytes) VALUES (:hash, :bytes) ON CONFLICT DO NOTHING"
+)
+_GET = sql.text("SELECT hash, bytes FROM callboard.blob WHERE hash = ANY(:hashes)")
+_PREFIX = "sha256:"
+
+
+class BlobStore:
+    """The bytes of large results.
+
+    Args:
+        url: `postgresql://…` of a login that is a member of `ops_writer`.
+        reader: reads as a member of `ledger_reader`.
+    """
+
+    def __init__(self, url: str, reader: LedgerReader, *, pool_size: int = 2) -> None:
+        self._reader = reader
+        self._engine: AsyncEngine = create_async_engine(
+            engine_url(url),
+            pool_size=pool_size,
+            max_overflow=0,
+            isolation_level="AUTOCOMMIT",
+            connect_args={
+                "options": session_options(OPERATIONAL_ROLE, synchronous_commit="on"),
+                "application_name": "callboard-blobs",
+                "connect_timeout": 5,
+            },
+        )
+
+    def __repr__(self) -> str:
+        return f"BlobStore({self._engine.pool.status()})"
+
+    async def close(self) -> None:
+        """Close the connections for writing; the reader is its owner's."""
+        await self._engine.dispose()
+
+    async def put(self, body: bytes) -> str:
+        """Store bytes and return their hash, `sha256:` + hex; on disk when this returns.
+
+        Raises:
+            ServiceError: LEDGER_UNAVAILABLE; repeat it.
+        """
+        name = hash_bytes(body)
+        values = {"hash": bytes.fromhex(name.removeprefix(_PREFIX)), "bytes": body}
+        try:
+            async with self._engine.connect() as connection:
+                await connection.execute(_PUT, values)
+        except UNREACHABLE as error:
+            raise unreachable(error) from None
+        return name
+
+    async def get(self, names: Iterable[str]) -> dict[str, bytes]:
+        """Return the bytes behind these hashes; what was never stored is left out.
+
+        Raises:
+            ServiceError: LEDGER_UNAVAILABLE.
+            ValueError: the database returned other bytes than were stored.
+        """
+        hashes = [bytes.fromhex(name.removeprefix(_PREFIX)) for name in names]
+        found: dict[str, bytes] = {}
+        for row in await self._reader.rows(_GET.bindparams(hashes=hashes)):
+            name, body = _PREFIX + row["hash"].hex(), bytes(row["bytes"])
+            if hash_bytes(body) != name:
+                raise ValueError(f"the bytes stored under {name} have another hash")
+            found[name] = body
+        return found

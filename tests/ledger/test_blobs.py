@@ -1,0 +1,117 @@
+"""Large results: stored once by hash, never changed, and known by rows that refer to them."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+from collections.abc import AsyncIterator
+
+import psycopg
+import pytest
+
+from core.errors import ErrorCode, ServiceError
+from core.workflow.blob_ref import BlobRef
+from core.workflow.events import NodeChanged
+from core.workflow.transitions import NodeStatus
+from ledger.blobs import BlobStore
+from ledger.queries import LedgerReader
+from tests.conftest import Database
+from tests.ledger.making import AT, Flow, open_with_owner
+
+pytestmark = pytest.mark.anyio
+
+LARGE = b'{"text":"' + b"x" * 900_000 + b'"}'
+
+
+@pytest.fixture
+async def blobs(database: Database) -> AsyncIterator[BlobStore]:
+    """The test's blobs."""
+    async with LedgerReader(database.service_url, pool_size=2) as reader:
+        store = BlobStore(database.service_url, reader)
+        yield store
+        await store.close()
+
+
+async def test_what_was_put_is_read_by_its_hash(blobs: BlobStore) -> None:
+    name = await blobs.put(LARGE)
+    assert name == "sha256:" + hashlib.sha256(LARGE).hexdigest()
+    absent = "sha256:" + "0" * 64
+    assert await blobs.get([name, absent]) == {name: LARGE}
+    assert await blobs.get([]) == {}
+
+
+async def test_the_same_bytes_are_stored_once_however_often_they_come(
+    blobs: BlobStore, database: Database
+) -> None:
+    names = await asyncio.gather(*(blobs.put(LARGE) for _ in range(6)))
+    assert len(set(names)) == 1
+    with psycopg.connect(database.superuser_url) as connection:
+        count = connection.execute("SELECT count(*) FROM callboard.blob").fetchone()
+    assert count == (1,)
+
+
+async def test_bytes_that_the_database_altered_are_not_returned(
+    blobs: BlobStore, database: Database
+) -> None:
+    name = await blobs.put(b"[1]")
+    with psycopg.connect(database.superuser_url, autocommit=True) as connection:
+        connection.execute("ALTER TABLE callboard.blob DROP CONSTRAINT blob_is_its_hash")
+        connection.execute("UPDATE callboard.blob SET bytes = '[2]'")
+    with pytest.raises(ValueError, match="another hash"):
+        await blobs.get([name])
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "UPDATE callboard.blob SET bytes = ''",
+        "DELETE FROM callboard.blob",
+        "SELECT 1 FROM callboard.blob",
+    ],
+)
+async def test_who_writes_blobs_may_only_insert(database: Database, statement: str) -> None:
+    with psycopg.connect(database.service_url) as connection:
+        connection.execute("SET ROLE ops_writer")
+        with pytest.raises(psycopg.errors.InsufficientPrivilege):
+            connection.execute(statement.encode())
+
+
+async def test_bytes_under_a_wrong_hash_are_refused(database: Database) -> None:
+    with psycopg.connect(database.service_url) as connection:
+        connection.execute("SET ROLE ops_writer")
+        with pytest.raises(psycopg.errors.CheckViolation):
+            connection.execute(
+                "INSERT INTO callboard.blob (hash, bytes) VALUES (%s, %s)", (b"0" * 32, b"[]")
+            )
+
+
+async def test_blobs_are_on_disk_when_put_returns(blobs: BlobStore) -> None:
+    async with blobs._engine.connect() as connection:
+        shown = await connection.exec_driver_sql("SHOW synchronous_commit")
+        assert shown.scalar() == "on"
+
+
+async def test_an_absent_database_is_said_to_be_away() -> None:
+    url = "postgresql://callboard_service@127.0.0.1:1/nothing"
+    async with LedgerReader(url, pool_size=1) as reader:
+        store = BlobStore(url, reader)
+        with pytest.raises(ServiceError) as refused:
+            await store.put(b"{}")
+        assert refused.value.code is ErrorCode.LEDGER_UNAVAILABLE
+
+
+async def test_a_node_refers_to_its_large_result(database: Database) -> None:
+    store, epoch = await open_with_owner(database.service_url)
+    flow = Flow(epoch)
+    await store.commit([flow.publish()], AT)
+    ref = BlobRef("sha256:" + "ab" * 32, 70_000)
+    row = NodeChanged("a", NodeStatus.SUCCESS, attempt=1, result_ref=ref)
+    outcome = (await store.commit([flow.advance(row)], AT))[0]
+    assert outcome.error is None, outcome
+    async with LedgerReader(database.service_url, pool_size=1) as reader:
+        found = await reader.workflow(flow.id)
+    assert found is not None
+    (node,) = [node for node in found.nodes if node["name"] == "a"]
+    assert BlobRef.from_json(node["result_ref"]) == ref
+    assert node["result_json"] is None
+    await store.close()
