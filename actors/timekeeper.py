@@ -78,18 +78,19 @@ class Timekeeper:
         await asyncio.gather(*(self._ping(name) for name in self._handles))
         now_ms = _now_ms()
         # An owner without an address was claimed before: it has nothing left.
-        owners = await self._reader.owners()
-        stored = {owner.name: owner.epoch for owner in owners if owner.address}
+        stored = {item.name: item.epoch for item in await self._reader.owners() if item.address}
         for name in self._watch.silent(now_ms):
             log.warning("owner is silent and is restarted owner=%s", name)
             ray.kill(self._handles[name], no_restart=False)
             self._watch.expected(name, now_ms)
         for claim in self._watch.claims(stored, now_ms):
             await self._claim(claim)
+        for name in self._watch.to_adopt(now_ms):
+            await asyncio.wait_for(self._handles[name].adopt.remote(), CLAIM_TIMEOUT_S)
+            self._watch.adopted(name)
         for name, peers in self._watch.news_of_peers(now_ms):
-            await asyncio.wait_for(
-                self._handles[name].know_peers.remote(peers), timeout=PING_TIMEOUT_S
-            )
+            told = self._handles[name].know_peers.remote(peers)
+            await asyncio.wait_for(told, PING_TIMEOUT_S)
 
     def _ensure_actors(self, machines: list[str]) -> None:
         wanted = {
@@ -138,7 +139,6 @@ class Timekeeper:
         log.warning("workflows claimed claim=%s outcome=%s", claim, outcome)
         if outcome.error is None:
             self._watch.claimed(claim)
-            await self._handles[claim.to_owner].adopt.remote()
 
 
 def _machines() -> list[str]:

@@ -47,6 +47,7 @@ class OwnerWatch:
         self._seen: dict[str, Seen] = {}
         self._told: dict[str, tuple[tuple[str, int], ...]] = {}
         self._claimed: set[tuple[str, int]] = set()
+        self._unadopted: set[str] = set()
 
     def expected(self, name: str, now_ms: int) -> None:
         """Note that an owner should run and has been created."""
@@ -61,12 +62,15 @@ class OwnerWatch:
         known = self._seen.get(name)
         if known is None or known.epoch != epoch:
             self._told.pop(name, None)  # a new process knows nobody
+            # What an earlier watch had claimed for it, it may not have been told to adopt.
+            self._unadopted.add(name)
         self._seen[name] = Seen(now_ms, epoch, is_ready=True, has_answered=True)
 
     def forget(self, name: str) -> None:
         """Note that an owner's machine is gone."""
         self._seen.pop(name, None)
         self._told.pop(name, None)
+        self._unadopted.discard(name)
 
     def live(self, now_ms: int) -> list[str]:
         """Return the owners that are ready and were heard lately, in a stable order."""
@@ -107,6 +111,15 @@ class OwnerWatch:
     def claimed(self, claim: Claim) -> None:
         """Note that a claim was committed; it made the orphan's epoch grow by one."""
         self._claimed.add((claim.from_owner, claim.from_epoch + 1))
+        self._unadopted.add(claim.to_owner)
+
+    def to_adopt(self, now_ms: int) -> list[str]:
+        """Return the live owners that may own workflows which they do not drive yet."""
+        return [name for name in self.live(now_ms) if name in self._unadopted]
+
+    def adopted(self, name: str) -> None:
+        """Note that an owner drives everything that was its own when it was asked to."""
+        self._unadopted.discard(name)
 
     def news_of_peers(self, now_ms: int) -> list[tuple[str, tuple[tuple[str, int], ...]]]:
         """Return (owner, its live peers) for each owner that does not know its peers yet.

@@ -28,6 +28,21 @@ def test_orphans_are_dealt_out_in_turn_and_claimed_once() -> None:
     assert watch.claims({**stored, "gone1": 8, "gone2": 9}, 0) == []
 
 
+def test_a_claim_is_adopted_even_if_the_watch_ended_in_between() -> None:
+    watch = OwnerWatch(silence_ms_max=5_000)
+    watch.answered("a", 3, 0)
+    assert watch.to_adopt(0) == ["a"], "an earlier watch may have claimed for it"
+    watch.adopted("a")
+    watch.answered("a", 3, 1)
+    assert watch.to_adopt(1) == []
+    (claim,) = watch.claims({"a": 3, "gone": 7}, 1)
+    watch.claimed(claim)
+    assert watch.to_adopt(1) == ["a"]
+    assert watch.to_adopt(9_000) == [], "a silent owner is asked when it is back"
+    watch.adopted("a")
+    assert watch.to_adopt(1) == []
+
+
 def test_an_owner_that_is_only_silent_is_no_orphan() -> None:
     watch = OwnerWatch(silence_ms_max=5_000)
     watch.answered("a", 3, 0)
