@@ -18,7 +18,7 @@ from core.workflow.events import AttemptFinished, Failure, NodeChanged, Verdict
 from core.workflow.transitions import NodeStatus, WorkflowStatus
 from ledger.commands import AdvanceWorkflow, Command, Outcome, OutcomeStatus, PublishWorkflow
 from tests.simulation.ledger_model import LedgerModel, Row
-from tests.simulation.shapes import Shape
+from tests.simulation.shapes import Shape, estimate_micro
 
 if TYPE_CHECKING:
     from tests.simulation.process import Process
@@ -28,6 +28,7 @@ BACKOFF_MS = (1_000, 5_000, 30_000)
 FEE_BPS = 500
 AGENTS_MAX = 3
 STUCK_MS = 60_000
+ENDS = (NodeStatus.SUCCESS, NodeStatus.FAILED, NodeStatus.SKIPPED, NodeStatus.TIMEOUT)
 OPEN = (NodeStatus.DISPATCHED, NodeStatus.RUNNING)
 
 
@@ -184,6 +185,8 @@ class Checks:
         require(escrow.amount == hold, "held", escrow.amount, "instead of", hold)
         require(escrow.rest >= 0, "overpaid")
         require(escrow.fee_bps == FEE_BPS, "fee", escrow.fee_bps)
+        if not (self._world.troubles.gone or self._world.troubles.dearer):
+            require(row["estimate_micro"] == estimate_micro(shape), "estimate", row)
         require(set(nodes) == set(shape.compiled.nodes), "nodes without an end", set(nodes))
         costs: dict[str, int] = {}
         for line, (agent, micro, fee) in escrow.paid.items():
@@ -244,6 +247,7 @@ class Checks:
             for parent in compiled.depends_on:
                 parent_row = self._model.nodes[workflow_id][parent]
                 require(parent_row["status"] is NodeStatus.SUCCESS, "ran before", parent)
+        require(node["status"] in ENDS, "a node is left over:", node)
         self._check_not_forgotten(workflow_id, name, node)
         require(node.get("retries_used", 0) <= compiled.max_retries, "retries of", node)
         lost = sum(row["outcome"] == "lost" for row in tries)

@@ -149,6 +149,22 @@ def _node(chance: random.Random, name: str, depends_on: list[str]) -> dict[str, 
     return node
 
 
+def estimate_micro(shape: Shape) -> int:
+    """Return what an estimate must be while no agent has come, gone or changed its price.
+
+    A target's own price when it offers the work, else the dearest; the dearest verifier's too.
+    """
+    total = 0
+    own = {row["did"]: prices_micro(row) for row in agent_rows()}
+    for node in shape.compiled.nodes.values():
+        target = own.get(node.target_agent_id or "", {})
+        dearest = price_max_cents(node.capability_id) * CENT_MICRO
+        total += target.get(node.capability_id, dearest)
+        if node.requires_verification:
+            total += price_max_cents(node.verifier_capability_id) * CENT_MICRO
+    return total
+
+
 def _estimate_cents(nodes: dict[str, Any]) -> int:
     cents = 0
     for node in nodes.values():
