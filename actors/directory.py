@@ -1,8 +1,9 @@
-"""The agents as one workflow owner knows them: a cache of cards, with health seen from here.
+"""The agents as one workflow owner knows them: a cache of cards, with health as told and as seen.
 
 Filled from rows at start, kept fresh by the ledger's directory notices, refreshed on a miss. It
-chooses nothing itself: `core/market/ranking.py` does. Spec: Targeted routing; contract.md section 5
-(AGENT_UNAVAILABLE details) and section 6 (circuit).
+chooses nothing itself: `core/market/ranking.py` does; what heartbeats and probes mean is
+`core/market/liveness.py`'s. Spec: Targeted routing; contract.md section 5 (AGENT_UNAVAILABLE
+details) and section 6 (Heartbeat).
 """
 
 from __future__ import annotations
@@ -10,11 +11,12 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from typing import Any
 
+from actors.circuits import Circuits
 from actors.ports import AgentEntry
 from core.errors import NodeErrorCode
+from core.market.liveness import UNHEARD, Availability, Liveness, availability, reported_load, since
 from core.market.ranking import Candidate, choose
 from core.trust.sealing import unseal
 from core.workflow.events import (
@@ -28,18 +30,6 @@ from core.workflow.events import (
 )
 
 CENT_MICRO = 10_000
-CIRCUIT_FAILURES_MAX = 3
-CIRCUIT_OPEN_MS_MIN = 30_000
-CIRCUIT_OPEN_MS_MAX = 300_000
-
-
-@dataclass(slots=True)
-class Circuit:
-    """Consecutive unreachable attempts of one agent, and until when it is left alone."""
-
-    failures: int = 0
-    open_until_ms: int = 0
-    open_ms: int = CIRCUIT_OPEN_MS_MIN
 
 
 class Directory:
@@ -66,7 +56,10 @@ class Directory:
         self._max_concurrency = max_concurrency
         self._entries: dict[str, AgentEntry] = {}
         self._by_capability: dict[str, dict[str, AgentEntry]] = {}
-        self._circuits: dict[str, Circuit] = {}
+        self._inactive: set[str] = set()
+        self._live: dict[str, Liveness] = {}
+        self._stored_ms: dict[str, int] = {}
+        self._circuits = Circuits()
         self._in_flight: Counter[str] = Counter()
         self._order = 0
 
@@ -76,18 +69,31 @@ class Directory:
     # -- contents ---------------------------------------------------------------------------------
 
     def replace(self, rows: Iterable[Mapping[str, Any]]) -> None:
-        """Know exactly the agents of these rows, which are all active ones."""
+        """Know exactly the agents of these rows, deregistered ones included."""
         rows = list(rows)
         for did in set(self._entries) - {row["did"] for row in rows}:
             self._forget(did)
+        self._inactive.clear()
         self.put(rows)
 
     def put(self, rows: Iterable[Mapping[str, Any]]) -> None:
-        """Store agents from rows (`did, owner_did, card, endpoint, status, signing_secret`)."""
+        """Store agents from rows (`did, owner_did, card, endpoint, status, signing_secret`).
+
+        `updated_ms`, where a row has it: heartbeats from before are of an earlier registration.
+        """
         for row in rows:
-            self._forget(row["did"])
-            if row["status"] == "active":
-                self._remember(self._entry_of(row))
+            did = row["did"]
+            self._forget(did)
+            if row["status"] != "active":
+                self._inactive.add(did)
+                continue
+            self._inactive.discard(did)
+            self._stored_ms[did] = row.get("updated_ms", 0)
+            self._remember(self._entry_of(row))
+
+    def know_live(self, heard: Mapping[str, Liveness]) -> None:
+        """Take over the newest heartbeats and probes, by agent."""
+        self._live.update(heard)
 
     def lacks(self, capability_id: str, target_agent_id: str | None) -> bool:
         """Whether a look into the ledger may find an agent that this cache does not know."""
@@ -100,7 +106,7 @@ class Directory:
         return self._entries.get(did)
 
     def candidates(self, capability_id: str) -> list[AgentEntry]:
-        """Return every agent that offers the capability, in order of registration."""
+        """Return every agent that offers the capability and has an address, as registered."""
         return list(self._by_capability.get(capability_id, {}).values())
 
     def price_micro_max(self, capability_id: str, target_agent_id: str | None) -> int:
@@ -150,10 +156,12 @@ class Directory:
         chosen, failure = self._choose(offers, action.capability_id, action.price_max_micro, at_ms)
         if chosen is None:
             return AgentNotSelected(action.node, failure, at_ms)
+        self._circuits.taken(chosen, at_ms)
         price = self._entries[chosen].prices_micro[action.capability_id]
         return VerifierSelected(action.node, chosen, price, at_ms)
 
     def _taken(self, action: SelectAgent, did: str, at_ms: int) -> AgentSelected:
+        self._circuits.taken(did, at_ms)
         price_micro = self._entries[did].prices_micro[action.capability_id]
         return AgentSelected(action.node, did, price_micro, at_ms)
 
@@ -167,9 +175,10 @@ class Directory:
                 self._in_flight[entry.did],
                 entry.max_concurrency,
                 entry.order,
+                reported_load(self._heard(entry.did), at_ms),
             )
             for entry in offers
-            if not self._is_open(entry.did, at_ms)
+            if self._unavailable(entry.did, at_ms) is None
         ]
         chosen = choose(healthy, price_max_micro=price_max_micro)
         if chosen is not None:
@@ -191,23 +200,18 @@ class Directory:
     def _target_unavailable(self, action: SelectAgent, at_ms: int) -> Failure | None:
         target = action.target_agent_id
         assert target is not None
-        entry = self._entries.get(target)
-        details = None
-        if entry is None:
-            details = "agent_not_found"
-        elif target in action.exclude or self._is_open(target, at_ms):
-            details = "agent_unhealthy"
-        elif action.capability_id not in entry.prices_micro:
-            details = "capability_not_offered"
-        elif entry.prices_micro[action.capability_id] > action.price_max_micro:
-            return Failure(
-                NodeErrorCode.BUDGET_EXCEEDED,
-                f"{target} asks {entry.prices_micro[action.capability_id]} micro-credits,"
-                f" {action.price_max_micro} are left",
-                Verdict.FINAL,
-            )
+        details = self._unavailable(target, at_ms, is_excluded=target in action.exclude)
         if details is None:
-            return None
+            price_micro = self._entries[target].prices_micro.get(action.capability_id)
+            if price_micro is not None and price_micro <= action.price_max_micro:
+                return None
+            if price_micro is not None:
+                return Failure(
+                    NodeErrorCode.BUDGET_EXCEEDED,
+                    f"{target} asks {price_micro} micro-credits, {action.price_max_micro} are left",
+                    Verdict.FINAL,
+                )
+            details = "capability_not_offered"
         return Failure(
             NodeErrorCode.AGENT_UNAVAILABLE,
             f"{target} cannot take {action.capability_id!r}: {details}",
@@ -218,36 +222,50 @@ class Directory:
 
     # -- health -----------------------------------------------------------------------------------
 
+    def _unavailable(self, did: str, at_ms: int, *, is_excluded: bool = False) -> str | None:
+        """Return why an agent takes no work at all, None when it does.
+
+        In the contract's order; `agent_revoked` will stand second, once agents can be revoked.
+        """
+        entry = self._entries.get(did)
+        if entry is None:
+            return "agent_inactive" if did in self._inactive else "agent_not_found"
+        said = availability(self._heard(did), at_ms)
+        if is_excluded or said is Availability.UNHEALTHY or self._circuits.is_open(did, at_ms):
+            return "agent_unhealthy"
+        if said is not Availability.AVAILABLE or not entry.url:
+            return "agent_offline"
+        return None
+
+    def _heard(self, did: str) -> Liveness:
+        live = self._live.get(did)
+        return UNHEARD if live is None else since(live, self._stored_ms[did])
+
     def begin(self, did: str) -> None:
-        """Count an attempt as open."""
+        """Count an order as given to the agent, also while it waits to be sent."""
         self._in_flight[did] += 1
 
-    def note_outcome(self, did: str, *, is_reachable: bool, at_ms: int) -> None:
-        """Count an attempt as closed; three unreachable ones in a row open the agent's circuit."""
+    def note_outcome(self, did: str, *, is_reachable: bool | None, at_ms: int) -> bool:
+        """Count an order as closed; returns whether its end opened the agent's circuit.
+
+        Args:
+            is_reachable: None when the order was given up and says nothing about the agent.
+        """
         self._in_flight[did] -= 1
         if self._in_flight[did] <= 0:
             del self._in_flight[did]
-        if is_reachable:
-            self._circuits.pop(did, None)
-            return
-        circuit = self._circuits.setdefault(did, Circuit())
-        circuit.failures += 1
-        if circuit.failures >= CIRCUIT_FAILURES_MAX:
-            circuit.open_until_ms = at_ms + circuit.open_ms
-            circuit.open_ms = min(circuit.open_ms * 2, CIRCUIT_OPEN_MS_MAX)
-            circuit.failures = (
-                CIRCUIT_FAILURES_MAX - 1
-            )  # half open: one more failure opens it again
+        return self._circuits.note(did, is_reachable=is_reachable, at_ms=at_ms)
 
-    def _is_open(self, did: str, at_ms: int) -> bool:
-        circuit = self._circuits.get(did)
-        return circuit is not None and at_ms < circuit.open_until_ms
+    def open_circuits(self) -> list[str]:
+        """Return the agents that are left alone here, or on trial: someone should look at them."""
+        return self._circuits.opened()
 
     # -- rows -------------------------------------------------------------------------------------
 
     def _forget(self, did: str) -> None:
         entry = self._entries.pop(did, None)
-        if entry is not None:
+        self._stored_ms.pop(did, None)
+        if entry is not None and entry.url:
             for capability_id in entry.prices_micro:
                 offers = self._by_capability[capability_id]
                 del offers[did]
@@ -256,6 +274,8 @@ class Directory:
 
     def _remember(self, entry: AgentEntry) -> None:
         self._entries[entry.did] = entry
+        if not entry.url:
+            return  # a card without an address can be looked at, but nobody can be called there
         for capability_id in entry.prices_micro:
             self._by_capability.setdefault(capability_id, {})[entry.did] = entry
 
@@ -271,6 +291,8 @@ class Directory:
         url = endpoint if base is not None else f"{prefix}/node"
         if card.get("dispatchPath"):
             url = f"{endpoint}{card['dispatchPath']}"
+        if not endpoint:
+            url = ""
         return AgentEntry(
             did=row["did"],
             owner_did=row["owner_did"],

@@ -5,8 +5,10 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from actors.directory import CIRCUIT_OPEN_MS_MIN, Directory
+from actors.circuits import CIRCUIT_OPEN_MS_MIN
+from actors.directory import Directory
 from core.errors import NodeErrorCode
+from core.market.liveness import HEARTBEAT_TTL_MS, Liveness
 from core.trust.sealing import NONCE_BYTES, seal
 from core.workflow.events import (
     AgentNotSelected,
@@ -106,6 +108,127 @@ def test_three_unreachable_attempts_open_the_circuit_and_one_more_doubles_it() -
     assert isinstance(known.select(select(), 3 * CIRCUIT_OPEN_MS_MIN), AgentSelected)
 
 
+def fail(known: Directory, did: str, at_ms: int, times: int = 1) -> list[bool]:
+    """Let attempts end unreachable; return which of them opened the circuit."""
+    opened = []
+    for _ in range(times):
+        known.begin(did)
+        opened.append(known.note_outcome(did, is_reachable=False, at_ms=at_ms))
+    return opened
+
+
+def test_failures_of_what_was_under_way_when_it_opened_open_it_no_longer() -> None:
+    known = directory(row("did:x:a"))
+    assert fail(known, "did:x:a", 0, 32) == [False, False, True] + [False] * 29
+    assert isinstance(known.select(select(), CIRCUIT_OPEN_MS_MIN), AgentSelected)
+
+
+def test_a_half_open_circuit_lets_one_try_and_the_others_wait_for_it() -> None:
+    known = directory(row("did:x:a"))
+    fail(known, "did:x:a", 0, 3)
+    assert known.open_circuits() == ["did:x:a"]
+    at_ms = CIRCUIT_OPEN_MS_MIN
+    assert isinstance(known.select(select(), at_ms), AgentSelected)
+    assert isinstance(known.select(select(), at_ms), AgentNotSelected)
+    known.begin("did:x:a")
+    known.note_outcome("did:x:a", is_reachable=True, at_ms=at_ms)
+    assert isinstance(known.select(select(), at_ms), AgentSelected)
+    assert known.open_circuits() == []
+
+
+def test_an_attempt_that_was_given_up_says_nothing_about_its_agent() -> None:
+    known = directory(row("did:x:a"))
+    fail(known, "did:x:a", 0, 2)
+    known.begin("did:x:a")
+    assert known.note_outcome("did:x:a", is_reachable=None, at_ms=0) is False
+    assert fail(known, "did:x:a", 0) == [True]
+
+
+def unavailable(known: Directory, did: str, at_ms: int = 0, **fields: Any) -> str | None:
+    """Return the `details` with which a targeted node is refused, None when it is not."""
+    found = known.select(select(target_agent_id=did, **fields), at_ms)
+    if isinstance(found, AgentSelected):
+        return None
+    assert found.failure.code is NodeErrorCode.AGENT_UNAVAILABLE
+    assert found.failure.target_agent_id == did
+    return found.failure.details
+
+
+def test_every_reason_for_a_target_to_be_unavailable_in_the_contracts_order() -> None:
+    """Each agent has the reasons of those after it too, where it can: the first one is told."""
+    known = directory(
+        row("did:x:inactive", status="inactive", endpoint=""),
+        row("did:x:unhealthy", endpoint=""),
+        row("did:x:open", endpoint=""),
+        row("did:x:silent"),
+        row("did:x:probed"),
+        row("did:x:nowhere", endpoint=""),
+        row("did:x:other"),
+    )
+    at_ms = 10 * HEARTBEAT_TTL_MS
+    known.know_live(
+        {
+            "did:x:inactive": Liveness("draining", heartbeat_ms=at_ms),
+            "did:x:unhealthy": Liveness("draining", heartbeat_ms=at_ms),
+            "did:x:silent": Liveness("healthy", heartbeat_ms=0),
+            "did:x:probed": Liveness(probe_ms=at_ms, is_probe_ok=False),
+        }
+    )
+    fail(known, "did:x:open", at_ms, 3)
+    elsewhere = {"capability_id": "cap.other.v1"}
+    for did, details in {
+        "did:x:nobody": "agent_not_found",
+        "did:x:inactive": "agent_inactive",
+        "did:x:unhealthy": "agent_unhealthy",
+        "did:x:open": "agent_unhealthy",
+        "did:x:silent": "agent_offline",
+        "did:x:probed": "agent_offline",
+        "did:x:nowhere": "agent_offline",
+        "did:x:other": "capability_not_offered",
+    }.items():
+        assert unavailable(known, did, at_ms, **elsewhere) == details, did
+    assert unavailable(known, "did:x:other", at_ms) is None
+    assert unavailable(known, "did:x:other", at_ms, exclude=("did:x:other",)) == "agent_unhealthy"
+
+
+def test_only_who_is_available_is_a_candidate() -> None:
+    known = directory(
+        row("did:x:nowhere", endpoint="", cents=900), row("did:x:silent"), row("did:x:ill")
+    )
+    assert [entry.did for entry in known.candidates(CAPABILITY)] == ["did:x:silent", "did:x:ill"]
+    assert known.price_micro_max(CAPABILITY, None) == 10_000
+    at_ms = HEARTBEAT_TTL_MS + 1
+    known.know_live(
+        {
+            "did:x:silent": Liveness("healthy", heartbeat_ms=0),
+            "did:x:ill": Liveness("maintenance", heartbeat_ms=at_ms),
+        }
+    )
+    missing = known.select(select(), at_ms)
+    assert isinstance(missing, AgentNotSelected)
+    assert missing.failure.code is NodeErrorCode.NO_CANDIDATE
+    known.know_live({"did:x:silent": Liveness("healthy", heartbeat_ms=at_ms)})
+    found = known.select(select(), at_ms)
+    assert isinstance(found, AgentSelected)
+    assert found.agent_did == "did:x:silent"
+
+
+def test_a_new_registration_forgets_what_was_heard_before_it() -> None:
+    known = directory(row("did:x:a", updated_ms=5))
+    known.know_live({"did:x:a": Liveness("stopped", heartbeat_ms=9)})
+    assert unavailable(known, "did:x:a", 10) == "agent_offline"
+    known.put([row("did:x:a", updated_ms=10)])
+    assert unavailable(known, "did:x:a", 10) is None
+
+
+def test_who_says_to_be_busy_gets_less() -> None:
+    known = directory(row("did:x:a"), row("did:x:b"))
+    known.know_live({"did:x:a": Liveness("busy", 0.9, heartbeat_ms=0)})
+    found = known.select(select(), 1)
+    assert isinstance(found, AgentSelected)
+    assert found.agent_did == "did:x:b"
+
+
 def test_a_verifier_has_another_owner_than_the_primary() -> None:
     known = directory(row("did:x:a"), row("did:x:b"), row("did:x:c", owner="did:x:other"))
     chosen = known.select_verifier(SelectVerifier("n", CAPABILITY, "did:x:a", (), 10**9), 0)
@@ -121,6 +244,10 @@ def test_a_new_card_replaces_the_old_one_everywhere() -> None:
     assert not known.lacks("cap.other.v1", None)
     known.put([row("did:x:a", status="inactive")])
     assert known.entry("did:x:a") is None
+    known.replace([row("did:x:a", status="inactive"), row("did:x:b")])
+    assert unavailable(known, "did:x:a") == "agent_inactive"
+    known.replace([row("did:x:b")])
+    assert unavailable(known, "did:x:a") == "agent_not_found"
 
 
 def test_dispatch_addresses_and_secrets_follow_the_card() -> None:

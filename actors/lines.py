@@ -1,0 +1,188 @@
+"""Which order may leave now: a line per agent, payers served in turn, one limit over all.
+
+Theory of operation. An agent takes so many orders at once and no more; what exceeds that waits in
+its own line and blocks nobody else's. Agents with waiting orders and room take turns. Over all of
+them stands a limit of sockets: it counts fresh orders only. One that has not been answered for
+`AGED_MS` waits for a slow agent, costs next to nothing, and leaves its place to others, up to the
+hard limit. Everything is O(1) per order; times come in, nothing waits here.
+design.md section 3 (Fairness, dispatch concurrency); contract.md section 5.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict, deque
+from collections.abc import Callable, Hashable
+from dataclasses import dataclass, field
+from typing import Generic, TypeVar
+
+from core.market.fair_queue import FairQueue
+
+Item = TypeVar("Item")
+Key = TypeVar("Key", bound=Hashable)
+
+AGED_MS = 100
+# With agents that answer sooner, more sockets gain nothing.
+SLOW_REPLY_MS = 20
+
+
+@dataclass(slots=True)
+class _Line(Generic[Key, Item]):
+    """One agent: how many orders are with it and which wait for it."""
+
+    waiting: FairQueue[Key, Item]
+    open: int = 0
+
+
+@dataclass(slots=True)
+class _Open:
+    """An order that has left. `is_fresh`: it counts against the limit of fresh ones."""
+
+    did: str
+    left_ms: int
+    is_fresh: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class LineStatistics:
+    """What is under way and what waits."""
+
+    open: int
+    fresh: int
+    fresh_max: int
+    waiting: int
+    agents: int
+
+
+@dataclass(slots=True, eq=False, repr=False)
+class Lines(Generic[Key, Item]):
+    """The lines of one dispatcher.
+
+    Args:
+        fresh_max: fresh orders at once, at first; it grows while agents are slow and others wait.
+        open_max: orders at once, at most.
+        concurrency_of: how many orders an agent takes at once, 1 or more.
+        weight_of: a payer's weight.
+    """
+
+    fresh_max: int
+    open_max: int
+    concurrency_of: Callable[[str], int]
+    weight_of: Callable[[str], int]
+    _lines: dict[str, _Line[Key, Item]] = field(default_factory=dict)
+    _open: dict[Key, _Open] = field(default_factory=dict)
+    _ready: OrderedDict[str, None] = field(default_factory=OrderedDict)
+    _fresh: deque[Key] = field(default_factory=deque)
+    _fresh_count: int = 0
+    _waiting: int = 0
+
+    def __repr__(self) -> str:
+        return f"<Lines {self.statistics()}>"
+
+    def statistics(self) -> LineStatistics:
+        """Return the counters."""
+        return LineStatistics(
+            len(self._open), self._fresh_count, self.fresh_max, self._waiting, len(self._lines)
+        )
+
+    @property
+    def open_count(self) -> int:
+        """How many orders are under way."""
+        return len(self._open)
+
+    @property
+    def is_blocked(self) -> bool:
+        """Whether orders wait for nothing but a place: time alone may make one."""
+        return bool(self._ready)
+
+    def put(self, did: str, payer: str, key: Key, item: Item, now_ms: int) -> bool:
+        """Let an order wait, or say True: it may leave at once and counts as left."""
+        assert key not in self._open, f"{key} is under way already"
+        line = self._lines.get(did)
+        if line is None:
+            line = self._lines[did] = _Line(FairQueue(self.weight_of))
+        has_room = line.open < self.concurrency_of(did)
+        if has_room and not line.waiting and not self._ready and self._has_place(now_ms):
+            self._leave(line, did, key, now_ms)
+            return True
+        line.waiting.put(payer, key, item)
+        self._waiting += 1
+        if has_room:
+            self._ready[did] = None
+        return False
+
+    def take(self, now_ms: int, key_of: Callable[[Item], Key]) -> Item | None:
+        """Return the next order that may leave, counted as left; None when none may."""
+        while self._ready and self._has_place(now_ms):
+            did, _ = self._ready.popitem(last=False)
+            line = self._lines[did]
+            concurrency = self.concurrency_of(did)
+            if not line.waiting or line.open >= concurrency:
+                continue  # a card may have changed since it became ready
+            item = line.waiting.take()
+            self._waiting -= 1
+            self._leave(line, did, key_of(item), now_ms)
+            if line.waiting and line.open < concurrency:
+                self._ready[did] = None
+            return item
+        return None
+
+    def close(self, key: Key, now_ms: int) -> None:
+        """Note that an order that had left is answered or given up."""
+        ended = self._open.pop(key)
+        if ended.is_fresh:
+            self._fresh_count -= 1
+        if self._ready and now_ms - ended.left_ms > SLOW_REPLY_MS:
+            self.fresh_max = min(self.fresh_max + 1, self.open_max)
+        line = self._lines[ended.did]
+        line.open -= 1
+        if line.waiting:
+            self._ready[ended.did] = None
+        elif line.open == 0:
+            self._forget(ended.did)
+
+    def drop(self, did: str, key: Key) -> bool:
+        """Take a waiting order out; False when it does not wait."""
+        line = self._lines.get(did)
+        if line is None or line.waiting.drop(key) is None:
+            return False
+        self._waiting -= 1
+        self._forget_empty(did, line)
+        return True
+
+    def clear(self, did: str) -> list[Item]:
+        """Take out and return everything that waits for an agent."""
+        line = self._lines.get(did)
+        if line is None:
+            return []
+        items = line.waiting.clear()
+        self._waiting -= len(items)
+        self._forget_empty(did, line)
+        return items
+
+    def _has_place(self, now_ms: int) -> bool:
+        while self._fresh:
+            key = self._fresh[0]
+            order = self._open.get(key)
+            if order is not None and order.is_fresh:
+                if now_ms - order.left_ms < AGED_MS:
+                    break
+                order.is_fresh = False
+                self._fresh_count -= 1
+            self._fresh.popleft()
+        return self._fresh_count < self.fresh_max and len(self._open) < self.open_max
+
+    def _leave(self, line: _Line[Key, Item], did: str, key: Key, now_ms: int) -> None:
+        line.open += 1
+        self._open[key] = _Open(did, now_ms)
+        self._fresh.append(key)
+        self._fresh_count += 1
+
+    def _forget_empty(self, did: str, line: _Line[Key, Item]) -> None:
+        if not line.waiting:
+            self._ready.pop(did, None)
+            if line.open == 0:
+                self._forget(did)
+
+    def _forget(self, did: str) -> None:
+        self._ready.pop(did, None)
+        del self._lines[did]

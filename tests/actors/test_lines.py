@@ -1,0 +1,129 @@
+"""The lines of a dispatcher: limits are kept, and whoever may leave does."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from actors.lines import AGED_MS, Lines
+
+CONCURRENCY = {"a": 1, "b": 2, "c": 100}
+FRESH_MAX, OPEN_MAX = 3, 6
+Item = tuple[str, int]
+
+
+def lines(fresh_max: int = FRESH_MAX, open_max: int = OPEN_MAX) -> Lines[int, Item]:
+    """Return lines of agents with these concurrencies; a key is an item's number."""
+    return Lines(fresh_max, open_max, CONCURRENCY.__getitem__, lambda _: 1)
+
+
+def take(made: Lines[int, Item], now_ms: int) -> Item | None:
+    return made.take(now_ms, lambda item: item[1])
+
+
+# What happens, to which agent's order or how many ms pass, at which payer's cost.
+STEPS = st.lists(
+    st.tuples(
+        st.sampled_from(["put", "put", "close", "drop", "clear", "wait"]),
+        st.sampled_from("abc"),
+        st.integers(0, 60),
+    ),
+    max_size=80,
+)
+
+
+@given(STEPS)
+def test_limits_are_kept_and_nobody_waits_without_a_reason(
+    steps: list[tuple[str, str, int]],
+) -> None:
+    made, now_ms, number = lines(), 0, 0
+    under_way: dict[int, tuple[str, int]] = {}
+    waiting: dict[int, str] = {}
+    for what, did, many in steps:
+        if what == "put":
+            number += 1
+            if made.put(did, f"payer {many % 3}", number, (did, number), now_ms):
+                under_way[number] = (did, now_ms)
+            else:
+                waiting[number] = did
+        elif what == "close" and under_way:
+            key = sorted(under_way)[many % len(under_way)]
+            del under_way[key]
+            made.close(key, now_ms)
+        elif what == "drop":
+            assert made.drop(did, many) is (waiting.get(many) == did)
+            if waiting.get(many) == did:
+                del waiting[many]
+        elif what == "clear":
+            cleared = {key for _, key in made.clear(did)}
+            assert cleared == {key for key, agent in waiting.items() if agent == did}
+            waiting = {key: agent for key, agent in waiting.items() if agent != did}
+        else:
+            now_ms += many
+        while (item := take(made, now_ms)) is not None:
+            assert waiting.pop(item[1]) == item[0]
+            under_way[item[1]] = (item[0], now_ms)
+        busy = Counter(agent for agent, _ in under_way.values())
+        fresh = sum(now_ms - left_ms < AGED_MS for _, left_ms in under_way.values())
+        assert all(busy[agent] <= CONCURRENCY[agent] for agent in busy)
+        assert len(under_way) <= OPEN_MAX
+        found = made.statistics()
+        assert (found.open, found.waiting) == (len(under_way), len(waiting))
+        assert fresh <= found.fresh_max
+        if fresh < found.fresh_max and len(under_way) < OPEN_MAX:
+            assert all(busy[agent] >= CONCURRENCY[agent] for agent in waiting.values())
+        assert found.agents == len({*busy, *waiting.values()}), "no line is left behind"
+
+
+def test_hanging_agents_leave_their_places_to_others() -> None:
+    made = lines(fresh_max=2, open_max=10)
+    assert made.put("c", "p", 1, ("c", 1), 0)
+    assert made.put("c", "p", 2, ("c", 2), 0)
+    assert not made.put("b", "p", 3, ("b", 3), 1)
+    assert made.is_blocked
+    assert take(made, AGED_MS - 1) is None
+    assert take(made, AGED_MS) == ("b", 3)
+
+
+def test_an_agents_own_line_blocks_nobody_else() -> None:
+    made = lines(fresh_max=100, open_max=100)
+    assert made.put("a", "p", 0, ("a", 0), 0)
+    for number in range(1, 1_000):
+        assert not made.put("a", "p", number, ("a", number), 0)
+    assert not made.is_blocked
+    assert made.put("b", "p", 5_000, ("b", 5_000), 0)
+
+
+def test_agents_take_turns_and_so_do_payers() -> None:
+    made = lines(fresh_max=1, open_max=100)
+    assert made.put("c", "greedy", 0, ("c", 0), 0)
+    for number in range(1, 7):
+        made.put("c", "greedy", number, ("c", number), 0)
+    made.put("c", "modest", 7, ("c", 7), 0)
+    made.put("b", "greedy", 8, ("b", 8), 0)
+    order, key = [], 0
+    while True:
+        made.close(key, 0)
+        item = take(made, 0)
+        if item is None:
+            break
+        key = item[1]
+        order.append(key)
+    assert order == [1, 8, 7, 2, 3, 4, 5, 6]
+
+
+def test_the_limit_grows_only_while_slow_agents_make_others_wait() -> None:
+    made = lines(fresh_max=1, open_max=2)
+    assert made.put("c", "p", 1, ("c", 1), 0)
+    made.close(1, 50)
+    assert made.statistics().fresh_max == 1
+    made.put("c", "p", 2, ("c", 2), 50)
+    made.put("c", "p", 3, ("c", 3), 50)
+    made.close(2, 60)
+    assert made.statistics().fresh_max == 1, "a fast reply"
+    assert take(made, 60) == ("c", 3)
+    made.put("c", "p", 4, ("c", 4), 60)
+    made.close(3, 90)
+    assert made.statistics().fresh_max == 2
