@@ -6,9 +6,8 @@ from typing import Any
 
 import psycopg
 
-from ledger.embedded import DATABASE, SUPERUSER, EmbeddedPostgres
-from serve_app.deployment import run_folder_of
 from tests.conftest import RunningDeployment
+from tests.faults.victims import superuser_url
 
 CHECKS = {
     "the sum of all balances is not 0": "SELECT sum(balance) FROM account HAVING sum(balance) <> 0",
@@ -51,10 +50,9 @@ CHECKS = {
 
 def books_problems(deployment: RunningDeployment) -> dict[str, list[Any]]:
     """Return every check that found rows, with the first few of them."""
-    server = EmbeddedPostgres(deployment.home, run_folder_of(deployment.home))
-    url = server.url_for(SUPERUSER, DATABASE)
     found: dict[str, list[Any]] = {}
-    with psycopg.connect(url, options="-c search_path=callboard") as connection:
+    options = "-c search_path=callboard"
+    with psycopg.connect(superuser_url(deployment), options=options) as connection:
         for sentence, query in CHECKS.items():
             rows = connection.execute(query).fetchmany(5)  # type: ignore[arg-type]
             if rows:

@@ -17,7 +17,7 @@ def kills(request: pytest.FixtureRequest) -> int:
     return int(request.config.getoption("--kills"))
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="package")
 def victim(short_folder: Path) -> Iterator[RunningDeployment]:
     """A deployment that tests may break, apart from the one that the contract tests use."""
     running = start_deployment(short_folder / "victim", port=free_port())

@@ -1,7 +1,8 @@
 """Load on a deployment: agents in processes, clients in threads, and what was accepted.
 
 A client repeats a publish with the same Idempotency-Key until it is answered, as the contract tells
-clients to; what was answered with 200 is accepted and must end.
+clients to; what was answered with 200 is accepted and must end. What was answered with 503 is
+counted, and whether it said when to come again.
 """
 
 from __future__ import annotations
@@ -17,19 +18,25 @@ from pathlib import Path
 from typing import Any
 
 import httpx
+import psycopg
 
 from tests.conftest import RunningDeployment
+from tests.faults.victims import superuser_url
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 CAPABILITY = "cap.fault.v1"
 CLIENTS = 4
 PAYER = "did:fault:payer"
 DEADLINE_S = 120.0
+AGENTS = 2
+# What is allowed from the healing to the end of everything accepted.
+ENDED_S = 60.0
+UNFINISHED = ("pending", "running", "missing")
 
 
-def chain() -> dict[str, Any]:
-    """Return a manifest of three nodes in a row."""
-    node = {"capabilityId": CAPABILITY, "payload": {"n": 1}}
+def chain(**payload: Any) -> dict[str, Any]:
+    """Return a manifest of three nodes in a row; the payload tells the agent what to do."""
+    node = {"capabilityId": CAPABILITY, "payload": {"n": 1, **payload}}
     mapping = {"n": "$.a.result.n"}
     return {
         "intent": "fault",
@@ -49,14 +56,20 @@ class Load:
     folder: Path
     accepted: list[str] = field(default_factory=list)
     problems: list[str] = field(default_factory=list)
+    refused: int = 0
+    refused_without_time: int = 0
+    clients: int = CLIENTS
 
     def start(self) -> None:
         """Register agents, fill the wallet, start the clients."""
         self._stop = threading.Event()
-        self._agents = [self._start_agent(index) for index in range(2)]
+        self._ports: list[int] = []
+        self._agents: list[subprocess.Popen[str]] = []
+        for index in range(AGENTS):
+            self.add_agent(f"did:fault:agent{index}", CAPABILITY)
         with self.client() as client:
             self._until_answered(client, "/v1/ledger/deposit", {"amount": 100_000})
-        self._threads = [threading.Thread(target=self._publish) for _ in range(CLIENTS)]
+        self._threads = [threading.Thread(target=self._publish) for _ in range(self.clients)]
         for thread in self._threads:
             thread.start()
 
@@ -78,22 +91,46 @@ class Load:
             self._stop.wait(0.02)
 
     def finish(self) -> list[dict[str, Any]]:
-        """Stop publishing and return the record of every accepted workflow once it has ended."""
+        """Stop publishing; return all accepted workflows (`id`, `status`) once they have ended."""
         self._stop.set()
         for thread in self._threads:
             thread.join()
         assert not self.problems, self.problems
-        with self.client() as client:
-            return [self._ended(client, workflow_id) for workflow_id in self.accepted]
+        deadline = time.monotonic() + ENDED_S
+        while unfinished := [row for row in self._stored() if row["status"] in UNFINISHED]:
+            assert time.monotonic() < deadline, (
+                f"{len(unfinished)} have not ended: {unfinished[:3]}"
+            )
+            time.sleep(0.1)
+        return self._stored()
 
     def dispatched(self) -> Counter[str]:
         """Return how often each event id was seen by an agent."""
-        lines = [
-            line.split()[0]
-            for path in sorted(self.folder.glob("agent*.log"))
-            for line in path.read_text().splitlines()
-        ]
-        return Counter(lines)
+        return Counter(line.split()[0] for line in self._lines())
+
+    def agent_ports(self) -> set[int]:
+        """Return the ports at which the agents listen."""
+        return set(self._ports)
+
+    def workflows_seen(self) -> set[str]:
+        """Return the ids of workflows of which an agent has seen a dispatch."""
+        return {line.split()[1] for line in self._lines()}
+
+    def publish(self, manifest: dict[str, Any]) -> str:
+        """Publish one workflow beside the others and return its id once it is accepted."""
+        with self.client() as client:
+            record = self._until_answered(client, "/v1/workflows/publish", manifest)
+        assert record is not None, self.problems
+        self.accepted.append(record["workflowId"])
+        return str(record["workflowId"])
+
+    def restart_agent(self, index: int) -> None:
+        """Kill -9 an agent and start it again where it was."""
+        process = self._agents[index]
+        process.kill()
+        with process:
+            process.wait(timeout=10)
+        self._agents[index] = self._start_agent(index)
 
     def stop(self) -> None:
         """End clients and agents."""
@@ -106,38 +143,44 @@ class Load:
                 process.stdin.close()
                 process.wait(timeout=10)
 
-    def _ended(self, client: httpx.Client, workflow_id: str) -> dict[str, Any]:
-        deadline = time.monotonic() + DEADLINE_S
-        while True:
-            try:
-                reply = client.get(f"/v1/workflows/{workflow_id}", headers={"Prefer": "wait=20"})
-                record: dict[str, Any] = reply.json()
-                if reply.status_code == 200 and record["status"] not in ("pending", "running"):
-                    return record
-            except httpx.TransportError:
-                record = {}
-            assert time.monotonic() < deadline, f"not ended: {workflow_id} {record}"
+    def _lines(self) -> list[str]:
+        """Return what the agents wrote down; a line that is being written is left out."""
+        texts = [path.read_text() for path in sorted(self.folder.glob("agent*.log"))]
+        return [line for text in texts for line in text[: text.rfind("\n") + 1].splitlines()]
+
+    def _stored(self) -> list[dict[str, Any]]:
+        """Return what the database holds of the accepted workflows; a missing one is stuck."""
+        found = dict.fromkeys(self.accepted, "missing")
+        query = "SELECT id::text, status FROM callboard.workflow WHERE id = ANY(%s::uuid[])"
+        with psycopg.connect(superuser_url(self.deployment)) as connection:
+            found.update(connection.execute(query, (self.accepted,)).fetchall())
+        return [{"id": workflow_id, "status": status} for workflow_id, status in found.items()]
 
     def _start_agent(self, index: int) -> subprocess.Popen[str]:
         command = [sys.executable, "-m", "tests.faults.recording_agent"]
         process = subprocess.Popen(
-            [*command, str(self.folder / f"agent{index}.log")],
+            [*command, str(self.folder / f"agent{index}.log"), str(self._ports[index])],
             cwd=ROOT,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
         )
         assert process.stdout is not None
-        port = int(process.stdout.readline())
+        self._ports[index] = int(process.stdout.readline())
+        return process
+
+    def add_agent(self, did: str, capability_id: str) -> None:
+        """Start an agent and register it."""
+        self._ports.append(0)
+        self._agents.append(self._start_agent(len(self._ports) - 1))
         card = {
-            "did": f"did:fault:agent{index}",
-            "endpoint": f"http://127.0.0.1:{port}",
+            "did": did,
+            "endpoint": f"http://127.0.0.1:{self._ports[-1]}",
             "version": 1,
-            "capabilities": [{"id": CAPABILITY, "description": "works", "price_cents": 2}],
+            "capabilities": [{"id": capability_id, "description": "works", "price_cents": 2}],
         }
         with self.client() as client:
             self._until_answered(client, "/v1/agents/register", {"acard": card})
-        return process
 
     def _publish(self) -> None:
         with self.client() as client:
@@ -162,6 +205,9 @@ class Load:
                 return record
             # While the API starts, Serve's proxy answers 404 in plain text by itself.
             is_ours = reply is not None and "json" in reply.headers.get("content-type", "")
+            if reply is not None and is_ours and reply.status_code == 503:
+                self.refused += 1
+                self.refused_without_time += "Retry-After" not in reply.headers
             if reply is not None and is_ours and reply.status_code < 500:
                 self.problems.append(f"{path}: {reply.status_code} {reply.text}")
                 return None

@@ -1,37 +1,71 @@
 """An agent that writes down every dispatch it gets; run as a process of its own.
 
-Called with the path of its log; prints its port; ends when its standard input closes. Each line of
-the log is `eventId workflowId node`, so that a test can see what was repeated.
+Called with the path of its log and, to come back where it was, a port; prints its port; ends when
+its standard input closes. Each line of the log is `eventId workflowId node attempt`, so that a test
+can see what was repeated. Inputs may ask for a behaviour: `delay_s`, and `manner` (`hang`, `huge`,
+`slow`, `redirect`) for an agent that means harm.
 """
 
 from __future__ import annotations
 
 import asyncio
 import sys
+from typing import Any
 
 from aiohttp import web
 
+HUGE_BYTES = 10 * 1024 * 1024
+FOREVER_S = 3_600.0
+PRIVATE = "http://10.0.0.1/"
 
-async def main(path: str) -> None:
+
+async def answer(request: web.Request, body: dict[str, Any]) -> web.StreamResponse:
+    """Do what the inputs ask for."""
+    inputs = body["inputs"]
+    await asyncio.sleep(float(inputs.get("delay_s", 0)))
+    match inputs.get("manner"):
+        case "hang":
+            await asyncio.sleep(FOREVER_S)
+        case "huge":
+            return web.Response(
+                body=b'"' + b"x" * HUGE_BYTES + b'"', content_type="application/json"
+            )
+        case "slow":
+            return await _drip(request)
+        case "redirect":
+            raise web.HTTPTemporaryRedirect(PRIVATE)
+    return web.json_response({"eventId": body["eventId"], "status": "success", "result": {"n": 1}})
+
+
+async def _drip(request: web.Request) -> web.StreamResponse:
+    """Send a byte a second."""
+    response = web.StreamResponse(headers={"Content-Type": "application/json"})
+    await response.prepare(request)
+    while True:
+        await response.write(b" ")
+        await asyncio.sleep(1.0)
+
+
+async def main(path: str, port: int) -> None:
     """Serve until standard input closes."""
     with open(path, "a", encoding="utf-8", buffering=1) as log:  # noqa: ASYNC230  # before serving
 
-        async def work(request: web.Request) -> web.Response:
+        async def work(request: web.Request) -> web.StreamResponse:
             body = await request.json()
-            log.write(f"{body['eventId']} {body['workflowId']} {body['nodeId']}\n")
-            return web.json_response(
-                {"eventId": body["eventId"], "status": "success", "result": {"n": 1}}
+            log.write(
+                f"{body['eventId']} {body['workflowId']} {body['nodeId']} {body['attempt']}\n"
             )
+            return await answer(request, body)
 
         application = web.Application()
         application.router.add_post("/callboard/node", work)
-        runner = web.AppRunner(application)
+        runner = web.AppRunner(application, shutdown_timeout=0.1)
         await runner.setup()
-        await web.TCPSite(runner, "127.0.0.1", 0, backlog=2048).start()
+        await web.TCPSite(runner, "127.0.0.1", port, backlog=2048, reuse_address=True).start()
         sys.stdout.write(f"{runner.addresses[0][1]}\n")
         sys.stdout.flush()
         await asyncio.get_running_loop().run_in_executor(None, sys.stdin.read)
 
 
 if __name__ == "__main__":
-    asyncio.run(main(sys.argv[1]))
+    asyncio.run(main(sys.argv[1], int(sys.argv[2]) if len(sys.argv) > 2 else 0))

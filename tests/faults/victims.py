@@ -1,16 +1,21 @@
-"""Finds the processes of one deployment by what they are, and kills them."""
+"""Finds the processes of one deployment by what they are, and kills or freezes them."""
 
 from __future__ import annotations
 
 import os
 import signal
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 
 import psutil
+import psycopg
 
+from ledger.embedded import DATABASE, SUPERUSER, EmbeddedPostgres
+from serve_app.deployment import run_folder_of
 from tests.conftest import RunningDeployment
 
-DEADLINE_S = 60.0
+DEADLINE_S = 90.0
 
 # What the command line of a process carries.
 MARKS = {
@@ -19,35 +24,79 @@ MARKS = {
     "timekeeper": "ray::Timekeeper",
     "replica": "ray::ServeReplica",
     "controller": "ray::ServeController",
+    "proxy actor": "ray::HAProxyManager",
+    "proxy": "haproxy",
+    "head": "gcs_server",
+    "raylet": "raylet/raylet",
     "supervisor": "serve_app.supervisor",
 }
+
+
+def find_all(deployment: RunningDeployment, kind: str) -> list[int]:
+    """Return the pids of the deployment's processes of this kind."""
+    home = str(deployment.home)
+    found = []
+    for process in psutil.process_iter(["cmdline"]):
+        line = " ".join(process.info["cmdline"] or [])
+        if MARKS[kind] not in line:
+            continue
+        with suppress(psutil.NoSuchProcess, psutil.AccessDenied):
+            if home in line or any(home in value for value in process.environ().values()):
+                found.append(int(process.pid))
+    return found
 
 
 def find(deployment: RunningDeployment, kind: str) -> int | None:
     """Return the pid of the deployment's process of this kind, None when there is none now."""
     if kind == "postgres":
         return _postmaster(deployment)
-    home = str(deployment.home)
-    for process in psutil.process_iter(["cmdline"]):
-        line = " ".join(process.info["cmdline"] or [])
-        if MARKS[kind] not in line:
-            continue
-        try:
-            if home in line or any(home in value for value in process.environ().values()):
-                return int(process.pid)
-        except (psutil.NoSuchProcess, psutil.AccessDenied):
-            continue
-    return None
+    if kind == "backend":
+        return _writers_backend(deployment)
+    found = find_all(deployment, kind)
+    return found[0] if found else None
 
 
-def kill(deployment: RunningDeployment, kind: str, *, after: int | None = None) -> int:
-    """Kill -9 the process of this kind, waiting until there is one other than `after`."""
+def await_one(deployment: RunningDeployment, kind: str, *, after: int | None = None) -> int:
+    """Return the pid of the process of this kind, waiting until there is one other than `after`."""
     deadline = time.monotonic() + DEADLINE_S
     while (pid := find(deployment, kind)) is None or pid == after:
         assert time.monotonic() < deadline, f"no process: {kind}"
         time.sleep(0.02)
-    os.kill(pid, signal.SIGKILL)
     return pid
+
+
+def kill(deployment: RunningDeployment, kind: str, *, after: int | None = None) -> int:
+    """Kill -9 the process of this kind, waiting until there is one other than `after`."""
+    pid = await_one(deployment, kind, after=after)
+    # It may have ended by itself meanwhile, with another that was killed before it.
+    with suppress(ProcessLookupError):
+        os.kill(pid, signal.SIGKILL)
+    return pid
+
+
+@contextmanager
+def frozen(pids: list[int]) -> Iterator[None]:
+    """Stop processes (SIGSTOP) for the length of the block; those that ended are passed over."""
+    for pid in pids:
+        os.kill(pid, signal.SIGSTOP)
+    try:
+        yield
+    finally:
+        for pid in pids:
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGCONT)
+
+
+def postgres_processes(deployment: RunningDeployment) -> list[int]:
+    """Return the postmaster and every process under it."""
+    postmaster = psutil.Process(await_one(deployment, "postgres"))
+    return [postmaster.pid, *(child.pid for child in postmaster.children(recursive=True))]
+
+
+def superuser_url(deployment: RunningDeployment) -> str:
+    """Return the URL under which a test sees everything in the deployment's database."""
+    server = EmbeddedPostgres(deployment.home, run_folder_of(deployment.home))
+    return server.url_for(SUPERUSER, DATABASE)
 
 
 def _postmaster(deployment: RunningDeployment) -> int | None:
@@ -56,3 +105,13 @@ def _postmaster(deployment: RunningDeployment) -> int | None:
     except (OSError, ValueError, IndexError):
         return None
     return pid if psutil.pid_exists(pid) else None
+
+
+def _writers_backend(deployment: RunningDeployment) -> int | None:
+    """Return the server's side of the ledger writer's connection."""
+    with suppress(psycopg.Error), psycopg.connect(superuser_url(deployment)) as connection:
+        row = connection.execute(
+            "SELECT pid FROM pg_stat_activity WHERE application_name = 'callboard-ledger'"
+        ).fetchone()
+        return None if row is None else int(row[0])
+    return None
