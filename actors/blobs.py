@@ -50,8 +50,12 @@ class Blobs:
         return f"<Blobs cached={len(self._cached)} bytes={self._cached_bytes}>"
 
     async def put(self, body: bytes) -> BlobRef:
-        """Store bytes, however long the store is away, and return their reference."""
-        name = await _persistently(lambda: self._storage.put(body))
+        """Store bytes and return their reference.
+
+        Raises:
+            ServiceError: LEDGER_UNAVAILABLE.
+        """
+        name = await self._storage.put(body)
         self._keep(name, body)
         return BlobRef(name, len(body))
 
@@ -98,7 +102,7 @@ class Blobs:
 
 
 async def by_reference(event: Event, blobs: Blobs, inline_bytes_max: int) -> Event:
-    """Return the event with a large result stored and replaced by its reference."""
+    """Return the event with a large result stored, however long that takes, and referred to."""
     if not isinstance(event, AttemptSucceeded) or event.result_json is None:
         return event
     if len(event.result_json) * 4 <= inline_bytes_max:
@@ -106,7 +110,7 @@ async def by_reference(event: Event, blobs: Blobs, inline_bytes_max: int) -> Eve
     body = event.result_json.encode()
     if len(body) <= inline_bytes_max:
         return event
-    ref = await blobs.put(body)
+    ref = await _persistently(lambda: blobs.put(body))
     assert ref.hash == event.output_hash, "a result is stored under the hash of its canonical form"
     return replace(event, result=ref, result_json=None)
 

@@ -9,7 +9,6 @@ section 5; design.md section 3.
 from __future__ import annotations
 
 import asyncio
-from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -18,12 +17,14 @@ import aiohttp
 import orjson
 
 from actors.blobs import Blobs, by_reference
+from actors.lines import AGED_MS, Lines
 from actors.orders import with_inputs
 from actors.ports import Clock, DispatchOrder
-from actors.replies import event_of, offline
+from actors.replies import event_of, offline, unhealthy
 from core.canonical import canonical, hash_bytes
 from core.errors import NodeErrorCode
 from core.ids import event_id, result_id, span_id, trace_id
+from core.market.fair_queue import parse_weights
 from core.settings import Settings
 from core.trust.signing import sign_body
 from core.workflow.events import Event, Failure, Verdict, WorkStarted
@@ -37,8 +38,14 @@ PROTOCOL_VERSION = "0.4"
 # Notices that wait, enough for one workflow of the largest size, and those under way at once.
 CANCELS_MAX = 2_000
 CANCELS_AT_ONCE = 64
-# A full dispatcher grows only while agents are slow: with fast ones more sockets gain nothing.
-SLOW_REPLY_MS = 20
+
+
+@dataclass(slots=True, eq=False)
+class _Ticket:
+    """An order on its way through here. By identity: an order may be here twice, from two owners."""
+
+    order: DispatchOrder
+    receive: Receive
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,13 +59,15 @@ class DispatchStatistics:
 
 
 class Dispatcher:
-    """Sends orders within a limit of attempts in flight; the rest waits in order.
+    """Sends orders as `Lines` lets them leave; the rest waits, each for its own agent.
 
     Args:
         settings: service name, deployment key, egress allow-list and bounds.
         clock: wall time.
         blobs: where large results are; None: results of any size travel as they are.
-        note: told (did, is_reachable) when an attempt closes, and `begin(did)` when it opens.
+        begin: told the agent when an order comes.
+        note: told (did, is_reachable) when it is closed; None when it was given up.
+        concurrency: how many orders an agent takes from here at once; None: the setting.
     """
 
     def __init__(
@@ -67,7 +76,8 @@ class Dispatcher:
         clock: Clock,
         *,
         begin: Callable[[str], None],
-        note: Callable[[str, bool], None],
+        note: Callable[[str, bool | None], None],
+        concurrency: Callable[[str], int] | None = None,
         blobs: Blobs | None = None,
     ) -> None:
         self._settings = settings
@@ -77,9 +87,16 @@ class Dispatcher:
         self._begin = begin
         self._note = note
         self._blobs = blobs
-        self._limit = settings.inflight_start
-        self._waiting: OrderedDict[OrderId, tuple[DispatchOrder, Receive]] = OrderedDict()
-        self._open: dict[OrderId, asyncio.Task[None]] = {}
+        weights = parse_weights(settings.payer_weights)
+        self._lines: Lines[_Ticket, _Ticket] = Lines(
+            settings.inflight_start,
+            settings.inflight_max,
+            concurrency or (lambda _: settings.agent_concurrency),
+            lambda payer: weights.get(payer, 1),
+        )
+        self._tickets: dict[OrderId, _Ticket] = {}
+        self._open: dict[_Ticket, asyncio.Task[None]] = {}
+        self._look_again: asyncio.TimerHandle | None = None
         self._notices: set[asyncio.Task[None]] = set()
         self._notice_turns = asyncio.Semaphore(CANCELS_AT_ONCE)
         self._sent = 0
@@ -96,35 +113,50 @@ class Dispatcher:
         )
 
     def __repr__(self) -> str:
-        return f"<Dispatcher open={len(self._open)} waiting={len(self._waiting)}>"
+        return f"<Dispatcher {self._lines!r}>"
 
     def statistics(self) -> DispatchStatistics:
         """Return the counters."""
-        return DispatchStatistics(self._sent, len(self._open), self._limit, len(self._waiting))
+        lines = self._lines.statistics()
+        return DispatchStatistics(self._sent, lines.open, lines.fresh_max, lines.waiting)
 
     @property
     def has_room(self) -> bool:
         """Whether an order would leave at once without growing the limit to its maximum."""
-        return len(self._open) < self._settings.inflight_max
+        return self._lines.open_count < self._settings.inflight_max
 
     def send(self, order: DispatchOrder, receive: Receive) -> None:
-        """Send the order as soon as the limit allows; `receive` gets its events."""
-        if len(self._open) < self._limit:
-            self._start(order, receive)
+        """Send the order as soon as its agent and the limit allow; `receive` gets its events."""
+        ticket = _Ticket(order, receive)
+        self._tickets[_order_id(order)] = ticket
+        did = order.agent_did
+        self._begin(did)
+        if self._lines.put(did, order.payer_did, ticket, ticket, self._clock.now_ms()):
+            self._start(ticket)
         else:
-            self._waiting[_order_id(order)] = (order, receive)
+            self._wait_for_place()
 
     def abort(self, order: DispatchOrder, reason: str) -> None:
         """Stop waiting for the order's reply, or never send it; tell the agent if it was sent.
 
         One that is neither open nor waiting was accepted: the agent works on without a request.
         """
-        if self._waiting.pop(_order_id(order), None) is not None:
-            return
-        task = self._open.get(_order_id(order))
-        if task is not None:
-            task.cancel()
+        ticket = self._tickets.get(_order_id(order))
+        if ticket is not None:
+            if self._lines.drop(order.agent_did, ticket):
+                self._forget(ticket, None)
+                return
+            self._open[ticket].cancel()
         self.notify(order, reason)
+
+    def refuse_waiting(self, did: str) -> None:
+        """Answer every order that waits for this agent: it was found to be out of reach."""
+        now_ms = self._clock.now_ms()
+        for ticket in self._lines.clear(did):
+            self._forget(ticket, None)
+            order = ticket.order
+            failure = unhealthy(order, "its circuit opened while others waited for it")
+            ticket.receive(order.workflow_id, event_of(order, failure, "", now_ms, now_ms))
 
     def notify(self, order: DispatchOrder, reason: str) -> None:
         """Tell the agent that the output is not wanted, once, best effort (spec: Events 3)."""
@@ -135,33 +167,50 @@ class Dispatcher:
 
     async def close(self) -> None:
         """Cancel everything in flight and close the connections."""
+        if self._look_again is not None:
+            self._look_again.cancel()
         for task in list(self._open.values()) + list(self._notices):
             task.cancel()
         await self._session.close()
 
     # -- one order --------------------------------------------------------------------------------
 
-    def _start(self, order: DispatchOrder, receive: Receive) -> None:
-        task = asyncio.get_running_loop().create_task(self._perform(order, receive))
-        self._open[_order_id(order)] = task
+    def _start(self, ticket: _Ticket) -> None:
+        task = asyncio.get_running_loop().create_task(self._perform(ticket))
+        self._open[ticket] = task
         self._sent += 1
 
     def _start_waiting(self) -> None:
-        while self._waiting and len(self._open) < self._limit:
-            _, (order, receive) = self._waiting.popitem(last=False)
-            self._start(order, receive)
+        now_ms = self._clock.now_ms()
+        while (ticket := self._lines.take(now_ms, _itself)) is not None:
+            self._start(ticket)
+        self._wait_for_place()
 
-    async def _perform(self, order: DispatchOrder, receive: Receive) -> None:
-        self._begin(order.agent_did)
-        is_reachable = True
+    def _wait_for_place(self) -> None:
+        """Look again soon: what is under way may hang, and then leaves its place to others."""
+        if self._lines.is_blocked and self._look_again is None:
+            loop = asyncio.get_running_loop()
+            self._look_again = loop.call_later(AGED_MS / 1000, self._looked_again)
+
+    def _looked_again(self) -> None:
+        self._look_again = None
+        self._start_waiting()
+
+    def _forget(self, ticket: _Ticket, is_reachable: bool | None) -> None:
+        name = _order_id(ticket.order)
+        if self._tickets.get(name) is ticket:
+            del self._tickets[name]
+        self._note(ticket.order.agent_did, is_reachable)
+
+    async def _perform(self, ticket: _Ticket) -> None:
+        order, receive = ticket.order, ticket.receive
+        is_reachable: bool | None = None
         started_ms = self._clock.now_ms()
         try:
             if not order.is_verification:
                 receive(order.workflow_id, WorkStarted(order.node, order.attempt, started_ms))
             reply, is_reachable, input_hash = await self._reply(order, started_ms)
             at_ms = self._clock.now_ms()
-            if at_ms - started_ms > SLOW_REPLY_MS and self._waiting:
-                self._limit = min(self._limit + 1, self._settings.inflight_max)
             event = event_of(order, reply, input_hash, started_ms, at_ms)
             if self._blobs is not None:
                 # Within the limit of orders in flight, which bounds the bytes that wait here.
@@ -169,8 +218,9 @@ class Dispatcher:
                     event, self._blobs, self._settings.result_inline_bytes_max
                 )
         finally:
-            self._open.pop(_order_id(order), None)
-            self._note(order.agent_did, is_reachable)
+            del self._open[ticket]
+            self._lines.close(ticket, self._clock.now_ms())
+            self._forget(ticket, is_reachable)
             self._start_waiting()
         receive(order.workflow_id, event)
 
@@ -271,7 +321,11 @@ class Dispatcher:
     def _body(self, order: DispatchOrder, inputs: bytes, event: str, started_ms: int) -> bytes:
         fragment = orjson.Fragment(inputs)
         token = result_id(
-            self._key, order.workflow_id, order.node, order.attempt, order.verify_attempt
+            self._key,
+            order.workflow_id,
+            order.node,
+            order.verify_attempt or order.attempt,
+            is_verification=order.is_verification,
         )
         return orjson.dumps(
             {
@@ -346,6 +400,10 @@ def iso_ms(at_ms: int) -> str:
 def header_text(value: str) -> str:
     """Return a node name as a header value: characters outside visible ASCII are escaped."""
     return value.encode("ascii", "backslashreplace").decode()
+
+
+def _itself(ticket: _Ticket) -> _Ticket:
+    return ticket
 
 
 def _order_id(order: DispatchOrder) -> OrderId:

@@ -17,6 +17,7 @@ from collections.abc import Awaitable, Sequence
 from dataclasses import replace
 from typing import Any
 
+from actors.blobs import Blobs
 from actors.calls import actor_call, is_unknown_outcome
 from actors.channel import Channel
 from actors.ledger_client import LedgerClient, unavailable
@@ -35,7 +36,9 @@ from actors.names import LEDGER, TIMEKEEPER
 from actors.runtime import ensure_runtime
 from core.errors import ErrorCode, ServiceError
 from core.settings import Settings
+from core.workflow.blob_ref import BlobRef
 from core.workflow.transitions import is_terminal
+from ledger.blobs import BlobStore
 from ledger.commands import Command, Outcome
 from ledger.queries import LedgerReader, StoredWorkflow
 
@@ -57,6 +60,8 @@ class Gateway:
         self.settings = settings
         self.reader = LedgerReader(settings.database_url, pool_size=settings.reader_pool_size)
         self.watcher = os.urandom(8).hex()
+        self._blob_store = BlobStore(settings.database_url, self.reader)
+        self.blobs = Blobs(self._blob_store, cache_bytes_max=settings.blob_cache_bytes_max)
         self._ledger = LedgerClient(
             actor_call(LEDGER, "submit"),
             is_unknown_outcome,
@@ -89,6 +94,7 @@ class Gateway:
         for task in [self._refresh, *self._polls.values()]:
             if task is not None:
                 task.cancel()
+        await self._blob_store.close()
         await self.reader.close()
 
     # -- requests ---------------------------------------------------------------------------------
@@ -200,6 +206,22 @@ class Gateway:
     async def workflow_record(self, workflow_id: str) -> StoredWorkflow | None:
         """Return a workflow's rows; reads of many requests travel as one query."""
         return await self._records.request(workflow_id)
+
+    async def load_results(self, stored: StoredWorkflow) -> None:
+        """Put the texts of large results into their rows, in order, up to the record's bound.
+
+        Raises:
+            ServiceError: LEDGER_UNAVAILABLE.
+        """
+        size = 0
+        for node in stored.nodes:
+            if node["result_json"] is not None or node["result_ref"] is None:
+                continue
+            ref = BlobRef.from_json(node["result_ref"])
+            size += ref.size
+            if size > self.settings.record_bytes_max:
+                return
+            node["result_json"] = (await self.blobs.texts([ref]))[ref.hash].decode()
 
     async def _has_finished(self, workflow_id: str) -> bool:
         stored = await self.workflow_record(workflow_id)

@@ -40,17 +40,17 @@ def event_id(workflow_id: str, node: str, attempt: int) -> str:
 
 
 def result_id(
-    deployment_key: bytes, workflow_id: str, node: str, attempt: int, verify_attempt: int = 0
+    deployment_key: bytes, workflow_id: str, node: str, attempt: int, *, is_verification: bool
 ) -> str:
     """Return the unguessable token with which an asynchronous agent hands in its result.
 
     Args:
         deployment_key: 32 secret bytes of this deployment.
-        verify_attempt: of a verification, which has a token of its own: whoever did the work must
-            not be able to approve it.
+        attempt: of the node, or of its verification, whose token is another one: whoever did the
+            work must not be able to approve it.
     """
-    text = f"{workflow_id}|{node}|{attempt}"
-    message = (f"{text}#verify{verify_attempt}" if verify_attempt else text).encode()
+    prefix = "verify|" if is_verification else ""
+    message = f"{prefix}{workflow_id}|{node}|{attempt}".encode()
     return hmac.new(deployment_key, message, hashlib.sha256).hexdigest()
 
 

@@ -14,7 +14,7 @@ from starlette.routing import Route, Router
 from core.errors import ErrorCode, ServiceError
 from serve_app.calls import Operation
 from serve_app.endpoint import Endpoint, Receive, Scope, Send, refused, request_id_of, send_reply
-from serve_app.routes import agents, audit, health, heartbeats, keys, ledger, workflows
+from serve_app.routes import agents, audit, health, heartbeats, keys, ledger, results, workflows
 from serve_app.services import Services
 
 
@@ -37,6 +37,7 @@ def service_version() -> str:
 def all_operations() -> tuple[Operation, ...]:
     """Return every operation of the service, the busiest first."""
     described = (
+        *results.OPERATIONS,  # before the workflows, whose paths match everything below theirs
         *workflows.OPERATIONS,
         *ledger.OPERATIONS,
         *agents.OPERATIONS,

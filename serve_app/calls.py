@@ -128,6 +128,7 @@ class Operation:
     parameters: tuple[str, ...] = ()
     errors: tuple[ErrorCode, ...] = ()
     is_bulk_body: bool = False
+    is_agent_reply: bool = False
     is_body_optional: bool = False
     narrow_scope: str | None = None
     rate_of: Callable[[Call], RateClass] | None = None

@@ -119,9 +119,11 @@ class Endpoint:
 
     async def _read(self, call: Call, operation: Operation, receive: Receive) -> None:
         settings = self._services.settings
-        bytes_max = (
-            settings.bulk_body_bytes_max if operation.is_bulk_body else settings.body_bytes_max
-        )
+        bytes_max = settings.body_bytes_max
+        if operation.is_bulk_body:
+            bytes_max = settings.bulk_body_bytes_max
+        elif operation.is_agent_reply:
+            bytes_max = settings.agent_reply_bytes_max
         call.body = await read_body(receive, call.headers.get(b"content-length"), bytes_max)
         if call.body:
             check_media_type(call.headers.get(b"content-type"))

@@ -203,6 +203,37 @@ SCHEMAS: Mapping[str, Schema] = {
     "NodeState": _NODE_STATE,
     "Workflow": _WORKFLOW,
     "WorkflowList": listing("workflows", "Workflow"),
+    "NodeResult": with_example(
+        record(
+            "workflowId nodeId resultId",
+            workflowId=STRING,
+            nodeId=STRING,
+            resultId={"type": "string", "description": "as the dispatch named it"},
+            status={"enum": ["success", "ok", "error"]},
+            result={},
+            error=STRING,
+            code=STRING,
+            metrics=OBJECT,
+            agentDid=STRING,
+            eventId=STRING,
+        ),
+        {
+            "workflowId": "0199c0de-0000-7000-8000-000000000001",
+            "nodeId": "summary",
+            "resultId": "4f" * 32,
+            "status": "success",
+            "result": {"text": "short"},
+        },
+    ),
+    "NodeResultTaken": record(
+        "success workflowId nodeId attempt status",
+        success=BOOLEAN,
+        ok=BOOLEAN,
+        workflowId=STRING,
+        nodeId=STRING,
+        attempt=INTEGER,
+        status={"enum": [str(status) for status in NodeStatus]},
+    ),
     "Cancellation": with_example(
         record(
             reason={

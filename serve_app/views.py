@@ -91,6 +91,8 @@ def node_state(node: Row) -> dict[str, Any]:
     if node["result_json"] is not None:
         # The text is the compact JSON the ledger keeps; parsing it only to write it again is saved.
         state["result"] = orjson.Fragment(node["result_json"])
+    elif node["result_ref"] is not None:
+        state["resultRef"] = _json(node["result_ref"])
     error = _json(node["error"])
     if error is not None:
         state["error"] = error

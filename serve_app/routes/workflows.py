@@ -85,7 +85,10 @@ async def _finished(call: Call, reply: PublishReply, wait_s: float) -> StoredWor
         )
         if not is_over:
             return None
-    return await gateway.workflow_record(reply.workflow_id)
+    finished = await gateway.workflow_record(reply.workflow_id)
+    if finished is not None:
+        await gateway.load_results(finished)
+    return finished
 
 
 async def publish_bulk(call: Call) -> Reply:
@@ -143,6 +146,7 @@ async def get_workflow(call: Call) -> Reply:
             await gateway.wait_finished(stored.id, wait_s, watched=False)
             again = await gateway.workflow_record(stored.id)
             stored = again if again is not None else stored
+    await call.services.gateway.load_results(stored)
     return Reply(visible_workflow(stored, call.caller), headers=headers)
 
 

@@ -1,0 +1,253 @@
+"""Results that agents hand in: `POST /v1/workflows/nodeResult`.
+
+No key is needed: the unguessable `resultId` of the dispatch is the credential.
+Spec: Dispatch response; contract.md section 5 (asynchronous agents); money.md cases 9 and 11.
+"""
+
+from __future__ import annotations
+
+import hmac
+import uuid
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+import orjson
+
+from actors.messages import NodeResultReply, NodeResultRequest
+from actors.results import released
+from core.canonical import canonical, hash_bytes
+from core.errors import ErrorCode, NodeErrorCode, ServiceError
+from core.ids import event_id, result_id
+from core.trust.access import Principal
+from core.workflow.events import Failure
+from core.workflow.transitions import NodeStatus, is_terminal
+from core.workflow.verdict import Success, judge_reply
+from ledger.queries import StoredWorkflow
+from serve_app.calls import Call, Operation, Reply, invalid, kind_of
+from serve_app.limits import RateClass
+
+# Earlier attempts are known by their token too, to be told that they are late.
+ATTEMPTS_KNOWN_MAX: Final = 256
+
+_REPLAYED = (b"idempotency-replayed", b"true")
+
+
+@dataclass(frozen=True, slots=True)
+class _Dispatched:
+    """The dispatch that a token belongs to: of a node's attempt, or of its verification."""
+
+    node: Mapping[str, Any]
+    attempt: int
+    verify_attempt: int
+
+    @property
+    def agent_did(self) -> str:
+        """Whoever it was sent to, as far as the row still tells."""
+        return str(self.node["verifier_did" if self.verify_attempt else "agent_did"] or "")
+
+
+async def node_result(call: Call) -> Reply:
+    """Take the result of a dispatch that an agent answered with "later".
+
+    1. Which dispatch does the token name? 2. Count the call, for its agent. 3. Judge the result as
+    a reply is judged. 4. What was stored before is answered from the row. 5. A large result is
+    stored first. 6. The owner decides and commits.
+    """
+    body = call.object_body()
+    stored, sent = await _dispatched(call, body)  # 1
+    headers = await _counted(call, sent.agent_did)  # 2
+    reply = _judged(call, stored, sent)  # 3
+    node = sent.node
+    if (
+        node["status"] == NodeStatus.SUCCESS
+        and node["attempt"] == sent.attempt
+        and not sent.verify_attempt
+    ):  # 4
+        known = NodeResultReply(status=NodeStatus.SUCCESS, is_repeat=True)
+        return _reply(stored.id, sent, known, headers)
+    if isinstance(reply, Failure):
+        if is_terminal(stored.status):
+            raise released(stored.id)
+        request = NodeResultRequest(
+            workflow_id=stored.id,
+            node=node["name"],
+            attempt=sent.attempt,
+            verify_attempt=sent.verify_attempt,
+            failure=reply,
+        )
+    else:
+        request = await _successful(call, stored.id, sent, reply)  # 5
+    taken = await call.services.to_the_end(call.services.gateway.node_result(request))  # 6
+    return _reply(stored.id, sent, taken, headers)
+
+
+async def _dispatched(call: Call, body: Mapping[str, Any]) -> tuple[StoredWorkflow, _Dispatched]:
+    """Return the workflow and the dispatch that the body's token belongs to.
+
+    Raises:
+        ServiceError: INVALID_REQUEST, or UNAUTHORIZED without a word about what exists.
+    """
+    for name in ("workflowId", "nodeId", "resultId"):
+        if not isinstance(body.get(name), str):
+            raise invalid(name, kind_of(body.get(name)), "a string, as the dispatch named it")
+    token = body["resultId"].encode("utf-8", "replace")
+    try:
+        workflow_id = str(uuid.UUID(body["workflowId"]))
+    except ValueError:
+        raise await _unauthorized(call) from None
+    stored = await call.services.gateway.workflow_record(workflow_id)
+    rows = {} if stored is None else {row["name"]: row for row in stored.nodes}
+    row = rows.get(body["nodeId"])
+    if stored is None or row is None:
+        raise await _unauthorized(call)
+    key = bytes.fromhex(call.services.settings.deployment_key)
+    for is_verification, newest in ((False, row["attempt"]), (True, row["verify_attempt"])):
+        for number in range(newest, max(0, newest - ATTEMPTS_KNOWN_MAX), -1):
+            expected = result_id(
+                key, workflow_id, row["name"], number, is_verification=is_verification
+            )
+            if hmac.compare_digest(expected.encode(), token):
+                sent = _Dispatched(
+                    row,
+                    row["attempt"] if is_verification else number,
+                    number if is_verification else 0,
+                )
+                _check_agent(body.get("agentDid"), sent)
+                return stored, sent
+    raise await _unauthorized(call)
+
+
+def _check_agent(agent_did: object, sent: _Dispatched) -> None:
+    """Refuse an agent that says it is another than the one that was asked.
+
+    Raises:
+        ServiceError: UNAUTHORIZED.
+    """
+    is_newest = sent.verify_attempt or sent.attempt == sent.node["attempt"]
+    if agent_did is None or not is_newest or not sent.agent_did:
+        return
+    if agent_did != sent.agent_did:
+        raise ServiceError(
+            ErrorCode.UNAUTHORIZED,
+            f"got a result of {str(agent_did)[:255]}, expected one of {sent.agent_did}",
+        )
+
+
+async def _unauthorized(call: Call) -> ServiceError:
+    """Return the refusal of a token that names nothing; guesses share one count."""
+    now_ms = call.services.now_ms()
+    standing = await call.services.limiter.take(None, RateClass.MACHINE, now_ms)
+    if standing is not None and not standing.is_allowed:
+        return standing.refusal(now_ms)
+    return ServiceError(
+        ErrorCode.UNAUTHORIZED, "the resultId is not that of a dispatch of this node"
+    )
+
+
+async def _counted(call: Call, agent_did: str) -> tuple[tuple[bytes, bytes], ...]:
+    """Count the call for its agent; return the headers that say where it stands.
+
+    Raises:
+        ServiceError: RATE_LIMITED.
+    """
+    agent = Principal(did=agent_did, key_id="result", scopes=frozenset())
+    now_ms = call.services.now_ms()
+    standing = await call.services.limiter.take(agent, RateClass.MACHINE, now_ms)
+    if standing is None:
+        return ()
+    if not standing.is_allowed:
+        raise standing.refusal(now_ms)
+    return tuple(standing.headers(now_ms))
+
+
+def _judged(call: Call, stored: StoredWorkflow, sent: _Dispatched) -> Success | Failure:
+    """Judge the result as a synchronous reply is judged.
+
+    Raises:
+        ServiceError: INVALID_REQUEST; the agent can mend that and hand it in again.
+    """
+    name = sent.node["name"]
+    event = event_id(stored.id, name, sent.attempt) + ("#verify" if sent.verify_attempt else "")
+    definition = orjson.loads(stored.row["manifest"])["nodes"][name]
+    verdict = judge_reply(
+        200,
+        "application/json",
+        call.body,
+        event_id=event,
+        capability_id=definition.get("capabilityId") or definition.get("capability") or name,
+    )
+    if isinstance(verdict, Failure) and verdict.code is NodeErrorCode.INVALID_REPLY:
+        raise invalid("$", verdict.message, "a result with status success, or an error")
+    if not isinstance(verdict, Success | Failure):
+        raise invalid("$", "neither a result nor an error", "one of them")
+    return verdict
+
+
+async def _successful(
+    call: Call, workflow_id: str, sent: _Dispatched, reply: Success
+) -> NodeResultRequest:
+    """Return the request of a good result; a large one is stored and goes by reference.
+
+    Raises:
+        ServiceError: INVALID_REQUEST; the result has no canonical form.
+    """
+    try:
+        text = canonical(reply.result)
+    except ValueError as error:
+        raise invalid("result", str(error), "a value with a canonical form") from None
+    result: Any = reply.result
+    result_json: str | None = text.decode()
+    services = call.services
+    if len(text) > services.settings.result_inline_bytes_max and not sent.verify_attempt:
+        result, result_json = await services.gateway.blobs.put(text), None
+    return NodeResultRequest(
+        workflow_id=workflow_id,
+        node=sent.node["name"],
+        attempt=sent.attempt,
+        verify_attempt=sent.verify_attempt,
+        result=result,
+        result_json=result_json,
+        output_hash=hash_bytes(text),
+        metrics=reply.metrics,
+    )
+
+
+def _reply(
+    workflow_id: str,
+    sent: _Dispatched,
+    taken: NodeResultReply,
+    headers: tuple[tuple[bytes, bytes], ...],
+) -> Reply:
+    body = {
+        "success": True,
+        "ok": True,
+        "workflowId": workflow_id,
+        "nodeId": sent.node["name"],
+        "attempt": sent.attempt,
+        "status": taken.status,
+    }
+    return Reply(body, headers=(*headers, _REPLAYED) if taken.is_repeat else headers)
+
+
+OPERATIONS = (
+    Operation(
+        method="POST",
+        path="/v1/workflows/nodeResult",
+        handler=node_result,
+        summary="Hand in the result of a dispatch that was accepted before",
+        scope=None,
+        rate=RateClass.EXEMPT,  # counted by the handler: who calls is known from the token alone
+        tag="workflows",
+        request="NodeResult",
+        reply="NodeResultTaken",
+        errors=(
+            ErrorCode.UNAUTHORIZED,
+            ErrorCode.RATE_LIMITED,
+            ErrorCode.ALREADY_SETTLED,
+            ErrorCode.ESCROW_RELEASED,
+            ErrorCode.LEDGER_UNAVAILABLE,
+        ),
+        is_agent_reply=True,
+    ),
+)
