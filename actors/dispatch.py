@@ -11,22 +11,19 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass
-from datetime import UTC, datetime
 
 import aiohttp
-import orjson
 
 from actors.blobs import Blobs, by_reference
+from actors.envelope import cancel_notice, dispatch_body, dispatch_headers, sent_event_id
 from actors.lines import AGED_MS, Lines
 from actors.orders import with_inputs
 from actors.ports import Clock, DispatchOrder
 from actors.replies import event_of, offline, unhealthy
 from core.canonical import canonical, hash_bytes
 from core.errors import NodeErrorCode
-from core.ids import event_id, result_id, span_id, trace_id
 from core.market.fair_queue import parse_weights
 from core.settings import Settings
-from core.trust.signing import sign_body
 from core.workflow.events import Event, Failure, Verdict, WorkStarted
 from core.workflow.verdict import Accepted, Success, judge_reply
 from federation.egress import EgressDenied, gated_socket_factory
@@ -34,7 +31,6 @@ from federation.egress import EgressDenied, gated_socket_factory
 Receive = Callable[[str, Event], None]
 OrderId = tuple[str, str, int, int]
 
-PROTOCOL_VERSION = "0.4"
 # Notices that wait, enough for one workflow of the largest size, and those under way at once.
 CANCELS_MAX = 2_000
 CANCELS_AT_ONCE = 64
@@ -42,7 +38,7 @@ CANCELS_AT_ONCE = 64
 
 @dataclass(slots=True, eq=False)
 class _Ticket:
-    """An order on its way through here. By identity: an order may be here twice, from two owners."""
+    """An order on its way. By identity: one may be here twice, for two owners."""
 
     order: DispatchOrder
     receive: Receive
@@ -250,10 +246,7 @@ class Dispatcher:
                 "",
             )
         input_hash = hash_bytes(inputs)
-        event = event_id(order.workflow_id, order.node, order.attempt)
-        if order.is_verification:
-            event += "#verify"
-        body = self._body(order, inputs, event, started_ms)
+        body = dispatch_body(order, inputs, started_ms, self._key)
         bytes_max = self._settings.dispatch_body_bytes_max
         if len(body) > bytes_max:
             message = f"the dispatch has {len(body)} bytes, limit {bytes_max}"
@@ -266,7 +259,7 @@ class Dispatcher:
             async with self._session.post(
                 order.url,
                 data=body,
-                headers=self._headers(order, body, event),
+                headers=dispatch_headers(order, body, self._service),
                 timeout=timeout,
                 allow_redirects=False,
             ) as response:
@@ -280,7 +273,7 @@ class Dispatcher:
                     response.status,
                     response.headers.get("Content-Type", ""),
                     reply_body,
-                    event_id=event,
+                    event_id=sent_event_id(order),
                     capability_id=order.capability_id,
                     retry_after=response.headers.get("Retry-After"),
                 )
@@ -318,61 +311,8 @@ class Dispatcher:
             chunks.append(chunk)
         return b"".join(chunks)
 
-    def _body(self, order: DispatchOrder, inputs: bytes, event: str, started_ms: int) -> bytes:
-        fragment = orjson.Fragment(inputs)
-        token = result_id(
-            self._key,
-            order.workflow_id,
-            order.node,
-            order.verify_attempt or order.attempt,
-            is_verification=order.is_verification,
-        )
-        return orjson.dumps(
-            {
-                "eventId": event,
-                "timestamp": iso_ms(started_ms),
-                "workflowId": order.workflow_id,
-                "taskId": order.task_id,
-                "nodeId": order.node,
-                "attempt": order.attempt,
-                "capabilityId": order.capability_id,
-                "capability": order.capability_id,
-                "inputs": fragment,
-                "input": fragment,
-                "parents": order.parents,
-                "resultId": token,
-                "meta": {},
-            }
-        )
-
-    def _headers(self, order: DispatchOrder, body: bytes, event: str) -> dict[str, str]:
-        prefix = f"x-{self._service}"
-        span = span_id(order.workflow_id, order.node, order.attempt)
-        headers = {
-            "Content-Type": "application/json",
-            f"{prefix}-event": "node.dispatch",
-            f"{prefix}-event-id": event,
-            f"{prefix}-workflow-id": order.workflow_id,
-            f"{prefix}-node-id": header_text(order.node),
-            f"{prefix}-protocol-version": PROTOCOL_VERSION,
-            "traceparent": f"00-{trace_id(order.workflow_id)}-{span}-01",
-        }
-        if order.secret is not None:
-            headers[f"{prefix}-signature"] = sign_body(body, order.secret)
-        return headers
-
     async def _notify_cancel(self, order: DispatchOrder, reason: str) -> None:
-        body = orjson.dumps(
-            {
-                "eventId": event_id(order.workflow_id, order.node, order.attempt),
-                "workflowId": order.workflow_id,
-                "nodeId": order.node,
-                "reason": reason,
-            }
-        )
-        headers = {"Content-Type": "application/json", f"x-{self._service}-event": "node.cancel"}
-        if order.secret is not None:
-            headers[f"x-{self._service}-signature"] = sign_body(body, order.secret)
+        body, headers = cancel_notice(order, reason, self._service)
         timeout = aiohttp.ClientTimeout(total=self._settings.cancel_notice_timeout_ms / 1000)
         try:
             async with (
@@ -389,17 +329,6 @@ class Dispatcher:
         except (aiohttp.ClientError, TimeoutError, OSError):
             # Best effort by contract: the agent learns it from the 409 of its late reply otherwise.
             return
-
-
-def iso_ms(at_ms: int) -> str:
-    """Return a time in milliseconds as `YYYY-MM-DDTHH:MM:SS.sssZ`."""
-    moment = datetime.fromtimestamp(at_ms / 1000, UTC)
-    return f"{moment:%Y-%m-%dT%H:%M:%S}.{at_ms % 1000:03d}Z"
-
-
-def header_text(value: str) -> str:
-    """Return a node name as a header value: characters outside visible ASCII are escaped."""
-    return value.encode("ascii", "backslashreplace").decode()
 
 
 def _itself(ticket: _Ticket) -> _Ticket:

@@ -12,6 +12,7 @@ from dataclasses import replace
 from typing import Any
 
 from actors.ports import AgentEntry, DispatchOrder, LargeInputs
+from actors.running import RunningWorkflow
 from core.errors import NodeErrorCode
 from core.workflow.blob_ref import BlobRef
 from core.workflow.events import (
@@ -32,8 +33,7 @@ Load = Callable[[Collection[BlobRef]], Awaitable[Mapping[BlobRef, Any]]]
 
 
 def order_of(
-    machine: WorkflowMachine,
-    task_id: str,
+    run: RunningWorkflow,
     action: DispatchNode | DispatchVerification,
     entry: AgentEntry | None,
     now_ms: int,
@@ -41,10 +41,10 @@ def order_of(
     """Return the order of a dispatch, or the event of its failure when it cannot be made.
 
     Args:
-        task_id: the workflow's task id, for the agent's information.
         entry: the agent as the directory knows it now; None when it has been deregistered.
         now_ms: the time of a failure.
     """
+    machine = run.machine
     node = machine.compiled.nodes[action.node]
     if entry is None:
         return failed(action, _gone(action.agent_did), now_ms)
@@ -66,7 +66,8 @@ def order_of(
         inputs, parents = built
     return DispatchOrder(
         workflow_id=machine.workflow_id,
-        task_id=task_id,
+        task_id=run.task_id,
+        payer_did=run.payer_did,
         node=action.node,
         attempt=action.attempt,
         capability_id=capability_id,

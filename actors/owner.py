@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
+from typing import Any, TypeVar
 
 from actors.blobs import Blobs
 from actors.clock import LoopClock
@@ -34,16 +35,23 @@ from actors.runner import Runner
 from actors.spread import Spread
 from core.errors import ErrorCode, ServiceError
 from core.settings import Settings
+from ledger.agent_live import live_rows, liveness_of
 from ledger.blobs import BlobStore
-from ledger.commands import Command, Outcome, OutcomeStatus, RegisterOwner
+from ledger.commands import ClaimWorkflows, Command, Outcome, OutcomeStatus, RegisterOwner
 from ledger.queries import LedgerReader, StoredWorkflow
 from ledger.tail import DirectoryTail
 
 log = logging.getLogger("callboard.owner")
 
+Row = TypeVar("Row")
+
 # How long a caller waits for a commit before it is told that the outcome is unknown.
 COMMIT_TIMEOUT_S = 10.0
 FOLLOW_RETRY_S = 0.5
+LIVE_LOOK_S = 0.5
+LIVE_OVERLAP_MS = 2_000
+# With each ping, so that someone looks at these agents; the next ones when these are better.
+OPEN_CIRCUITS_TOLD = 100
 
 
 class Owner:
@@ -77,6 +85,7 @@ class Owner:
             self._clock,
             begin=self._directory.begin,
             note=self._note,
+            concurrency=self._concurrency,
             blobs=Blobs(self._blob_store, cache_bytes_max=settings.blob_cache_bytes_max),
         )
         self.spread = Spread(
@@ -90,6 +99,7 @@ class Owner:
         self._epoch = 0
         self._refresh: asyncio.Task[None] | None = None
         self._tail: asyncio.Task[None] | None = None
+        self._live: asyncio.Task[None] | None = None
         self._restoring: set[asyncio.Task[int]] = set()
 
     # -- starting ---------------------------------------------------------------------------------
@@ -104,6 +114,7 @@ class Owner:
         self._epoch = int(outcome.result["epoch"])
         await self._load_directory()
         self._tail = asyncio.create_task(self._follow_directory())
+        self._live = asyncio.create_task(self._follow_live())
         self._runner = Runner(
             self._name,
             self._epoch,
@@ -142,23 +153,38 @@ class Owner:
             count += 1
         return count
 
+    async def take_over(self, is_left: Callable[[str], bool]) -> None:
+        """Claim and restore what the owners of these names, who have ended, have left."""
+        for stored in await self._until_read(self._reader.owners):
+            if stored.address and is_left(stored.name):
+                command = ClaimWorkflows(
+                    key=f"claim:{stored.name}:{stored.epoch}",
+                    from_owner=stored.name,
+                    from_epoch=stored.epoch,
+                    to_owner=self._name,
+                    to_epoch=self._epoch,
+                )
+                outcome = await self._commit(command)
+                log.info("owner taken over owner=%s outcome=%s", stored.name, outcome)
+        await self.restore_unfinished()
+
     async def _unfinished(self) -> list[StoredWorkflow]:
         """Read what this owner owns, however long Postgres is away: nobody would ask again."""
+        return await self._until_read(partial(self._reader.unfinished, self._name))
+
+    async def _until_read(self, read: Callable[[], Awaitable[list[Row]]]) -> list[Row]:
         while True:
             try:
-                return await self._reader.unfinished(self._name)
+                return await read()
             except ServiceError as error:
-                log.warning("unfinished workflows not read owner=%s reason=%s", self._name, error)
+                log.warning("rows not read owner=%s reason=%s", self._name, error)
                 await asyncio.sleep(FOLLOW_RETRY_S)
 
     async def close(self) -> None:
         """End every task and connection."""
-        if self._tail is not None:
-            self._tail.cancel()
-        if self._refresh is not None:
-            self._refresh.cancel()
-        for task in self._restoring:
-            task.cancel()
+        for task in (self._tail, self._live, self._refresh, *self._restoring):
+            if task is not None:
+                task.cancel()
         await self._dispatcher.close()
         await self._blob_store.close()
         await self._reader.close()
@@ -212,6 +238,7 @@ class Owner:
             "runner": runner.statistics() if runner is not None else None,
             "dispatch": self._dispatcher.statistics(),
             "ledger": self._ledger.statistics(),
+            "openCircuits": self._directory.open_circuits()[:OPEN_CIRCUITS_TOLD],
         }
 
     # -- the directory ----------------------------------------------------------------------------
@@ -257,8 +284,34 @@ class Owner:
                 log.warning("directory not followed owner=%s", self._name, exc_info=True)
                 await asyncio.sleep(FOLLOW_RETRY_S)
 
-    def _note(self, did: str, is_reachable: bool) -> None:
-        self._directory.note_outcome(did, is_reachable=is_reachable, at_ms=self._clock.now_ms())
+    async def _load_live(self, newest_ms: int) -> int:
+        """Take over heartbeats and probes since the newest one known; return the newest's time."""
+        # A statement that began before the last look may have been committed after it.
+        rows = await live_rows(self._reader, since_ms=newest_ms - LIVE_OVERLAP_MS)
+        self._directory.know_live({row["did"]: liveness_of(row) for row in rows})
+        return max([newest_ms, *(int(row["updated_ms"]) for row in rows)])
+
+    async def _follow_live(self) -> None:
+        """Look for new heartbeats and probes, one query each time."""
+        newest_ms = 0
+        while True:
+            try:
+                newest_ms = await self._load_live(newest_ms)
+            except ServiceError as error:  # Postgres may be away for a while
+                log.warning("heartbeats not followed owner=%s error=%s", self._name, error)
+            await asyncio.sleep(LIVE_LOOK_S)
+
+    def _concurrency(self, did: str) -> int:
+        """Return this owner's share of what an agent takes at once."""
+        entry = self._directory.entry(did)
+        most = self._settings.agent_concurrency if entry is None else entry.max_concurrency
+        return -(-most // self.spread.owner_count)
+
+    def _note(self, did: str, is_reachable: bool | None) -> None:
+        now_ms = self._clock.now_ms()
+        if self._directory.note_outcome(did, is_reachable=is_reachable, at_ms=now_ms):
+            log.warning("agent is left alone owner=%s agent=%s", self._name, did)
+            asyncio.get_running_loop().call_soon(self._dispatcher.refuse_waiting, did)
 
     def _restore_soon(self, _: str) -> None:
         task = asyncio.create_task(self.restore_unfinished())
@@ -268,11 +321,14 @@ class Owner:
     # -- small things -----------------------------------------------------------------------------
 
     async def _until_known(self, command: Command) -> Outcome:
-        future: asyncio.Future[Outcome] = asyncio.get_running_loop().create_future()
-        self.submit(command, future.set_result)
-        outcome = await future
+        outcome = await self._commit(command)
         assert outcome.status is OutcomeStatus.APPLIED, f"{command.key}: {outcome}"
         return outcome
+
+    async def _commit(self, command: Command) -> Outcome:
+        future: asyncio.Future[Outcome] = asyncio.get_running_loop().create_future()
+        self.submit(command, future.set_result)
+        return await future
 
     def _started(self) -> Runner:
         if self._runner is None:

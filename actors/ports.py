@@ -56,7 +56,8 @@ class DispatchOrder:
     """One request to one agent, complete: whoever holds it can send it.
 
     `is_verification`: the reply is a judgement of `attempt`'s result, not a result.
-    `secret`: the agent's signing secret, or None for unsigned dispatches.
+    `secret`: the agent's signing secret, or None for unsigned dispatches. `payer_did`: whose turn
+    it takes while it waits for its agent.
     `large`: set when results have to be loaded before `inputs` and `parents` can be made.
     """
 
@@ -74,6 +75,7 @@ class DispatchOrder:
     timeout_ms: int
     is_verification: bool = False
     verify_attempt: int = 0
+    payer_did: str = ""
     large: LargeInputs | None = None
 
 

@@ -44,7 +44,8 @@ def restore(
         results=results,
         at_ms=now_ms,
     )
-    return RunningWorkflow(stored.task_id, machine), decision.records, decision.actions
+    running = RunningWorkflow(stored.task_id, machine, payer_did=stored.payer_did)
+    return running, decision.records, decision.actions
 
 
 def recompiled(manifest_json: str, settings: Settings) -> CompiledWorkflow:

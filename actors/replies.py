@@ -58,10 +58,19 @@ def event_of(
 
 def offline(order: DispatchOrder, message: str) -> Failure:
     """Return the failure of an agent that takes no connection."""
+    return _unavailable(order, message, "agent_offline")
+
+
+def unhealthy(order: DispatchOrder, message: str) -> Failure:
+    """Return the failure of an agent that is left alone for a while."""
+    return _unavailable(order, message, "agent_unhealthy")
+
+
+def _unavailable(order: DispatchOrder, message: str, details: str) -> Failure:
     return Failure(
         NodeErrorCode.AGENT_UNAVAILABLE,
         f"{order.agent_did}: {message}",
-        details="agent_offline",
+        details=details,
         target_agent_id=order.agent_did,
     )
 

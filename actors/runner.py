@@ -136,9 +136,9 @@ class Runner:
                 reserved=found.reserved,
                 deadline_ms=now_ms + request.compiled.max_runtime_ms,
             ),
+            watchers={request.watcher} if request.watcher else set(),
+            payer_did=request.payer_did,
         )
-        if request.watcher:
-            run.watchers.add(request.watcher)
         actions: list[Action] = []
         if found.exceeds_budget:
             records: list[Record] = [refusal(found, now_ms)]
@@ -340,7 +340,7 @@ class Runner:
         if not is_wanted(run.machine, action):
             return
         entry = self._directory.entry(action.agent_did)
-        order = order_of(run.machine, run.task_id, action, entry, self._clock.now_ms())
+        order = order_of(run, action, entry, self._clock.now_ms())
         if not isinstance(order, DispatchOrder):
             self.receive(run.workflow_id, order)
             return

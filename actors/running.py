@@ -21,6 +21,7 @@ class RunningWorkflow:
     orders: dict[tuple[str, bool], DispatchOrder] = field(default_factory=dict)
     timers: dict[str, Timer] = field(default_factory=dict)
     watchers: set[str] = field(default_factory=set)
+    payer_did: str = ""
 
     @property
     def workflow_id(self) -> str:

@@ -84,6 +84,11 @@ class Spread:
         self._avoided: dict[str, int] = {}
         self._turn = itertools.count()
 
+    @property
+    def owner_count(self) -> int:
+        """How many owners share what an agent takes at once."""
+        return len(self._peers) + 1
+
     def set_peers(self, calls: dict[str, PeerCalls]) -> None:
         """Know the other machines' owners by name.
 

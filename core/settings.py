@@ -12,6 +12,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+from core.market.fair_queue import parse_weights
+
 KIB, MIB = 1024, 1024 * 1024
 DAY_MS = 86_400_000
 
@@ -81,6 +83,9 @@ class Settings:
     # How work is spread.
     dispatch: Dispatch = _setting("local", "local: own loop first; spread: over all machines")
     isolation: Isolation = _setting("pooled", "pooled or dedicated workflow actors")
+    dedicated_actors_max: int = _setting(
+        8, "workflows at once per owner, each in a process of its own", low=1, high=256
+    )
     workflow_actors_per_machine: int = _setting(1, "actors that drive workflows", low=1, high=64)
     serve_replicas: int = _setting(1, "processes that serve the API", low=1, high=256)
     replica_requests_max: int = _setting(2_000, "open requests per replica", low=10)
@@ -121,6 +126,9 @@ class Settings:
     inflight_start: int = _setting(64, "dispatches in flight per actor, at first", low=1)
     inflight_max: int = _setting(512, "dispatches in flight per actor, at most", low=1)
     dispatch_queue_max: int = _setting(100_000, "dispatches waiting in an actor", low=1)
+    payer_weights: tuple[str, ...] = _setting(
+        (), "did=weight: payers that an agent's queue serves more often in their turn"
+    )
     agent_concurrency: int = _setting(32, "dispatches at once to an agent", low=1)
     dispatch_body_bytes_max: int = _setting(8 * MIB, "largest dispatch body", low=KIB)
     agent_reply_bytes_max: int = _setting(1 * MIB, "largest reply of an agent", low=KIB)
@@ -151,6 +159,10 @@ class Settings:
                 raise SettingsError(item.name, repr(value), wanted)
         _require_member("dispatch", self.dispatch, ("local", "spread"))
         _require_member("isolation", self.isolation, ("pooled", "dedicated"))
+        try:
+            parse_weights(self.payer_weights)
+        except ValueError as error:
+            raise SettingsError("payer_weights", str(error), "did=weight,…") from None
         if self.inflight_start > self.inflight_max:
             raise SettingsError(
                 "inflight_start", str(self.inflight_start), f"at most {self.inflight_max}"
