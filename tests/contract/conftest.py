@@ -136,6 +136,7 @@ def make_agent(admin: Caller) -> Iterator[MakeAgent]:
             price_cents: int = 10,
             is_held: bool = False,
             capability: str | None = None,
+            owner: Caller | None = None,
             **registration: Any,
         ) -> RegisteredAgent:
             stub = stack.enter_context(stub_agent(reply, is_held=is_held))
@@ -149,7 +150,7 @@ def make_agent(admin: Caller) -> Iterator[MakeAgent]:
                 ],
             }
             body = {"acard": card, **registration}
-            answer(admin.http.post("/v1/agents/register", json=body))
+            answer((owner or admin).http.post("/v1/agents/register", json=body))
             return RegisteredAgent(str(card["did"]), offered, stub, card)
 
         yield make

@@ -23,12 +23,19 @@ class StubAgent:
     dispatches: list[Json] = field(default_factory=list)
     headers: list[dict[str, str]] = field(default_factory=list)
     paths: list[str] = field(default_factory=list)
+    cancels: list[Json] = field(default_factory=list)
+    cancel_signatures: list[str | None] = field(default_factory=list)
+    cancelled: threading.Semaphore = field(default_factory=lambda: threading.Semaphore(0))
     arrived: threading.Semaphore = field(default_factory=lambda: threading.Semaphore(0))
     gate: threading.Event = field(default_factory=threading.Event)
 
     def wait_dispatched(self, timeout_s: float = 20.0) -> None:
         """Return when one more dispatch has arrived."""
         assert self.arrived.acquire(timeout=timeout_s), "no dispatch arrived"
+
+    def wait_cancelled(self, timeout_s: float = 20.0) -> None:
+        """Return when one more cancellation notice has arrived."""
+        assert self.cancelled.acquire(timeout=timeout_s), "no cancellation notice arrived"
 
 
 def succeed(dispatch: Json) -> tuple[int, Json]:
@@ -64,8 +71,12 @@ def stub_agent(answer: Answer = succeed, *, is_held: bool = False) -> Iterator[S
             self._send(200, {"status": "healthy"})
 
         def do_POST(self) -> None:
-            body = json.loads(self.rfile.read(int(self.headers.get("Content-Length") or 0)))
+            raw = self.rfile.read(int(self.headers.get("Content-Length") or 0))
+            body = json.loads(raw)
             if self.path.endswith("/cancel"):
+                agent.cancels.append({**body, "raw": raw})
+                agent.cancel_signatures.append(self.headers.get("x-callboard-signature"))
+                agent.cancelled.release()
                 self._send(200, {"ok": True})
                 return
             agent.paths.append(self.path)
