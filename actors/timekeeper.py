@@ -9,6 +9,7 @@ import asyncio
 import logging
 import os
 import time
+from dataclasses import asdict
 from typing import Any
 
 import ray
@@ -18,6 +19,7 @@ from actors.calls import actor_call, is_unknown_outcome
 from actors.ledger_client import LedgerClient
 from actors.logs import configure_logging
 from actors.names import LEDGER, NAMESPACE, workflow_actor
+from actors.probes import Prober
 from actors.watch import Claim, OwnerWatch
 from actors.workflow_actor import WorkflowActor
 from core.settings import Settings
@@ -48,6 +50,8 @@ class Timekeeper:
         self._watch = OwnerWatch(silence_ms_max=settings.owner_silence_ms)
         self._handles: dict[str, Any] = {}
         self._rounds = 0
+        self._prober = Prober(settings, self._reader)
+        self._probing = asyncio.create_task(self._prober.run())
         self._loop = asyncio.create_task(self._run())
 
     async def owners(self) -> list[str]:
@@ -122,19 +126,15 @@ class Timekeeper:
         except Exception as error:  # any failure of another process is silence, nothing more
             log.info("no answer owner=%s error=%s", name, type(error).__name__)
             return
+        self._prober.name(reply["openCircuits"])
         if reply["isReady"]:
             self._watch.answered(name, int(reply["epoch"]), _now_ms())
         else:
             self._watch.restoring(name, _now_ms())
 
     async def _claim(self, claim: Claim) -> None:
-        command = ClaimWorkflows(
-            key=f"claim:{claim.from_owner}:{claim.from_epoch}",
-            from_owner=claim.from_owner,
-            from_epoch=claim.from_epoch,
-            to_owner=claim.to_owner,
-            to_epoch=claim.to_epoch,
-        )
+        key = f"claim:{claim.from_owner}:{claim.from_epoch}"
+        command = ClaimWorkflows(key=key, **asdict(claim))
         outcome = await self._ledger.commit(command, timeout_s=CLAIM_TIMEOUT_S)
         log.warning("workflows claimed claim=%s outcome=%s", claim, outcome)
         if outcome.error is None:
