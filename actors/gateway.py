@@ -32,7 +32,7 @@ from actors.messages import (
     PublishRequest,
     WatchRequest,
 )
-from actors.names import LEDGER, TIMEKEEPER
+from actors.names import LEDGER, TIMEKEEPER, pooled_owner
 from actors.runtime import ensure_runtime
 from core.errors import ErrorCode, ServiceError
 from core.settings import Settings
@@ -268,7 +268,8 @@ class Gateway:
         """Send a request to its owner until an outcome is known or the deadline has passed."""
         deadline = time.monotonic() + REQUEST_TIMEOUT_S
         while True:
-            name = owner if owner in self._owners else self._choose(key)
+            home = pooled_owner(owner or "")
+            name = home if home in self._owners else self._choose(key)
             if name is not None:
                 try:
                     left_s = max(0.01, deadline - time.monotonic())

@@ -16,3 +16,14 @@ def workflow_actor(node_id: str, index: int) -> str:
         index: 0 for the first actor of that machine.
     """
     return f"{WORKFLOW_PREFIX}{node_id}#{index}"
+
+
+def dedicated_owner(pooled: str, slot: str) -> str:
+    """Return the owner name of the child in a slot of a pooled owner; "" gives their prefix."""
+    return f"{pooled}.{slot}"
+
+
+def pooled_owner(name: str) -> str:
+    """Return the pooled owner that an owner belongs to: itself, unless it is a child."""
+    machine, mark, rest = name.partition("#")
+    return machine + mark + rest.partition(".")[0]

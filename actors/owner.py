@@ -182,9 +182,11 @@ class Owner:
 
     async def close(self) -> None:
         """End every task and connection."""
-        for task in (self._tail, self._live, self._refresh, *self._restoring):
-            if task is not None:
-                task.cancel()
+        feeds = (self._tail, self._live, self._refresh, *self._restoring)
+        tasks = [task for task in feeds if task is not None]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
         await self._dispatcher.close()
         await self._blob_store.close()
         await self._reader.close()

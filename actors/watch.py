@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from actors.names import pooled_owner
+
 # A process on a machine under full load was seen to need 20 s.
 START_MS_MAX = 60_000
 
@@ -93,13 +95,14 @@ class OwnerWatch:
         """Return who takes over from stored owners that will not come back.
 
         An owner comes back as long as its machine is there, because Ray restarts its actor; only
-        names without a machine are claimed. The orphans are dealt out in turn.
+        names without a machine are claimed. The orphans are dealt out in turn. A workflow's own
+        process ends with the owner that made it, which then claims for itself.
         """
         live = self.live(now_ms)
         if not live:
             return []
         claims = []
-        orphans = sorted(set(stored_epochs) - set(self._seen))
+        orphans = sorted(name for name in stored_epochs if pooled_owner(name) not in self._seen)
         for index, name in enumerate(orphans):
             epoch = stored_epochs[name]
             if (name, epoch) in self._claimed:

@@ -10,11 +10,15 @@ import asyncio
 import logging
 import os
 from collections.abc import Sequence
+from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import ray
+from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from actors.calls import actor_call, is_unknown_outcome
+from actors.dedicated import Dedicated
 from actors.ledger_client import LedgerClient
 from actors.logs import configure_logging
 from actors.messages import OwnerReply, OwnerRequest
@@ -42,12 +46,19 @@ class WorkflowActor:
             batch_size=settings.batch_commands_max,
         )
         self._owner = Owner(name, settings, ledger, _stop)
+        self._dedicated: Dedicated | None = None
+        if settings.isolation == "dedicated":
+            spawn = partial(_spawn, settings)
+            slots = settings.dedicated_actors_max
+            self._dedicated = Dedicated(self._owner, name, spawn, slots=slots)
         # Not awaited: a constructor that waits for an absent Postgres would hang the creation.
         self._start = asyncio.create_task(self._begin())
 
     async def _begin(self) -> None:
         try:
             await self._owner.start()
+            if self._dedicated is not None:
+                await self._dedicated.start()
         except Exception as error:  # the edge of the process: a start that failed is begun anew
             log.exception("owner did not start")
             _stop(repr(error))
@@ -55,7 +66,7 @@ class WorkflowActor:
     async def handle(self, batch: list[OwnerRequest]) -> list[OwnerReply]:
         """Answer publishes, watches and cancels, each after its commit."""
         await asyncio.shield(self._start)
-        return await self._owner.handle(batch)
+        return await (self._dedicated or self._owner).handle(batch)
 
     async def finished(self, watcher: str) -> list[str]:
         """Return ids of finished workflows that the watcher waits for; waits for the first."""
@@ -90,6 +101,32 @@ class WorkflowActor:
     async def process_id(self) -> int:
         """Return this process's id, for tests and operators."""
         return os.getpid()
+
+
+class _ActorChild:
+    """A `WorkflowActor` that drives one workflow; it ends with the process that made it."""
+
+    def __init__(self, actor: Any) -> None:
+        self._actor = actor
+
+    async def handle(self, batch: list[OwnerRequest]) -> Sequence[OwnerReply]:
+        replies: Sequence[OwnerReply] = await self._actor.handle.remote(batch)
+        return replies
+
+    async def finished(self, watcher: str) -> Sequence[str]:
+        names: Sequence[str] = await self._actor.finished.remote(watcher)
+        return names
+
+    def end(self) -> None:
+        ray.kill(self._actor)
+
+
+def _spawn(settings: Settings, name: str) -> _ActorChild:
+    here = NodeAffinitySchedulingStrategy(ray.get_runtime_context().get_node_id(), soft=False)
+    options = {"num_cpus": 0, "max_restarts": 0, "max_task_retries": 0, "max_concurrency": 1_000}
+    own = replace(settings, isolation="pooled", reader_pool_size=1)
+    actor = WorkflowActor.options(**options, scheduling_strategy=here)  # type: ignore[attr-defined]
+    return _ActorChild(actor.remote(name, own))
 
 
 def _stop(reason: str) -> None:

@@ -28,6 +28,16 @@ def test_orphans_are_dealt_out_in_turn_and_claimed_once() -> None:
     assert watch.claims({**stored, "gone1": 8, "gone2": 9}, 0) == []
 
 
+def test_children_of_an_owner_are_orphans_only_with_it() -> None:
+    watch = OwnerWatch(silence_ms_max=5_000)
+    watch.answered("workflow@m1#0", 3, 0)
+    stored = {"workflow@m1#0": 3, "workflow@m1#0.7": 1, "workflow@m2#0": 5, "workflow@m2#0.1": 2}
+    assert [claim.from_owner for claim in watch.claims(stored, 0)] == [
+        "workflow@m2#0",
+        "workflow@m2#0.1",
+    ]
+
+
 def test_a_claim_is_adopted_even_if_the_watch_ended_in_between() -> None:
     watch = OwnerWatch(silence_ms_max=5_000)
     watch.answered("a", 3, 0)

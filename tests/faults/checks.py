@@ -20,6 +20,6 @@ def check(load: Load, victim: RunningDeployment) -> None:
     assert len(dispatched) >= 3 * len(records), "an agent did not write down a dispatch it answered"
     repeated = [times for times in dispatched.values() if times > 1]
     sys.stdout.write(
-        f"{len(records)} workflows ended; {len(repeated)} dispatches arrived again"
+        f"{len(records)} workflows ended; {len(repeated)} nodes were dispatched again"
         f" ({sum(repeated) - len(repeated)} times); {load.refused} refused with 503\n"
     )

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
 import pytest
 
-from tests.conftest import RunningDeployment, free_port, start_deployment
+from core.settings import Settings
+from ledger.group_commit import GroupCommit
+from tests.conftest import Database, RunningDeployment, free_port, start_deployment
 from tests.faults.load import Load
+from tests.faults.scene import Scene, agent, registration
+from tests.ledger.checking import Auditor
+from tests.ledger.making import CREDIT, GENESIS, deposit
 
 
 @pytest.fixture
@@ -32,3 +37,21 @@ def load(victim: RunningDeployment, tmp_path: Path) -> Iterator[Load]:
     running.start()
     yield running
     running.stop()
+
+
+@pytest.fixture
+async def scene(database: Database) -> AsyncIterator[Scene]:
+    """A writer, an agent that takes 50 ms, a payer with money; the books are checked in the end."""
+    auditor = Auditor(database.superuser_url)
+    commits = GroupCommit(database.service_url, genesis=GENESIS, on_fatal=lambda _: None)
+    await commits.start()
+    settings = Settings(database_url=database.service_url, deployment_key="11" * 32)
+    async with agent(0.05) as url:
+        await commits.submit([deposit(1_000 * CREDIT), registration(url)])
+        made = Scene(commits, settings, auditor)
+        yield made
+        for owner in made.owners:
+            await owner.close()
+    await commits.stop()
+    auditor.check()
+    auditor.close()

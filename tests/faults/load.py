@@ -104,9 +104,10 @@ class Load:
             time.sleep(0.1)
         return self._stored()
 
-    def dispatched(self) -> Counter[str]:
-        """Return how often each event id was seen by an agent."""
-        return Counter(line.split()[0] for line in self._lines())
+    def dispatched(self) -> Counter[tuple[str, str]]:
+        """Return how often an agent saw each node: (workflow id, node)."""
+        words = (line.split() for line in self._lines())
+        return Counter((workflow_id, node) for _, workflow_id, node, _ in words)
 
     def agent_ports(self) -> set[int]:
         """Return the ports at which the agents listen."""

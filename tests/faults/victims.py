@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 
 import psutil
@@ -63,6 +63,14 @@ def await_one(deployment: RunningDeployment, kind: str, *, after: int | None = N
         assert time.monotonic() < deadline, f"no process: {kind}"
         time.sleep(0.02)
     return pid
+
+
+def wait(condition: Callable[[], bool], what: str) -> None:
+    """Return when the condition holds."""
+    deadline = time.monotonic() + DEADLINE_S
+    while not condition():
+        assert time.monotonic() < deadline, f"waited in vain for {what}"
+        time.sleep(0.05)
 
 
 def kill(deployment: RunningDeployment, kind: str, *, after: int | None = None) -> int:

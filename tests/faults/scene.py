@@ -1,0 +1,147 @@
+"""An owner, the writer, Postgres and an agent in one loop, with troubles between them. No Ray."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import random
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+
+from aiohttp import web
+
+from actors.calls import is_unknown_outcome
+from actors.ledger_client import LedgerClient
+from actors.messages import PublishRequest
+from actors.owner import Owner
+from core.ids import uuid7
+from core.records.manifest import parse_manifest
+from core.settings import Settings
+from core.workflow.dag import WorkflowLimits, compile_workflow
+from ledger.commands import Command, Outcome, RegisterAgent
+from ledger.group_commit import GroupCommit
+from tests.faults.load import CAPABILITY, chain
+from tests.ledger.checking import Auditor
+from tests.ledger.making import PAYER
+
+DEADLINE_S = 60.0
+OWNER = "workflow@here#0"
+LIMITS = WorkflowLimits(
+    nodes_max=10,
+    timeout_ms_default=20_000,
+    max_retries_default=3,
+    max_runtime_ms_default=300_000,
+    max_runtime_ms_max=300_000,
+)
+
+
+@dataclass
+class Wire:
+    """The way to the ledger, with chances of 1 for each trouble."""
+
+    commits: GroupCommit
+    request_lost: float = 0.0
+    answer_lost: float = 0.0
+    repeated: float = 0.0
+    chance: random.Random = field(default_factory=lambda: random.Random(11))
+
+    async def submit(self, batch: list[Command]) -> Sequence[Outcome]:
+        """Carry a batch to the ledger, perhaps; perhaps twice; perhaps without an answer."""
+        if self.chance.random() < self.request_lost:
+            raise ConnectionError("the request was lost")
+        outcomes = await self.commits.submit(batch)
+        if self.chance.random() < self.repeated:
+            outcomes = await self.commits.submit(batch)
+        if self.chance.random() < self.answer_lost:
+            raise ConnectionError("the answer was lost")
+        return outcomes
+
+
+@dataclass
+class Scene:
+    """The writer, the settings, and how to start owners and publish."""
+
+    commits: GroupCommit
+    settings: Settings
+    auditor: Auditor
+    lost: list[str] = field(default_factory=list)
+    owners: list[Owner] = field(default_factory=list)
+
+    async def owner(self, name: str = OWNER, **chances: float) -> Owner:
+        """Start an owner over a wire of its own."""
+        wire = Wire(self.commits, **chances)  # type: ignore[arg-type]
+        client = LedgerClient(wire.submit, is_unknown_outcome, capacity=10_000, batch_size=20)
+        owner = Owner(name, self.settings, client, self.lost.append)
+        self.owners.append(owner)
+        await owner.start()
+        return owner
+
+    async def wait_ended(self) -> None:
+        """Return when no workflow is unfinished."""
+        query = "SELECT count(*) FROM workflow WHERE status IN ('pending', 'running')"
+        async with asyncio.timeout(DEADLINE_S):
+            while self.auditor.one(query):
+                await asyncio.sleep(0.02)
+
+    def counts(self) -> dict[str, int]:
+        """Return how many workflows there are by status."""
+        query = "SELECT status, count(*) FROM workflow GROUP BY 1"
+        return dict(self.auditor.connection.execute(query).fetchall())
+
+
+@asynccontextmanager
+async def agent(delay_s: float) -> AsyncIterator[str]:
+    """Serve an agent and give its address."""
+
+    async def work(request: web.Request) -> web.Response:
+        body = await request.json()
+        await asyncio.sleep(delay_s)
+        return web.json_response({"eventId": body["eventId"], "status": "ok", "result": {"n": 1}})
+
+    application = web.Application()
+    application.router.add_post("/callboard/node", work)
+    runner = web.AppRunner(application)
+    await runner.setup()
+    await web.TCPSite(runner, "127.0.0.1", 0, backlog=1024).start()
+    try:
+        yield f"http://127.0.0.1:{runner.addresses[0][1]}"
+    finally:
+        await runner.cleanup()
+
+
+def registration(url: str) -> RegisterAgent:
+    """Register the agent at this address."""
+    capability = {"id": CAPABILITY, "description": "works", "price_cents": 2}
+    did = "did:fault:agent"
+    card = {"did": did, "endpoint": url, "version": 1, "capabilities": [capability]}
+    return RegisterAgent(
+        key="register",
+        actor_did=PAYER,
+        owner_did="did:fault:owner",
+        is_admin=False,
+        is_signed=False,
+        did=did,
+        card_json=json.dumps(card),
+        endpoint=url,
+        capability_ids=(CAPABILITY,),
+        public_key=None,
+        secret_encrypted=None,
+    )
+
+
+def request(number: int, *, watcher: str = "") -> PublishRequest:
+    """Make a request of the key of this number; each has ids of its own, as a client's repeats."""
+    manifest = chain()
+    return PublishRequest(
+        command_key=f"http:{PAYER}:{number}",
+        request_hash=b"same",
+        actor_did=PAYER,
+        workflow_id=uuid7(at_ms=1_700_000_000_000, entropy=os.urandom(10)),
+        task_id=uuid7(at_ms=1_700_000_000_000, entropy=os.urandom(10)),
+        payer_did=PAYER,
+        manifest_json=json.dumps(manifest),
+        compiled=compile_workflow(parse_manifest(manifest), LIMITS),
+        watcher=watcher,
+    )

@@ -1,0 +1,152 @@
+"""A process for each workflow: its end, its death, and the death of the one that made it.
+
+Children are real owners in the same loop here; `test_isolation.py` has them as processes.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+
+import pytest
+
+from actors.dedicated import Dedicated
+from actors.messages import (
+    CancelReply,
+    CancelRequest,
+    OwnerReply,
+    OwnerRequest,
+    PublishReply,
+    WatchRequest,
+)
+from actors.owner import Owner
+from core.errors import ErrorCode, ServiceError
+from tests.faults.scene import DEADLINE_S, OWNER, Scene, request
+
+pytestmark = [pytest.mark.anyio, pytest.mark.slow]
+
+SLOTS = 12  # two digits: the name of slot 1 begins that of slot 10
+WATCHER = "gateway"
+
+
+class ChildInLoop:
+    """A child of the same loop; when it ends, its owner is deaf and dumb."""
+
+    def __init__(self, scene: Scene, name: str) -> None:
+        self.name = name
+        self.is_ended = False
+        self._starting: asyncio.Task[Owner] = asyncio.create_task(scene.owner(name))
+
+    async def handle(self, batch: list[OwnerRequest]) -> Sequence[OwnerReply]:
+        return await (await self._alive()).handle(batch)
+
+    async def finished(self, watcher: str) -> Sequence[str]:
+        names = await (await self._alive()).outboxes.take(watcher, 0.2)
+        await self._alive()
+        return names
+
+    def end(self) -> None:
+        self.is_ended = True
+
+    async def kill(self) -> None:
+        """End as a killed process does."""
+        self.is_ended = True
+        await (await self._starting).close()
+
+    async def _alive(self) -> Owner:
+        if self.is_ended:
+            raise ConnectionError("the process has ended")
+        return await self._starting
+
+
+class Family:
+    """A pooled owner and its children, those that have ended included."""
+
+    def __init__(self, scene: Scene, owner: Owner, slots: int) -> None:
+        self.owner = owner
+        self.children: list[ChildInLoop] = []
+        self.dedicated = Dedicated(owner, OWNER, self._spawn, slots=slots)
+        self._scene = scene
+
+    def _spawn(self, name: str) -> ChildInLoop:
+        self.children.append(ChildInLoop(self._scene, name))
+        return self.children[-1]
+
+
+async def family(scene: Scene, slots: int = SLOTS) -> Family:
+    """Start a pooled owner with no children yet."""
+    made = Family(scene, await scene.owner(OWNER), slots)
+    await made.dedicated.start()
+    return made
+
+
+def owners_of_workflows(scene: Scene) -> set[str]:
+    """Return the names of all owners that workflows have now."""
+    rows = scene.auditor.connection.execute("SELECT DISTINCT owner FROM workflow").fetchall()
+    return {row[0] for row in rows}
+
+
+async def heard(owner: Owner, count: int) -> set[str]:
+    """Return the workflows that the watcher was told of, once they are so many."""
+    told: set[str] = set()
+    async with asyncio.timeout(DEADLINE_S):
+        while len(told) < count:
+            told.update(await owner.outboxes.take(WATCHER, 0.2))
+    return told
+
+
+async def test_each_workflow_has_a_process_of_its_own_that_ends_with_it(scene: Scene) -> None:
+    made = await family(scene)
+    replies = await made.dedicated.handle([request(n, watcher=WATCHER) for n in range(SLOTS)])
+    assert all(isinstance(reply, PublishReply) for reply in replies)
+    assert len(owners_of_workflows(scene)) == SLOTS
+    assert OWNER not in owners_of_workflows(scene)
+    (refused,) = await made.dedicated.handle([request(99)])
+    assert isinstance(refused, ServiceError)
+    assert refused.code is ErrorCode.OVERLOADED
+    ids = {reply.workflow_id for reply in replies if isinstance(reply, PublishReply)}
+    assert await heard(made.owner, SLOTS) == ids
+    assert scene.counts() == {"success": SLOTS}
+    async with asyncio.timeout(DEADLINE_S):
+        while not all(child.is_ended for child in made.children):
+            await asyncio.sleep(0.01)
+    assert scene.lost == [], "ending one child disturbed another"
+
+
+async def test_what_a_killed_child_leaves_is_driven_on_and_told(scene: Scene) -> None:
+    made = await family(scene)
+    replies = await made.dedicated.handle([request(n, watcher=WATCHER) for n in range(3)])
+    await made.children[1].kill()
+    assert len(await heard(made.owner, 3)) == 3
+    assert scene.counts() == {"success": 3}
+    assert OWNER in owners_of_workflows(scene), "the pooled owner did not take over"
+    assert len(replies) == 3
+
+
+async def test_requests_reach_the_child_that_drives(scene: Scene) -> None:
+    made = await family(scene)
+    (published,) = await made.dedicated.handle([request(1)])
+    assert isinstance(published, PublishReply)
+    workflow_id = published.workflow_id
+    cancel = CancelRequest(
+        workflow_id=workflow_id, reason="user_requested", details="", actor_did="did:x"
+    )
+    watch = WatchRequest(workflow_id=workflow_id, watcher=WATCHER)
+    answers = await made.dedicated.handle([watch, cancel])
+    assert answers[0] is None
+    assert isinstance(answers[1], CancelReply)
+    assert await heard(made.owner, 1) == {workflow_id}
+    assert scene.counts() == {"cancelled": 1}
+
+
+async def test_children_of_an_owner_that_died_are_taken_over_by_its_successor(
+    scene: Scene,
+) -> None:
+    made = await family(scene)
+    await made.dedicated.handle([request(n) for n in range(3)])
+    await made.dedicated.close()
+    for child in made.children:
+        await child.kill()  # children end with the process that made them
+    await family(scene)
+    await scene.wait_ended()
+    assert scene.counts() == {"success": 3}

@@ -1,0 +1,129 @@
+"""Agents that mean harm, beside healthy ones: hanging, 10 MB, a byte a second, a private redirect.
+
+Goal: healthy workflows succeed as before, hostile ones fail with the right reason, and the memory
+of the process that dispatches stays bounded. The times of healthy workflows with and without the
+hostile ones are printed, not judged.
+"""
+
+from __future__ import annotations
+
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+from tests.conftest import RunningDeployment
+from tests.faults.checks import check
+from tests.faults.load import Load, chain
+from tests.faults.victims import await_one
+
+pytestmark = pytest.mark.slow
+
+MIB = 1024 * 1024
+GROWTH_MAX = 150 * MIB
+HEALTHY = 150
+NODES_AT_ONCE = 20
+NODE_TIMEOUT_MS = 2_000
+# What a node may end with. Once its circuit is open, an agent is not even asked.
+REASONS = {
+    "hang": {"AGENT_TIMEOUT"},
+    "slow": {"AGENT_TIMEOUT"},
+    "huge": {"RESULT_TOO_LARGE"},
+    "redirect": {"INVALID_REPLY"},
+}
+NOT_ASKED = {"AGENT_UNAVAILABLE", "NO_CANDIDATE", "UPSTREAM_FAILED"}
+
+
+def hostile(manner: str) -> dict[str, Any]:
+    """Return a manifest of nodes side by side, all of which meet this manner."""
+    node = {
+        "capabilityId": f"cap.{manner}.v1",
+        "payload": {"manner": manner},
+        "timeoutMs": NODE_TIMEOUT_MS,
+        "maxRetries": 1,
+    }
+    return {"intent": manner, "nodes": {f"n{number}": node for number in range(NODES_AT_ONCE)}}
+
+
+def healthy_times(load: Load) -> list[float]:
+    """Run healthy workflows one after the other and return how long each took, in ms, sorted."""
+    times = []
+    with load.client() as client:
+        for _ in range(HEALTHY):
+            began = time.perf_counter()
+            reply = client.post(
+                "/v1/workflows/publish", json=chain(), headers={"Prefer": "wait=30"}
+            )
+            times.append((time.perf_counter() - began) * 1_000)
+            assert reply.json()["status"] == "success", reply.text
+    return sorted(times)
+
+
+@contextmanager
+def peak_memory(pid: int) -> Iterator[list[int]]:
+    """Look at a process's memory all the time; the one item of the list is its highest, bytes."""
+    process = psutil.Process(pid)
+    highest = [process.memory_info().rss]
+    ended = threading.Event()
+
+    def look() -> None:
+        while not ended.wait(0.02):
+            highest[0] = max(highest[0], process.memory_info().rss)
+
+    thread = threading.Thread(target=look)
+    thread.start()
+    try:
+        yield highest
+    finally:
+        ended.set()
+        thread.join()
+
+
+def test_hostile_agents_harm_nobody_else(victim: RunningDeployment, tmp_path: Path) -> None:
+    load = Load(victim, tmp_path, clients=0)
+    load.start()
+    try:
+        for index, manner in enumerate(REASONS):
+            load.add_agent(f"did:fault:{manner}{index}", f"cap.{manner}.v1")
+        healthy_times(load)  # warm
+        before = healthy_times(load)
+        owner = await_one(victim, "workflows")
+        began_rss = psutil.Process(owner).memory_info().rss
+        with peak_memory(owner) as highest, load.client() as client:
+            ids = {
+                client.post("/v1/workflows/publish", json=hostile(manner)).json()[
+                    "workflowId"
+                ]: manner
+                for manner in REASONS
+                for _ in range(2)
+            }
+            beside = healthy_times(load)
+            records = {
+                workflow_id: client.get(
+                    f"/v1/workflows/{workflow_id}", headers={"Prefer": "wait=60"}
+                ).json()
+                for workflow_id in ids
+            }
+        growth = highest[0] - began_rss
+        p99 = int(HEALTHY * 0.99)
+        sys.stdout.write(
+            f"healthy p50 {before[HEALTHY // 2]:.1f} ms, p99 {before[p99]:.1f} ms alone;"
+            f" {beside[HEALTHY // 2]:.1f} and {beside[p99]:.1f} ms beside hostile agents;"
+            f" memory +{growth / MIB:.0f} MiB\n"
+        )
+        for workflow_id, manner in ids.items():
+            record = records[workflow_id]
+            assert record["status"] == "failed", record
+            codes = {node["error"]["code"] for node in record["nodes"].values() if node["error"]}
+            assert codes & REASONS[manner], (manner, codes)
+            assert codes <= REASONS[manner] | NOT_ASKED, (manner, codes)
+        assert growth < GROWTH_MAX, f"{growth / MIB:.0f} MiB"
+        check(load, victim)
+    finally:
+        load.stop()

@@ -1,0 +1,55 @@
+"""A deployment with `CALLBOARD_ISOLATION=dedicated`: processes come and go with workflows.
+
+One of them is killed in the middle of its workflow, which the pooled owner then drives to its end.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.conftest import RunningDeployment, free_port, start_deployment
+from tests.faults.checks import check
+from tests.faults.load import Load, chain
+from tests.faults.victims import find_all, wait
+
+pytestmark = [pytest.mark.slow, pytest.mark.soak]
+
+SLOTS = 3
+AGENT_DELAY_S = 4.0
+
+
+@pytest.fixture
+def isolated(short_folder: Path) -> Iterator[RunningDeployment]:
+    """A deployment that gives each workflow a process, three at once."""
+    home = short_folder / "isolated"
+    home.mkdir()
+    text = f'isolation = "dedicated"\ndedicated_actors_max = {SLOTS}\n'
+    (home / "callboard.toml").write_text(text, encoding="utf-8")
+    running = start_deployment(home, port=free_port())
+    yield running
+    running.down()
+
+
+def test_each_workflow_has_a_process_and_a_killed_one_loses_nothing(
+    isolated: RunningDeployment, tmp_path: Path
+) -> None:
+    load = Load(isolated, tmp_path, clients=0)
+    load.start()
+    try:
+        (pooled,) = find_all(isolated, "workflows")
+        slow = [load.publish(chain(delay_s=AGENT_DELAY_S)) for _ in range(SLOTS)]
+        wait(lambda: set(slow) <= load.workflows_seen(), "dispatches")
+        children = [pid for pid in find_all(isolated, "workflows") if pid != pooled]
+        assert len(children) == SLOTS
+        os.kill(children[0], signal.SIGKILL)
+        load.publish(chain())  # told to come again until a slot is free
+        check(load, isolated)
+        assert any(times > 1 for times in load.dispatched().values()), "nothing was interrupted"
+        wait(lambda: find_all(isolated, "workflows") == [pooled], "the end of the children")
+    finally:
+        load.stop()

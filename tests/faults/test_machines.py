@@ -1,0 +1,98 @@
+"""Three machines in one: raylets beside the head's, each with its own workflow owner.
+
+Goal: dispatches leave from all of them (`CALLBOARD_DISPATCH=spread`); a killed machine takes
+nothing with it, because its workflows are claimed by the others.
+Method: `ray start --address` with the environment of the deployment's own raylet.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import psutil
+import pytest
+
+from tests.conftest import RunningDeployment, free_port, start_deployment
+from tests.faults.checks import check
+from tests.faults.load import Load
+from tests.faults.victims import await_one, find_all, wait
+
+pytestmark = [pytest.mark.slow, pytest.mark.soak]
+
+MACHINES = 3
+PROGRESS = 40
+
+
+@pytest.fixture(scope="module")
+def cluster(short_folder: Path) -> Iterator[RunningDeployment]:
+    """A deployment that spreads its dispatches, over three raylets."""
+    home = short_folder / "cluster"
+    home.mkdir()
+    (home / "callboard.toml").write_text('dispatch = "spread"\n', encoding="utf-8")
+    running = start_deployment(home, port=free_port())
+    for _ in range(MACHINES - 1):
+        add_machine(running)
+    wait(lambda: len(find_all(running, "workflows")) == MACHINES, "an owner on every machine")
+    yield running
+    running.down()
+
+
+@pytest.fixture
+def cluster_load(cluster: RunningDeployment, tmp_path: Path) -> Iterator[Load]:
+    """Clients that publish without pause until they are told to stop."""
+    running = Load(cluster, tmp_path)
+    running.start()
+    yield running
+    running.stop()
+
+
+def add_machine(deployment: RunningDeployment) -> None:
+    """Start one more raylet, which ends with the deployment: it carries its mark."""
+    known = set(find_all(deployment, "raylet"))
+    environment = psutil.Process(await_one(deployment, "raylet")).environ()
+    command = [sys.executable, str(Path(sys.executable).parent / "ray"), "start"]
+    command += [f"--address={environment['RAY_ADDRESS']}", "--node-ip-address=127.0.0.1"]
+    command += ["--min-worker-port=0", "--max-worker-port=0", "--num-cpus=1"]
+    command += [f"--dashboard-agent-listen-port={free_port()}"]
+    command += [f"--metrics-export-port={free_port()}", f"--object-store-memory={80 * 1024 * 1024}"]
+    command += ["--disable-usage-stats", "--log-color=false"]
+    log = deployment.home / "logs" / "machines.log"
+    with log.open("ab") as file:
+        done = subprocess.run(command, env=environment, stdout=file, stderr=file, cwd="/")
+    assert done.returncode == 0, log.read_text(encoding="utf-8")[-2_000:]
+    wait(lambda: set(find_all(deployment, "raylet")) > known, "the raylet")
+
+
+def dispatching(deployment: RunningDeployment, ports: set[int]) -> set[int]:
+    """Return the pids of the owners that hold a connection to an agent."""
+    found = set()
+    for pid in find_all(deployment, "workflows"):
+        connections = psutil.Process(pid).net_connections("tcp4")
+        if any(item.raddr and item.raddr.port in ports for item in connections):
+            found.add(pid)
+    return found
+
+
+def test_dispatches_leave_from_every_machine(
+    cluster: RunningDeployment, cluster_load: Load
+) -> None:
+    cluster_load.wait_progress(PROGRESS)
+    ports = cluster_load.agent_ports()
+    wait(lambda: len(dispatching(cluster, ports)) == MACHINES, "dispatches from every machine")
+    check(cluster_load, cluster)
+
+
+def test_a_killed_machine_loses_nothing(cluster: RunningDeployment, cluster_load: Load) -> None:
+    """Its owner's workflows are claimed by others; orders it held for others are sent again."""
+    cluster_load.wait_progress(PROGRESS)
+    heads = min(find_all(cluster, "raylet"), key=lambda pid: psutil.Process(pid).create_time())
+    doomed = next(pid for pid in find_all(cluster, "raylet") if pid != heads)
+    os.kill(doomed, signal.SIGKILL)
+    wait(lambda: len(find_all(cluster, "workflows")) == MACHINES - 1, "the end of its owner")
+    cluster_load.wait_progress(PROGRESS)
+    check(cluster_load, cluster)
