@@ -41,7 +41,9 @@ def estimate(compiled: CompiledWorkflow, directory: DirectoryPort) -> Estimate:
     """Reserve for each node the dearest price it may have to pay, its verifier's included."""
     reserved = {}
     for name, node in compiled.nodes.items():
-        price = directory.price_micro_max(node.capability_id, node.target_agent_id)
+        # A target that may be replaced costs what its dearest replacement costs.
+        bound_to = None if node.allow_broadcast_fallback else node.target_agent_id
+        price = directory.price_micro_max(node.capability_id, bound_to)
         if node.requires_verification:
             price += directory.price_micro_max(node.verifier_capability_id, None)
         reserved[name] = price

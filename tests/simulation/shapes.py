@@ -152,14 +152,17 @@ def _node(chance: random.Random, name: str, depends_on: list[str]) -> dict[str, 
 def estimate_micro(shape: Shape) -> int:
     """Return what an estimate must be while no agent has come, gone or changed its price.
 
-    A target's own price when it offers the work, else the dearest; the dearest verifier's too.
+    A target's own price when it offers the work and nobody may replace it, else the dearest; the
+    dearest verifier's too.
     """
     total = 0
     own = {row["did"]: prices_micro(row) for row in agent_rows()}
     for node in shape.compiled.nodes.values():
         target = own.get(node.target_agent_id or "", {})
         dearest = price_max_cents(node.capability_id) * CENT_MICRO
-        total += target.get(node.capability_id, dearest)
+        total += (
+            dearest if node.allow_broadcast_fallback else target.get(node.capability_id, dearest)
+        )
         if node.requires_verification:
             total += price_max_cents(node.verifier_capability_id) * CENT_MICRO
     return total
