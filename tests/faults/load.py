@@ -29,6 +29,8 @@ CLIENTS = 4
 PAYER = "did:fault:payer"
 DEADLINE_S = 120.0
 AGENTS = 2
+# How long agents work on a node of the load: some are always in flight when a process is killed.
+WORK_S = 0.05
 # What is allowed from the healing to the end of everything accepted.
 ENDED_S = 60.0
 UNFINISHED = ("pending", "running", "missing")
@@ -186,7 +188,9 @@ class Load:
     def _publish(self) -> None:
         with self.client() as client:
             while not self._stop.is_set():
-                record = self._until_answered(client, "/v1/workflows/publish", chain())
+                record = self._until_answered(
+                    client, "/v1/workflows/publish", chain(delay_s=WORK_S)
+                )
                 if record is not None:
                     self.accepted.append(record["workflowId"])
 

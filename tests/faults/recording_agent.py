@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import sys
+from contextlib import suppress
 from typing import Any
 
 from aiohttp import web
@@ -38,12 +39,14 @@ async def answer(request: web.Request, body: dict[str, Any]) -> web.StreamRespon
 
 
 async def _drip(request: web.Request) -> web.StreamResponse:
-    """Send a byte a second."""
+    """Send a byte a second until the other side has had enough."""
     response = web.StreamResponse(headers={"Content-Type": "application/json"})
     await response.prepare(request)
-    while True:
-        await response.write(b" ")
-        await asyncio.sleep(1.0)
+    with suppress(ConnectionError):
+        while True:
+            await response.write(b" ")
+            await asyncio.sleep(1.0)
+    return response
 
 
 async def main(path: str, port: int) -> None:
