@@ -253,6 +253,10 @@ class Owner:
         """
         is_lacking = any(
             self._directory.lacks(node.capability_id, node.target_agent_id)
+            or (
+                node.requires_verification
+                and self._directory.lacks(node.verifier_capability_id, None)
+            )
             for request in batch
             if isinstance(request, PublishRequest)
             for node in request.compiled.nodes.values()
