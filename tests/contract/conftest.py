@@ -12,7 +12,7 @@ import httpx
 import pytest
 
 from tests.contract.stub_agent import Answer, StubAgent, stub_agent, succeed
-from tests.platform.deployments import RunningDeployment
+from tests.platform.deployments import RunningDeployment, free_port
 
 Json = dict[str, Any]
 
@@ -137,13 +137,14 @@ def make_agent(admin: Caller) -> Iterator[MakeAgent]:
             is_held: bool = False,
             capability: str | None = None,
             owner: Caller | None = None,
+            endpoint: str | None = None,
             **registration: Any,
         ) -> RegisteredAgent:
             stub = stack.enter_context(stub_agent(reply, is_held=is_held))
             offered = capability or unique("cap.test.") + ".v1"
             card = {
                 "did": unique("did:net:agent-"),
-                "endpoint": stub.url,
+                "endpoint": endpoint or stub.url,
                 "version": 1,
                 "capabilities": [
                     {"id": offered, "description": "A test's", "price_cents": price_cents}
@@ -154,6 +155,12 @@ def make_agent(admin: Caller) -> Iterator[MakeAgent]:
             return RegisteredAgent(str(card["did"]), offered, stub, card)
 
         yield make
+
+
+@pytest.fixture
+def free_address() -> str:
+    """An address on loopback where nobody listens."""
+    return f"http://127.0.0.1:{free_port()}"
 
 
 def chain_of(capability: str, names: str = "abc", **settings: Any) -> Json:

@@ -88,11 +88,14 @@ def stub_agent(answer: Answer = succeed, *, is_held: bool = False) -> Iterator[S
             self._send(*answer(body))
 
         def _send(self, status: int, body: Json) -> None:
+            retry_after = body.pop("__retry_after", None)
             encoded = json.dumps(body).encode()
             # The coordinator may have left: a cancelled dispatch is not read to its end.
             with contextlib.suppress(ConnectionError):
                 self.send_response(status)
                 self.send_header("Content-Type", "application/json")
+                if retry_after is not None:
+                    self.send_header("Retry-After", str(retry_after))
                 self.send_header("Content-Length", str(len(encoded)))
                 self.end_headers()
                 self.wfile.write(encoded)
