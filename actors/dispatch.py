@@ -93,6 +93,7 @@ class Dispatcher:
         self._tickets: dict[OrderId, _Ticket] = {}
         self._open: dict[_Ticket, asyncio.Task[None]] = {}
         self._look_again: asyncio.TimerHandle | None = None
+        self._is_closed = False
         self._notices: set[asyncio.Task[None]] = set()
         self._notice_turns = asyncio.Semaphore(CANCELS_AT_ONCE)
         self._sent = 0
@@ -163,6 +164,7 @@ class Dispatcher:
 
     async def close(self) -> None:
         """Cancel everything in flight and close the connections."""
+        self._is_closed = True
         if self._look_again is not None:
             self._look_again.cancel()
         for task in list(self._open.values()) + list(self._notices):
@@ -177,6 +179,8 @@ class Dispatcher:
         self._sent += 1
 
     def _start_waiting(self) -> None:
+        if self._is_closed:
+            return
         now_ms = self._clock.now_ms()
         while (ticket := self._lines.take(now_ms, _itself)) is not None:
             self._start(ticket)

@@ -40,7 +40,7 @@ class Scene:
     dispatcher: Dispatcher
     url: str
     events: asyncio.Queue[Event] = field(default_factory=asyncio.Queue)
-    reachable: list[bool] = field(default_factory=list)
+    reachable: list[bool | None] = field(default_factory=list)
 
     def order(self, **fields: Any) -> DispatchOrder:
         """Return an order to the agent."""
@@ -77,7 +77,7 @@ async def scene(handler: Handler, **settings: Any) -> AsyncIterator[Scene]:
     runner = web.AppRunner(application, shutdown_timeout=0.1)
     await runner.setup()
     await web.TCPSite(runner, "127.0.0.1", 0).start()
-    reachable: list[bool] = []
+    reachable: list[bool | None] = []
     dispatcher = Dispatcher(
         Settings(deployment_key="00" * 32, **settings),
         LoopClock(),
@@ -122,6 +122,7 @@ async def test_dispatch_request_fields_headers_and_signature() -> None:
     assert event.result == {"b": 1, "a": [True, None]}
     assert event.output_hash == hash_text(event.result)
     assert event.input_hash == hash_text({"n": 1})
+    assert event.result_json is not None
     assert json.loads(event.result_json) == event.result
 
 
