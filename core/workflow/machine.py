@@ -212,9 +212,13 @@ class WorkflowMachine(VerifyingProgress):
             state.deadline_ms = due_ms
             state.input_hash = event.input_hash
             decision.records.append(state.row())
-        decision.actions.append(
-            AwaitResult(name, event.attempt, event.verify_attempt, event.started_ms, due_ms)
-        )
+        awaited = AwaitResult(name, event.attempt, event.verify_attempt, event.started_ms, due_ms)
+        self._await_result(awaited, decision)
+
+    def _await_result(self, awaited: AwaitResult, decision: Decision) -> None:
+        # At its own deadline the workflow ends, which is no failure of the agent.
+        if awaited.due_ms < self.deadline_ms:
+            decision.actions.append(awaited)
 
     def _attempt_succeeded(self, event: AttemptSucceeded, decision: Decision) -> None:
         state = self._open_attempt(event.node, event.attempt)
@@ -340,7 +344,7 @@ class WorkflowMachine(VerifyingProgress):
         elif state.is_accepted:
             began_ms = at_ms if state.started_ms is None else state.started_ms
             due_ms = self.deadline_ms if state.deadline_ms is None else state.deadline_ms
-            decision.actions.append(AwaitResult(name, state.attempt, 0, began_ms, due_ms))
+            self._await_result(AwaitResult(name, state.attempt, 0, began_ms, due_ms), decision)
         elif state.is_active:
             message = "the process that waited for the reply ended"
             lost = Failure(NodeErrorCode.AGENT_ERROR, message, Verdict.LOST)

@@ -120,6 +120,10 @@ class Engine:
             },
             at_ms=self.at_ms,
         )
+        for name in self.compiled.nodes:
+            state = self.machine.node(name)
+            if state.is_accepted:  # the agent is still at it, nobody asks it again
+                self.open.append(DispatchNode(name, state.attempt, state.agent_did or "", 1))
         return self._settle(decision)
 
     def succeed(self, node: str, result: Any = None) -> Decision:
@@ -322,15 +326,11 @@ class Engine:
             case ScheduleRetry(node, due_ms):
                 self.open = [other for other in self.open if other.node != node]
                 self.timers[node] = due_ms
-            case AwaitResult(node, attempt, verify_attempt, began_ms, due_ms):
+            case AwaitResult(node, _, _, began_ms, due_ms):
                 assert began_ms <= self.at_ms
-                assert began_ms < due_ms <= self.deadline_ms
+                assert began_ms < due_ms < self.deadline_ms
+                assert any(other.node == node for other in self.open)
                 self.awaited[node] = action
-                if not any(other.node == node for other in self.open):
-                    # After a crash: the agent is still at it, nobody asks it again.
-                    assert verify_attempt == 0
-                    did = self.rows[node].agent_did or ""
-                    self.open.append(DispatchNode(node, attempt, did, due_ms - began_ms))
             case AbortDispatch():
                 self.aborted.append(action)
                 self.open = [other for other in self.open if other.node != action.node]

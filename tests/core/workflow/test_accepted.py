@@ -20,8 +20,11 @@ def test_accepted_attempt_is_stored_as_running_with_its_deadline() -> None:
 
 def test_accepted_attempt_waits_no_longer_than_the_workflow() -> None:
     run = engine({**chain("a", timeoutMs=7_000), "settings": {"maxRuntimeMs": 3_000}})
-    run.accept_later("a")
+    decision = run.accept_later("a")
     assert run.rows["a"].deadline_ms == run.deadline_ms
+    assert decision.actions == [], "the workflow's own end comes at that time"
+    run.exceed_runtime()
+    assert (run.status, run.statuses()) == ("timeout", {"a": "timeout"})
 
 
 def test_accepted_attempt_survives_a_crash_and_is_not_dispatched_again() -> None:
