@@ -127,3 +127,23 @@ def test_the_limit_grows_only_while_slow_agents_make_others_wait() -> None:
     made.put("c", "p", 4, ("c", 4), 60)
     made.close(3, 90)
     assert made.statistics().fresh_max == 2
+
+
+def test_places_that_fall_free_at_once_are_all_taken() -> None:
+    made = lines(fresh_max=2, open_max=10)
+    for number in range(5):
+        made.put("c", "p", number, ("c", number), 0)
+    assert [take(made, AGED_MS) for _ in range(3)] == [("c", 2), ("c", 3), None]
+
+
+def test_a_card_that_allows_less_is_obeyed_from_the_next_order_on() -> None:
+    concurrency = {"a": 3}
+    made: Lines[int, Item] = Lines(100, 100, concurrency.__getitem__, lambda _: 1)
+    for number in range(5):
+        assert made.put("a", "p", number, ("a", number), 0) is (number < 3)
+    concurrency["a"] = 1
+    for number in range(2):
+        made.close(number, 0)
+        assert take(made, 0) is None
+    made.close(2, 0)
+    assert take(made, 0) == ("a", 3)
