@@ -267,6 +267,7 @@ class Gateway:
     ) -> PublishReply | CancelReply | NodeResultReply | None:
         """Send a request to its owner until an outcome is known or the deadline has passed."""
         deadline = time.monotonic() + REQUEST_TIMEOUT_S
+        refusal = unavailable()
         while True:
             home = pooled_owner(owner or "")
             name = home if home in self._owners else self._choose(key)
@@ -284,8 +285,9 @@ class Gateway:
                         return reply
                     if reply.code is not ErrorCode.OVERLOADED or len(self._owners) == 0:
                         raise reply
+                    refusal = reply
             if time.monotonic() + RETRY_DELAY_S >= deadline:
-                raise unavailable()
+                raise refusal
             await asyncio.sleep(RETRY_DELAY_S)
 
     def _choose(self, key: str) -> str | None:
