@@ -12,8 +12,9 @@ if TYPE_CHECKING:
     from callboard.answering import AgentError
     from callboard.client import AsyncClient, Client
     from callboard.errors import CallboardError
+    from callboard.later import Later
 
-__all__ = ["Agent", "AgentError", "AsyncClient", "CallboardError", "Client"]
+__all__ = ["Agent", "AgentError", "AsyncClient", "CallboardError", "Client", "Later"]
 
 _HOMES = {
     "Agent": "callboard.agent",
@@ -21,6 +22,7 @@ _HOMES = {
     "AsyncClient": "callboard.client",
     "CallboardError": "callboard.errors",
     "Client": "callboard.client",
+    "Later": "callboard.later",
 }
 
 

@@ -6,9 +6,11 @@ Spec: Agent interface; docs/agents.md shows it used.
 from __future__ import annotations
 
 import asyncio
+from typing import Any
 
 from callboard import serving
 from callboard.answering import AnsweringAgent
+from callboard.later import Later
 
 
 class Agent(AnsweringAgent):
@@ -45,3 +47,42 @@ class Agent(AnsweringAgent):
                 until_eof=until_eof,
             )
         )
+
+    async def deliver(
+        self,
+        later: Later,
+        result: dict[str, Any] | None = None,
+        *,
+        error: str | None = None,
+        code: str | None = None,
+        metrics: dict[str, Any] | None = None,
+        url: str | None = None,
+    ) -> dict[str, Any]:
+        """Hand the result of a dispatch in that was answered with `later`, or why there is none.
+
+        Safe to repeat: the first result counts.
+
+        Args:
+            result: the result object.
+            error: what went wrong; the coordinator may try again.
+            code: a short name for the error.
+            metrics: for example `tokens_used`.
+            url: the coordinator's address; default CALLBOARD_URL.
+
+        Raises:
+            CallboardError: ALREADY_SETTLED or ESCROW_RELEASED when it came too late.
+        """
+        # Here, because httpx costs half a second that an agent that answers at once need not spend.
+        from callboard.client import AsyncClient
+
+        async with AsyncClient(url) as client:
+            return await client.node_result(
+                later.workflow_id,
+                later.node_id,
+                later.result_id,
+                result=result,
+                error=error,
+                code=code,
+                metrics=metrics,
+                agent_did=self.did,
+            )

@@ -20,6 +20,7 @@ from typing import Any, TypeVar
 
 from pydantic import ValidationError
 
+from callboard.later import Later
 from core.records.agent import AgentCard, Capability, CardMetadata
 from core.records.dispatch import CancelNotice, DispatchReply, DispatchRequest
 from core.trust.signing import is_signature_valid
@@ -79,11 +80,13 @@ class _Served:
     is_async: bool
 
     def arguments(self, request: DispatchRequest) -> dict[str, Any]:
-        """Bind a request: `inputs` and `parents` whole, every other parameter by its input name."""
+        """Bind a request: `inputs`, `parents` and `later` whole, other parameters by input name."""
         whole: dict[str, Any] = {
             "inputs": request.inputs,
             "parents": {name: {"result": p.result} for name, p in request.parents.items()},
         }
+        if any(parameter.name == "later" for parameter in self.parameters):
+            whole["later"] = _later_of(request)
         bound: dict[str, Any] = {}
         for parameter in self.parameters:
             name = parameter.name
@@ -160,7 +163,8 @@ class AnsweringAgent:
         """Declare the function that serves a capability; it may be `async`.
 
         The function's parameters name inputs; `inputs` and `parents` receive those objects whole.
-        It returns the result object.
+        It returns the result object, or the `later` that it was given, to hand the result in with
+        `Agent.deliver`.
 
         Args:
             capability_id: for example `cap.text.keywords.v1`.
@@ -265,6 +269,8 @@ class AnsweringAgent:
         began = time.perf_counter()
         try:
             result = await self._run(served, request)
+            if isinstance(result, Later):
+                return Answer(202, _encode({"ok": True, "eventId": request.event_id}))
             if not isinstance(result, dict):
                 kind = type(result).__name__
                 raise TypeError(f"{request.capability_id} returned {kind}, expected an object")
@@ -311,6 +317,14 @@ class AnsweringAgent:
             if oldest is None:
                 return
             self._remembered_bytes -= _size(self._tasks.pop(oldest))
+
+
+def _later_of(request: DispatchRequest) -> Later:
+    ids = (request.workflow_id, request.node_id, request.result_id)
+    workflow_id, node_id, result_id = ids
+    if workflow_id is None or node_id is None or result_id is None:
+        raise AgentError("the dispatch names no resultId to hand a result in with", final=True)
+    return Later(request.event_id, workflow_id, node_id, result_id)
 
 
 def _size(task: asyncio.Task[Answer]) -> int:

@@ -228,6 +228,33 @@ def cancel(workflow_id: str, *, reason: str = "user_request", details: str = "")
     return _one(Call("POST", path, body=body, repeatable=False))
 
 
+def node_result(
+    workflow_id: str,
+    node_id: str,
+    result_id: str,
+    *,
+    result: Mapping[str, Any] | None = None,
+    error: str | None = None,
+    code: str | None = None,
+    metrics: Mapping[str, Any] | None = None,
+    agent_did: str | None = None,
+) -> Steps:
+    """Hand in the result of a dispatch that was accepted before, or its error.
+
+    Args:
+        result_id: the dispatch's `resultId`, which is the credential.
+
+    Spec: POST /v1/workflows/nodeResult.
+    """
+    members = {"error": error, "code": code, "metrics": metrics, "agentDid": agent_did}
+    body: Json = {"workflowId": workflow_id, "nodeId": node_id, "resultId": result_id}
+    body |= {name: value for name, value in members.items() if value is not None}
+    body["status"] = "success" if error is None else "error"
+    if error is None:
+        body["result"] = dict(result or {})
+    return _one(Call("POST", "/v1/workflows/nodeResult", body=body))
+
+
 def register_agent(card: Mapping[str, Any], *, signing_secret: str | None = None) -> Steps:
     """Register an agent card, or replace it. Spec: POST /v1/agents/register.
 
