@@ -5,14 +5,19 @@ Spec: Dispatch response; contract.md section 5 (202, `{ok: true}`, nodeResult); 
 
 from __future__ import annotations
 
+import asyncio
 import time
+from dataclasses import replace
 from typing import Any
 
 import httpx
 import pytest
 
+from callboard import Agent, CallboardError, Later
+from callboard.serving import serving
 from core.trust.signing import is_signature_valid
-from tests.contract.conftest import Caller, MakeAgent, answer, chain_of, refusal
+from tests.contract.conftest import Caller, MakeAgent, answer, chain_of, refusal, unique
+from tests.platform.deployments import RunningDeployment
 
 Json = dict[str, Any]
 PATH = "/v1/workflows/nodeResult"
@@ -268,6 +273,36 @@ def test_verifier_may_answer_later_and_the_primary_cannot_answer_for_it(
     taken = answer(anonymous.post(PATH, json=handed_in(asked, result={"approved": True})))
     assert taken["status"] == "success"
     assert finished(payer, path)["status"] == "success"
+
+
+def test_agent_of_the_kit_delivers_later(
+    payer: Caller, admin: Caller, deployment: RunningDeployment
+) -> None:
+    agent = Agent(unique("did:net:kit-"))
+    capability = unique("cap.test.")
+    kept: list[Later] = []
+
+    @agent.capability(capability, price_cents=30)
+    def slow(later: Later, text: str) -> Later:
+        kept.append(later)
+        return later
+
+    async def scenario() -> Json:
+        async with serving(agent) as endpoint:
+            card = {"acard": agent.card(endpoint).to_json()}
+            answer(admin.http.post("/v1/agents/register", json=card))
+            path = begin(payer, one_node(capability, payload={"text": "x"}))
+            await asyncio.to_thread(wait_node, payer, path, "running")
+            taken = await agent.deliver(kept[0], {"text": "done"}, url=deployment.url)
+            assert taken["status"] == "success"
+            with pytest.raises(CallboardError) as refused:
+                await agent.deliver(replace(kept[0], result_id="0" * 64), {}, url=deployment.url)
+            assert refused.value.code == "UNAUTHORIZED"
+            return await asyncio.to_thread(finished, payer, path)
+
+    record = asyncio.run(scenario())
+    assert record["nodes"]["a"]["result"] == {"text": "done"}
+    assert record["spentCredits"] == 0.3
 
 
 def test_unknown_members_and_nobodys_key_do_not_matter(
