@@ -160,6 +160,28 @@ class Directory:
         price = self._entries[chosen].prices_micro[action.capability_id]
         return VerifierSelected(action.node, chosen, price, at_ms)
 
+    def foresee(self, action: SelectAgent, at_ms: int) -> tuple[list[str], Failure | None]:
+        """Return who could take a node now, and what it would fail with when that is nobody.
+
+        As `select`, but nobody is taken and no price is too high.
+        """
+        dids: list[str] = []
+        if action.target_agent_id is not None:
+            failure = self._target_unavailable(action, at_ms)
+            if failure is None:
+                dids.append(action.target_agent_id)
+            if not action.allow_fallback:
+                return dids, failure
+        offers = self.candidates(action.capability_id)
+        dids += [
+            entry.did
+            for entry in offers
+            if entry.did not in dids and self._unavailable(entry.did, at_ms) is None
+        ]
+        if dids:
+            return dids, None
+        return [], self._choose(offers, action.capability_id, action.price_max_micro, at_ms)[1]
+
     def _taken(self, action: SelectAgent, did: str, at_ms: int) -> AgentSelected:
         self._circuits.taken(did, at_ms)
         price_micro = self._entries[did].prices_micro[action.capability_id]

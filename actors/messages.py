@@ -44,6 +44,7 @@ class PublishReply:
     estimate_micro: int = 0
     hold_micro: int = 0
     candidates: dict[str, list[str]] = field(default_factory=dict)
+    unavailable: dict[str, dict[str, Any]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -15,6 +15,7 @@ from core.workflow.events import (
     AgentNotSelected,
     AgentSelected,
     Event,
+    Failure,
     SelectAgent,
     SelectVerifier,
     VerifierSelected,
@@ -117,6 +118,6 @@ class DirectoryPort(Protocol):
 
     def price_micro_max(self, capability_id: str, target_agent_id: str | None) -> int: ...
 
-    def candidates(self, capability_id: str) -> list[AgentEntry]: ...
+    def foresee(self, action: SelectAgent, at_ms: int) -> tuple[list[str], Failure | None]: ...
 
     def note_outcome(self, did: str, *, is_reachable: bool | None, at_ms: int) -> bool: ...

@@ -13,8 +13,10 @@ import orjson
 from actors.messages import PublishReply, PublishRequest
 from actors.ports import DirectoryPort
 from core.errors import ErrorCode, ServiceError
+from core.money import MICRO_MAX
 from core.workflow.dag import CompiledWorkflow
-from core.workflow.events import Record, WorkflowChanged
+from core.workflow.events import Record, SelectAgent, WorkflowChanged
+from core.workflow.node_state import error_of
 from core.workflow.transitions import (
     WorkflowStatus,
     WorkflowTrigger,
@@ -110,8 +112,24 @@ def accepted(request: PublishRequest, found: Estimate) -> PublishReply:
     )
 
 
-def foreseen(request: PublishRequest, found: Estimate, directory: DirectoryPort) -> PublishReply:
-    """Return the reply of a dry run: what would be held and who could take each node."""
+def foreseen(
+    request: PublishRequest, found: Estimate, directory: DirectoryPort, now_ms: int
+) -> PublishReply:
+    """Return the reply of a dry run: what would be held, who could take each node, why nobody."""
+    looks = {
+        name: directory.foresee(
+            SelectAgent(
+                name,
+                node.capability_id,
+                node.target_agent_id,
+                node.allow_broadcast_fallback,
+                (),
+                MICRO_MAX,
+            ),
+            now_ms,
+        )
+        for name, node in request.compiled.nodes.items()
+    }
     status = WorkflowStatus.FAILED if found.exceeds_budget else WorkflowStatus.PENDING
     return PublishReply(
         workflow_id=request.workflow_id,
@@ -119,9 +137,9 @@ def foreseen(request: PublishRequest, found: Estimate, directory: DirectoryPort)
         status=status,
         estimate_micro=found.total_micro,
         hold_micro=found.hold_micro,
-        candidates={
-            name: [entry.did for entry in directory.candidates(node.capability_id)]
-            for name, node in request.compiled.nodes.items()
+        candidates={name: dids for name, (dids, _) in looks.items()},
+        unavailable={
+            name: error_of(failure) for name, (_, failure) in looks.items() if failure is not None
         },
     )
 

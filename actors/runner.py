@@ -125,7 +125,7 @@ class Runner:
         now_ms = self._clock.now_ms()
         found = estimate(request.compiled, self._directory)
         if request.is_dry_run:
-            done(foreseen(request, found, self._directory))
+            done(foreseen(request, found, self._directory, now_ms))
             return
         run = RunningWorkflow(
             request.task_id,

@@ -114,6 +114,7 @@ def published(reply: PublishReply, *, is_dry_run: bool) -> dict[str, Any]:
             "holdCredits": credits_number(reply.hold_micro),
             "order": list(reply.candidates),
             "candidates": reply.candidates,
+            "unavailable": reply.unavailable,
         }
     return {
         "id": reply.workflow_id,

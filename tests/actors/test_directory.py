@@ -191,6 +191,20 @@ def test_every_reason_for_a_target_to_be_unavailable_in_the_contracts_order() ->
     assert unavailable(known, "did:x:other", at_ms, exclude=("did:x:other",)) == "agent_unhealthy"
 
 
+def test_foreseeing_takes_nobody() -> None:
+    known = directory(row("did:x:a"), row("did:x:b"), row("did:x:nowhere", endpoint=""))
+    assert known.foresee(select(), 0) == (["did:x:a", "did:x:b"], None)
+    assert known.foresee(select(target_agent_id="did:x:b"), 0) == (["did:x:b"], None)
+    fallback = select(target_agent_id="did:x:b", allow_fallback=True)
+    assert known.foresee(fallback, 0) == (["did:x:b", "did:x:a"], None)
+    dids, failure = known.foresee(select(target_agent_id="did:x:nowhere"), 0)
+    assert (dids, failure.details if failure else None) == ([], "agent_offline")
+    fail(known, "did:x:a", 0, 3)
+    at_ms = CIRCUIT_OPEN_MS_MIN
+    for _ in range(2):  # looking is no trial
+        assert known.foresee(select(), at_ms)[0] == ["did:x:a", "did:x:b"]
+
+
 def test_only_who_is_available_is_a_candidate() -> None:
     known = directory(
         row("did:x:nowhere", endpoint="", cents=900), row("did:x:silent"), row("did:x:ill")

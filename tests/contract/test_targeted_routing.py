@@ -111,6 +111,32 @@ def test_row_3_set_with_fallback_takes_the_target_while_it_is_available(
     assert record["nodes"]["only"]["agentDid"] == target.did
 
 
+def test_a_dry_run_foresees_who_takes_a_node_and_why_nobody_does(
+    payer: Caller, make_agent: MakeAgent
+) -> None:
+    agent = make_agent()
+    absent = "did:net:absent"
+    node = {"capabilityId": agent.capability}
+    nodes = {
+        "open": node,
+        "bound": {**node, "targetAgentId": agent.did},
+        "lost": {**node, "targetAgentId": absent},
+        "saved": {**node, "targetAgentId": absent, "allowBroadcastFallback": True},
+        "nobody": {"capabilityId": unique("cap.none.")},
+    }
+    reply = answer(payer.publish({"nodes": nodes, "dryRun": True}))
+    here = [agent.did]
+    assert reply["candidates"] == {
+        "open": here, "bound": here, "lost": [], "saved": here, "nobody": [],
+    }  # fmt: skip
+    assert set(reply["unavailable"]) == {"lost", "nobody"}
+    lost = reply["unavailable"]["lost"]
+    assert (lost["error"], lost["targetAgentId"]) == ("AGENT_UNAVAILABLE", absent)
+    assert lost["details"] == "agent_not_found"
+    assert reply["unavailable"]["nobody"]["code"] == "NO_CANDIDATE"
+    assert agent.stub.dispatches == []
+
+
 # -- every `details` -------------------------------------------------------------------------------
 
 
