@@ -9,13 +9,16 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import orjson
 
+from actors.messages import NodeResultRequest
 from actors.ports import DispatchOrder
 from core.errors import NodeErrorCode
 from core.workflow.events import (
+    AttemptAccepted,
     AttemptFailed,
     AttemptSucceeded,
     Event,
@@ -71,12 +74,22 @@ def _offline(order: DispatchOrder) -> Failure:
     )  # fmt: skip
 
 
+@dataclass(frozen=True, slots=True)
+class Later:
+    """The agent accepts, and hands this in after a while; perhaps twice."""
+
+    reply: bool | Failure
+    after_ms: int
+    times: int
+
+
 class Temper:
     """How one agent answers in one run."""
 
-    def __init__(self, chance: random.Random, is_flaky: bool) -> None:
+    def __init__(self, chance: random.Random, *, is_flaky: bool, is_later: bool) -> None:
         self.success = 1.0 if not is_flaky else chance.choice((0.0, 0.3, 0.7, 0.95))
         self.latency_ms_max = chance.choice((5, 40, 400)) if is_flaky else 20
+        self.later = chance.choice((0.3, 1.0)) if is_later else 0.0
 
 
 class SimulatedDispatch:
@@ -134,6 +147,11 @@ class SimulatedDispatch:
             self._world.checks.vanished.add((order.workflow_id, order.node))
             return
         at_ms = started_ms + latency_ms
+        if chance.random() < temper.later:
+            after_ms = chance.choice((0, 10, 300, order.timeout_ms - 1, order.timeout_ms + 5_000))
+            later = Later(reply, after_ms, chance.choice((1, 1, 2)))
+            clock.call_at(at_ms, self._accept, order, receive, later, started_ms)
+            return
         if not order.is_verification and chance.random() < 0.2:
             started = WorkStarted(order.node, order.attempt, started_ms)
             clock.call_at(started_ms, self._deliver, order.workflow_id, receive, started)
@@ -169,6 +187,24 @@ class SimulatedDispatch:
         )  # fmt: skip
         self._close(order, is_reachable=is_reachable)
         self._late(order, receive, reply, started_ms)
+
+    def _accept(
+        self, order: DispatchOrder, receive: Receive, later: Later, started_ms: int
+    ) -> None:
+        """Answer that the result will come; the agent goes on whoever drives the workflow then."""
+        for number in range(later.times):
+            after_ms = later.after_ms + 20 * number
+            self._clock.call_in(after_ms, self._world.hand_in, order, later.reply)
+        if self._open.pop(order_id(order), None) is None:
+            return
+        self._close(order, is_reachable=True)
+        if self._process.is_alive:
+            self._world.checks.aborted(order)
+            now_ms = self._clock.now_ms()
+            accepted = AttemptAccepted(
+                order.node, order.attempt, started_ms, now_ms, order.verify_attempt, "sha256:in"
+            )
+            receive(order.workflow_id, accepted)
 
     def _late(
         self, order: DispatchOrder, receive: Receive, reply: Failure | bool, started_ms: int
@@ -216,3 +252,24 @@ def event_of(order: DispatchOrder, reply: Failure | bool, started_ms: int, at_ms
         order.node, order.attempt, result, orjson.dumps(result).decode(), "sha256:in",
         "sha256:out", started_ms, at_ms, {"latency_ms": at_ms - started_ms},
     )  # fmt: skip
+
+
+def result_request(
+    order: DispatchOrder, reply: Failure | bool, *, is_late: bool
+) -> NodeResultRequest:
+    """Return what an agent hands in: a failure, a result, or a judgement."""
+    result: dict[str, Any] | None = None
+    if isinstance(reply, bool):
+        is_judgement = order.is_verification
+        result = {"approved": reply} if is_judgement else result_of(order.node, order.attempt)
+    return NodeResultRequest(
+        workflow_id=order.workflow_id,
+        node=order.node,
+        attempt=order.attempt,
+        verify_attempt=order.verify_attempt,
+        result=result,
+        result_json=None if result is None else orjson.dumps(result).decode(),
+        output_hash="sha256:out",
+        failure=None if isinstance(reply, bool) else reply,
+        is_late=is_late,
+    )

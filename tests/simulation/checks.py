@@ -13,7 +13,9 @@ from typing import TYPE_CHECKING, Any
 
 import orjson
 
+from actors.messages import NodeResultReply
 from actors.ports import DispatchOrder
+from core.errors import ErrorCode, ServiceError
 from core.workflow.events import AttemptFinished, Failure, NodeChanged, Verdict
 from core.workflow.transitions import NodeStatus, WorkflowStatus
 from ledger.commands import AdvanceWorkflow, Command, Outcome, OutcomeStatus, PublishWorkflow
@@ -126,6 +128,26 @@ class Checks:
         key = (order.workflow_id, order.node, order.attempt, order.verify_attempt)
         self._replies.setdefault(key, []).append(reply)
         self._landed(order)
+
+    def handed_in(self, order: DispatchOrder, reply: bool | Failure) -> None:
+        """Hear what an agent hands in that had accepted an order."""
+        key = (order.workflow_id, order.node, order.attempt, order.verify_attempt)
+        self._replies.setdefault(key, []).append(reply)
+
+    def taken(self, order: DispatchOrder, answer: NodeResultReply | ServiceError) -> None:
+        """Hear how a result that was handed in is answered: taken means stored."""
+        if isinstance(answer, ServiceError):
+            codes = (ErrorCode.ALREADY_SETTLED, ErrorCode.ESCROW_RELEASED)
+            require(answer.code in codes, "a result was refused:", answer)
+            return
+        tries = self._model.attempts[order.workflow_id]
+        kind = "verify" if order.is_verification else "primary"
+        number = order.verify_attempt if order.is_verification else order.attempt
+        stored = any(
+            (row["node"], row["kind"], row["attempt"]) == (order.node, kind, number)
+            for row in tries
+        )
+        require(stored, "taken, but not stored:", order, answer)
 
     def aborted(self, order: DispatchOrder) -> None:
         """Hear that the runner no longer wants a reply."""
@@ -263,9 +285,8 @@ class Checks:
     def _check_not_forgotten(self, workflow_id: str, name: str, node: Row) -> None:
         """Who was cut off by the deadline must have been at work, or waiting, until about then."""
         row = self._model.workflows[workflow_id]
-        if row["status"] is not WorkflowStatus.TIMEOUT or node.get("attempt", 0) == 0:
-            return
-        if node["status"] in (NodeStatus.SUCCESS, NodeStatus.FAILED):
+        is_cut_off = (node.get("error") or {}).get("code") == "WORKFLOW_TIMEOUT"
+        if not is_cut_off or node.get("attempt", 0) == 0:
             return
         key = (workflow_id, name)
         due_ms = max(node.get("deadline_ms") or 0, self._retry_at_ms.get(key, 0))

@@ -17,7 +17,7 @@ class Troubles:
     the first half minute: `crash`, `rival` (an owner is replaced while it goes on), `claim`,
     `outage` of the ledger, `gone` (an agent deregisters for a while), `dearer` (prices rise).
     Per workflow: `cancel`, `request_repeated`, `key_repeated`. Agents: `flaky` is the share of
-    them that misbehave.
+    them that misbehave, `later` the share that hands results in.
     """
 
     commit_lost: float = 0.0
@@ -32,6 +32,7 @@ class Troubles:
     request_repeated: float = 0.0
     key_repeated: float = 0.0
     flaky: float = 0.0
+    later: float = 0.0
 
 
 CALM = Troubles()
@@ -42,7 +43,8 @@ def troubles_of(chance: random.Random) -> Troubles:
     kind = chance.random()
     if kind < 0.1:
         return CALM
-    agents_only = Troubles(flaky=chance.uniform(0.1, 0.9), cancel=0.05)
+    later = chance.choice((0, 0, 0.4))
+    agents_only = Troubles(flaky=chance.uniform(0.1, 0.9), later=later, cancel=0.05)
     if kind < 0.35:
         return agents_only
     return Troubles(
@@ -58,4 +60,5 @@ def troubles_of(chance: random.Random) -> Troubles:
         request_repeated=0.05,
         key_repeated=0.05,
         flaky=chance.uniform(0, 0.8),
+        later=later,
     )

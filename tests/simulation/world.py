@@ -12,14 +12,21 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from actors.messages import CancelReply, CancelRequest, PublishReply, PublishRequest
+from actors.messages import (
+    CancelReply,
+    CancelRequest,
+    NodeResultReply,
+    PublishReply,
+    PublishRequest,
+)
 from actors.ports import DispatchOrder
+from actors.results import take_result
 from core.errors import ErrorCode, ServiceError
 from core.workflow.events import Failure
 from ledger.commands import ClaimWorkflows, Deposit
-from tests.simulation.agents import Temper
-from tests.simulation.checks import STUCK_MS, Checks, require
-from tests.simulation.clock import VirtualClock
+from tests.simulation.agents import Temper, result_request
+from tests.simulation.checks import STUCK_MS, Checks, is_over, require
+from tests.simulation.clock import VirtualClock, VirtualTimer
 from tests.simulation.ledger_model import LedgerModel
 from tests.simulation.process import Process
 from tests.simulation.shapes import (
@@ -36,6 +43,7 @@ from tests.simulation.troubles import CALM, Troubles, troubles_of
 PAYERS = ("did:sim:rich", "did:sim:middling", "did:sim:poor")
 DEPOSITS_MICRO = (10**12, 30_000_000, 1_000_000)
 OWNERS = ("workflow@one", "workflow@two")
+HAND_IN_PATIENCE_MS = 3_000
 RESTART_MS, GATEWAY_RETRY_MS, GATEWAY_PATIENCE_MS = 1_000, 100, 15_000
 TROUBLE_S = 30
 Script = Callable[[DispatchOrder], list[bool | Failure]]
@@ -85,7 +93,11 @@ class World:
         self.rows = {row["did"]: row for row in agent_rows()}
         self.prices_seen: dict[str, dict[str, set[int]]] = {}
         self.tempers = {
-            did: Temper(self.chance, self.chance.random() < self.troubles.flaky)
+            did: Temper(
+                self.chance,
+                is_flaky=self.chance.random() < self.troubles.flaky,
+                is_later=self.chance.random() < self.troubles.later,
+            )
             for did in self.rows
         }
         self.is_ledger_away = False
@@ -214,6 +226,31 @@ class World:
         self.clock.call_in(
             40_000, lambda: require(bool(answers) or not process.is_alive, "no answer to cancel")
         )
+
+    # -- agents that answer later -----------------------------------------------------------------
+
+    def hand_in(self, order: DispatchOrder, reply: bool | Failure, tries: int = 50) -> None:
+        """Bring a result to whoever drives the workflow now, until it is answered."""
+        self.checks.handed_in(order, reply)
+        row = self.model.workflows[order.workflow_id]
+        process = self.processes[row["owner"]]
+        patience: VirtualTimer | None = None
+        if tries:
+            patience = self.clock.call_in(
+                HAND_IN_PATIENCE_MS, self.hand_in, order, reply, tries - 1
+            )
+
+        def done(answer: NodeResultReply | ServiceError | None) -> None:
+            if answer is None:
+                return  # driven elsewhere: the agent tries again
+            if patience is not None:
+                patience.cancel()
+            self.checks.taken(order, answer)
+
+        if process.is_alive:
+            is_late = is_over(row["status"])
+            request = result_request(order, reply, is_late=is_late)
+            take_result(process.runner, request, self._now(), done)
 
     # -- misfortune -------------------------------------------------------------------------------
 
