@@ -35,6 +35,9 @@ class Circuits:
     def __repr__(self) -> str:
         return f"<Circuits {len(self._circuits)}>"
 
+    def __contains__(self, did: str) -> bool:
+        return did in self._circuits
+
     def is_open(self, did: str, at_ms: int) -> bool:
         """Whether the agent is to be left alone: open, or half open with its trial under way."""
         circuit = self._circuits.get(did)

@@ -197,10 +197,12 @@ class Directory:
                 self._in_flight[entry.did],
                 entry.max_concurrency,
                 entry.order,
-                reported_load(self._heard(entry.did), at_ms),
+                reported_load(self._heard(entry.did), at_ms) if entry.did in self._live else 0.0,
             )
             for entry in offers
-            if self._unavailable(entry.did, at_ms) is None
+            # Of most agents nothing is known but their card: a thousand offers cost little.
+            if (entry.did not in self._live and entry.did not in self._circuits)
+            or self._unavailable(entry.did, at_ms) is None
         ]
         chosen = choose(healthy, price_max_micro=price_max_micro)
         if chosen is not None:

@@ -5,6 +5,7 @@ contract.md section 6 (Registry, Heartbeat), section 2 (machine rate class), sec
 
 from __future__ import annotations
 
+import time
 from typing import Any
 from urllib.parse import quote
 
@@ -155,6 +156,24 @@ def test_a_did_with_percent_signs_beats_in_both_spellings(payer: Caller) -> None
         raw_path=f"/v1/agents/{did}/heartbeat".encode()
     )
     assert answer(payer.http.post(raw, json={}))["did"] == did
+
+
+def test_an_agent_that_cannot_be_reached_is_probed_and_shown_as_offline(
+    payer: Caller, anonymous: httpx.Client, free_address: str
+) -> None:
+    agent = register(payer, endpoint=free_address)
+    did, capability = agent["did"], agent["card"]["capabilities"][0]["id"]
+    node = {"capabilityId": capability, "maxRetries": 0}
+    for _ in range(3):  # the third opens the circuit, and so somebody looks
+        assert payer.run({"nodes": {"only": node}})["status"] == "failed"
+    deadline = time.monotonic() + 15
+    while shown(anonymous, did)["live"] is None:
+        assert time.monotonic() < deadline, "nobody looked"
+    found = shown(anonymous, did)
+    assert (found["availability"], found["live"]["isProbeOk"]) == ("offline", False)
+    assert found["live"]["heartbeatAt"] is None
+    answer(beat(payer.http, did))
+    assert shown(anonymous, did)["availability"] == "available", "its own word is newer"
 
 
 # -- PATCH -----------------------------------------------------------------------------------------
