@@ -196,3 +196,12 @@ def test_timed_out_verification_is_a_failure_of_the_verifier() -> None:
     assert (failure.code, failure.verdict) == (NodeErrorCode.AGENT_TIMEOUT, Verdict.RETRYABLE)
     assert getattr(event, "verify_attempt", None) == 2
     assert "500 ms" in failure.message
+
+
+def test_unverified_result_handed_in_again_is_a_repeat_and_goes_to_one_verifier() -> None:
+    bench = accepted(VERIFIED)
+    first, again = hand_in(bench), hand_in(bench)
+    bench.gate.commit()
+    assert first == [NodeResultReply(status="running")]
+    assert again == [NodeResultReply(status="running", is_repeat=True)]
+    assert [order.is_verification for order in bench.outbox.sent] == [False, True]

@@ -1,0 +1,31 @@
+"""Derived identifiers: the same for the same dispatch, another one for any other."""
+
+from __future__ import annotations
+
+from itertools import combinations
+
+from core.ids import event_id, result_id
+
+KEY = bytes(32)
+WORKFLOW = "0198c0de-0000-7000-8000-000000000001"
+
+
+def test_result_id_differs_by_key_workflow_node_attempt_and_kind() -> None:
+    tokens = [
+        result_id(KEY, WORKFLOW, "a", 1, is_verification=False),
+        result_id(KEY, WORKFLOW, "a", 1, is_verification=True),
+        result_id(KEY, WORKFLOW, "a", 2, is_verification=False),
+        result_id(KEY, WORKFLOW, "a", 2, is_verification=True),
+        result_id(KEY, WORKFLOW, "a|1", 1, is_verification=False),
+        result_id(KEY, WORKFLOW, "b", 1, is_verification=False),
+        result_id(KEY, WORKFLOW[:-1] + "2", "a", 1, is_verification=False),
+        result_id(b"1" * 32, WORKFLOW, "a", 1, is_verification=False),
+    ]
+    assert all(one != other for one, other in combinations(tokens, 2))
+    assert tokens[0] == result_id(KEY, WORKFLOW, "a", 1, is_verification=False)
+    assert len(bytes.fromhex(tokens[0])) == 32
+
+
+def test_event_id_is_the_same_for_the_same_attempt() -> None:
+    assert event_id(WORKFLOW, "a", 1) == event_id(WORKFLOW, "a", 1)
+    assert event_id(WORKFLOW, "a", 1) != event_id(WORKFLOW, "a", 2)
