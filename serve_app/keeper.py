@@ -11,12 +11,13 @@ from __future__ import annotations
 
 import os
 import secrets
+import select
 import shutil
 import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
 from typing import IO
@@ -224,8 +225,7 @@ class Keeper:
         self, step: subprocess.Popen[bytes], log: Path, file: IO[bytes], advice: str
     ) -> None:
         """Pass a step's lines on and into its log; return when it has ended well."""
-        assert step.stdout is not None
-        for line in step.stdout:
+        for line in self._lines(step):
             file.write(line)
             file.flush()
             self._say(line.decode("utf-8", "replace").rstrip())
@@ -233,13 +233,28 @@ class Keeper:
         if status != 0:
             raise StartFailed(f"{advice} (exit status {status}).\n{last_lines(log)}")
 
-    def _heal(self) -> None:
-        """Wait a moment; restart what is found dead."""
-        assert self._head is not None
+    def _lines(self, step: subprocess.Popen[bytes]) -> Iterator[bytes]:
+        """Yield a step's lines; Postgres is kept alive meanwhile, for the step may wait for it."""
+        assert step.stdout is not None
+        while True:
+            readable, _, _ = select.select([step.stdout], [], [], _WATCH_S)
+            if not readable:
+                self._heal_postgres()
+            elif line := step.stdout.readline():
+                yield line
+            else:
+                return
+
+    def _heal_postgres(self) -> None:
         if self._postgres and self._postgres.poll() is not None:
             self._say("Postgres has ended; starting it again")
             self._postgres.start()
             self._say("Postgres is back")
+
+    def _heal(self) -> None:
+        """Wait a moment; restart what is found dead."""
+        assert self._head is not None
+        self._heal_postgres()
         # Found once per head: reading all of /proc takes milliseconds, this runs for ever.
         self._vital = self._vital or vital_processes(self._deployment)
         is_whole = len(self._vital) == VITAL_COUNT and not wait_end(self._vital, 0)
