@@ -161,8 +161,9 @@ class Settings:
         _require_member("isolation", self.isolation, ("pooled", "dedicated"))
         try:
             parse_weights(self.payer_weights)
-        except ValueError as error:
-            raise SettingsError("payer_weights", str(error), "did=weight,…") from None
+        except ValueError:
+            weights = ",".join(self.payer_weights)
+            raise SettingsError("payer_weights", weights, "did=weight, each 1 to 1000") from None
         if self.inflight_start > self.inflight_max:
             raise SettingsError(
                 "inflight_start", str(self.inflight_start), f"at most {self.inflight_max}"

@@ -16,6 +16,8 @@ import sqlalchemy as sql
 from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
 
 from core.market.liveness import HEARTBEAT_TTL_MS, Liveness
+from ledger.operational import PATIENCE_S
+from ledger.patience import cut_after, line_of
 from ledger.queries import LedgerReader, RowDict
 from ledger.schema import (
     OPERATIONAL_ROLE,
@@ -99,16 +101,19 @@ class Heartbeat:
 class LivenessStore:
     """Writes heartbeats and probes as the role `ops_writer`."""
 
-    def __init__(self, url: str) -> None:
+    def __init__(self, url: str, *, patience_s: float = PATIENCE_S) -> None:
         """Make the pool; its one connection is opened when first needed.
 
         Args:
             url: `postgresql://…` of a login that is a member of `ops_writer`.
+            patience_s: how long a batch waits for the connection, and then for the server.
         """
+        self._patience_s = patience_s
         self._engine: AsyncEngine = create_async_engine(
             engine_url(url),
             pool_size=1,
             max_overflow=0,
+            pool_timeout=patience_s,
             isolation_level="AUTOCOMMIT",
             connect_args={
                 "options": session_options(OPERATIONAL_ROLE, synchronous_commit="off"),
@@ -137,7 +142,8 @@ class LivenessStore:
     async def _execute(self, statement: sql.TextClause, rows: list[dict[str, Any]]) -> None:
         try:
             async with self._engine.connect() as connection:
-                await connection.execute(statement, {"rows": orjson.dumps(rows).decode()})
+                with cut_after(await line_of(connection), self._patience_s):
+                    await connection.execute(statement, {"rows": orjson.dumps(rows).decode()})
         except UNREACHABLE as error:
             raise unreachable(error) from None
 

@@ -83,6 +83,7 @@ def test_wrong_setting_ends_the_program_with_usage_status(tmp_path: Path) -> Non
         ({"CALLBOARD_FEE_BPS": "10001"}, "fee_bps"),
         ({"CALLBOARD_DISPATCH": "everywhere"}, "dispatch"),
         ({"CALLBOARD_INFLIGHT_MAX": "10"}, "inflight_start"),
+        ({"CALLBOARD_PAYER_WEIGHTS": "did:x:a=2,did:x:b"}, "payer_weights"),
     ],
 )
 def test_wrong_setting_is_refused_by_name(
