@@ -303,8 +303,8 @@ class Owner:
         while True:
             try:
                 newest_ms = await self._load_live(newest_ms)
-            except ServiceError as error:  # Postgres may be away for a while
-                log.warning("heartbeats not followed owner=%s error=%s", self._name, error)
+            except Exception:  # the edge to Postgres, which may be away for a while
+                log.warning("heartbeats not followed owner=%s", self._name, exc_info=True)
             await asyncio.sleep(LIVE_LOOK_S)
 
     def _concurrency(self, did: str) -> int:

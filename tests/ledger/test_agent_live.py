@@ -9,6 +9,7 @@ from typing import LiteralString
 import psycopg
 import pytest
 
+from core.errors import ErrorCode, ServiceError
 from core.market.liveness import HEARTBEAT_TTL_MS
 from ledger.agent_live import (
     PROBE_PAUSE_MS,
@@ -20,7 +21,9 @@ from ledger.agent_live import (
 )
 from ledger.queries import LedgerReader
 from tests.conftest import Database
+from tests.ledger.checking import Auditor
 from tests.ledger.making import card, new_key, open_with_owner
+from tests.ledger.test_patience import frozen
 
 pytestmark = pytest.mark.anyio
 
@@ -115,6 +118,17 @@ async def test_who_is_overdue_or_named_is_probed_and_then_left_alone_for_a_while
     assert await due() == [], "after two failures the pause is twice as long"
     age(database, "did:x:a", "probe_ms", PROBE_PAUSE_MS)
     assert await due() == ["did:x:a"]
+    await store.close()
+
+
+async def test_heartbeats_give_a_silent_server_up(database: Database, auditor: Auditor) -> None:
+    store = LivenessStore(database.service_url, patience_s=0.5)
+    await store.store_heartbeats([Heartbeat("did:x:a", "idle")])
+    with frozen(auditor, "callboard-liveness"):
+        with pytest.raises(ServiceError) as caught:
+            await store.store_heartbeats([Heartbeat("did:x:a", "busy")])
+        assert caught.value.code is ErrorCode.LEDGER_UNAVAILABLE
+        await store.store_heartbeats([Heartbeat("did:x:a", "busy")])  # over a new connection
     await store.close()
 
 
