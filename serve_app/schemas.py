@@ -66,6 +66,7 @@ _NODE_STATE = record(
     "status",
     status={"enum": [str(status) for status in NodeStatus]},
     result=OBJECT,
+    resultRef={**OBJECT, "description": "of a large result that the record has no room for"},
     error=nullable(OBJECT),
     agentDid=nullable(STRING),
     attempts=INTEGER,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 from collections.abc import Collection
 from typing import Any
 
@@ -61,6 +62,11 @@ async def test_references_become_inputs_and_parents() -> None:
     assert whole.inputs == {"own": 1, "n": 7}
     assert whole.parents == {"near": {"result": {"n": 7}}}
     assert whole.large is None
+
+
+async def test_an_order_travels_to_another_machine_with_what_it_is_made_of() -> None:
+    sent = order(LargeInputs(NODE, {"far": REF, "near": {"n": 1}}))
+    assert pickle.loads(pickle.dumps(sent)) == sent
 
 
 async def test_verifier_gets_the_result_itself() -> None:
