@@ -26,7 +26,7 @@ from core.workflow.events import Failure
 from ledger.commands import ClaimWorkflows, Deposit
 from tests.simulation.agents import Temper, result_request
 from tests.simulation.checks import STUCK_MS, Checks, is_over, require
-from tests.simulation.clock import VirtualClock, VirtualTimer
+from tests.simulation.clock import VirtualClock
 from tests.simulation.ledger_model import LedgerModel
 from tests.simulation.process import Process
 from tests.simulation.shapes import (
@@ -234,11 +234,8 @@ class World:
         self.checks.handed_in(order, reply)
         row = self.model.workflows[order.workflow_id]
         process = self.processes[row["owner"]]
-        patience: VirtualTimer | None = None
-        if tries:
-            patience = self.clock.call_in(
-                HAND_IN_PATIENCE_MS, self.hand_in, order, reply, tries - 1
-            )
+        again = (HAND_IN_PATIENCE_MS, self.hand_in, order, reply, tries - 1)
+        patience = self.clock.call_in(*again) if tries else None
 
         def done(answer: NodeResultReply | ServiceError | None) -> None:
             if answer is None:
