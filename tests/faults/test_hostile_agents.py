@@ -30,14 +30,15 @@ GROWTH_MAX = 150 * MIB
 HEALTHY = 150
 NODES_AT_ONCE = 20
 NODE_TIMEOUT_MS = 2_000
-# What a node may end with. Once its circuit is open, an agent is not even asked.
+# What some node of a workflow must end with. Others may end otherwise: an agent with twenty replies
+# of 10 MB in the making is slow, and one whose circuit is open is not even asked.
 REASONS = {
     "hang": {"AGENT_TIMEOUT"},
     "slow": {"AGENT_TIMEOUT"},
     "huge": {"RESULT_TOO_LARGE"},
     "redirect": {"INVALID_REPLY"},
 }
-NOT_ASKED = {"AGENT_UNAVAILABLE", "NO_CANDIDATE", "UPSTREAM_FAILED"}
+OTHERWISE = {"AGENT_TIMEOUT", "AGENT_UNAVAILABLE", "NO_CANDIDATE", "UPSTREAM_FAILED"}
 
 
 def hostile(manner: str) -> dict[str, Any]:
@@ -122,7 +123,7 @@ def test_hostile_agents_harm_nobody_else(victim: RunningDeployment, tmp_path: Pa
             assert record["status"] == "failed", record
             codes = {node["error"]["code"] for node in record["nodes"].values() if node["error"]}
             assert codes & REASONS[manner], (manner, codes)
-            assert codes <= REASONS[manner] | NOT_ASKED, (manner, codes)
+            assert codes <= REASONS[manner] | OTHERWISE, (manner, codes)
         assert growth < GROWTH_MAX, f"{growth / MIB:.0f} MiB"
         check(load, victim)
     finally:
