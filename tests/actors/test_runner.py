@@ -211,6 +211,20 @@ def test_deadline_ends_a_silent_workflow_and_aborts_its_orders() -> None:
     assert [order.node for order, _ in bench.outbox.aborted] == ["a"]
 
 
+def test_restored_workflow_ends_at_the_deadline_it_was_published_with() -> None:
+    bench = Bench()
+    bench.publish()
+    bench.gate.commit()
+    deadline_ms = bench.model.workflows["w1"]["deadline_ms"]
+    bench.runner = bench.new_runner()
+    bench.adopt_all()
+    bench.gate.commit()
+    bench.clock.run()
+    bench.gate.commit()
+    assert bench.status() == "timeout"
+    assert bench.model.workflows["w1"]["completed_ms"] == deadline_ms
+
+
 def test_late_answer_leaves_the_open_order_alone() -> None:
     """The deadline still aborts the second attempt after the first was answered twice."""
     bench = Bench()
