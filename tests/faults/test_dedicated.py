@@ -23,20 +23,16 @@ from actors.owner import Owner
 from core.errors import ErrorCode, ServiceError
 from tests.faults.scene import DEADLINE_S, OWNER, Scene, request
 
-pytestmark = [
-    pytest.mark.anyio,
-    pytest.mark.slow,
-    # A child that is killed while it connects leaves the connection to the collector, as a process
-    # leaves it to the kernel.
-    pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),
-]
+pytestmark = [pytest.mark.anyio, pytest.mark.slow]
 
 SLOTS = 12  # two digits: the name of slot 1 begins that of slot 10
 WATCHER = "gateway"
 
 
 class ChildInLoop:
-    """A child of the same loop; when it ends, its owner is deaf and dumb."""
+    """A child of the same loop. Once ended it cannot be reached; its owner may still go on a while,
+    as a frozen process does that wakes up again, and must be fenced off.
+    """
 
     def __init__(self, scene: Scene, name: str) -> None:
         self.name = name
@@ -47,17 +43,12 @@ class ChildInLoop:
         return await (await self._alive()).handle(batch)
 
     async def finished(self, watcher: str) -> Sequence[str]:
-        names = await (await self._alive()).outboxes.take(watcher, 0.2)
+        names = await (await self._alive()).outboxes.take(watcher, 0.01)
         await self._alive()
         return names
 
     def end(self) -> None:
         self.is_ended = True
-
-    async def kill(self) -> None:
-        """End as a killed process does."""
-        self.is_ended = True
-        await (await self._starting).close()
 
     async def _alive(self) -> Owner:
         if self.is_ended:
@@ -122,7 +113,7 @@ async def test_each_workflow_has_a_process_of_its_own_that_ends_with_it(scene: S
 async def test_what_a_killed_child_leaves_is_driven_on_and_told(scene: Scene) -> None:
     made = await family(scene)
     replies = await made.dedicated.handle([request(n, watcher=WATCHER) for n in range(3)])
-    await made.children[1].kill()
+    made.children[1].end()
     assert len(await heard(made.owner, 3)) == 3
     assert scene.counts() == {"success": 3}
     assert OWNER in owners_of_workflows(scene), "the pooled owner did not take over"
@@ -152,7 +143,7 @@ async def test_children_of_an_owner_that_died_are_taken_over_by_its_successor(
     await made.dedicated.handle([request(n) for n in range(3)])
     await made.dedicated.close()
     for child in made.children:
-        await child.kill()  # children end with the process that made them
+        child.end()  # children end with the process that made them
     await family(scene)
     await scene.wait_ended()
     assert scene.counts() == {"success": 3}
