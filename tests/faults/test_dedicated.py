@@ -65,6 +65,12 @@ class Family:
         self.dedicated = Dedicated(owner, OWNER, self._spawn, slots=slots)
         self._scene = scene
 
+    async def settled(self) -> None:
+        """Return when what children have left has been looked at."""
+        async with asyncio.timeout(DEADLINE_S):
+            while "driving=0" not in repr(self.dedicated):
+                await asyncio.sleep(0.01)
+
     def _spawn(self, name: str) -> ChildInLoop:
         self.children.append(ChildInLoop(self._scene, name))
         return self.children[-1]
@@ -108,6 +114,7 @@ async def test_each_workflow_has_a_process_of_its_own_that_ends_with_it(scene: S
         while not all(child.is_ended for child in made.children):
             await asyncio.sleep(0.01)
     assert scene.lost == [], "ending one child disturbed another"
+    await made.settled()
 
 
 async def test_what_a_killed_child_leaves_is_driven_on_and_told(scene: Scene) -> None:
@@ -118,6 +125,7 @@ async def test_what_a_killed_child_leaves_is_driven_on_and_told(scene: Scene) ->
     assert scene.counts() == {"success": 3}
     assert OWNER in owners_of_workflows(scene), "the pooled owner did not take over"
     assert len(replies) == 3
+    await made.settled()
 
 
 async def test_requests_reach_the_child_that_drives(scene: Scene) -> None:
@@ -134,6 +142,7 @@ async def test_requests_reach_the_child_that_drives(scene: Scene) -> None:
     assert isinstance(answers[1], CancelReply)
     assert await heard(made.owner, 1) == {workflow_id}
     assert scene.counts() == {"cancelled": 1}
+    await made.settled()
 
 
 async def test_children_of_an_owner_that_died_are_taken_over_by_its_successor(
@@ -144,6 +153,7 @@ async def test_children_of_an_owner_that_died_are_taken_over_by_its_successor(
     await made.dedicated.close()
     for child in made.children:
         child.end()  # children end with the process that made them
-    await family(scene)
+    successor = await family(scene)
     await scene.wait_ended()
     assert scene.counts() == {"success": 3}
+    await successor.settled()
