@@ -129,7 +129,8 @@ class World:
             self.checks.at_end(self.shapes)
             self._check_clients()
         except Exception as error:
-            error.add_note(f"replay: pytest tests/simulation --seed {self.seed}")
+            if self._given_shapes is None:
+                error.add_note(f"replay: pytest tests/simulation --seed {self.seed}")
             raise
         return self
 
