@@ -259,7 +259,7 @@ def deployment(home: str | None) -> Iterator[Path]:
         return
     with tempfile.TemporaryDirectory(prefix="callboard-bench-") as folder:
         command = [sys.executable, "-m", "callboard.cli"]
-        subprocess.run([*command, "up", "--home", folder, "--port", "0", "--detach"], check=True)
+        subprocess.run([*command, "up", "--home", folder, "--detach"], check=True)
         try:
             yield Path(folder)
         finally:
