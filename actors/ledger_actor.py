@@ -13,6 +13,7 @@ import os
 
 import ray
 
+from actors.collection import collect_rarely
 from actors.ledger_client import RETRY_DELAY_S_MAX, RETRY_DELAY_S_MIN
 from actors.logs import configure_logging
 from core.settings import Settings
@@ -30,6 +31,7 @@ class LedgerActor:
 
     async def __init__(self, settings: Settings) -> None:  # type: ignore[misc]
         configure_logging(settings, "ledger")
+        collect_rarely()
         self._commits = GroupCommit(
             settings.database_url,
             genesis=Genesis(origin=f"callboard/{settings.region}", fee_bps=settings.fee_bps),

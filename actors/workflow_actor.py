@@ -18,6 +18,7 @@ import ray
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from actors.calls import actor_call, is_unknown_outcome
+from actors.collection import collect_rarely
 from actors.dedicated import Dedicated
 from actors.ledger_client import LedgerClient
 from actors.logs import configure_logging
@@ -39,6 +40,7 @@ class WorkflowActor:
 
     async def __init__(self, name: str, settings: Settings) -> None:  # type: ignore[misc]
         configure_logging(settings, "workflows")
+        collect_rarely()
         ledger = LedgerClient(
             actor_call(LEDGER, "submit"),
             is_unknown_outcome,

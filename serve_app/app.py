@@ -11,6 +11,7 @@ from typing import Any
 from ray import serve
 from ray.serve.schema import LoggingConfig
 
+from actors.collection import collect_rarely
 from actors.gateway import Gateway
 from actors.logs import configure_logging
 from core.settings import Settings
@@ -36,6 +37,7 @@ class ApiDeployment:
 
     async def __init__(self, settings: Settings) -> None:  # type: ignore[misc]  # Serve awaits it
         configure_logging(settings, "api")
+        collect_rarely()
         gateway = await Gateway.connect(settings)
         self._services = Services(
             gateway,
