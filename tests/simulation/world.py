@@ -1,7 +1,7 @@
 """A whole deployment in one thread and virtual time: owners, agents, ledger, clients, misfortune.
 
-`World(seed).run()` publishes some workflows, lets things go wrong as the seed says, and returns when
-nothing is left to happen; every promise is checked (`checks.py`). The engine is the real one.
+`World(seed).run()` publishes some workflows, lets things go wrong as the seed says, and returns
+when nothing is left to happen; every promise is checked (`checks.py`). The engine is the real one.
 """
 
 from __future__ import annotations
