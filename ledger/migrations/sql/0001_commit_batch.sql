@@ -83,20 +83,22 @@ BEGIN
             workflow_id, name, status, attempt, agent_did, price_micro, dispatched_ms, deadline_ms,
             retry_at_ms, retries_used, agents_tried, verifier_did, verify_attempt,
             verifier_price_micro, verify_retries_used, verifiers_tried,
-            result_json, error, started_ms, completed_ms, cost_micro, metrics)
+            result_json, result_ref, error, started_ms, completed_ms, cost_micro, metrics,
+            input_hash)
         SELECT
             workflow_id, name, status, coalesce(attempt, 0), agent_did, coalesce(price_micro, 0),
             dispatched_ms, deadline_ms, retry_at_ms, coalesce(retries_used, 0), agents_tried,
             verifier_did, coalesce(verify_attempt, 0), coalesce(verifier_price_micro, 0),
             coalesce(verify_retries_used, 0), verifiers_tried,
-            result_json, error, started_ms, completed_ms, coalesce(cost_micro, 0), metrics
+            result_json, result_ref, error, started_ms, completed_ms, coalesce(cost_micro, 0),
+            metrics, input_hash
         FROM json_to_recordset(p_nodes) AS r(
             workflow_id uuid, name text, status text, attempt integer, agent_did text,
             price_micro bigint, dispatched_ms bigint, deadline_ms bigint, retry_at_ms bigint,
             retries_used integer, agents_tried json, verifier_did text, verify_attempt integer,
             verifier_price_micro bigint, verify_retries_used integer, verifiers_tried json,
-            result_json text, error json, started_ms bigint,
-            completed_ms bigint, cost_micro bigint, metrics json)
+            result_json text, result_ref json, error json, started_ms bigint,
+            completed_ms bigint, cost_micro bigint, metrics json, input_hash text)
         ON CONFLICT (workflow_id, name) DO UPDATE SET
             status = excluded.status,
             attempt = excluded.attempt,
@@ -113,11 +115,13 @@ BEGIN
             verify_retries_used = excluded.verify_retries_used,
             verifiers_tried = excluded.verifiers_tried,
             result_json = excluded.result_json,
+            result_ref = excluded.result_ref,
             error = excluded.error,
             started_ms = excluded.started_ms,
             completed_ms = excluded.completed_ms,
             cost_micro = excluded.cost_micro,
-            metrics = excluded.metrics
+            metrics = excluded.metrics,
+            input_hash = excluded.input_hash
         WHERE n.status <> 'success';
         GET DIAGNOSTICS written = ROW_COUNT;
         expected := json_array_length(p_nodes);
@@ -180,53 +184,5 @@ BEGIN
             split_part(line, E'\t', 3), split_part(line, E'\t', 4), split_part(line, E'\t', 5),
             p_now_ms, split_part(line, E'\t', 7), decode(split_part(line, E'\t', 6), 'hex')
         FROM string_to_table(p_audit, E'\n') AS line;
-    END IF;
-END $$;
-
--- p_registry: {owners, claims, agents, keys, revoked, notice}, each absent when empty.
-CREATE FUNCTION callboard.commit_registry(p_registry json, p_now_ms bigint) RETURNS void
-LANGUAGE plpgsql AS $$
-BEGIN
-    INSERT INTO callboard.owner AS o (name, epoch, address, registered_ms)
-    SELECT name, epoch, address, p_now_ms FROM json_to_recordset(p_registry -> 'owners')
-        AS r(name text, epoch bigint, address text)
-    ON CONFLICT (name) DO UPDATE SET
-        epoch = excluded.epoch, address = excluded.address, registered_ms = excluded.registered_ms;
-
-    UPDATE callboard.workflow w SET owner = r.to_owner
-    FROM json_to_recordset(p_registry -> 'claims') AS r(from_owner text, to_owner text)
-    WHERE w.owner = r.from_owner AND w.status IN ('pending', 'running');
-
-    INSERT INTO callboard.agent AS a (
-        did, owner_did, card, endpoint, capability_ids, public_key, signing_secret, status,
-        revision, registered_ms, updated_ms)
-    SELECT
-        did, owner_did, card, endpoint, capability_ids, public_key,
-        decode(signing_secret, 'hex'), 'active', revision, p_now_ms, p_now_ms
-    FROM json_to_recordset(p_registry -> 'agents') AS r(
-        did text, owner_did text, card text, endpoint text, capability_ids text[],
-        public_key text, signing_secret text, revision integer)
-    ON CONFLICT (did) DO UPDATE SET
-        card = excluded.card, endpoint = excluded.endpoint,
-        capability_ids = excluded.capability_ids,
-        public_key = coalesce(excluded.public_key, a.public_key),
-        signing_secret = coalesce(excluded.signing_secret, a.signing_secret),
-        status = 'active', revision = excluded.revision, updated_ms = excluded.updated_ms;
-
-    INSERT INTO callboard.api_key (
-        id, hash, owner_did, name, scopes, rate_class, rate_limits, created_ms, expires_ms)
-    SELECT
-        id, decode(hash, 'hex'), owner_did, name, scopes, rate_class, rate_limits, p_now_ms,
-        expires_ms
-    FROM json_to_recordset(p_registry -> 'keys') AS r(
-        id text, hash text, owner_did text, name text, scopes text[], rate_class text,
-        rate_limits json, expires_ms bigint);
-
-    UPDATE callboard.api_key k SET revoked_ms = p_now_ms
-    FROM json_array_elements_text(p_registry -> 'revoked') AS r(id)
-    WHERE k.id = r.id AND k.revoked_ms IS NULL;
-
-    IF p_registry ->> 'notice' IS NOT NULL THEN
-        PERFORM pg_notify('callboard_directory', p_registry ->> 'notice');
     END IF;
 END $$;

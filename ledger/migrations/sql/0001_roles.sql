@@ -51,4 +51,5 @@ GRANT EXECUTE ON FUNCTION callboard.commit_batch(
     bigint, json, json, json, json, json, json, json, json, text, uuid[], json, bigint),
     callboard.commit_registry(json, bigint) TO ledger_writer;
 
-GRANT SELECT, INSERT, UPDATE, DELETE ON callboard.rate_lease TO ops_writer;
+GRANT SELECT, INSERT, UPDATE, DELETE ON callboard.rate_lease, callboard.agent_live TO ops_writer;
+GRANT INSERT (hash, bytes) ON callboard.blob TO ops_writer;

@@ -118,6 +118,8 @@ CREATE INDEX workflow_unfinished ON callboard.workflow (owner)
     WHERE status IN ('pending', 'running');
 
 -- A row appears when its node first leaves `pending`; readers add the others from the manifest.
+-- result_ref is {"$blob": "sha256:…", "size": n}; such a node has no result_json. input_hash is that
+-- of an attempt that was accepted, until its result is there.
 CREATE TABLE callboard.node (
     workflow_id uuid NOT NULL,
     name text NOT NULL,
@@ -137,13 +139,26 @@ CREATE TABLE callboard.node (
     verify_retries_used integer NOT NULL DEFAULT 0,
     verifiers_tried json,
     result_json text,
+    result_ref json,
     error json,
     started_ms bigint,
     completed_ms bigint,
     cost_micro bigint NOT NULL DEFAULT 0 CHECK (cost_micro >= 0),
     metrics json,
-    PRIMARY KEY (workflow_id, name)
+    input_hash text,
+    PRIMARY KEY (workflow_id, name),
+    CONSTRAINT node_result_once CHECK (result_json IS NULL OR result_ref IS NULL)
 ) WITH (fillfactor = 70);
+
+-- Large results: stored once by hash, referred to by the rows of nodes. Whoever received a result
+-- writes its bytes before anything audited refers to them; nobody can change or remove them.
+CREATE TABLE callboard.blob (
+    hash bytea PRIMARY KEY,
+    bytes bytea NOT NULL,
+    created_ms bigint NOT NULL
+        DEFAULT (extract(epoch FROM clock_timestamp()) * 1000)::bigint,
+    CONSTRAINT blob_is_its_hash CHECK (hash = sha256(bytes))
+);
 
 CREATE TABLE callboard.attempt (
     workflow_id uuid NOT NULL,
@@ -170,7 +185,8 @@ CREATE TABLE callboard.owner (
     registered_ms bigint NOT NULL
 );
 
--- signing_secret is encrypted by the registry before it comes here.
+-- signing_secret is encrypted by the registry before it comes here. Heartbeat tokens are good from
+-- token_revision on, which moves when a deregistered agent comes back.
 CREATE TABLE callboard.agent (
     did text PRIMARY KEY,
     owner_did text NOT NULL,
@@ -181,6 +197,7 @@ CREATE TABLE callboard.agent (
     signing_secret bytea,
     status text NOT NULL CHECK (status IN ('active', 'inactive')),
     revision integer NOT NULL CHECK (revision > 0),
+    token_revision integer NOT NULL DEFAULT 1 CHECK (token_revision > 0),
     registered_ms bigint NOT NULL,
     updated_ms bigint NOT NULL
 );
@@ -217,3 +234,21 @@ CREATE TABLE callboard.rate_lease (
     granted integer NOT NULL CHECK (granted BETWEEN 0 AND used),
     PRIMARY KEY (principal, class)
 ) WITH (fillfactor = 50, autovacuum_vacuum_scale_factor = 0.05);
+
+-- Operational: the newest heartbeat and the newest probe of each agent. Not audited; no foreign key,
+-- because ops_writer may not look at audited tables. Times are of the database's clock.
+CREATE TABLE callboard.agent_live (
+    did text PRIMARY KEY,
+    status text,
+    load double precision CHECK (load BETWEEN 0 AND 1),
+    queue_depth integer CHECK (queue_depth >= 0),
+    version text,
+    latency_ms double precision CHECK (latency_ms >= 0),
+    heartbeat_ms bigint,
+    probe_ms bigint,
+    probe_ok boolean,
+    probe_failures integer NOT NULL DEFAULT 0 CHECK (probe_failures >= 0),
+    updated_ms bigint NOT NULL
+) WITH (fillfactor = 50, autovacuum_vacuum_scale_factor = 0.05);
+-- Owners ask once a second what has changed since they last asked.
+CREATE INDEX agent_live_updated ON callboard.agent_live (updated_ms);

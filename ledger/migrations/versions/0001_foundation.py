@@ -13,7 +13,9 @@ revision = "0001"
 down_revision = None
 
 _SQL = Path(__file__).parents[1] / "sql"
-_FILES = ("0001_tables", "0001_triggers", "0001_commit_batch", "0001_roles")
+_FILES = (
+    "0001_tables", "0001_triggers", "0001_commit_registry", "0001_commit_batch", "0001_roles",
+)  # fmt: skip
 
 
 def upgrade() -> None:

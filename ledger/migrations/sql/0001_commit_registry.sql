@@ -1,12 +1,7 @@
--- Agents may leave and come back.
-
-ALTER TABLE callboard.agent ADD COLUMN token_revision integer NOT NULL DEFAULT 1
-    CHECK (token_revision > 0);
-
--- As in 0001, and: `deregistered` (agents that take no more work), and the revision from which on
--- heartbeat tokens are good, which moves when a deregistered agent comes back.
+-- The rare rows of a batch, called by commit_batch.
 -- p_registry: {owners, claims, agents, deregistered, keys, revoked, notice}, each absent when empty.
-CREATE OR REPLACE FUNCTION callboard.commit_registry(p_registry json, p_now_ms bigint) RETURNS void
+
+CREATE FUNCTION callboard.commit_registry(p_registry json, p_now_ms bigint) RETURNS void
 LANGUAGE plpgsql AS $$
 BEGIN
     INSERT INTO callboard.owner AS o (name, epoch, address, registered_ms)
