@@ -13,6 +13,7 @@ import ray
 from ray.exceptions import RayActorError, RayError
 
 from actors.names import NAMESPACE
+from actors.sockets import SocketCall, socket_path
 from core.errors import ErrorCode, ServiceError
 
 
@@ -34,6 +35,29 @@ def actor_call(name: str, method: str) -> Callable[..., Awaitable[Any]]:
             raise
 
     return call
+
+
+class BatchCall:
+    """Carries batches to a method of a named actor, over its socket where it runs on this machine.
+
+    Args:
+        run_folder: the deployment's, with the sockets; empty: there are none.
+    """
+
+    def __init__(self, run_folder: str, name: str, method: str) -> None:
+        by_ray = actor_call(name, method)
+        path = socket_path(run_folder, name)
+        self._socket = None if path is None else SocketCall(path, method, by_ray)
+        self._call = self._socket or by_ray
+
+    async def __call__(self, *arguments: Any) -> Any:
+        """Carry one call; a `ConnectionError` or a `RayError` leaves its outcome unknown."""
+        return await self._call(*arguments)
+
+    def close(self) -> None:
+        """Let go of the connections."""
+        if self._socket is not None:
+            self._socket.close()
 
 
 def is_unknown_outcome(error: BaseException) -> bool:

@@ -2,7 +2,7 @@
 
 One call is in flight per destination; what arrives meanwhile queues behind it and leaves as the
 next batch, so batches size themselves without a timer. Nothing above knows what carries the bytes:
-today a Ray actor call. design.md section 3.
+a socket (`actors/sockets.py`) or a Ray actor call (`actors/calls.py`). design.md section 3.
 """
 
 from __future__ import annotations
@@ -39,6 +39,7 @@ class Channel(Generic[Request, Reply]):
             to every request of that batch.
         capacity: most requests that may wait; beyond it OVERLOADED is raised.
         batch_size: most requests in one call.
+        on_close: lets go of what carries the batches.
     """
 
     def __init__(
@@ -48,11 +49,13 @@ class Channel(Generic[Request, Reply]):
         *,
         capacity: int,
         batch_size: int,
+        on_close: Callable[[], None] = lambda: None,
     ) -> None:
         self._name = name
         self._call = call
         self._capacity = capacity
         self._batch_size = batch_size
+        self._on_close = on_close
         self._waiting: deque[tuple[Request, Callable[[Reply | BaseException], None]]] = deque()
         self._pump: asyncio.Task[None] | None = None
         self._calls = 0
@@ -103,6 +106,7 @@ class Channel(Generic[Request, Reply]):
         """Stop; what waits or is under way is answered with a ConnectionError: outcome unknown."""
         if self._pump is not None:
             self._pump.cancel()
+        self._on_close()
 
     async def _run(self) -> None:
         batch: list[tuple[Request, Callable[[Reply | BaseException], None]]] = []

@@ -18,7 +18,7 @@ from dataclasses import replace
 from typing import Any
 
 from actors.blobs import Blobs
-from actors.calls import actor_call, is_unknown_outcome
+from actors.calls import BatchCall, actor_call, is_unknown_outcome
 from actors.channel import Channel
 from actors.ledger_client import LedgerClient, unavailable
 from actors.messages import (
@@ -63,7 +63,7 @@ class Gateway:
         self._blob_store = BlobStore(settings.database_url, self.reader)
         self.blobs = Blobs(self._blob_store, cache_bytes_max=settings.blob_cache_bytes_max)
         self._ledger = LedgerClient(
-            actor_call(LEDGER, "submit"),
+            BatchCall(settings.run_folder, LEDGER, "submit"),
             is_unknown_outcome,
             capacity=settings.ledger_queue_max,
             batch_size=settings.batch_commands_max,
@@ -235,18 +235,16 @@ class Gateway:
 
     async def _poll(self, name: str) -> None:
         """Hear from one owner which of the watched workflows have finished."""
-        call = actor_call(name, "finished")
-        while True:
-            try:
-                finished = await call(self.watcher)
-            except (
-                Exception
-            ) as error:  # the edge to another process; waiters look at rows meanwhile
-                log.info("poll failed owner=%s error=%s", name, type(error).__name__)
-                await asyncio.sleep(RETRY_DELAY_S)
-                continue
-            for workflow_id in finished:
-                self._tell(workflow_id)
+        with contextlib.closing(BatchCall(self.settings.run_folder, name, "finished")) as call:
+            while True:
+                try:
+                    finished = await call(self.watcher)
+                except Exception as error:  # the edge to another process; waiters look at rows
+                    log.info("poll failed owner=%s error=%s", name, type(error).__name__)
+                    await asyncio.sleep(RETRY_DELAY_S)
+                    continue
+                for workflow_id in finished:
+                    self._tell(workflow_id)
 
     def _tell(self, workflow_id: str) -> None:
         futures = self._waiting.get(workflow_id)
@@ -318,11 +316,13 @@ class Gateway:
             self._owners.pop(name).close()
             self._polls.pop(name).cancel()
         for name in set(names) - set(self._owners):
+            call = BatchCall(self.settings.run_folder, name, "handle")
             self._owners[name] = Channel(
                 f"owner {name}",
-                actor_call(name, "handle"),
+                call,
                 capacity=self.settings.replica_requests_max + self.settings.bulk_items_max,
                 batch_size=self.settings.batch_commands_max,
+                on_close=call.close,
             )
             self._polls[name] = asyncio.create_task(self._poll(name))
 

@@ -16,6 +16,8 @@ import ray
 from actors.collection import collect_rarely
 from actors.ledger_client import RETRY_DELAY_S_MAX, RETRY_DELAY_S_MIN
 from actors.logs import configure_logging
+from actors.names import LEDGER
+from actors.sockets import serve_batches
 from core.settings import Settings
 from ledger.commands import Command, Outcome
 from ledger.errors import LedgerIntegrityError, LedgerUnavailable
@@ -40,9 +42,10 @@ class LedgerActor:
             queue_max=settings.ledger_queue_max,
         )
         # Not awaited: an absent Postgres must not make the creation of the actor fail for good.
-        self._start = asyncio.create_task(self._open())
+        self._start = asyncio.create_task(self._open(settings.run_folder))
 
-    async def _open(self) -> None:
+    async def _open(self, run_folder: str) -> None:
+        self._socket = await serve_batches(run_folder, LEDGER, {"submit": self.submit})
         delay_s = RETRY_DELAY_S_MIN
         while True:
             try:

@@ -15,7 +15,7 @@ from typing import Any
 import ray
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
-from actors.calls import actor_call, is_unknown_outcome
+from actors.calls import BatchCall, is_unknown_outcome
 from actors.ledger_client import LedgerClient
 from actors.logs import configure_logging
 from actors.names import LEDGER, NAMESPACE, workflow_actor
@@ -42,7 +42,7 @@ class Timekeeper:
         self._settings = settings
         self._reader = LedgerReader(settings.database_url, pool_size=1, patience_s=PING_TIMEOUT_S)
         self._ledger = LedgerClient(
-            actor_call(LEDGER, "submit"),
+            BatchCall(settings.run_folder, LEDGER, "submit"),
             is_unknown_outcome,
             capacity=settings.ledger_queue_max,
             batch_size=settings.batch_commands_max,

@@ -17,7 +17,7 @@ from typing import Any
 import ray
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
-from actors.calls import actor_call, is_unknown_outcome
+from actors.calls import BatchCall, actor_call, is_unknown_outcome
 from actors.collection import collect_rarely
 from actors.dedicated import Dedicated
 from actors.ledger_client import LedgerClient
@@ -25,6 +25,7 @@ from actors.logs import configure_logging
 from actors.messages import OwnerReply, OwnerRequest
 from actors.names import LEDGER
 from actors.owner import Owner
+from actors.sockets import serve_batches
 from actors.spread import PeerCalls, RemoteEvent, RemoteOrder
 from core.settings import Settings
 
@@ -42,11 +43,12 @@ class WorkflowActor:
         configure_logging(settings, "workflows")
         collect_rarely()
         ledger = LedgerClient(
-            actor_call(LEDGER, "submit"),
+            BatchCall(settings.run_folder, LEDGER, "submit"),
             is_unknown_outcome,
             capacity=settings.ledger_queue_max,
             batch_size=settings.batch_commands_max,
         )
+        self._name, self._run_folder = name, settings.run_folder
         self._owner = Owner(name, settings, ledger, _stop)
         self._dedicated: Dedicated | None = None
         if settings.isolation == "dedicated":
@@ -57,6 +59,8 @@ class WorkflowActor:
         self._start = asyncio.create_task(self._begin())
 
     async def _begin(self) -> None:
+        methods = {"handle": self.handle, "finished": self.finished}
+        self._socket = await serve_batches(self._run_folder, self._name, methods)
         try:
             await self._owner.start()
             if self._dedicated is not None:

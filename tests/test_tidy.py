@@ -49,7 +49,13 @@ RESERVED: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     ),
 }
 # Plain classes: they run, and are tested, without Ray.
-WITHOUT_RAY = ("actors/runner.py", "actors/dispatch.py", "actors/messages.py", "actors/ports.py")
+WITHOUT_RAY = (
+    "actors/runner.py",
+    "actors/sockets.py",
+    "actors/dispatch.py",
+    "actors/messages.py",
+    "actors/ports.py",
+)
 ENVIRONMENT_READERS = ("serve_app/settings_from_env.py", "callboard/")
 
 
