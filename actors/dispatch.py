@@ -29,7 +29,6 @@ from core.workflow.verdict import Accepted, Success, judge_reply
 from federation.egress import EgressDenied, gated_socket_factory
 
 Receive = Callable[[str, Event], None]
-OrderId = tuple[str, str, int, int]
 
 # Notices that wait, enough for one workflow of the largest size, and those under way at once.
 CANCELS_MAX = 2_000
@@ -38,10 +37,16 @@ CANCELS_AT_ONCE = 64
 
 @dataclass(slots=True, eq=False)
 class _Ticket:
-    """An order on its way. By identity: one may be here twice, for two owners."""
+    """An order on its way or, with a time `until` which at the latest, held by its agent.
+
+    By identity: one may be here twice, for two owners. `is_over`: it ended while its request was
+    still open, so that an acceptance holds nothing any more.
+    """
 
     order: DispatchOrder
     receive: Receive
+    until: asyncio.TimerHandle | None = None
+    is_over: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +57,7 @@ class DispatchStatistics:
     in_flight: int
     in_flight_limit: int
     queued: int
+    accepted: int
 
 
 class Dispatcher:
@@ -90,7 +96,7 @@ class Dispatcher:
             concurrency or (lambda _: settings.agent_concurrency),
             lambda payer: weights.get(payer, 1),
         )
-        self._tickets: dict[OrderId, _Ticket] = {}
+        self._tickets: dict[int, _Ticket] = {}  # by the identity of the order in it
         self._open: dict[_Ticket, asyncio.Task[None]] = {}
         self._look_again: asyncio.TimerHandle | None = None
         self._is_closed = False
@@ -115,7 +121,9 @@ class Dispatcher:
     def statistics(self) -> DispatchStatistics:
         """Return the counters."""
         lines = self._lines.statistics()
-        return DispatchStatistics(self._sent, lines.open, lines.fresh_max, lines.waiting)
+        return DispatchStatistics(
+            self._sent, lines.open, lines.fresh_max, lines.waiting, lines.held
+        )
 
     @property
     def has_room(self) -> bool:
@@ -124,8 +132,7 @@ class Dispatcher:
 
     def send(self, order: DispatchOrder, receive: Receive) -> None:
         """Send the order as soon as its agent and the limit allow; `receive` gets its events."""
-        ticket = _Ticket(order, receive)
-        self._tickets[_order_id(order)] = ticket
+        ticket = self._tickets[id(order)] = _Ticket(order, receive)
         did = order.agent_did
         self._begin(did)
         if self._lines.put(did, order.payer_did, ticket, ticket, self._clock.now_ms()):
@@ -133,17 +140,39 @@ class Dispatcher:
         else:
             self._wait_for_place()
 
-    def abort(self, order: DispatchOrder, reason: str) -> None:
-        """Stop waiting for the order's reply, or never send it; tell the agent if it was sent.
+    def hold(self, order: DispatchOrder) -> None:
+        """Take the place of an order that its agent accepted from another process than this."""
+        ticket = self._tickets[id(order)] = _Ticket(order, _nobody)
+        self._begin(order.agent_did)
+        self._lines.hold(order.agent_did, ticket)
+        self._release_in(ticket, order.timeout_ms)
 
-        One that is neither open nor waiting was accepted: the agent works on without a request.
+    def ended(self, order: DispatchOrder) -> None:
+        """Free what the order still holds, its place at its agent or in its line.
+
+        An open request goes on: its reply is heard, but holds nothing.
         """
-        ticket = self._tickets.get(_order_id(order))
-        if ticket is not None:
-            if self._lines.drop(order.agent_did, ticket):
-                self._forget(ticket, None)
-                return
+        ticket = self._tickets.get(id(order))
+        if ticket is None:
+            return
+        if ticket.until is not None:
+            ticket.until.cancel()
+            self._lines.release(ticket)
+            self._forget(ticket, None)
+            self._start_waiting()
+        elif self._lines.drop(order.agent_did, ticket):
+            self._forget(ticket, None)
+        else:
+            ticket.is_over = True
+
+    def abort(self, order: DispatchOrder, reason: str) -> None:
+        """Stop waiting for the order's reply, or never send it; tell the agent if it was sent."""
+        ticket = self._tickets.get(id(order))
+        self.ended(order)
+        if ticket in self._open:
             self._open[ticket].cancel()
+        elif ticket is not None and ticket.until is None:
+            return  # it waited in its line
         self.notify(order, reason)
 
     def refuse_waiting(self, did: str) -> None:
@@ -167,6 +196,9 @@ class Dispatcher:
         self._is_closed = True
         if self._look_again is not None:
             self._look_again.cancel()
+        for ticket in self._tickets.values():
+            if ticket.until is not None:
+                ticket.until.cancel()
         for task in list(self._open.values()) + list(self._notices):
             task.cancel()
         await self._session.close()
@@ -197,14 +229,27 @@ class Dispatcher:
         self._start_waiting()
 
     def _forget(self, ticket: _Ticket, is_reachable: bool | None) -> None:
-        name = _order_id(ticket.order)
-        if self._tickets.get(name) is ticket:
-            del self._tickets[name]
+        del self._tickets[id(ticket.order)]
         self._note(ticket.order.agent_did, is_reachable)
+
+    def _park(self, ticket: _Ticket, is_reachable: bool | None, remaining_ms: int) -> None:
+        """Let an accepted order keep its place: the agent works on, although no request is open."""
+        did = ticket.order.agent_did
+        self._begin(did)  # first, so that the agent is not idle for a moment
+        self._note(did, is_reachable)
+        self._lines.park(ticket, self._clock.now_ms())
+        self._release_in(ticket, remaining_ms)
+
+    def _release_in(self, ticket: _Ticket, delay_ms: int) -> None:
+        # Whoever drives the attempt says when it ends. Should that word be lost between machines,
+        # no place is held for longer than the attempt itself may take.
+        loop = asyncio.get_running_loop()
+        ticket.until = loop.call_later(max(0, delay_ms) / 1000, self.ended, ticket.order)
 
     async def _perform(self, ticket: _Ticket) -> None:
         order, receive = ticket.order, ticket.receive
         is_reachable: bool | None = None
+        is_accepted = False
         started_ms = self._clock.now_ms()
         try:
             if not order.is_verification:
@@ -217,10 +262,14 @@ class Dispatcher:
                 event = await by_reference(
                     event, self._blobs, self._settings.result_inline_bytes_max
                 )
+            is_accepted = isinstance(reply, Accepted) and not ticket.is_over
         finally:
             del self._open[ticket]
-            self._lines.close(ticket, self._clock.now_ms())
-            self._forget(ticket, is_reachable)
+            if is_accepted:
+                self._park(ticket, is_reachable, started_ms + order.timeout_ms - at_ms)
+            else:
+                self._lines.close(ticket, self._clock.now_ms())
+                self._forget(ticket, is_reachable)
             self._start_waiting()
         receive(order.workflow_id, event)
 
@@ -250,7 +299,8 @@ class Dispatcher:
                 "",
             )
         input_hash = hash_bytes(inputs)
-        body = dispatch_body(order, inputs, started_ms, self._key)
+        event = sent_event_id(order)
+        body = dispatch_body(order, event, inputs, started_ms, self._key)
         bytes_max = self._settings.dispatch_body_bytes_max
         if len(body) > bytes_max:
             message = f"the dispatch has {len(body)} bytes, limit {bytes_max}"
@@ -263,7 +313,7 @@ class Dispatcher:
             async with self._session.post(
                 order.url,
                 data=body,
-                headers=dispatch_headers(order, body, self._service),
+                headers=dispatch_headers(order, event, body, self._service),
                 timeout=timeout,
                 allow_redirects=False,
             ) as response:
@@ -277,7 +327,7 @@ class Dispatcher:
                     response.status,
                     response.headers.get("Content-Type", ""),
                     reply_body,
-                    event_id=sent_event_id(order),
+                    event_id=event,
                     capability_id=order.capability_id,
                     retry_after=response.headers.get("Retry-After"),
                 )
@@ -339,5 +389,5 @@ def _itself(ticket: _Ticket) -> _Ticket:
     return ticket
 
 
-def _order_id(order: DispatchOrder) -> OrderId:
-    return order.workflow_id, order.node, order.attempt, order.verify_attempt
+def _nobody(_: str, event: Event) -> None:
+    raise AssertionError(f"{event} of an order that was not sent from here")

@@ -23,10 +23,13 @@ def sent_event_id(order: DispatchOrder) -> str:
     return event + "#verify" if order.is_verification else event
 
 
-def dispatch_body(order: DispatchOrder, inputs: bytes, started_ms: int, key: bytes) -> bytes:
+def dispatch_body(
+    order: DispatchOrder, event: str, inputs: bytes, started_ms: int, key: bytes
+) -> bytes:
     """Return the body of a dispatch, in the words of every agent dialect.
 
     Args:
+        event: the id of `sent_event_id`.
         inputs: in canonical form, as they are hashed.
         started_ms: when it is written.
         key: the deployment's, for the token of a later result.
@@ -41,7 +44,7 @@ def dispatch_body(order: DispatchOrder, inputs: bytes, started_ms: int, key: byt
     )
     return orjson.dumps(
         {
-            "eventId": sent_event_id(order),
+            "eventId": event,
             "timestamp": iso_ms(started_ms),
             "workflowId": order.workflow_id,
             "taskId": order.task_id,
@@ -58,14 +61,14 @@ def dispatch_body(order: DispatchOrder, inputs: bytes, started_ms: int, key: byt
     )
 
 
-def dispatch_headers(order: DispatchOrder, body: bytes, service: str) -> dict[str, str]:
+def dispatch_headers(order: DispatchOrder, event: str, body: bytes, service: str) -> dict[str, str]:
     """Return the headers of a dispatch, its signature among them when the agent has a secret."""
     prefix = f"x-{service}"
     span = span_id(order.workflow_id, order.node, order.attempt)
     headers = {
         "Content-Type": "application/json",
         f"{prefix}-event": "node.dispatch",
-        f"{prefix}-event-id": sent_event_id(order),
+        f"{prefix}-event-id": event,
         f"{prefix}-workflow-id": order.workflow_id,
         f"{prefix}-node-id": header_text(order.node),
         f"{prefix}-protocol-version": PROTOCOL_VERSION,
