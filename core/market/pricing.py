@@ -1,0 +1,252 @@
+"""What a node costs: fixed prices, per-token prices, and what is reserved before tokens are known.
+
+Rates are decimals, costs are whole micro-credits: one exact product and one rounding per node, up,
+so that no work is free by rounding. Whose money pays it is `core/workflow/node_state.py`'s.
+Spec: Settlement rules 1 and 6; contract.md section 6 (Estimate, Capability prices); money.md R3 and
+case 2. Decision 0060.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from decimal import Decimal, InvalidOperation
+from fractions import Fraction
+from typing import Any, Final, assert_never
+
+from core.errors import Problem
+from core.money import MICRO_MAX, MICRO_PER_CENT, MICRO_PER_CREDIT
+from core.records.manifest_problems import described
+
+PRICE_CENTS_MAX: Final = MICRO_MAX // MICRO_PER_CENT
+# Together at most 15 significant digits: every JSON client keeps such a rate exactly.
+RATE_DECIMALS_MAX: Final = 12
+RATE_LIMIT: Final = Decimal(1_000)  # credits per token; a rate is below it
+# Far beyond what a model reads or writes in a day; a larger count is no count.
+TOKENS_MAX: Final = 10**9
+PER_TOKEN: Final = "per-token"
+
+
+@dataclass(frozen=True, slots=True)
+class FixedPrice:
+    """A price known before the work, micro-credits, 0 or more."""
+
+    micro: int
+
+
+@dataclass(frozen=True, slots=True)
+class TokenPrice:
+    """Credits per token read and per token written, each 0 or more, at most 12 decimals."""
+
+    input_rate: Decimal
+    output_rate: Decimal
+
+
+Price = FixedPrice | TokenPrice
+FREE: Final = FixedPrice(0)
+
+
+@dataclass(frozen=True, slots=True)
+class Tokens:
+    """What an agent says it read and wrote."""
+
+    input: int
+    output: int
+
+
+def price_of(offer: Price | None, capability_price: Price | None) -> Price:
+    """Return what an agent asks: its card's price, else the capability's registered one, else none.
+
+    Spec: Settlement rules 6; contract.md section 6 (Capability prices).
+    """
+    return offer or capability_price or FREE
+
+
+def cost_micro(price: Price, tokens: Tokens) -> int:
+    """Return what the work costs, rounded up once (money.md R3).
+
+    It may exceed every bound of the ledger; the caller compares it with what the node may cost.
+    """
+    match price:
+        case FixedPrice():
+            return price.micro
+        case TokenPrice():
+            # Fractions, not decimals: a decimal product depends on the ambient precision.
+            exact = tokens.input * Fraction(price.input_rate)
+            exact += tokens.output * Fraction(price.output_rate)
+            exact *= MICRO_PER_CREDIT
+            return -(-exact.numerator // exact.denominator)
+        case _:
+            assert_never(price)
+
+
+def tokens_of(metrics: Mapping[str, Any]) -> Tokens:
+    """Read the token counts out of an agent's own metrics; what cannot be one counts as none.
+
+    `tokens_used` alone counts as written. money.md R3 (Tokens).
+    """
+    read = _first_of(metrics, "input_tokens", "inputTokens")
+    written = _first_of(metrics, "output_tokens", "outputTokens")
+    if read is None and written is None:
+        written = _first_of(metrics, "tokens_used", "tokensUsed")
+    return Tokens(_count(read), _count(written))
+
+
+# -- before the tokens are known ------------------------------------------------------------------
+
+
+def is_budget_required(
+    price: Price | None,
+    *,
+    is_auction: bool,
+    max_cost_micro: int | None,
+    budget_micro: int | None,
+) -> bool:
+    """Say whether a node's cost has no bound, so that its publish is refused (BUDGET_REQUIRED).
+
+    Args:
+        price: what the node would cost: by tokens, fixed, or None when nobody has named a price.
+        is_auction: whether the node's agent is found by an auction.
+        max_cost_micro: the node's `maxCostCredits`, micro-credits.
+        budget_micro: the workflow's `maxBudgetCredits`, micro-credits.
+
+    contract.md section 6 (Estimate); money.md cases 2 and 20.
+    """
+    if max_cost_micro is not None or budget_micro is not None:
+        return False
+    return isinstance(price, TokenPrice) or (is_auction and price is None)
+
+
+def token_reservations(
+    hold_micro: int,
+    fixed_total_micro: int,
+    nodes: Sequence[str],
+    own_limits: Mapping[str, int],
+) -> dict[str, int]:
+    """Reserve for each node without a fixed price what it may cost (money.md R3).
+
+    A node's own limit is its reservation. The others share what is left of the hold equally; each
+    share is rounded down, and the remainder goes out one by one from the first node on.
+
+    Args:
+        hold_micro: the workflow's hold, micro-credits.
+        fixed_total_micro: what its nodes of fixed price reserve together, micro-credits.
+        nodes: names of the nodes without a fixed price, in the workflow's order.
+        own_limits: `maxCostCredits` by node name, micro-credits, for those that have one.
+    """
+    limited = {name: own_limits[name] for name in nodes if name in own_limits}
+    sharing = [name for name in nodes if name not in own_limits]
+    left_micro = max(0, hold_micro - fixed_total_micro - sum(limited.values()))
+    share_micro, rest_micro = divmod(left_micro, len(sharing)) if sharing else (0, 0)
+    shares = {name: share_micro + (position < rest_micro) for position, name in enumerate(sharing)}
+    return {name: limited[name] if name in limited else shares[name] for name in nodes}
+
+
+# -- from and to JSON -----------------------------------------------------------------------------
+
+
+def parse_price(
+    member: Mapping[str, Any], path: str = "", *, is_required: bool = False
+) -> tuple[Price | None, list[Problem]]:
+    """Read `price_cents` or `pricing` of a card's capability, or of a price request's body.
+
+    Args:
+        member: the object; members it does not know are ignored.
+        path: where it stands in the client's input.
+        is_required: whether naming no price at all is a problem.
+
+    Returns: the price, None where there is none or a problem, and every problem found.
+    Spec: Capability price, Per-token pricing; contract.md section 6 (Capability prices).
+    """
+    prefix = f"{path}." if path else ""
+    cents, pricing = member.get("price_cents"), member.get("pricing")
+    if cents is not None and pricing is not None:
+        return None, [Problem(f"{prefix}pricing", "price_cents beside it", "one of the two")]
+    if cents is not None:
+        if type(cents) is int and 0 <= cents <= PRICE_CENTS_MAX:
+            return FixedPrice(cents * MICRO_PER_CENT), []
+        expected = f"whole cents, 0 to {PRICE_CENTS_MAX}"
+        return None, [Problem(f"{prefix}price_cents", described(cents), expected)]
+    if pricing is not None:
+        return _parse_pricing(pricing, f"{prefix}pricing")
+    if is_required:
+        return None, [Problem(f"{prefix}price_cents", "nothing", "price_cents or pricing")]
+    return None, []
+
+
+def price_json(price: Price) -> dict[str, Any]:
+    """Return a price in the form that is stored with a workflow, rates as texts."""
+    match price:
+        case FixedPrice():
+            return {"model": "fixed", "micro": price.micro}
+        case TokenPrice():
+            return {
+                "model": PER_TOKEN,
+                "inputRate": format(price.input_rate, "f"),
+                "outputRate": format(price.output_rate, "f"),
+            }
+        case _:
+            assert_never(price)
+
+
+def price_from_json(stored: Mapping[str, Any]) -> Price:
+    """Return the price that `price_json` wrote."""
+    if stored["model"] == PER_TOKEN:
+        return TokenPrice(Decimal(stored["inputRate"]), Decimal(stored["outputRate"]))
+    assert stored["model"] == "fixed", stored
+    return FixedPrice(stored["micro"])
+
+
+def _parse_pricing(pricing: Any, path: str) -> tuple[Price | None, list[Problem]]:
+    if type(pricing) is not dict:
+        return None, [Problem(path, described(pricing), "an object with model and rates")]
+    problems = []
+    if pricing.get("model") != PER_TOKEN:
+        problems.append(Problem(f"{path}.model", described(pricing.get("model")), f"'{PER_TOKEN}'"))
+    rates = {}
+    for name in ("inputRate", "outputRate"):
+        rate = _rate(pricing.get(name))
+        if rate is None:
+            expected = (
+                f"credits per token, 0 or more, below {RATE_LIMIT},"
+                f" at most {RATE_DECIMALS_MAX} decimals"
+            )
+            problems.append(Problem(f"{path}.{name}", described(pricing.get(name)), expected))
+        else:
+            rates[name] = rate
+    if problems:
+        return None, problems
+    return TokenPrice(rates["inputRate"], rates["outputRate"]), []
+
+
+def _rate(value: Any) -> Decimal | None:
+    if type(value) not in (int, float, str, Decimal):
+        return None
+    # repr is the shortest text that gives this double again: what the client wrote.
+    text = repr(value) if type(value) is float else str(value)
+    if len(text) > 40 or not text.isascii() or "_" in text or text != text.strip():
+        return None
+    try:
+        rate = Decimal(text)
+    except InvalidOperation:
+        return None
+    if not rate.is_finite() or rate.is_signed() or not 0 <= rate < RATE_LIMIT:
+        return None
+    # The exponent alone would refuse 0.0010000000000000, so zeros at the end do not count.
+    _, digits, exponent = rate.as_tuple()
+    assert isinstance(exponent, int)
+    while exponent < -RATE_DECIMALS_MAX and digits and digits[-1] == 0:
+        digits, exponent = digits[:-1], exponent + 1
+    if exponent < -RATE_DECIMALS_MAX and digits:
+        return None
+    return Decimal((0, digits or (0,), exponent if digits else 0))
+
+
+def _first_of(metrics: Mapping[str, Any], *names: str) -> Any:
+    return next((metrics[name] for name in names if metrics.get(name) is not None), None)
+
+
+def _count(value: Any) -> int:
+    if type(value) is float and value.is_integer():
+        value = int(value)  # JSON has one kind of number; some writers add ".0" to all of them
+    return value if type(value) is int and 0 <= value <= TOKENS_MAX else 0
