@@ -1,0 +1,172 @@
+"""What an agent's past work says of it: counts, rates, one score, and the stake it must put up.
+
+Whole numbers from the counts to the score's six decimals, so that history read again gives the same
+numbers to the last digit. Whose outcome counts how is `outcome_of`'s; what costs stake is
+`slashing.py`'s. Spec: Settlement rules 9; contract.md section 6 (Reputation inputs); money.md case
+41. Decision 0062.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from typing import Final
+
+from core.errors import NodeErrorCode
+from core.market.settlement import FEE_BPS_MAX
+from core.market.slashing import is_agents_failure
+from core.workflow.transitions import NodeStatus
+
+NEUTRAL: Final = 0.5
+_MILLION: Final = 1_000_000
+# Weights of success, speed and completion in tenths (spec: Settlement rules 9).
+_SUCCESS, _SPEED, _COMPLETION = 5, 3, 2
+_Ratio = tuple[int, int]
+_NEUTRAL_RATIO: Final[_Ratio] = (1, 2)
+
+
+class Outcome(StrEnum):
+    """How a node ended for the agent of its last attempt."""
+
+    SUCCESSFUL = "successful"
+    FAILED = "failed"
+    CANCELLED = "cancelled"
+
+
+@dataclass(frozen=True, slots=True)
+class Tally:
+    """An agent's final outcomes, and the milliseconds that its successes took together."""
+
+    successful: int = 0
+    failed: int = 0
+    cancelled: int = 0
+    latency_ms_sum: int = 0
+
+    @property
+    def total(self) -> int:
+        """Every final outcome."""
+        return self.successful + self.failed + self.cancelled
+
+    @property
+    def success_rate(self) -> float:
+        """Successes among successes and failures, 0.5 while there is neither."""
+        return _millionths(_success(self)) / _MILLION
+
+    @property
+    def completion_rate(self) -> float:
+        """Outcomes that were not cancelled among all, 0.5 while there is none."""
+        return _millionths(_completion(self)) / _MILLION
+
+    @property
+    def latency_ms_avg(self) -> int | None:
+        """Milliseconds per success, rounded half up; None without one."""
+        if self.successful == 0:
+            return None
+        return (2 * self.latency_ms_sum + self.successful) // (2 * self.successful)
+
+    def after(self, outcome: Outcome, latency_ms: int = 0) -> Tally:
+        """Return the tally with one more outcome; only a success's latency counts.
+
+        Args:
+            latency_ms: what the successful attempt took, milliseconds, 0 or more.
+        """
+        assert latency_ms >= 0, latency_ms
+        if outcome is Outcome.SUCCESSFUL:
+            latency_ms_sum = self.latency_ms_sum + latency_ms
+            return replace(self, successful=self.successful + 1, latency_ms_sum=latency_ms_sum)
+        if outcome is Outcome.FAILED:
+            return replace(self, failed=self.failed + 1)
+        return replace(self, cancelled=self.cancelled + 1)
+
+
+def score(tally: Tally, *, latency_ms_max: int) -> float:
+    """Return the overall score, 0 to 1, rounded half up to 6 decimals.
+
+    0.5 success rate + 0.3 speed + 0.2 completion rate. What was never measured is neutral (0.5),
+    except the speed of an agent that has failed and never succeeded: that is 0, because otherwise
+    its first success could lower its score.
+
+    Args:
+        latency_ms_max: the average latency at which speed counts nothing, milliseconds, 0 or more.
+
+    Spec: Settlement rules 9; money.md case 41.
+    """
+    parts = (
+        (_SUCCESS, _success(tally)),
+        (_SPEED, _speed(tally, latency_ms_max)),
+        (_COMPLETION, _completion(tally)),
+    )
+    numerator, denominator = 0, 1
+    for weight, (part, whole) in parts:
+        numerator = numerator * whole + weight * part * denominator
+        denominator *= whole
+    return _millionths((numerator, 10 * denominator)) / _MILLION
+
+
+def stake_required_micro(price_micro: int, *, stake_bps: int, score: float) -> int:
+    """Return the stake that a node of this price asks of an agent of this score, rounded up.
+
+    price x bps / 10,000 x (1.5 - score): half of it for the best, half more for the worst.
+
+    Args:
+        price_micro: micro-credits, 0 or more.
+        stake_bps: basis points, 0 to 10,000.
+        score: 0 to 1, at most 6 decimals count.
+
+    contract.md section 6 (Reputation inputs).
+    """
+    assert price_micro >= 0, price_micro
+    assert 0 <= stake_bps <= FEE_BPS_MAX, stake_bps
+    assert 0 <= score <= 1, score
+    factor = 3 * _MILLION // 2 - round(score * _MILLION)
+    return -(-price_micro * stake_bps * factor // (FEE_BPS_MAX * _MILLION))
+
+
+def outcome_of(
+    status: NodeStatus, error_code: str | None, *, was_at_work: bool, is_spared: bool = False
+) -> Outcome | None:
+    """Say how a node's end counts for the agent of its last attempt; None: not at all.
+
+    1. A success is successful. 2. A node whose last attempt failed by the agent's doing is failed.
+    3. A node that was ended from outside while the agent was at work (cancel, the workflow's
+    runtime) is cancelled. 4. All else says nothing of the agent: nobody could be found or reached,
+    inputs or budget were wrong, the verifier was missing, we crashed. Verifiers are not counted.
+
+    Args:
+        status: the node's final status.
+        error_code: the `code` of its error.
+        was_at_work: whether its last attempt was open when it ended.
+        is_spared: see `is_agents_failure`.
+    """
+    if status is NodeStatus.SUCCESS:
+        return Outcome.SUCCESSFUL
+    code = NodeErrorCode(error_code) if error_code is not None else None
+    if code in (NodeErrorCode.CANCELLED, NodeErrorCode.WORKFLOW_TIMEOUT):
+        return Outcome.CANCELLED if was_at_work else None
+    if code is not None and is_agents_failure(code, is_spared=is_spared):
+        return Outcome.FAILED
+    return None
+
+
+def _success(tally: Tally) -> _Ratio:
+    judged = tally.successful + tally.failed
+    return (tally.successful, judged) if judged else _NEUTRAL_RATIO
+
+
+def _completion(tally: Tally) -> _Ratio:
+    total = tally.total
+    return (total - tally.cancelled, total) if total else _NEUTRAL_RATIO
+
+
+def _speed(tally: Tally, latency_ms_max: int) -> _Ratio:
+    if tally.successful == 0:
+        return (0, 1) if tally.failed else _NEUTRAL_RATIO
+    limit_ms = tally.successful * latency_ms_max
+    return (
+        (limit_ms - tally.latency_ms_sum, limit_ms) if tally.latency_ms_sum < limit_ms else (0, 1)
+    )
+
+
+def _millionths(ratio: _Ratio) -> int:
+    part, whole = ratio
+    return (2 * _MILLION * part + whole) // (2 * whole)
