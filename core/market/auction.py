@@ -1,0 +1,183 @@
+"""Sealed-bid, second-price auctions for one node: who may bid, who wins, and what the winner costs.
+
+The lowest eligible bid wins and is paid the second-lowest eligible one, so that bidding one's cost
+is best for everyone; alone, it is paid its own bid (the specification's rule, and its one exception
+to that). Nothing that decides eligibility depends on the bid's amount, the reserve excepted.
+Spec: Settlement rules 7; money.md cases 20 to 25. Decision 0061.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from enum import StrEnum
+
+from core.errors import ErrorCode, Problem, ServiceError
+from core.market.reputation import stake_required_micro
+from core.market.slashing import lock_micro
+from core.money import credits_text
+
+
+@dataclass(frozen=True, slots=True)
+class Bid:
+    """One agent's sealed offer. Amounts in micro-credits; `reputation` is its score at receipt."""
+
+    agent_did: str
+    amount_micro: int
+    eta_ms: int | None
+    stake_offered_micro: int
+    received_ms: int
+    reputation: float
+
+
+@dataclass(frozen=True, slots=True)
+class Award:
+    """Who takes the node and what it is paid; `runner_up_did` named the price, None: nobody."""
+
+    agent_did: str
+    price_micro: int
+    bid_micro: int
+    runner_up_did: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class AuctionTerms:
+    """What holds for every bid of one auction, fixed before the first.
+
+    `reserve_micro`: the most that is paid. `closes_ms`: bids from then on are late. `stake_bps`:
+    the stake an agent must put up, of the reserve. `score_min`: the least reputation, 0 to 1.
+    """
+
+    reserve_micro: int
+    closes_ms: int
+    stake_bps: int
+    score_min: float = 0.0
+
+
+class Exclusion(StrEnum):
+    """Why a bid does not take part, neither as winner nor as second price. In order of checking."""
+
+    LATE = "late"
+    REVOKED = "revoked"
+    ABOVE_RESERVE = "above_reserve"
+    LOW_REPUTATION = "low_reputation"
+    UNDER_STAKED = "under_staked"
+
+
+def reserve_micro(capability_micro: int | None, max_cost_micro: int | None) -> int | None:
+    """Return an auction's reserve: the smaller of the two that are given, None without either.
+
+    Without either the node gets a share of the budget (`token_reservations`), or its publish is
+    refused (`is_budget_required`).
+
+    Args:
+        capability_micro: the capability's registered fixed price at publish.
+        max_cost_micro: the node's `maxCostCredits`.
+
+    money.md case 20.
+    """
+    given = [micro for micro in (capability_micro, max_cost_micro) if micro is not None]
+    return min(given, default=None)
+
+
+def bid_problem(
+    amount_micro: int, terms: AuctionTerms, *, received_ms: int, has_bid: bool
+) -> ServiceError | None:
+    """Return why a live bid is refused at submission, None when it is taken.
+
+    That an amount has at most 6 decimals is `micro_from_credits`' rule, as for all amounts.
+
+    Args:
+        has_bid: whether the agent has a live bid in this round already; the first is final.
+
+    money.md cases 20, 22, 23 and 24.
+    """
+    if received_ms >= terms.closes_ms:
+        return ServiceError(ErrorCode.CONFLICT, "the auction has closed: the bid is late")
+    if has_bid:
+        return ServiceError(ErrorCode.CONFLICT, "the agent has bid already: its first bid is final")
+    if 0 <= amount_micro <= terms.reserve_micro:
+        return None
+    got, most = credits_text(amount_micro), credits_text(terms.reserve_micro)
+    problem = Problem("bidAmount", got, f"credits, 0 to the reserve of {most}")
+    return ServiceError(
+        ErrorCode.INVALID_REQUEST, f"bidAmount: got {got}, expected 0 to {most}", (problem,)
+    )
+
+
+def merge_bids(standing: Iterable[Bid], live: Iterable[Bid]) -> list[Bid]:
+    """Return one bid per agent: its live bid, else its card's standing one.
+
+    Two bids of one agent would let it set its own second price.
+    """
+    by_agent = {bid.agent_did: bid for bid in standing}
+    by_agent |= {bid.agent_did: bid for bid in live}
+    return list(by_agent.values())
+
+
+def exclusion(
+    bid: Bid, terms: AuctionTerms, *, stake_free_micro: int, is_revoked: bool
+) -> Exclusion | None:
+    """Return why a bid does not take part, None when it does.
+
+    The stake is asked of the reserve and not of the bid: else bidding less than one's cost could
+    make one eligible.
+
+    Args:
+        stake_free_micro: the bidder's free stake at the close, micro-credits.
+        is_revoked: whether the bidder is revoked at the close.
+
+    money.md cases 24 and 26.
+    """
+    if bid.received_ms >= terms.closes_ms:
+        return Exclusion.LATE
+    if is_revoked:
+        return Exclusion.REVOKED
+    if bid.amount_micro > terms.reserve_micro:
+        return Exclusion.ABOVE_RESERVE  # a standing bid; live ones are refused at submission
+    if bid.reputation < terms.score_min:
+        return Exclusion.LOW_REPUTATION
+    required_micro = stake_required_micro(
+        terms.reserve_micro, stake_bps=terms.stake_bps, score=bid.reputation
+    )
+    offered_micro = bid.stake_offered_micro
+    if lock_micro(required_micro, offered_micro=offered_micro, free_micro=stake_free_micro) is None:
+        return Exclusion.UNDER_STAKED
+    return None
+
+
+def award(
+    bids: Iterable[Bid], *, reserve_micro: int, is_eligible: Callable[[Bid], bool]
+) -> Award | None:
+    """Return the winner and its price, None when no bid takes part.
+
+    1. Who is not eligible, or asks more than the reserve, is left out before any price is formed.
+    2. The lowest bid wins; of equal ones the higher reputation, then the earlier receipt, then the
+    smaller DID. 3. It is paid the second-lowest bid, alone its own.
+
+    Args:
+        bids: at most one per agent (`merge_bids`), amounts 0 or more.
+        is_eligible: `exclusion` is None, and the agent has not failed in an earlier round.
+
+    Spec: Settlement rules 7; money.md cases 20, 21, 24 and 25.
+    """
+    counted = sorted(
+        (bid for bid in bids if bid.amount_micro <= reserve_micro and is_eligible(bid)), key=_place
+    )
+    assert len({bid.agent_did for bid in counted}) == len(counted), "one bid per agent"
+    if not counted:
+        return None
+    winner = counted[0]
+    second = counted[1] if len(counted) > 1 else None
+    price_micro = winner.amount_micro if second is None else second.amount_micro
+    assert 0 <= winner.amount_micro <= price_micro <= reserve_micro, (winner, price_micro)
+    return Award(
+        winner.agent_did,
+        price_micro,
+        winner.amount_micro,
+        None if second is None else second.agent_did,
+    )
+
+
+def _place(bid: Bid) -> tuple[int, float, int, str]:
+    return bid.amount_micro, -bid.reputation, bid.received_ms, bid.agent_did

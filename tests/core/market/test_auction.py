@@ -1,0 +1,226 @@
+"""Sealed-bid second-price auctions. Spec: Settlement rules 7; money.md cases 20 to 25."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from core.errors import ErrorCode
+from core.market.auction import (
+    AuctionTerms,
+    Award,
+    Bid,
+    Exclusion,
+    award,
+    bid_problem,
+    exclusion,
+    merge_bids,
+    reserve_micro,
+)
+from core.money import micro_from_credits
+
+RESERVE = 100
+TERMS = AuctionTerms(reserve_micro=RESERVE, closes_ms=1_000, stake_bps=1_000)
+# Few amounts, so that ties are common, and some above the reserve.
+AMOUNTS = st.integers(0, RESERVE + 10)
+
+
+def bid(did: str, amount: int, **fields: Any) -> Bid:
+    """Return a punctual bid of a neutral agent with stake enough."""
+    return replace(Bid(did, amount, None, 50, 0, 0.5), **fields)
+
+
+def closed(*bids: Bid, reserve: int = RESERVE, barred: tuple[str, ...] = ()) -> Award | None:
+    return award(bids, reserve_micro=reserve, is_eligible=lambda b: b.agent_did not in barred)
+
+
+def won(*bids: Bid, **options: Any) -> tuple[str, int] | None:
+    """Return the winner and its price."""
+    found = closed(*bids, **options)
+    return None if found is None else (found.agent_did, found.price_micro)
+
+
+@st.composite
+def fields_of_bids(draw: st.DrawFn) -> list[Bid]:
+    amounts = draw(st.lists(AMOUNTS, max_size=7))
+    return [
+        bid(
+            f"did:{number}",
+            amount,
+            reputation=draw(st.sampled_from([0.2, 0.5, 0.9])),
+            received_ms=draw(st.integers(0, 2)),
+        )
+        for number, amount in enumerate(amounts)
+    ]
+
+
+def profit(cost: int, own: Bid, others: list[Bid], is_barred: bool) -> int:
+    """Return what a bidder of this cost gains by this bid."""
+    found = closed(own, *others, barred=(own.agent_did,) if is_barred else ())
+    return found.price_micro - cost if found and found.agent_did == own.agent_did else 0
+
+
+# -- the mechanism --------------------------------------------------------------------------------
+
+
+@given(AMOUNTS, AMOUNTS, fields_of_bids(), st.sampled_from([0.2, 0.5, 0.9]), st.booleans())
+def test_no_bidder_gains_by_bidding_other_than_its_cost(
+    cost: int, deviation: int, others: list[Bid], reputation: float, is_barred: bool
+) -> None:
+    """Against every field with at least one bid that takes part; alone, rule 7 pays one's own."""
+    if not any(other.amount_micro <= RESERVE for other in others):
+        others = [*others, bid("did:rival", RESERVE)]
+    own = bid("did:own", cost, reputation=reputation, received_ms=1)
+    honest = profit(cost, own, others, is_barred)
+    assert honest >= 0
+    assert profit(cost, replace(own, amount_micro=deviation), others, is_barred) <= honest
+
+
+@given(fields_of_bids(), st.randoms(use_true_random=False))
+def test_the_order_of_the_bids_does_not_matter(bids: list[Bid], random: Any) -> None:
+    before = closed(*bids)
+    random.shuffle(bids)
+    assert closed(*bids) == before
+
+
+@given(fields_of_bids())
+def test_the_price_lies_between_the_own_bid_and_the_reserve(bids: list[Bid]) -> None:
+    found = closed(*bids)
+    if found is None:
+        assert all(b.amount_micro > RESERVE for b in bids)
+    else:
+        assert found.bid_micro <= found.price_micro <= RESERVE
+        assert found.bid_micro == min(b.amount_micro for b in bids)
+        assert found.bid_micro in [b.amount_micro for b in bids if b.agent_did == found.agent_did]
+
+
+@given(fields_of_bids().filter(bool), st.integers(0, 6))
+def test_who_is_not_eligible_changes_nothing(bids: list[Bid], number: int) -> None:
+    barred = bids[number % len(bids)]
+    without = [b for b in bids if b is not barred]
+    assert closed(*bids, barred=(barred.agent_did,)) == closed(*without)
+
+
+# -- numbered cases -------------------------------------------------------------------------------
+
+
+def test_case_20_the_lowest_bid_wins_and_is_paid_the_second_lowest() -> None:
+    found = closed(bid("a", 30), bid("b", 20), bid("c", 50))
+    assert found == Award("b", price_micro=30, bid_micro=20, runner_up_did="a")
+
+
+def test_case_20_a_single_bid_is_paid_itself() -> None:
+    assert closed(bid("a", 30)) == Award("a", 30, 30, None)
+    assert closed() is None
+
+
+def test_case_20_a_bid_above_the_reserve_neither_wins_nor_sets_the_price() -> None:
+    assert won(bid("a", 30), bid("b", 101)) == ("a", 30)
+    assert won(bid("b", 101)) is None
+    assert won(bid("a", 30), bid("b", 100)) == ("a", 100)
+
+
+def test_case_20_the_reserve_is_the_capabilitys_price_within_what_the_node_may_cost() -> None:
+    assert reserve_micro(5, None) == 5
+    assert reserve_micro(None, 7) == 7
+    assert reserve_micro(5, 7) == 5
+    assert reserve_micro(8, 7) == 7
+    assert reserve_micro(0, None) == 0
+    assert reserve_micro(None, None) is None
+
+
+def test_case_21_ties_go_by_reputation_then_receipt_then_did_at_the_tied_price() -> None:
+    first = bid("d", 20, reputation=0.9, received_ms=5)
+    second = bid("c", 20, reputation=0.5, received_ms=3)
+    third = bid("a", 20, reputation=0.5, received_ms=4)
+    fourth = bid("b", 20, reputation=0.5, received_ms=4)
+    assert won(fourth, third, second, first) == ("d", 20)
+    assert won(fourth, third, second) == ("c", 20)
+    assert won(fourth, third, bid("e", 25)) == ("a", 20)
+
+
+def test_case_22_a_bid_of_zero_wins_and_is_paid_the_second() -> None:
+    assert won(bid("a", 0), bid("b", 7)) == ("a", 7)
+    assert won(bid("a", 0)) == ("a", 0)
+    assert bid_problem(0, TERMS, received_ms=0, has_bid=False) is None
+
+
+def test_case_22_a_negative_bid_is_refused() -> None:
+    refused = bid_problem(-1, TERMS, received_ms=0, has_bid=False)
+    assert refused is not None
+    assert refused.code is ErrorCode.INVALID_REQUEST
+    assert [problem.path for problem in refused.problems] == ["bidAmount"]
+
+
+@pytest.mark.parametrize("amount", [0.0000001, "0.0000001", float("nan"), "NaN", float("inf")])
+def test_case_22_a_bid_with_more_than_six_decimals_or_no_number_is_refused(amount: object) -> None:
+    with pytest.raises(ValueError, match="expected"):
+        micro_from_credits(amount)
+
+
+@pytest.mark.parametrize(
+    ("amount", "received_ms", "has_bid", "code"),
+    [
+        (RESERVE, 999, False, None),
+        (RESERVE + 1, 0, False, ErrorCode.INVALID_REQUEST),
+        (50, 0, True, ErrorCode.CONFLICT),
+        (50, 1_000, False, ErrorCode.CONFLICT),
+    ],
+)
+def test_case_23_first_bids_are_final_and_late_or_dear_ones_refused(
+    amount: int, received_ms: int, has_bid: bool, code: ErrorCode | None
+) -> None:
+    refused = bid_problem(amount, TERMS, received_ms=received_ms, has_bid=has_bid)
+    assert (None if refused is None else refused.code) is code
+
+
+def test_case_23_one_bid_per_agent_its_live_one_before_its_standing_one() -> None:
+    standing = [bid("a", 10), bid("b", 20)]
+    assert merge_bids(standing, [bid("b", 5), bid("c", 9)]) == [
+        bid("a", 10), bid("b", 5), bid("c", 9),
+    ]  # fmt: skip
+    with pytest.raises(AssertionError, match="one bid per agent"):
+        closed(bid("a", 10), bid("a", 90))
+
+
+def test_case_24_the_excluded_do_not_set_the_second_price() -> None:
+    bids = (bid("cheap", 1), bid("a", 30), bid("b", 40))
+    assert won(*bids) == ("cheap", 30)
+    assert won(*bids, barred=("cheap",)) == ("a", 40)
+    assert won(*bids, barred=("a",)) == ("cheap", 40)
+
+
+@pytest.mark.parametrize(
+    ("changes", "why"),
+    [
+        ({}, None),
+        ({"received_ms": 999}, None),
+        ({"received_ms": 1_000}, Exclusion.LATE),
+        ({"is_revoked": True}, Exclusion.REVOKED),
+        ({"amount_micro": 101}, Exclusion.ABOVE_RESERVE),
+        ({"reputation": 0.29}, Exclusion.LOW_REPUTATION),
+        ({"reputation": 0.3, "stake_offered_micro": 12}, None),
+        ({"reputation": 0.3, "stake_offered_micro": 11}, Exclusion.UNDER_STAKED),
+        ({"reputation": 1.0, "stake_offered_micro": 5}, None),
+        ({"reputation": 1.0, "stake_free_micro": 4}, Exclusion.UNDER_STAKED),
+        # The stake is asked of the reserve: bidding low does not help.
+        ({"amount_micro": 0, "stake_offered_micro": 9}, Exclusion.UNDER_STAKED),
+    ],
+)
+def test_case_24_who_is_excluded_and_why(changes: dict[str, Any], why: Exclusion | None) -> None:
+    values = {"stake_free_micro": 1_000, "is_revoked": False, **changes}
+    looks = {name: values.pop(name) for name in ("stake_free_micro", "is_revoked")}
+    terms = replace(TERMS, score_min=0.3)
+    assert exclusion(bid("a", 50, **values), terms, **looks) is why
+
+
+def test_case_25_the_next_round_leaves_the_failed_winner_out_and_prices_anew() -> None:
+    bids = (bid("a", 10), bid("b", 20), bid("c", 50))
+    assert won(*bids) == ("a", 20)
+    assert won(*bids, barred=("a",)) == ("b", 50)
+    assert won(*bids, barred=("a", "b")) == ("c", 50)
+    assert won(*bids, barred=("a", "b", "c")) is None
