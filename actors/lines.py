@@ -4,8 +4,10 @@ Theory of operation. An agent takes so many orders at once and no more; what exc
 its own line and blocks nobody else's. Agents with waiting orders and room take turns. Over all of
 them stands a limit of sockets: it counts fresh orders only. One that has not been answered for
 `AGED_MS` waits for a slow agent, costs next to nothing, and leaves its place to others, up to the
-hard limit. Everything is O(1) per order; times come in, nothing waits here.
-design.md section 3 (Fairness, dispatch concurrency); contract.md section 5.
+hard limit. One that its agent has accepted, to hand the result in later, is held: it has no socket
+any more, but is among what the agent has taken on until it ends. Everything is O(1) per order;
+times come in, nothing waits here.
+design.md section 3 (Fairness, dispatch concurrency); contract.md section 5; decision 0053.
 """
 
 from __future__ import annotations
@@ -27,10 +29,10 @@ SLOW_REPLY_MS = 20
 
 @dataclass(slots=True)
 class _Line(Generic[Key, Item]):
-    """One agent: how many orders are with it and which wait for it."""
+    """One agent: how many orders are with it, held ones included, and which wait for it."""
 
     waiting: FairQueue[Key, Item]
-    open: int = 0
+    taken: int = 0
 
 
 @dataclass(slots=True)
@@ -50,6 +52,7 @@ class LineStatistics:
     fresh: int
     fresh_max: int
     waiting: int
+    held: int
     agents: int
 
 
@@ -70,6 +73,7 @@ class Lines(Generic[Key, Item]):
     weight_of: Callable[[str], int]
     _lines: dict[str, _Line[Key, Item]] = field(default_factory=dict)
     _open: dict[Key, _Open] = field(default_factory=dict)
+    _held: dict[Key, str] = field(default_factory=dict)
     _ready: OrderedDict[str, None] = field(default_factory=OrderedDict)
     _fresh: deque[Key] = field(default_factory=deque)
     _fresh_count: int = 0
@@ -81,7 +85,12 @@ class Lines(Generic[Key, Item]):
     def statistics(self) -> LineStatistics:
         """Return the counters."""
         return LineStatistics(
-            len(self._open), self._fresh_count, self.fresh_max, self._waiting, len(self._lines)
+            len(self._open),
+            self._fresh_count,
+            self.fresh_max,
+            self._waiting,
+            len(self._held),
+            len(self._lines),
         )
 
     @property
@@ -97,10 +106,8 @@ class Lines(Generic[Key, Item]):
     def put(self, did: str, payer: str, key: Key, item: Item, now_ms: int) -> bool:
         """Let an order wait, or say True: it may leave at once and counts as left."""
         assert key not in self._open, f"{key} is under way already"
-        line = self._lines.get(did)
-        if line is None:
-            line = self._lines[did] = _Line(FairQueue(self.weight_of))
-        has_room = line.open < self.concurrency_of(did)
+        line = self._line_of(did)
+        has_room = line.taken < self.concurrency_of(did)
         if has_room and not line.waiting and not self._ready and self._has_place(now_ms):
             self._leave(line, did, key, now_ms)
             return True
@@ -116,29 +123,33 @@ class Lines(Generic[Key, Item]):
             did, _ = self._ready.popitem(last=False)
             line = self._lines[did]
             concurrency = self.concurrency_of(did)
-            if not line.waiting or line.open >= concurrency:
+            if not line.waiting or line.taken >= concurrency:
                 continue  # a card may have changed since it became ready
             item = line.waiting.take()
             self._waiting -= 1
             self._leave(line, did, key_of(item), now_ms)
-            if line.waiting and line.open < concurrency:
+            if line.waiting and line.taken < concurrency:
                 self._ready[did] = None
             return item
         return None
 
     def close(self, key: Key, now_ms: int) -> None:
         """Note that an order that had left is answered or given up."""
-        ended = self._open.pop(key)
-        if ended.is_fresh:
-            self._fresh_count -= 1
-        if self._ready and now_ms - ended.left_ms > SLOW_REPLY_MS:
-            self.fresh_max = min(self.fresh_max + 1, self.open_max)
-        line = self._lines[ended.did]
-        line.open -= 1
-        if line.waiting:
-            self._ready[ended.did] = None
-        elif line.open == 0:
-            self._forget(ended.did)
+        self._free(self._close_open(key, now_ms))
+
+    def park(self, key: Key, now_ms: int) -> None:
+        """Note that an agent has accepted an order: it is held until it is released."""
+        self._held[key] = self._close_open(key, now_ms)
+
+    def hold(self, did: str, key: Key) -> None:
+        """Hold what an agent has accepted from others than this; it may be more than it takes."""
+        assert key not in self._held, f"{key} is held already"
+        self._line_of(did).taken += 1
+        self._held[key] = did
+
+    def release(self, key: Key) -> None:
+        """Note that a held order has ended."""
+        self._free(self._held.pop(key))
 
     def drop(self, did: str, key: Key) -> bool:
         """Take a waiting order out; False when it does not wait."""
@@ -159,6 +170,29 @@ class Lines(Generic[Key, Item]):
         self._forget_empty(did, line)
         return items
 
+    def _line_of(self, did: str) -> _Line[Key, Item]:
+        line = self._lines.get(did)
+        if line is None:
+            line = self._lines[did] = _Line(FairQueue(self.weight_of))
+        return line
+
+    def _close_open(self, key: Key, now_ms: int) -> str:
+        """Give an order's socket back; returns its agent, of which it still holds a place."""
+        ended = self._open.pop(key)
+        if ended.is_fresh:
+            self._fresh_count -= 1
+        if self._ready and now_ms - ended.left_ms > SLOW_REPLY_MS:
+            self.fresh_max = min(self.fresh_max + 1, self.open_max)
+        return ended.did
+
+    def _free(self, did: str) -> None:
+        line = self._lines[did]
+        line.taken -= 1
+        if line.waiting:
+            self._ready[did] = None
+        elif line.taken == 0:
+            self._forget(did)
+
     def _has_place(self, now_ms: int) -> bool:
         while self._fresh:
             key = self._fresh[0]
@@ -172,7 +206,7 @@ class Lines(Generic[Key, Item]):
         return self._fresh_count < self.fresh_max and len(self._open) < self.open_max
 
     def _leave(self, line: _Line[Key, Item], did: str, key: Key, now_ms: int) -> None:
-        line.open += 1
+        line.taken += 1
         self._open[key] = _Open(did, now_ms)
         self._fresh.append(key)
         self._fresh_count += 1
@@ -180,7 +214,7 @@ class Lines(Generic[Key, Item]):
     def _forget_empty(self, did: str, line: _Line[Key, Item]) -> None:
         if not line.waiting:
             self._ready.pop(did, None)
-            if line.open == 0:
+            if line.taken == 0:
                 self._forget(did)
 
     def _forget(self, did: str) -> None:

@@ -16,7 +16,6 @@ from actors.running import RunningWorkflow
 from core.errors import NodeErrorCode
 from core.workflow.blob_ref import BlobRef
 from core.workflow.events import (
-    AbortDispatch,
     AttemptFailed,
     AwaitResult,
     DispatchNode,
@@ -111,31 +110,39 @@ async def with_inputs(order: DispatchOrder, load: Load, bytes_max: int) -> Dispa
     return replace(order, inputs=built[0], parents=built[1], large=None)
 
 
-def notice_orders(
-    machine: WorkflowMachine, task_id: str, action: AbortDispatch, entry: AgentEntry | None
+def accepted_orders(
+    run: RunningWorkflow, entry_of: Callable[[str], AgentEntry | None], now_ms: int
 ) -> list[DispatchOrder]:
-    """Return what is needed to tell an agent that an attempt is not wanted any more.
+    """Return the orders that agents of a restored workflow have accepted and still work on.
 
-    It was accepted before this process began, so there is no order; nobody is told when the agent
-    has been deregistered since.
+    They were sent before this process began, so all that is told of them is what holds their place
+    and, if they are not wanted any more, tells the agent. None of an agent deregistered since.
     """
-    if entry is None:
-        return []
-    order = DispatchOrder(
-        workflow_id=machine.workflow_id,
-        task_id=task_id,
-        node=action.node,
-        attempt=action.attempt,
-        capability_id=machine.compiled.nodes[action.node].capability_id,
-        agent_did=entry.did,
-        url=entry.url,
-        cancel_url=entry.cancel_url,
-        secret=entry.secret,
-        inputs={},
-        parents={},
-        timeout_ms=1,
-    )
-    return [order]
+    machine = run.machine
+    orders = []
+    for name, node in machine.compiled.nodes.items():
+        state = machine.node(name)
+        entry = entry_of(state.agent_did) if state.is_accepted and state.agent_did else None
+        if entry is None:
+            continue
+        due_ms = machine.deadline_ms if state.deadline_ms is None else state.deadline_ms
+        order = DispatchOrder(
+            workflow_id=machine.workflow_id,
+            task_id=run.task_id,
+            payer_did=run.payer_did,
+            node=name,
+            attempt=state.attempt,
+            capability_id=node.capability_id,
+            agent_did=entry.did,
+            url=entry.url,
+            cancel_url=entry.cancel_url,
+            secret=entry.secret,
+            inputs={},
+            parents={},
+            timeout_ms=max(1, due_ms - now_ms),
+        )
+        orders.append(order)
+    return orders
 
 
 def timed_out(action: AwaitResult) -> Event:

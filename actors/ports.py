@@ -83,10 +83,16 @@ class DispatchOrder:
 class DispatchPort(Protocol):
     """Requests out; every order is answered by exactly one event unless it was aborted.
 
-    An abort tells the agent, unless the order never left; also after `AttemptAccepted`.
+    An abort tells the agent, unless the order never left; also after `AttemptAccepted`. An accepted
+    order keeps its place at its agent until it is aborted or `ended`; `hold` takes the place of one
+    that was accepted before this process began. Orders are known by identity.
     """
 
     def send(self, order: DispatchOrder, receive: Callable[[str, Event], None]) -> None: ...
+
+    def hold(self, order: DispatchOrder) -> None: ...
+
+    def ended(self, order: DispatchOrder) -> None: ...
 
     def abort(self, order: DispatchOrder, reason: str) -> None: ...
 

@@ -12,10 +12,12 @@ import orjson
 
 from actors.messages import PublishReply, PublishRequest
 from actors.ports import DirectoryPort
+from actors.running import RunningWorkflow
 from core.errors import ErrorCode, ServiceError
 from core.money import MICRO_MAX
 from core.workflow.dag import CompiledWorkflow
 from core.workflow.events import Record, SelectAgent, WorkflowChanged
+from core.workflow.machine import WorkflowMachine
 from core.workflow.node_state import error_of
 from core.workflow.transitions import (
     WorkflowStatus,
@@ -65,6 +67,19 @@ def refusal(found: Estimate, now_ms: int) -> WorkflowChanged:
             f" the budget of {found.hold_micro}",
         },
     )
+
+
+def begun(request: PublishRequest, found: Estimate, now_ms: int) -> RunningWorkflow:
+    """Return the workflow as its owner will hold it, before anything has happened to it."""
+    machine = WorkflowMachine(
+        request.workflow_id,
+        request.compiled,
+        hold_micro=found.hold_micro,
+        reserved=found.reserved,
+        deadline_ms=now_ms + request.compiled.max_runtime_ms,
+    )
+    watchers = {request.watcher} if request.watcher else set()
+    return RunningWorkflow(request.task_id, machine, watchers=watchers, payer_did=request.payer_did)
 
 
 def publish_command(

@@ -20,7 +20,7 @@ from functools import partial
 from typing import Any
 
 from actors.messages import CancelReply, CancelRequest, PublishReply, PublishRequest
-from actors.orders import is_wanted, notice_orders, order_of, timed_out
+from actors.orders import accepted_orders, is_wanted, order_of, timed_out
 from actors.ports import (
     Clock,
     DirectoryPort,
@@ -28,7 +28,15 @@ from actors.ports import (
     DispatchPort,
     LedgerPort,
 )
-from actors.publishing import accepted, answer_of, estimate, foreseen, publish_command, refusal
+from actors.publishing import (
+    accepted,
+    answer_of,
+    begun,
+    estimate,
+    foreseen,
+    publish_command,
+    refusal,
+)
 from actors.running import RunnerStatistics, RunningWorkflow
 from actors.steps import key_of, newest_rows, not_cancellable, overloaded
 from core.errors import ErrorCode, ServiceError
@@ -50,7 +58,6 @@ from core.workflow.events import (
     SelectVerifier,
     WorkflowAccepted,
 )
-from core.workflow.machine import WorkflowMachine
 from ledger.commands import AdvanceWorkflow, Command, Outcome, OutcomeStatus
 
 Publish = Callable[[PublishReply | ServiceError], None]
@@ -127,18 +134,7 @@ class Runner:
         if request.is_dry_run:
             done(foreseen(request, found, self._directory, now_ms))
             return
-        run = RunningWorkflow(
-            request.task_id,
-            WorkflowMachine(
-                request.workflow_id,
-                request.compiled,
-                hold_micro=found.hold_micro,
-                reserved=found.reserved,
-                deadline_ms=now_ms + request.compiled.max_runtime_ms,
-            ),
-            watchers={request.watcher} if request.watcher else set(),
-            payer_did=request.payer_did,
-        )
+        run = begun(request, found, now_ms)
         actions: list[Action] = []
         if found.exceeds_budget:
             records: list[Record] = [refusal(found, now_ms)]
@@ -200,13 +196,15 @@ class Runner:
         self._submit(command, committed)
 
     def adopt(self, run: RunningWorkflow, records: list[Record], actions: list[Action]) -> None:
-        """Go on with a workflow that was restored from rows: perform what restoring decided.
+        """Go on with a workflow restored from rows: perform what restoring decided.
 
-        Only after a commit, even of nothing: the rows may be older than the workflow's end, and the
-        ledger is who knows.
+        After a commit, even of nothing: rows may be older than the end, which the ledger knows.
         """
         self._running[run.workflow_id] = run
         self._arm_deadline(run)
+        for order in accepted_orders(run, self._directory.entry, self._clock.now_ms()):
+            run.orders[order.node, False] = order
+            self._dispatcher.hold(order)
         records, actions = self._complete(run, records, actions)
         # Rows that are read again may say something else: never the same key twice.
         key = f"restore:{run.workflow_id}:{self._owner}:{self._epoch}:{self._commands}"
@@ -224,7 +222,9 @@ class Runner:
         run = self._running.get(workflow_id)
         if run is None:
             return
-        run.close_order(event)
+        order = run.close_order(event)
+        if order is not None:
+            self._dispatcher.ended(order)
         records, actions = self._decide(run, event)
         if records:
             self._submit_step(run, key_of(workflow_id, event), records, actions, done)
@@ -297,8 +297,7 @@ class Runner:
         if outcome.error is ErrorCode.ESCROW_RELEASED:
             # Adopted from rows that were read before its end: nothing was done, nothing is left.
             if self._running.get(run.workflow_id) is run:
-                del self._running[run.workflow_id]
-                run.cancel_timers()
+                self._forget(run)
             return False
         if outcome.error is not None:
             # The machine reserved before it acted, so this is our own mistake: stop, do not guess;
@@ -309,11 +308,16 @@ class Runner:
             return True
         self._perform(run, actions)
         if is_last:
-            del self._running[run.workflow_id]
-            run.cancel_timers()
+            self._forget(run)
             self._finished += 1
             self._on_finished(run.workflow_id, run.watchers)
         return True
+
+    def _forget(self, run: RunningWorkflow) -> None:
+        del self._running[run.workflow_id]
+        run.cancel_timers()
+        for order in run.orders.values():
+            self._dispatcher.ended(order)
 
     # -- acting -----------------------------------------------------------------------------------
 
@@ -326,12 +330,8 @@ class Runner:
                     self._call_at(run, node, due_ms, RetryDue(node, due_ms))
                 case AwaitResult(node, _, _, _, due_ms):
                     self._call_at(run, node, due_ms, timed_out(action))
-                case AbortDispatch(node, _, agent_did, reason):
-                    orders = run.take_orders(node)
-                    if action.is_accepted and not orders:
-                        entry = self._directory.entry(agent_did)
-                        orders = notice_orders(run.machine, run.task_id, action, entry)
-                    for order in orders:
+                case AbortDispatch(node, _, _, reason):
+                    for order in run.take_orders(node):
                         self._dispatcher.abort(order, reason)
                 case _:
                     raise AssertionError(f"{action} was not answered before the commit")

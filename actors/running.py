@@ -46,20 +46,20 @@ class RunningWorkflow:
         both = (self.orders.pop((node, False), None), self.orders.pop((node, True), None))
         return [order for order in both if order is not None]
 
-    def close_order(self, event: Event) -> None:
-        """Forget the order that this event answers; a late answer to an earlier one closes none."""
+    def close_order(self, event: Event) -> DispatchOrder | None:
+        """Forget and return the order that this event ends; a late one to an earlier ends none."""
         is_verification = isinstance(event, VerificationFinished)
         if not isinstance(event, AttemptSucceeded | AttemptFailed | VerificationFinished):
-            return
+            return None
         order = self.orders.get((event.node, is_verification))
         if order is None or order.attempt != event.attempt:
-            return
+            return None
         if isinstance(event, VerificationFinished) and event.verify_attempt not in (
             None,
             order.verify_attempt,
         ):
-            return
-        del self.orders[event.node, is_verification]
+            return None
+        return self.orders.pop((event.node, is_verification))
 
 
 @dataclass(frozen=True, slots=True)

@@ -348,16 +348,12 @@ class AwaitResult:
 
 @dataclass(frozen=True, slots=True)
 class AbortDispatch:
-    """Stop waiting for this attempt; tell the agent with a cancellation notice (best effort).
-
-    `is_accepted`: the agent works on it although no request is open.
-    """
+    """Stop waiting for this attempt; tell the agent with a cancellation notice (best effort)."""
 
     node: str
     attempt: int
     agent_did: str
     reason: str
-    is_accepted: bool = False
 
 
 Action = (

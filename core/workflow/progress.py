@@ -358,10 +358,7 @@ class Progress:
             if agent_did is not None:
                 decision.records.append(self._verification_line(state, outcome, at_ms, failure))
         if agent_did is not None:
-            is_accepted = state.is_accepted and not state.has_result
-            decision.actions.append(
-                AbortDispatch(name, state.attempt, agent_did, reason, is_accepted)
-            )
+            decision.actions.append(AbortDispatch(name, state.attempt, agent_did, reason))
 
     def _verification_line(
         self, state: NodeState, outcome: str, at_ms: int, failure: Failure | None

@@ -61,10 +61,20 @@ class Outbox:
     def __init__(self) -> None:
         self.sent: list[DispatchOrder] = []
         self.aborted: list[tuple[DispatchOrder, str]] = []
+        self.held: list[DispatchOrder] = []
+        self.over: list[DispatchOrder] = []
 
     def send(self, order: DispatchOrder, receive: Callable[[str, Event], None]) -> None:
         """Implement `DispatchPort`."""
         self.sent.append(order)
+
+    def hold(self, order: DispatchOrder) -> None:
+        """Implement `DispatchPort`."""
+        self.held.append(order)
+
+    def ended(self, order: DispatchOrder) -> None:
+        """Implement `DispatchPort`."""
+        self.over.append(order)
 
     def abort(self, order: DispatchOrder, reason: str) -> None:
         """Implement `DispatchPort`."""

@@ -1,4 +1,5 @@
-"""The dispatcher's turns at real HTTP agents: own lines, payers in turn, hanging agents aside."""
+"""The dispatcher's turns at real HTTP agents: own lines, payers in turn, hanging agents aside,
+and places that are held for as long as an agent works on what it has accepted."""
 
 from __future__ import annotations
 
@@ -8,14 +9,24 @@ from aiohttp import web
 
 from actors.ports import DispatchOrder
 from core.errors import NodeErrorCode
-from core.workflow.events import AttemptFailed, AttemptSucceeded, Event, Verdict, WorkStarted
+from core.workflow.events import (
+    AttemptAccepted,
+    AttemptFailed,
+    AttemptSucceeded,
+    Event,
+    Verdict,
+    WorkStarted,
+)
 from tests.actors.test_dispatch import Scene, scene
 
 PATIENCE_S = 10.0
 
 
 class Agents:
-    """Serves `/hang` for ever and everything else at once; `gated` waits for `gate`."""
+    """Serves `/hang` for ever and everything else at once; `gated` waits for `gate`.
+
+    `/later` and `/gatedlater` accept, the others deliver.
+    """
 
     def __init__(self) -> None:
         self.gate = asyncio.Event()
@@ -31,10 +42,12 @@ class Agents:
         try:
             if request.path == "/hang":
                 await asyncio.Event().wait()
-            if request.path == "/gated":
+            if request.path.startswith("/gated"):
                 await self.gate.wait()
         finally:
             self.open_now -= 1
+        if request.path.endswith("later"):
+            return web.json_response({"ok": True}, status=202)
         return web.json_response({"status": "success", "result": {}})
 
     async def wait_nodes(self, count: int) -> None:
@@ -175,3 +188,59 @@ async def test_an_attempt_that_was_given_up_says_nothing_about_its_agent() -> No
             while not here.reachable:
                 await asyncio.sleep(0.001)
         assert here.reachable == [None]
+
+
+async def test_what_an_agent_has_accepted_counts_until_it_ends() -> None:
+    agents = Agents()
+    async with scene(agents.serve, agent_concurrency=2) as here:
+        orders = [send(here, "/later", f"n{number}") for number in range(4)]
+        accepted = await ends(here, 2)
+        assert all(isinstance(event, AttemptAccepted) for event in accepted)
+        found = here.dispatcher.statistics()
+        assert (found.in_flight, found.queued, found.accepted) == (0, 2, 2)
+        assert agents.nodes == ["n0", "n1"]
+        here.dispatcher.ended(orders[1])
+        (third,) = await ends(here, 1)
+        assert getattr(third, "node", "") == "n2"
+        here.dispatcher.abort(orders[0], "user_request")
+        (fourth,) = await ends(here, 1)
+        assert getattr(fourth, "node", "") == "n3"
+        for order in orders:
+            here.dispatcher.ended(order)  # of what has ended already, that says nothing new
+        found = here.dispatcher.statistics()
+        assert (found.in_flight, found.queued, found.accepted) == (0, 0, 0)
+
+
+async def test_an_accepted_place_is_held_no_longer_than_the_attempt_may_take() -> None:
+    """Nobody says that the first one has ended: the word was lost between two machines."""
+    agents = Agents()
+    async with scene(agents.serve, agent_concurrency=1) as here:
+        send(here, "/later", "forgotten", timeout_ms=300)
+        send(here, "/later", "next")
+        accepted = await ends(here, 2)
+        assert [getattr(event, "node", "") for event in accepted] == ["forgotten", "next"]
+
+
+async def test_an_order_whose_result_overtook_its_acceptance_holds_nothing() -> None:
+    agents = Agents()
+    async with scene(agents.serve, agent_concurrency=1) as here:
+        order = send(here, "/gatedlater", "a")
+        await agents.wait_nodes(1)
+        here.dispatcher.ended(order)
+        assert here.dispatcher.statistics().in_flight == 1, "the request goes on"
+        agents.gate.set()
+        await ends(here, 1)
+        found = here.dispatcher.statistics()
+        assert (found.in_flight, found.accepted) == (0, 0)
+
+
+async def test_an_order_accepted_from_an_earlier_process_takes_its_place_again() -> None:
+    agents = Agents()
+    async with scene(agents.serve, agent_concurrency=1) as here:
+        earlier = here.order(agent_did="did:x:well", node="earlier")
+        here.dispatcher.hold(earlier)
+        send(here, "/well", "n")
+        found = here.dispatcher.statistics()
+        assert (found.queued, found.accepted) == (1, 1)
+        here.dispatcher.ended(earlier)
+        assert isinstance((await ends(here, 1))[0], AttemptSucceeded)

@@ -26,11 +26,13 @@ def take(made: Lines[int, Item], now_ms: int) -> Item | None:
 # What happens, to which agent's order or how many ms pass, at which payer's cost.
 STEPS = st.lists(
     st.tuples(
-        st.sampled_from(["put", "put", "close", "drop", "clear", "wait"]),
+        st.sampled_from(
+            ["put", "put", "close", "park", "release", "hold", "drop", "clear", "wait"]
+        ),
         st.sampled_from("abc"),
         st.integers(0, 60),
     ),
-    max_size=80,
+    max_size=100,
 )
 
 
@@ -41,6 +43,8 @@ def test_limits_are_kept_and_nobody_waits_without_a_reason(
     made, now_ms, number = lines(), 0, 0
     under_way: dict[int, tuple[str, int]] = {}
     waiting: dict[int, str] = {}
+    held: dict[int, str] = {}
+    foreign: Counter[str] = Counter()  # of the held ones, those that others than this had sent
     for what, did, many in steps:
         if what == "put":
             number += 1
@@ -52,6 +56,20 @@ def test_limits_are_kept_and_nobody_waits_without_a_reason(
             key = sorted(under_way)[many % len(under_way)]
             del under_way[key]
             made.close(key, now_ms)
+        elif what == "park" and under_way:
+            key = sorted(under_way)[many % len(under_way)]
+            held[key] = under_way.pop(key)[0]
+            made.park(key, now_ms)
+        elif what == "hold":
+            number += 1
+            held[-number] = did
+            foreign[did] += 1
+            made.hold(did, -number)
+        elif what == "release" and held:
+            key = sorted(held)[many % len(held)]
+            foreign[held[key]] -= key < 0
+            del held[key]
+            made.release(key)
         elif what == "drop":
             assert made.drop(did, many) is (waiting.get(many) == did)
             if waiting.get(many) == did:
@@ -65,12 +83,13 @@ def test_limits_are_kept_and_nobody_waits_without_a_reason(
         while (item := take(made, now_ms)) is not None:
             assert waiting.pop(item[1]) == item[0]
             under_way[item[1]] = (item[0], now_ms)
-        busy = Counter(agent for agent, _ in under_way.values())
+        busy = Counter([*held.values(), *(agent for agent, _ in under_way.values())])
         fresh = sum(now_ms - left_ms < AGED_MS for _, left_ms in under_way.values())
-        assert all(busy[agent] <= CONCURRENCY[agent] for agent in busy)
+        assert all(busy[agent] <= CONCURRENCY[agent] + foreign[agent] for agent in busy)
         assert len(under_way) <= OPEN_MAX
         found = made.statistics()
-        assert (found.open, found.waiting) == (len(under_way), len(waiting))
+        counts = (len(under_way), len(waiting), len(held))
+        assert (found.open, found.waiting, found.held) == counts
         assert fresh <= found.fresh_max
         if fresh < found.fresh_max and len(under_way) < OPEN_MAX:
             assert all(busy[agent] >= CONCURRENCY[agent] for agent in waiting.values())
@@ -134,6 +153,19 @@ def test_places_that_fall_free_at_once_are_all_taken() -> None:
     for number in range(5):
         made.put("c", "p", number, ("c", number), 0)
     assert [take(made, AGED_MS) for _ in range(3)] == [("c", 2), ("c", 3), None]
+
+
+def test_what_an_agent_has_accepted_keeps_its_place_there_but_no_socket() -> None:
+    made = lines(fresh_max=2, open_max=2)
+    assert made.put("b", "p", 1, ("b", 1), 0)
+    assert made.put("b", "p", 2, ("b", 2), 0)
+    assert not made.put("b", "p", 3, ("b", 3), 0)
+    for key in (1, 2):
+        made.park(key, 0)
+    assert take(made, 0) is None, "the agent has its hands full"
+    assert made.put("c", "p", 4, ("c", 4), 0), "sockets are free"
+    made.release(1)
+    assert take(made, 0) == ("b", 3)
 
 
 def test_a_card_that_allows_less_is_obeyed_from_the_next_order_on() -> None:

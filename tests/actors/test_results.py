@@ -8,6 +8,7 @@ import pytest
 
 from actors.messages import NodeResultReply, NodeResultRequest
 from actors.orders import timed_out
+from actors.recovery import restore
 from actors.results import take_result
 from core.errors import ErrorCode, NodeErrorCode, ServiceError
 from core.workflow.events import AttemptAccepted, AwaitResult, Failure, Verdict
@@ -156,6 +157,50 @@ def test_cancel_after_a_restart_tells_the_agent_that_accepted() -> None:
     ((order, reason),) = bench.outbox.aborted
     assert (order.node, order.attempt, reason) == ("a", 1, "user_request")
     assert order.cancel_url.endswith("/cancel")
+
+
+def test_accepted_order_ends_with_its_result_not_before() -> None:
+    bench = accepted()
+    assert not bench.outbox.over
+    hand_in(bench)
+    assert [order.node for order in bench.outbox.over] == ["a"]
+    assert bench.outbox.over[0] is bench.outbox.sent[0]
+
+
+def test_accepted_order_ends_with_its_time_out() -> None:
+    bench = accepted()
+    due_ms = bench.model.nodes["w1"]["a"]["deadline_ms"]
+    bench.clock.call_at(due_ms + 1, stop)
+    with pytest.raises(Stopped):
+        bench.clock.run()
+    assert [order.node for order in bench.outbox.over] == ["a"]
+
+
+def test_accepted_order_holds_its_place_again_after_a_restart_and_ends_with_its_result() -> None:
+    bench = accepted()
+    bench.runner = bench.new_runner()
+    bench.adopt_all()
+    (held,) = bench.outbox.held
+    sent = bench.outbox.sent[0]
+    assert (held.node, held.attempt, held.agent_did) == (sent.node, sent.attempt, sent.agent_did)
+    row = bench.model.nodes["w1"]["a"]
+    assert held.timeout_ms == row["deadline_ms"] - bench.clock.now_ms()
+    hand_in(bench)
+    assert [order is held for order in bench.outbox.over] == [True]
+    bench.gate.commit()
+    assert bench.model.nodes["w1"]["a"]["status"] == "success"
+
+
+def test_place_of_a_workflow_that_had_ended_when_it_was_restored_is_given_back() -> None:
+    bench = accepted()
+    rows = bench.model.unfinished("one")
+    bench.cancel()
+    bench.gate.commit()
+    bench.runner.adopt(*restore(rows[0], bench.settings, bench.clock.now_ms()))
+    (held,) = bench.outbox.held
+    bench.gate.commit()
+    assert not bench.runner.runs("w1")
+    assert [order is held for order in bench.outbox.over] == [True]
 
 
 def test_failure_handed_in_is_an_attempt_that_failed() -> None:

@@ -12,6 +12,7 @@ from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import pytest
@@ -22,7 +23,14 @@ from actors.dispatch import Dispatcher
 from actors.ports import DispatchOrder
 from actors.spread import PeerCalls, Spread
 from core.settings import Settings
-from core.workflow.events import AttemptFailed, AttemptSucceeded, Event, Verdict, WorkStarted
+from core.workflow.events import (
+    AttemptAccepted,
+    AttemptFailed,
+    AttemptSucceeded,
+    Event,
+    Verdict,
+    WorkStarted,
+)
 
 pytestmark = pytest.mark.anyio
 
@@ -69,6 +77,7 @@ class Machines:
     seen: Counter[str]
     gate: asyncio.Event
     heard: dict[str, list[Event]] = field(default_factory=dict)
+    orders: dict[str, DispatchOrder] = field(default_factory=dict)
 
     def introduce(self, **epochs: int) -> None:
         """Let every machine know those named, at these epochs."""
@@ -77,22 +86,31 @@ class Machines:
                 {
                     name: PeerCalls(
                         epoch,
-                        self.wire.to(self.spreads[name].accept),
-                        self.wire.to(self.spreads[name].deliver),
+                        self.wire.to(partial(self.called, name, "accept")),
+                        self.wire.to(partial(self.called, name, "deliver")),
                     )
                     for name, epoch in epochs.items()
                     if name != own
                 }
             )
 
-    def send(self, node: str, attempt: int = 1) -> None:
+    def called(self, name: str, method: str, batch: Any) -> list[None]:
+        """Call a machine's process as it is now."""
+        answer: list[None] = getattr(self.spreads[name], method)(batch)
+        return answer
+
+    def accepted(self) -> dict[str, int]:
+        """Return how many places of accepted orders each machine holds."""
+        return {name: d.statistics().accepted for name, d in self.dispatchers.items()}
+
+    def send(self, node: str, attempt: int = 1, *, path: str = "/node") -> None:
         """Send an order from machine `a`; a lost one goes again under its next number."""
 
         def receive(_: str, event: Event) -> None:
             if isinstance(event, WorkStarted):
                 return
             if isinstance(event, AttemptFailed) and event.failure.verdict is Verdict.LOST:
-                self.send(node, attempt + 1)
+                self.send(node, attempt + 1, path=path)
                 return
             self.heard.setdefault(node, []).append(event)
 
@@ -103,13 +121,14 @@ class Machines:
             attempt=attempt,
             capability_id="cap.x.v1",
             agent_did="did:x:a",
-            url=self.url,
-            cancel_url=self.url,
+            url=f"{self.url}{path}",
+            cancel_url=f"{self.url}/cancel",
             secret=None,
             inputs={},
             parents={},
-            timeout_ms=20_000,
+            timeout_ms=60_000,
         )
+        self.orders[node] = order
         self.spreads["a"].send(order, receive)
 
     async def wait(self, condition: Callable[[], bool]) -> None:
@@ -133,12 +152,18 @@ async def three_machines(**chances: float) -> AsyncIterator[Machines]:
         return web.json_response({"eventId": body["eventId"], "status": "success", "result": {}})
 
     application = web.Application()
+
+    async def accept(request: web.Request) -> web.Response:
+        await work(request)
+        return web.json_response({"ok": True}, status=202)
+
     application.router.add_post("/node", work)
+    application.router.add_post("/later", accept)
     server = web.AppRunner(application)
     await server.setup()
     await web.TCPSite(server, "127.0.0.1", 0).start()
     clock = LoopClock()
-    settings = Settings(deployment_key="00" * 32)
+    settings = Settings(deployment_key="00" * 32, agent_concurrency=ORDERS)
     dispatchers = {
         name: Dispatcher(settings, clock, begin=lambda _: None, note=lambda *_, **__: None)
         for name in "abc"
@@ -147,7 +172,7 @@ async def three_machines(**chances: float) -> AsyncIterator[Machines]:
         name: Spread(dispatcher, name, now_ms=clock.now_ms, is_always=True)
         for name, dispatcher in dispatchers.items()
     }
-    url = f"http://127.0.0.1:{server.addresses[0][1]}/node"
+    url = f"http://127.0.0.1:{server.addresses[0][1]}"
     wire = Wire(**chances)  # type: ignore[arg-type]
     machines = Machines(spreads, dispatchers, wire, url, seen, gate)
     machines.introduce(a=1, b=1, c=1)
@@ -223,3 +248,81 @@ async def test_a_machine_that_cannot_be_reached_is_avoided_for_a_while() -> None
             machines.send(f"n{number}")
         await machines.wait(lambda: len(machines.heard) == ORDERS)
         assert max(int(key.partition("#")[2]) for key in machines.seen) <= 4
+
+
+@pytest.mark.parametrize(
+    "chances", [{}, {"answer_lost": 0.4, "repeated": 0.3}], ids=["good", "bad"]
+)
+async def test_accepted_orders_hold_their_places_where_they_were_sent_until_they_end(
+    chances: dict[str, float],
+) -> None:
+    async with three_machines(**chances) as machines:
+        for number in range(9):
+            machines.send(f"n{number}", path="/later")
+        await machines.wait(lambda: len(machines.heard) == 9)
+        assert all(type(events[0]) is AttemptAccepted for events in machines.heard.values())
+        if not chances:
+            assert machines.accepted() == {"a": 3, "b": 3, "c": 3}
+        assert sum(machines.accepted().values()) >= 9
+        for order in machines.orders.values():
+            machines.spreads["a"].ended(order)
+        await machines.wait(lambda: sum(machines.accepted().values()) == 0)
+
+
+@pytest.mark.parametrize("after", [{"a": 1, "c": 1}, {"a": 1, "b": 2, "c": 1}], ids=["gone", "new"])
+async def test_accepted_orders_of_a_machine_that_is_gone_hold_their_places_at_their_owner(
+    after: dict[str, int],
+) -> None:
+    async with three_machines() as machines:
+        for number in range(3):
+            machines.send(f"n{number}", path="/later")
+        await machines.wait(lambda: len(machines.heard) == 3)
+        machines.introduce(**after)
+        assert machines.accepted()["a"] == 2, "its own and the one that was at b"
+        assert [len(events) for events in machines.heard.values()] == [1, 1, 1], "none is lost"
+        for order in machines.orders.values():
+            machines.spreads["a"].ended(order)
+        await machines.wait(lambda: machines.accepted()["a"] == machines.accepted()["c"] == 0)
+
+
+async def test_places_held_for_an_owner_that_was_started_anew_are_free() -> None:
+    """It takes the places of what it restores itself."""
+    async with three_machines() as machines:
+        for number in range(3):
+            machines.send(f"n{number}", path="/later")
+        await machines.wait(lambda: len(machines.heard) == 3)
+        machines.introduce(a=2, b=1, c=1)
+        assert machines.accepted() == {"a": 1, "b": 0, "c": 0}
+
+
+async def test_an_order_that_ended_before_its_acceptance_was_heard_holds_nothing() -> None:
+    async with three_machines() as machines:
+        machines.gate.clear()
+        for number in range(3):
+            machines.send(f"n{number}", path="/later")
+        await machines.wait(lambda: len(machines.seen) == 3)
+        for order in machines.orders.values():
+            machines.spreads["a"].abort(order, "user_request")
+        machines.gate.set()
+        await machines.wait(
+            lambda: all(d.statistics().in_flight == 0 for d in machines.dispatchers.values())
+        )
+        await machines.wait(lambda: sum(machines.accepted().values()) == 0)
+        assert not machines.heard
+
+
+async def test_an_acceptance_that_nobody_waits_for_frees_its_place() -> None:
+    """The owner's process is new; the other machine has not heard of that yet."""
+    async with three_machines() as machines:
+        machines.gate.clear()
+        for number in range(3):
+            machines.send(f"n{number}", path="/later")
+        await machines.wait(lambda: len(machines.seen) == 3)
+        local = machines.dispatchers["a"]
+        machines.spreads["a"] = Spread(local, "a", now_ms=LoopClock().now_ms, is_always=True)
+        machines.introduce(a=1, b=1, c=1)
+        machines.gate.set()
+        await machines.wait(
+            lambda: all(d.statistics().in_flight == 0 for d in machines.dispatchers.values())
+        )
+        await machines.wait(lambda: machines.accepted()["b"] == machines.accepted()["c"] == 0)

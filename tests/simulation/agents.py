@@ -101,6 +101,8 @@ class SimulatedDispatch:
         self._clock = process.world.clock
         self._chance = process.world.chance
         self._open: dict[OrderId, DispatchOrder] = {}
+        self.held: dict[int, DispatchOrder] = {}  # places of accepted orders, by identity
+        self._over: set[int] = set()
 
     def send(self, order: DispatchOrder, receive: Receive) -> None:
         """Take an order; its events come later."""
@@ -114,11 +116,26 @@ class SimulatedDispatch:
         self._reply(order, receive)
         process.step("sent")
 
+    def hold(self, order: DispatchOrder) -> None:
+        """Take the place of an order that was accepted before this process began."""
+        if self._process.is_alive:
+            self.held[id(order)] = order
+
+    def ended(self, order: DispatchOrder) -> None:
+        """Free the place of an accepted order; one that is still open will hold none."""
+        if self.held.pop(id(order), None) is None and self._open.get(order_id(order)) is order:
+            self._over.add(id(order))
+
+    def holds(self, order: DispatchOrder) -> bool:
+        """Say whether the place of this order, or of what was made of it later, is held."""
+        return order_id(order) in map(order_id, self.held.values())
+
     def abort(self, order: DispatchOrder, reason: str) -> None:
         """Stop waiting for a reply."""
         if not self._process.is_alive:
             return
         self._world.checks.aborted(order)
+        self.ended(order)
         if self._open.pop(order_id(order), None) is not None:
             self._close(order, is_reachable=True)
 
@@ -200,6 +217,8 @@ class SimulatedDispatch:
         self._close(order, is_reachable=True)
         if self._process.is_alive:
             self._world.checks.aborted(order)
+            if id(order) not in self._over:
+                self.held[id(order)] = order
             now_ms = self._clock.now_ms()
             accepted = AttemptAccepted(
                 order.node, order.attempt, started_ms, now_ms, order.verify_attempt, "sha256:in"

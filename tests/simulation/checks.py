@@ -130,9 +130,21 @@ class Checks:
         self._landed(order)
 
     def handed_in(self, order: DispatchOrder, reply: bool | Failure) -> None:
-        """Hear what an agent hands in that had accepted an order."""
+        """Hear what an agent hands in that had accepted an order, and where its place is held."""
         key = (order.workflow_id, order.node, order.attempt, order.verify_attempt)
         self._replies.setdefault(key, []).append(reply)
+        process = self._world.processes[self._model.workflows[order.workflow_id]["owner"]]
+        run = process.runner.run_of(order.workflow_id)
+        # Of an agent that has been deregistered, an adopted attempt holds no place.
+        if run is None or not process.is_alive or self._world.troubles.gone:
+            return
+        state = run.machine.node(order.node)
+        number = (state.attempt, state.verify_attempt if state.has_result else 0)
+        is_open = number == (order.attempt, order.verify_attempt) and state.is_active
+        if order.is_verification:
+            is_open = is_open and state.verifier_did is not None
+        if is_open and state.is_accepted:
+            require(process.dispatch.holds(order), "no place is held for", order)
 
     def taken(self, order: DispatchOrder, answer: NodeResultReply | ServiceError) -> None:
         """Hear how a result that was handed in is answered: taken means stored."""
@@ -179,7 +191,10 @@ class Checks:
     # -- at the end -------------------------------------------------------------------------------
 
     def at_end(self, shapes: dict[str, Shape]) -> None:
-        """Check every stored workflow and all balances."""
+        """Check every stored workflow, all balances, and that nothing is held at any agent."""
+        for process in self._world.processes.values():
+            held = process.dispatch.held if process.is_alive else {}
+            require(not held, "a place is held after the end:", held)
         require(sum(self._model.balances.values()) == 0, "the books do not balance")
         for address, micro in self._model.balances.items():
             require(micro >= 0 or address == "world", "overdrawn:", address, micro)

@@ -119,13 +119,14 @@ class Process:
         clock = ProcessClock(self)
         start = RegisterOwner(key=f"owner:{name}", owner=name, address="")
         self.epoch = int(world.model.commit([start])[0].result["epoch"])
+        self.dispatch = SimulatedDispatch(self)
         self.runner = Runner(
             name,
             self.epoch,
             SETTINGS,
             ledger=LedgerLink(self),
             directory=self.directory,
-            dispatcher=SimulatedDispatch(self),
+            dispatcher=self.dispatch,
             clock=clock,
             on_finished=world.finished,
             on_lost=self.lost,

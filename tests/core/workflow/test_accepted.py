@@ -75,10 +75,7 @@ def test_cancel_tells_the_agent_of_an_accepted_attempt_also_after_a_crash() -> N
     run.accept_later("a")
     run.crash()
     run.cancel()
-    assert [(abort.node, abort.is_accepted) for abort in run.aborted] == [("a", True)]
-    other = engine(chain("a"))
-    other.cancel()
-    assert [abort.is_accepted for abort in other.aborted] == [False]
+    assert [(abort.node, abort.agent_did) for abort in run.aborted] == [("a", "did:x:one")]
 
 
 def test_accepted_attempt_finishes_and_is_paid_after_another_node_failed() -> None:
