@@ -126,6 +126,11 @@ class Dispatcher:
         )
 
     @property
+    def waiting(self) -> int:
+        """How many orders wait in their lines."""
+        return self._lines.waiting
+
+    @property
     def has_room(self) -> bool:
         """Whether an order would leave at once without growing the limit to its maximum."""
         return self._lines.open_count < self._settings.inflight_max

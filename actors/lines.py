@@ -99,6 +99,11 @@ class Lines(Generic[Key, Item]):
         return len(self._open)
 
     @property
+    def waiting(self) -> int:
+        """How many orders wait."""
+        return self._waiting
+
+    @property
     def is_blocked(self) -> bool:
         """Whether orders wait for nothing but a place: time alone may make one."""
         return bool(self._ready)

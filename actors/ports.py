@@ -86,7 +86,11 @@ class DispatchPort(Protocol):
     An abort tells the agent, unless the order never left; also after `AttemptAccepted`. An accepted
     order keeps its place at its agent until it is aborted or `ended`; `hold` takes the place of one
     that was accepted before this process began. Orders are known by identity.
+    `waiting`: how many orders have not left yet.
     """
+
+    @property
+    def waiting(self) -> int: ...
 
     def send(self, order: DispatchOrder, receive: Callable[[str, Event], None]) -> None: ...
 

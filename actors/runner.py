@@ -21,13 +21,7 @@ from typing import Any
 
 from actors.messages import CancelReply, CancelRequest, PublishReply, PublishRequest
 from actors.orders import accepted_orders, is_wanted, order_of, timed_out
-from actors.ports import (
-    Clock,
-    DirectoryPort,
-    DispatchOrder,
-    DispatchPort,
-    LedgerPort,
-)
+from actors.ports import Clock, DirectoryPort, DispatchOrder, DispatchPort, LedgerPort
 from actors.publishing import (
     accepted,
     answer_of,
@@ -103,6 +97,7 @@ class Runner:
         self._on_lost = on_lost
         self._on_unsure = on_unsure
         self._running: dict[str, RunningWorkflow] = {}
+        self._opening = 0  # dispatches of publishes that are being committed
         self._published = 0
         self._finished = 0
         self._commands = 0
@@ -126,8 +121,10 @@ class Runner:
 
     def publish(self, request: PublishRequest, done: Publish) -> None:
         """Store a workflow, hold its budget, open its first attempts; `done` after the commit."""
-        if len(self._running) >= self._settings.workflows_per_actor_max:
-            done(overloaded(len(self._running), self._settings.workflows_per_actor_max))
+        waiting = self._dispatcher.waiting + self._opening
+        refused = overloaded(len(self._running), waiting, self._settings)
+        if refused is not None:
+            done(refused)
             return
         now_ms = self._clock.now_ms()
         found = estimate(request.compiled, self._directory)
@@ -155,6 +152,7 @@ class Runner:
             self._submit(command, lambda outcome: done(answer_of(outcome)))
             return
         self._running[request.workflow_id] = run
+        self._opening += len(actions)
         is_last = found.exceeds_budget or run.machine.is_finished
         reply = accepted(request, found)
         self._submit(command, partial(self._publish_committed, run, actions, is_last, reply, done))
@@ -358,6 +356,7 @@ class Runner:
         done: Publish,
         outcome: Outcome,
     ) -> None:
+        self._opening -= len(actions)
         if outcome.status is not OutcomeStatus.APPLIED:
             self._running.pop(run.workflow_id, None)
             done(answer_of(outcome))

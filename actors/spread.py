@@ -106,6 +106,13 @@ class Spread:
         """How many owners share what an agent takes at once."""
         return len(self._peers) + 1
 
+    @property
+    def waiting(self) -> int:
+        """How many orders wait, here or on their way to another machine."""
+        return self._local.waiting + sum(
+            peer.orders.statistics().queued for peer in self._peers.values()
+        )
+
     def set_peers(self, calls: dict[str, PeerCalls]) -> None:
         """Know the other machines' owners by name.
 

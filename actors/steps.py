@@ -7,6 +7,7 @@ Pure. Spec: design.md section 3 (deterministic keys, one command per step).
 from __future__ import annotations
 
 from core.errors import ErrorCode, ServiceError
+from core.settings import Settings
 from core.workflow.events import Event, NodeChanged, Record, RetryDue, VerificationFinished
 
 
@@ -35,9 +36,22 @@ def key_of(workflow_id: str, event: Event) -> str:
     return f"{kind}:{workflow_id}:{node}:{attempt}:{turn}"
 
 
-def overloaded(running: int, running_max: int) -> ServiceError:
-    """Return the refusal of an owner that drives as many workflows as it may."""
-    message = f"{running} workflows run here, limit {running_max}"
+def overloaded(running: int, waiting: int, settings: Settings) -> ServiceError | None:
+    """Return the refusal of one more workflow by an owner that has as much as it may have.
+
+    Only at the door: what was accepted before goes on, however much waits (design.md section 3,
+    Bounds).
+
+    Args:
+        running: its unfinished workflows.
+        waiting: its dispatches that wait to be sent, those being committed included.
+    """
+    if running >= settings.workflows_per_actor_max:
+        message = f"{running} workflows run here, limit {settings.workflows_per_actor_max}"
+    elif waiting >= settings.dispatch_queue_max:
+        message = f"{waiting} dispatches wait here, limit {settings.dispatch_queue_max}"
+    else:
+        return None
     return ServiceError(ErrorCode.OVERLOADED, message, retry_after_s=1)
 
 

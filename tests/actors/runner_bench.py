@@ -63,6 +63,7 @@ class Outbox:
         self.aborted: list[tuple[DispatchOrder, str]] = []
         self.held: list[DispatchOrder] = []
         self.over: list[DispatchOrder] = []
+        self.waiting = 0
 
     def send(self, order: DispatchOrder, receive: Callable[[str, Event], None]) -> None:
         """Implement `DispatchPort`."""

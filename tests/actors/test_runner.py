@@ -79,6 +79,51 @@ def test_publish_above_the_bound_is_refused_before_anything_is_stored() -> None:
     assert len(bench.gate.waiting) == 1
 
 
+def test_publish_is_refused_while_as_many_dispatches_wait_as_may() -> None:
+    bench = Bench(settings=Settings(dispatch_queue_max=5))
+    bench.outbox.waiting = 5
+    bench.publish()
+    assert [reply.code for reply in bench.replies] == [ErrorCode.OVERLOADED]
+    assert bench.replies[0].retry_after_s == 1
+    assert not bench.gate.waiting, "nothing is stored or held"
+    bench.outbox.waiting = 4
+    bench.publish()
+    bench.gate.commit()
+    assert isinstance(bench.replies[1], PublishReply)
+
+
+def test_dispatches_that_are_being_committed_wait_too() -> None:
+    """Else a thousand publishes of one batch would all find an empty queue."""
+    bench = Bench(settings=Settings(dispatch_queue_max=2))
+    for number in range(4):
+        bench.publish(workflow_id=f"w{number}")
+    assert [reply.code for reply in bench.replies] == [ErrorCode.OVERLOADED] * 2
+    assert len(bench.gate.waiting) == 2
+    bench.gate.commit()
+    assert [order.workflow_id for order in bench.outbox.sent] == ["w0", "w1"]
+    bench.publish(workflow_id="w4")
+    assert len(bench.gate.waiting) == 1, "they have left"
+
+
+def test_dispatches_of_a_refused_publish_do_not_wait() -> None:
+    bench = Bench(settings=Settings(dispatch_queue_max=1), deposit=5)
+    for number in range(2):
+        bench.publish(workflow_id=f"w{number}")
+        bench.gate.commit()
+    codes = [reply.code for reply in bench.replies]
+    assert codes == [ErrorCode.INSUFFICIENT_CREDITS] * 2
+
+
+def test_children_of_what_was_accepted_are_let_in_however_much_waits() -> None:
+    bench = Bench(settings=Settings(dispatch_queue_max=1))
+    bench.publish()
+    bench.gate.commit()
+    bench.outbox.waiting = 1
+    bench.deliver(bench.outbox.sent[0])
+    bench.gate.commit()
+    assert [order.node for order in bench.outbox.sent] == ["a", "b"]
+
+
 def test_dry_run_stores_nothing() -> None:
     bench = Bench()
     bench.publish(is_dry_run=True)

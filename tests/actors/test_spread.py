@@ -250,6 +250,15 @@ async def test_a_machine_that_cannot_be_reached_is_avoided_for_a_while() -> None
         assert max(int(key.partition("#")[2]) for key in machines.seen) <= 4
 
 
+async def test_what_waits_is_counted_also_on_its_way_to_another_machine() -> None:
+    async with three_machines() as machines:
+        for number in range(9):
+            machines.send(f"n{number}")
+        assert machines.spreads["a"].waiting == 6, "its own share has left at once"
+        await machines.wait(lambda: len(machines.heard) == 9)
+        assert machines.spreads["a"].waiting == 0
+
+
 @pytest.mark.parametrize(
     "chances", [{}, {"answer_lost": 0.4, "repeated": 0.3}], ids=["good", "bad"]
 )

@@ -116,6 +116,11 @@ class SimulatedDispatch:
         self._reply(order, receive)
         process.step("sent")
 
+    @property
+    def waiting(self) -> int:
+        """Implement `DispatchPort`: agents take what they are sent at once."""
+        return 0
+
     def hold(self, order: DispatchOrder) -> None:
         """Take the place of an order that was accepted before this process began."""
         if self._process.is_alive:
