@@ -59,6 +59,8 @@ class Batch:
         self.audit: list[str] = []
         self.releases: list[str] = []
         self.registry: dict[str, dict[str, Row | str]] = {}
+        self.market: dict[str, dict[str, Row]] = {}
+        self.reputation: dict[str, Row] = {}
         self.is_directory_changed = False
 
     def __repr__(self) -> str:
@@ -200,6 +202,10 @@ class Batch:
         """Set the row of one of the rarely written tables (see `commit_registry`)."""
         self.registry.setdefault(table, {})[key] = row
 
+    def trade(self, table: str, key: str, row: Row) -> None:
+        """Set the row of one of the market's tables (see `commit_market`)."""
+        self.market.setdefault(table, {})[key] = row
+
     def parameters(self) -> tuple[Any, ...]:
         """Return the parameters of `commit_batch`, in its order."""
         registry: dict[str, Any] = {
@@ -220,6 +226,8 @@ class Batch:
             "\n".join(self.audit) if self.audit else None,
             self.releases or None,
             _json(registry),
+            _json({table: list(rows.values()) for table, rows in self.market.items()}),
+            _json(list(self.reputation.values())),
             self.now_ms,
         )
 

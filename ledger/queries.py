@@ -8,7 +8,7 @@ column, amounts in micro-credits (`…_micro`, `amount`, `balance`), times in Un
 from __future__ import annotations
 
 import uuid
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Final, Self
 
 import sqlalchemy as sql
@@ -17,6 +17,7 @@ from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
 from core.workflow.transitions import WorkflowStatus
 from ledger.books import wallet_address
 from ledger.patience import cut_after, line_of
+from ledger.resuming import nodes_of, nodes_to_resume
 from ledger.schema import (
     READER_ROLE,
     UNREACHABLE,
@@ -143,9 +144,8 @@ class LedgerReader:
 
     async def unfinished(self, owner_name: str) -> list[StoredWorkflow]:
         """Return all workflows that this owner has to drive on, oldest first."""
-        return await self._stored(
-            sql.and_(workflow.c.owner == owner_name, workflow.c.status.in_(_UNFINISHED))
-        )
+        is_its_own = sql.and_(workflow.c.owner == owner_name, workflow.c.status.in_(_UNFINISHED))
+        return await self._stored(is_its_own, nodes_to_resume)
 
     async def attempts(self, workflow_id: str) -> list[RowDict]:
         """Return the history of a workflow's attempts, in the order of their commits."""
@@ -174,7 +174,11 @@ class LedgerReader:
         rows = await self.rows(sql.select(owner).order_by(owner.c.name))
         return [StoredOwner(**row) for row in rows]
 
-    async def _stored(self, condition: sql.ColumnElement[bool]) -> list[StoredWorkflow]:
+    async def _stored(
+        self,
+        condition: sql.ColumnElement[bool],
+        nodes: Callable[[Sequence[str]], sql.Select[Any]] = nodes_of,
+    ) -> list[StoredWorkflow]:
         # The workflow first: read the other way round, a workflow could be over and its node not.
         rows = await self.rows(
             _workflow_select(with_manifest=True).where(condition).order_by(workflow.c.id)
@@ -182,8 +186,8 @@ class LedgerReader:
         if not rows:
             return []
         found = {row["id"]: StoredWorkflow(row) for row in rows}
-        query = sql.select(node).where(node.c.workflow_id.in_(list(found)))
-        for row in await self.rows(query.order_by(node.c.workflow_id, node.c.name)):
+        query = nodes(list(found)).order_by(node.c.workflow_id, node.c.name)
+        for row in await self.rows(query):
             found[row["workflow_id"]].nodes.append(row)
         return list(found.values())
 

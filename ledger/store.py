@@ -5,8 +5,7 @@ planned in order, repeats get their first outcome, (3) one call of `commit_batch
 transaction. Keys are looked up only after a conflict: then the batch starts again, knowing them.
 Not a commit → the books are dropped.
 
-It must not know who waits for the outcomes (group_commit.py). design.md section 3; money.md section
-4.
+It must not know who waits for the outcomes (group_commit.py). design.md section 3; money.md 4.
 """
 
 from __future__ import annotations
@@ -48,7 +47,8 @@ _SESSION: Final = session_options(
 )
 _COMMIT: Final = (
     "SELECT callboard.commit_batch(%s::bigint, %s::json, %s::json, %s::json, %s::json, %s::json,"
-    " %s::json, %s::json, %s::json, %s::text, %s::uuid[], %s::json, %s::bigint)"
+    " %s::json, %s::json, %s::json, %s::text, %s::uuid[], %s::json, %s::json, %s::json,"
+    " %s::bigint)"
 )
 _TAKE_OVER: Final = (
     "UPDATE callboard.head SET epoch = epoch + 1 RETURNING epoch, entry_seq, audit_seq, hash"

@@ -14,6 +14,8 @@ CREATE FUNCTION callboard.commit_batch(
     p_audit text,
     p_releases uuid[],
     p_registry json,
+    p_market json,
+    p_reputation json,
     p_now_ms bigint
 ) RETURNS void LANGUAGE plpgsql AS $$
 DECLARE
@@ -169,9 +171,15 @@ BEGIN
         END IF;
     END IF;
 
-    -- (6) Owners, claims, agents and API keys: rare, hence in a function of their own.
+    -- (6) What is rare, in functions of their own; and what agents are now known for.
     IF p_registry IS NOT NULL THEN
         PERFORM callboard.commit_registry(p_registry, p_now_ms);
+    END IF;
+    IF p_market IS NOT NULL THEN
+        PERFORM callboard.commit_market(p_market, p_now_ms);
+    END IF;
+    IF p_reputation IS NOT NULL THEN
+        PERFORM callboard.commit_reputation(p_reputation, p_now_ms);
     END IF;
 
     -- (7) The audit chain: a record per line, its columns before the body, all between tabs; canonical

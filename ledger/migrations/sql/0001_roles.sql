@@ -48,8 +48,24 @@ GRANT UPDATE ON callboard.node, callboard.owner, callboard.agent TO ledger_write
 GRANT UPDATE (revoked_ms) ON callboard.api_key TO ledger_writer;
 GRANT SELECT, INSERT, UPDATE, DELETE ON callboard.suspect TO ledger_writer;
 GRANT EXECUTE ON FUNCTION callboard.commit_batch(
-    bigint, json, json, json, json, json, json, json, json, text, uuid[], json, bigint),
-    callboard.commit_registry(json, bigint) TO ledger_writer;
+    bigint, json, json, json, json, json, json, json, json, text, uuid[], json, json, json,
+    bigint),
+    callboard.commit_registry(json, bigint), callboard.commit_market(json, bigint),
+    callboard.commit_reputation(json, bigint) TO ledger_writer;
+
+GRANT SELECT, INSERT ON
+    callboard.capability_price, callboard.stake, callboard.reputation, callboard.auction,
+    callboard.bid, callboard.quota, callboard.invoice, callboard.invoice_line, callboard.dispute,
+    callboard.feedback
+    TO ledger_writer;
+GRANT UPDATE ON callboard.capability_price, callboard.reputation, callboard.quota TO ledger_writer;
+GRANT UPDATE (updated_ms) ON callboard.stake TO ledger_writer;
+GRANT UPDATE (status, winner_did, price_micro, closed_ms) ON callboard.auction TO ledger_writer;
+GRANT UPDATE (status, settled_ms, settled_by_did) ON callboard.invoice TO ledger_writer;
+GRANT UPDATE (is_void) ON callboard.invoice_line TO ledger_writer;
+GRANT UPDATE (
+    status, resolution, refund_asked_micro, refunded_micro, short_micro, resolved_ms,
+    resolved_by_did) ON callboard.dispute TO ledger_writer;
 
 GRANT SELECT, INSERT, UPDATE, DELETE ON callboard.rate_lease, callboard.agent_live TO ops_writer;
 GRANT INSERT (hash, bytes) ON callboard.blob TO ops_writer;

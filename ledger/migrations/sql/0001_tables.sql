@@ -47,7 +47,9 @@ CREATE TABLE callboard.entry (
     credit_account_id bigint NOT NULL,
     amount bigint NOT NULL CHECK (amount BETWEEN 1 AND 1000000000000000),
     kind text NOT NULL CHECK (kind IN (
-        'deposit', 'escrow_hold', 'node_payment', 'protocol_fee', 'escrow_release')),
+        'deposit', 'escrow_hold', 'node_payment', 'protocol_fee', 'escrow_release',
+        'stake_deposit', 'stake_withdrawal', 'stake_lock', 'stake_unlock', 'stake_slash',
+        'refund', 'fee_refund', 'stake_refund')),
     description text NOT NULL,
     workflow_id uuid,
     node_id text,

@@ -12,13 +12,14 @@ DO $$
 DECLARE
     name text;
 BEGIN
-    FOREACH name IN ARRAY ARRAY['entry', 'audit', 'attempt', 'command'] LOOP
+    FOREACH name IN ARRAY ARRAY['entry', 'audit', 'attempt', 'command', 'bid', 'feedback'] LOOP
         EXECUTE format(
             'CREATE TRIGGER append_only BEFORE UPDATE OR DELETE OR TRUNCATE ON callboard.%I
              FOR EACH STATEMENT EXECUTE FUNCTION callboard.refuse_change()', name);
         EXECUTE format('ALTER TABLE callboard.%I ENABLE ALWAYS TRIGGER append_only', name);
     END LOOP;
-    FOREACH name IN ARRAY ARRAY['account', 'escrow', 'head'] LOOP
+    FOREACH name IN ARRAY ARRAY[
+        'account', 'escrow', 'head', 'stake', 'auction', 'invoice', 'invoice_line', 'dispute'] LOOP
         EXECUTE format(
             'CREATE TRIGGER no_removal BEFORE DELETE OR TRUNCATE ON callboard.%I
              FOR EACH STATEMENT EXECUTE FUNCTION callboard.refuse_change()', name);

@@ -14,7 +14,8 @@ down_revision = None
 
 _SQL = Path(__file__).parents[1] / "sql"
 _FILES = (
-    "0001_tables", "0001_triggers", "0001_commit_registry", "0001_commit_batch", "0001_roles",
+    "0001_tables", "0001_market_tables", "0001_triggers", "0001_commit_registry",
+    "0001_commit_market", "0001_commit_batch", "0001_roles", "0001_replies",
 )  # fmt: skip
 
 
