@@ -205,7 +205,7 @@ class Directory:
             or self._unavailable(entry.did, at_ms) is None
         ]
         chosen = choose(healthy, price_max_micro=price_max_micro)
-        if chosen is not None:
+        if chosen.did is not None:
             return chosen.did, Failure(NodeErrorCode.NO_CANDIDATE, "", Verdict.FINAL)
         if healthy:
             return None, Failure(

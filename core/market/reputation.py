@@ -103,6 +103,11 @@ def score(tally: Tally, *, latency_ms_max: int) -> float:
     return _millionths((numerator, 10 * denominator)) / _MILLION
 
 
+def speed(tally: Tally, *, latency_ms_max: int) -> float:
+    """Return the speed part of the score, 0 to 1 (see `score`)."""
+    return _millionths(_speed(tally, latency_ms_max)) / _MILLION
+
+
 def stake_required_micro(price_micro: int, *, stake_bps: int, score: float) -> int:
     """Return the stake that a node of this price asks of an agent of this score, rounded up.
 
