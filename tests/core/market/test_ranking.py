@@ -155,12 +155,16 @@ def test_only_the_proportions_of_the_weights_count() -> None:
 def test_the_order_in_which_candidates_come_does_not_matter(
     field: list[Candidate], price_max: int, seed: int, random: Any
 ) -> None:
-    first = choose(field, price_max_micro=price_max, seed=seed)
-    random.shuffle(field)
-    again = choose(field, price_max_micro=price_max, seed=seed)
-    assert again.did == first.did
-    assert again.is_trial == first.is_trial
-    assert again.unshown == first.unshown
+    shuffled = list(field)
+    random.shuffle(shuffled)
+    for rules in (RankingRules(), RankingRules(trial_share_bps=10_000)):
+        first, again = (
+            choose(some, price_max_micro=price_max, rules=rules, seed=seed)
+            for some in (field, shuffled)
+        )
+        assert again.did == first.did
+        assert again.is_trial == first.is_trial
+        assert again.unshown == first.unshown
 
 
 def test_a_price_by_tokens_is_weighed_but_never_too_dear() -> None:

@@ -1,0 +1,46 @@
+"""What an invoice says: payments less refunds, in whole cents, and the fee on their sum.
+
+Each number is rounded once and half up: the subtotal per invoice, the fee on the subtotal, never
+per line. It moves no money; the work is paid for already (money.md case 35).
+Spec: Settlement rules 5; money.md R2, cases 34 and 36.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Final
+
+from core.money import cents_half_up
+
+INVOICE_FEE_BPS: Final = 30  # 0.3 percent, fixed by the specification
+_BPS: Final = 10_000
+
+
+@dataclass(frozen=True, slots=True)
+class InvoiceTotals:
+    """An invoice's numbers. `subtotal_micro` is the exact sum behind the subtotal."""
+
+    subtotal_micro: int
+    subtotal_cents: int
+    fee_cents: int
+
+    @property
+    def total_cents(self) -> int:
+        """Subtotal and fee."""
+        return self.subtotal_cents + self.fee_cents
+
+
+def invoice_totals(payments_micro: Iterable[int], refunds_micro: Iterable[int]) -> InvoiceTotals:
+    """Add an invoice up: gross node payments less the refunds of its period, 0 at least.
+
+    Args:
+        payments_micro: gross payments, fees included, micro-credits.
+        refunds_micro: what came back to the payer, micro-credits.
+
+    Spec: Settlement rules 5; money.md R2, case 34.
+    """
+    subtotal_micro = max(0, sum(payments_micro) - sum(refunds_micro))
+    subtotal_cents = cents_half_up(subtotal_micro)
+    fee_cents = (subtotal_cents * INVOICE_FEE_BPS + _BPS // 2) // _BPS
+    return InvoiceTotals(subtotal_micro, subtotal_cents, fee_cents)
