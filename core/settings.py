@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from core.market.fair_queue import parse_weights
+from core.market.ranking import RankingRules
 
 KIB, MIB = 1024, 1024 * 1024
 DAY_MS = 86_400_000
@@ -150,6 +151,35 @@ class Settings:
     unreachable_retry_after_s: int = _setting(1, "Retry-After of a 503", low=1, high=60)
     owner_silence_ms: int = _setting(5_000, "silence after which an owner is replaced", low=1_000)
 
+    # Market.
+    stake_bps: int = _setting(
+        0, "stake asked of an agent, basis points of the node's price", low=0, high=10_000
+    )
+    auction_stake_bps: int = _setting(
+        1_000, "stake asked of a bidder, basis points of the reserve", low=0, high=10_000
+    )
+    auction_score_min_percent: int = _setting(
+        0, "least reputation score of a bidder, percent", low=0, high=100
+    )
+    slash_failure_bps: int = _setting(
+        1_000, "locked stake lost by a failed node, basis points", low=0, high=10_000
+    )
+    slash_fraud_bps: int = _setting(
+        10_000, "locked stake lost by fraud, basis points", low=0, high=10_000
+    )
+    reputation_latency_ms_max: int = _setting(
+        60_000, "average latency at which speed counts nothing", low=0, high=30 * DAY_MS
+    )
+    rank_reputation: int = _setting(25, "weight of the reputation score", low=0, high=1_000)
+    rank_availability: int = _setting(40, "weight of free capacity", low=0, high=1_000)
+    rank_price: int = _setting(15, "weight of the price", low=0, high=1_000)
+    rank_latency: int = _setting(10, "weight of the speed of successes", low=0, high=1_000)
+    rank_success: int = _setting(10, "weight of the success rate", low=0, high=1_000)
+    trial_tasks: int = _setting(10, "finished nodes until an agent is no longer new", low=0)
+    trial_share_bps: int = _setting(
+        1_000, "choices that go to a new agent for a trial, basis points", low=0, high=10_000
+    )
+
     def __post_init__(self) -> None:
         for item in dataclasses.fields(self):
             value = getattr(self, item.name)
@@ -164,10 +194,26 @@ class Settings:
         except ValueError:
             weights = ",".join(self.payer_weights)
             raise SettingsError("payer_weights", weights, "did=weight, each 1 to 1000") from None
+        others = (self.rank_availability, self.rank_price, self.rank_latency, self.rank_success)
+        if self.rank_reputation == 0 and not any(others):
+            raise SettingsError("rank_reputation", "0, as every rank_ setting", "one of them above")
         if self.inflight_start > self.inflight_max:
             raise SettingsError(
                 "inflight_start", str(self.inflight_start), f"at most {self.inflight_max}"
             )
+
+    @property
+    def ranking(self) -> RankingRules:
+        """Return how agents are weighed against each other."""
+        return RankingRules(
+            reputation=self.rank_reputation,
+            availability=self.rank_availability,
+            price=self.rank_price,
+            latency=self.rank_latency,
+            success=self.rank_success,
+            trial_tasks=self.trial_tasks,
+            trial_share_bps=self.trial_share_bps,
+        )
 
     @property
     def url(self) -> str:

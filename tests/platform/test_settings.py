@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from core.market.ranking import RankingRules
 from core.settings import (
     Settings,
     SettingsError,
@@ -84,6 +85,13 @@ def test_wrong_setting_ends_the_program_with_usage_status(tmp_path: Path) -> Non
         ({"CALLBOARD_DISPATCH": "everywhere"}, "dispatch"),
         ({"CALLBOARD_INFLIGHT_MAX": "10"}, "inflight_start"),
         ({"CALLBOARD_PAYER_WEIGHTS": "did:x:a=2,did:x:b"}, "payer_weights"),
+        (
+            {
+                f"CALLBOARD_RANK_{part}": "0"
+                for part in ("REPUTATION", "AVAILABILITY", "PRICE", "LATENCY", "SUCCESS")
+            },
+            "rank_reputation",
+        ),
     ],
 )
 def test_wrong_setting_is_refused_by_name(
@@ -135,6 +143,15 @@ def test_every_setting_has_a_sentence_and_a_readable_default() -> None:
 )
 def test_url_is_one_that_clients_can_use(values: dict[str, object], url: str) -> None:
     assert build_settings(values).url == url
+
+
+def test_ranking_follows_the_settings_and_has_one_set_of_defaults() -> None:
+    assert build_settings({}).ranking == RankingRules()
+    changed = {
+        "rank_reputation": 1, "rank_availability": 2, "rank_price": 3, "rank_latency": 4,
+        "rank_success": 5, "trial_tasks": 6, "trial_share_bps": 7,
+    }  # fmt: skip
+    assert build_settings(changed).ranking == RankingRules(*range(1, 8))
 
 
 def test_unknown_setting_is_refused() -> None:
