@@ -13,6 +13,7 @@ from typing import Any
 
 from core.errors import ErrorCode
 from core.workflow.events import Record
+from ledger.market_commands import MarketCommand
 
 
 class OutcomeStatus(StrEnum):
@@ -197,4 +198,5 @@ Command = (
     | DeregisterAgent
     | CreateKey
     | RevokeKey
+    | MarketCommand
 )

@@ -13,7 +13,7 @@ import psycopg
 from core.errors import ErrorCode
 from ledger.books import Account, Books, Escrow, KnownAgent, escrow_address, wallet_address
 from ledger.commands import Command, Outcome, OutcomeStatus
-from ledger.planning import Needs
+from ledger.needs import Needs
 
 Connection = psycopg.AsyncConnection[Any]
 

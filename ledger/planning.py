@@ -1,16 +1,14 @@
 """Planning: each command of a batch, in order, becomes rows and an outcome; each sees those before
 it.
 
-One closed match over the commands. Planning reads the books only: `needs` says beforehand what has
-to be in them. It never waits and never talks to the database. Spec: Settlement rules; money.md
-section 4.
+One closed match over the commands; it goes on in `planning_market.py`. Planning reads the books
+only: `needs` says beforehand what has to be in them. It never waits and never talks to the
+database. Spec: Settlement rules; money.md section 4.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field
-from typing import assert_never
 
 from core.errors import ErrorCode
 from core.money import MICRO_MAX, credits_text
@@ -33,6 +31,8 @@ from ledger.commands import (
     RegisterOwner,
     RevokeKey,
 )
+from ledger.needs import Needs
+from ledger.planning_market import market_needs, plan_trade
 from ledger.planning_registry import (
     plan_claim,
     plan_create_key,
@@ -42,21 +42,6 @@ from ledger.planning_registry import (
     plan_revoke_key,
 )
 from ledger.planning_workflow import plan_advance, plan_publish
-
-
-@dataclass(slots=True)
-class Needs:
-    """What planning a batch looks at: addresses, escrows, agents, keys, owners to claim from.
-
-    `ending` are the workflows that may end: their payers' wallets are needed too.
-    """
-
-    addresses: set[str] = field(default_factory=set)
-    workflow_ids: set[str] = field(default_factory=set)
-    ending: set[str] = field(default_factory=set)
-    agent_dids: set[str] = field(default_factory=set)
-    key_ids: set[str] = field(default_factory=set)
-    claimed_owners: set[str] = field(default_factory=set)
 
 
 def needs(commands: Iterable[Command]) -> Needs:
@@ -84,7 +69,7 @@ def needs(commands: Iterable[Command]) -> Needs:
             case RegisterOwner() | CreateKey():
                 pass
             case _:
-                assert_never(command)
+                market_needs(command, wanted)
     return wanted
 
 
@@ -137,7 +122,7 @@ def _plan(command: Command, batch: Batch) -> Outcome:
         case ClaimWorkflows():
             return plan_claim(command, batch)
         case _:
-            assert_never(command)
+            return plan_trade(command, batch)
 
 
 def _plan_deposit(command: Deposit, batch: Batch) -> Outcome:

@@ -244,3 +244,24 @@ api_key = Table(
     Column("expires_ms", BigInteger),
     Column("revoked_ms", BigInteger),
 )
+capability_price = Table(
+    "capability_price",
+    metadata,
+    Column("capability_id", Text, primary_key=True),
+    Column("price_cents", BigInteger),
+    Column("input_rate", Text),
+    Column("output_rate", Text),
+    Column("set_by_did", Text),
+    Column("updated_ms", BigInteger),
+)
+reputation = Table(
+    "reputation",
+    metadata,
+    Column("agent_did", Text, primary_key=True),
+    Column("total", BigInteger),
+    Column("successful", BigInteger),
+    Column("failed", BigInteger),
+    Column("cancelled", BigInteger),
+    Column("latency_ms_sum", BigInteger),
+    Column("updated_ms", BigInteger),
+)

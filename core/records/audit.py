@@ -34,6 +34,7 @@ class AuditEventType(StrEnum):
     AGENT_DEREGISTERED = "agent.deregistered"
     KEY_CREATED = "key.created"
     KEY_REVOKED = "key.revoked"
+    CAPABILITY_PRICED = "capability.priced"
     OWNER_REGISTERED = "owner.registered"
     WORKFLOWS_CLAIMED = "workflows.claimed"
     COMMAND_REFUSED = "command.refused"

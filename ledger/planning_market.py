@@ -1,0 +1,63 @@
+"""Planning the market's commands: prices.
+
+One closed match over them, called for whatever `planning.py` does not plan itself. Every check
+comes before the first row, so that a refused command leaves nothing behind. Spec: Capability price,
+Per-token pricing; contract.md section 6 (Capability prices).
+"""
+
+from __future__ import annotations
+
+from typing import Any, assert_never
+
+from core.market.pricing import FixedPrice, TokenPrice
+from core.money import MICRO_PER_CENT
+from core.records.audit import AuditEventType
+from ledger.batch import Batch
+from ledger.commands import Outcome
+from ledger.market_commands import MarketCommand, SetPrice
+from ledger.needs import Needs
+
+
+def market_needs(command: MarketCommand, wanted: Needs) -> None:
+    """Add what has to be in the books before a command of the market is planned."""
+    match command:
+        case SetPrice():
+            pass
+        case _:
+            assert_never(command)
+
+
+def plan_trade(command: MarketCommand, batch: Batch) -> Outcome:
+    """Add the rows of a command of the market to the batch and return its outcome."""
+    match command:
+        case SetPrice():
+            return _plan_price(command, batch)
+        case _:
+            assert_never(command)
+
+
+def _plan_price(command: SetPrice, batch: Batch) -> Outcome:
+    row: dict[str, Any] = {
+        "capability_id": command.capability_id,
+        "set_by_did": command.actor_did,
+    }
+    match command.price:
+        case FixedPrice(micro):
+            row["price_cents"] = micro // MICRO_PER_CENT
+            payload: dict[str, Any] = {"priceCents": row["price_cents"]}
+        case TokenPrice(input_rate, output_rate):
+            row["input_rate"] = format(input_rate, "f")
+            row["output_rate"] = format(output_rate, "f")
+            payload = {"inputRate": row["input_rate"], "outputRate": row["output_rate"]}
+        case _:
+            assert_never(command.price)
+    batch.trade("prices", command.capability_id, row)
+    # Owners reserve by it: they hear of it as of a card.
+    batch.is_directory_changed = True
+    audit_id = batch.record(
+        AuditEventType.CAPABILITY_PRICED,
+        actor_did=command.actor_did,
+        target=("capability", command.capability_id),
+        payload=payload,
+    )
+    return batch.decided(command.key, result={"updatedMs": batch.now_ms}, audit_id=audit_id)
