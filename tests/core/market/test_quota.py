@@ -82,6 +82,12 @@ def test_case_38_checked_and_counted_together_no_order_overshoots(
             assert usage.spend_cents_today <= limits.spend_cents_per_day
 
 
+def test_case_38_the_last_micro_credit_of_the_day_may_be_spent() -> None:
+    limits, usage = QuotaLimits(spend_cents_per_day=2), QuotaUsage(1, 4_999, 0)
+    assert check(limits, usage, 15_001).is_allowed
+    assert not check(limits, usage, 15_002).is_allowed
+
+
 @given(LIMITS, st.integers(0, 8), st.integers(0, 80_000), st.integers(0, 6), st.integers(0, 60_000))
 def test_a_refusal_is_never_without_a_limit_that_would_be_broken(
     limits: QuotaLimits, today: int, spent: int, running: int, spend: int

@@ -91,6 +91,13 @@ def test_case_15_the_fee_comes_back_in_proportion() -> None:
     assert (found.agent_micro, found.fee_micro) == (475_000, 25_000)
 
 
+def test_case_15_after_a_refund_that_fell_short_neither_side_gives_more_than_its_part() -> None:
+    paid = PaymentSplit(950, 50)
+    poor_agent, poor_fee = PaymentSplit(0, 50), PaymentSplit(950, 0)
+    assert refund(475, paid, refunded=poor_agent) == RefundSplit(475, 0, 0, 0, 0)
+    assert refund(20, paid, refunded=poor_fee) == RefundSplit(0, 20, 0, 0, 0)
+
+
 @pytest.mark.parametrize("micro", [0, -1, 1_001])
 def test_case_15_a_refund_above_what_was_paid_is_refused(micro: int) -> None:
     with pytest.raises(ServiceError) as refused:
