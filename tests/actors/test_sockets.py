@@ -15,6 +15,12 @@ from actors.sockets import SocketCall, SocketServer, serve_batches, socket_path
 from core.errors import ErrorCode, ServiceError
 
 
+@pytest.fixture(params=[False, True], ids=["asyncio", "uvloop"])
+def anyio_backend(request: pytest.FixtureRequest) -> tuple[str, dict[str, bool]]:
+    """Both loops: tests run on the first, actors on the second."""
+    return "asyncio", {"use_uvloop": request.param}
+
+
 class Untravelled(Exception):
     """Cannot be made again from its `args`."""
 
