@@ -14,7 +14,17 @@ from starlette.routing import Route, Router
 from core.errors import ErrorCode, ServiceError
 from serve_app.calls import Operation
 from serve_app.endpoint import Endpoint, Receive, Scope, Send, refused, request_id_of, send_reply
-from serve_app.routes import agents, audit, health, heartbeats, keys, ledger, results, workflows
+from serve_app.routes import (
+    agents,
+    audit,
+    health,
+    heartbeats,
+    keys,
+    ledger,
+    prices,
+    results,
+    workflows,
+)
 from serve_app.services import Services
 
 
@@ -44,6 +54,7 @@ def all_operations() -> tuple[Operation, ...]:
         *heartbeats.OPERATIONS,
         *audit.OPERATIONS,
         *keys.OPERATIONS,
+        *prices.OPERATIONS,
     )
     return (*described, *health.operations(service_version(), described))
 

@@ -30,7 +30,7 @@ Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 
 _LOG = logging.getLogger("callboard.api")
 _REQUEST_ID_MAX = 128
-_WITH_BODY = ("POST", "PATCH")
+_WITH_BODY = ("POST", "PATCH", "PUT")
 
 
 class Endpoint:

@@ -52,6 +52,7 @@ PARAMETERS: Mapping[str, Schema] = {
     "StartTime": _query("startTime", _TIME, "not before"),
     "EndTime": _query("endTime", _TIME, "before"),
     "WorkflowId": _path("workflow_id", "the workflow's id"),
+    "CapabilityIdPath": _path("capability_id", "the capability's id"),
     "AgentDid": _path("did", "the agent's DID, raw or percent-encoded"),
     "KeyId": _path("key_id", "the key's id"),
     "AuditId": _path("audit_id", "the entry's id"),

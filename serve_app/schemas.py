@@ -25,6 +25,7 @@ from serve_app.schema_parts import (
     with_example,
 )
 from serve_app.schemas_agents import AGENT_SCHEMAS
+from serve_app.schemas_market import MARKET_SCHEMAS
 
 _MANIFEST_EXAMPLE = {
     "intent": "Sum an article up",
@@ -154,6 +155,7 @@ SCHEMAS: Mapping[str, Schema] = {
         },
     ),
     **AGENT_SCHEMAS,
+    **MARKET_SCHEMAS,
     "BulkResults": record(
         "results",
         results={

@@ -1,0 +1,135 @@
+"""Registered prices of capabilities: what binds where an agent's card names no price of its own.
+
+Spec: Capability price, Per-token pricing, Settlement rules 6; contract.md section 6 (Capability
+prices). Decision 0070: only an administrator sets them.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from decimal import Decimal
+from typing import Any, Final
+
+from core.errors import ErrorCode, Problem, ServiceError
+from core.market.pricing import PER_TOKEN, FixedPrice, Price, TokenPrice, parse_price
+from core.money import MICRO_PER_CENT
+from core.trust.access import ADMIN, Need
+from ledger.market_commands import SetPrice
+from ledger.market_queries import price_row
+from serve_app.calls import Call, Operation, Reply, invalid, not_found
+from serve_app.limits import RateClass
+from serve_app.views import iso_time
+
+_CAPABILITY_ID: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
+_MEMBERS: Final = ("capabilityId", "price_cents", "pricing")
+
+
+async def set_price(call: Call) -> Reply:
+    """Register a capability's price, or replace it; running workflows keep theirs."""
+    call.require(Need(ADMIN))
+    capability_id = _capability_id(call)
+    price = _price(call.object_body(), capability_id)
+    command = SetPrice(
+        key=f"price:{call.services.new_id()}",
+        actor_did=call.caller.did,
+        capability_id=capability_id,
+        price=price,
+    )
+    outcome = await call.services.to_the_end(call.services.gateway.commit(command))
+    return Reply(
+        {
+            "success": True,
+            "id": capability_id,
+            **_priced(capability_id, price),
+            "setByDid": call.caller.did,
+            "updatedAt": iso_time(outcome.result["updatedMs"]),
+        }
+    )
+
+
+async def get_price(call: Call) -> Reply:
+    """Read a capability's registered price."""
+    capability_id = _capability_id(call)
+    row = await price_row(call.services.reader, capability_id)
+    if row is None:
+        raise not_found(f"a registered price of {capability_id}")
+    return Reply(
+        {
+            **_priced(capability_id, _stored_price(row)),
+            "setByDid": row["set_by_did"],
+            "updatedAt": iso_time(row["updated_ms"]),
+        }
+    )
+
+
+def _capability_id(call: Call) -> str:
+    given = call.path_values["capability_id"]
+    if _CAPABILITY_ID.fullmatch(given) is None:
+        raise invalid("capabilityId", given, "letters, digits, dots, dashes, underscores, ≤ 128")
+    return given
+
+
+def _price(body: Mapping[str, Any], capability_id: str) -> Price:
+    """Read the body strictly: a misspelt member must not leave a wrong price in force."""
+    problems = [
+        Problem(name, "an unknown member", " or ".join(_MEMBERS))
+        for name in body
+        if name not in _MEMBERS
+    ]
+    named = body.get("capabilityId", capability_id)
+    if named != capability_id:
+        problems.append(Problem("capabilityId", str(named), capability_id))
+    price, more = parse_price(body, is_required=True)
+    problems += more
+    if price is None or problems:
+        first = problems[0]
+        raise ServiceError(
+            ErrorCode.INVALID_REQUEST,
+            f"{first.path}: got {first.got[:200]}, expected {first.expected}",
+            tuple(problems),
+        )
+    return price
+
+
+def _stored_price(row: Mapping[str, Any]) -> Price:
+    if row["price_cents"] is not None:
+        return FixedPrice(int(row["price_cents"]) * MICRO_PER_CENT)
+    return TokenPrice(Decimal(row["input_rate"]), Decimal(row["output_rate"]))
+
+
+def _priced(capability_id: str, price: Price) -> dict[str, Any]:
+    """Return the specification's record of a price."""
+    if isinstance(price, FixedPrice):
+        return {"capabilityId": capability_id, "price_cents": price.micro // MICRO_PER_CENT}
+    # At most 15 significant digits, so the double prints as the decimal that was registered.
+    rates = {"inputRate": float(price.input_rate), "outputRate": float(price.output_rate)}
+    return {"capabilityId": capability_id, "pricing": {"model": PER_TOKEN, **rates}}
+
+
+OPERATIONS = (
+    Operation(
+        method="PUT",
+        path="/v1/capabilities/{capability_id}/price",
+        handler=set_price,
+        summary="Register a capability's price, for administrators",
+        scope="capabilities:write",
+        rate=RateClass.WRITE,
+        tag="market",
+        request="PriceRequest",
+        reply="CapabilityPrice",
+        parameters=("CapabilityIdPath",),
+    ),
+    Operation(
+        method="GET",
+        path="/v1/capabilities/{capability_id}/price",
+        handler=get_price,
+        summary="Read a capability's registered price",
+        scope="capabilities:read",
+        rate=RateClass.READ,
+        tag="market",
+        reply="CapabilityPrice",
+        parameters=("CapabilityIdPath",),
+        errors=(ErrorCode.NOT_FOUND, ErrorCode.INVALID_REQUEST),
+    ),
+)
