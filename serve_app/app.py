@@ -17,6 +17,7 @@ from actors.logs import configure_logging
 from core.settings import Settings
 from ledger.agent_live import LivenessStore
 from ledger.operational import OperationalStore
+from ledger.replies import ReplyStore
 from serve_app.api import Api, create_api
 from serve_app.auth import Authenticator
 from serve_app.heartbeats import Heartbeats
@@ -50,6 +51,7 @@ class ApiDeployment:
             Heartbeats(
                 LivenessStore(settings.database_url), gateway.reader, settings.replica_requests_max
             ),
+            ReplyStore(settings.database_url, kept_s=settings.reply_kept_s),
         )
 
     def __serve_build_asgi_app__(self) -> Api:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
+from enum import StrEnum
 from typing import Any
 from urllib.parse import parse_qsl
 
@@ -17,8 +18,29 @@ from core.trust.access import Need, Principal, refusal
 from serve_app.limits import RateClass
 from serve_app.services import Services
 
-IDEMPOTENCY_KEY_MAX = 255
 QUERY_BYTES_MAX = 8_192
+REPLAYED = (b"idempotency-replayed", b"true")
+
+
+class Repeats(StrEnum):
+    """What an operation does with an `Idempotency-Key` (docs/decisions/0014)."""
+
+    # It changes nothing, or the newest call is what counts.
+    IGNORED = "ignored"
+    # The key is that of its one command, and the reply is made from that command's stored result.
+    BY_COMMAND = "by_command"
+    # The reply itself is kept under the key.
+    BY_REPLY = "by_reply"
+    # As by_reply, but only the handler finds out whose key it is.
+    BY_HANDLER = "by_handler"
+
+
+@dataclass(frozen=True, slots=True)
+class RepeatKey:
+    """The caller's idempotency key with the hash of the request it was sent with."""
+
+    text: str
+    request_hash: bytes
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +67,8 @@ class Call:
     principal: Principal | None = None
     body: bytes = b""
     json: Any = None
+    repeat_key: RepeatKey | None = None
+    repeats: Repeats = Repeats.IGNORED
     _query: dict[str, str] | None = field(default=None, repr=False)
 
     @property
@@ -87,21 +111,21 @@ class Call:
         return self.json
 
     def command_key(self, fallback: str) -> str:
-        """Return the ledger key of this POST: the caller's Idempotency-Key, else `fallback`.
+        """Return the ledger key of this POST's command: by the caller's key, else `fallback`.
 
-        Raises:
-            ServiceError: INVALID_REQUEST; the header is empty, too long or not printable ASCII.
+        A command that holds the request's hash refuses another request under its key by itself; of
+        the others the hash is a part of the key.
         """
-        given = self.headers.get(b"idempotency-key")
-        if given is None:
+        key = self.repeat_key
+        if key is None:
             return fallback
-        if not 0 < len(given) <= IDEMPOTENCY_KEY_MAX or not given.isascii():
-            raise invalid(
-                "Idempotency-Key",
-                f"{len(given)} bytes",
-                f"1 to {IDEMPOTENCY_KEY_MAX} ASCII characters",
-            )
-        return f"http:{self.caller.did}:{given.decode('ascii')}"
+        name = f"http:{self.caller.did}:{key.text}"
+        return name if self.repeats is Repeats.BY_COMMAND else f"{name}:{key.request_hash.hex()}"
+
+    @property
+    def request_hash(self) -> bytes:
+        """What a repeat under the same idempotency key must equal; nothing without one."""
+        return b"" if self.repeat_key is None else self.repeat_key.request_hash
 
 
 Handler = Callable[[Call], Awaitable[Reply]]
@@ -132,6 +156,7 @@ class Operation:
     is_body_optional: bool = False
     narrow_scope: str | None = None
     rate_of: Callable[[Call], RateClass] | None = None
+    repeats: Repeats = Repeats.IGNORED
     media_type: str = "application/json"
 
 

@@ -3,7 +3,7 @@
 Plain ASGI under a Starlette route, without FastAPI's dependency and response models, which cost
 more than the rest of a publish (docs/decisions/0010). The order is fixed:
 1. name the request; 2. refuse a method, or a reply nobody wants; 3. who calls; 4. may they;
-5. read the body; 6. count the call; 7. parse; 8. handle; 9. answer.
+5. read the body; 6. count the call; 7. parse; 8. handle, once per idempotency key; 9. answer.
 Spec: Authentication, Errors, Limits; contract.md sections 1–3.
 """
 
@@ -19,9 +19,10 @@ import orjson
 from core.errors import ErrorCode, ServiceError
 from core.trust.access import Need
 from serve_app.bodies import ClientGone, check_media_type, parse_json, read_body
-from serve_app.calls import Call, Operation, Reply
+from serve_app.calls import Call, Operation, Repeats, Reply
 from serve_app.errors import PROBLEM_TYPE, STATUS, problem, problem_headers
 from serve_app.limits import Headers, RateClass
+from serve_app.repeats import once, repeat_key
 from serve_app.services import Services
 
 Scope = MutableMapping[str, Any]
@@ -115,6 +116,11 @@ class Endpoint:
             # A bulk body holds manifests a level or two down: each is measured by itself later.
             depth_max = services.settings.json_depth_max + (3 if operation.is_bulk_body else 0)
             call.json = parse_json(call.body, depth_max=depth_max)
+        # A read that comes as a POST (a dry run) stores nothing, so there is nothing to repeat.
+        if operation.repeats is not Repeats.IGNORED and rate is not RateClass.READ:
+            call.repeats, call.repeat_key = operation.repeats, await repeat_key(call)
+            if operation.repeats is Repeats.BY_REPLY:
+                return await once(call, call.caller.did, operation.handler)
         return await operation.handler(call)
 
     async def _read(self, call: Call, operation: Operation, receive: Receive) -> None:

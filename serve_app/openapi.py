@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from core.errors import ErrorCode
-from serve_app.calls import Operation
+from serve_app.calls import Operation, Repeats
 from serve_app.errors import STATUS, title
 from serve_app.limits import RateClass
 from serve_app.parameters import PARAMETERS
@@ -68,9 +68,10 @@ def _described(operation: Operation) -> dict[str, Any]:
         "responses": _responses(operation),
         "security": [{"apiKey": []}, {"bearer": []}] if operation.scope is not None else [],
     }
-    parameters = [{"$ref": f"#/components/parameters/{name}"} for name in operation.parameters]
-    parameters.append({"$ref": "#/components/parameters/RequestId"})
-    described["parameters"] = parameters
+    names = [*operation.parameters, "RequestId"]
+    if operation.repeats is not Repeats.IGNORED:
+        names.insert(-1, "IdempotencyKey")
+    described["parameters"] = [{"$ref": f"#/components/parameters/{name}"} for name in names]
     if operation.request is not None:
         described["requestBody"] = {
             "required": not operation.is_body_optional,
@@ -104,6 +105,13 @@ def _responses(operation: Operation) -> dict[str, Any]:
         }
     }
     codes = [*_ALWAYS, *operation.errors]
+    if operation.repeats is not Repeats.IGNORED:
+        codes.extend((ErrorCode.KEY_REUSED, ErrorCode.INVALID_REQUEST))
+        codes.append(ErrorCode.LEDGER_UNAVAILABLE)
+        responses["200"]["headers"]["Idempotency-Replayed"] = {
+            "schema": {"const": "true"},
+            "description": "the first reply again, of an earlier call with this Idempotency-Key",
+        }
     if operation.scope is not None:
         codes.extend(_WITH_CREDENTIAL)
     if operation.rate is not RateClass.EXEMPT:

@@ -6,7 +6,6 @@ contract.md section 3 (payerDid) and section 6 (Publish).
 
 from __future__ import annotations
 
-import hashlib
 from typing import Any
 
 import orjson
@@ -31,11 +30,6 @@ def workflow_limits(settings: Settings) -> WorkflowLimits:
         max_runtime_ms_default=settings.max_runtime_ms,
         max_runtime_ms_max=settings.max_runtime_ms_max,
     )
-
-
-def request_hash(body: bytes) -> bytes:
-    """Return what makes two bodies under one Idempotency-Key the same: their bytes."""
-    return hashlib.sha256(body).digest()
 
 
 def publish_request(

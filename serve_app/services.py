@@ -17,6 +17,7 @@ from core.ids import uuid7
 from core.settings import Settings
 from core.topology.policy import address_denied
 from ledger.queries import LedgerReader
+from ledger.replies import ReplyStore
 from serve_app.auth import Authenticator
 from serve_app.heartbeats import Heartbeats
 from serve_app.limits import RateLimiter
@@ -34,6 +35,7 @@ class Services:
     authenticator: Authenticator
     limiter: RateLimiter
     heartbeats: Heartbeats
+    replies: ReplyStore
     _unfinished: set[asyncio.Task[Any]] = field(default_factory=set)
 
     @property

@@ -18,7 +18,7 @@ from core.trust.heartbeat_token import heartbeat_token
 from ledger.agent_live import live_rows
 from ledger.commands import DeregisterAgent, Outcome, RegisterAgent
 from ledger.queries import RowDict
-from serve_app.calls import Call, Operation, Reply, not_found
+from serve_app.calls import Call, Operation, Repeats, Reply, not_found
 from serve_app.endpoint import refused
 from serve_app.limits import RateClass
 from serve_app.lists import listed, page_of
@@ -41,6 +41,7 @@ async def register_flat(call: Call) -> Reply:
 async def _register_one(call: Call, body: Any) -> Reply:
     services = call.services
     command = await registration(services, call.caller, body)
+    command = replace(command, key=call.command_key(command.key))
     outcome = await services.to_the_end(services.gateway.commit(command))
     return Reply(_registered(call, command, outcome))
 
@@ -52,6 +53,7 @@ async def register_bulk(call: Call) -> Reply:
     commands: list[RegisterAgent] = []
     positions: list[int] = []
     results: list[Any] = [None] * len(bodies)
+    base_key = call.command_key("")
     slice_began = time.perf_counter()
     for index, body in enumerate(bodies):
         try:
@@ -60,7 +62,7 @@ async def register_bulk(call: Call) -> Reply:
         except ServiceError as error:
             results[index] = _problem(call, error)
         else:
-            commands.append(command)
+            commands.append(replace(command, key=f"{base_key}:{index}") if base_key else command)
             positions.append(index)
         if time.perf_counter() - slice_began > SLICE_S:
             await sleep(0)
@@ -187,6 +189,7 @@ OPERATIONS = (
         request="Registration",
         reply="Registered",
         errors=_REGISTER_ERRORS,
+        repeats=Repeats.BY_REPLY,
     ),
     Operation(
         method="POST",
@@ -199,6 +202,7 @@ OPERATIONS = (
         request="BulkRegistration",
         reply="BulkResults",
         is_bulk_body=True,
+        repeats=Repeats.BY_REPLY,
     ),
     Operation(
         method="POST",
@@ -211,6 +215,7 @@ OPERATIONS = (
         request="FlatRegistration",
         reply="Registered",
         errors=_REGISTER_ERRORS,
+        repeats=Repeats.BY_REPLY,
     ),
     Operation(
         method="GET",

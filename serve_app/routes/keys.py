@@ -1,6 +1,7 @@
 """API keys: make, list, revoke.
 
-A key is shown once, at its making; stored is its hash. Nobody makes a key that may do more than the
+A key is shown once, at its making, and to a repeat of that very request (docs/decisions/0014);
+stored is its hash. Nobody makes a key that may do more than the
 one they use. contract.md section 3 (Keys).
 """
 
@@ -12,9 +13,9 @@ import orjson
 
 from core.errors import ErrorCode, ServiceError
 from core.trust.access import DEFAULT_SCOPES, Need, is_scope, ungrantable
-from ledger.commands import CreateKey, RevokeKey
+from ledger.commands import CreateKey, OutcomeStatus, RevokeKey
 from serve_app.auth import key_hash, new_api_key
-from serve_app.calls import Call, Operation, Reply, invalid, kind_of
+from serve_app.calls import Call, Operation, Repeats, Reply, invalid, kind_of
 from serve_app.limits import UNLIMITED, RateClass
 from serve_app.lists import listed, page_of, parse_time
 from serve_app.views import iso_time, key_record
@@ -40,7 +41,7 @@ async def create(call: Call) -> Reply:
     rate_class, rate_limits = _rates(call, body)
     expires_ms = _expires_ms(call, body)
     command = CreateKey(
-        key=f"key:{key_id}",
+        key=call.command_key(f"key:{key_id}"),
         actor_did=call.caller.did,
         key_id=key_id,
         key_hash=key_hash(api_key),
@@ -51,7 +52,14 @@ async def create(call: Call) -> Reply:
         rate_limits_json=None if rate_limits is None else orjson.dumps(rate_limits).decode(),
         expires_ms=expires_ms,
     )
-    await call.services.to_the_end(call.services.gateway.commit(command))
+    outcome = await call.services.to_the_end(call.services.gateway.commit(command))
+    if outcome.status is OutcomeStatus.REPEATED:
+        # Made by a call that ended before its reply was kept: nobody has its secret any more.
+        raise ServiceError(
+            ErrorCode.CONFLICT,
+            f"the key {outcome.result['id']} was made under this Idempotency-Key and its secret is"
+            " lost; revoke it, and make another with another Idempotency-Key",
+        )
     return Reply(
         {
             "success": True,
@@ -158,7 +166,8 @@ OPERATIONS = (
         tag="keys",
         request="KeyRequest",
         reply="KeyCreated",
-        errors=(ErrorCode.FORBIDDEN,),
+        errors=(ErrorCode.FORBIDDEN, ErrorCode.CONFLICT),
+        repeats=Repeats.BY_REPLY,
     ),
     Operation(
         method="GET",

@@ -12,10 +12,9 @@ from core.errors import ErrorCode
 from core.money import CURRENCY, MICRO_MAX, credits_number, micro_from_credits
 from core.trust.access import DEPOSIT, Need
 from ledger.commands import Deposit, OutcomeStatus
-from serve_app.calls import Call, Operation, Reply, invalid, kind_of
+from serve_app.calls import REPLAYED, Call, Operation, Repeats, Reply, invalid, kind_of
 from serve_app.limits import RateClass
 from serve_app.lists import listed, number_after, page_of
-from serve_app.publishing import request_hash
 from serve_app.views import deposited_entry, entry_record
 
 DESCRIPTION_MAX = 500
@@ -49,7 +48,7 @@ async def deposit(call: Call) -> Reply:
         raise invalid("description", kind_of(description), f"at most {DESCRIPTION_MAX} characters")
     command = Deposit(
         key=call.command_key(f"deposit:{call.services.new_id()}"),
-        request_hash=request_hash(call.body),
+        request_hash=call.request_hash,
         actor_did=call.caller.did,
         owner_did=owner_did,
         amount_micro=_amount(body.get("amount")),
@@ -67,7 +66,7 @@ async def deposit(call: Call) -> Reply:
             "balance": credits_number(int(outcome.result["balanceMicro"])),
             "currency": CURRENCY,
         },
-        headers=((b"idempotency-replayed", b"true"),) if is_repeat else (),
+        headers=(REPLAYED,) if is_repeat else (),
     )
 
 
@@ -131,8 +130,8 @@ OPERATIONS = (
         tag="ledger",
         request="DepositRequest",
         reply="Deposited",
-        parameters=("IdempotencyKey",),
-        errors=(ErrorCode.FORBIDDEN, ErrorCode.KEY_REUSED, ErrorCode.OVERLOADED),
+        errors=(ErrorCode.FORBIDDEN, ErrorCode.OVERLOADED),
+        repeats=Repeats.BY_COMMAND,
     ),
     Operation(
         method="GET",

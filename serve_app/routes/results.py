@@ -9,7 +9,8 @@ from __future__ import annotations
 import hmac
 import uuid
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, Final
 
 import orjson
@@ -24,13 +25,12 @@ from core.workflow.events import Failure
 from core.workflow.transitions import NodeStatus, is_terminal
 from core.workflow.verdict import Success, judge_reply
 from ledger.queries import StoredWorkflow
-from serve_app.calls import Call, Operation, Reply, invalid, kind_of
+from serve_app.calls import REPLAYED, Call, Operation, Repeats, Reply, invalid, kind_of
 from serve_app.limits import RateClass
+from serve_app.repeats import once
 
 # Earlier attempts are known by their token too, to be told that they are late.
 ATTEMPTS_KNOWN_MAX: Final = 256
-
-_REPLAYED = (b"idempotency-replayed", b"true")
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,21 +51,31 @@ async def node_result(call: Call) -> Reply:
     """Take the result of a dispatch that an agent answered with "later".
 
     1. Which dispatch does the token name? 2. Count the call, for its agent. 3. Judge the result as
-    a reply is judged. 4. What was stored before is answered from the row. 5. A large result is
-    stored first. 6. The owner decides and commits.
+    a reply is judged. 4. Take it, once per idempotency key; whose key it is, the token tells.
     """
     body = call.object_body()
     stored, sent = await _dispatched(call, body)  # 1
     headers = await _counted(call, sent.agent_did)  # 2
     reply = _judged(call, stored, sent)  # 3
+    # Hashed, because what is stored must not be a credential.
+    holder = f"result:{hash_bytes(body['resultId'].encode())}"
+    taken = await once(call, holder, partial(_taken, stored=stored, sent=sent, reply=reply))  # 4
+    return replace(taken, headers=(*headers, *taken.headers))
+
+
+async def _taken(
+    call: Call, stored: StoredWorkflow, sent: _Dispatched, reply: Success | Failure
+) -> Reply:
+    """1. What was stored before is answered from the row. 2. A large result is stored first. 3. The
+    owner decides and commits."""
     node = sent.node
     if (
         node["status"] == NodeStatus.SUCCESS
         and node["attempt"] == sent.attempt
         and not sent.verify_attempt
-    ):  # 4
+    ):  # 1
         known = NodeResultReply(status=NodeStatus.SUCCESS, is_repeat=True)
-        return _reply(stored.id, sent, known, headers)
+        return _reply(stored.id, sent, known)
     if isinstance(reply, Failure):
         if is_terminal(stored.status):
             raise released(stored.id)
@@ -77,9 +87,9 @@ async def node_result(call: Call) -> Reply:
             failure=reply,
         )
     else:
-        request = await _successful(call, stored.id, sent, reply)  # 5
-    taken = await call.services.to_the_end(call.services.gateway.node_result(request))  # 6
-    return _reply(stored.id, sent, taken, headers)
+        request = await _successful(call, stored.id, sent, reply)  # 2
+    taken = await call.services.to_the_end(call.services.gateway.node_result(request))  # 3
+    return _reply(stored.id, sent, taken)
 
 
 async def _dispatched(call: Call, body: Mapping[str, Any]) -> tuple[StoredWorkflow, _Dispatched]:
@@ -213,12 +223,7 @@ async def _successful(
     )
 
 
-def _reply(
-    workflow_id: str,
-    sent: _Dispatched,
-    taken: NodeResultReply,
-    headers: tuple[tuple[bytes, bytes], ...],
-) -> Reply:
+def _reply(workflow_id: str, sent: _Dispatched, taken: NodeResultReply) -> Reply:
     body = {
         "success": True,
         "ok": True,
@@ -227,7 +232,7 @@ def _reply(
         "attempt": sent.attempt,
         "status": taken.status,
     }
-    return Reply(body, headers=(*headers, _REPLAYED) if taken.is_repeat else headers)
+    return Reply(body, headers=(REPLAYED,) if taken.is_repeat else ())
 
 
 OPERATIONS = (
@@ -249,5 +254,6 @@ OPERATIONS = (
             ErrorCode.LEDGER_UNAVAILABLE,
         ),
         is_agent_reply=True,
+        repeats=Repeats.BY_HANDLER,
     ),
 )

@@ -19,7 +19,16 @@ from core.money import credits_number
 from core.records.manifest import WorkflowManifest, parse_list_form, parse_manifest
 from core.workflow.transitions import WorkflowStatus, is_terminal
 from ledger.queries import StoredWorkflow
-from serve_app.calls import Call, Operation, Reply, invalid, kind_of, not_found
+from serve_app.calls import (
+    REPLAYED,
+    Call,
+    Operation,
+    Repeats,
+    Reply,
+    invalid,
+    kind_of,
+    not_found,
+)
 from serve_app.endpoint import refused
 from serve_app.limits import RateClass
 from serve_app.lists import listed, page_of
@@ -27,7 +36,6 @@ from serve_app.publishing import (
     check_bulk_item,
     publish_request,
     published,
-    request_hash,
     workflow_limits,
 )
 from serve_app.views import iso_time, visible_workflow, workflow_record, workflow_summary
@@ -38,7 +46,6 @@ CANCEL_DETAILS_MAX = 10_000
 SLICE_S = 0.004
 
 _WAIT = re.compile(rb"(?:^|[,;\s])wait\s*=\s*\"?(\d{1,6}(?:\.\d{1,6})?)", re.IGNORECASE)
-_REPLAYED = (b"idempotency-replayed", b"true")
 
 
 async def publish(call: Call) -> Reply:
@@ -62,11 +69,11 @@ async def _publish_one(call: Call, manifest: WorkflowManifest, manifest_json: by
         manifest_json,
         limits=workflow_limits(services.settings),
         command_key=call.command_key("") or None,
-        body_hash=request_hash(call.body),
+        body_hash=call.request_hash,
         watcher=services.gateway.watcher if wait_s is not None else "",
     )
     reply = await services.to_the_end(services.gateway.publish(request))
-    headers = (_REPLAYED,) if reply.is_repeat else ()
+    headers = (REPLAYED,) if reply.is_repeat else ()
     if wait_s is None or request.is_dry_run:
         return Reply(published(reply, is_dry_run=request.is_dry_run), headers=headers)
     applied = (b"preference-applied", b"wait=%g" % wait_s)
@@ -97,7 +104,6 @@ async def publish_bulk(call: Call) -> Reply:
     settings = call.services.settings
     limits = workflow_limits(settings)
     base_key = call.command_key("")
-    body_hash = request_hash(call.body)
     requests: list[PublishRequest] = []
     positions: list[int] = []
     results: list[Any] = [None] * len(manifests)
@@ -112,7 +118,7 @@ async def publish_bulk(call: Call) -> Reply:
                 manifest_json,
                 limits=limits,
                 command_key=f"{base_key}:{index}" if base_key else None,
-                body_hash=body_hash,
+                body_hash=call.request_hash,
             )
         except ServiceError as error:
             results[index] = _problem(call, error)
@@ -131,7 +137,7 @@ async def publish_bulk(call: Call) -> Reply:
             repeats += reply.is_repeat
             results[position] = published(reply, is_dry_run=request.is_dry_run)
     is_replay = bool(requests) and repeats == len(requests)
-    return Reply({"results": results}, headers=(_REPLAYED,) if is_replay else ())
+    return Reply({"results": results}, headers=(REPLAYED,) if is_replay else ())
 
 
 async def get_workflow(call: Call) -> Reply:
@@ -274,7 +280,6 @@ _PUBLISH_ERRORS = (
     ErrorCode.INVALID_MANIFEST,
     ErrorCode.INSUFFICIENT_CREDITS,
     ErrorCode.FORBIDDEN,
-    ErrorCode.KEY_REUSED,
     ErrorCode.OVERLOADED,
 )
 
@@ -290,8 +295,9 @@ OPERATIONS = (
         tag="workflows",
         request="Manifest",
         reply="Published",
-        parameters=("IdempotencyKey", "Prefer"),
+        parameters=("Prefer",),
         errors=_PUBLISH_ERRORS,
+        repeats=Repeats.BY_COMMAND,
     ),
     Operation(
         method="POST",
@@ -303,8 +309,8 @@ OPERATIONS = (
         tag="workflows",
         request="BulkManifests",
         reply="BulkResults",
-        parameters=("IdempotencyKey",),
         is_bulk_body=True,
+        repeats=Repeats.BY_REPLY,
     ),
     Operation(
         method="POST",
@@ -316,8 +322,9 @@ OPERATIONS = (
         tag="workflows",
         request="ListManifest",
         reply="Published",
-        parameters=("IdempotencyKey", "Prefer"),
+        parameters=("Prefer",),
         errors=_PUBLISH_ERRORS,
+        repeats=Repeats.BY_COMMAND,
     ),
     Operation(
         method="GET",
@@ -356,5 +363,6 @@ OPERATIONS = (
         parameters=("WorkflowId",),
         errors=(ErrorCode.NOT_FOUND, ErrorCode.NOT_CANCELLABLE),
         is_body_optional=True,
+        repeats=Repeats.BY_REPLY,
     ),
 )

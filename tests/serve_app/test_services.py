@@ -9,6 +9,7 @@ import pytest
 
 from actors.gateway import Gateway
 from core.settings import Settings
+from ledger.replies import ReplyStore
 from serve_app.auth import Authenticator
 from serve_app.heartbeats import Heartbeats
 from serve_app.limits import RateLimiter
@@ -27,6 +28,7 @@ def services() -> Services:
         cast(Authenticator, None),
         cast(RateLimiter, None),
         cast(Heartbeats, None),
+        cast(ReplyStore, None),
     )
 
 
