@@ -95,6 +95,8 @@ def _answered(call: Call) -> Generator[Call, Reply | NoReply, Reply]:
         call = replace(call, pause_s=delay_s)
     if isinstance(outcome, NoReply):
         raise CallboardError(UNREACHABLE, 0, outcome.reason)
+    if _is_not_ready(outcome):
+        raise CallboardError(UNREACHABLE, outcome.status, "the service is not ready yet")
     if isinstance(outcome.body, dict) and (outcome.status < 400 or call.any_status):
         return outcome
     raise error_from(outcome)
@@ -113,10 +115,17 @@ def retry_delay_s(call: Call, attempt: int, outcome: Reply | NoReply) -> float |
     delay_s = _FIRST_RETRY_DELAY_S * 2.0 ** (attempt - 1)
     if isinstance(outcome, NoReply):
         return delay_s if call.repeatable or not outcome.sent else None
+    if _is_not_ready(outcome):
+        return delay_s
     if outcome.status != 503 or call.any_status or not call.repeatable:
         return None
     asked = outcome.headers.get("retry-after", "")
     return min(max(delay_s, float(asked)) if asked.isdecimal() else delay_s, RETRY_DELAY_S_MAX)
+
+
+def _is_not_ready(reply: Reply) -> bool:
+    """Say whether the proxy answered in place of the service, which speaks JSON also in a 404."""
+    return reply.status == 404 and reply.body is None
 
 
 def error_from(reply: Reply) -> CallboardError:
@@ -223,9 +232,9 @@ def wait(workflow_id: str, *, timeout_s: float | None = None) -> Steps:
 def cancel(workflow_id: str, *, reason: str = "user_request", details: str = "") -> Steps:
     """Cancel a workflow; what is left in its escrow returns. Spec: Cancellation."""
     path = f"/v1/workflows/{_segment(workflow_id)}/cancel"
-    # Not repeatable: a second cancel is refused as NOT_CANCELLABLE although the first one worked.
     body = {"reason": reason, "details": details}
-    return _one(Call("POST", path, body=body, repeatable=False))
+    # Without a key, a second cancel is refused as NOT_CANCELLABLE although the first one worked.
+    return _one(Call("POST", path, body=body, headers=_keyed(None)))
 
 
 def node_result(
@@ -332,13 +341,13 @@ def audit(
 def create_key(
     owner_did: str, *, name: str | None = None, scopes: Sequence[str] | None = None
 ) -> Steps:
-    """Make an API key; the reply is the only time its `key` is shown."""
+    """Make an API key; its `key` is shown by this reply and never again."""
     body: Json = {"ownerDid": owner_did}
     if name is not None:
         body["name"] = name
     if scopes is not None:
         body["scopes"] = list(scopes)
-    return _one(Call("POST", "/v1/keys", body=body, repeatable=False))
+    return _one(Call("POST", "/v1/keys", body=body, headers=_keyed(None)))
 
 
 def keys() -> Steps:

@@ -6,7 +6,7 @@ import pytest
 
 from callboard import calls
 from callboard.calls import Call, NoReply, Reply, persistently, retry_delay_s
-from callboard.errors import CallboardError
+from callboard.errors import UNREACHABLE, CallboardError
 
 READ = Call("GET", "/v1/x")
 WRITE = Call("POST", "/v1/x", repeatable=False)
@@ -27,6 +27,12 @@ WRITE = Call("POST", "/v1/x", repeatable=False)
         (READ, Reply(429, {"retry-after": "1"}, {}), False),
         (READ, Reply(200, {}, {}), False),
         (Call("GET", "/health", any_status=True), Reply(503, {}, {}), False),
+        # The proxy's own answer while the service starts: nothing has heard the call yet.
+        (READ, Reply(404, {}, None), True),
+        (WRITE, Reply(404, {}, None), True),
+        (Call("GET", "/health", any_status=True), Reply(404, {}, None), True),
+        (READ, Reply(404, {}, {"code": "NOT_FOUND"}), False),
+        (READ, Reply(502, {}, None), False),
     ],
 )
 def test_only_safe_calls_are_repeated(
@@ -64,6 +70,22 @@ def test_publish_repeats_with_the_same_idempotency_key() -> None:
     with pytest.raises(StopIteration) as end:
         steps.send(Reply(200, {}, {"workflowId": "w"}))
     assert end.value.value == {"workflowId": "w"}
+
+
+def test_a_service_that_does_not_get_ready_is_unreachable() -> None:
+    steps = persistently(calls.workflow("w"))
+    next(steps)
+    for _ in range(calls.ATTEMPTS_MAX - 1):
+        steps.send(Reply(404, {}, None))
+    with pytest.raises(CallboardError) as refused:
+        steps.send(Reply(404, {}, None))
+    assert (refused.value.code, refused.value.status) == (UNREACHABLE, 404)
+
+
+@pytest.mark.parametrize("steps", [calls.cancel("w"), calls.create_key("did:net:p")])
+def test_what_must_not_happen_twice_carries_a_key(steps: calls.Steps) -> None:
+    call = next(steps)
+    assert call.repeatable and call.headers["Idempotency-Key"]
 
 
 def test_two_publishes_carry_different_keys() -> None:
