@@ -42,6 +42,7 @@ def restore(
         status=stored.status,
         nodes=[_change(node) for node in stored.nodes],
         results=results,
+        agents_used={node["name"]: node["agents_used"] or () for node in stored.nodes},
         at_ms=now_ms,
     )
     running = RunningWorkflow(stored.task_id, machine, payer_did=stored.payer_did)

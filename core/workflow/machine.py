@@ -15,7 +15,7 @@ Spec: States and transitions, Execution order, Verification and budget; contract
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, ClassVar
 
 from core.errors import IllegalTransition, NodeErrorCode
@@ -108,6 +108,7 @@ class WorkflowMachine(VerifyingProgress):
         status: WorkflowStatus,
         nodes: Iterable[NodeChanged],
         results: Mapping[str, Any],
+        agents_used: Mapping[str, Sequence[str]],
         at_ms: int,
     ) -> tuple[WorkflowMachine, Decision]:
         """Return the machine of a stored, unfinished workflow and what has to be done now.
@@ -115,6 +116,7 @@ class WorkflowMachine(VerifyingProgress):
         Args:
             nodes: the stored rows; nodes without one have not been taken up yet.
             results: by node, what the rows' `result_json` says, or the `BlobRef` of a large one.
+            agents_used: by node, who had its attempts that ended, in their order, repeated or not.
             at_ms: now.
 
         1. Rows become states, and what they imply is counted again. 2. If the time is over, that is
@@ -132,7 +134,7 @@ class WorkflowMachine(VerifyingProgress):
         self.status = WorkflowStatus(status)
         self._is_accepted = True
         for row in nodes:
-            self._load(row, results)
+            self._load(row, results, agents_used.get(row.node, ()))
         at_work = [name for name, state in self._states.items() if state.is_active]
         self._budget.fit({name: self._budget.reserved_micro(name) for name in at_work})
         if at_ms >= deadline_ms:
@@ -311,9 +313,11 @@ class WorkflowMachine(VerifyingProgress):
 
     # -- restoring --------------------------------------------------------------------------------
 
-    def _load(self, row: NodeChanged, results: Mapping[str, Any]) -> None:
+    def _load(
+        self, row: NodeChanged, results: Mapping[str, Any], agents_used: Sequence[str]
+    ) -> None:
         state = self._states[row.node]
-        state.load(row)
+        state.load(row, agents_used)
         name = row.node
         self._budget.spent_micro += state.cost_micro
         if state.is_active:

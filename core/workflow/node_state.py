@@ -6,7 +6,7 @@ Verification and budget 2.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
@@ -137,16 +137,19 @@ class NodeState:
             self.input_hash,
         )
 
-    def load(self, row: NodeChanged) -> None:
-        """Take over a stored row."""
+    def load(self, row: NodeChanged, agents_used: Iterable[str]) -> None:
+        """Take over a stored row; `agents_used` have had the attempts that ended, in their order.
+
+        The row alone names only those that failed finally and the one that had it last.
+        """
         for name in NodeChanged.__slots__:
             if name != "node":
                 setattr(self, name, getattr(row, name))
         self.status = NodeStatus(row.status)
         self.agents_tried = tuple(row.agents_tried)
         self.verifiers_tried = tuple(row.verifiers_tried)
-        used = self.agents_tried if self.agent_did is None else (*self.agents_tried, self.agent_did)
-        self.agents_used = tuple(dict.fromkeys(used))
+        last = () if self.agent_did is None else (self.agent_did,)
+        self.agents_used = tuple(dict.fromkeys((*agents_used, *last)))
         # `running` is stored of a node without a result only after its agent has accepted.
         self.is_accepted = self.status is NodeStatus.RUNNING and not self.has_result
 

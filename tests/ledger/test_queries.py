@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator
 import orjson
 import pytest
 
-from core.workflow.events import NodeChanged, WorkflowChanged
+from core.workflow.events import AttemptFinished, NodeChanged, WorkflowChanged
 from core.workflow.transitions import NodeStatus, WorkflowStatus
 from ledger.commands import RegisterOwner
 from ledger.queries import LedgerReader
@@ -99,8 +99,15 @@ async def test_unfinished_workflows_of_an_owner_are_all_it_needs_to_go_on(
         result_json='{"kept":1}',
         error={"code": "AGENT_ERROR", "message": "m"},
     )
+    tries = [
+        AttemptFinished("a", 1, "did:second", "error", AT, AT),
+        AttemptFinished("b", 1, "did:elsewhere", "error", AT, AT),
+        AttemptFinished("a", 1, "did:judge", "error", AT, AT, "verify"),
+        AttemptFinished("a", 2, "did:first", "lost", AT, AT),
+        AttemptFinished("a", 3, "did:second", "timeout", AT, AT),
+    ]
     await store.commit(
-        [running.publish(), running.advance(waiting), ended.publish(), ended.end()], AT
+        [running.publish(), running.advance(waiting, *tries), ended.publish(), ended.end()], AT
     )
     (found,) = await reader.unfinished(OWNER)
     assert found.id == running.id
@@ -112,6 +119,7 @@ async def test_unfinished_workflows_of_an_owner_are_all_it_needs_to_go_on(
     }
     assert {name: node[name] for name in expected} == expected, "every field comes back"
     assert (node["agents_tried"], node["verifiers_tried"]) == (["did:x", "did:y"], ["did:z"])
+    assert node["agents_used"] == ["did:second", "did:first", "did:second"]
     assert found.row["reserved"] == "{}"
     assert await reader.unfinished("nobody") == []
     await store.close()

@@ -102,7 +102,7 @@ class SimulatedDispatch:
         self._chance = process.world.chance
         self._open: dict[OrderId, DispatchOrder] = {}
         self.held: dict[int, DispatchOrder] = {}  # places of accepted orders, by identity
-        self._over: set[int] = set()
+        self._over: dict[int, DispatchOrder] = {}  # kept, so that no identity is used again
 
     def send(self, order: DispatchOrder, receive: Receive) -> None:
         """Take an order; its events come later."""
@@ -129,7 +129,7 @@ class SimulatedDispatch:
     def ended(self, order: DispatchOrder) -> None:
         """Free the place of an accepted order; one that is still open will hold none."""
         if self.held.pop(id(order), None) is None and self._open.get(order_id(order)) is order:
-            self._over.add(id(order))
+            self._over[id(order)] = order
 
     def holds(self, order: DispatchOrder) -> bool:
         """Say whether the place of this order, or of what was made of it later, is held."""

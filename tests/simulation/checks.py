@@ -290,12 +290,11 @@ class Checks:
         lost = sum(row["outcome"] == "lost" for row in tries)
         bound = 1 + compiled.max_retries + AGENTS_MAX - 1 + lost
         require(len(tries) <= bound, len(tries), "attempts of", name)
-        if workflow_id not in self._world.disturbed:
-            agents = {row["agent_did"] for row in tries}
-            limit = AGENTS_MAX if shape.compiled.allow_fallback_agents else 1
-            if compiled.target_agent_id is not None and compiled.allow_broadcast_fallback:
-                limit = max(limit, 2)
-            require(len(agents) <= limit, "agents of", name, agents)
+        agents = {row["agent_did"] for row in tries}
+        limit = AGENTS_MAX if shape.compiled.allow_fallback_agents else 1
+        if compiled.target_agent_id is not None and compiled.allow_broadcast_fallback:
+            limit = max(limit, 2)
+        require(len(agents) <= limit, "agents of", name, agents)
 
     def _check_not_forgotten(self, workflow_id: str, name: str, node: Row) -> None:
         """Who was cut off by the deadline must have been at work, or waiting, until about then."""

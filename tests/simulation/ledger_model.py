@@ -80,8 +80,11 @@ class LedgerModel:
         found = []
         for workflow_id, row in self.workflows.items():
             if row["owner"] == owner and row["status"] in _UNFINISHED:
-                nodes = sorted(self.nodes[workflow_id].items())
-                rows = [{**_NODE_COLUMNS, **node} for _, node in nodes]
+                rows = []
+                for name, node in sorted(self.nodes[workflow_id].items()):
+                    tries = [t for t in self.attempts[workflow_id] if t["node"] == name]
+                    used = [t["agent_did"] for t in tries if t["kind"] == "primary"]
+                    rows.append({**_NODE_COLUMNS, **node, "agents_used": used or None})
                 found.append(StoredWorkflow(dict(row), rows))
         return found
 

@@ -25,6 +25,7 @@ FOUND = {
     25: "rows were adopted again under a key used before",
     35: "rows older than a workflow's end were acted upon",
     48: "a node went to a fourth agent after two had failed for now and the third for good",
+    334: "a node went to a fourth agent after a crash",
     575: "a late answer to an earlier attempt made the runner forget the open one's order",
 }
 

@@ -118,6 +118,14 @@ class Engine:
                 for name, row in self.rows.items()
                 if row.result_json is not None or row.result_ref is not None
             },
+            agents_used={
+                name: [
+                    one.agent_did
+                    for one in self.history
+                    if (one.node, one.kind) == (name, "primary")
+                ]
+                for name in self.rows
+            },
             at_ms=self.at_ms,
         )
         for name in self.compiled.nodes:

@@ -113,6 +113,25 @@ def test_fourth_agent_never_gets_the_node_whoever_of_the_three_fails_last() -> N
     ]
 
 
+def test_fourth_agent_never_gets_the_node_after_a_crash_either() -> None:
+    """Two that failed for now are in no row of the node: only the history knows them."""
+    run = engine(chain("a", maxRetries=5))
+    for next_one in ("did:x:two", "did:x:three"):
+        run.fail("a")
+        run.agents = {"cap.work": {next_one: 10}}
+        run.wait_retry("a")
+    run.crash()
+    run.agents = {"cap.work": {"did:x:four": 10, "did:x:two": 10}}
+    run.fail("a", Verdict.FINAL_FOR_AGENT)
+    assert [dispatch.agent_did for dispatch in run.dispatched] == [
+        "did:x:one",
+        "did:x:two",
+        "did:x:three",
+        "did:x:three",
+        "did:x:two",
+    ]
+
+
 def test_agent_away_after_the_target_was_left_is_waited_for() -> None:
     run = engine(chain("a", targetAgentId="did:x:three", allowBroadcastFallback=True))
     run.fail("a", Verdict.FINAL_FOR_AGENT)
