@@ -105,3 +105,13 @@ def wallet_address(did: str) -> str:
 def escrow_address(workflow_id: str) -> str:
     """Return the address of a workflow's escrow account."""
     return "escrow:" + workflow_id
+
+
+def stake_address(did: str) -> str:
+    """Return the address of the stake that an agent can take back."""
+    return "stake:" + did
+
+
+def stake_locked_address(did: str) -> str:
+    """Return the address of the stake that an agent's running work may cost it."""
+    return "stake_locked:" + did

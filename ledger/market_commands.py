@@ -1,7 +1,7 @@
-"""The market's commands: prices.
+"""The market's commands: prices, stakes.
 
 They come and go like those of `commands.py`, which joins them into one union. Spec: Capability
-price, Per-token pricing; contract.md section 6 (Capability prices).
+price, Per-token pricing, Stake; contract.md section 6 (Capability prices, Stakes).
 """
 
 from __future__ import annotations
@@ -24,4 +24,36 @@ class SetPrice:
     price: Price
 
 
-MarketCommand = SetPrice
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DepositStake:
+    """Move credits into an agent's stake, from the wallet of the agent or of its owner.
+
+    `is_admin` lets anybody act in the agent's own name (decision 0071).
+    Rejections: FORBIDDEN, INSUFFICIENT_CREDITS, INVALID_REQUEST above the bound of a balance,
+    KEY_REUSED. Result: {"walletDid", "balanceMicro", "freeMicro", "lockedMicro", "updatedMs"}.
+    """
+
+    key: str
+    request_hash: bytes
+    actor_did: str
+    is_admin: bool
+    agent_did: str
+    amount_micro: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WithdrawStake:
+    """Move credits out of an agent's stake: what no work has locked.
+
+    Rejections: FORBIDDEN, STAKE_LOCKED, KEY_REUSED. Result: as of `DepositStake`.
+    """
+
+    key: str
+    request_hash: bytes
+    actor_did: str
+    is_admin: bool
+    agent_did: str
+    amount_micro: int
+
+
+MarketCommand = SetPrice | DepositStake | WithdrawStake

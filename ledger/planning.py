@@ -16,7 +16,7 @@ from core.records.audit import AuditEventType
 from core.workflow.events import NodePaid, WorkflowChanged
 from core.workflow.transitions import is_terminal
 from ledger.batch import Batch, Refusal, StaleCommand
-from ledger.books import WORLD_ADDRESS, Books, wallet_address
+from ledger.books import WORLD_ADDRESS, Books, stake_address, wallet_address
 from ledger.commands import (
     AdvanceWorkflow,
     ClaimWorkflows,
@@ -31,6 +31,7 @@ from ledger.commands import (
     RegisterOwner,
     RevokeKey,
 )
+from ledger.market_commands import DepositStake, WithdrawStake
 from ledger.needs import Needs
 from ledger.planning_market import market_needs, plan_trade
 from ledger.planning_registry import (
@@ -62,6 +63,7 @@ def needs(commands: Iterable[Command]) -> Needs:
                 wanted.addresses.add(wallet_address(command.owner_did))
             case RegisterAgent() | DeregisterAgent():
                 wanted.agent_dids.add(command.did)
+                wanted.addresses.add(stake_address(command.did))
             case RevokeKey():
                 wanted.key_ids.add(command.key_id)
             case ClaimWorkflows():
@@ -96,7 +98,7 @@ def is_stale(command: Command, books: Books) -> bool:
 
 def request_hash_of(command: Command) -> bytes | None:
     """Return the hash a repeat of the command must carry too; None when the key alone decides."""
-    if isinstance(command, PublishWorkflow | Deposit):
+    if isinstance(command, PublishWorkflow | Deposit | DepositStake | WithdrawStake):
         return command.request_hash
     return None
 

@@ -1,4 +1,4 @@
-"""Planning the market's commands: prices.
+"""Planning the market's commands: prices here, each other topic in a file of its own.
 
 One closed match over them, called for whatever `planning.py` does not plan itself. Every check
 comes before the first row, so that a refused command leaves nothing behind. Spec: Capability price,
@@ -14,8 +14,9 @@ from core.money import MICRO_PER_CENT
 from core.records.audit import AuditEventType
 from ledger.batch import Batch
 from ledger.commands import Outcome
-from ledger.market_commands import MarketCommand, SetPrice
+from ledger.market_commands import DepositStake, MarketCommand, SetPrice, WithdrawStake
 from ledger.needs import Needs
+from ledger.planning_stakes import plan_deposit_stake, plan_withdraw_stake, stake_needs
 
 
 def market_needs(command: MarketCommand, wanted: Needs) -> None:
@@ -23,6 +24,8 @@ def market_needs(command: MarketCommand, wanted: Needs) -> None:
     match command:
         case SetPrice():
             pass
+        case DepositStake() | WithdrawStake():
+            stake_needs(command, wanted)
         case _:
             assert_never(command)
 
@@ -32,6 +35,10 @@ def plan_trade(command: MarketCommand, batch: Batch) -> Outcome:
     match command:
         case SetPrice():
             return _plan_price(command, batch)
+        case DepositStake():
+            return plan_deposit_stake(command, batch)
+        case WithdrawStake():
+            return plan_withdraw_stake(command, batch)
         case _:
             assert_never(command)
 

@@ -13,7 +13,7 @@ import orjson
 from core.errors import ErrorCode
 from core.records.audit import AuditEventType
 from ledger.batch import Batch, Refusal, Row, StaleCommand
-from ledger.books import KnownAgent
+from ledger.books import KnownAgent, stake_address
 from ledger.commands import (
     ClaimWorkflows,
     CreateKey,
@@ -77,6 +77,8 @@ def plan_register_agent(command: RegisterAgent, batch: Batch) -> Outcome:
         known.owner_did == command.owner_did or command.is_admin or command.is_signed
     ):
         raise Refusal(ErrorCode.FORBIDDEN, f"{command.did} is registered by another owner")
+    if known is None:
+        _check_claim(command, batch)
     if command.revision_expected is not None and (
         known is None or not known.is_active or known.revision != command.revision_expected
     ):
@@ -126,6 +128,19 @@ def plan_register_agent(command: RegisterAgent, batch: Batch) -> Outcome:
         },
         audit_id=audit_id,
     )
+
+
+def _check_claim(command: RegisterAgent, batch: Batch) -> None:
+    """Refuse to claim a DID that holds a stake, except as itself: owners may take stakes out."""
+    is_staked = batch.books.accounts.get(stake_address(command.did)) is not None
+    if is_staked and not (
+        command.owner_did == command.did or command.is_admin or command.is_signed
+    ):
+        raise Refusal(
+            ErrorCode.FORBIDDEN,
+            f"{command.did} holds a stake: only itself, its card's signature or an administrator"
+            " can register it",
+        )
 
 
 def _after_registration(owner_did: str, known: KnownAgent | None) -> KnownAgent:

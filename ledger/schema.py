@@ -254,6 +254,14 @@ capability_price = Table(
     Column("set_by_did", Text),
     Column("updated_ms", BigInteger),
 )
+stake = Table(
+    "stake",
+    metadata,
+    Column("agent_did", Text, primary_key=True),
+    Column("free_account_id", BigInteger),
+    Column("locked_account_id", BigInteger),
+    Column("updated_ms", BigInteger),
+)
 reputation = Table(
     "reputation",
     metadata,

@@ -35,6 +35,8 @@ class AuditEventType(StrEnum):
     KEY_CREATED = "key.created"
     KEY_REVOKED = "key.revoked"
     CAPABILITY_PRICED = "capability.priced"
+    STAKE_DEPOSITED = "stake.deposited"
+    STAKE_WITHDRAWN = "stake.withdrawn"
     OWNER_REGISTERED = "owner.registered"
     WORKFLOWS_CLAIMED = "workflows.claimed"
     COMMAND_REFUSED = "command.refused"

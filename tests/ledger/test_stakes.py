@@ -1,0 +1,181 @@
+"""Stakes: whose credits they are, what comes back, what another's claim of a DID cannot reach."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from core.errors import ErrorCode
+from core.money import MICRO_MAX
+from ledger.commands import Outcome, OutcomeStatus
+from ledger.market_commands import DepositStake, WithdrawStake
+from ledger.store import LedgerStore
+from tests.conftest import Database
+from tests.ledger.checking import Auditor
+from tests.ledger.making import AGENT, AT, CREDIT, PAYER, card, deposit, new_key, open_store
+
+pytestmark = pytest.mark.anyio
+
+OTHER = "did:test:other"
+
+
+def stake(
+    micro: int, *, agent: str = AGENT, actor: str = AGENT, is_admin: bool = False, key: str = ""
+) -> DepositStake:
+    """Put credits into an agent's stake."""
+    return DepositStake(
+        key=key or new_key(),
+        request_hash=b"s",
+        actor_did=actor,
+        is_admin=is_admin,
+        agent_did=agent,
+        amount_micro=micro,
+    )
+
+
+def unstake(
+    micro: int, *, agent: str = AGENT, actor: str = AGENT, is_admin: bool = False
+) -> WithdrawStake:
+    """Take credits out of an agent's stake."""
+    return WithdrawStake(
+        key=new_key(),
+        request_hash=b"u",
+        actor_did=actor,
+        is_admin=is_admin,
+        agent_did=agent,
+        amount_micro=micro,
+    )
+
+
+async def first(store: LedgerStore, *commands: DepositStake | WithdrawStake) -> Outcome:
+    """Commit commands and return the first outcome."""
+    return (await store.commit(commands, AT))[0]
+
+
+def parts(auditor: Auditor, did: str = AGENT) -> tuple[int, int]:
+    """Return the free and the locked part of a stake as stored."""
+    query = (
+        "SELECT f.balance, l.balance FROM stake s JOIN account f ON f.id = s.free_account_id"
+        " JOIN account l ON l.id = s.locked_account_id WHERE s.agent_did = %s"
+    )
+    row = auditor.connection.execute(query, (did,)).fetchone()
+    assert row is not None
+    return row[0], row[1]
+
+
+async def test_an_agent_stakes_its_own_credits_and_takes_them_back(
+    database: Database, auditor: Auditor
+) -> None:
+    store = await open_store(database.service_url)
+    await store.commit([deposit(10 * CREDIT, owner_did=AGENT)], AT)
+    staked = await first(store, stake(4 * CREDIT))
+    assert staked.result == {
+        "walletDid": AGENT,
+        "balanceMicro": 6 * CREDIT,
+        "freeMicro": 4 * CREDIT,
+        "lockedMicro": 0,
+        "updatedMs": AT,
+    }
+    (back,) = await store.commit([unstake(3 * CREDIT)], AT + 7)
+    assert (back.result["balanceMicro"], back.result["freeMicro"]) == (9 * CREDIT, CREDIT)
+    assert parts(auditor) == (CREDIT, 0)
+    assert auditor.one("SELECT updated_ms FROM stake") == AT + 7
+    events = auditor.connection.execute(
+        "SELECT event_type, target_type, target_id FROM audit WHERE event_type LIKE 'stake.%'"
+        " ORDER BY id"
+    )
+    assert events.fetchall() == [
+        ("stake.deposited", "stake", AGENT),
+        ("stake.withdrawn", "stake", AGENT),
+    ]
+    await store.close()
+
+
+async def test_a_repeat_moves_nothing_and_another_amount_is_refused(
+    database: Database, auditor: Auditor
+) -> None:
+    store = await open_store(database.service_url)
+    await store.commit([deposit(10 * CREDIT, owner_did=AGENT)], AT)
+    command = stake(CREDIT, key="once")
+    one, two = await store.commit([command, command], AT)
+    (three,) = await store.commit([command], AT)
+    assert one.status is OutcomeStatus.APPLIED
+    assert (two.status, three.status) == (OutcomeStatus.REPEATED, OutcomeStatus.REPEATED)
+    assert one.result == two.result == three.result
+    other = replace(command, request_hash=b"x", amount_micro=2 * CREDIT)
+    assert (await first(store, other)).error is ErrorCode.KEY_REUSED
+    assert parts(auditor) == (CREDIT, 0)
+    await store.close()
+
+
+async def test_more_than_there_is_is_refused_whole(database: Database, auditor: Auditor) -> None:
+    store = await open_store(database.service_url)
+    await store.commit([deposit(CREDIT, owner_did=AGENT)], AT)
+    assert (await first(store, stake(CREDIT + 1))).error is ErrorCode.INSUFFICIENT_CREDITS
+    assert (await first(store, stake(0))).error is ErrorCode.INVALID_REQUEST
+    assert (await first(store, stake(MICRO_MAX + 1))).error is ErrorCode.INVALID_REQUEST
+    assert auditor.one("SELECT count(*) FROM stake") == 0
+    await store.close()
+
+
+async def test_case_30_only_the_free_part_comes_back(database: Database, auditor: Auditor) -> None:
+    store = await open_store(database.service_url)
+    await store.commit([deposit(CREDIT, owner_did=AGENT), stake(CREDIT)], AT)
+    assert (await first(store, unstake(CREDIT + 1))).error is ErrorCode.STAKE_LOCKED
+    assert (await first(store, unstake(0))).error is ErrorCode.STAKE_LOCKED
+    # Never staked: nothing is free either.
+    refused = await first(store, unstake(1, agent=PAYER, actor=PAYER))
+    assert refused.error is ErrorCode.STAKE_LOCKED
+    assert parts(auditor) == (CREDIT, 0)
+    await store.close()
+
+
+async def test_an_owner_stakes_from_its_own_wallet_and_a_stranger_may_not(
+    database: Database, auditor: Auditor
+) -> None:
+    store = await open_store(database.service_url)
+    await store.commit([card(), deposit(5 * CREDIT), deposit(CREDIT, owner_did=OTHER)], AT)
+    staked = await first(store, stake(2 * CREDIT, actor=PAYER))
+    assert staked.result["walletDid"] == PAYER
+    for command in (stake(1, actor=OTHER), unstake(1, actor=OTHER)):
+        assert (await first(store, command)).error is ErrorCode.FORBIDDEN
+    back = await first(store, unstake(CREDIT, actor=PAYER))
+    assert (back.result["walletDid"], back.result["balanceMicro"]) == (PAYER, 4 * CREDIT)
+    # The agent is trusted with its stake as well.
+    own = await first(store, unstake(CREDIT))
+    assert (own.result["walletDid"], own.result["balanceMicro"]) == (AGENT, CREDIT)
+    assert auditor.balance(OTHER) == CREDIT
+    await store.close()
+
+
+async def test_an_administrator_acts_in_the_agents_name_alone(
+    database: Database, auditor: Auditor
+) -> None:
+    store = await open_store(database.service_url)
+    money = [deposit(CREDIT, owner_did=AGENT), deposit(CREDIT, owner_did=OTHER)]
+    await store.commit(money, AT)
+    staked = await first(store, stake(CREDIT, actor=OTHER, is_admin=True))
+    assert staked.result["walletDid"] == AGENT
+    back = await first(store, unstake(CREDIT, actor=OTHER, is_admin=True))
+    assert back.result["walletDid"] == AGENT
+    assert (auditor.balance(AGENT), auditor.balance(OTHER)) == (CREDIT, CREDIT)
+    await store.close()
+
+
+async def test_a_did_with_a_stake_is_claimed_by_itself_alone(
+    database: Database, auditor: Auditor
+) -> None:
+    """Whoever registers an agent owns it and may take its stake out: nobody else's then."""
+    store = await open_store(database.service_url)
+    await store.commit([deposit(CREDIT, owner_did=AGENT), stake(CREDIT)], AT)
+    (stolen,) = await store.commit([card(owner_did=OTHER)], AT)
+    assert stolen.error is ErrorCode.FORBIDDEN
+    refused = await first(store, unstake(CREDIT, actor=OTHER))
+    assert refused.error is ErrorCode.FORBIDDEN
+    (claimed,) = await store.commit([card(owner_did=AGENT)], AT)
+    assert claimed.status is OutcomeStatus.APPLIED
+    # Bare wallets are no hindrance: earnings of others cannot be reached by owning an agent.
+    (free,) = await store.commit([card("did:test:second", owner_did=OTHER)], AT)
+    assert free.status is OutcomeStatus.APPLIED
+    await store.close()
