@@ -8,17 +8,29 @@ details) and section 6 (Heartbeat).
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+import orjson
+
+from actors.cards import CardReader
 from actors.circuits import Circuits
 from actors.ports import AgentEntry
 from core.errors import NodeErrorCode
 from core.market.liveness import UNHEARD, Availability, Liveness, availability, reported_load, since
-from core.market.ranking import Candidate, choose
-from core.trust.sealing import unseal
+from core.market.ranking import (
+    DEFAULT_RULES,
+    UNPROVEN,
+    Candidate,
+    Choice,
+    RankingRules,
+    Standing,
+    choose,
+    seed_of,
+    standing_of,
+)
+from core.market.reputation import Tally
 from core.workflow.events import (
     AgentNotSelected,
     AgentSelected,
@@ -29,8 +41,6 @@ from core.workflow.events import (
     VerifierSelected,
 )
 
-CENT_MICRO = 10_000
-
 
 class Directory:
     """Registered agents by DID and by capability.
@@ -40,6 +50,8 @@ class Directory:
         deployment_key: 32 bytes that unseal signing secrets.
         default_secret: signs dispatches to agents without a secret of their own, or None.
         max_concurrency: for cards that name none.
+        rules: how agents are weighed against each other.
+        latency_ms_max: the average latency at which speed counts nothing, milliseconds.
     """
 
     def __init__(
@@ -49,15 +61,17 @@ class Directory:
         deployment_key: bytes,
         default_secret: str | None,
         max_concurrency: int,
+        rules: RankingRules = DEFAULT_RULES,
+        latency_ms_max: int = 60_000,
     ) -> None:
-        self._service = service
-        self._key = deployment_key
-        self._default_secret = default_secret
-        self._max_concurrency = max_concurrency
+        self._cards = CardReader(service, deployment_key, default_secret, max_concurrency)
+        self._rules = rules
+        self._latency_ms_max = latency_ms_max
         self._entries: dict[str, AgentEntry] = {}
         self._by_capability: dict[str, dict[str, AgentEntry]] = {}
         self._inactive: set[str] = set()
         self._live: dict[str, Liveness] = {}
+        self._standings: dict[str, Standing] = {}
         self._stored_ms: dict[str, int] = {}
         self._circuits = Circuits()
         self._in_flight: Counter[str] = Counter()
@@ -89,11 +103,17 @@ class Directory:
                 continue
             self._inactive.discard(did)
             self._stored_ms[did] = row.get("updated_ms", 0)
-            self._remember(self._entry_of(row))
+            self._order += 1
+            self._remember(self._cards.entry_of(row, self._order))
 
     def know_live(self, heard: Mapping[str, Liveness]) -> None:
         """Take over the newest heartbeats and probes, by agent."""
         self._live.update(heard)
+
+    def know_standings(self, tallies: Mapping[str, Tally]) -> None:
+        """Take over what agents are known for by now, by agent."""
+        for did, tally in tallies.items():
+            self._standings[did] = standing_of(tally, latency_ms_max=self._latency_ms_max)
 
     def lacks(self, capability_id: str, target_agent_id: str | None) -> bool:
         """Whether a look into the ledger may find an agent that this cache does not know."""
@@ -126,19 +146,20 @@ class Directory:
         if action.target_agent_id is not None:
             unavailable = self._target_unavailable(action, at_ms)
             if unavailable is None:
-                return self._taken(action, action.target_agent_id, at_ms)
+                return self._taken(action, action.target_agent_id, at_ms, None)
             if not action.allow_fallback:
                 return AgentNotSelected(action.node, unavailable, at_ms)
         offers = self._by_capability.get(action.capability_id, {})
-        chosen, failure = self._choose(
+        choice, failure = self._choose(
             [entry for did, entry in offers.items() if did not in action.exclude],
             action.capability_id,
             action.price_max_micro,
             at_ms,
+            seed_of(action.workflow_id, action.node, action.attempt) if len(offers) > 1 else None,
         )
-        if chosen is None:
+        if choice.did is None:
             return AgentNotSelected(action.node, failure, at_ms)
-        return self._taken(action, chosen, at_ms)
+        return self._taken(action, choice.did, at_ms, choice)
 
     def select_verifier(
         self, action: SelectVerifier, at_ms: int
@@ -153,12 +174,12 @@ class Directory:
             and did != action.primary_did
             and entry.owner_did != primary_owner
         ]
-        chosen, failure = self._choose(offers, action.capability_id, action.price_max_micro, at_ms)
-        if chosen is None:
+        choice, failure = self._choose(offers, action.capability_id, action.price_max_micro, at_ms)
+        if choice.did is None:
             return AgentNotSelected(action.node, failure, at_ms)
-        self._circuits.taken(chosen, at_ms)
-        price = self._entries[chosen].prices_micro[action.capability_id]
-        return VerifierSelected(action.node, chosen, price, at_ms)
+        self._circuits.taken(choice.did, at_ms)
+        price = self._entries[choice.did].prices_micro[action.capability_id]
+        return VerifierSelected(action.node, choice.did, price, at_ms)
 
     def foresee(self, action: SelectAgent, at_ms: int) -> tuple[list[str], Failure | None]:
         """Return who could take a node now, and what it would fail with when that is nobody.
@@ -182,15 +203,26 @@ class Directory:
             return dids, None
         return [], self._choose(offers, action.capability_id, action.price_max_micro, at_ms)[1]
 
-    def _taken(self, action: SelectAgent, did: str, at_ms: int) -> AgentSelected:
+    def _taken(
+        self, action: SelectAgent, did: str, at_ms: int, choice: Choice | None
+    ) -> AgentSelected:
         self._circuits.taken(did, at_ms)
         price_micro = self._entries[did].prices_micro[action.capability_id]
-        return AgentSelected(action.node, did, price_micro, at_ms)
+        reasons = None
+        if choice is not None and len(choice.ranked) + len(choice.excluded) > 1:
+            reasons = orjson.dumps(choice.to_json()).decode()
+        return AgentSelected(action.node, did, price_micro, at_ms, reasons)
 
     def _choose(
-        self, offers: list[AgentEntry], capability_id: str, price_max_micro: int, at_ms: int
-    ) -> tuple[str | None, Failure]:
-        healthy = [
+        self,
+        offers: list[AgentEntry],
+        capability_id: str,
+        price_max_micro: int,
+        at_ms: int,
+        seed: int | None = None,
+    ) -> tuple[Choice, Failure]:
+        # Of most agents nothing is known but their card: a thousand offers cost little.
+        candidates = [
             Candidate(
                 entry.did,
                 entry.prices_micro[capability_id],
@@ -198,24 +230,26 @@ class Directory:
                 entry.max_concurrency,
                 entry.order,
                 reported_load(self._heard(entry.did), at_ms) if entry.did in self._live else 0.0,
+                self._standings.get(entry.did, UNPROVEN),
+                None
+                if entry.did not in self._live and entry.did not in self._circuits
+                else self._unavailable(entry.did, at_ms),
             )
             for entry in offers
-            # Of most agents nothing is known but their card: a thousand offers cost little.
-            if (entry.did not in self._live and entry.did not in self._circuits)
-            or self._unavailable(entry.did, at_ms) is None
         ]
-        chosen = choose(healthy, price_max_micro=price_max_micro)
-        if chosen.did is not None:
-            return chosen.did, Failure(NodeErrorCode.NO_CANDIDATE, "", Verdict.FINAL)
+        choice = choose(candidates, price_max_micro=price_max_micro, rules=self._rules, seed=seed)
+        if choice.did is not None:
+            return choice, Failure(NodeErrorCode.NO_CANDIDATE, "", Verdict.FINAL)
+        healthy = [candidate for candidate in candidates if candidate.excluded is None]
         if healthy:
-            return None, Failure(
+            return choice, Failure(
                 NodeErrorCode.BUDGET_EXCEEDED,
                 f"the cheapest of {len(healthy)} agents for {capability_id!r} costs"
                 f" {min(c.price_micro for c in healthy)} micro-credits,"
                 f" {price_max_micro} are left",
                 Verdict.FINAL,
             )
-        return None, Failure(
+        return choice, Failure(
             NodeErrorCode.NO_CANDIDATE,
             f"no agent can take {capability_id!r}: {len(offers)} offer it, none is healthy",
             Verdict.FINAL,
@@ -302,30 +336,3 @@ class Directory:
             return  # a card without an address can be looked at, but nobody can be called there
         for capability_id in entry.prices_micro:
             self._by_capability.setdefault(capability_id, {})[entry.did] = entry
-
-    def _entry_of(self, row: Mapping[str, Any]) -> AgentEntry:
-        card = json.loads(row["card"])
-        self._order += 1
-        secret = self._default_secret
-        if row["signing_secret"] is not None:
-            secret = unseal(bytes(row["signing_secret"]), self._key)
-        endpoint = str(row["endpoint"]).rstrip("/")
-        base = endpoint.removesuffix("/node") if endpoint.endswith("/node") else None
-        prefix = f"{endpoint}/{self._service}" if base is None else base
-        url = endpoint if base is not None else f"{prefix}/node"
-        if card.get("dispatchPath"):
-            url = f"{endpoint}{card['dispatchPath']}"
-        if not endpoint:
-            url = ""
-        return AgentEntry(
-            did=row["did"],
-            owner_did=row["owner_did"],
-            url=url,
-            cancel_url=f"{prefix}/cancel",
-            prices_micro={
-                c["id"]: int(c.get("price_cents") or 0) * CENT_MICRO for c in card["capabilities"]
-            },
-            secret=secret,
-            max_concurrency=int(card.get("maxConcurrency") or self._max_concurrency),
-            order=self._order,
-        )

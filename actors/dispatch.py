@@ -353,7 +353,8 @@ class Dispatcher:
             return offline(order, "the connection was refused"), False, input_hash
         except (aiohttp.ClientError, OSError) as error:
             message = f"the connection broke: {type(error).__name__}"
-            return Failure(NodeErrorCode.AGENT_ERROR, message), False, input_hash
+            broken = Failure(NodeErrorCode.AGENT_ERROR, message, is_spared=True)
+            return broken, False, input_hash
 
     async def _read(self, response: aiohttp.ClientResponse) -> bytes | None:
         """Return the body, or None when it is larger than the limit (the rest is not read)."""

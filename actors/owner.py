@@ -39,6 +39,7 @@ from ledger.agent_live import live_rows, liveness_of
 from ledger.blobs import BlobStore
 from ledger.commands import ClaimWorkflows, Command, Outcome, OutcomeStatus, RegisterOwner
 from ledger.queries import LedgerReader, StoredWorkflow
+from ledger.reputation import reputation_rows, tally_of
 from ledger.tail import DirectoryTail
 
 log = logging.getLogger("callboard.owner")
@@ -79,6 +80,8 @@ class Owner:
             deployment_key=bytes.fromhex(settings.deployment_key),
             default_secret=settings.signing_secret or None,
             max_concurrency=settings.agent_concurrency,
+            rules=settings.ranking,
+            latency_ms_max=settings.reputation_latency_ms_max,
         )
         self._dispatcher = Dispatcher(
             settings,
@@ -99,7 +102,7 @@ class Owner:
         self._epoch = 0
         self._refresh: asyncio.Task[None] | None = None
         self._tail: asyncio.Task[None] | None = None
-        self._live: asyncio.Task[None] | None = None
+        self._follows: list[asyncio.Task[None]] = []
         self._restoring: set[asyncio.Task[int]] = set()
 
     # -- starting ---------------------------------------------------------------------------------
@@ -114,7 +117,8 @@ class Owner:
         self._epoch = int(outcome.result["epoch"])
         await self._load_directory()
         self._tail = asyncio.create_task(self._follow_directory())
-        self._live = asyncio.create_task(self._follow_live())
+        for load in (self._load_live, self._load_reputations):
+            self._follows.append(asyncio.create_task(self._follow(load)))
         self._runner = Runner(
             self._name,
             self._epoch,
@@ -182,7 +186,7 @@ class Owner:
 
     async def close(self) -> None:
         """End every task and connection."""
-        feeds = (self._tail, self._live, self._refresh, *self._restoring)
+        feeds = (self._tail, self._refresh, *self._follows, *self._restoring)
         tasks = [task for task in feeds if task is not None]
         for task in tasks:
             task.cancel()
@@ -297,14 +301,20 @@ class Owner:
         self._directory.know_live({row["did"]: liveness_of(row) for row in rows})
         return max([newest_ms, *(int(row["updated_ms"]) for row in rows)])
 
-    async def _follow_live(self) -> None:
-        """Look for new heartbeats and probes, one query each time."""
+    async def _load_reputations(self, newest_ms: int) -> int:
+        """As `_load_live`, for what agents are known for; their times are the ledger's clock."""
+        rows = await reputation_rows(self._reader, since_ms=newest_ms - LIVE_OVERLAP_MS)
+        self._directory.know_standings({row["agent_did"]: tally_of(row) for row in rows})
+        return max([newest_ms, *(int(row["updated_ms"]) for row in rows)])
+
+    async def _follow(self, load: Callable[[int], Awaitable[int]]) -> None:
+        """Look for what is new again and again, with one query each time."""
         newest_ms = 0
         while True:
             try:
-                newest_ms = await self._load_live(newest_ms)
+                newest_ms = await load(newest_ms)
             except Exception:  # the edge to Postgres, which may be away for a while
-                log.warning("heartbeats not followed owner=%s", self._name, exc_info=True)
+                log.warning("not followed owner=%s", self._name, exc_info=True)
             await asyncio.sleep(LIVE_LOOK_S)
 
     def _concurrency(self, did: str) -> int:

@@ -22,6 +22,7 @@ from core.workflow.transitions import NodeStatus, WorkflowStatus, is_terminal
 from ledger.batch import Batch, Refusal, Row, StaleCommand
 from ledger.books import FEE_ADDRESS, Account, Escrow, escrow_address, wallet_address
 from ledger.commands import AdvanceWorkflow, Outcome, PublishWorkflow
+from ledger.reputation import count_end
 from ledger.rows import attempt_row, change_workflow, node_payload, node_row, workflow_row
 
 _NODE_EVENTS: Final = {
@@ -297,7 +298,7 @@ def _store_records(
     workflow_id = command.workflow_id
     end: WorkflowChanged | None = None
     ended: list[NodeChanged] = []
-    skipped: list[str] = []
+    skipped: list[NodeChanged] = []
     attempts: dict[str, AttemptFinished] = {}
     for record in command.records:
         match record:
@@ -308,7 +309,7 @@ def _store_records(
                     if record.status is NodeStatus.SUCCESS:
                         batch.books.settled.add((workflow_id, record.node))
                 elif record.status is NodeStatus.SKIPPED:
-                    skipped.append(record.node)
+                    skipped.append(record)
             case AttemptFinished():
                 batch.attempts.append(attempt_row(workflow_id, record))
                 if record.kind == "primary":
@@ -323,6 +324,8 @@ def _store_records(
                 assert isinstance(command, AdvanceWorkflow), "nothing is paid at publish"
             case _:
                 assert_never(record)
+    for change in [*ended, *skipped]:
+        count_end(change, attempts.get(change.node), batch)
     for change in ended:
         batch.record(
             _NODE_EVENTS[change.status],
@@ -335,7 +338,7 @@ def _store_records(
             AuditEventType.NODE_SKIPPED,
             actor_did=command.actor_did,
             target=("workflow", workflow_id),
-            payload={"nodeIds": skipped},
+            payload={"nodeIds": [change.node for change in skipped]},
         )
     return end
 

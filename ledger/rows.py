@@ -84,6 +84,7 @@ _OPTIONAL_NODE_FIELDS: Final = (
     "result_json",
     "metrics",
     "input_hash",
+    "selection_json",
     "retry_at_ms",
     "retries_used",
     "agents_tried",

@@ -103,6 +103,8 @@ def node_state(node: Row) -> dict[str, Any]:
     metrics = _json(node["metrics"])
     if metrics is not None:
         state["metrics"] = metrics
+    if node["selection_json"] is not None:
+        state["selection"] = orjson.Fragment(node["selection_json"])
     state["costCredits"] = credits_number(node["cost_micro"])
     return state
 

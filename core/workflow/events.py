@@ -27,7 +27,11 @@ class Verdict(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """Why an attempt, or a selection, failed."""
+    """Why an attempt, or a selection, failed.
+
+    `is_spared`: the agent did no wrong, although the code alone would say so: it was too busy, or
+    its connection broke. It loses neither stake nor reputation (contract.md section 6).
+    """
 
     code: NodeErrorCode
     message: str
@@ -35,6 +39,7 @@ class Failure:
     details: str | None = None  # the closed list of AGENT_UNAVAILABLE
     target_agent_id: str | None = None
     retry_after_ms: int = 0
+    is_spared: bool = False
 
 
 # -- events ----------------------------------------------------------------------------------------
@@ -49,12 +54,16 @@ class WorkflowAccepted:
 
 @dataclass(frozen=True, slots=True)
 class AgentSelected:
-    """Answers `SelectAgent`: this agent takes the node at this price (micro-credits)."""
+    """Answers `SelectAgent`: this agent takes the node at this price (micro-credits).
+
+    `selection_json`: who was weighed and why this one won, None where there was no choice.
+    """
 
     node: str
     agent_did: str
     price_micro: int
     at_ms: int
+    selection_json: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -198,7 +207,7 @@ class NodeChanged:
     `cost_micro` is everything paid for the node so far, its verifiers included. A result is in
     `result_json`, or behind `result_ref` when it is large. A stored `running` without a result is
     an attempt that the agent has accepted: its result is awaited until `deadline_ms`, its inputs
-    had `input_hash`.
+    had `input_hash`. `selection_json` says why the open attempt's agent was chosen.
     A step holds at most one `NodeChanged` per node.
     """
 
@@ -225,6 +234,7 @@ class NodeChanged:
     metrics: dict[str, Any] | None = None
     result_ref: BlobRef | None = None
     input_hash: str | None = None
+    selection_json: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -285,6 +295,7 @@ class SelectAgent:
     """Choose an agent now (before the commit); answer `AgentSelected` or `AgentNotSelected`.
 
     `price_max_micro`: dearer agents are no candidates. `exclude`: who must not be taken.
+    `attempt`: the number that it will have; with the workflow's id it decides about trials.
     """
 
     node: str
@@ -293,6 +304,8 @@ class SelectAgent:
     allow_fallback: bool
     exclude: tuple[str, ...]
     price_max_micro: int
+    workflow_id: str = ""
+    attempt: int = 1
 
 
 @dataclass(frozen=True, slots=True)

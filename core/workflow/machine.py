@@ -173,6 +173,7 @@ class WorkflowMachine(VerifyingProgress):
         self._active += 1
         timeout_ms = self._timeout_ms(state, event.at_ms)
         state.begin_attempt(event.agent_did, event.price_micro, event.at_ms, timeout_ms)
+        state.selection_json = event.selection_json
         reserved_micro = event.price_micro
         if state.compiled.requires_verification:
             # The verifier's share stays reserved until the verifier is known.

@@ -53,6 +53,7 @@ class NodeState:
     metrics: dict[str, Any] | None = None
     result_ref: BlobRef | None = None
     input_hash: str | None = None
+    selection_json: str | None = None
     # -- memory only
     unmet: int = 0  # dependencies that have not succeeded yet
     result: Any = None
@@ -135,6 +136,7 @@ class NodeState:
             self.metrics,
             self.result_ref,
             self.input_hash,
+            self.selection_json,
         )
 
     def load(self, row: NodeChanged, agents_used: Iterable[str]) -> None:
@@ -206,6 +208,8 @@ class Budget:
 def error_of(failure: Failure) -> dict[str, Any]:
     """Return a failure as `node.error`. Spec: Errors (AGENT_UNAVAILABLE); contract.md section 1."""
     error: dict[str, Any] = {"code": str(failure.code), "message": failure.message}
+    if failure.is_spared:
+        error["isSpared"] = True
     if failure.code is NodeErrorCode.AGENT_UNAVAILABLE:
         error["error"] = str(failure.code)
         error["targetAgentId"] = failure.target_agent_id

@@ -136,6 +136,8 @@ class Progress:
                 allow_fallback,
                 state.agents_tried,
                 state.asked_micro,
+                self.workflow_id,
+                state.attempt + 1,
             )
         )
 

@@ -23,7 +23,8 @@ from core.workflow.retry import RETRY_AFTER_MS_MAX
 MESSAGE_CHARS_MAX = 500
 
 # Client errors that pass: waiting helps. All others are this agent's last word.
-_RETRYABLE_CLIENT_ERRORS = frozenset({408, 425, 429})
+_TOO_MANY_REQUESTS = 429
+_RETRYABLE_CLIENT_ERRORS = frozenset({408, 425, _TOO_MANY_REQUESTS})
 _UNKNOWN_CAPABILITY = re.compile(
     r"unknown|unsupported|not[ _](?:supported|found|known|offered|implemented)|no such|no handler",
     re.IGNORECASE,
@@ -129,6 +130,7 @@ def _refused(http_status: int, body: bytes, retry_after: str | None) -> Failure:
         message,
         Verdict.FINAL_FOR_AGENT if is_final else Verdict.RETRYABLE,
         retry_after_ms=0 if is_final else _retry_after_ms(retry_after),
+        is_spared=http_status == _TOO_MANY_REQUESTS,
     )
 
 

@@ -9,6 +9,7 @@ from actors.circuits import CIRCUIT_OPEN_MS_MIN
 from actors.directory import Directory
 from core.errors import NodeErrorCode
 from core.market.liveness import HEARTBEAT_TTL_MS, Liveness
+from core.market.reputation import Tally
 from core.trust.sealing import NONCE_BYTES, seal
 from core.workflow.events import (
     AgentNotSelected,
@@ -61,11 +62,35 @@ def select(**fields: Any) -> SelectAgent:
 def test_the_less_loaded_agent_is_taken_and_ties_go_to_the_earlier() -> None:
     known = directory(row("did:x:a"), row("did:x:b"))
     first = known.select(select(), 0)
-    assert first == AgentSelected("n", "did:x:a", 10_000, 0)
+    assert isinstance(first, AgentSelected)
+    assert (first.agent_did, first.price_micro) == ("did:x:a", 10_000)
     known.begin("did:x:a")
     second = known.select(select(), 0)
     assert isinstance(second, AgentSelected)
     assert second.agent_did == "did:x:b"
+
+
+def test_a_choice_says_who_was_weighed_and_why_the_others_were_not() -> None:
+    known = directory(row("did:x:a", cents=3), row("did:x:b"), row("did:x:c"), row("did:x:d"))
+    good, bad = Tally(successful=20, latency_ms_sum=2_000), Tally(successful=1, failed=19)
+    known.know_standings({"did:x:a": good, "did:x:b": bad, "did:x:d": good})
+    known.know_live({"did:x:c": Liveness("unhealthy", heartbeat_ms=0)})
+    chosen = known.select(select(price_max_micro=20_000, workflow_id="w"), 0)
+    assert isinstance(chosen, AgentSelected)
+    assert chosen.agent_did == "did:x:d", "the better reputation, at the same price and load"
+    assert chosen.selection_json is not None
+    reasons = json.loads(chosen.selection_json)
+    weighed = {shown["agentDid"]: shown for shown in reasons["candidates"]}
+    assert weighed["did:x:d"]["score"] > weighed["did:x:b"]["score"]
+    assert weighed["did:x:d"]["parts"]["reputation"] == 0.9995
+    assert weighed["did:x:a"]["excluded"] == "too_dear"
+    assert weighed["did:x:c"]["excluded"] == "agent_unhealthy"
+
+
+def test_a_sole_candidate_needs_no_reasons() -> None:
+    chosen = directory(row("did:x:a")).select(select(), 0)
+    assert isinstance(chosen, AgentSelected)
+    assert chosen.selection_json is None
 
 
 def test_nobody_offers_it_and_nobody_can_be_paid_are_different_failures() -> None:

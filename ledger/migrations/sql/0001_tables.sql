@@ -121,7 +121,8 @@ CREATE INDEX workflow_unfinished ON callboard.workflow (owner)
 
 -- A row appears when its node first leaves `pending`; readers add the others from the manifest.
 -- result_ref is {"$blob": "sha256:…", "size": n}; such a node has no result_json. input_hash is that
--- of an attempt that was accepted, until its result is there.
+-- of an attempt that was accepted, until its result is there. selection_json says why its
+-- agent was chosen.
 CREATE TABLE callboard.node (
     workflow_id uuid NOT NULL,
     name text NOT NULL,
@@ -148,6 +149,7 @@ CREATE TABLE callboard.node (
     cost_micro bigint NOT NULL DEFAULT 0 CHECK (cost_micro >= 0),
     metrics json,
     input_hash text,
+    selection_json text,
     PRIMARY KEY (workflow_id, name),
     CONSTRAINT node_result_once CHECK (result_json IS NULL OR result_ref IS NULL)
 ) WITH (fillfactor = 70);

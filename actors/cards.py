@@ -1,0 +1,64 @@
+"""An agent's stored card as what dispatching needs of it.
+
+Pure: a row in, an `AgentEntry` out. Spec: Agent card; contract.md sections 3 and 4.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from actors.ports import AgentEntry
+from core.money import MICRO_PER_CENT
+from core.trust.sealing import unseal
+
+
+@dataclass(frozen=True, slots=True)
+class CardReader:
+    """What holds for every card of this deployment.
+
+    Args:
+        service: the `<service>` of dispatch paths.
+        deployment_key: 32 bytes that unseal signing secrets.
+        default_secret: signs dispatches to agents without a secret of their own, or None.
+        max_concurrency: for cards that name none.
+    """
+
+    service: str
+    deployment_key: bytes
+    default_secret: str | None
+    max_concurrency: int
+
+    def entry_of(self, row: Mapping[str, Any], order: int) -> AgentEntry:
+        """Return the entry of a row (`did, owner_did, card, endpoint, signing_secret`).
+
+        Args:
+            order: the agent's place among those that were read, for a stable choice.
+        """
+        card = json.loads(row["card"])
+        secret = self.default_secret
+        if row["signing_secret"] is not None:
+            secret = unseal(bytes(row["signing_secret"]), self.deployment_key)
+        endpoint = str(row["endpoint"]).rstrip("/")
+        base = endpoint.removesuffix("/node") if endpoint.endswith("/node") else None
+        prefix = f"{endpoint}/{self.service}" if base is None else base
+        url = endpoint if base is not None else f"{prefix}/node"
+        if card.get("dispatchPath"):
+            url = f"{endpoint}{card['dispatchPath']}"
+        if not endpoint:
+            url = ""
+        return AgentEntry(
+            did=row["did"],
+            owner_did=row["owner_did"],
+            url=url,
+            cancel_url=f"{prefix}/cancel",
+            prices_micro={
+                c["id"]: int(c.get("price_cents") or 0) * MICRO_PER_CENT
+                for c in card["capabilities"]
+            },
+            secret=secret,
+            max_concurrency=int(card.get("maxConcurrency") or self.max_concurrency),
+            order=order,
+        )

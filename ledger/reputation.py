@@ -1,0 +1,125 @@
+"""Reputation on the ledger: counted where a node's end is stored, and counted again from history.
+
+What counts how is `core/market/reputation.py`'s; here stand the rows. Both ways give the same
+numbers because both read the same columns: a node's status, error, metrics, and whether its last
+attempt was cut off. Spec: Settlement rules 9; contract.md section 6 (Reputation inputs).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping
+from typing import Any, Final
+
+import psycopg
+import sqlalchemy as sql
+
+from core.errors import NodeErrorCode
+from core.market.reputation import Outcome, Tally, outcome_of
+from core.workflow.events import AttemptFinished, NodeChanged
+from core.workflow.transitions import NodeStatus, is_terminal
+from ledger.batch import Batch
+from ledger.queries import LedgerReader
+from ledger.schema import reputation
+from ledger.stored import RowDict
+
+# The errors of attempts that were cut off by the end of their workflow.
+CUT_OFF: Final = (NodeErrorCode.CANCELLED, NodeErrorCode.WORKFLOW_TIMEOUT)
+# Nodes that ended after an agent had an attempt of them, grouped by what decides how they count.
+HISTORY: Final = """
+SELECT n.agent_did, n.status, n.error ->> 'code' AS code,
+    coalesce((n.error ->> 'isSpared')::boolean, false) AS is_spared,
+    EXISTS (
+        SELECT 1 FROM callboard.attempt a
+        WHERE a.workflow_id = n.workflow_id AND a.node = n.name AND a.attempt = n.attempt
+            AND a.kind = 'primary' AND a.error_code = ANY(%s)) AS was_at_work,
+    count(*) AS nodes, coalesce(sum((n.metrics ->> 'latency_ms')::bigint), 0)::bigint AS latency_ms
+FROM callboard.node n
+WHERE n.attempt > 0 AND n.status = ANY(%s)
+GROUP BY 1, 2, 3, 4, 5
+"""
+HISTORY_VALUES: Final = (
+    [code.value for code in CUT_OFF],
+    [status.value for status in NodeStatus if is_terminal(status)],
+)
+_COUNTED: Final = ("successful", "failed", "cancelled", "latency_ms_sum")
+
+
+def count_end(change: NodeChanged, attempt: AttemptFinished | None, batch: Batch) -> None:
+    """Add a node's end to its last agent's counts, if it says something of that agent.
+
+    Args:
+        attempt: the node's primary attempt that ended in the same step, if one did.
+    """
+    if change.attempt == 0 or change.agent_did is None:
+        return
+    error = change.error or {}
+    outcome = outcome_of(
+        change.status,
+        error.get("code"),
+        was_at_work=attempt is not None and attempt.error_code in CUT_OFF,
+        is_spared=error.get("isSpared") is True,
+    )
+    if outcome is None:
+        return
+    row = batch.reputation.get(change.agent_did)
+    if row is None:
+        row = batch.reputation[change.agent_did] = {
+            "agent_did": change.agent_did,
+            **dict.fromkeys(_COUNTED, 0),
+        }
+    row[outcome.value] += 1
+    if outcome is Outcome.SUCCESSFUL:
+        row["latency_ms_sum"] += int((change.metrics or {}).get("latency_ms", 0))
+
+
+def tally_of(row: Mapping[str, Any]) -> Tally:
+    """Return a row's counts."""
+    return Tally(row["successful"], row["failed"], row["cancelled"], row["latency_ms_sum"])
+
+
+def tallies_of_history(groups: Iterable[Mapping[str, Any]]) -> dict[str, Tally]:
+    """Return every agent's counts, worked out from the groups of `HISTORY`."""
+    counts: dict[str, dict[str, int]] = {}
+    for group in groups:
+        outcome = outcome_of(
+            NodeStatus(group["status"]),
+            group["code"],
+            was_at_work=group["was_at_work"],
+            is_spared=group["is_spared"],
+        )
+        if outcome is None:
+            continue
+        count = counts.setdefault(group["agent_did"], dict.fromkeys(_COUNTED, 0))
+        count[outcome.value] += group["nodes"]
+        if outcome is Outcome.SUCCESSFUL:
+            count["latency_ms_sum"] += group["latency_ms"]
+    return {did: tally_of(count) for did, count in counts.items()}
+
+
+async def load_history(connection: psycopg.AsyncConnection[Any]) -> dict[str, tuple[Tally, Tally]]:
+    """Return, for every agent of either, its counts as stored and as history gives them."""
+    cursor = await connection.execute(HISTORY, HISTORY_VALUES)
+    assert cursor.description is not None
+    names = [column.name for column in cursor.description]
+    found = tallies_of_history(
+        [dict(zip(names, row, strict=True)) for row in await cursor.fetchall()]
+    )
+    cursor = await connection.execute(
+        f"SELECT agent_did, {', '.join(_COUNTED)} FROM callboard.reputation"
+    )
+    stored = {did: Tally(*counts) for did, *counts in await cursor.fetchall()}
+    nothing = Tally()
+    return {
+        did: (stored.get(did, nothing), found.get(did, nothing))
+        for did in sorted(stored.keys() | found.keys())
+    }
+
+
+async def reputation_rows(
+    reader: LedgerReader, *, dids: Collection[str] | None = None, since_ms: int = 0
+) -> list[RowDict]:
+    """Return the counts of these agents, or of all that changed at `since_ms` or later."""
+    query = sql.select(reputation)
+    if dids is not None:
+        query = query.where(reputation.c.agent_did.in_(list(dids)))
+    return await reader.rows(query.where(reputation.c.updated_ms >= since_ms))
