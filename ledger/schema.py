@@ -173,6 +173,7 @@ node = Table(
     Column("metrics", JSON),
     Column("result_ref", JSON),
     Column("input_hash", Text),
+    Column("selection_json", Text),
 )
 attempt = Table(
     "attempt",
