@@ -60,6 +60,7 @@ class NodeState:
     asked: Asked = Asked.NOTHING
     asked_micro: int = 0  # the price limit named when an agent or verifier was asked for
     is_retrying: bool = False  # the open selection is for a repeated attempt
+    is_target_away: bool = False  # the open selection is for who stands in for the target
     agents_used: tuple[str, ...] = ()
     verify_dispatched_ms: int | None = None
     is_accepted: bool = False  # whoever is at work goes on without an open request
@@ -88,6 +89,7 @@ class NodeState:
         """Open the next attempt; what the last one left behind is forgotten."""
         self.asked = Asked.NOTHING
         self.is_retrying = False
+        self.is_target_away = False
         self.is_accepted = False
         self.attempt += 1
         self.agent_did = agent_did

@@ -217,24 +217,26 @@ class Progress:
         verdict = failure.verdict
         if verdict is Verdict.LOST:
             return True
-        is_targeted = node.target_agent_id is not None
-        is_target_gone = (
+        is_target_away = (
             failure.code is NodeErrorCode.AGENT_UNAVAILABLE
+            and verdict is Verdict.RETRYABLE
             and node.allow_broadcast_fallback
             and state.agent_did == node.target_agent_id
         )
-        if verdict is not Verdict.FINAL_FOR_AGENT and not (
-            is_target_gone and verdict is Verdict.RETRYABLE
-        ):
+        if verdict is not Verdict.FINAL_FOR_AGENT and not is_target_away:
             return False
         assert state.agent_did is not None
-        state.agents_tried += (state.agent_did,)
-        return may_change_agent(
-            len(state.agents_tried),
+        tried = (*state.agents_tried, state.agent_did)
+        may_change = may_change_agent(
+            len(tried),
             allow_fallback_agents=self.compiled.allow_fallback_agents,
-            is_targeted=is_targeted,
+            is_targeted=node.target_agent_id is not None,
             allow_broadcast_fallback=node.allow_broadcast_fallback,
         )
+        if may_change or not is_target_away:
+            state.agents_tried = tried
+            state.is_target_away = is_target_away
+        return may_change
 
     def _backs_off(
         self, state: NodeState, failure: Failure, at_ms: int, decision: Decision
@@ -258,7 +260,13 @@ class Progress:
         """Nobody takes a ready node."""
         state.asked = Asked.NOTHING
         is_absence = failure.code in (NodeErrorCode.NO_CANDIDATE, NodeErrorCode.AGENT_UNAVAILABLE)
-        if is_absence and state.is_retrying:
+        if state.is_target_away:
+            # Nobody stands in for the target at a price that can be paid: wait for the target.
+            state.is_target_away = False
+            state.agents_tried = state.agents_tried[:-1]
+            is_absence = True
+            failure = Failure(failure.code, failure.message, Verdict.RETRYABLE)
+        elif is_absence and state.is_retrying:
             # The agent that failed before may only be resting behind its circuit breaker.
             failure = Failure(failure.code, failure.message, Verdict.RETRYABLE)
         if state.error is None or not is_absence:

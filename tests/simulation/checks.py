@@ -313,9 +313,7 @@ class Checks:
         node = self._model.nodes[workflow_id][name]
         last = self._replies.get((workflow_id, name, node.get("attempt", 0), 0), [True])[0]
         compiled = shape.compiled.nodes[name]
-        # A target that is away gives way to the others at once; nobody there ends the node.
-        falls_back = compiled.target_agent_id is not None and compiled.allow_broadcast_fallback
-        if isinstance(last, Failure) and last.verdict is Verdict.RETRYABLE and not falls_back:
+        if isinstance(last, Failure) and last.verdict is Verdict.RETRYABLE:
             allowed = compiled.max_retries
             is_given_up = row["error"]["code"] == str(last.code)
             if is_given_up and node["completed_ms"] == self._ended_ms(workflow_id, name):

@@ -96,6 +96,78 @@ def test_target_with_broadcast_fallback_is_left(verdict: Verdict, code: NodeErro
     assert [d.agent_did for d in run.dispatched] == ["did:x:three", "did:x:one"]
 
 
+def test_target_that_is_away_is_waited_for_when_nobody_can_stand_in() -> None:
+    """Its retries are its own, each look for another is made anew, and the end names the target."""
+    run = engine(
+        chain("a", targetAgentId="did:x:three", allowBroadcastFallback=True, maxRetries=2),
+        agents={"cap.work": {"did:x:three": 30}},
+    )
+    for used in (1, 2):
+        run.fail("a", code=NodeErrorCode.AGENT_UNAVAILABLE)
+        assert run.statuses()["a"] == "ready"
+        assert (run.rows["a"].retries_used, run.rows["a"].agents_tried) == (used, ())
+        run.wait_retry("a")
+        assert run.open[0].agent_did == "did:x:three"
+    run.fail("a", code=NodeErrorCode.AGENT_UNAVAILABLE)
+    assert run.status == "failed"
+    assert run.error_code("a") == "AGENT_UNAVAILABLE"
+    assert len(run.dispatched) == 3
+
+
+def test_who_appears_while_the_target_is_waited_for_stands_in_at_its_next_failure() -> None:
+    run = engine(
+        chain("a", targetAgentId="did:x:three", allowBroadcastFallback=True),
+        agents={"cap.work": {"did:x:three": 30}},
+    )
+    run.fail("a", code=NodeErrorCode.AGENT_UNAVAILABLE)
+    run.wait_retry("a")
+    run.agents = {"cap.work": {"did:x:three": 30, "did:x:one": 10}}
+    run.fail("a", code=NodeErrorCode.AGENT_UNAVAILABLE)
+    assert run.open[0].agent_did == "did:x:one"
+    assert run.rows["a"].agents_tried == ("did:x:three",)
+    assert run.rows["a"].retries_used == 1
+
+
+def test_who_is_too_dear_cannot_stand_in_for_the_target() -> None:
+    run = engine(
+        chain("a", targetAgentId="did:x:three", allowBroadcastFallback=True, maxRetries=1),
+        agents={"cap.work": {"did:x:three": 30, "did:x:one": 90}},
+        hold_micro=50,
+    )
+    run.fail("a", code=NodeErrorCode.AGENT_UNAVAILABLE)
+    assert run.statuses()["a"] == "ready"
+    run.wait_retry("a")
+    run.fail("a", code=NodeErrorCode.AGENT_UNAVAILABLE)
+    assert run.error_code("a") == "AGENT_UNAVAILABLE"
+
+
+def test_target_said_to_be_no_good_is_not_waited_for() -> None:
+    run = engine(
+        chain("a", targetAgentId="did:x:three", allowBroadcastFallback=True),
+        agents={"cap.work": {"did:x:three": 30}},
+    )
+    run.fail("a", Verdict.FINAL_FOR_AGENT)
+    assert run.status == "failed"
+
+
+def test_target_that_is_away_after_two_others_failed_is_no_door_to_a_fourth() -> None:
+    run = engine(
+        chain("a", targetAgentId="did:x:three", allowBroadcastFallback=True),
+        agents={"cap.work": {"did:x:one": 10, "did:x:two": 20}},
+    )
+    run.fail("a", Verdict.FINAL_FOR_AGENT)
+    run.agents = {"cap.work": {"did:x:three": 30, "did:x:four": 40}}
+    run.fail("a", Verdict.FINAL_FOR_AGENT)
+    run.fail("a", code=NodeErrorCode.AGENT_UNAVAILABLE)
+    run.wait_retry("a")
+    assert [dispatch.agent_did for dispatch in run.dispatched] == [
+        "did:x:one",
+        "did:x:two",
+        "did:x:three",
+        "did:x:three",
+    ]
+
+
 def test_fourth_agent_never_gets_the_node_whoever_of_the_three_fails_last() -> None:
     run = engine(chain("a", maxRetries=5))
     for next_one in ("did:x:two", "did:x:three"):
