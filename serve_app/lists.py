@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import base64
 import binascii
-from collections.abc import Callable, Sequence
+import uuid
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
@@ -28,17 +29,21 @@ class Page:
     after: str | None
 
 
-def page_of(call: Call, *, default: int, most: int) -> Page:
+def page_of(call: Call, *, default: int | None = None, most: int | None = None) -> Page:
     """Read the page that a call asks for.
 
     Args:
         call: a GET of a list.
-        default: rows when `limit` is not given.
-        most: the largest `limit`.
+        default: rows when `limit` is not given; None for the setting of most lists.
+        most: the largest `limit`; None for the setting of most lists.
 
     Raises:
         ServiceError: INVALID_REQUEST.
     """
+    if default is None:
+        default = call.services.settings.page_default
+    if most is None:
+        most = call.services.settings.page_max
     return Page(
         limit=_whole(call, "limit", default, 1, most),
         offset=_whole(call, "offset", 0, 0, OFFSET_MAX),
@@ -78,6 +83,32 @@ def number_after(page: Page) -> int | None:
     if not page.after.isdecimal() or len(page.after) > 18:
         raise invalid("cursor", page.after, "the nextCursor of a page of this list")
     return int(page.after)
+
+
+def choice_of(call: Call, name: str, choices: Iterable[str]) -> str | None:
+    """Read a query parameter that is one of a few words.
+
+    Raises:
+        ServiceError: INVALID_REQUEST.
+    """
+    text = call.query.get(name)
+    known = [str(choice) for choice in choices]
+    if text is not None and text not in known:
+        raise invalid(name, text, ", ".join(known))
+    return text
+
+
+def id_of(call: Call, name: str) -> str | None:
+    """Read a query parameter that is an id, in its usual spelling.
+
+    Raises:
+        ServiceError: INVALID_REQUEST.
+    """
+    text = call.query.get(name)
+    try:
+        return None if text is None else str(uuid.UUID(text))
+    except ValueError:
+        raise invalid(name, text or "", "an id, 32 hexadecimal digits") from None
 
 
 def time_of(call: Call, name: str) -> datetime | None:

@@ -5,16 +5,15 @@ Spec: Ledger records, Balance response; contract.md section 6 (Ledger); money.md
 
 from __future__ import annotations
 
-import uuid
 from typing import Any
 
 from core.errors import ErrorCode
 from core.money import CURRENCY, MICRO_MAX, credits_number, micro_from_credits
 from core.trust.access import DEPOSIT, Need
 from ledger.commands import Deposit, OutcomeStatus
-from serve_app.calls import REPLAYED, Call, Operation, Repeats, Reply, invalid, kind_of
+from serve_app.calls import REPLAYED, Call, Operation, Repeats, Reply, invalid, kind_of, not_found
 from serve_app.limits import RateClass
-from serve_app.lists import listed, number_after, page_of
+from serve_app.lists import id_of, listed, number_after, page_of
 from serve_app.views import deposited_entry, entry_record
 
 DESCRIPTION_MAX = 500
@@ -72,17 +71,10 @@ async def deposit(call: Call) -> Reply:
 
 async def transactions(call: Call) -> Reply:
     """List the entries that touched the caller's wallet, newest first."""
-    settings = call.services.settings
-    page = page_of(call, default=settings.page_default, most=settings.page_max)
-    workflow_id = call.query.get("workflowId")
-    if workflow_id is not None:
-        try:
-            workflow_id = str(uuid.UUID(workflow_id))
-        except ValueError:
-            raise invalid("workflowId", workflow_id, "a workflow's id") from None
+    page = page_of(call)
     rows = await call.services.reader.transactions(
         _whose(call),
-        workflow_id=workflow_id,
+        workflow_id=id_of(call, "workflowId"),
         limit=page.limit + 1,
         offset=page.offset,
         before_id=number_after(page),
@@ -92,8 +84,10 @@ async def transactions(call: Call) -> Reply:
 
 
 def _whose(call: Call) -> str:
+    """Return whose money is asked for; whether another's exists is not disclosed."""
     did = call.query.get("ownerDid", call.caller.did)
-    call.require(Need("ledger:read", did))
+    if did != call.caller.did and not call.caller.is_admin:
+        raise not_found(f"the account {did[:255]}")
     return did
 
 
@@ -118,7 +112,7 @@ OPERATIONS = (
         tag="ledger",
         reply="Balance",
         parameters=("OwnerDid",),
-        errors=(ErrorCode.FORBIDDEN,),
+        errors=(ErrorCode.NOT_FOUND,),
     ),
     Operation(
         method="POST",
@@ -143,6 +137,6 @@ OPERATIONS = (
         tag="ledger",
         reply="Transactions",
         parameters=("OwnerDid", "WorkflowIdQuery", "Limit", "Offset", "Cursor"),
-        errors=(ErrorCode.FORBIDDEN, ErrorCode.INVALID_REQUEST),
+        errors=(ErrorCode.NOT_FOUND, ErrorCode.INVALID_REQUEST),
     ),
 )

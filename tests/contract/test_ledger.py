@@ -73,9 +73,14 @@ def test_deposit_for_another_needs_an_administrator(make_caller: MakeCaller) -> 
     refusal(rich.http.post(DEPOSIT, json=body), 403, "FORBIDDEN")
 
 
-def test_anothers_balance_is_not_shown(payer: Caller, make_caller: MakeCaller) -> None:
-    path = f"/v1/ledger/balance?ownerDid={make_caller().did}"
-    refusal(payer.http.get(path), 403, "FORBIDDEN")
+@pytest.mark.parametrize("list_or_balance", ["balance", "transactions"])
+def test_anothers_money_is_as_unknown_as_nobodys(
+    payer: Caller, make_caller: MakeCaller, list_or_balance: str
+) -> None:
+    for did in (make_caller(1).did, unique("did:net:nobody-")):
+        path = f"/v1/ledger/{list_or_balance}?ownerDid={did}"
+        body = refusal(payer.http.get(path), 404, "NOT_FOUND")
+        assert body["detail"] == f"the account {did} is not known"
 
 
 def test_publish_holds_the_budget_and_the_rest_returns(

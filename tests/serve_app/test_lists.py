@@ -8,7 +8,7 @@ import pytest
 
 from core.errors import ErrorCode, ServiceError
 from serve_app.calls import Call
-from serve_app.lists import OFFSET_MAX, listed, number_after, page_of, time_of
+from serve_app.lists import OFFSET_MAX, choice_of, id_of, listed, number_after, page_of, time_of
 from serve_app.services import Services
 
 
@@ -92,3 +92,22 @@ def test_times_are_utc(text: str, expected: str) -> None:
     moment = time_of(call(f"startTime={text}"), "startTime")
     assert moment is not None
     assert moment.isoformat() == expected
+
+
+def test_a_word_is_one_of_its_list_or_absent() -> None:
+    assert choice_of(call("status=b"), "status", ["a", "b"]) == "b"
+    assert choice_of(call(""), "status", ["a", "b"]) is None
+    with pytest.raises(ServiceError) as refused:
+        choice_of(call("status=c"), "status", ["a", "b"])
+    assert refused.value.problems[0].expected == "a, b"
+
+
+def test_an_id_has_its_usual_spelling() -> None:
+    spelled = "0199c0de-0000-7000-8000-000000000001"
+    for given in (spelled, spelled.upper(), spelled.replace("-", "")):
+        assert id_of(call(f"workflowId={given}"), "workflowId") == spelled
+    assert id_of(call(""), "workflowId") is None
+    for given in ("", "x", spelled + "0"):
+        with pytest.raises(ServiceError) as refused:
+            id_of(call(f"workflowId={given}"), "workflowId")
+        assert refused.value.code is ErrorCode.INVALID_REQUEST
