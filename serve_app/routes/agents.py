@@ -21,11 +21,13 @@ from ledger.queries import RowDict
 from serve_app.calls import Call, Operation, Repeats, Reply, not_found
 from serve_app.endpoint import refused
 from serve_app.limits import RateClass
-from serve_app.lists import listed, page_of
+from serve_app.lists import choice_of, listed, page_of
 from serve_app.publishing import check_bulk_item
 from serve_app.registration import changed, registration, unflattened
 from serve_app.routes.workflows import SLICE_S, bulk_items
 from serve_app.views import agent_record
+
+AGENT_STATUSES = ("active", "inactive")
 
 
 async def register(call: Call) -> Reply:
@@ -41,8 +43,11 @@ async def register_flat(call: Call) -> Reply:
 async def _register_one(call: Call, body: Any) -> Reply:
     services = call.services
     command = await registration(services, call.caller, body)
-    command = replace(command, key=call.command_key(command.key))
-    outcome = await services.to_the_end(services.gateway.commit(command))
+    return await _committed(call, replace(command, key=call.command_key(command.key)))
+
+
+async def _committed(call: Call, command: RegisterAgent) -> Reply:
+    outcome = await call.services.to_the_end(call.services.gateway.commit(command))
     return Reply(_registered(call, command, outcome))
 
 
@@ -78,12 +83,11 @@ async def register_bulk(call: Call) -> Reply:
 
 async def list_agents(call: Call) -> Reply:
     """List agents in the order of their DIDs; deregistered ones only when asked for."""
-    settings = call.services.settings
-    page = page_of(call, default=settings.page_default, most=settings.page_max)
+    page = page_of(call)
     rows = await call.services.reader.agents(
         capability_id=call.query.get("capabilityId"),
         owner_did=call.query.get("ownerDid"),
-        status=call.query.get("status", "active"),
+        status=choice_of(call, "status", AGENT_STATUSES) or "active",
         limit=page.limit + 1,
         offset=page.offset,
         after_did=page.after,
@@ -111,9 +115,7 @@ async def change(call: Call) -> Reply:
     body = changed(row["did"], orjson.loads(row["card"]), call.object_body())
     command = await registration(services, call.caller, {**body, "ownerDid": row["owner_did"]})
     # Two changes at once must not lose one of them: each names the card that it started from.
-    command = replace(command, revision_expected=row["revision"])
-    outcome = await services.to_the_end(services.gateway.commit(command))
-    return Reply(_registered(call, command, outcome))
+    return await _committed(call, replace(command, revision_expected=row["revision"]))
 
 
 async def deregister(call: Call) -> Reply:
@@ -130,9 +132,7 @@ async def deregister(call: Call) -> Reply:
         did=row["did"],
     )
     await services.to_the_end(services.gateway.commit(command))
-    did = row["did"]
-    reply = {"ok": True, "success": True, "id": did, "agentId": did, "did": did}
-    return Reply({**reply, "status": "inactive"})
+    return Reply({**_named(row["did"]), "status": "inactive"})
 
 
 async def _stored(call: Call) -> RowDict:
@@ -154,15 +154,16 @@ async def _live(call: Call, dids: list[str]) -> dict[str, RowDict]:
     return {row["did"]: row for row in rows}
 
 
+def _named(did: str) -> dict[str, Any]:
+    """Return how every reply about an agent begins, under each name its id has."""
+    return {"ok": True, "success": True, "id": did, "agentId": did, "did": did}
+
+
 def _registered(call: Call, command: RegisterAgent, outcome: Outcome) -> dict[str, Any]:
     key = bytes.fromhex(call.services.settings.deployment_key)
     revision = int(outcome.result["tokenRevision"])
     return {
-        "ok": True,
-        "success": True,
-        "id": command.did,
-        "agentId": command.did,
-        "did": command.did,
+        **_named(command.did),
         "registered": len(command.capability_ids),
         "ownerDid": command.owner_did,
         "isNew": bool(outcome.result.get("isNew", False)),

@@ -79,8 +79,7 @@ async def create(call: Call) -> Reply:
 
 async def list_keys(call: Call) -> Reply:
     """List the caller's keys, never their secrets; an administrator sees all of them."""
-    settings = call.services.settings
-    page = page_of(call, default=settings.page_default, most=settings.page_max)
+    page = page_of(call)
     owner_did = call.query.get("ownerDid") if call.caller.is_admin else call.caller.did
     rows = await call.services.reader.api_keys(
         owner_did=owner_did, limit=page.limit + 1, offset=page.offset, after_id=page.after

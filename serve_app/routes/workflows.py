@@ -31,7 +31,7 @@ from serve_app.calls import (
 )
 from serve_app.endpoint import refused
 from serve_app.limits import RateClass
-from serve_app.lists import listed, page_of
+from serve_app.lists import choice_of, listed, page_of
 from serve_app.publishing import (
     check_bulk_item,
     publish_request,
@@ -158,17 +158,13 @@ async def get_workflow(call: Call) -> Reply:
 
 async def list_workflows(call: Call) -> Reply:
     """List the caller's workflows, newest first; an administrator sees all of them."""
-    settings = call.services.settings
-    page = page_of(call, default=settings.page_default, most=settings.page_max)
-    status = call.query.get("status")
-    if status is not None and status not in {str(member) for member in WorkflowStatus}:
-        raise invalid("status", status, ", ".join(WorkflowStatus))
+    page = page_of(call)
     payer_did = call.query.get("payerDid")
     if not call.caller.is_admin:
         payer_did = call.caller.did
     rows = await call.services.reader.workflows(
         payer_did=payer_did,
-        status=status,
+        status=choice_of(call, "status", WorkflowStatus),
         limit=page.limit + 1,
         offset=page.offset,
         before_id=page.after,
