@@ -7,7 +7,7 @@ them stands a limit of sockets: it counts fresh orders only. One that has not be
 hard limit. One that its agent has accepted, to hand the result in later, is held: it has no socket
 any more, but is among what the agent has taken on until it ends. Everything is O(1) per order;
 times come in, nothing waits here.
-design.md section 3 (Fairness, dispatch concurrency); contract.md section 5; decision 0053.
+design.md section 3 (Fairness, dispatch concurrency); contract.md section 5; decision 0055.
 """
 
 from __future__ import annotations

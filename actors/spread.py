@@ -5,7 +5,7 @@ which sends it from its own loop; the reply comes back the same way. No call per
 A message that may be lost is either repeated until it is known (replies, harmless twice) or its
 orders count as lost with the process that had them. One that its agent has accepted is not lost
 with it, and holds its place where it was sent until its own machine says that it has ended.
-design.md section 3; decision 0053.
+design.md section 3; decision 0055.
 """
 
 from __future__ import annotations
