@@ -17,6 +17,7 @@ from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from actors.calls import BatchCall, is_unknown_outcome
 from actors.ledger_client import LedgerClient
+from actors.ledger_watch import LedgerWatch
 from actors.logs import configure_logging
 from actors.names import LEDGER, NAMESPACE, workflow_actor
 from actors.probes import Prober
@@ -51,8 +52,8 @@ class Timekeeper:
         self._handles: dict[str, Any] = {}
         self._rounds = 0
         self._prober = Prober(settings, self._reader)
-        self._probing = asyncio.create_task(self._prober.run())
-        self._loop = asyncio.create_task(self._run())
+        loops = (self._prober.run, LedgerWatch(settings.ledger_silence_ms).run, self._run)
+        self._loops = [asyncio.create_task(loop()) for loop in loops]
 
     async def owners(self) -> list[str]:
         """Return the names of owners that answered lately."""
@@ -77,8 +78,7 @@ class Timekeeper:
 
     async def _round(self) -> None:
         """1. actors for machines; 2. who answers; 3. who took orphans over; 4. who knows whom."""
-        machines = await asyncio.to_thread(_machines)
-        self._ensure_actors(machines)
+        self._ensure_actors(await asyncio.to_thread(_machines))
         await asyncio.gather(*(self._ping(name) for name in self._handles))
         now_ms = _now_ms()
         # An owner without an address was claimed before: it has nothing left.

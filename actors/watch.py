@@ -1,6 +1,7 @@
-"""Which owners are alive, which are silent, and who takes over from those that are gone.
+"""Which processes are silent, which owners are alive, who takes over from those that are gone.
 
-Pure bookkeeping over times that the caller measures; `actors/timekeeper.py` acts on it.
+Pure bookkeeping over times that the caller measures; `actors/timekeeper.py` and
+`actors/ledger_watch.py` act on it.
 design.md section 3 (Starting and owning).
 """
 
@@ -12,6 +13,7 @@ from actors.names import pooled_owner
 
 # A process on a machine under full load was seen to need 20 s.
 START_MS_MAX = 60_000
+MISSES_MIN = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,6 +34,40 @@ class Seen:
     epoch: int = 0
     is_ready: bool = False
     has_answered: bool = False
+
+
+class Silence:
+    """Of one process that should answer: whether it has been silent for too long.
+
+    Time alone does not tell: a watcher that was frozen itself finds much of it gone. So several
+    questions in a row must have been asked in vain as well.
+
+    Args:
+        silence_ms_max: how long one that has answered before may say nothing.
+        now_ms: since when it is awaited.
+        start_ms_max: as for `OwnerWatch`.
+    """
+
+    def __init__(
+        self, silence_ms_max: int, *, now_ms: int, start_ms_max: int = START_MS_MAX
+    ) -> None:
+        self._silence_ms_max = silence_ms_max
+        self._start_ms_max = max(start_ms_max, silence_ms_max)
+        self.began(now_ms)
+
+    def began(self, now_ms: int) -> None:
+        """Note that a new process is awaited, which has not answered yet."""
+        self._heard_ms, self._misses, self._has_answered = now_ms, 0, False
+
+    def ended(self, now_ms: int) -> None:
+        """Note an answer."""
+        self._heard_ms, self._misses, self._has_answered = now_ms, 0, True
+
+    def is_too_long(self, now_ms: int) -> bool:
+        """Note a question that was not answered; returns whether to give the process up."""
+        self._misses += 1
+        most_ms = self._silence_ms_max if self._has_answered else self._start_ms_max
+        return now_ms - self._heard_ms > most_ms and self._misses >= MISSES_MIN
 
 
 class OwnerWatch:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from actors.watch import Claim, OwnerWatch
+from actors.watch import Claim, OwnerWatch, Silence
 
 
 def test_an_owner_lives_only_when_it_is_ready_and_was_heard_lately() -> None:
@@ -81,3 +81,27 @@ def test_an_owner_may_take_long_to_start_but_not_to_answer_again() -> None:
     assert watch.live(60_001) == []
     assert watch.silent(65_001) == []
     assert watch.silent(65_002) == ["a"]
+
+
+def test_silence_is_too_long_by_time_and_by_questions() -> None:
+    silence = Silence(15_000, now_ms=0)
+    silence.ended(1_000)
+    assert [silence.is_too_long(at_ms) for at_ms in (4_000, 15_000, 16_000)] == [False] * 3
+    assert silence.is_too_long(16_001)
+
+
+def test_a_watcher_that_was_frozen_itself_asks_again_before_it_judges() -> None:
+    silence = Silence(15_000, now_ms=0)
+    silence.ended(0)
+    assert [silence.is_too_long(600_000 + second) for second in range(3)] == [False, False, True]
+    silence.ended(700_000)
+    assert not silence.is_too_long(800_000), "an answer begins the count anew"
+
+
+def test_a_process_that_is_being_started_has_longer() -> None:
+    silence = Silence(15_000, now_ms=0, start_ms_max=60_000)
+    assert not any(silence.is_too_long(at_ms) for at_ms in (15_000, 30_000, 60_000))
+    assert silence.is_too_long(60_001)
+    silence.ended(61_000)
+    silence.began(62_000)
+    assert not any(silence.is_too_long(at_ms) for at_ms in (80_000, 90_000, 122_000))

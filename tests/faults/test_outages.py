@@ -129,6 +129,17 @@ def test_a_frozen_owner_is_replaced_and_ends(victim: RunningDeployment, load: Lo
     check(load, victim)
 
 
+def test_a_frozen_ledger_is_replaced_and_ends(victim: RunningDeployment, load: Load) -> None:
+    """Nobody wakes it up: commits go on by its successor, which the timekeeper asked for."""
+    load.wait_progress(PROGRESS)
+    old = await_one(victim, "ledger")
+    with frozen([old]):
+        wait(lambda: any(p != old for p in find_all(victim, "ledger")), "its successor")
+        load.wait_progress(PROGRESS)
+    wait(lambda: not is_running(old), "the end of the ledger that was replaced")
+    check(load, victim)
+
+
 def test_a_frozen_ledger_is_fenced_off_by_a_second_one(
     victim: RunningDeployment, load: Load
 ) -> None:
