@@ -7,15 +7,20 @@ Verification and budget 2.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from enum import StrEnum
-from typing import Any
+from operator import attrgetter
+from typing import Any, Final
 
 from core.errors import NodeErrorCode
 from core.workflow.blob_ref import BlobRef
 from core.workflow.dag import CompiledNode
 from core.workflow.events import Failure, NodeChanged
 from core.workflow.transitions import NodeStatus, is_terminal
+
+# What is stored of a node besides its name: `NodeState` has a field for each.
+_STORED_NAMES: Final = tuple(item.name for item in fields(NodeChanged) if item.name != "node")
+_STORED: Final = attrgetter(*_STORED_NAMES)
 
 
 class Asked(StrEnum):
@@ -114,41 +119,15 @@ class NodeState:
 
     def row(self) -> NodeChanged:
         """Return the node as it is to be stored."""
-        return NodeChanged(
-            self.compiled.name,
-            self.status,
-            self.attempt,
-            self.agent_did,
-            self.price_micro,
-            self.dispatched_ms,
-            self.deadline_ms,
-            self.retry_at_ms,
-            self.retries_used,
-            self.agents_tried,
-            self.verifier_did,
-            self.verify_attempt,
-            self.verifier_price_micro,
-            self.verify_retries_used,
-            self.verifiers_tried,
-            self.result_json,
-            self.error,
-            self.started_ms,
-            self.completed_ms,
-            self.cost_micro,
-            self.metrics,
-            self.result_ref,
-            self.input_hash,
-            self.selection_json,
-        )
+        return NodeChanged(self.compiled.name, *_STORED(self))
 
     def load(self, row: NodeChanged, agents_used: Iterable[str]) -> None:
         """Take over a stored row; `agents_used` have had the attempts that ended, in their order.
 
         The row alone names only those that failed finally and the one that had it last.
         """
-        for name in NodeChanged.__slots__:
-            if name != "node":
-                setattr(self, name, getattr(row, name))
+        for name in _STORED_NAMES:
+            setattr(self, name, getattr(row, name))
         self.status = NodeStatus(row.status)
         self.agents_tried = tuple(row.agents_tried)
         self.verifiers_tried = tuple(row.verifiers_tried)
