@@ -112,10 +112,9 @@ class Endpoint:
             sent_headers.extend(standing.headers(now_ms))
             if not standing.is_allowed:
                 raise standing.refusal(now_ms)
-        if operation.method in _WITH_BODY and (call.body or not operation.is_body_optional):
-            # A bulk body holds manifests a level or two down: each is measured by itself later.
-            depth_max = services.settings.json_depth_max + (3 if operation.is_bulk_body else 0)
-            call.json = parse_json(call.body, depth_max=depth_max)
+        has_body = operation.method in _WITH_BODY and (call.body or not operation.is_body_optional)
+        if has_body and not operation.is_bulk_body:  # items of those are parsed one by one
+            call.json = parse_json(call.body, depth_max=services.settings.json_depth_max)
         # A read that comes as a POST (a dry run) stores nothing, so there is nothing to repeat.
         if operation.repeats is not Repeats.IGNORED and rate is not RateClass.READ:
             call.repeats, call.repeat_key = operation.repeats, await repeat_key(call)

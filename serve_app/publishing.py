@@ -8,16 +8,13 @@ from __future__ import annotations
 
 from typing import Any
 
-import orjson
-
 from actors.messages import PublishReply, PublishRequest
-from core.errors import ErrorCode, Problem, ServiceError
+from core.errors import ServiceError
 from core.money import credits_number
 from core.records.manifest import WorkflowManifest
 from core.settings import Settings
 from core.trust.access import Need, Principal, refusal
 from core.workflow.dag import WorkflowLimits, compile_workflow
-from serve_app.bodies import check_depth
 from serve_app.services import Services
 
 
@@ -76,26 +73,6 @@ def publish_request(
         is_dry_run=manifest.dry_run,
         watcher=watcher,
     )
-
-
-def check_bulk_item(raw: Any, settings: Settings, index: int) -> bytes:
-    """Hold one item of a bulk body to the bounds that a body of its own would have.
-
-    Returns its bytes as compact JSON.
-
-    Raises:
-        ServiceError: PAYLOAD_TOO_LARGE or INVALID_REQUEST.
-    """
-    encoded = orjson.dumps(raw)
-    if len(encoded) > settings.body_bytes_max:
-        raise ServiceError(
-            ErrorCode.PAYLOAD_TOO_LARGE,
-            f"item {index} has {len(encoded)} bytes, at most {settings.body_bytes_max} are read",
-            (Problem(f"[{index}]", f"{len(encoded)} bytes", f"{settings.body_bytes_max} bytes"),),
-        )
-    if encoded.count(b"{") + encoded.count(b"[") > settings.json_depth_max:
-        check_depth(raw, settings.json_depth_max)
-    return encoded
 
 
 def published(reply: PublishReply, *, is_dry_run: bool) -> dict[str, Any]:

@@ -5,8 +5,6 @@ Spec: Registry; contract.md section 6 (Registry). Look-ups of public cards need 
 
 from __future__ import annotations
 
-import time
-from asyncio import sleep
 from dataclasses import replace
 from typing import Any
 
@@ -18,13 +16,11 @@ from core.trust.heartbeat_token import heartbeat_token
 from ledger.agent_live import live_rows
 from ledger.commands import DeregisterAgent, Outcome, RegisterAgent
 from ledger.queries import RowDict
+from serve_app.bulk import judged, refusal
 from serve_app.calls import Call, Operation, Repeats, Reply, not_found
-from serve_app.endpoint import refused
 from serve_app.limits import RateClass
 from serve_app.lists import choice_of, listed, page_of
-from serve_app.publishing import check_bulk_item
 from serve_app.registration import changed, registration, unflattened
-from serve_app.routes.workflows import SLICE_S, bulk_items
 from serve_app.views import agent_record
 
 AGENT_STATUSES = ("active", "inactive")
@@ -53,32 +49,21 @@ async def _committed(call: Call, command: RegisterAgent) -> Reply:
 
 async def register_bulk(call: Call) -> Reply:
     """Register many cards; each has its own result, in order."""
-    bodies = bulk_items(call, "agents")
     services = call.services
-    commands: list[RegisterAgent] = []
-    positions: list[int] = []
-    results: list[Any] = [None] * len(bodies)
     base_key = call.command_key("")
-    slice_began = time.perf_counter()
-    for index, body in enumerate(bodies):
-        try:
-            check_bulk_item(body, services.settings, index)
-            command = await registration(services, call.caller, unflattened(body))
-        except ServiceError as error:
-            results[index] = _problem(call, error)
-        else:
-            commands.append(replace(command, key=f"{base_key}:{index}") if base_key else command)
-            positions.append(index)
-        if time.perf_counter() - slice_began > SLICE_S:
-            await sleep(0)
-            slice_began = time.perf_counter()
-    outcomes = await services.to_the_end(services.gateway.commit_many(commands))
-    for position, command, outcome in zip(positions, commands, outcomes, strict=True):
+
+    async def judge(index: int, body: Any) -> RegisterAgent:
+        command = await registration(services, call.caller, unflattened(body))
+        return replace(command, key=f"{base_key}:{index}") if base_key else command
+
+    def result(command: RegisterAgent, outcome: Outcome) -> dict[str, Any]:
         if outcome.error is not None:
-            results[position] = _problem(call, ServiceError(outcome.error, outcome.detail))
-        else:
-            results[position] = _registered(call, command, outcome)
-    return Reply({"results": results})
+            return refusal(call, ServiceError(outcome.error, outcome.detail))
+        return _registered(call, command, outcome)
+
+    found = await judged(call, "agents", judge)
+    committing = services.gateway.commit_many(found.accepted)
+    return Reply(await found.answer(await services.to_the_end(committing), result))
 
 
 async def list_agents(call: Call) -> Reply:
@@ -169,11 +154,6 @@ def _registered(call: Call, command: RegisterAgent, outcome: Outcome) -> dict[st
         "isNew": bool(outcome.result.get("isNew", False)),
         "heartbeatToken": heartbeat_token(key, command.did, revision),
     }
-
-
-def _problem(call: Call, error: ServiceError) -> Any:
-    retry_after_s = call.services.settings.unreachable_retry_after_s
-    return refused(error, call.request_id, retry_after_s).body
 
 
 _REGISTER_ERRORS = (ErrorCode.POLICY_DENIED, ErrorCode.FORBIDDEN, ErrorCode.INVALID_SIGNATURE)

@@ -6,9 +6,7 @@ Spec: Coordinator endpoints; contract.md section 6 (Publish, Bulk publish, list 
 from __future__ import annotations
 
 import re
-import time
 import uuid
-from asyncio import sleep
 from typing import Any
 
 import orjson
@@ -19,6 +17,7 @@ from core.money import credits_number
 from core.records.manifest import WorkflowManifest, parse_list_form, parse_manifest
 from core.workflow.transitions import WorkflowStatus, is_terminal
 from ledger.queries import StoredWorkflow
+from serve_app.bulk import judged, refusal
 from serve_app.calls import (
     REPLAYED,
     Call,
@@ -29,11 +28,9 @@ from serve_app.calls import (
     kind_of,
     not_found,
 )
-from serve_app.endpoint import refused
 from serve_app.limits import RateClass
 from serve_app.lists import choice_of, listed, page_of
 from serve_app.publishing import (
-    check_bulk_item,
     publish_request,
     published,
     workflow_limits,
@@ -42,8 +39,6 @@ from serve_app.views import iso_time, visible_workflow, workflow_record, workflo
 
 CANCEL_REASONS = ("user_request", "budget_exceeded", "timeout", "error", "policy_violation")
 CANCEL_DETAILS_MAX = 10_000
-# No handler may hold the event loop for longer than 5 ms (design.md section 3).
-SLICE_S = 0.004
 
 _WAIT = re.compile(rb"(?:^|[,;\s])wait\s*=\s*\"?(\d{1,6}(?:\.\d{1,6})?)", re.IGNORECASE)
 
@@ -100,44 +95,28 @@ async def _finished(call: Call, reply: PublishReply, wait_s: float) -> StoredWor
 
 async def publish_bulk(call: Call) -> Reply:
     """Store and start many workflows; each has its own result, in order."""
-    manifests = bulk_items(call, "workflows")
-    settings = call.services.settings
-    limits = workflow_limits(settings)
+    limits = workflow_limits(call.services.settings)
     base_key = call.command_key("")
-    requests: list[PublishRequest] = []
-    positions: list[int] = []
-    results: list[Any] = [None] * len(manifests)
-    slice_began = time.perf_counter()
-    for index, raw in enumerate(manifests):
-        try:
-            manifest_json = check_bulk_item(raw, settings, index)
-            request = publish_request(
-                call.services,
-                call.caller,
-                parse_manifest(raw),
-                manifest_json,
-                limits=limits,
-                command_key=f"{base_key}:{index}" if base_key else None,
-                body_hash=call.request_hash,
-            )
-        except ServiceError as error:
-            results[index] = _problem(call, error)
-        else:
-            requests.append(request)
-            positions.append(index)
-        if time.perf_counter() - slice_began > SLICE_S:
-            await sleep(0)
-            slice_began = time.perf_counter()
-    replies = await call.services.to_the_end(call.services.gateway.publish_bulk(requests))
-    repeats = 0
-    for position, request, reply in zip(positions, requests, replies, strict=True):
+
+    async def judge(index: int, raw: Any) -> PublishRequest:
+        return publish_request(
+            call.services,
+            call.caller,
+            parse_manifest(raw),
+            orjson.dumps(raw),
+            limits=limits,
+            command_key=f"{base_key}:{index}" if base_key else None,
+            body_hash=call.request_hash,
+        )
+
+    def result(request: PublishRequest, reply: PublishReply | ServiceError) -> dict[str, Any]:
         if isinstance(reply, ServiceError):
-            results[position] = _problem(call, reply)
-        else:
-            repeats += reply.is_repeat
-            results[position] = published(reply, is_dry_run=request.is_dry_run)
-    is_replay = bool(requests) and repeats == len(requests)
-    return Reply({"results": results}, headers=(REPLAYED,) if is_replay else ())
+            return refusal(call, reply)
+        return published(reply, is_dry_run=request.is_dry_run)
+
+    found = await judged(call, "workflows", judge)
+    publishing = call.services.gateway.publish_bulk(found.accepted)
+    return Reply(await found.answer(await call.services.to_the_end(publishing), result))
 
 
 async def get_workflow(call: Call) -> Reply:
@@ -210,21 +189,6 @@ async def cancel(call: Call) -> Reply:
     )
 
 
-def bulk_items(call: Call, plural: str) -> list[Any]:
-    """Return the items of a bulk body.
-
-    Raises:
-        ServiceError: INVALID_REQUEST; no array, empty, or more than the setting allows.
-    """
-    most = call.services.settings.bulk_items_max
-    items = call.object_body().get(plural)
-    if not isinstance(items, list):
-        raise invalid(plural, kind_of(items), f"an array of 1 to {most}")
-    if not 0 < len(items) <= most:
-        raise invalid(plural, f"{len(items)} items", f"1 to {most} items")
-    return items
-
-
 async def _readable(call: Call) -> StoredWorkflow:
     """Return the workflow of the path, if the caller may know of it.
 
@@ -253,11 +217,6 @@ def _wait_of(call: Call) -> float | None:
     if match is None:
         return None
     return min(float(match.group(1)), call.services.settings.prefer_wait_max_s)
-
-
-def _problem(call: Call, error: ServiceError) -> Any:
-    retry_after_s = call.services.settings.unreachable_retry_after_s
-    return refused(error, call.request_id, retry_after_s).body
 
 
 def _publish_rate(call: Call) -> RateClass:
