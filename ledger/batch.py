@@ -28,13 +28,23 @@ _NAMES: Final = {event: (event.value, event.action) for event in AuditEventType}
 
 
 class Refusal(Exception):
-    """A command is rejected; nothing of it was planned. The rejection is stored under its key."""
+    """A command is rejected; nothing of it was planned. The rejection is stored under its key,
+    except one that passes by itself, after `retry_after_s`: that leaves no trace (decision 0072).
+    """
 
-    def __init__(self, code: ErrorCode, detail: str, *, is_audited: bool = False) -> None:
-        super().__init__(code, detail, is_audited)
+    def __init__(
+        self,
+        code: ErrorCode,
+        detail: str,
+        *,
+        is_audited: bool = False,
+        retry_after_s: int | None = None,
+    ) -> None:
+        super().__init__(code, detail, is_audited, retry_after_s)
         self.code = code
         self.detail = detail
         self.is_audited = is_audited
+        self.retry_after_s = retry_after_s
 
 
 class StaleCommand(Exception):

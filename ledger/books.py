@@ -10,6 +10,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Final, TypeVar
 
+from core.market.quota import QuotaLimits
+
 WORLD_ADDRESS: Final = "world"
 FEE_ADDRESS: Final = "fee"
 
@@ -36,6 +38,7 @@ class Escrow:
     payer_did: str
     amount: int
     fee_bps: int
+    published_ms: int
     is_released: bool = False
 
 
@@ -50,6 +53,18 @@ class KnownAgent:
     revision: int
     token_revision: int = 1
     is_active: bool = True
+
+
+@dataclass(slots=True)
+class Usage:
+    """What a payer uses of its quota, kept for payers that have one.
+
+    `running`: workflows whose escrow is held. `days`: by UTC midnight, how many were published that
+    day, and what they hold or have cost in the end, micro-credits.
+    """
+
+    running: int
+    days: dict[int, tuple[int, int]] = field(default_factory=dict)
 
 
 @dataclass(slots=True)
@@ -72,6 +87,8 @@ class Books:
     accounts: dict[str, Account | None] = field(default_factory=dict)
     escrows: dict[str, Escrow | None] = field(default_factory=dict)
     agents: dict[str, KnownAgent | None] = field(default_factory=dict)
+    quotas: dict[str, QuotaLimits | None] = field(default_factory=dict)
+    usage: dict[str, Usage] = field(default_factory=dict)
     # Of the batch at hand only: keys that can be revoked (id → owner), (workflow, node) pairs that
     # are already paid or have succeeded, and how many workflows a claim will move.
     live_keys: dict[str, str] = field(default_factory=dict)
@@ -85,6 +102,8 @@ class Books:
         self.claimable.clear()
         _shrink(self.escrows)
         _shrink(self.agents)
+        _shrink(self.quotas)
+        _shrink(self.usage)
         if len(self.accounts) > CACHED_MAX:
             kept = {name: self.accounts[name] for name in (WORLD_ADDRESS, FEE_ADDRESS)}
             _shrink(self.accounts)

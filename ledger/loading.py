@@ -13,6 +13,7 @@ import psycopg
 from core.errors import ErrorCode
 from ledger.books import Account, Books, Escrow, KnownAgent, escrow_address, wallet_address
 from ledger.commands import Command, Outcome, OutcomeStatus
+from ledger.loading_quotas import load_quotas
 from ledger.needs import Needs
 
 Connection = psycopg.AsyncConnection[Any]
@@ -37,6 +38,7 @@ async def load_needs(connection: Connection, books: Books, wanted: Needs) -> Non
     missing = [did for did in wanted.agent_dids if did not in books.agents]
     if missing:
         await _load_agents(connection, books, missing)
+    await load_quotas(connection, books, wanted)
     if wanted.key_ids:
         cursor = await connection.execute(
             "SELECT id, owner_did FROM callboard.api_key WHERE id = ANY(%s) AND revoked_ms IS NULL",
@@ -57,8 +59,9 @@ async def load_needs(connection: Connection, books: Books, wanted: Needs) -> Non
 async def _load_escrows(connection: Connection, books: Books, workflow_ids: list[str]) -> None:
     books.escrows.update(dict.fromkeys(workflow_ids))
     cursor = await connection.execute(
-        "SELECT e.workflow_id::text, e.payer_did, e.amount, e.fee_bps, e.status, a.id, a.balance"
-        " FROM callboard.escrow e JOIN callboard.account a ON a.id = e.account_id"
+        "SELECT e.workflow_id::text, e.payer_did, e.amount, e.fee_bps, w.created_ms, e.status,"
+        " a.id, a.balance FROM callboard.escrow e JOIN callboard.account a ON a.id = e.account_id"
+        " JOIN callboard.workflow w ON w.id = e.workflow_id"
         " WHERE e.workflow_id = ANY(%s::uuid[])",
         (workflow_ids,),
     )
@@ -67,6 +70,7 @@ async def _load_escrows(connection: Connection, books: Books, workflow_ids: list
         payer_did,
         amount,
         fee_bps,
+        published_ms,
         status,
         account_id,
         balance,
@@ -76,7 +80,12 @@ async def _load_escrows(connection: Connection, books: Books, workflow_ids: list
         account = books.accounts.get(address) or Account(account_id, "escrow", balance)
         books.accounts[address] = account
         books.escrows[workflow_id] = Escrow(
-            account, payer_did, amount, fee_bps, is_released=status == "released"
+            account,
+            payer_did,
+            amount,
+            fee_bps,
+            published_ms,
+            is_released=status == "released",
         )
 
 

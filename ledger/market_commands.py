@@ -1,7 +1,7 @@
-"""The market's commands: prices, stakes.
+"""The market's commands: prices, quotas, stakes.
 
 They come and go like those of `commands.py`, which joins them into one union. Spec: Capability
-price, Per-token pricing, Stake; contract.md section 6 (Capability prices, Stakes).
+price, Per-token pricing, Stake, Quota check result; contract.md section 6.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from core.market.pricing import Price
+from core.market.quota import QuotaLimits
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,4 +57,17 @@ class WithdrawStake:
     amount_micro: int
 
 
-MarketCommand = SetPrice | DepositStake | WithdrawStake
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SetQuota:
+    """Limit what a payer may publish from now on; the limits replace all of the earlier ones.
+
+    Result: {"updatedMs": int}.
+    """
+
+    key: str
+    actor_did: str
+    did: str
+    limits: QuotaLimits
+
+
+MarketCommand = SetPrice | SetQuota | DepositStake | WithdrawStake

@@ -12,7 +12,8 @@ from dataclasses import dataclass, field
 class Needs:
     """Addresses, escrows, agents, keys, owners to claim from.
 
-    `ending` are the workflows that may end: their payers' wallets are needed too.
+    `ending` are the workflows that may end: their payers' wallets are needed too. `published`:
+    payers and the UTC midnights before their publishes; `quota_dids`: whose quotas may change.
     """
 
     addresses: set[str] = field(default_factory=set)
@@ -21,3 +22,5 @@ class Needs:
     agent_dids: set[str] = field(default_factory=set)
     key_ids: set[str] = field(default_factory=set)
     claimed_owners: set[str] = field(default_factory=set)
+    published: set[tuple[str, int]] = field(default_factory=set)
+    quota_dids: set[str] = field(default_factory=set)

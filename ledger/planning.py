@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from core.errors import ErrorCode
+from core.market.quota import day_start_ms
 from core.money import MICRO_MAX, credits_text
 from core.records.audit import AuditEventType
 from core.workflow.events import NodePaid, WorkflowChanged
@@ -52,6 +53,7 @@ def needs(commands: Iterable[Command]) -> Needs:
         match command:
             case PublishWorkflow():
                 wanted.addresses.add(wallet_address(command.payer_did))
+                wanted.published.add((command.payer_did, day_start_ms(command.created_ms)))
             case AdvanceWorkflow():
                 wanted.workflow_ids.add(command.workflow_id)
                 for record in command.records:
@@ -82,6 +84,9 @@ def plan(command: Command, batch: Batch) -> Outcome:
     except StaleCommand:
         return Outcome(OutcomeStatus.STALE)
     except Refusal as refusal:
+        if refusal.retry_after_s is not None:
+            result = {"retryAfterS": refusal.retry_after_s}
+            return Outcome(OutcomeStatus.REJECTED, result, refusal.code, refusal.detail)
         return batch.refused(command.key, request_hash_of(command), refusal)
 
 

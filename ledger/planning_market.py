@@ -14,8 +14,9 @@ from core.money import MICRO_PER_CENT
 from core.records.audit import AuditEventType
 from ledger.batch import Batch
 from ledger.commands import Outcome
-from ledger.market_commands import DepositStake, MarketCommand, SetPrice, WithdrawStake
+from ledger.market_commands import DepositStake, MarketCommand, SetPrice, SetQuota, WithdrawStake
 from ledger.needs import Needs
+from ledger.planning_quotas import plan_set_quota
 from ledger.planning_stakes import plan_deposit_stake, plan_withdraw_stake, stake_needs
 
 
@@ -24,6 +25,8 @@ def market_needs(command: MarketCommand, wanted: Needs) -> None:
     match command:
         case SetPrice():
             pass
+        case SetQuota():
+            wanted.quota_dids.add(command.did)
         case DepositStake() | WithdrawStake():
             stake_needs(command, wanted)
         case _:
@@ -35,6 +38,8 @@ def plan_trade(command: MarketCommand, batch: Batch) -> Outcome:
     match command:
         case SetPrice():
             return _plan_price(command, batch)
+        case SetQuota():
+            return plan_set_quota(command, batch)
         case DepositStake():
             return plan_deposit_stake(command, batch)
         case WithdrawStake():

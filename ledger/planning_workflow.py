@@ -22,6 +22,7 @@ from core.workflow.transitions import NodeStatus, WorkflowStatus, is_terminal
 from ledger.batch import Batch, Refusal, Row, StaleCommand
 from ledger.books import FEE_ADDRESS, Account, Escrow, escrow_address, wallet_address
 from ledger.commands import AdvanceWorkflow, Outcome, PublishWorkflow
+from ledger.planning_quotas import give_back, use_quota
 from ledger.reputation import count_end
 from ledger.rows import attempt_row, change_workflow, node_payload, node_row, workflow_row
 
@@ -35,8 +36,9 @@ _NODE_EVENTS: Final = {
 def plan_publish(command: PublishWorkflow, batch: Batch) -> Outcome:
     """Store the workflow, hold its budget, open its roots' attempts.
 
-    Steps: (1) the owner is current, (2) the payer can pay, (3) the workflow, (4) its escrow,
-    (5) the machine's records, (6) an end within the same step releases the hold.
+    Steps: (1) the owner is current, (2) the payer can pay, (3) and has room in its quota, (4) the
+    workflow, (5) its escrow, (6) the machine's records, (7) an end within the same step releases
+    the hold.
     """
     books = batch.books
     if books.owners.get(command.owner) != command.owner_epoch:  # (1)
@@ -50,7 +52,8 @@ def plan_publish(command: PublishWorkflow, batch: Batch) -> Outcome:
             f"the workflow needs {credits_text(hold)} credits,"
             f" {credits_text(available)} are available",
         )
-    row = workflow_row(command)  # (3)
+    use_quota(command, hold, batch)  # (3)
+    row = workflow_row(command)  # (4)
     batch.workflows[command.workflow_id] = row
     audit_id = batch.record(
         AuditEventType.WORKFLOW_PUBLISHED,
@@ -63,9 +66,9 @@ def plan_publish(command: PublishWorkflow, batch: Batch) -> Outcome:
         },
     )
     if command.has_hold:
-        _hold(command, wallet, batch)  # (4)
-    end = _store_records(command, batch, row)  # (5)
-    if end is not None:  # (6)
+        _hold(command, wallet, batch)  # (5)
+    end = _store_records(command, batch, row)  # (6)
+    if end is not None:  # (7)
         _finish(command, batch, row, end)
     # Accepted is `pending`, whatever its first dispatches have made of it by now (contract.md 6).
     status = WorkflowStatus.PENDING if end is None else end.status
@@ -161,7 +164,7 @@ def _hold(command: PublishWorkflow, wallet: Account | None, batch: Batch) -> Non
     hold = command.hold_micro
     account = batch.account(escrow_address(command.workflow_id), "escrow", command.payer_did)
     batch.books.escrows[command.workflow_id] = Escrow(
-        account, command.payer_did, hold, command.fee_bps
+        account, command.payer_did, hold, command.fee_bps, command.created_ms
     )
     batch.escrows.append(
         {
@@ -281,6 +284,7 @@ def _finish(
             )
         )
     escrow.is_released = True
+    give_back(escrow, rest, batch)
     batch.releases.append(workflow_id)
     batch.record(
         AuditEventType.ESCROW_RELEASED,

@@ -255,6 +255,16 @@ capability_price = Table(
     Column("set_by_did", Text),
     Column("updated_ms", BigInteger),
 )
+quota = Table(
+    "quota",
+    metadata,
+    Column("did", Text, primary_key=True),
+    Column("max_workflows_per_day", BigInteger),
+    Column("max_concurrent_workflows", BigInteger),
+    Column("max_spend_per_day_cents", BigInteger),
+    Column("set_by_did", Text),
+    Column("updated_ms", BigInteger),
+)
 stake = Table(
     "stake",
     metadata,

@@ -35,6 +35,7 @@ class AuditEventType(StrEnum):
     KEY_CREATED = "key.created"
     KEY_REVOKED = "key.revoked"
     CAPABILITY_PRICED = "capability.priced"
+    QUOTA_SET = "quota.set"
     STAKE_DEPOSITED = "stake.deposited"
     STAKE_WITHDRAWN = "stake.withdrawn"
     OWNER_REGISTERED = "owner.registered"
