@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import Final, TypeVar
 
 from core.market.quota import QuotaLimits
+from ledger.grounds import Grounds
 
 WORLD_ADDRESS: Final = "world"
 FEE_ADDRESS: Final = "fee"
@@ -90,16 +91,19 @@ class Books:
     quotas: dict[str, QuotaLimits | None] = field(default_factory=dict)
     usage: dict[str, Usage] = field(default_factory=dict)
     # Of the batch at hand only: keys that can be revoked (id → owner), (workflow, node) pairs that
-    # are already paid or have succeeded, and how many workflows a claim will move.
+    # are already paid or have succeeded, how many workflows a claim will move, and the stored rows
+    # that its one command stands on.
     live_keys: dict[str, str] = field(default_factory=dict)
     settled: set[tuple[str, str]] = field(default_factory=set)
     claimable: dict[str, int] = field(default_factory=dict)
+    grounds: Grounds | None = None
 
     def end_batch(self) -> None:
         """Forget what was read for one batch and keep the caches within their bound."""
         self.live_keys.clear()
         self.settled.clear()
         self.claimable.clear()
+        self.grounds = None
         _shrink(self.escrows)
         _shrink(self.agents)
         _shrink(self.quotas)

@@ -9,11 +9,12 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 import psycopg
-
 from core.errors import ErrorCode
-from ledger.books import Account, Books, Escrow, KnownAgent, escrow_address, wallet_address
 from ledger.commands import Command, Outcome, OutcomeStatus
+from ledger.loading_grounds import load_grounds
 from ledger.loading_quotas import load_quotas
+
+from ledger.books import Account, Books, Escrow, KnownAgent, escrow_address, wallet_address
 from ledger.needs import Needs
 
 Connection = psycopg.AsyncConnection[Any]
@@ -32,6 +33,9 @@ async def load_needs(connection: Connection, books: Books, wanted: Needs) -> Non
         escrow = books.escrows.get(workflow_id)
         if escrow is not None:
             addresses.add(wallet_address(escrow.payer_did))
+    if wanted.grounded is not None:
+        books.grounds, more = await load_grounds(connection, wanted.grounded)
+        addresses |= more
     missing = [address for address in addresses if address not in books.accounts]
     if missing:
         await _load_accounts(connection, books, missing)

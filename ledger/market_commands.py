@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 from core.market.pricing import Price
 from core.market.quota import QuotaLimits
+from ledger.review_commands import ReviewCommand
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,4 +71,4 @@ class SetQuota:
     limits: QuotaLimits
 
 
-MarketCommand = SetPrice | SetQuota | DepositStake | WithdrawStake
+MarketCommand = SetPrice | ReviewCommand | SetQuota | DepositStake | WithdrawStake

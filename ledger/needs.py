@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from ledger.review_commands import GroundedCommand
+
 
 @dataclass(slots=True)
 class Needs:
@@ -14,6 +16,7 @@ class Needs:
 
     `ending` are the workflows that may end: their payers' wallets are needed too. `published`:
     payers and the UTC midnights before their publishes; `quota_dids`: whose quotas may change.
+    `grounded` is the one command of the batch that stands on stored rows.
     """
 
     addresses: set[str] = field(default_factory=set)
@@ -22,5 +25,6 @@ class Needs:
     agent_dids: set[str] = field(default_factory=set)
     key_ids: set[str] = field(default_factory=set)
     claimed_owners: set[str] = field(default_factory=set)
+    grounded: GroundedCommand | None = None
     published: set[tuple[str, int]] = field(default_factory=set)
     quota_dids: set[str] = field(default_factory=set)

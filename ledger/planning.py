@@ -44,6 +44,7 @@ from ledger.planning_registry import (
     plan_revoke_key,
 )
 from ledger.planning_workflow import plan_advance, plan_publish
+from ledger.review_commands import CreateInvoice, GiveFeedback, ResolveDispute, SettleInvoice
 
 
 def needs(commands: Iterable[Command]) -> Needs:
@@ -101,9 +102,17 @@ def is_stale(command: Command, books: Books) -> bool:
             return False
 
 
+def is_alone(command: Command) -> bool:
+    """Say whether a command looks at rows that others of its batch may change."""
+    return isinstance(command, ClaimWorkflows | CreateInvoice | ResolveDispute)
+
+
 def request_hash_of(command: Command) -> bytes | None:
     """Return the hash a repeat of the command must carry too; None when the key alone decides."""
-    if isinstance(command, PublishWorkflow | Deposit | DepositStake | WithdrawStake):
+    if isinstance(
+        command,
+        PublishWorkflow | Deposit | DepositStake | WithdrawStake | SettleInvoice | GiveFeedback,
+    ):
         return command.request_hash
     return None
 

@@ -11,19 +11,33 @@ from typing import Any, assert_never
 
 from core.market.pricing import FixedPrice, TokenPrice
 from core.money import MICRO_PER_CENT
-from core.records.audit import AuditEventType
 from ledger.batch import Batch
 from ledger.commands import Outcome
-from ledger.market_commands import DepositStake, MarketCommand, SetPrice, SetQuota, WithdrawStake
-from ledger.needs import Needs
+from ledger.planning_disputes import plan_give_feedback, plan_open_dispute, plan_resolve_dispute
+from ledger.planning_invoices import plan_create_invoice, plan_settle_invoice
 from ledger.planning_quotas import plan_set_quota
 from ledger.planning_stakes import plan_deposit_stake, plan_withdraw_stake, stake_needs
+from ledger.review_commands import (
+    CreateInvoice,
+    GiveFeedback,
+    OpenDispute,
+    ResolveDispute,
+    SettleInvoice,
+)
+
+from core.records.audit import AuditEventType
+from ledger.market_commands import DepositStake, MarketCommand, SetPrice, SetQuota, WithdrawStake
+from ledger.needs import Needs
 
 
 def market_needs(command: MarketCommand, wanted: Needs) -> None:
     """Add what has to be in the books before a command of the market is planned."""
     match command:
         case SetPrice():
+            pass
+        case CreateInvoice() | ResolveDispute():
+            wanted.grounded = command
+        case SettleInvoice() | OpenDispute() | GiveFeedback():
             pass
         case SetQuota():
             wanted.quota_dids.add(command.did)
@@ -38,6 +52,16 @@ def plan_trade(command: MarketCommand, batch: Batch) -> Outcome:
     match command:
         case SetPrice():
             return _plan_price(command, batch)
+        case CreateInvoice():
+            return plan_create_invoice(command, batch)
+        case SettleInvoice():
+            return plan_settle_invoice(command, batch)
+        case OpenDispute():
+            return plan_open_dispute(command, batch)
+        case ResolveDispute():
+            return plan_resolve_dispute(command, batch)
+        case GiveFeedback():
+            return plan_give_feedback(command, batch)
         case SetQuota():
             return plan_set_quota(command, batch)
         case DepositStake():

@@ -25,7 +25,6 @@ from ledger.batch import Batch, Refusal
 from ledger.books import FEE_ADDRESS, WORLD_ADDRESS, Books, Head
 from ledger.commands import (
     AdvanceWorkflow,
-    ClaimWorkflows,
     Command,
     Outcome,
     OutcomeStatus,
@@ -34,7 +33,7 @@ from ledger.commands import (
 from ledger.errors import LedgerFenced, LedgerIntegrityError, LedgerUnavailable
 from ledger.loading import load_needs, load_settled, load_suspects, stored_commands
 from ledger.patience import cut_after
-from ledger.planning import is_stale, needs, plan, request_hash_of
+from ledger.planning import is_alone, is_stale, needs, plan, request_hash_of
 from ledger.schema import WRITER_ROLE, driver_url, session_options
 
 Connection = psycopg.AsyncConnection[Any]
@@ -306,12 +305,12 @@ class LedgerStore:
 
 
 def _segments(commands: Sequence[Command]) -> list[Sequence[Command]]:
-    """Split before and after each claim: it counts rows that commands before it may change."""
-    if not any(isinstance(command, ClaimWorkflows) for command in commands):
+    """Split before and after each command that must see what those before it have committed."""
+    if not any(is_alone(command) for command in commands):
         return [commands] if commands else []
     segments: list[list[Command]] = [[]]
     for command in commands:
-        if isinstance(command, ClaimWorkflows):
+        if is_alone(command):
             segments += [[command], []]
         else:
             segments[-1].append(command)

@@ -107,6 +107,12 @@ CREATE TABLE callboard.invoice_line (
 );
 CREATE UNIQUE INDEX invoice_line_once ON callboard.invoice_line (entry_id) WHERE NOT is_void;
 
+-- What came back to payers, by workflow and by wallet: few of all entries.
+CREATE INDEX entry_refund_workflow ON callboard.entry (workflow_id)
+    WHERE kind IN ('refund', 'fee_refund', 'stake_refund');
+CREATE INDEX entry_refund_credit ON callboard.entry (credit_account_id, created_ms)
+    WHERE kind IN ('refund', 'fee_refund', 'stake_refund');
+
 CREATE TABLE callboard.dispute (
     id uuid PRIMARY KEY,
     workflow_id uuid,

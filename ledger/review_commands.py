@@ -1,0 +1,117 @@
+"""Commands about what was paid already: invoices over it, disputes about it, opinions on it.
+
+Plain values, as in ledger/commands.py. Spec: Settlement rules 5 and 10; contract.md section 6
+(Invoices, Disputes, Feedback); money.md cases 15 and 33a to 36.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CreateInvoice:
+    """Put what a payer paid in a period, or for one workflow, on an invoice.
+
+    With a period, `workflow_id` is None; with a workflow, the two times are 0. Only payments and
+    refunds that are on no other invoice, void ones apart, are taken. The invoice of the same period
+    or workflow is the answer when there is one.
+    Rejections: INVALID_REQUEST (a period that has not passed, or has too many payments), CONFLICT
+    (it overlaps another; the workflow runs; everything is invoiced elsewhere).
+    Result: {"invoiceId", "isNew": bool}.
+    """
+
+    key: str
+    actor_did: str
+    invoice_id: str
+    payer_did: str
+    period_start_ms: int
+    period_end_ms: int
+    workflow_id: str | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SettleInvoice:
+    """Mark a pending invoice paid, or void it: then its payments can be invoiced again.
+
+    Its key is the invoice's, so that it happens once: a repeat is an invoice settled before, with
+    the same `request_hash` in the same way. No rejections. Result: {"invoiceId", "status"}.
+    """
+
+    key: str
+    request_hash: bytes
+    actor_did: str
+    invoice_id: str
+    status: Literal["paid", "void"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OpenDispute:
+    """Store a complaint; it moves and freezes nothing (money.md case 40).
+
+    `respondent_did` None: it is about a whole workflow of several agents, or names nobody.
+    `evidence_json`: a JSON object. Result: {"disputeId"}.
+    """
+
+    key: str
+    actor_did: str
+    dispute_id: str
+    workflow_id: str | None
+    complainant_did: str
+    respondent_did: str | None
+    node_id: str | None
+    dispute_type: str
+    description: str
+    evidence_json: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ResolveDispute:
+    """Decide a dispute; a refund goes to the workflow's payer by reversing entries.
+
+    `slash_bps`: of the agent's locked stake, taken when fraud is upheld. Rejections: NOT_FOUND,
+    CONFLICT (resolved before), INVALID_REQUEST (a refund that the status does not go with, or above
+    what is left of the payments). Result: {"disputeId", "refundedMicro", "shortMicro",
+    "slashedMicro"}.
+    """
+
+    key: str
+    actor_did: str
+    dispute_id: str
+    status: str
+    resolution: str
+    refund_micro: int
+    slash_bps: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GiveFeedback:
+    """Store a payer's opinion of an agent in one workflow, 0 to 1,000 thousandths.
+
+    Its key is made of workflow and agent, so that it is given once. Result: {"agentDid"}.
+    """
+
+    key: str
+    request_hash: bytes
+    actor_did: str
+    workflow_id: str
+    agent_did: str
+    payer_did: str
+    rating_milli: int
+    comment: str
+
+
+ReviewCommand = CreateInvoice | SettleInvoice | OpenDispute | ResolveDispute | GiveFeedback
+# Those that look at stored rows which other commands may change; each is a transaction of its own.
+GroundedCommand = CreateInvoice | ResolveDispute
+
+
+def invoice_settled_key(invoice_id: str) -> str:
+    """Return the key under which an invoice is settled, once."""
+    return f"invoice-settled:{invoice_id}"
+
+
+def feedback_key(workflow_id: str, agent_did: str) -> str:
+    """Return the key under which an agent gets feedback for a workflow, once."""
+    return f"feedback:{workflow_id}:{agent_did}"

@@ -1,0 +1,313 @@
+"""Invoices over real payments: each payment on one of them at most, whatever else overlaps it.
+
+Spec: Settlement rules 5, Invoice; money.md R2 and cases 33a to 36; decision 0080.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+
+from core.errors import ErrorCode
+from ledger.commands import Outcome, OutcomeStatus
+from ledger.invoice_queries import invoice_row, invoice_rows, line_rows
+from ledger.queries import LedgerReader
+from ledger.review_commands import (
+    CreateInvoice,
+    OpenDispute,
+    ResolveDispute,
+    SettleInvoice,
+    invoice_settled_key,
+)
+from ledger.store import LedgerStore
+from tests.conftest import Database
+from tests.ledger.checking import Auditor, check_books
+from tests.ledger.making import AT, CREDIT, PAYER, Flow, new_id, new_key, open_with_owner
+
+pytestmark = pytest.mark.anyio
+
+CENT = 10_000
+LATER = AT + 1_000
+
+
+@pytest.fixture
+async def reader(database: Database) -> AsyncIterator[LedgerReader]:
+    """A reader of the test's ledger."""
+    async with LedgerReader(database.service_url, pool_size=2) as opened:
+        yield opened
+
+
+def of_period(start_ms: int = AT, end_ms: int = LATER, **changes: Any) -> CreateInvoice:
+    """Ask for an invoice over a period."""
+    fields: dict[str, Any] = {
+        "key": new_key(),
+        "actor_did": PAYER,
+        "invoice_id": new_id(),
+        "payer_did": PAYER,
+        "period_start_ms": start_ms,
+        "period_end_ms": end_ms,
+        "workflow_id": None,
+    }
+    return CreateInvoice(**{**fields, **changes})
+
+
+def of_workflow(workflow_id: str) -> CreateInvoice:
+    """Ask for an invoice over a workflow."""
+    return of_period(0, 0, workflow_id=workflow_id)
+
+
+def settle(invoice_id: str, status: Any) -> SettleInvoice:
+    """Pay or void an invoice."""
+    key = invoice_settled_key(invoice_id)
+    return SettleInvoice(
+        key=key, request_hash=b"", actor_did="did:a", invoice_id=invoice_id, status=status
+    )
+
+
+async def refund(store: LedgerStore, flow: Flow, micro: int, at_ms: int = LATER) -> None:
+    """Let a dispute of the payer bring something back."""
+    dispute_id = new_id()
+    opened = OpenDispute(
+        key=new_key(),
+        actor_did=PAYER,
+        dispute_id=dispute_id,
+        workflow_id=flow.id,
+        complainant_did=PAYER,
+        respondent_did=None,
+        node_id=None,
+        dispute_type="quality",
+        description="not what was asked",
+        evidence_json="{}",
+    )
+    resolved = ResolveDispute(
+        key=new_key(),
+        actor_did="did:admin",
+        dispute_id=dispute_id,
+        status="resolved_split",
+        resolution="half of it",
+        refund_micro=micro,
+        slash_bps=10_000,
+    )
+    _, outcome = await store.commit([opened, resolved], at_ms)
+    assert outcome.result["refundedMicro"] == micro, outcome
+
+
+async def one(store: LedgerStore, command: Any, at_ms: int = LATER) -> Outcome:
+    """Commit one command."""
+    (outcome,) = await store.commit([command], at_ms)
+    return outcome
+
+
+def refused(outcome: Outcome, code: ErrorCode) -> None:
+    """Check that a command was refused like this."""
+    assert (outcome.status, outcome.error) == (OutcomeStatus.REJECTED, code), outcome
+
+
+async def test_invoice_adds_up_gross_payments_of_its_period(
+    database: Database, reader: LedgerReader
+) -> None:
+    store, epoch = await open_with_owner(database.service_url)
+    flow, other = Flow(epoch), Flow(epoch)
+    await store.commit([flow.publish(), flow.pay(3 * CREDIT), other.publish()], AT)
+    await store.commit([flow.pay(2 * CREDIT, node="b"), flow.end()], AT + 10)
+    await store.commit([other.pay(CREDIT)], LATER)  # after the period
+    outcome = await one(store, of_period())
+    assert outcome.result["isNew"] is True
+    row = await invoice_row(reader, outcome.result["invoiceId"])
+    assert row is not None
+    # 5 credits = 500 cents; 0.3 % of them = 1.5, half up.
+    shown = {name: row[name] for name in ("subtotal_cents", "protocol_fee_cents", "total_cents")}
+    assert shown == {"subtotal_cents": 500, "protocol_fee_cents": 2, "total_cents": 502}
+    assert (row["status"], row["subtotal_micro"]) == ("pending", 5 * CREDIT)
+    lines = await line_rows(reader, row["id"])
+    assert [(line["node_id"], line["amount_micro"]) for line in lines] == [
+        ("a", 3 * CREDIT),
+        ("b", 2 * CREDIT),
+    ]
+    auditor = Auditor(database.superuser_url)
+    assert auditor.one("SELECT count(*) FROM audit WHERE event_type = 'invoice.issued'") == 1
+    auditor.check()
+    auditor.close()
+    await store.close()
+
+
+async def test_case_33_the_same_period_is_the_same_invoice_until_it_is_void(
+    database: Database,
+) -> None:
+    store, epoch = await open_with_owner(database.service_url)
+    flow = Flow(epoch)
+    await store.commit([flow.publish(), flow.pay(CREDIT), flow.end()], AT)
+    first, again = await store.commit([of_period(), of_period()], LATER)
+    assert again.result == {"invoiceId": first.result["invoiceId"], "isNew": False}
+    invoice_id = first.result["invoiceId"]
+    await store.commit([settle(invoice_id, "paid")], LATER)
+    assert (await one(store, of_period())).result["invoiceId"] == invoice_id, "paid stays the same"
+    await store.close()
+
+
+async def test_case_33_an_overlapping_period_is_refused_and_a_touching_one_is_not(
+    database: Database,
+) -> None:
+    store, _ = await open_with_owner(database.service_url)
+    await store.commit([of_period(AT, AT + 100)], LATER)
+    for start, end in ((AT + 99, AT + 200), (AT - 100, AT + 1), (AT + 1, AT + 99), (AT, AT + 101)):
+        refused(await one(store, of_period(start, end)), ErrorCode.CONFLICT)
+    assert (await one(store, of_period(AT + 100, AT + 200))).result["isNew"]
+    assert (await one(store, of_period(AT - 100, AT))).result["isNew"]
+    somebody = of_period(AT + 50, AT + 60, payer_did="did:test:other")
+    assert (await one(store, somebody)).result["isNew"], "another payer's periods are their own"
+    await store.close()
+
+
+async def test_case_33_a_period_that_has_not_passed_is_refused(database: Database) -> None:
+    store, _ = await open_with_owner(database.service_url)
+    refused(await one(store, of_period(AT, LATER + 1)), ErrorCode.INVALID_REQUEST)
+    assert (await one(store, of_period(AT, LATER))).result["isNew"]
+    await store.close()
+
+
+async def test_case_33a_a_payment_is_on_one_invoice_that_is_not_void(
+    database: Database, reader: LedgerReader
+) -> None:
+    store, epoch = await open_with_owner(database.service_url)
+    flow, other = Flow(epoch), Flow(epoch)
+    await store.commit([flow.publish(), flow.pay(3 * CREDIT), flow.end()], AT)
+    await store.commit([other.publish(), other.pay(CREDIT), other.end()], AT + 1)
+    by_flow, by_period = await store.commit([of_workflow(flow.id), of_period()], LATER)
+    rows = [await invoice_row(reader, o.result["invoiceId"]) for o in (by_flow, by_period)]
+    assert [row and row["subtotal_cents"] for row in rows] == [300, 100]
+    assert (await one(store, of_workflow(flow.id))).result["invoiceId"] == by_flow.result[
+        "invoiceId"
+    ], "the same workflow is the same invoice"
+    refused(await one(store, of_workflow(other.id)), ErrorCode.CONFLICT)
+    # Void: its payments are free again, and those of the other are not.
+    await store.commit([settle(by_period.result["invoiceId"], "void")], LATER)
+    again = await one(store, of_period())
+    row = await invoice_row(reader, again.result["invoiceId"])
+    assert again.result["isNew"] is True
+    assert row is not None
+    assert row["subtotal_cents"] == 100
+    await store.close()
+
+
+async def test_case_33a_an_invoice_sees_what_its_own_batch_commits_before_it(
+    database: Database, reader: LedgerReader
+) -> None:
+    store, epoch = await open_with_owner(database.service_url)
+    flow = Flow(epoch)
+    first, _, second = of_workflow(flow.id), None, of_workflow(flow.id)
+    outcomes = await store.commit(
+        [flow.publish(), flow.pay(CREDIT), flow.end(), first, second], LATER
+    )
+    row = await invoice_row(reader, outcomes[3].result["invoiceId"])
+    assert row is not None
+    assert row["subtotal_cents"] == 100
+    assert outcomes[4].result == {"invoiceId": row["id"], "isNew": False}
+    check_books(database.superuser_url)
+    await store.close()
+
+
+async def test_a_running_workflow_is_not_invoiced(database: Database) -> None:
+    store, epoch = await open_with_owner(database.service_url)
+    flow = Flow(epoch)
+    await store.commit([flow.publish(), flow.pay(CREDIT)], AT)
+    refused(await one(store, of_workflow(flow.id)), ErrorCode.CONFLICT)
+    await store.commit([flow.end()], LATER)
+    assert (await one(store, of_workflow(flow.id))).result["isNew"]
+    await store.close()
+
+
+async def test_case_34_refunds_of_the_period_are_taken_off_down_to_0(
+    database: Database, reader: LedgerReader
+) -> None:
+    store, epoch = await open_with_owner(database.service_url)
+    flow, other = Flow(epoch), Flow(epoch)
+    await store.commit([flow.publish(), flow.pay(3 * CREDIT), flow.end()], AT)
+    await refund(store, flow, CREDIT, AT + 10)
+    outcome = await one(store, of_period(AT, AT + 100))
+    row = await invoice_row(reader, outcome.result["invoiceId"])
+    assert row is not None
+    assert row["subtotal_cents"] == 200
+    lines = await line_rows(reader, row["id"])
+    assert [line["kind"] for line in lines] == ["node_payment", "refund", "fee_refund"]
+    # What comes back later counts when it comes back.
+    await store.commit([other.publish(), other.pay(CREDIT), other.end()], AT + 150)
+    await refund(store, flow, 2 * CREDIT, AT + 200)
+    outcome = await one(store, of_period(AT + 100, AT + 300))
+    row = await invoice_row(reader, outcome.result["invoiceId"])
+    assert row is not None
+    assert (row["subtotal_micro"], row["subtotal_cents"], row["total_cents"]) == (0, 0, 0)
+    await store.close()
+
+
+async def test_case_35_an_invoice_moves_no_money_and_is_settled_once(
+    database: Database, reader: LedgerReader
+) -> None:
+    store, epoch = await open_with_owner(database.service_url)
+    flow = Flow(epoch)
+    await store.commit([flow.publish(), flow.pay(CREDIT), flow.end()], AT)
+    auditor = Auditor(database.superuser_url)
+    entries = auditor.one("SELECT count(*) FROM entry")
+    invoice_id = (await one(store, of_period())).result["invoiceId"]
+    paid, again, voided = await store.commit(
+        [settle(invoice_id, "paid"), settle(invoice_id, "paid"), settle(invoice_id, "void")], LATER
+    )
+    assert paid.status is OutcomeStatus.APPLIED
+    assert again.status is OutcomeStatus.REPEATED
+    assert voided.result["status"] == "paid", "whoever comes later is told what it became"
+    row = await invoice_row(reader, invoice_id)
+    assert row is not None
+    assert (row["status"], row["settled_ms"]) == ("paid", LATER)
+    assert auditor.one("SELECT count(*) FROM entry") == entries
+    assert auditor.one("SELECT count(*) FROM audit WHERE event_type = 'invoice.paid'") == 1
+    auditor.close()
+    await store.close()
+
+
+@pytest.mark.parametrize(("cents", "fee"), [(166, 0), (167, 1)])
+async def test_case_36_the_fee_is_rounded_half_up_once(
+    database: Database, reader: LedgerReader, cents: int, fee: int
+) -> None:
+    store, epoch = await open_with_owner(database.service_url)
+    flow = Flow(epoch)
+    # Two payments whose parts would round differently one by one.
+    half = cents * CENT // 2
+    await store.commit([flow.publish(), flow.pay(half), flow.pay(half, node="b"), flow.end()], AT)
+    row = await invoice_row(reader, (await one(store, of_period())).result["invoiceId"])
+    assert row is not None
+    assert (row["subtotal_cents"], row["protocol_fee_cents"]) == (cents, fee)
+    await store.close()
+
+
+async def test_a_payment_that_was_all_fee_is_invoiced_too(
+    database: Database, reader: LedgerReader
+) -> None:
+    store, epoch = await open_with_owner(database.service_url)
+    flow = Flow(epoch, fee_bps=10_000)
+    await store.commit([flow.publish(), flow.pay(CREDIT), flow.end()], AT)
+    row = await invoice_row(reader, (await one(store, of_period())).result["invoiceId"])
+    assert row is not None
+    assert row["subtotal_cents"] == 100
+    await store.close()
+
+
+async def test_invoices_are_listed_newest_first(database: Database, reader: LedgerReader) -> None:
+    store, _ = await open_with_owner(database.service_url)
+    made = [(await one(store, of_period(AT + n, AT + n + 1))).result["invoiceId"] for n in range(3)]
+    newest_first = sorted(made, reverse=True)
+
+    async def ids(**filters: Any) -> list[str]:
+        asked: dict[str, Any] = {
+            "payer_did": PAYER, "status": None, "limit": 9, "offset": 0, "before_id": None,
+        }  # fmt: skip
+        return [row["id"] for row in await invoice_rows(reader, **{**asked, **filters})]
+
+    assert await ids() == newest_first
+    assert await ids(limit=1, before_id=newest_first[0]) == newest_first[1:2]
+    assert await ids(payer_did="did:test:other") == []
+    await store.commit([settle(made[1], "void")], LATER)
+    assert await ids(status="void", payer_did=None) == [made[1]]
+    assert await invoice_row(reader, "no uuid") is None
+    await store.close()
