@@ -162,7 +162,8 @@ def foreseen(
 def answer_of(outcome: Outcome) -> PublishReply | ServiceError:
     """Return what a publish that stored nothing new is answered with."""
     if outcome.error is not None:
-        return ServiceError(outcome.error, outcome.detail)
+        retry_after_s = outcome.result.get("retryAfterS")
+        return ServiceError(outcome.error, outcome.detail, retry_after_s=retry_after_s)
     if outcome.status is OutcomeStatus.STALE:
         return ServiceError(
             ErrorCode.OVERLOADED, "the workflow's owner is being replaced", retry_after_s=1
