@@ -138,6 +138,7 @@ def make_agent(admin: Caller) -> Iterator[MakeAgent]:
             capability: str | None = None,
             owner: Caller | None = None,
             endpoint: str | None = None,
+            max_concurrency: int | None = None,
             **registration: Any,
         ) -> RegisteredAgent:
             stub = stack.enter_context(stub_agent(reply, is_held=is_held))
@@ -150,6 +151,8 @@ def make_agent(admin: Caller) -> Iterator[MakeAgent]:
                     {"id": offered, "description": "A test's", "price_cents": price_cents}
                 ],
             }
+            if max_concurrency is not None:
+                card["maxConcurrency"] = max_concurrency
             body = {"acard": card, **registration}
             answer((owner or admin).http.post("/v1/agents/register", json=body))
             return RegisteredAgent(str(card["did"]), offered, stub, card)

@@ -96,6 +96,23 @@ def test_accepted_node_is_running_until_its_result_is_handed_in_and_paid(
     assert answer(payer.http.get(path))["spentCredits"] == 0.2
 
 
+def test_accepted_nodes_count_among_what_an_agent_takes_at_once(
+    payer: Caller, make_agent: MakeAgent, anonymous: httpx.Client
+) -> None:
+    agent, other = make_agent(later, max_concurrency=2), make_agent()
+    for _ in range(3):
+        begin(payer, one_node(agent.capability))
+    for _ in range(2):
+        agent.stub.wait_dispatched()
+    for dispatch in agent.stub.dispatches[:2]:
+        wait_node(payer, f"/v1/workflows/{dispatch['workflowId']}", "running")
+    finished(payer, begin(payer, one_node(other.capability)))
+    assert len(agent.stub.dispatches) == 2, "it has its hands full"
+    answer(anonymous.post(PATH, json=handed_in(agent.stub.dispatches[0])))
+    agent.stub.wait_dispatched()
+    assert len(agent.stub.dispatches) == 3
+
+
 def test_child_gets_what_was_handed_in(
     payer: Caller, make_agent: MakeAgent, anonymous: httpx.Client
 ) -> None:
