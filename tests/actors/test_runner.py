@@ -20,7 +20,7 @@ from core.workflow.events import (
     VerificationFinished,
 )
 from tests.actors.runner_bench import VERIFIED, Bench
-from tests.simulation.shapes import CAPABILITIES, agent_rows, compiled
+from tests.simulation.shapes import CAPABILITIES, agent_row, agent_rows, compiled
 
 
 def test_nothing_is_sent_or_answered_before_the_commit() -> None:
@@ -284,6 +284,20 @@ def test_late_answer_leaves_the_open_order_alone() -> None:
     bench.cancel()
     bench.gate.commit()
     assert [order.attempt for order, _ in bench.outbox.aborted] == [2]
+
+
+def test_nodes_at_work_at_once_leave_each_other_what_is_reserved() -> None:
+    """Prices rise after the estimate: what one node may cost now is not the whole hold."""
+    nodes: dict[str, Any] = {"a": {"capabilityId": CAPABILITIES[1]}}
+    nodes["b"] = nodes["c"] = {**nodes["a"], "dependsOn": ["a"]}
+    bench = Bench()
+    bench.publish(compiled({"nodes": nodes}))
+    bench.gate.commit()
+    bench.directory.put([agent_row(row["did"], {CAPABILITIES[1]: 150}) for row in agent_rows()])
+    bench.deliver(bench.outbox.sent[0])
+    bench.gate.commit()
+    assert len(bench.outbox.sent) == 1
+    assert bench.model.workflows["w1"]["error"]["code"] == "BUDGET_EXCEEDED"
 
 
 def test_agent_that_left_before_its_dispatch_makes_the_attempt_fail() -> None:
