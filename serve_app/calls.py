@@ -135,9 +135,10 @@ Handler = Callable[[Call], Awaitable[Reply]]
 class Operation:
     """One method on one path, whole: what it needs, what it counts as, how it is described.
 
-    `scope` None makes it public; `narrow_scope` is a smaller one that suffices too. `request` and
-    `reply` name schemas of `serve_app/schemas.py`; `errors` are the refusals it can answer besides
-    those every operation has.
+    `is_health`: it answers 503 with its usual reply. `scope` None makes it public; `narrow_scope`
+    is a smaller one that suffices too. `request` and `reply` name schemas of
+    `serve_app/schemas.py`; `errors` are the refusals it can answer besides those every operation
+    has. `repeats`: what an idempotency key means to it.
     """
 
     method: str
@@ -154,6 +155,7 @@ class Operation:
     is_bulk_body: bool = False
     is_agent_reply: bool = False
     is_body_optional: bool = False
+    is_health: bool = False
     narrow_scope: str | None = None
     rate_of: Callable[[Call], RateClass] | None = None
     repeats: Repeats = Repeats.IGNORED

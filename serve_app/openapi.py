@@ -6,12 +6,13 @@ contract.md section 2 (OpenAPI is complete).
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from typing import Any
 
 from core.errors import ErrorCode
 from serve_app.calls import Operation, Repeats
 from serve_app.errors import STATUS, title
+from serve_app.examples import example_of
 from serve_app.limits import RateClass
 from serve_app.parameters import PARAMETERS
 from serve_app.schemas import SCHEMAS
@@ -22,6 +23,8 @@ _WITH_CREDENTIAL = (
     ErrorCode.INSUFFICIENT_SCOPE,
     ErrorCode.LEDGER_UNAVAILABLE,
 )
+# Also without a scope, a key that is sent is looked up, and rows are read.
+_WITHOUT_CREDENTIAL = (ErrorCode.UNAUTHORIZED, ErrorCode.LEDGER_UNAVAILABLE)
 _WITH_BODY = (
     ErrorCode.INVALID_REQUEST,
     ErrorCode.PAYLOAD_TOO_LARGE,
@@ -115,7 +118,7 @@ def _responses(operation: Operation) -> dict[str, Any]:
     if operation.scope is not None:
         codes.extend(_WITH_CREDENTIAL)
     if operation.rate is not RateClass.EXEMPT:
-        codes.append(ErrorCode.RATE_LIMITED)
+        codes.extend((*_WITHOUT_CREDENTIAL, ErrorCode.RATE_LIMITED))
     if operation.request is not None:
         codes.extend(_WITH_BODY)
     by_status: dict[int, list[ErrorCode]] = {}
@@ -123,6 +126,11 @@ def _responses(operation: Operation) -> dict[str, Any]:
         by_status.setdefault(STATUS[code], []).append(code)
     for status, group in sorted(by_status.items()):
         responses[str(status)] = _refusals(status, group)
+    if operation.is_health:
+        responses["503"] = {
+            "description": "It is not: the same answer with what is wrong.",
+            "content": responses["200"]["content"],
+        }
     return responses
 
 
@@ -150,8 +158,5 @@ def _refusals(status: int, codes: list[ErrorCode]) -> dict[str, Any]:
 
 
 def _media(name: str) -> dict[str, Any]:
-    schema: Mapping[str, Any] = SCHEMAS[name]
-    media: dict[str, Any] = {"schema": {"$ref": f"#/components/schemas/{name}"}}
-    if "examples" in schema:
-        media["example"] = schema["examples"][0]
-    return media
+    schema = {"$ref": f"#/components/schemas/{name}"}
+    return {"schema": schema, "example": example_of(schema, SCHEMAS)}

@@ -250,7 +250,7 @@ SCHEMAS: Mapping[str, Schema] = {
         "success workflowId status cancelledAt cancelledBy nodesAffected refundedCredits",
         success=BOOLEAN,
         workflowId=STRING,
-        status=STRING,
+        status={"const": "cancelled"},
         cancelledAt=TIME,
         cancelledBy=STRING,
         nodesAffected=INTEGER,
@@ -311,6 +311,8 @@ SCHEMAS: Mapping[str, Schema] = {
         record("status version components", status=STRING, version=STRING, components=OBJECT),
         {"status": "healthy", "version": "0.1.0", "components": {"ledger": "healthy"}},
     ),
-    "Document": {"type": "object", "description": "an OpenAPI 3.1 document"},
-    "Page": {"type": "string"},
+    "Document": with_example(
+        {"type": "object", "description": "an OpenAPI 3.1 document"}, {"openapi": "3.1.0"}
+    ),
+    "Page": with_example({"type": "string"}, "<!doctype html>"),
 }

@@ -81,7 +81,7 @@ AGENT_SCHEMAS: Mapping[str, Schema] = {
         capabilities={"type": "array", "items": OBJECT},
         acard={"$ref": "#/components/schemas/AgentCard"},
         ownerDid=STRING,
-        status=STRING,
+        status={"enum": ["active", "inactive"]},
         registeredAt=TIME,
         updatedAt=TIME,
         availability=_AVAILABILITY,
@@ -103,7 +103,11 @@ AGENT_SCHEMAS: Mapping[str, Schema] = {
         {"maxConcurrency": 8},
     ),
     "Deregistered": record(
-        "ok success did status", ok=BOOLEAN, success=BOOLEAN, did=STRING, status=STRING
+        "ok success did status",
+        ok=BOOLEAN,
+        success=BOOLEAN,
+        did=STRING,
+        status={"const": "inactive"},
     ),
     "Heartbeat": with_example(
         record(**_HEARTBEAT_MEMBERS, queueDepth=INTEGER), {"status": "healthy", "load": 0.4}
@@ -123,7 +127,7 @@ AGENT_SCHEMAS: Mapping[str, Schema] = {
         ok=BOOLEAN,
         ack=BOOLEAN,
         did=STRING,
-        status=STRING,
+        status={"enum": list(STATUSES)},
         availability=_AVAILABILITY,
         ttlMs={"type": "integer", "description": "how long it speaks, milliseconds"},
     ),

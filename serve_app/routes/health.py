@@ -93,5 +93,6 @@ def _operation(
         rate=RateClass.EXEMPT,
         tag="service",
         reply=reply,
+        is_health=reply == "Health",
         media_type=media_type,
     )

@@ -3,18 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, cast
 
 import pytest
+from jsonschema_rs import Draft202012Validator
+from starlette.routing import Route
 
 from core.errors import ErrorCode
-from serve_app.api import all_operations
+from serve_app.api import all_operations, create_api
+from serve_app.calls import Repeats
 from serve_app.docs_page import docs_page
 from serve_app.errors import STATUS
+from serve_app.limits import RateClass
 from serve_app.openapi import openapi_document
+from serve_app.services import Services
 
 OPERATIONS = all_operations()
 DOCUMENT = openapi_document(OPERATIONS, "1")
+QUERIES = {"Limit", "Offset", "Cursor", "Status", "AgentStatus", "StartTime", "WorkflowIdQuery"}
 
 
 def references(value: Any) -> Iterator[str]:
@@ -58,21 +64,74 @@ def test_path_parameters_are_described() -> None:
             assert wanted <= names, path
 
 
+def is_valid(name: str, example: Any) -> bool:
+    """Whether an example satisfies the schema of this name."""
+    root = {**DOCUMENT, "$ref": f"#/components/schemas/{name}"}
+    return bool(Draft202012Validator(root).is_valid(example))
+
+
+def test_every_route_of_the_application_is_described() -> None:
+    routes = create_api(cast(Services, None)).router.routes
+    served = {route.path for route in routes if isinstance(route, Route)}
+    assert served == set(DOCUMENT["paths"])
+
+
+@pytest.mark.parametrize("operation", OPERATIONS, ids=lambda item: f"{item.method} {item.path}")
+def test_every_answer_and_body_of_an_operation_has_a_valid_example(operation: Any) -> None:
+    described = DOCUMENT["paths"][operation.path][operation.method.lower()]
+    assert described["summary"] and described["description"]
+    contents = [described["responses"]["200"]["content"][operation.media_type]]
+    if operation.request is not None:
+        contents.append(described["requestBody"]["content"]["application/json"])
+    for content in contents:
+        name = content["schema"]["$ref"].rsplit("/", 1)[1]
+        assert content["example"], name
+        assert is_valid(name, content["example"]), (name, content["example"])
+
+
 @pytest.mark.parametrize("operation", OPERATIONS, ids=lambda item: f"{item.method} {item.path}")
 def test_every_status_has_an_example_of_each_code(operation: Any) -> None:
     described = DOCUMENT["paths"][operation.path][operation.method.lower()]
     for status, response in described["responses"].items():
-        if status == "200":
+        if "application/problem+json" not in response["content"]:
+            assert status == "200" or operation.is_health
             continue
         examples = response["content"]["application/problem+json"]["examples"]
         assert examples
-        for code in examples:
+        for code, example in examples.items():
             assert STATUS[ErrorCode(code)] == int(status)
+            assert is_valid("Problem", example["value"])
+    statuses = {int(status) for status in described["responses"]}
+    assert {200, 405, 406, 500} <= statuses
+    assert {STATUS[code] for code in operation.errors} <= statuses
     if operation.scope is not None:
-        assert {"401", "403", "503"} <= set(described["responses"])
+        assert {401, 403, 429, 503} <= statuses
         assert described["security"]
+    elif operation.rate is not RateClass.EXEMPT:
+        assert {401, 429, 503} <= statuses
+    if operation.is_health:
+        assert 503 in statuses
     if operation.request is not None:
-        assert {"400", "413", "415"} <= set(described["responses"])
+        assert {400, 413, 415} <= statuses
+    parameters = {item["$ref"].rsplit("/", 1)[1] for item in described["parameters"]}
+    if operation.repeats is not Repeats.IGNORED:
+        assert "IdempotencyKey" in parameters
+        assert {400, 409, 503} <= statuses
+        assert "Idempotency-Replayed" in described["responses"]["200"]["headers"]
+    if parameters & QUERIES:
+        assert 400 in statuses
+    if any(name in parameters for name in ("WorkflowId", "AgentDid", "KeyId", "AuditId")):
+        assert 404 in statuses
+
+
+def test_every_post_that_changes_something_honours_idempotency_keys() -> None:
+    ignoring = {
+        operation.path
+        for operation in OPERATIONS
+        if operation.method == "POST" and operation.repeats is Repeats.IGNORED
+    }
+    # Of heartbeats the newest counts (docs/decisions/0014).
+    assert ignoring == {"/v1/agents/{did}/heartbeat", "/v1/heartbeat"}
 
 
 def test_every_scope_of_an_operation_is_of_its_resource() -> None:
