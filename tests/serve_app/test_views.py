@@ -29,7 +29,16 @@ class ResultsOnly:
 def node(**columns: Any) -> dict[str, Any]:
     """Return a node's row."""
     row: dict[str, Any] = dict.fromkeys(
-        ("error", "agent_did", "started_ms", "completed_ms", "metrics", "result_json", "result_ref")
+        (
+            "error",
+            "agent_did",
+            "started_ms",
+            "completed_ms",
+            "metrics",
+            "result_json",
+            "result_ref",
+            "selection_json",
+        )
     )
     return {**row, "name": "a", "status": "success", "attempt": 1, "cost_micro": 0, **columns}
 
