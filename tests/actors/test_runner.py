@@ -22,6 +22,9 @@ from core.workflow.events import (
 from tests.actors.runner_bench import VERIFIED, Bench
 from tests.simulation.shapes import CAPABILITIES, agent_row, agent_rows, compiled
 
+# More than is reserved for a node, less than is held for two.
+DEARER = [agent_row(row["did"], {CAPABILITIES[1]: 150}) for row in agent_rows()]
+
 
 def test_nothing_is_sent_or_answered_before_the_commit() -> None:
     bench = Bench()
@@ -293,8 +296,20 @@ def test_nodes_at_work_at_once_leave_each_other_what_is_reserved() -> None:
     bench = Bench()
     bench.publish(compiled({"nodes": nodes}))
     bench.gate.commit()
-    bench.directory.put([agent_row(row["did"], {CAPABILITIES[1]: 150}) for row in agent_rows()])
+    bench.directory.put(DEARER)
     bench.deliver(bench.outbox.sent[0])
+    bench.gate.commit()
+    assert len(bench.outbox.sent) == 1
+    assert bench.model.workflows["w1"]["error"]["code"] == "BUDGET_EXCEEDED"
+
+
+def test_restored_workflow_has_the_money_that_was_held() -> None:
+    bench = Bench()
+    bench.publish()
+    bench.gate.commit()
+    bench.directory.put(DEARER)
+    bench.runner = bench.new_runner()
+    bench.adopt_all()
     bench.gate.commit()
     assert len(bench.outbox.sent) == 1
     assert bench.model.workflows["w1"]["error"]["code"] == "BUDGET_EXCEEDED"
