@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from actors.ports import AgentEntry
-from core.money import MICRO_PER_CENT
+from core.market.pricing import parse_price
 from core.trust.sealing import unseal
 
 
@@ -54,10 +54,8 @@ class CardReader:
             owner_did=row["owner_did"],
             url=url,
             cancel_url=f"{prefix}/cancel",
-            prices_micro={
-                c["id"]: int(c.get("price_cents") or 0) * MICRO_PER_CENT
-                for c in card["capabilities"]
-            },
+            # A price that was stored before it was understood as one is none.
+            prices={c["id"]: parse_price(c)[0] for c in card["capabilities"]},
             secret=secret,
             max_concurrency=int(card.get("maxConcurrency") or self.max_concurrency),
             order=order,

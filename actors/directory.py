@@ -16,9 +16,10 @@ import orjson
 
 from actors.cards import CardReader
 from actors.circuits import Circuits
-from actors.ports import AgentEntry
+from actors.ports import AgentEntry, Asked
 from core.errors import NodeErrorCode
 from core.market.liveness import UNHEARD, Availability, Liveness, availability, reported_load, since
+from core.market.pricing import FREE, FixedPrice, Price, TokenPrice, Tokens, cost_micro, price_of
 from core.market.ranking import (
     DEFAULT_RULES,
     UNPROVEN,
@@ -40,6 +41,10 @@ from core.workflow.events import (
     Verdict,
     VerifierSelected,
 )
+
+PAID_BY_TOKENS = "paid_by_tokens"
+# What prices by tokens are compared at: a page read, a page written.
+TYPICAL = Tokens(1_000, 1_000)
 
 
 class Directory:
@@ -71,6 +76,7 @@ class Directory:
         self._by_capability: dict[str, dict[str, AgentEntry]] = {}
         self._inactive: set[str] = set()
         self._live: dict[str, Liveness] = {}
+        self._prices: dict[str, Price] = {}
         self._standings: dict[str, Standing] = {}
         self._stored_ms: dict[str, int] = {}
         self._circuits = Circuits()
@@ -129,15 +135,34 @@ class Directory:
         """Return every agent that offers the capability and has an address, as registered."""
         return list(self._by_capability.get(capability_id, {}).values())
 
-    def price_micro_max(self, capability_id: str, target_agent_id: str | None) -> int:
-        """Return the dearest price a node may have to pay, which is what an estimate reserves.
+    def know_prices(self, prices: Mapping[str, Price]) -> None:
+        """Know exactly these capabilities' registered prices."""
+        self._prices = dict(prices)
 
-        A target's own price, when it is known and offers the capability, else the dearest.
+    def asked(self, capability_id: str, target_agent_id: str | None) -> Asked:
+        """Return what a node may be asked to pay, which is what an estimate reserves.
+
+        A registered price is the most that is paid; else it is the dearest agent's. A target that
+        is known and offers the capability asks for itself.
         """
+        registered = self._prices.get(capability_id)
         offers = self._by_capability.get(capability_id, {})
         if target_agent_id is not None and target_agent_id in offers:
-            return offers[target_agent_id].prices_micro[capability_id]
-        return max((entry.prices_micro[capability_id] for entry in offers.values()), default=0)
+            own = price_of(offers[target_agent_id].prices[capability_id], registered)
+            if isinstance(own, TokenPrice):
+                return Asked(registered, None, own)
+            return Asked(registered, own.micro)
+        if registered is not None:
+            return Asked(registered)
+        dearest_micro: int | None = None
+        by_token: TokenPrice | None = None
+        for entry in offers.values():
+            price = entry.prices[capability_id] or FREE
+            if isinstance(price, TokenPrice):
+                by_token = price
+            elif dearest_micro is None or price.micro > dearest_micro:
+                dearest_micro = price.micro
+        return Asked(None, dearest_micro, by_token)
 
     # -- choosing ---------------------------------------------------------------------------------
 
@@ -151,11 +176,7 @@ class Directory:
                 return AgentNotSelected(action.node, unavailable, at_ms)
         offers = self._by_capability.get(action.capability_id, {})
         choice, failure = self._choose(
-            [entry for did, entry in offers.items() if did not in action.exclude],
-            action.capability_id,
-            action.price_max_micro,
-            at_ms,
-            seed_of(action.workflow_id, action.node, action.attempt) if len(offers) > 1 else None,
+            [entry for did, entry in offers.items() if did not in action.exclude], action, at_ms
         )
         if choice.did is None:
             return AgentNotSelected(action.node, failure, at_ms)
@@ -174,12 +195,13 @@ class Directory:
             and did != action.primary_did
             and entry.owner_did != primary_owner
         ]
-        choice, failure = self._choose(offers, action.capability_id, action.price_max_micro, at_ms)
+        choice, failure = self._choose(offers, action, at_ms)
         if choice.did is None:
             return AgentNotSelected(action.node, failure, at_ms)
         self._circuits.taken(choice.did, at_ms)
-        price = self._entries[choice.did].prices_micro[action.capability_id]
-        return VerifierSelected(action.node, choice.did, price, at_ms)
+        price = self._price(self._entries[choice.did], action)
+        assert isinstance(price, FixedPrice), "a verifier is not paid by tokens"
+        return VerifierSelected(action.node, choice.did, price.micro, at_ms)
 
     def foresee(self, action: SelectAgent, at_ms: int) -> tuple[list[str], Failure | None]:
         """Return who could take a node now, and what it would fail with when that is nobody.
@@ -201,42 +223,59 @@ class Directory:
         ]
         if dids:
             return dids, None
-        return [], self._choose(offers, action.capability_id, action.price_max_micro, at_ms)[1]
+        return [], self._choose(offers, action, at_ms)[1]
 
     def _taken(
         self, action: SelectAgent, did: str, at_ms: int, choice: Choice | None
     ) -> AgentSelected:
         self._circuits.taken(did, at_ms)
-        price_micro = self._entries[did].prices_micro[action.capability_id]
+        price = self._price(self._entries[did], action)
         reasons = None
         if choice is not None and len(choice.ranked) + len(choice.excluded) > 1:
             reasons = orjson.dumps(choice.to_json()).decode()
-        return AgentSelected(action.node, did, price_micro, at_ms, reasons)
+        if isinstance(price, TokenPrice):
+            return AgentSelected(action.node, did, 0, at_ms, reasons, price)
+        return AgentSelected(action.node, did, price.micro, at_ms, reasons)
+
+    def _price(self, entry: AgentEntry, action: SelectAgent | SelectVerifier) -> Price:
+        """Return what an agent asks for the node: its card's price, else the capability's."""
+        own = entry.prices[action.capability_id]
+        if isinstance(action, SelectVerifier):
+            return price_of(own, self._prices.get(action.capability_id))
+        return price_of(own, action.price)
+
+    def _candidate(
+        self, entry: AgentEntry, action: SelectAgent | SelectVerifier, at_ms: int
+    ) -> Candidate:
+        did = entry.did
+        price = self._price(entry, action)
+        excluded = None
+        # Of most agents nothing is known but their card: a thousand offers cost little.
+        if did in self._live or did in self._circuits:
+            excluded = self._unavailable(did, at_ms)
+        is_by_token = isinstance(price, TokenPrice)
+        if is_by_token and not (isinstance(action, SelectAgent) and action.is_by_token):
+            excluded = excluded or PAID_BY_TOKENS
+        return Candidate(
+            did,
+            cost_micro(price, TYPICAL),
+            self._in_flight[did],
+            entry.max_concurrency,
+            entry.order,
+            reported_load(self._heard(did), at_ms) if did in self._live else 0.0,
+            self._standings.get(did, UNPROVEN),
+            excluded,
+            not is_by_token,
+        )
 
     def _choose(
-        self,
-        offers: list[AgentEntry],
-        capability_id: str,
-        price_max_micro: int,
-        at_ms: int,
-        seed: int | None = None,
+        self, offers: list[AgentEntry], action: SelectAgent | SelectVerifier, at_ms: int
     ) -> tuple[Choice, Failure]:
-        # Of most agents nothing is known but their card: a thousand offers cost little.
-        candidates = [
-            Candidate(
-                entry.did,
-                entry.prices_micro[capability_id],
-                self._in_flight[entry.did],
-                entry.max_concurrency,
-                entry.order,
-                reported_load(self._heard(entry.did), at_ms) if entry.did in self._live else 0.0,
-                self._standings.get(entry.did, UNPROVEN),
-                None
-                if entry.did not in self._live and entry.did not in self._circuits
-                else self._unavailable(entry.did, at_ms),
-            )
-            for entry in offers
-        ]
+        capability_id, price_max_micro = action.capability_id, action.price_max_micro
+        candidates = [self._candidate(entry, action, at_ms) for entry in offers]
+        seed = None
+        if len(offers) > 1 and isinstance(action, SelectAgent):
+            seed = seed_of(action.workflow_id, action.node, action.attempt)
         choice = choose(candidates, price_max_micro=price_max_micro, rules=self._rules, seed=seed)
         if choice.did is not None:
             return choice, Failure(NodeErrorCode.NO_CANDIDATE, "", Verdict.FINAL)
@@ -260,15 +299,9 @@ class Directory:
         assert target is not None
         details = self._unavailable(target, at_ms, is_excluded=target in action.exclude)
         if details is None:
-            price_micro = self._entries[target].prices_micro.get(action.capability_id)
-            if price_micro is not None and price_micro <= action.price_max_micro:
-                return None
-            if price_micro is not None:
-                return Failure(
-                    NodeErrorCode.BUDGET_EXCEEDED,
-                    f"{target} asks {price_micro} micro-credits, {action.price_max_micro} are left",
-                    Verdict.FINAL,
-                )
+            entry = self._entries[target]
+            if action.capability_id in entry.prices:
+                return self._target_too_dear(entry, action)
             details = "capability_not_offered"
         return Failure(
             NodeErrorCode.AGENT_UNAVAILABLE,
@@ -277,6 +310,19 @@ class Directory:
             details=details,
             target_agent_id=target,
         )
+
+    def _target_too_dear(self, entry: AgentEntry, action: SelectAgent) -> Failure | None:
+        price = self._price(entry, action)
+        if isinstance(price, TokenPrice):
+            if action.is_by_token:
+                return None
+            message = f"{entry.did} is paid by tokens, and the node's price is fixed"
+        elif price.micro <= action.price_max_micro:
+            return None
+        else:
+            left = f"{action.price_max_micro} are left"
+            message = f"{entry.did} asks {price.micro} micro-credits, {left}"
+        return Failure(NodeErrorCode.BUDGET_EXCEEDED, message, Verdict.FINAL)
 
     # -- health -----------------------------------------------------------------------------------
 
@@ -324,7 +370,7 @@ class Directory:
         entry = self._entries.pop(did, None)
         self._stored_ms.pop(did, None)
         if entry is not None and entry.url:
-            for capability_id in entry.prices_micro:
+            for capability_id in entry.prices:
                 offers = self._by_capability[capability_id]
                 del offers[did]
                 if not offers:
@@ -334,5 +380,5 @@ class Directory:
         self._entries[entry.did] = entry
         if not entry.url:
             return  # a card without an address can be looked at, but nobody can be called there
-        for capability_id in entry.prices_micro:
+        for capability_id in entry.prices:
             self._by_capability.setdefault(capability_id, {})[entry.did] = entry

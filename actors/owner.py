@@ -38,6 +38,7 @@ from core.settings import Settings
 from ledger.agent_live import live_rows, liveness_of
 from ledger.blobs import BlobStore
 from ledger.commands import ClaimWorkflows, Command, Outcome, OutcomeStatus, RegisterOwner
+from ledger.market_queries import capability_prices
 from ledger.queries import LedgerReader, StoredWorkflow
 from ledger.reputation import reputation_rows, tally_of
 from ledger.tail import DirectoryTail
@@ -212,7 +213,10 @@ class Owner:
             replies.append(reply)
             match request:
                 case PublishRequest():
-                    runner.publish(request, _settler(reply))
+                    try:
+                        runner.publish(request, _settler(reply))
+                    except ServiceError as refused:  # its cost cannot be estimated
+                        reply.set_result(refused)
                 case CancelRequest():
                     runner.cancel(request, _settler(reply))
                 case NodeResultRequest():
@@ -279,6 +283,7 @@ class Owner:
             self._refresh = None
 
     async def _load_rows(self) -> None:
+        self._directory.know_prices(await capability_prices(self._reader))
         self._directory.replace(await self._reader.directory_rows())
 
     async def _follow_directory(self) -> None:

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+from core.market.pricing import Price, TokenPrice
 from core.workflow.dag import CompiledNode
 from core.workflow.events import (
     AgentNotSelected,
@@ -103,16 +104,32 @@ class DispatchPort(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class AgentEntry:
-    """What dispatching needs of an agent card. Prices are micro-credits by capability id."""
+    """What dispatching needs of an agent card.
+
+    `prices`: by capability id; None where the card names none.
+    """
 
     did: str
     owner_did: str
     url: str
     cancel_url: str
-    prices_micro: dict[str, int]
+    prices: dict[str, Price | None]
     secret: str | None
     max_concurrency: int
     order: int
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """What a node of a capability may be asked to pay, as far as is known now.
+
+    `registered`: the capability's own price. `dearest`: the dearest fixed price of an agent, that
+    price included; None when nobody offers it. `by_token`: a price by tokens that somebody asks.
+    """
+
+    registered: Price | None = None
+    dearest_micro: int | None = None
+    by_token: TokenPrice | None = None
 
 
 class DirectoryPort(Protocol):
@@ -126,7 +143,7 @@ class DirectoryPort(Protocol):
 
     def entry(self, did: str) -> AgentEntry | None: ...
 
-    def price_micro_max(self, capability_id: str, target_agent_id: str | None) -> int: ...
+    def asked(self, capability_id: str, target_agent_id: str | None) -> Asked: ...
 
     def foresee(self, action: SelectAgent, at_ms: int) -> tuple[list[str], Failure | None]: ...
 

@@ -6,19 +6,26 @@ budget 2; money.md cases 1–4; contract.md section 6 (Estimate, Publish).
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
-import orjson
+from dataclasses import dataclass, replace
 
 from actors.messages import PublishReply, PublishRequest
-from actors.ports import DirectoryPort
+from actors.ports import Asked, DirectoryPort
 from actors.running import RunningWorkflow
-from core.errors import ErrorCode, ServiceError
+from core.errors import ErrorCode, Problem, ServiceError
+from core.market.pricing import (
+    FixedPrice,
+    Price,
+    TokenPrice,
+    is_budget_required,
+    token_reservations,
+)
 from core.money import MICRO_MAX
 from core.workflow.dag import CompiledWorkflow
 from core.workflow.events import Record, SelectAgent, WorkflowChanged
+from core.workflow.graph import node_path
 from core.workflow.machine import WorkflowMachine
 from core.workflow.node_state import error_of
+from core.workflow.terms import NodeTerms, reserved_json
 from core.workflow.transitions import (
     WorkflowStatus,
     WorkflowTrigger,
@@ -29,11 +36,15 @@ from ledger.commands import Outcome, OutcomeStatus, PublishWorkflow
 
 @dataclass(frozen=True, slots=True)
 class Estimate:
-    """What each node may cost, and what is held for all of them (micro-credits)."""
+    """What each node may cost, and what is held for all of them (micro-credits).
+
+    `terms`: of the nodes whose capability has a price of its own, or that may be paid by tokens.
+    """
 
     reserved: dict[str, int]
     total_micro: int
     hold_micro: int
+    terms: dict[str, NodeTerms]
 
     @property
     def exceeds_budget(self) -> bool:
@@ -42,18 +53,76 @@ class Estimate:
 
 
 def estimate(compiled: CompiledWorkflow, directory: DirectoryPort) -> Estimate:
-    """Reserve for each node the dearest price it may have to pay, its verifier's included."""
-    reserved = {}
+    """Reserve for each node the dearest price it may have to pay, its verifier's included.
+
+    A node that may be paid by tokens has its own limit for a price, or a share of what the others
+    leave of the budget.
+
+    Raises:
+        ServiceError: BUDGET_REQUIRED; the cost of a node has no bound.
+    """
+    reserved: dict[str, int] = {}
+    terms: dict[str, NodeTerms] = {}
+    unbounded: list[str] = []
+    verifiers: dict[str, int] = {}
+    budget_micro = compiled.budget_micro
     for name, node in compiled.nodes.items():
         # A target that may be replaced costs what its dearest replacement costs.
         bound_to = None if node.allow_broadcast_fallback else node.target_agent_id
-        price = directory.price_micro_max(node.capability_id, bound_to)
+        asked = directory.asked(node.capability_id, bound_to)
         if node.requires_verification:
-            price += directory.price_micro_max(node.verifier_capability_id, None)
-        reserved[name] = price
-    total = sum(reserved.values())
-    budget = compiled.budget_micro
-    return Estimate(reserved, total, total if budget is None else budget)
+            verifier = directory.asked(node.verifier_capability_id, None)
+            # A verifier is not paid by tokens.
+            fixed = _price_asked(replace(verifier, by_token=None))
+            verifiers[name] = fixed.micro if isinstance(fixed, FixedPrice) else 0
+        price = _price_asked(asked)
+        if is_budget_required(
+            price,
+            is_auction=node.selection == "auction",
+            max_cost_micro=node.max_cost_micro,
+            budget_micro=budget_micro,
+        ):
+            raise _budget_required(name)
+        if isinstance(price, TokenPrice):
+            unbounded.append(name)
+        else:
+            micro = 0 if price is None else price.micro
+            limit_micro = node.max_cost_micro
+            reserved[name] = micro if limit_micro is None else min(micro, limit_micro)
+        if asked.registered is not None or name in unbounded:
+            verifier_micro = verifiers.get(name, 0)
+            terms[name] = NodeTerms(asked.registered, name in unbounded, verifier_micro)
+    limits = {
+        name: limit
+        for name in unbounded
+        if (limit := compiled.nodes[name].max_cost_micro) is not None
+    }
+    fixed_micro = sum(reserved.values()) + sum(verifiers.values())
+    total_micro = fixed_micro + sum(limits.values())
+    hold_micro = total_micro if budget_micro is None else budget_micro
+    reserved |= token_reservations(hold_micro, fixed_micro, unbounded, limits)
+    for name, verifier_micro in verifiers.items():
+        reserved[name] += verifier_micro
+    return Estimate(reserved, total_micro, hold_micro, terms)
+
+
+def _price_asked(asked: Asked) -> Price | None:
+    """Return what a node is estimated by: the capability's price, else the dearest agent's."""
+    if asked.registered is not None and asked.dearest_micro is None and asked.by_token is None:
+        return asked.registered
+    if asked.by_token is not None:
+        return asked.by_token
+    return None if asked.dearest_micro is None else FixedPrice(asked.dearest_micro)
+
+
+def _budget_required(name: str) -> ServiceError:
+    path = f"{node_path(name)}.maxCostCredits"
+    expected = "a limit, or settings.maxBudgetCredits: its cost has no other bound"
+    return ServiceError(
+        ErrorCode.BUDGET_REQUIRED,
+        f"what node {name!r} costs is not known before it has run",
+        (Problem(path, "nothing", expected),),
+    )
 
 
 def refusal(found: Estimate, now_ms: int) -> WorkflowChanged:
@@ -76,6 +145,7 @@ def begun(request: PublishRequest, found: Estimate, now_ms: int) -> RunningWorkf
         request.compiled,
         hold_micro=found.hold_micro,
         reserved=found.reserved,
+        terms=found.terms,
         deadline_ms=now_ms + request.compiled.max_runtime_ms,
     )
     watchers = {request.watcher} if request.watcher else set()
@@ -108,7 +178,7 @@ def publish_command(
         deadline_ms=now_ms + request.compiled.max_runtime_ms,
         estimate_micro=found.total_micro,
         hold_micro=0 if found.exceeds_budget else found.hold_micro,
-        reserved_json=orjson.dumps(found.reserved).decode(),
+        reserved_json=reserved_json(found.reserved, found.terms),
         fee_bps=fee_bps,
         has_hold=not found.exceeds_budget,
         records=tuple(records),

@@ -17,6 +17,7 @@ from core.workflow.blob_ref import BlobRef
 from core.workflow.dag import CompiledWorkflow, WorkflowLimits, compile_workflow
 from core.workflow.events import Action, NodeChanged, Record
 from core.workflow.machine import WorkflowMachine
+from core.workflow.terms import reserved_from_json
 from core.workflow.transitions import NodeStatus
 from ledger.queries import RowDict, StoredWorkflow
 
@@ -32,12 +33,14 @@ def restore(
         now_ms: the time of restoring.
     """
     row = stored.row
+    reserved, terms = reserved_from_json(row["reserved"])
     results = {node["name"]: _result(node) for node in stored.nodes}
     machine, decision = WorkflowMachine.restore(
         stored.workflow_id,
         recompiled(row["manifest"], settings),
         hold_micro=row["hold_micro"],
-        reserved=orjson.loads(row["reserved"]),
+        reserved=reserved,
+        terms=terms,
         deadline_ms=row["deadline_ms"],
         status=stored.status,
         nodes=[_change(node) for node in stored.nodes],

@@ -85,6 +85,7 @@ _OPTIONAL_NODE_FIELDS: Final = (
     "metrics",
     "input_hash",
     "selection_json",
+    "price_json",
     "retry_at_ms",
     "retries_used",
     "agents_tried",

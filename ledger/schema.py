@@ -174,6 +174,7 @@ node = Table(
     Column("result_ref", JSON),
     Column("input_hash", Text),
     Column("selection_json", Text),
+    Column("price_json", Text),
 )
 attempt = Table(
     "attempt",

@@ -21,6 +21,7 @@ from pydantic import ValidationError
 
 from core.canonical import canonical
 from core.errors import ErrorCode, Problem, ServiceError
+from core.market.pricing import parse_price
 from core.records.agent import AgentCard
 from core.trust.access import Need, Principal, refusal
 from core.trust.sealing import NONCE_BYTES, seal
@@ -160,7 +161,17 @@ def _card(raw: Any, path: str) -> AgentCard:
     for name, count in counts.most_common(1):
         if count > 1:
             raise invalid(f"{path}.capabilities", f"{name} {count} times", "each capability once")
+    _check_prices(raw["capabilities"], path)
     return card.model_copy(update={"endpoint": ""}) if is_without_endpoint else card
+
+
+def _check_prices(capabilities: list[dict[str, Any]], path: str) -> None:
+    problems: list[Problem] = []
+    for position, capability in enumerate(capabilities):
+        problems += parse_price(capability, f"{path}.capabilities[{position}]")[1]
+    if problems:
+        detail = "a price of the agent card is not valid"
+        raise ServiceError(ErrorCode.INVALID_REQUEST, detail, tuple(problems))
 
 
 def _path(base: str, location: tuple[int | str, ...]) -> str:

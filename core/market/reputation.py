@@ -23,6 +23,7 @@ _MILLION: Final = 1_000_000
 _SUCCESS, _SPEED, _COMPLETION = 5, 3, 2
 _Ratio = tuple[int, int]
 _NEUTRAL_RATIO: Final[_Ratio] = (1, 2)
+_CODES: Final = frozenset(code.value for code in NodeErrorCode)
 
 
 class Outcome(StrEnum):
@@ -145,7 +146,8 @@ def outcome_of(
     """
     if status is NodeStatus.SUCCESS:
         return Outcome.SUCCESSFUL
-    code = NodeErrorCode(error_code) if error_code is not None else None
+    # What is no code of ours, from a row of another version, says nothing of the agent.
+    code = NodeErrorCode(error_code) if error_code in _CODES else None
     if code in (NodeErrorCode.CANCELLED, NodeErrorCode.WORKFLOW_TIMEOUT):
         return Outcome.CANCELLED if was_at_work else None
     if code is not None and is_agents_failure(code, is_spared=is_spared):

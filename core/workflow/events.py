@@ -12,6 +12,7 @@ from enum import StrEnum
 from typing import Any
 
 from core.errors import NodeErrorCode
+from core.market.pricing import Price, TokenPrice
 from core.workflow.blob_ref import BlobRef
 from core.workflow.transitions import NodeStatus, WorkflowStatus
 
@@ -57,6 +58,7 @@ class AgentSelected:
     """Answers `SelectAgent`: this agent takes the node at this price (micro-credits).
 
     `selection_json`: who was weighed and why this one won, None where there was no choice.
+    `token_price`: it is paid by tokens; then `price_micro` says nothing.
     """
 
     node: str
@@ -64,6 +66,7 @@ class AgentSelected:
     price_micro: int
     at_ms: int
     selection_json: str | None = None
+    token_price: TokenPrice | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -207,7 +210,8 @@ class NodeChanged:
     `cost_micro` is everything paid for the node so far, its verifiers included. A result is in
     `result_json`, or behind `result_ref` when it is large. A stored `running` without a result is
     an attempt that the agent has accepted: its result is awaited until `deadline_ms`, its inputs
-    had `input_hash`. `selection_json` says why the open attempt's agent was chosen.
+    had `input_hash`. `selection_json` says why the open attempt's agent was chosen. `price_json` is
+    set when that agent is paid by tokens: `price_micro` is its limit until its result is there.
     A step holds at most one `NodeChanged` per node.
     """
 
@@ -235,6 +239,7 @@ class NodeChanged:
     result_ref: BlobRef | None = None
     input_hash: str | None = None
     selection_json: str | None = None
+    price_json: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -296,6 +301,7 @@ class SelectAgent:
 
     `price_max_micro`: dearer agents are no candidates. `exclude`: who must not be taken.
     `attempt`: the number that it will have; with the workflow's id it decides about trials.
+    `price`: the capability's price at publish. `is_by_token`: agents paid by tokens may be taken.
     """
 
     node: str
@@ -306,6 +312,8 @@ class SelectAgent:
     price_max_micro: int
     workflow_id: str = ""
     attempt: int = 1
+    price: Price | None = None
+    is_by_token: bool = False
 
 
 @dataclass(frozen=True, slots=True)

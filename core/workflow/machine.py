@@ -47,6 +47,7 @@ from core.workflow.events import (
 )
 from core.workflow.inputs import build_inputs
 from core.workflow.node_state import Asked, NodeState
+from core.workflow.terms import NodeTerms
 from core.workflow.transitions import (
     NodeStatus,
     NodeTrigger,
@@ -66,6 +67,7 @@ class WorkflowMachine(VerifyingProgress):
         hold_micro: what the escrow holds.
         reserved: what each node may cost, verifier included (the estimate, node by node).
         deadline_ms: when `maxRuntimeMs` is over.
+        terms: what nodes were promised to cost, where that is more than a number.
     """
 
     def step(self, event: Event) -> Decision:
@@ -104,6 +106,7 @@ class WorkflowMachine(VerifyingProgress):
         *,
         hold_micro: int,
         reserved: Mapping[str, int],
+        terms: Mapping[str, NodeTerms],
         deadline_ms: int,
         status: WorkflowStatus,
         nodes: Iterable[NodeChanged],
@@ -130,6 +133,7 @@ class WorkflowMachine(VerifyingProgress):
             hold_micro=hold_micro,
             reserved=reserved,
             deadline_ms=deadline_ms,
+            terms=terms,
         )
         self.status = WorkflowStatus(status)
         self._is_accepted = True
@@ -159,7 +163,8 @@ class WorkflowMachine(VerifyingProgress):
         if state is None:
             return
         limit_micro = self._price_max_micro(state)
-        if event.price_micro > limit_micro:
+        price_micro = self._price_of_attempt(event)
+        if price_micro > limit_micro:
             if limit_micro < state.asked_micro:
                 # Another node took up the free money after this agent was asked for.
                 self._ask_agent(state, decision)
@@ -172,9 +177,10 @@ class WorkflowMachine(VerifyingProgress):
         state.status = next_node_status(state.status, NodeTrigger.AGENT_SELECTED)
         self._active += 1
         timeout_ms = self._timeout_ms(state, event.at_ms)
-        state.begin_attempt(event.agent_did, event.price_micro, event.at_ms, timeout_ms)
+        state.begin_attempt(event.agent_did, price_micro, event.at_ms, timeout_ms)
         state.selection_json = event.selection_json
-        reserved_micro = event.price_micro
+        self._set_token_price(state, event)
+        reserved_micro = price_micro
         if state.compiled.requires_verification:
             # The verifier's share stays reserved until the verifier is known.
             reserved_micro = max(reserved_micro, self._budget.reserved_micro(name))
@@ -232,6 +238,11 @@ class WorkflowMachine(VerifyingProgress):
             state.status = next_node_status(state.status, NodeTrigger.WORK_STARTED)
         state.is_accepted = False
         state.started_ms = event.started_ms
+        unpayable = self._settle_tokens(state, event.metrics)
+        if unpayable is not None:
+            self._record_failed_attempt(state, unpayable, "error", event.at_ms, decision)
+            self._fail_attempt(state, unpayable, event.at_ms, decision)
+            return
         state.result = event.result
         state.result_json = event.result_json
         state.result_ref = event.result if type(event.result) is BlobRef else None

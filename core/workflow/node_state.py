@@ -59,6 +59,7 @@ class NodeState:
     result_ref: BlobRef | None = None
     input_hash: str | None = None
     selection_json: str | None = None
+    price_json: str | None = None
     # -- memory only
     unmet: int = 0  # dependencies that have not succeeded yet
     result: Any = None

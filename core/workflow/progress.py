@@ -11,10 +11,10 @@ from collections.abc import Mapping
 from typing import Any
 
 from core.errors import IllegalTransition, NodeErrorCode
+from core.market.pricing import FixedPrice
 from core.workflow.dag import CompiledWorkflow
 from core.workflow.events import (
     AbortDispatch,
-    AgentSelected,
     AttemptFinished,
     Decision,
     Failure,
@@ -22,11 +22,11 @@ from core.workflow.events import (
     ScheduleRetry,
     SelectAgent,
     Verdict,
-    VerifierSelected,
     WorkflowChanged,
 )
 from core.workflow.node_state import Asked, Budget, NodeState, error_of
 from core.workflow.retry import AGENTS_PER_NODE_MAX, delay_ms, may_change_agent
+from core.workflow.terms import NO_TERMS, NodeTerms
 from core.workflow.transitions import (
     NodeStatus,
     NodeTrigger,
@@ -49,12 +49,14 @@ class Progress:
         hold_micro: int,
         reserved: Mapping[str, int],
         deadline_ms: int,
+        terms: Mapping[str, NodeTerms] | None = None,
     ) -> None:
         self.workflow_id = workflow_id
         self.compiled = compiled
         self.deadline_ms = deadline_ms
         self.status = WorkflowStatus.PENDING
         self._budget = Budget(hold_micro, reserved)
+        self._terms = terms or {}
         self._states = {
             name: NodeState(node, unmet=len(node.depends_on))
             for name, node in compiled.nodes.items()
@@ -126,8 +128,12 @@ class Progress:
             # Whoever had the last attempt goes on with it; else another one of those that had one.
             target = state.agent_did if state.agent_did in known else known[-1]
             allow_fallback = False
+        terms = self._terms.get(node.name, NO_TERMS)
         state.asked = Asked.AGENT
         state.asked_micro = self._price_max_micro(state)
+        if isinstance(terms.price, FixedPrice) and (target is None or allow_fallback):
+            # Nobody gets more than the capability's registered price, unless asked for by name.
+            state.asked_micro = min(state.asked_micro, terms.price.micro)
         decision.actions.append(
             SelectAgent(
                 node.name,
@@ -138,6 +144,8 @@ class Progress:
                 state.asked_micro,
                 self.workflow_id,
                 state.attempt + 1,
+                terms.price,
+                terms.is_by_token,
             )
         )
 
@@ -383,11 +391,4 @@ class Progress:
             "verify",
             error_code=None if failure is None else str(failure.code),
             error_message=None if failure is None else failure.message,
-        )
-
-    def _too_dear(self, event: AgentSelected | VerifierSelected, limit_micro: int) -> Failure:
-        return Failure(
-            NodeErrorCode.BUDGET_EXCEEDED,
-            f"{event.agent_did} costs {event.price_micro} micro-credits, {limit_micro} are left",
-            Verdict.FINAL,
         )

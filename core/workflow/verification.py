@@ -22,7 +22,7 @@ from core.workflow.events import (
     VerifierSelected,
 )
 from core.workflow.node_state import Asked, NodeState
-from core.workflow.progress import Progress
+from core.workflow.paying import PayingProgress
 from core.workflow.retry import AGENTS_PER_NODE_MAX, delay_ms
 from core.workflow.transitions import NodeStatus, NodeTrigger
 
@@ -32,7 +32,7 @@ def payment_line(node: str, verify_attempt: int) -> str:
     return f"{node}#verify" if verify_attempt == 1 else f"{node}#verify{verify_attempt}"
 
 
-class VerifyingProgress(Progress):
+class VerifyingProgress(PayingProgress):
     """`Progress` that can have results judged."""
 
     def _ask_verifier(self, state: NodeState, decision: Decision) -> None:

@@ -235,7 +235,7 @@ def test_only_who_is_available_is_a_candidate() -> None:
         row("did:x:nowhere", endpoint="", cents=900), row("did:x:silent"), row("did:x:ill")
     )
     assert [entry.did for entry in known.candidates(CAPABILITY)] == ["did:x:silent", "did:x:ill"]
-    assert known.price_micro_max(CAPABILITY, None) == 10_000
+    assert known.asked(CAPABILITY, None).dearest_micro == 10_000
     at_ms = HEARTBEAT_TTL_MS + 1
     known.know_live(
         {

@@ -134,6 +134,7 @@ def make_agent(admin: Caller) -> Iterator[MakeAgent]:
             reply: Answer = succeed,
             *,
             price_cents: int = 10,
+            price: Json | None = None,
             is_held: bool = False,
             capability: str | None = None,
             owner: Caller | None = None,
@@ -148,7 +149,11 @@ def make_agent(admin: Caller) -> Iterator[MakeAgent]:
                 "endpoint": endpoint or stub.url,
                 "version": 1,
                 "capabilities": [
-                    {"id": offered, "description": "A test's", "price_cents": price_cents}
+                    {
+                        "id": offered,
+                        "description": "A test's",
+                        **({"price_cents": price_cents} if price is None else price),
+                    }
                 ],
             }
             if max_concurrency is not None:

@@ -153,16 +153,17 @@ def estimate_micro(shape: Shape) -> int:
     """Return what an estimate must be while no agent has come, gone or changed its price.
 
     A target's own price when it offers the work and nobody may replace it, else the dearest; the
-    dearest verifier's too.
+    dearest verifier's too. A node's own limit is the most that is reserved for its agent.
     """
     total = 0
     own = {row["did"]: prices_micro(row) for row in agent_rows()}
     for node in shape.compiled.nodes.values():
         target = own.get(node.target_agent_id or "", {})
         dearest = price_max_cents(node.capability_id) * CENT_MICRO
-        total += (
-            dearest if node.allow_broadcast_fallback else target.get(node.capability_id, dearest)
-        )
+        asked = dearest
+        if not node.allow_broadcast_fallback:
+            asked = target.get(node.capability_id, dearest)
+        total += asked if node.max_cost_micro is None else min(asked, node.max_cost_micro)
         if node.requires_verification:
             total += price_max_cents(node.verifier_capability_id) * CENT_MICRO
     return total

@@ -122,7 +122,7 @@ CREATE INDEX workflow_unfinished ON callboard.workflow (owner)
 -- A row appears when its node first leaves `pending`; readers add the others from the manifest.
 -- result_ref is {"$blob": "sha256:…", "size": n}; such a node has no result_json. input_hash is that
 -- of an attempt that was accepted, until its result is there. selection_json says why its
--- agent was chosen.
+-- agent was chosen, price_json at which rates it is paid by tokens.
 CREATE TABLE callboard.node (
     workflow_id uuid NOT NULL,
     name text NOT NULL,
@@ -150,6 +150,7 @@ CREATE TABLE callboard.node (
     metrics json,
     input_hash text,
     selection_json text,
+    price_json text,
     PRIMARY KEY (workflow_id, name),
     CONSTRAINT node_result_once CHECK (result_json IS NULL OR result_ref IS NULL)
 ) WITH (fillfactor = 70);

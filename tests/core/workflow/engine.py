@@ -14,6 +14,7 @@ from typing import Any
 import orjson
 
 from core.errors import NodeErrorCode
+from core.market.pricing import TokenPrice
 from core.records.manifest import parse_manifest
 from core.workflow.dag import compile_workflow
 from core.workflow.events import (
@@ -47,6 +48,7 @@ from core.workflow.events import (
     WorkflowChanged,
 )
 from core.workflow.machine import WorkflowMachine
+from core.workflow.terms import NodeTerms
 from core.workflow.transitions import NodeStatus, WorkflowStatus, is_terminal
 
 Dispatch = DispatchNode | DispatchVerification
@@ -57,9 +59,10 @@ class Engine:
     """One workflow with its agents. `agents`: capability → {did: price}."""
 
     manifest: dict[str, Any]
-    agents: Mapping[str, Mapping[str, int]]
+    agents: Mapping[str, Mapping[str, int | TokenPrice]]
     hold_micro: int = 1_000_000
     reserved: dict[str, int] = field(default_factory=dict)
+    terms: dict[str, NodeTerms] = field(default_factory=dict)
     at_ms: int = 1_000_000
 
     def __post_init__(self) -> None:
@@ -87,6 +90,7 @@ class Engine:
             hold_micro=self.hold_micro,
             reserved=self.reserved,
             deadline_ms=self.deadline_ms,
+            terms=self.terms,
         )
 
     # -- what happens -----------------------------------------------------------------------------
@@ -111,6 +115,7 @@ class Engine:
             hold_micro=self.hold_micro,
             reserved=self.reserved,
             deadline_ms=self.deadline_ms,
+            terms=self.terms,
             status=self.status,
             nodes=list(self.rows.values()),
             results={
@@ -134,7 +139,7 @@ class Engine:
                 self.open.append(DispatchNode(name, state.attempt, state.agent_did or "", 1))
         return self._settle(decision)
 
-    def succeed(self, node: str, result: Any = None) -> Decision:
+    def succeed(self, node: str, result: Any = None, **metrics: int) -> Decision:
         """The node's agent delivers."""
         dispatch = self.find(node)
         assert isinstance(dispatch, DispatchNode)
@@ -149,7 +154,7 @@ class Engine:
                 "sha256:out",
                 self.at_ms,
                 self.at_ms + 5,
-                {"latency_ms": 5},
+                {"latency_ms": 5, **metrics},
             )
         )
 
@@ -260,11 +265,10 @@ class Engine:
 
     def _answer(self, action: SelectAgent | SelectVerifier) -> Event:
         offers = self.agents.get(action.capability_id, {})
-        is_verifier = isinstance(action, SelectVerifier)
         target = None if isinstance(action, SelectVerifier) else action.target_agent_id
         if target is not None:
             if target in offers and target not in action.exclude:
-                return AgentSelected(action.node, target, offers[target], self.at_ms)
+                return self._selected(action, target, offers[target])
             if isinstance(action, SelectAgent) and not action.allow_fallback:
                 failure = Failure(
                     NodeErrorCode.AGENT_UNAVAILABLE,
@@ -274,15 +278,26 @@ class Engine:
                     target,
                 )
                 return AgentNotSelected(action.node, failure, self.at_ms)
-        for did, price_micro in offers.items():
-            if did in action.exclude or price_micro > action.price_max_micro:
+        for did, price in offers.items():
+            if did in action.exclude:
                 continue
-            kind = VerifierSelected if is_verifier else AgentSelected
-            return kind(action.node, did, price_micro, self.at_ms)
+            if isinstance(price, TokenPrice):
+                if isinstance(action, SelectAgent) and action.is_by_token:
+                    return self._selected(action, did, price)
+            elif price <= action.price_max_micro:
+                return self._selected(action, did, price)
         is_dear = any(did not in action.exclude for did in offers)
         code = NodeErrorCode.BUDGET_EXCEEDED if is_dear else NodeErrorCode.NO_CANDIDATE
         failure = Failure(code, "nobody takes it", Verdict.FINAL)
         return AgentNotSelected(action.node, failure, self.at_ms)
+
+    def _selected(
+        self, action: SelectAgent | SelectVerifier, did: str, price: int | TokenPrice
+    ) -> Event:
+        if isinstance(price, TokenPrice):
+            return AgentSelected(action.node, did, 0, self.at_ms, None, price)
+        kind = VerifierSelected if isinstance(action, SelectVerifier) else AgentSelected
+        return kind(action.node, did, price, self.at_ms)
 
     def _commit(self, records: list[Record]) -> None:
         changed: set[str] = set()
