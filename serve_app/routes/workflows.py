@@ -11,7 +11,7 @@ from typing import Any
 
 import orjson
 
-from actors.messages import CancelRequest, PublishReply, PublishRequest
+from actors.messages import CancelRequest, PackedPublish, PublishReply
 from core.errors import ErrorCode, ServiceError
 from core.money import credits_number
 from core.records.manifest import WorkflowManifest, parse_list_form, parse_manifest
@@ -98,8 +98,8 @@ async def publish_bulk(call: Call) -> Reply:
     limits = workflow_limits(call.services.settings)
     base_key = call.command_key("")
 
-    async def judge(index: int, raw: Any) -> PublishRequest:
-        return publish_request(
+    async def judge(index: int, raw: Any) -> PackedPublish:
+        request = publish_request(
             call.services,
             call.caller,
             parse_manifest(raw),
@@ -108,8 +108,9 @@ async def publish_bulk(call: Call) -> Reply:
             command_key=f"{base_key}:{index}" if base_key else None,
             body_hash=call.request_hash,
         )
+        return PackedPublish(request)
 
-    def result(request: PublishRequest, reply: PublishReply | ServiceError) -> dict[str, Any]:
+    def result(request: PackedPublish, reply: PublishReply | ServiceError) -> dict[str, Any]:
         if isinstance(reply, ServiceError):
             return refusal(call, reply)
         return published(reply, is_dry_run=request.is_dry_run)
