@@ -9,12 +9,12 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 import psycopg
+
 from core.errors import ErrorCode
+from ledger.books import Account, Books, Escrow, KnownAgent, escrow_address, wallet_address
 from ledger.commands import Command, Outcome, OutcomeStatus
 from ledger.loading_grounds import load_grounds
 from ledger.loading_quotas import load_quotas
-
-from ledger.books import Account, Books, Escrow, KnownAgent, escrow_address, wallet_address
 from ledger.needs import Needs
 
 Connection = psycopg.AsyncConnection[Any]

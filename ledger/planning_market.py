@@ -11,8 +11,11 @@ from typing import Any, assert_never
 
 from core.market.pricing import FixedPrice, TokenPrice
 from core.money import MICRO_PER_CENT
+from core.records.audit import AuditEventType
 from ledger.batch import Batch
 from ledger.commands import Outcome
+from ledger.market_commands import DepositStake, MarketCommand, SetPrice, SetQuota, WithdrawStake
+from ledger.needs import Needs
 from ledger.planning_disputes import plan_give_feedback, plan_open_dispute, plan_resolve_dispute
 from ledger.planning_invoices import plan_create_invoice, plan_settle_invoice
 from ledger.planning_quotas import plan_set_quota
@@ -24,10 +27,6 @@ from ledger.review_commands import (
     ResolveDispute,
     SettleInvoice,
 )
-
-from core.records.audit import AuditEventType
-from ledger.market_commands import DepositStake, MarketCommand, SetPrice, SetQuota, WithdrawStake
-from ledger.needs import Needs
 
 
 def market_needs(command: MarketCommand, wanted: Needs) -> None:

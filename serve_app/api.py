@@ -15,6 +15,7 @@ from core.errors import ErrorCode, ServiceError
 from serve_app.calls import Operation
 from serve_app.endpoint import Endpoint, Receive, Scope, Send, refused, request_id_of, send_reply
 from serve_app.routes import (
+    accounts,
     agents,
     audit,
     health,
@@ -22,7 +23,9 @@ from serve_app.routes import (
     keys,
     ledger,
     prices,
+    quotas,
     results,
+    stakes,
     workflows,
 )
 from serve_app.services import Services
@@ -54,7 +57,10 @@ def all_operations() -> tuple[Operation, ...]:
         *heartbeats.OPERATIONS,
         *audit.OPERATIONS,
         *keys.OPERATIONS,
+        *accounts.OPERATIONS,
         *prices.OPERATIONS,
+        *stakes.OPERATIONS,
+        *quotas.OPERATIONS,
     )
     return (*described, *health.operations(service_version(), described))
 

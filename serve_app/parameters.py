@@ -53,6 +53,7 @@ PARAMETERS: Mapping[str, Schema] = {
     "EndTime": _query("endTime", _TIME, "before"),
     "WorkflowId": _path("workflow_id", "the workflow's id"),
     "CapabilityIdPath": _path("capability_id", "the capability's id"),
+    "AccountDid": _path("did", "the DID, raw or percent-encoded"),
     "AgentDid": _path("did", "the agent's DID, raw or percent-encoded"),
     "KeyId": _path("key_id", "the key's id"),
     "AuditId": _path("audit_id", "the entry's id"),

@@ -5,16 +5,16 @@ Spec: Ledger records, Balance response; contract.md section 6 (Ledger); money.md
 
 from __future__ import annotations
 
-from typing import Any
-
 from core.errors import ErrorCode
-from core.money import CURRENCY, MICRO_MAX, credits_number, micro_from_credits
+from core.money import CURRENCY, credits_number
 from core.trust.access import DEPOSIT, Need
 from ledger.commands import Deposit, OutcomeStatus
 from serve_app.calls import REPLAYED, Call, Operation, Repeats, Reply, invalid, kind_of, not_found
 from serve_app.limits import RateClass
 from serve_app.lists import id_of, listed, number_after, page_of
 from serve_app.views import deposited_entry, entry_record
+from serve_app.views_market import balance_record
+from serve_app.whose import positive_micro
 
 DESCRIPTION_MAX = 500
 
@@ -22,17 +22,7 @@ DESCRIPTION_MAX = 500
 async def balance(call: Call) -> Reply:
     """Read what the caller can spend, and what is held for running workflows."""
     did = _whose(call)
-    row = await call.services.reader.balance(did)
-    amount = credits_number(row.balance_micro)
-    return Reply(
-        {
-            "ownerDid": did,
-            "balance": amount,
-            "credits": amount,
-            "currency": CURRENCY,
-            "pending": credits_number(row.pending_micro),
-        }
-    )
+    return Reply(balance_record(did, await call.services.reader.balance(did)))
 
 
 async def deposit(call: Call) -> Reply:
@@ -50,7 +40,7 @@ async def deposit(call: Call) -> Reply:
         request_hash=call.request_hash,
         actor_did=call.caller.did,
         owner_did=owner_did,
-        amount_micro=_amount(body.get("amount")),
+        amount_micro=positive_micro("amount", body.get("amount")),
         description=description,
     )
     outcome = await call.services.to_the_end(call.services.gateway.commit(command))
@@ -89,16 +79,6 @@ def _whose(call: Call) -> str:
     if did != call.caller.did and not call.caller.is_admin:
         raise not_found(f"the account {did[:255]}")
     return did
-
-
-def _amount(value: Any) -> int:
-    try:
-        amount_micro = micro_from_credits(value)
-    except ValueError as error:
-        raise invalid("amount", str(value)[:40], str(error).partition("expected ")[2]) from None
-    if not 0 < amount_micro <= MICRO_MAX:
-        raise invalid("amount", str(value), "more than 0 credits")
-    return amount_micro
 
 
 OPERATIONS = (

@@ -1,0 +1,128 @@
+"""Stakes and reputation: what an agent puts up, and what its work says of it.
+
+Spec: Stake, Reputation; contract.md section 6 (Stakes, Reputation inputs); money.md cases 26, 30
+and 41. Decision 0071.
+"""
+
+from __future__ import annotations
+
+from core.errors import ErrorCode
+from core.money import credits_number
+from ledger.account_queries import reputation_row, stake_row
+from ledger.commands import OutcomeStatus
+from ledger.market_commands import DepositStake, WithdrawStake
+from serve_app.calls import REPLAYED, Call, Operation, Repeats, Reply, not_found
+from serve_app.limits import RateClass
+from serve_app.views_market import reputation_record, stake_record
+from serve_app.whose import did_in_path, did_of, positive_micro
+
+
+async def deposit_stake(call: Call) -> Reply:
+    """Move credits into an agent's stake, from the wallet of the agent or its owner."""
+    return await _moved(call, DepositStake)
+
+
+async def withdraw_stake(call: Call) -> Reply:
+    """Move credits out of the part of an agent's stake that no work has locked."""
+    return await _moved(call, WithdrawStake)
+
+
+async def _moved(call: Call, kind: type[DepositStake | WithdrawStake]) -> Reply:
+    body = call.object_body()
+    agent_did = did_of("agentDid", body.get("agentDid", call.caller.did))
+    command = kind(
+        key=call.command_key(f"stake:{call.services.new_id()}"),
+        request_hash=call.request_hash,
+        actor_did=call.caller.did,
+        is_admin=call.caller.is_admin,
+        agent_did=agent_did,
+        amount_micro=positive_micro("amount", body.get("amount")),
+    )
+    outcome = await call.services.to_the_end(call.services.gateway.commit(command))
+    moved = outcome.result
+    is_repeat = outcome.status is OutcomeStatus.REPEATED
+    return Reply(
+        {
+            "success": True,
+            "id": agent_did,
+            **stake_record(agent_did, moved["freeMicro"], moved["lockedMicro"], moved["updatedMs"]),
+            "walletDid": moved["walletDid"],
+            "balance": credits_number(moved["balanceMicro"]),
+        },
+        headers=(REPLAYED,) if is_repeat else (),
+    )
+
+
+async def get_stake(call: Call) -> Reply:
+    """Read an agent's stake: the agent itself, its owner, administrators."""
+    did = did_in_path(call, 2)
+    reader = call.services.reader
+    if did != call.caller.did and not call.caller.is_admin:
+        agent = await reader.agent(did)
+        if agent is None or agent["owner_did"] != call.caller.did:
+            raise not_found(f"the stake of {did[:255]}")
+    row = await stake_row(reader, did)
+    if row is None:
+        return Reply(stake_record(did, 0, 0, None))
+    return Reply(stake_record(did, row["free_micro"], row["locked_micro"], row["updated_ms"]))
+
+
+async def get_reputation(call: Call) -> Reply:
+    """Read an agent's reputation; one without history is neutral."""
+    did = did_in_path(call, 2)
+    tally, updated_ms = await reputation_row(call.services.reader, did)
+    latency_ms_max = call.services.settings.reputation_latency_ms_max
+    return Reply(reputation_record(did, tally, updated_ms, latency_ms_max=latency_ms_max))
+
+
+OPERATIONS = (
+    Operation(
+        method="POST",
+        path="/v1/stakes",
+        handler=deposit_stake,
+        summary="Put credits into an agent's stake",
+        scope="stakes:write",
+        rate=RateClass.WRITE,
+        tag="market",
+        request="StakeRequest",
+        reply="StakeMoved",
+        errors=(ErrorCode.FORBIDDEN, ErrorCode.INSUFFICIENT_CREDITS),
+        repeats=Repeats.BY_COMMAND,
+    ),
+    Operation(
+        method="POST",
+        path="/v1/stakes/unstake",
+        handler=withdraw_stake,
+        summary="Take back what no work has locked of an agent's stake",
+        scope="stakes:write",
+        rate=RateClass.WRITE,
+        tag="market",
+        request="StakeRequest",
+        reply="StakeMoved",
+        errors=(ErrorCode.FORBIDDEN, ErrorCode.STAKE_LOCKED),
+        repeats=Repeats.BY_COMMAND,
+    ),
+    Operation(
+        method="GET",
+        path="/v1/stakes/{did}",
+        handler=get_stake,
+        summary="Read an agent's stake",
+        scope="stakes:read",
+        rate=RateClass.READ,
+        tag="market",
+        reply="Stake",
+        parameters=("AgentDid",),
+        errors=(ErrorCode.NOT_FOUND,),
+    ),
+    Operation(
+        method="GET",
+        path="/v1/reputation/{did}",
+        handler=get_reputation,
+        summary="Read an agent's reputation",
+        scope="reputation:read",
+        rate=RateClass.READ,
+        tag="market",
+        reply="Reputation",
+        parameters=("AccountDid",),
+    ),
+)

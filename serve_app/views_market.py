@@ -1,0 +1,131 @@
+"""Rows of the market turned into the specification's records, as JSON.
+
+Spec: Account, Entry, Escrow, Stake, Reputation, Balance response, Quota check result; contract.md
+section 6.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from core.market.quota import QuotaLimits, QuotaUsage
+from core.market.reputation import Tally, score
+from core.money import CURRENCY, MICRO_PER_CENT, cents_ceil, credits_number
+from ledger.stored import Balance
+from serve_app.views import entry_record, iso_time
+
+Row = Mapping[str, Any]
+
+
+def balance_record(did: str, balance: Balance) -> dict[str, Any]:
+    """Return what a DID can spend, and what its running workflows hold."""
+    amount = credits_number(balance.balance_micro)
+    return {
+        "ownerDid": did,
+        "balance": amount,
+        "credits": amount,
+        "currency": CURRENCY,
+        "pending": credits_number(balance.pending_micro),
+    }
+
+
+def account_record(row: Row) -> dict[str, Any]:
+    """Return an account."""
+    return {
+        "id": row["id"],
+        "ownerDid": row["owner_did"],
+        "balance": credits_number(row["balance"]),
+        "currency": row["currency"],
+        "createdAt": iso_time(row["created_ms"]),
+    }
+
+
+def history_record(row: Row) -> dict[str, Any]:
+    """Return an entry as an event of its owner's history: its kind, and its sign for the wallet."""
+    return {
+        **entry_record(row),
+        "type": row["kind"],
+        "change": credits_number(row["change"]),
+    }
+
+
+def escrow_record(row: Row) -> dict[str, Any]:
+    """Return an escrow, the specification's members in its own spelling."""
+    return {
+        "workflow_id": str(row["workflow_id"]),
+        "payer_did": row["payer_did"],
+        "amount": credits_number(row["amount"]),
+        "status": row["status"],
+        "remaining": credits_number(row["remaining_micro"]),
+        "currency": CURRENCY,
+        "feeBps": row["fee_bps"],
+        "createdAt": iso_time(row["created_ms"]),
+        "releasedAt": iso_time(row["released_ms"]),
+    }
+
+
+def budget_record(
+    workflow_id: str, payer_did: str, max_micro: int, spent_micro: int, held_micro: int
+) -> dict[str, Any]:
+    """Return a workflow's budget in whole cents: what may be and what is left rounded down, what is
+    spent rounded up."""
+    return {
+        "workflowId": workflow_id,
+        "payerDid": payer_did,
+        "maxCents": max_micro // MICRO_PER_CENT,
+        "spentCents": cents_ceil(spent_micro),
+        "remainingCents": max(0, max_micro - spent_micro) // MICRO_PER_CENT,
+        "heldCredits": credits_number(held_micro),
+    }
+
+
+def stake_record(
+    agent_did: str, free_micro: int, locked_micro: int, updated_ms: int | None
+) -> dict[str, Any]:
+    """Return an agent's stake."""
+    return {
+        "agentDid": agent_did,
+        "stakedAmount": credits_number(free_micro + locked_micro),
+        "lockedAmount": credits_number(locked_micro),
+        "currency": CURRENCY,
+        "updatedAt": iso_time(updated_ms),
+    }
+
+
+def reputation_record(
+    agent_did: str, tally: Tally, updated_ms: int | None, *, latency_ms_max: int
+) -> dict[str, Any]:
+    """Return an agent's reputation; one without history is neutral."""
+    return {
+        "agentDid": agent_did,
+        "overallScore": score(tally, latency_ms_max=latency_ms_max),
+        "successRate": tally.success_rate,
+        "completionRate": tally.completion_rate,
+        "avgLatencyMs": tally.latency_ms_avg,
+        "totalTasks": tally.total,
+        "successfulTasks": tally.successful,
+        "failedTasks": tally.failed,
+        "cancelledTasks": tally.cancelled,
+        "updatedAt": iso_time(updated_ms),
+    }
+
+
+def limits_record(limits: QuotaLimits | None) -> dict[str, int | None] | None:
+    """Return a quota's limits, null without a quota."""
+    if limits is None:
+        return None
+    return {
+        "maxWorkflowsPerDay": limits.workflows_per_day,
+        "maxConcurrentWorkflows": limits.workflows_concurrent,
+        "maxSpendPerDayCents": limits.spend_cents_per_day,
+    }
+
+
+def usage_record(usage: QuotaUsage) -> dict[str, int]:
+    """Return what is used of a quota."""
+    return {
+        "dailyWorkflows": usage.workflows_today,
+        "dailySpendCents": usage.spend_cents_today,
+        "concurrentWorkflows": usage.workflows_running,
+    }

@@ -1,0 +1,67 @@
+"""Whose money a path or body is about, and who may know of it.
+
+What belongs to another is answered as what does not exist. contract.md section 2 (Ids in paths) and
+section 3 (Caller = payer); decision 0070.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from core.money import MICRO_MAX, micro_from_credits
+from serve_app.calls import Call, invalid, not_found
+
+DID_CHARS_MAX = 255
+
+
+def did_in_path(call: Call, position: int) -> str:
+    """Return the DID in a path, raw or percent-encoded, as its owner writes it.
+
+    The path arrives decoded. A DID may itself hold percent signs (did:web): one that was sent raw,
+    its colons show it, keeps them.
+
+    Args:
+        position: of the DID among the path's parts; 0 is the `v1`.
+    """
+    sent = call.raw_segment(position)
+    if sent.startswith("did:") and "%25" not in sent:
+        return sent
+    return call.path_values["did"]
+
+
+def own_did_in_path(call: Call, position: int, what: str) -> str:
+    """Return the DID in a path whose money only itself and administrators may see.
+
+    Raises:
+        ServiceError: NOT_FOUND for another's.
+    """
+    did = did_in_path(call, position)
+    if did != call.caller.did and not call.caller.is_admin:
+        raise not_found(f"{what} of {did[:DID_CHARS_MAX]}")
+    return did
+
+
+def did_of(path: str, value: Any) -> str:
+    """Return a DID of a body.
+
+    Raises:
+        ServiceError: INVALID_REQUEST.
+    """
+    if not isinstance(value, str) or not value.startswith("did:") or len(value) > DID_CHARS_MAX:
+        raise invalid(path, str(value)[:100], "a DID")
+    return value
+
+
+def positive_micro(path: str, value: Any) -> int:
+    """Return an amount of credits above 0, as micro-credits.
+
+    Raises:
+        ServiceError: INVALID_REQUEST.
+    """
+    try:
+        amount_micro = micro_from_credits(value)
+    except ValueError as error:
+        raise invalid(path, str(value)[:40], str(error).partition("expected ")[2]) from None
+    if not 0 < amount_micro <= MICRO_MAX:
+        raise invalid(path, str(value)[:40], "more than 0 credits")
+    return amount_micro

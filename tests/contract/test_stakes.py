@@ -1,0 +1,124 @@
+"""Stakes and reputation, row by row.
+
+Spec: Stake, Reputation; contract.md section 6 (Stakes, bids; Reputation inputs); money.md case 30.
+"""
+
+from __future__ import annotations
+
+from urllib.parse import quote
+
+import pytest
+
+from tests.contract.conftest import (
+    Caller,
+    MakeAgent,
+    MakeCaller,
+    answer,
+    chain_of,
+    refusal,
+    unique,
+)
+
+STAKES = "/v1/stakes"
+UNSTAKE = "/v1/stakes/unstake"
+
+
+def test_a_stake_is_deposited_read_and_withdrawn(payer: Caller) -> None:
+    path = f"{STAKES}/{payer.did}"
+    before = answer(payer.http.get(path))
+    assert (before["stakedAmount"], before["lockedAmount"], before["updatedAt"]) == (0, 0, None)
+    staked = answer(payer.http.post(STAKES, json={"amount": 40}))
+    assert (staked["success"], staked["balance"], staked["walletDid"]) == (True, 60, payer.did)
+    read = answer(payer.http.get(path))
+    assert read == {key: staked[key] for key in read}
+    assert (read["agentDid"], read["stakedAmount"], read["lockedAmount"]) == (payer.did, 40, 0)
+    back = answer(payer.http.post(UNSTAKE, json={"amount": "0.5", "agentDid": payer.did}))
+    assert (back["stakedAmount"], back["balance"]) == (39.5, 60.5)
+    assert payer.balance()["balance"] == 60.5
+
+
+def test_a_stake_with_an_idempotency_key_moves_once(payer: Caller) -> None:
+    headers = {"Idempotency-Key": unique("k")}
+    first = payer.http.post(STAKES, json={"amount": 10}, headers=headers)
+    answer(payer.http.post(STAKES, json={"amount": 1}))
+    again = payer.http.post(STAKES, json={"amount": 10}, headers=headers)
+    assert answer(again) == answer(first)
+    assert again.headers["idempotency-replayed"] == "true"
+    refusal(payer.http.post(STAKES, json={"amount": 9}, headers=headers), 409, "KEY_REUSED")
+    assert payer.balance()["balance"] == 89
+
+
+def test_case_30_only_what_is_free_comes_back(payer: Caller) -> None:
+    answer(payer.http.post(STAKES, json={"amount": 1}))
+    refusal(payer.http.post(UNSTAKE, json={"amount": 1.000001}), 409, "STAKE_LOCKED")
+    answer(payer.http.post(UNSTAKE, json={"amount": 1}))
+    assert payer.balance()["balance"] == 100
+
+
+@pytest.mark.parametrize("path", [STAKES, UNSTAKE])
+@pytest.mark.parametrize("amount", [0, -1, "1.0000001", True, None])
+def test_a_bad_amount_is_400(payer: Caller, path: str, amount: object) -> None:
+    refused = refusal(payer.http.post(path, json={"amount": amount}), 400, "INVALID_REQUEST")
+    assert refused["errors"][0]["path"] == "amount"
+
+
+def test_a_stake_above_the_balance_is_refused_as_lacking_credits(payer: Caller) -> None:
+    refusal(payer.http.post(STAKES, json={"amount": 101}), 401, "INSUFFICIENT_CREDITS")
+    refused = payer.http.post(STAKES, json={"amount": 1, "agentDid": "me"})
+    assert refusal(refused, 400, "INVALID_REQUEST")["errors"][0]["path"] == "agentDid"
+
+
+def test_an_owner_stakes_for_its_agent_and_strangers_do_not_see_it(
+    payer: Caller, make_agent: MakeAgent, make_caller: MakeCaller, admin: Caller
+) -> None:
+    agent = make_agent(owner=payer)
+    body = {"amount": 5, "agentDid": agent.did}
+    assert answer(payer.http.post(STAKES, json=body))["walletDid"] == payer.did
+    stranger = make_caller(10)
+    refusal(stranger.http.post(STAKES, json=body), 403, "FORBIDDEN")
+    refusal(stranger.http.post(UNSTAKE, json=body), 403, "FORBIDDEN")
+    refusal(stranger.http.get(f"{STAKES}/{agent.did}"), 404, "NOT_FOUND")
+    for caller in (payer, admin):
+        encoded = quote(agent.did, safe="")
+        assert answer(caller.http.get(f"{STAKES}/{encoded}"))["stakedAmount"] == 5
+    answer(payer.http.post(UNSTAKE, json=body))
+    assert payer.balance()["balance"] == 100
+
+
+def test_stakes_are_audited(payer: Caller, admin: Caller) -> None:
+    answer(payer.http.post(STAKES, json={"amount": 2}))
+    answer(payer.http.post(UNSTAKE, json={"amount": 1}))
+    found = answer(admin.http.get(f"/v1/audit?targetId={payer.did}&targetType=stake"))["entries"]
+    assert [(entry["eventType"], entry["payload"]["amountCredits"]) for entry in found] == [
+        ("stake.withdrawn", "1"),
+        ("stake.deposited", "2"),
+    ]
+
+
+def test_an_agent_without_history_is_neutral(payer: Caller) -> None:
+    did = unique("did:net:nobody-")
+    assert answer(payer.http.get(f"/v1/reputation/{did}")) == {
+        "agentDid": did,
+        "overallScore": 0.5,
+        "successRate": 0.5,
+        "completionRate": 0.5,
+        "avgLatencyMs": None,
+        "totalTasks": 0,
+        "successfulTasks": 0,
+        "failedTasks": 0,
+        "cancelledTasks": 0,
+        "updatedAt": None,
+    }
+
+
+def test_reputation_counts_what_an_agent_finished(
+    payer: Caller, make_agent: MakeAgent, make_caller: MakeCaller
+) -> None:
+    agent = make_agent()
+    payer.run(chain_of(agent.capability, "ab"))
+    read = answer(make_caller().http.get(f"/v1/reputation/{agent.did}"))
+    assert (read["totalTasks"], read["successfulTasks"], read["failedTasks"]) == (2, 2, 0)
+    assert (read["successRate"], read["completionRate"]) == (1, 1)
+    speed = 1 - read["avgLatencyMs"] / 60_000
+    assert read["overallScore"] == pytest.approx(0.5 + 0.3 * speed + 0.2, abs=1e-4)
+    assert read["updatedAt"] is not None
