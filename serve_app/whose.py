@@ -1,7 +1,7 @@
 """Whose money a path or body is about, and who may know of it.
 
 What belongs to another is answered as what does not exist. contract.md section 2 (Ids in paths) and
-section 3 (Caller = payer); decision 0070.
+section 3 (Caller = payer); decision 0073.
 """
 
 from __future__ import annotations
