@@ -173,6 +173,23 @@ def not_found(what: str) -> ServiceError:
     return ServiceError(ErrorCode.NOT_FOUND, f"{what} is not known")
 
 
+def text_member(body: Mapping[str, Any], name: str, *, least: int = 0, most: int) -> str:
+    """Return a text of a body; one that may be empty may be left out.
+
+    Args:
+        least: characters at least.
+        most: characters at most.
+
+    Raises:
+        ServiceError: INVALID_REQUEST.
+    """
+    value = body.get(name, None if least else "")
+    if not isinstance(value, str) or not least <= len(value) <= most:
+        got = f"{len(value)} characters" if isinstance(value, str) else kind_of(value)
+        raise invalid(name, got, f"text of {least} to {most} characters")
+    return value
+
+
 def kind_of(value: object) -> str:
     """Return the JSON name of a value's type, for messages."""
     if value is None:

@@ -55,6 +55,12 @@ PARAMETERS: Mapping[str, Schema] = {
     "CapabilityIdPath": _path("capability_id", "the capability's id"),
     "AccountDid": _path("did", "the DID, raw or percent-encoded"),
     "AgentDid": _path("did", "the agent's DID, raw or percent-encoded"),
+    "PayerDid": _query("payerDid", _STRING, "whose; others than one's own for administrators"),
+    "InvoiceStatus": _query("status", {"enum": ["pending", "paid", "void"]}, "only these"),
+    "DisputeStatus": _query("status", _STRING, "only these: `open`, or a decision"),
+    "InvoiceId": _path("invoice_id", "the invoice's id"),
+    "DisputeId": _path("dispute_id", "the dispute's id"),
+    "TaskId": _path("task_id", "the `taskId` that publishing answered with"),
     "KeyId": _path("key_id", "the key's id"),
     "AuditId": _path("audit_id", "the entry's id"),
     "IdempotencyKey": _header(

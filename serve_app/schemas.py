@@ -26,6 +26,7 @@ from serve_app.schema_parts import (
 )
 from serve_app.schemas_agents import AGENT_SCHEMAS
 from serve_app.schemas_market import MARKET_SCHEMAS
+from serve_app.schemas_review import REVIEW_SCHEMAS
 
 _MANIFEST_EXAMPLE = {
     "intent": "Sum an article up",
@@ -156,6 +157,7 @@ SCHEMAS: Mapping[str, Schema] = {
     ),
     **AGENT_SCHEMAS,
     **MARKET_SCHEMAS,
+    **REVIEW_SCHEMAS,
     "BulkResults": record(
         "results",
         results={

@@ -148,3 +148,19 @@ CREATE TABLE callboard.feedback (
     PRIMARY KEY (workflow_id, agent_did)
 );
 CREATE INDEX feedback_agent ON callboard.feedback (agent_did, created_ms);
+
+-- What an agent's card offers, as words to search: ids split into their parts, names, descriptions.
+-- Cards are stored as agents wrote them; one that jsonb cannot hold is not found by words.
+CREATE FUNCTION callboard.offered_words(card text) RETURNS TABLE (capability_id text, words tsvector)
+LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    RETURN QUERY SELECT
+        c ->> 'id',
+        setweight(to_tsvector('english', translate(c ->> 'id', '._-', '   ')), 'A')
+            || setweight(to_tsvector('english', concat_ws(
+                ' ', c ->> 'name', card::jsonb #>> '{metadata,name}')), 'B')
+            || setweight(to_tsvector('english', coalesce(c ->> 'description', '')), 'C')
+    FROM jsonb_array_elements(card::jsonb -> 'capabilities') c;
+EXCEPTION WHEN data_exception OR program_limit_exceeded THEN
+    RETURN;
+END $$;

@@ -26,6 +26,7 @@ REVOKE ALL ON ALL FUNCTIONS IN SCHEMA callboard FROM PUBLIC;
 GRANT USAGE ON SCHEMA callboard TO ledger_writer, ledger_reader, ops_writer;
 
 GRANT SELECT ON ALL TABLES IN SCHEMA callboard TO ledger_reader;
+GRANT EXECUTE ON FUNCTION callboard.offered_words(text) TO ledger_reader;
 REVOKE SELECT ON callboard.rate_lease, callboard.suspect FROM ledger_reader;
 
 GRANT SELECT ON

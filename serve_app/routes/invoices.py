@@ -1,0 +1,268 @@
+"""Invoices over what a payer has paid: by period or by workflow; an administrator settles them.
+
+Spec: Invoice, Settlement rules 5; contract.md section 6 (Invoices); decision 0080.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import uuid
+from datetime import UTC, datetime, timedelta
+from typing import Any, Final, Literal
+
+from core.errors import ErrorCode, ServiceError
+from core.money import CURRENCY, credits_number
+from core.trust.access import ADMIN, Need
+from ledger.invoice_queries import REFUND_KINDS, invoice_row, invoice_rows, line_rows
+from ledger.queries import RowDict
+from ledger.review_commands import CreateInvoice, SettleInvoice, invoice_settled_key
+from serve_app.calls import Call, Operation, Repeats, Reply, invalid, not_found
+from serve_app.limits import RateClass
+from serve_app.lists import listed, page_of, parse_time
+from serve_app.views import iso_time
+
+STATUSES: Final = ("pending", "paid", "void")
+_UNIX_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+_MILLISECOND: Final = timedelta(milliseconds=1)
+
+
+async def create(call: Call) -> Reply:
+    """Issue the invoice of a period or a workflow; the same again is the same invoice."""
+    body = call.object_body()
+    payer_did = body.get("payerDid", call.caller.did)
+    if not isinstance(payer_did, str) or not payer_did.startswith("did:"):
+        raise invalid("payerDid", str(payer_did), "a DID")
+    call.require(Need(None, payer_did))
+    start_ms = end_ms = 0
+    workflow_id = None
+    if "workflowId" in body:
+        workflow_id, payer_did = await _paid_workflow(call, body)
+    else:
+        start_ms, end_ms = _period(body)
+    command = CreateInvoice(
+        key=call.command_key(f"invoice:{call.services.new_id()}"),
+        actor_did=call.caller.did,
+        invoice_id=call.services.new_id(),
+        payer_did=payer_did,
+        period_start_ms=start_ms,
+        period_end_ms=end_ms,
+        workflow_id=workflow_id,
+    )
+    outcome = await call.services.to_the_end(call.services.gateway.commit(command))
+    row = await invoice_row(call.services.reader, outcome.result["invoiceId"])
+    assert row is not None, outcome
+    return Reply({"success": True, **invoice_record(row)})
+
+
+async def get(call: Call) -> Reply:
+    """Read one invoice with its lines."""
+    row = await _readable(call)
+    lines = await line_rows(call.services.reader, row["id"])
+    return Reply(
+        {
+            **invoice_record(row),
+            "lineCount": lines[0]["line_count"] if lines else 0,
+            "lines": [_line_record(line) for line in lines],
+        }
+    )
+
+
+async def list_invoices(call: Call) -> Reply:
+    """List the caller's invoices, newest first; an administrator sees everybody's."""
+    settings = call.services.settings
+    page = page_of(call, default=settings.page_default, most=settings.page_max)
+    status = call.query.get("status")
+    if status is not None and status not in STATUSES:
+        raise invalid("status", status, ", ".join(STATUSES))
+    rows = await invoice_rows(
+        call.services.reader,
+        payer_did=call.query.get("payerDid") if call.caller.is_admin else call.caller.did,
+        status=status,
+        limit=page.limit + 1,
+        offset=page.offset,
+        before_id=id_after(page.after),
+    )
+    shown = [invoice_record(row) for row in rows]
+    return Reply(listed("invoices", shown, page, lambda row: row["id"]))
+
+
+async def pay(call: Call) -> Reply:
+    """Mark a pending invoice paid."""
+    return await _settle(call, "paid")
+
+
+async def void(call: Call) -> Reply:
+    """Void a pending invoice; its payments can be invoiced again."""
+    return await _settle(call, "void")
+
+
+async def _settle(call: Call, status: Literal["paid", "void"]) -> Reply:
+    call.require(Need(ADMIN))
+    row = await _readable(call)
+    # What tells a repeat of this very request from somebody who also wants the invoice settled.
+    request = f"{status} {call.command_key(call.services.new_id())}"
+    command = SettleInvoice(
+        key=invoice_settled_key(row["id"]),
+        request_hash=hashlib.sha256(request.encode()).digest(),
+        actor_did=call.caller.did,
+        invoice_id=row["id"],
+        status=status,
+    )
+    try:
+        await call.services.to_the_end(call.services.gateway.commit(command))
+    except ServiceError as error:
+        if error.code is not ErrorCode.KEY_REUSED:
+            raise
+        raise ServiceError(ErrorCode.CONFLICT, "the invoice was settled before") from None
+    settled = await invoice_row(call.services.reader, row["id"])
+    assert settled is not None, row
+    return Reply({"success": True, **invoice_record(settled)})
+
+
+async def _readable(call: Call) -> RowDict:
+    """Return the invoice of the path, if the caller may know of it."""
+    given = call.path_values["invoice_id"]
+    row = await invoice_row(call.services.reader, given)
+    if row is None or not (call.caller.is_admin or row["payer_did"] == call.caller.did):
+        raise not_found(f"the invoice {given[:64]}")
+    return row
+
+
+async def _paid_workflow(call: Call, body: dict[str, Any]) -> tuple[str, str]:
+    """Return a workflow's id and payer, if the caller may have it invoiced."""
+    for name in ("periodStart", "periodEnd"):
+        if name in body:
+            raise invalid(name, "a period and a workflow", "one of them")
+    workflow_id = uuid_of("workflowId", body["workflowId"])
+    stored = await call.services.reader.workflow(workflow_id)
+    wanted = body.get("payerDid")
+    if stored is None or not (call.caller.is_admin or stored.payer_did == call.caller.did):
+        raise not_found(f"the workflow {workflow_id}")
+    if wanted not in (None, stored.payer_did):
+        raise invalid("payerDid", str(wanted), "the workflow's payer")
+    return stored.id, stored.payer_did
+
+
+def _period(body: dict[str, Any]) -> tuple[int, int]:
+    start = parse_time("periodStart", body.get("periodStart"))
+    end = parse_time("periodEnd", body.get("periodEnd"))
+    start_ms, end_ms = ((at - _UNIX_EPOCH) // _MILLISECOND for at in (start, end))
+    if end_ms <= start_ms:
+        raise invalid("periodEnd", str(body["periodEnd"]), "a time after periodStart")
+    if start_ms < 0:
+        raise invalid("periodStart", str(body["periodStart"]), "a time after 1970")
+    return start_ms, end_ms
+
+
+def uuid_of(path: str, given: object) -> str:
+    """Return an id in its one spelling.
+
+    Raises:
+        ServiceError: INVALID_REQUEST.
+    """
+    try:
+        return str(uuid.UUID(given if isinstance(given, str) else ""))
+    except ValueError:
+        raise invalid(path, str(given), "an id in UUID form") from None
+
+
+def id_after(cursor: str | None) -> str | None:
+    """Return the cursor of a list that is keyed by ids.
+
+    Raises:
+        ServiceError: INVALID_REQUEST.
+    """
+    return None if cursor is None else uuid_of("cursor", cursor)
+
+
+def invoice_record(row: RowDict) -> dict[str, Any]:
+    """Return an invoice in its JSON form. Spec: Invoice."""
+    return {
+        "id": row["id"],
+        "invoiceId": row["id"],
+        "payerDid": row["payer_did"],
+        "periodStart": iso_time(row["period_start_ms"]),
+        "periodEnd": iso_time(row["period_end_ms"]),
+        "workflowId": row["workflow_id"],
+        "subtotalCents": row["subtotal_cents"],
+        "protocolFeeCents": row["protocol_fee_cents"],
+        "totalCents": row["total_cents"],
+        "currency": CURRENCY,
+        "status": row["status"],
+        "createdAt": iso_time(row["created_ms"]),
+        "settledAt": iso_time(row["settled_ms"]),
+        "settledBy": row["settled_by_did"],
+    }
+
+
+def _line_record(line: RowDict) -> dict[str, Any]:
+    is_refund = line["kind"] in REFUND_KINDS
+    return {
+        "entryId": line["entry_id"],
+        "kind": "refund" if is_refund else "payment",
+        "workflowId": line["workflow_id"],
+        "nodeId": line["node_id"],
+        "amountCredits": credits_number(line["amount_micro"] * (-1 if is_refund else 1)),
+        "createdAt": iso_time(line["created_ms"]),
+    }
+
+
+OPERATIONS = (
+    Operation(
+        method="POST",
+        path="/v1/invoices",
+        handler=create,
+        summary="Issue an invoice over a period or a workflow",
+        scope="invoices:write",
+        rate=RateClass.WRITE,
+        tag="invoices",
+        request="InvoiceRequest",
+        reply="Invoice",
+        errors=(ErrorCode.FORBIDDEN, ErrorCode.NOT_FOUND, ErrorCode.CONFLICT),
+        repeats=Repeats.BY_REPLY,
+    ),
+    Operation(
+        method="GET",
+        path="/v1/invoices",
+        handler=list_invoices,
+        summary="List invoices, newest first",
+        scope="invoices:read",
+        rate=RateClass.READ,
+        tag="invoices",
+        reply="InvoiceList",
+        parameters=("InvoiceStatus", "PayerDid", "Limit", "Offset", "Cursor"),
+        errors=(ErrorCode.INVALID_REQUEST,),
+    ),
+    Operation(
+        method="GET",
+        path="/v1/invoices/{invoice_id}",
+        handler=get,
+        summary="Read an invoice with its lines",
+        scope="invoices:read",
+        rate=RateClass.READ,
+        tag="invoices",
+        reply="InvoiceWithLines",
+        parameters=("InvoiceId",),
+        errors=(ErrorCode.NOT_FOUND,),
+    ),
+    *(
+        Operation(
+            method="POST",
+            path=f"/v1/invoices/{{invoice_id}}/{verb}",
+            handler=handler,
+            summary=summary,
+            scope="invoices:write",
+            rate=RateClass.WRITE,
+            tag="invoices",
+            reply="Invoice",
+            parameters=("InvoiceId",),
+            errors=(ErrorCode.NOT_FOUND, ErrorCode.CONFLICT),
+            is_body_optional=True,
+            repeats=Repeats.BY_REPLY,
+        )
+        for verb, handler, summary in (
+            ("pay", pay, "Mark a pending invoice paid, for administrators"),
+            ("void", void, "Void a pending invoice, for administrators"),
+        )
+    ),
+)
