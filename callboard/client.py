@@ -17,7 +17,7 @@ from typing import Any, Generic, ParamSpec, Self, overload
 
 import httpx
 
-from callboard import calls
+from callboard import calls, market_calls
 from callboard.calls import Call, Json, NoReply, Reply, Steps, persistently
 
 P = ParamSpec("P")
@@ -71,6 +71,30 @@ class _Operations:
     keys = _Operation(calls.keys)
     revoke_key = _Operation(calls.revoke_key)
     health = _Operation(calls.health)
+    price = _Operation(market_calls.price)
+    set_price = _Operation(market_calls.set_price)
+    stake = _Operation(market_calls.stake)
+    deposit_stake = _Operation(market_calls.deposit_stake)
+    withdraw_stake = _Operation(market_calls.withdraw_stake)
+    reputation = _Operation(market_calls.reputation)
+    quota = _Operation(market_calls.quota)
+    set_quota = _Operation(market_calls.set_quota)
+    check_quota = _Operation(market_calls.check_quota)
+    account = _Operation(market_calls.account)
+    create_invoice = _Operation(market_calls.create_invoice)
+    invoice = _Operation(market_calls.invoice)
+    invoices = _Operation(market_calls.invoices)
+    pay_invoice = _Operation(market_calls.pay_invoice)
+    void_invoice = _Operation(market_calls.void_invoice)
+    open_dispute = _Operation(market_calls.open_dispute)
+    dispute = _Operation(market_calls.dispute)
+    disputes = _Operation(market_calls.disputes)
+    resolve_dispute = _Operation(market_calls.resolve_dispute)
+    give_feedback = _Operation(market_calls.give_feedback)
+    publish_task = _Operation(market_calls.publish_task)
+    task = _Operation(market_calls.task)
+    auction = _Operation(market_calls.auction)
+    bid = _Operation(market_calls.bid)
 
     def __init__(self, url: str | None = None, api_key: str | None = None) -> None:
         self.url = (url or os.environ.get("CALLBOARD_URL") or DEFAULT_URL).rstrip("/")

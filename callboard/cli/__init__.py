@@ -7,7 +7,17 @@ from __future__ import annotations
 
 import typer
 
-from callboard.cli import agents, audit, demonstration, deployment, keys, ledger, workflows
+from callboard.cli import (
+    agents,
+    audit,
+    demonstration,
+    deployment,
+    keys,
+    ledger,
+    market,
+    reviews,
+    workflows,
+)
 
 app = typer.Typer(
     name="callboard",
@@ -23,6 +33,16 @@ app.add_typer(agents.app, name="agent")
 app.add_typer(ledger.app, name="ledger")
 app.add_typer(audit.app, name="audit")
 app.add_typer(keys.app, name="key")
+app.add_typer(market.price, name="price")
+app.add_typer(market.stake, name="stake")
+app.add_typer(market.reputation, name="reputation")
+app.add_typer(market.quota, name="quota")
+app.add_typer(market.auction, name="auction")
+app.add_typer(market.bid, name="bid")
+app.add_typer(reviews.invoice, name="invoice")
+app.add_typer(reviews.dispute, name="dispute")
+app.add_typer(reviews.feedback, name="feedback")
+app.add_typer(reviews.task, name="task")
 
 
 def main() -> None:

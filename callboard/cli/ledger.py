@@ -26,6 +26,15 @@ def deposit(
     session.show_record(session.client.deposit(amount))
 
 
+@verb(app, "account")
+def account(
+    session: Session,
+    did: Annotated[str, typer.Argument(help="The owner's DID.", metavar="DID")],
+) -> None:
+    """Show an owner's account."""
+    session.show_record(session.client.account(did))
+
+
 @verb(app, "transactions")
 def transactions(
     session: Session,

@@ -1,0 +1,130 @@
+"""`price`, `stake`, `reputation`, `quota`, `auction`, `bid`: what work costs and who may do it.
+
+Spec: Capability price, Stake, Reputation, Quota check result, Bid; contract.md section 6.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from callboard.cli.session import EXIT_USAGE, Session, stop, verb
+
+price = typer.Typer(help="Registered prices of capabilities.", no_args_is_help=True)
+stake = typer.Typer(help="What agents put at stake.", no_args_is_help=True)
+reputation = typer.Typer(help="What agents are known for.", no_args_is_help=True)
+quota = typer.Typer(help="What payers may publish.", no_args_is_help=True)
+auction = typer.Typer(help="Auctions of nodes.", no_args_is_help=True)
+bid = typer.Typer(help="Bids for nodes.", no_args_is_help=True)
+
+_Capability = Annotated[str, typer.Argument(help="The capability's id.", metavar="CAPABILITY")]
+_Did = Annotated[str, typer.Argument(help="Whose.", metavar="DID")]
+_Credits = Annotated[str, typer.Argument(help="Credits, at most 6 decimals.", metavar="CREDITS")]
+_ForAgent = Annotated[str | None, typer.Option("--agent", help="The agent, if not the caller.")]
+_Workflow = Annotated[str, typer.Argument(help="The workflow's id.", metavar="WORKFLOW")]
+_Node = Annotated[str, typer.Argument(help="The node's name.", metavar="NODE")]
+
+
+@verb(price, "get")
+def get_price(session: Session, capability: _Capability) -> None:
+    """Show a capability's price."""
+    session.show_record(session.client.price(capability))
+
+
+@verb(price, "set")
+def set_price(
+    session: Session,
+    capability: _Capability,
+    cents: Annotated[int | None, typer.Option(help="Whole cents a node.", min=0)] = None,
+    input_rate: Annotated[str | None, typer.Option(help="Credits per input token.")] = None,
+    output_rate: Annotated[str | None, typer.Option(help="Credits per output token.")] = None,
+) -> None:
+    """Register a capability's price: --cents, or both rates."""
+    rates = (input_rate, output_rate)
+    if (cents is None) is (rates == (None, None)) or (cents is None and None in rates):
+        stop(EXIT_USAGE, "give --cents, or --input-rate and --output-rate")
+    reply = session.client.set_price(
+        capability, price_cents=cents, input_rate=input_rate, output_rate=output_rate
+    )
+    session.show_record(reply)
+
+
+@verb(stake, "show")
+def show_stake(session: Session, did: _Did) -> None:
+    """Show an agent's stake."""
+    session.show_record(session.client.stake(did))
+
+
+@verb(stake, "deposit")
+def deposit_stake(session: Session, amount: _Credits, agent: _ForAgent = None) -> None:
+    """Put credits at stake."""
+    session.show_record(session.client.deposit_stake(amount, agent_did=agent))
+
+
+@verb(stake, "withdraw")
+def withdraw_stake(session: Session, amount: _Credits, agent: _ForAgent = None) -> None:
+    """Take back stake that is not locked."""
+    session.show_record(session.client.withdraw_stake(amount, agent_did=agent))
+
+
+@verb(reputation, "show")
+def show_reputation(session: Session, did: _Did) -> None:
+    """Show an agent's score and what it is made of."""
+    session.show_record(session.client.reputation(did))
+
+
+@verb(quota, "get")
+def get_quota(session: Session, did: _Did) -> None:
+    """Show a payer's limits."""
+    session.show_record(session.client.quota(did))
+
+
+@verb(quota, "set")
+def set_quota(
+    session: Session,
+    did: _Did,
+    workflows_per_day: Annotated[int | None, typer.Option(help="Workflows a day.", min=0)] = None,
+    concurrent: Annotated[int | None, typer.Option(help="Workflows at once.", min=0)] = None,
+    spend_per_day: Annotated[int | None, typer.Option(help="Cents a day.", min=0)] = None,
+) -> None:
+    """Limit a payer; what is left out has no limit."""
+    reply = session.client.set_quota(
+        did,
+        workflows_per_day=workflows_per_day,
+        concurrent_workflows=concurrent,
+        spend_per_day_cents=spend_per_day,
+    )
+    session.show_record(reply)
+
+
+@verb(quota, "check")
+def check_quota(
+    session: Session,
+    did: _Did,
+    spend: Annotated[int | None, typer.Option(help="Cents it would cost.", min=0)] = None,
+) -> None:
+    """Say whether a payer may publish now."""
+    session.show_record(session.client.check_quota(did, estimated_spend_cents=spend))
+
+
+@verb(auction, "show")
+def show_auction(session: Session, workflow_id: _Workflow, node: _Node) -> None:
+    """Show the auction of a node, with its bids when it has closed."""
+    session.show_record(session.client.auction(workflow_id, node))
+
+
+@verb(bid, "place")
+def place_bid(
+    session: Session,
+    workflow_id: _Workflow,
+    node: _Node,
+    amount: _Credits,
+    eta_ms: Annotated[int | None, typer.Option(help="Expected milliseconds.", min=0)] = None,
+    stake_offered: Annotated[str | None, typer.Option(help="Credits put at stake.")] = None,
+) -> None:
+    """Bid for a node; bids are sealed and final."""
+    reply = session.client.bid(
+        workflow_id, node, amount, eta_ms=eta_ms, stake_credits=stake_offered
+    )
+    session.show_record(reply)

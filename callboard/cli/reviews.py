@@ -1,0 +1,173 @@
+"""`invoice`, `dispute`, `feedback`, `task`: what was paid, whether rightly, and work in one step.
+
+Spec: Invoice, Dispute; contract.md section 6 (Invoices, Disputes, Feedback, Tasks).
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Annotated, Any
+
+import typer
+
+from callboard.cli.session import EXIT_UNSUCCESSFUL, EXIT_USAGE, Session, stop, verb
+
+invoice = typer.Typer(help="Invoices over what was paid.", no_args_is_help=True)
+dispute = typer.Typer(help="Disputes about work and pay.", no_args_is_help=True)
+feedback = typer.Typer(help="Opinions on agents' work.", no_args_is_help=True)
+task = typer.Typer(help="Tasks: workflows of one node.", no_args_is_help=True)
+
+_Id = Annotated[str, typer.Argument(help="Its id.", metavar="ID")]
+_Status = Annotated[str | None, typer.Option(help="Only those in this status.")]
+_Limit = Annotated[int, typer.Option(help="How many.", min=1, max=100)]
+_Cursor = Annotated[str | None, typer.Option(help="Where the last page ended.")]
+
+
+@verb(invoice, "create")
+def create_invoice(
+    session: Session,
+    start: Annotated[str | None, typer.Option(help="Start of the period, ISO 8601.")] = None,
+    end: Annotated[str | None, typer.Option(help="Its end, itself not in it.")] = None,
+    workflow: Annotated[str | None, typer.Option(help="A workflow's id instead.")] = None,
+    payer: Annotated[str | None, typer.Option(help="Whose, if not the caller's.")] = None,
+) -> None:
+    """Issue an invoice over a period or a workflow."""
+    if (start is None) is not (end is None) or (start is None) is (workflow is None):
+        stop(EXIT_USAGE, "give --start and --end, or --workflow")
+    reply = session.client.create_invoice(
+        payer_did=payer, period_start=start, period_end=end, workflow_id=workflow
+    )
+    session.show_record(reply)
+
+
+@verb(invoice, "list")
+def list_invoices(
+    session: Session, status: _Status = None, limit: _Limit = 50, cursor: _Cursor = None
+) -> None:
+    """List invoices, newest first."""
+    reply = session.client.invoices(status=status, limit=limit, cursor=cursor)
+    columns = ("id", "status", "periodStart", "periodEnd", "workflowId", "totalCents")
+    session.show_table(reply, reply["invoices"], columns)
+
+
+@verb(invoice, "get")
+def get_invoice(session: Session, invoice_id: _Id) -> None:
+    """Show an invoice with its lines."""
+    session.show_record(session.client.invoice(invoice_id))
+
+
+@verb(invoice, "pay")
+def pay_invoice(session: Session, invoice_id: _Id) -> None:
+    """Mark a pending invoice paid."""
+    session.show_record(session.client.pay_invoice(invoice_id))
+
+
+@verb(invoice, "void")
+def void_invoice(session: Session, invoice_id: _Id) -> None:
+    """Void a pending invoice; its payments can be invoiced again."""
+    session.show_record(session.client.void_invoice(invoice_id))
+
+
+@verb(dispute, "open")
+def open_dispute(
+    session: Session,
+    dispute_type: Annotated[str, typer.Argument(help="quality, fraud, …", metavar="TYPE")],
+    description: Annotated[str, typer.Argument(help="What is wrong.", metavar="DESCRIPTION")],
+    workflow: Annotated[str | None, typer.Option(help="The workflow's id.")] = None,
+    node: Annotated[str | None, typer.Option(help="The node's name.")] = None,
+    agent: Annotated[str | None, typer.Option(help="The agent's DID.")] = None,
+    evidence: Annotated[str | None, typer.Option(help="A JSON object.")] = None,
+) -> None:
+    """Complain about a workflow."""
+    reply = session.client.open_dispute(
+        dispute_type,
+        description,
+        workflow_id=workflow,
+        node_id=node,
+        respondent_did=agent,
+        evidence=None if evidence is None else _object(evidence),
+    )
+    session.show_record(reply)
+
+
+@verb(dispute, "list")
+def list_disputes(
+    session: Session, status: _Status = None, limit: _Limit = 50, cursor: _Cursor = None
+) -> None:
+    """List disputes, newest first."""
+    reply = session.client.disputes(status=status, limit=limit, cursor=cursor)
+    columns = ("id", "status", "disputeType", "workflowId", "nodeId", "creditsRefunded")
+    session.show_table(reply, reply["disputes"], columns)
+
+
+@verb(dispute, "get")
+def get_dispute(session: Session, dispute_id: _Id) -> None:
+    """Show a dispute."""
+    session.show_record(session.client.dispute(dispute_id))
+
+
+@verb(dispute, "resolve")
+def resolve_dispute(
+    session: Session,
+    dispute_id: _Id,
+    status: Annotated[str, typer.Argument(help="resolved_… or dismissed.", metavar="STATUS")],
+    resolution: Annotated[str, typer.Argument(help="Why, in words.", metavar="RESOLUTION")],
+    refund: Annotated[str | None, typer.Option(help="Credits that go back.")] = None,
+) -> None:
+    """Decide a dispute, perhaps with a refund."""
+    reply = session.client.resolve_dispute(dispute_id, status, resolution, refund_credits=refund)
+    session.show_record(reply)
+
+
+@verb(feedback, "give")
+def give_feedback(
+    session: Session,
+    workflow_id: Annotated[str, typer.Argument(help="The workflow's id.", metavar="WORKFLOW")],
+    agent: Annotated[str, typer.Argument(help="The agent's DID.", metavar="AGENT")],
+    rating: Annotated[float, typer.Argument(help="0 to 1, or 1 to 5.", min=0, max=5)],
+    scale: Annotated[int | None, typer.Option(help="1 or 5: what it is out of.")] = None,
+    comment: Annotated[str | None, typer.Option(help="In words.")] = None,
+) -> None:
+    """Rate an agent's work in a workflow, once."""
+    reply = session.client.give_feedback(workflow_id, agent, rating, scale=scale, comment=comment)
+    session.show_record(reply)
+
+
+@verb(task, "publish")
+def publish_task(
+    session: Session,
+    description: Annotated[
+        str, typer.Argument(help="In words; [cap.id] first names it.", metavar="DESCRIPTION")
+    ],
+    budget: Annotated[str | None, typer.Option(help="Credits at most.")] = None,
+    wait: Annotated[bool, typer.Option("--wait", help="Return when it has ended.")] = False,
+) -> None:
+    """Publish a task."""
+    reply = session.client.publish_task(description, budget_credits=budget)
+    if wait:
+        session.client.wait(reply["workflowId"])
+        _show_task(session, session.client.task(reply["taskId"]), is_awaited=True)
+    else:
+        _show_task(session, reply, is_awaited=False)
+
+
+@verb(task, "get")
+def get_task(session: Session, task_id: _Id) -> None:
+    """Show a task."""
+    session.show_record(session.client.task(task_id))
+
+
+def _show_task(session: Session, reply: dict[str, Any], *, is_awaited: bool) -> None:
+    session.show_record(reply)
+    if reply["status"] != "completed" if is_awaited else reply["status"] == "failed":
+        raise typer.Exit(EXIT_UNSUCCESSFUL)
+
+
+def _object(text: str) -> dict[str, Any]:
+    try:
+        value = json.loads(text)
+    except ValueError as error:
+        stop(EXIT_USAGE, f"--evidence: {error}")
+    if not isinstance(value, dict):
+        stop(EXIT_USAGE, f"--evidence: got {type(value).__name__}, expected a JSON object")
+    return value

@@ -1,0 +1,248 @@
+"""Requests of the market, as data like those of `calls.py`: prices, stakes, invoices, disputes, …
+
+Every write carries an idempotency key of its own, so that it is safe to send again.
+Spec: Ledger records, Invoice, Dispute, Quota check result; contract.md section 6.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from callboard.calls import Call, Json, Steps, _get, _keyed, _one, _segment
+
+Credits = float | str
+
+
+def _post(path: str, **members: Any) -> Steps:
+    body = {name: value for name, value in members.items() if value is not None}
+    return _one(Call("POST", path, body=body, headers=_keyed(None)))
+
+
+# -- prices, stakes, reputation, quotas ------------------------------------------------------------
+
+
+def price(capability_id: str) -> Steps:
+    """Read a capability's registered price. Spec: Capability price."""
+    return _get(f"/v1/capabilities/{_segment(capability_id)}/price")
+
+
+def set_price(
+    capability_id: str,
+    *,
+    price_cents: int | None = None,
+    input_rate: Credits | None = None,
+    output_rate: Credits | None = None,
+) -> Steps:
+    """Register a capability's price: cents a node, or credits per token; for administrators.
+
+    Args:
+        price_cents: whole cents.
+        input_rate: credits per input token; with `output_rate`, instead of cents.
+    """
+    body: Json = {"price_cents": price_cents}
+    if price_cents is None:
+        rates = {"inputRate": input_rate, "outputRate": output_rate}
+        body = {"pricing": {"model": "per-token", **rates}}
+    return _one(Call("PUT", f"/v1/capabilities/{_segment(capability_id)}/price", body=body))
+
+
+def stake(did: str) -> Steps:
+    """Read an agent's stake. Spec: Stake."""
+    return _get(f"/v1/stakes/{_segment(did)}")
+
+
+def deposit_stake(amount_credits: Credits, *, agent_did: str | None = None) -> Steps:
+    """Put credits at stake for an agent, the caller unless another is named."""
+    return _post("/v1/stakes", amount=amount_credits, agentDid=agent_did)
+
+
+def withdraw_stake(amount_credits: Credits, *, agent_did: str | None = None) -> Steps:
+    """Take back stake that is not locked."""
+    return _post("/v1/stakes/unstake", amount=amount_credits, agentDid=agent_did)
+
+
+def reputation(did: str) -> Steps:
+    """Read an agent's reputation. Spec: Reputation."""
+    return _get(f"/v1/reputation/{_segment(did)}")
+
+
+def quota(did: str) -> Steps:
+    """Read a payer's quota."""
+    return _get(f"/v1/quotas/{_segment(did)}")
+
+
+def set_quota(
+    did: str,
+    *,
+    workflows_per_day: int | None = None,
+    concurrent_workflows: int | None = None,
+    spend_per_day_cents: int | None = None,
+) -> Steps:
+    """Limit what a payer may publish; what is left out has no limit. For administrators."""
+    body = {
+        "maxWorkflowsPerDay": workflows_per_day,
+        "maxConcurrentWorkflows": concurrent_workflows,
+        "maxSpendPerDayCents": spend_per_day_cents,
+    }
+    return _one(Call("POST", f"/v1/quotas/{_segment(did)}", body=body, headers=_keyed(None)))
+
+
+def check_quota(did: str, *, estimated_spend_cents: int | None = None) -> Steps:
+    """Ask whether a payer may publish now. Spec: Quota check result."""
+    return _post(f"/v1/quotas/{_segment(did)}/check", estimatedSpendCents=estimated_spend_cents)
+
+
+def account(did: str) -> Steps:
+    """Read an owner's account. Spec: Account."""
+    return _get(f"/v1/ledger/accounts/{_segment(did)}")
+
+
+# -- invoices, disputes, feedback ------------------------------------------------------------------
+
+
+def create_invoice(
+    *,
+    payer_did: str | None = None,
+    period_start: str | None = None,
+    period_end: str | None = None,
+    workflow_id: str | None = None,
+) -> Steps:
+    """Issue an invoice over a period (two ISO times) or a workflow. Spec: Invoice."""
+    return _post(
+        "/v1/invoices",
+        payerDid=payer_did,
+        periodStart=period_start,
+        periodEnd=period_end,
+        workflowId=workflow_id,
+    )
+
+
+def invoice(invoice_id: str) -> Steps:
+    """Read an invoice with its lines."""
+    return _get(f"/v1/invoices/{_segment(invoice_id)}")
+
+
+def invoices(
+    *, status: str | None = None, limit: int | None = None, cursor: str | None = None
+) -> Steps:
+    """List invoices, newest first."""
+    return _get("/v1/invoices", status=status, limit=limit, cursor=cursor)
+
+
+def pay_invoice(invoice_id: str) -> Steps:
+    """Mark a pending invoice paid; for administrators."""
+    return _post(f"/v1/invoices/{_segment(invoice_id)}/pay")
+
+
+def void_invoice(invoice_id: str) -> Steps:
+    """Void a pending invoice; for administrators."""
+    return _post(f"/v1/invoices/{_segment(invoice_id)}/void")
+
+
+def open_dispute(
+    dispute_type: str,
+    description: str,
+    *,
+    workflow_id: str | None = None,
+    node_id: str | None = None,
+    respondent_did: str | None = None,
+    evidence: Mapping[str, Any] | None = None,
+) -> Steps:
+    """Complain about a workflow's work or pay. Spec: Dispute."""
+    return _post(
+        "/v1/disputes",
+        disputeType=dispute_type,
+        description=description,
+        workflowId=workflow_id,
+        nodeId=node_id,
+        respondentDid=respondent_did,
+        evidence=None if evidence is None else dict(evidence),
+    )
+
+
+def dispute(dispute_id: str) -> Steps:
+    """Read a dispute."""
+    return _get(f"/v1/disputes/{_segment(dispute_id)}")
+
+
+def disputes(
+    *, status: str | None = None, limit: int | None = None, cursor: str | None = None
+) -> Steps:
+    """List the caller's disputes, newest first."""
+    return _get("/v1/disputes", status=status, limit=limit, cursor=cursor)
+
+
+def resolve_dispute(
+    dispute_id: str, status: str, resolution: str, *, refund_credits: Credits | None = None
+) -> Steps:
+    """Decide a dispute, perhaps with a refund to the payer; for administrators."""
+    return _post(
+        f"/v1/disputes/{_segment(dispute_id)}/resolve",
+        status=status,
+        resolution=resolution,
+        creditsRefunded=refund_credits,
+    )
+
+
+def give_feedback(
+    workflow_id: str,
+    agent_did: str,
+    rating: float,
+    *,
+    scale: int | None = None,
+    comment: str | None = None,
+) -> Steps:
+    """Rate an agent's work in a workflow.
+
+    Args:
+        rating: 0 to 1, or 1 to 5.
+        scale: 1 or 5, what the rating is out of; needed for one star of five.
+    """
+    path = f"/v1/workflows/{_segment(workflow_id)}/feedback"
+    return _post(path, agentDid=agent_did, rating=rating, scale=scale, comment=comment)
+
+
+# -- tasks and auctions ----------------------------------------------------------------------------
+
+
+def publish_task(description: str, *, budget_credits: Credits | None = None) -> Steps:
+    """Publish one task described in words; `[cap.id]` before them names its capability."""
+    return _post("/v1/tasks/publish", description=description, budget=budget_credits)
+
+
+def task(task_id: str) -> Steps:
+    """Read a task: status, result, error."""
+    return _get(f"/v1/tasks/{_segment(task_id)}")
+
+
+def auction(workflow_id: str, node_id: str) -> Steps:
+    """Read the auction of a node; its bids when it has closed."""
+    return _get(_auction(workflow_id, node_id))
+
+
+def bid(
+    workflow_id: str,
+    node_id: str,
+    amount_credits: Credits,
+    *,
+    eta_ms: int | None = None,
+    stake_credits: Credits | None = None,
+) -> Steps:
+    """Bid for a node, sealed. Spec: Bid.
+
+    Args:
+        amount_credits: what the agent asks for.
+        eta_ms: how long it expects to take.
+        stake_credits: what it puts at stake for this node.
+    """
+    return _post(
+        f"{_auction(workflow_id, node_id)}/bids",
+        bidAmount=amount_credits,
+        etaMs=eta_ms,
+        stakeOffered=stake_credits,
+    )
+
+
+def _auction(workflow_id: str, node_id: str) -> str:
+    return f"/v1/auctions/{_segment(workflow_id)}/{_segment(node_id)}"
