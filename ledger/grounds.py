@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
+from core.market.reputation import Tally
 from core.market.settlement import PaymentSplit
 
 # A payment is one or two entries. The writer serves nobody else while it adds an invoice up.
@@ -91,4 +92,11 @@ class DisputeGrounds:
         ]
 
 
-Grounds = InvoiceGrounds | DisputeGrounds
+@dataclass(frozen=True, slots=True)
+class ReputationGrounds:
+    """By agent: its counts as stored, and as history gives them."""
+
+    counts: dict[str, tuple[Tally, Tally]]
+
+
+Grounds = InvoiceGrounds | DisputeGrounds | ReputationGrounds

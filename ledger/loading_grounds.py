@@ -19,8 +19,10 @@ from ledger.grounds import (
     Grounds,
     InvoiceGrounds,
     PaidLine,
+    ReputationGrounds,
 )
-from ledger.review_commands import CreateInvoice, GroundedCommand
+from ledger.reputation import load_compared
+from ledger.review_commands import CreateInvoice, GroundedCommand, RebuildReputation
 
 Connection = psycopg.AsyncConnection[Any]
 
@@ -118,6 +120,8 @@ async def load_grounds(
     """Return what a command stands on, None for an unknown dispute, and the accounts it needs."""
     if isinstance(command, CreateInvoice):
         return await _invoice_grounds(connection, command), set()
+    if isinstance(command, RebuildReputation):
+        return ReputationGrounds(await load_compared(connection)), set()
     grounds = await _dispute_grounds(connection, command.dispute_id)
     if grounds is None or grounds.payer_did is None:
         return grounds, set()

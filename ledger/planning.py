@@ -44,7 +44,7 @@ from ledger.planning_registry import (
     plan_revoke_key,
 )
 from ledger.planning_workflow import plan_advance, plan_publish
-from ledger.review_commands import CreateInvoice, GiveFeedback, ResolveDispute, SettleInvoice
+from ledger.review_commands import GiveFeedback, GroundedCommand, SettleInvoice
 
 
 def needs(commands: Iterable[Command]) -> Needs:
@@ -104,7 +104,7 @@ def is_stale(command: Command, books: Books) -> bool:
 
 def is_alone(command: Command) -> bool:
     """Say whether a command looks at rows that others of its batch may change."""
-    return isinstance(command, ClaimWorkflows | CreateInvoice | ResolveDispute)
+    return isinstance(command, ClaimWorkflows | GroundedCommand)
 
 
 def request_hash_of(command: Command) -> bytes | None:

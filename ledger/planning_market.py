@@ -20,10 +20,12 @@ from ledger.planning_disputes import plan_give_feedback, plan_open_dispute, plan
 from ledger.planning_invoices import plan_create_invoice, plan_settle_invoice
 from ledger.planning_quotas import plan_set_quota
 from ledger.planning_stakes import plan_deposit_stake, plan_withdraw_stake, stake_needs
+from ledger.reputation import plan_rebuild
 from ledger.review_commands import (
     CreateInvoice,
     GiveFeedback,
     OpenDispute,
+    RebuildReputation,
     ResolveDispute,
     SettleInvoice,
 )
@@ -34,7 +36,7 @@ def market_needs(command: MarketCommand, wanted: Needs) -> None:
     match command:
         case SetPrice():
             pass
-        case CreateInvoice() | ResolveDispute():
+        case CreateInvoice() | ResolveDispute() | RebuildReputation():
             wanted.grounded = command
         case SettleInvoice() | OpenDispute() | GiveFeedback():
             pass
@@ -61,6 +63,8 @@ def plan_trade(command: MarketCommand, batch: Batch) -> Outcome:
             return plan_resolve_dispute(command, batch)
         case GiveFeedback():
             return plan_give_feedback(command, batch)
+        case RebuildReputation():
+            return plan_rebuild(command, batch)
         case SetQuota():
             return plan_set_quota(command, batch)
         case DepositStake():

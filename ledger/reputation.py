@@ -15,32 +15,40 @@ import sqlalchemy as sql
 
 from core.errors import NodeErrorCode
 from core.market.reputation import Outcome, Tally, outcome_of
+from core.records.audit import AuditEventType
 from core.workflow.events import AttemptFinished, NodeChanged
 from core.workflow.transitions import NodeStatus, is_terminal
 from ledger.batch import Batch
+from ledger.commands import Outcome as CommandOutcome
+from ledger.grounds import ReputationGrounds
 from ledger.queries import LedgerReader
+from ledger.review_commands import RebuildReputation
 from ledger.schema import reputation
 from ledger.stored import RowDict
 
 # The errors of attempts that were cut off by the end of their workflow.
 CUT_OFF: Final = (NodeErrorCode.CANCELLED, NodeErrorCode.WORKFLOW_TIMEOUT)
+_ENDS: Final = [status.value for status in NodeStatus if is_terminal(status)]
 # Nodes that ended after an agent had an attempt of them, grouped by what decides how they count.
-HISTORY: Final = """
+HISTORY: Final = f"""
 SELECT n.agent_did, n.status, n.error ->> 'code' AS code,
     coalesce((n.error ->> 'isSpared')::boolean, false) AS is_spared,
     EXISTS (
         SELECT 1 FROM callboard.attempt a
         WHERE a.workflow_id = n.workflow_id AND a.node = n.name AND a.attempt = n.attempt
-            AND a.kind = 'primary' AND a.error_code = ANY(%s)) AS was_at_work,
+            AND a.kind = 'primary' AND a.error_code = ANY(ARRAY{[c.value for c in CUT_OFF]})
+    ) AS was_at_work,
     count(*) AS nodes, coalesce(sum((n.metrics ->> 'latency_ms')::bigint), 0)::bigint AS latency_ms
 FROM callboard.node n
-WHERE n.attempt > 0 AND n.status = ANY(%s)
+WHERE n.attempt > 0 AND n.status = ANY(ARRAY{_ENDS})
 GROUP BY 1, 2, 3, 4, 5
 """
-HISTORY_VALUES: Final = (
-    [code.value for code in CUT_OFF],
-    [status.value for status in NodeStatus if is_terminal(status)],
-)
+# Both in one statement, which sees one moment.
+BOTH: Final = f"""
+SELECT
+    (SELECT coalesce(json_agg(h), '[]') FROM ({HISTORY}) h) AS history,
+    (SELECT coalesce(json_agg(r), '[]') FROM callboard.reputation r) AS stored
+"""
 _COUNTED: Final = ("successful", "failed", "cancelled", "latency_ms_sum")
 
 
@@ -96,23 +104,50 @@ def tallies_of_history(groups: Iterable[Mapping[str, Any]]) -> dict[str, Tally]:
     return {did: tally_of(count) for did, count in counts.items()}
 
 
-async def load_history(connection: psycopg.AsyncConnection[Any]) -> dict[str, tuple[Tally, Tally]]:
+def compared(
+    history: Iterable[Mapping[str, Any]], stored: Iterable[Mapping[str, Any]]
+) -> dict[str, tuple[Tally, Tally]]:
     """Return, for every agent of either, its counts as stored and as history gives them."""
-    cursor = await connection.execute(HISTORY, HISTORY_VALUES)
-    assert cursor.description is not None
-    names = [column.name for column in cursor.description]
-    found = tallies_of_history(
-        [dict(zip(names, row, strict=True)) for row in await cursor.fetchall()]
-    )
-    cursor = await connection.execute(
-        f"SELECT agent_did, {', '.join(_COUNTED)} FROM callboard.reputation"
-    )
-    stored = {did: Tally(*counts) for did, *counts in await cursor.fetchall()}
+    kept = {row["agent_did"]: tally_of(row) for row in stored}
+    found = tallies_of_history(history)
     nothing = Tally()
     return {
-        did: (stored.get(did, nothing), found.get(did, nothing))
-        for did in sorted(stored.keys() | found.keys())
+        did: (kept.get(did, nothing), found.get(did, nothing))
+        for did in sorted(kept.keys() | found.keys())
     }
+
+
+async def load_compared(connection: psycopg.AsyncConnection[Any]) -> dict[str, tuple[Tally, Tally]]:
+    """Return `compared` of all that is committed, for the writer."""
+    row = await (await connection.execute(BOTH)).fetchone()
+    assert row is not None
+    return compared(*row)
+
+
+async def read_compared(reader: LedgerReader) -> dict[str, tuple[Tally, Tally]]:
+    """Return `compared` of all that is committed, for anybody who asks."""
+    (row,) = await reader.rows(sql.text(BOTH.replace(":", "\\:")))
+    return compared(row["history"], row["stored"])
+
+
+def plan_rebuild(command: RebuildReputation, batch: Batch) -> CommandOutcome:
+    """Set every agent's counts to what history gives."""
+    grounds = batch.books.grounds
+    assert isinstance(grounds, ReputationGrounds)
+    changed = 0
+    for did, (stored, found) in grounds.counts.items():
+        if stored != found:
+            changed += 1
+            row = {"agent_did": did, **{name: getattr(found, name) for name in _COUNTED}}
+            batch.trade("reputations", did, row)
+    audit_id = batch.record(
+        AuditEventType.REPUTATION_REBUILT,
+        actor_did=command.actor_did,
+        target=("reputation", "all"),
+        payload={"agents": len(grounds.counts), "changed": changed},
+    )
+    result = {"agents": len(grounds.counts), "changed": changed}
+    return batch.decided(command.key, result=result, audit_id=audit_id)
 
 
 async def reputation_rows(

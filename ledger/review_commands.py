@@ -102,9 +102,19 @@ class GiveFeedback:
     comment: str
 
 
-ReviewCommand = CreateInvoice | SettleInvoice | OpenDispute | ResolveDispute | GiveFeedback
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RebuildReputation:
+    """Count every agent's outcomes again from history. Result: {"agents", "changed"}."""
+
+    key: str
+    actor_did: str
+
+
+ReviewCommand = (
+    CreateInvoice | SettleInvoice | OpenDispute | ResolveDispute | GiveFeedback | RebuildReputation
+)
 # Those that look at stored rows which other commands may change; each is a transaction of its own.
-GroundedCommand = CreateInvoice | ResolveDispute
+GroundedCommand = CreateInvoice | ResolveDispute | RebuildReputation
 
 
 def invoice_settled_key(invoice_id: str) -> str:

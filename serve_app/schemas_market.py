@@ -55,6 +55,13 @@ _STAKE_EXAMPLE = {
     "currency": "CREDITS",
     "updatedAt": "2026-01-31T12:00:00.000Z",
 }
+_COUNTS = record(
+    "successful failed cancelled latencyMs",
+    successful=INTEGER,
+    failed=INTEGER,
+    cancelled=INTEGER,
+    latencyMs=INTEGER,
+)
 _RATIO: Schema = {"type": "number", "minimum": 0, "maximum": 1}
 _LIMIT: Schema = nullable({"type": "integer", "minimum": 0})
 _LIMIT_MEMBERS: Mapping[str, Schema] = {
@@ -187,6 +194,23 @@ MARKET_SCHEMAS: Mapping[str, Schema] = {
             balance=CREDITS,
         ),
         {"success": True, **_STAKE_EXAMPLE, "walletDid": "did:net:summariser", "balance": 3},
+    ),
+    "ReputationRebuild": with_example(record("", check=BOOLEAN), {"check": True}),
+    "ReputationCompared": with_example(
+        record(
+            "success isSame agents differences rebuilt",
+            success=BOOLEAN,
+            isSame=BOOLEAN,
+            agents=INTEGER,
+            differences={
+                "type": "array",
+                "items": record(
+                    "agentDid stored found", agentDid=STRING, stored=_COUNTS, found=_COUNTS
+                ),
+            },
+            rebuilt=INTEGER,
+        ),
+        {"success": True, "isSame": True, "agents": 12, "differences": [], "rebuilt": 0},
     ),
     "Reputation": with_example(
         record(

@@ -111,6 +111,16 @@ def reputation_record(
     }
 
 
+def counts_record(tally: Tally) -> dict[str, int]:
+    """Return an agent's counts as they are."""
+    return {
+        "successful": tally.successful,
+        "failed": tally.failed,
+        "cancelled": tally.cancelled,
+        "latencyMs": tally.latency_ms_sum,
+    }
+
+
 def limits_record(limits: QuotaLimits | None) -> dict[str, int | None] | None:
     """Return a quota's limits, null without a quota."""
     if limits is None:

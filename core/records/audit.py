@@ -34,6 +34,7 @@ class AuditEventType(StrEnum):
     AGENT_DEREGISTERED = "agent.deregistered"
     KEY_CREATED = "key.created"
     KEY_REVOKED = "key.revoked"
+    REPUTATION_REBUILT = "reputation.rebuilt"
     CAPABILITY_PRICED = "capability.priced"
     INVOICE_ISSUED = "invoice.issued"
     INVOICE_PAID = "invoice.paid"

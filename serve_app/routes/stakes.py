@@ -8,13 +8,28 @@ from __future__ import annotations
 
 from core.errors import ErrorCode
 from core.money import credits_number
+from core.trust.access import ADMIN
 from ledger.account_queries import reputation_row, stake_row
 from ledger.commands import OutcomeStatus
 from ledger.market_commands import DepositStake, WithdrawStake
-from serve_app.calls import REPLAYED, Call, Operation, Repeats, Reply, not_found
+from ledger.reputation import read_compared
+from ledger.review_commands import RebuildReputation
+from serve_app.calls import (
+    REPLAYED,
+    Call,
+    Operation,
+    Repeats,
+    Reply,
+    invalid,
+    kind_of,
+    not_found,
+)
 from serve_app.limits import RateClass
-from serve_app.views_market import reputation_record, stake_record
+from serve_app.views_market import counts_record, reputation_record, stake_record
 from serve_app.whose import did_in_path, did_of, positive_micro
+
+# Of agents whose counts differ from history: who looks at more looks at the database.
+DIFFERENCES_MAX = 100
 
 
 async def deposit_stake(call: Call) -> Reply:
@@ -75,7 +90,45 @@ async def get_reputation(call: Call) -> Reply:
     return Reply(reputation_record(did, tally, updated_ms, latency_ms_max=latency_ms_max))
 
 
+async def rebuild_reputation(call: Call) -> Reply:
+    """Compare every agent's counts with history; unless only checked, set them to it."""
+    body = call.object_body() if call.body else {}
+    is_check = body.get("check", False)
+    if not isinstance(is_check, bool):
+        raise invalid("check", kind_of(is_check), "true or false")
+    counts = await read_compared(call.services.reader)
+    differing = {did: pair for did, pair in counts.items() if pair[0] != pair[1]}
+    reply = {
+        "success": True,
+        "isSame": not differing,
+        "agents": len(counts),
+        "differences": [
+            {"agentDid": did, "stored": counts_record(stored), "found": counts_record(found)}
+            for did, (stored, found) in list(differing.items())[:DIFFERENCES_MAX]
+        ],
+    }
+    if is_check:
+        return Reply({**reply, "rebuilt": 0})
+    key = call.command_key(f"reputation:{call.services.new_id()}")
+    command = RebuildReputation(key=key, actor_did=call.caller.did)
+    outcome = await call.services.to_the_end(call.services.gateway.commit(command))
+    return Reply({**reply, "rebuilt": outcome.result["changed"]})
+
+
 OPERATIONS = (
+    Operation(
+        method="POST",
+        path="/v1/reputation/rebuild",
+        handler=rebuild_reputation,
+        summary="Count every agent's outcomes again from history, or only compare",
+        scope=ADMIN,
+        rate=RateClass.WRITE,
+        tag="market",
+        request="ReputationRebuild",
+        reply="ReputationCompared",
+        is_body_optional=True,
+        repeats=Repeats.BY_REPLY,
+    ),
     Operation(
         method="POST",
         path="/v1/stakes",

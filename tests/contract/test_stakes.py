@@ -122,3 +122,16 @@ def test_reputation_counts_what_an_agent_finished(
     speed = 1 - read["avgLatencyMs"] / 60_000
     assert read["overallScore"] == pytest.approx(0.5 + 0.3 * speed + 0.2, abs=1e-4)
     assert read["updatedAt"] is not None
+
+
+def test_reputation_counted_again_is_the_same(
+    make_agent: MakeAgent, payer: Caller, admin: Caller
+) -> None:
+    agent = make_agent()
+    payer.run(chain_of(agent.capability, "ab"))
+    path = "/v1/reputation/rebuild"
+    checked = answer(admin.http.post(path, json={"check": True}))
+    assert (checked["isSame"], checked["differences"], checked["rebuilt"]) == (True, [], 0)
+    assert checked["agents"] >= 1
+    assert answer(admin.http.post(path))["rebuilt"] == 0
+    refusal(payer.http.post(path, json={"check": True}), 403, "INSUFFICIENT_SCOPE")

@@ -10,7 +10,7 @@ import psycopg
 import psycopg.rows
 
 from core.trust.hashchain import GENESIS_HASH, find_break
-from ledger.reputation import HISTORY, HISTORY_VALUES, tallies_of_history, tally_of
+from ledger.reputation import HISTORY, tallies_of_history, tally_of
 
 _FAULTS = {
     "the balances do not sum to 0": "SELECT sum(balance) FROM account HAVING sum(balance) <> 0",
@@ -65,7 +65,7 @@ class Auditor:
             rows = self.connection.execute(query).fetchmany(3)  # type: ignore[arg-type]
             assert not rows, f"{fault}: {rows}"
         cursor = self.connection.cursor(row_factory=psycopg.rows.dict_row)
-        history = tallies_of_history(cursor.execute(HISTORY, HISTORY_VALUES).fetchall())
+        history = tallies_of_history(cursor.execute(HISTORY).fetchall())
         counted = cursor.execute("SELECT * FROM reputation").fetchall()
         assert {row["agent_did"]: tally_of(row) for row in counted} == history
         records = self.connection.execute(

@@ -11,9 +11,10 @@ from core.market.reputation import Tally
 from core.workflow.events import AttemptFinished, NodeChanged, Record, WorkflowChanged
 from core.workflow.transitions import NodeStatus, WorkflowStatus
 from ledger.reputation import tally_of
+from ledger.review_commands import RebuildReputation
 from tests.conftest import Database
 from tests.ledger.checking import Auditor
-from tests.ledger.making import AGENT, AT, Flow, open_with_owner
+from tests.ledger.making import AGENT, AT, PAYER, Flow, open_with_owner
 
 pytestmark = pytest.mark.anyio
 
@@ -139,4 +140,29 @@ async def test_a_repeated_end_counts_once(database: Database, auditor: Auditor) 
     await store.commit([flow.publish(), advance, advance], AT)
     await store.commit([advance], AT)
     assert counts(auditor) == {AGENT: Tally(successful=1, latency_ms_sum=7)}
+    await store.close()
+
+
+async def test_counts_that_went_wrong_are_counted_again_from_history(
+    database: Database, auditor: Auditor
+) -> None:
+    store, epoch = await open_with_owner(database.service_url)
+    for agent, latency_ms in ((AGENT, 10), (OTHER, 20)):
+        flow = Flow(epoch)
+        end = WorkflowChanged(WorkflowStatus.SUCCESS, AT + 2)
+        records = ended(NodeStatus.SUCCESS, agent=agent, latency_ms=latency_ms)
+        await store.commit([flow.publish(), flow.advance(*records, end)], AT)
+    right = counts(auditor)
+    auditor.connection.execute(
+        "UPDATE reputation SET failed = 3, total = 4 WHERE agent_did = %s", (AGENT,)
+    )
+    auditor.connection.execute(
+        "INSERT INTO reputation VALUES ('did:test:nobody', 1, 1, 0, 0, 7, 0)"
+    )
+    (outcome,) = await store.commit([RebuildReputation(key="again", actor_did=PAYER)], AT)
+    assert outcome.result == {"agents": 3, "changed": 2}
+    assert counts(auditor) == {**right, "did:test:nobody": Tally()}
+    auditor.connection.execute("DELETE FROM reputation WHERE total = 0")
+    (outcome,) = await store.commit([RebuildReputation(key="once more", actor_did=PAYER)], AT)
+    assert outcome.result == {"agents": 2, "changed": 0}
     await store.close()

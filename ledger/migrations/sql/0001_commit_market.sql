@@ -1,6 +1,6 @@
 -- The market's rare rows of a batch, called by commit_batch, and the frequent ones: reputation.
 -- p_market: {prices, stakes, auctions, closed_auctions, bids, quotas, invoices, invoice_lines,
--- settled_invoices, disputes, resolved_disputes, feedback}, each absent when empty.
+-- settled_invoices, disputes, resolved_disputes, reputations, feedback}, each absent when empty.
 
 CREATE FUNCTION callboard.commit_market(p_market json, p_now_ms bigint) RETURNS void
 LANGUAGE plpgsql AS $$
@@ -124,6 +124,19 @@ BEGIN
             RAISE EXCEPTION 'a dispute would be resolved twice' USING ERRCODE = 'CB003';
         END IF;
     END IF;
+
+    -- Counted again from history: whole, whatever was counted before.
+    INSERT INTO callboard.reputation AS o (
+        agent_did, total, successful, failed, cancelled, latency_ms_sum, updated_ms)
+    SELECT
+        agent_did, successful + failed + cancelled, successful, failed, cancelled, latency_ms_sum,
+        p_now_ms
+    FROM json_to_recordset(p_market -> 'reputations') AS r(
+        agent_did text, successful bigint, failed bigint, cancelled bigint, latency_ms_sum bigint)
+    ON CONFLICT (agent_did) DO UPDATE SET
+        total = excluded.total, successful = excluded.successful, failed = excluded.failed,
+        cancelled = excluded.cancelled, latency_ms_sum = excluded.latency_ms_sum,
+        updated_ms = excluded.updated_ms;
 
     INSERT INTO callboard.feedback (workflow_id, agent_did, payer_did, rating, comment, created_ms)
     SELECT workflow_id, agent_did, payer_did, rating, comment, p_now_ms
