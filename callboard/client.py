@@ -77,6 +77,7 @@ class _Operations:
     deposit_stake = _Operation(market_calls.deposit_stake)
     withdraw_stake = _Operation(market_calls.withdraw_stake)
     reputation = _Operation(market_calls.reputation)
+    rebuild_reputation = _Operation(market_calls.rebuild_reputation)
     quota = _Operation(market_calls.quota)
     set_quota = _Operation(market_calls.set_quota)
     check_quota = _Operation(market_calls.check_quota)

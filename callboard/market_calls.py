@@ -67,6 +67,11 @@ def reputation(did: str) -> Steps:
     return _get(f"/v1/reputation/{_segment(did)}")
 
 
+def rebuild_reputation(*, check: bool = False) -> Steps:
+    """Compare every agent's counts with history; unless only checked, set them to it."""
+    return _post("/v1/reputation/rebuild", check=check)
+
+
 def quota(did: str) -> Steps:
     """Read a payer's quota."""
     return _get(f"/v1/quotas/{_segment(did)}")

@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from callboard.cli.session import EXIT_USAGE, Session, stop, verb
+from callboard.cli.session import EXIT_UNSUCCESSFUL, EXIT_USAGE, Session, stop, verb
 
 price = typer.Typer(help="Registered prices of capabilities.", no_args_is_help=True)
 stake = typer.Typer(help="What agents put at stake.", no_args_is_help=True)
@@ -72,6 +72,18 @@ def withdraw_stake(session: Session, amount: _Credits, agent: _ForAgent = None) 
 def show_reputation(session: Session, did: _Did) -> None:
     """Show an agent's score and what it is made of."""
     session.show_record(session.client.reputation(did))
+
+
+@verb(reputation, "rebuild")
+def rebuild_reputation(
+    session: Session,
+    check: Annotated[bool, typer.Option(help="Only compare, change nothing.")] = False,
+) -> None:
+    """Count all outcomes again from history; with --check, exit 1 where they differ."""
+    reply = session.client.rebuild_reputation(check=check)
+    session.show_record(reply)
+    if check and not reply["isSame"]:
+        stop(EXIT_UNSUCCESSFUL, "the stored counts differ from history")
 
 
 @verb(quota, "get")
