@@ -1,0 +1,150 @@
+"""Payments by many callers at once through the ledger's group commit: how many, for how much CPU.
+
+A payment is one command: a node succeeds, its agent and the fee are paid out of escrow (two
+entries), its attempt, two audit records and the key are stored. Uniform: every caller has a
+workflow and an agent of its own. Hot: all of them pay one agent out of one escrow.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import time
+from dataclasses import dataclass
+from itertools import count
+
+from core.ids import uuid7
+from core.workflow.events import AttemptFinished, NodeChanged, NodePaid, WorkflowChanged
+from core.workflow.transitions import NodeStatus, WorkflowStatus
+from ledger.commands import AdvanceWorkflow, Command, Deposit, PublishWorkflow, RegisterOwner
+from ledger.errors import LedgerIntegrityError
+from ledger.group_commit import GroupCommit
+from ledger.store import Genesis
+
+HOLD_MICRO = 10**9
+PRICE_MICRO = 1_000
+PAYER = "did:bench:payer"
+MANIFEST = '{"nodes":{"n":{"capabilityId":"cap.bench.pay.v1"}}}'
+RESULT = '{"text":"' + "a short answer of an agent, as they come, " * 4 + '"}'
+
+
+@dataclass(frozen=True, slots=True)
+class Paid:
+    """What a run did: payments, seconds, CPU seconds of this process, commits, milliseconds."""
+
+    payments: int
+    wall_s: float
+    client_cpu_s: float
+    batches: int
+    p50_ms: float
+    p99_ms: float
+
+
+class Payments:
+    """One ledger with workflows that can be paid from; made by `open`."""
+
+    def __init__(self, ledger: GroupCommit, epoch: int) -> None:
+        self._ledger = ledger
+        self._epoch = epoch
+        self._steps = count(1)
+
+    @classmethod
+    async def open(cls, url: str) -> Payments:
+        """Start the writer, register an owner, give the payer money."""
+        ledger = GroupCommit(url, genesis=Genesis("bench", 500), on_fatal=_fatal)
+        await ledger.start()
+        money: list[Command] = [
+            Deposit(
+                key=f"bench:deposit:{uuid7(at_ms=now_ms(), entropy=os.urandom(10))}",
+                request_hash=b"", actor_did=PAYER, owner_did=PAYER, amount_micro=9 * 10**14,
+                description="bench",
+            )
+        ]  # fmt: skip
+        owner = RegisterOwner(key="bench", owner="bench", address="")
+        outcomes = await ledger.submit([owner, *money])
+        return cls(ledger, int(outcomes[0].result["epoch"]))
+
+    async def close(self) -> None:
+        """Stop the writer."""
+        await self._ledger.stop()
+
+    async def run(self, callers: int, seconds: float, *, is_hot: bool) -> Paid:
+        """Let this many callers pay, each again as soon as its last payment is committed."""
+        workflows = [await self._publish() for _ in range(1 if is_hot else callers)]
+        latencies: list[float] = []
+        before = self._ledger.statistics().batches
+        cpu, began = time.process_time(), time.perf_counter()
+        end = began + seconds
+
+        async def pay(number: int) -> None:
+            workflow = workflows[number % len(workflows)]
+            agent = f"did:bench:agent:{number % len(workflows)}"
+            while (sent := time.perf_counter()) < end:
+                await self._ledger.submit([self._payment(workflow, agent)])
+                latencies.append(time.perf_counter() - sent)
+
+        await asyncio.gather(*(pay(number) for number in range(callers)))
+        wall_s, cpu_s = time.perf_counter() - began, time.process_time() - cpu
+        latencies.sort()
+        p50, p99 = (latencies[int(len(latencies) * part)] * 1_000 for part in (0.5, 0.99))
+        batches = self._ledger.statistics().batches - before
+        return Paid(len(latencies), wall_s, cpu_s, batches, p50, p99)
+
+    def _payment(self, workflow_id: str, agent: str) -> AdvanceWorkflow:
+        step, at = next(self._steps), now_ms()
+        node = f"n{step}"
+        return AdvanceWorkflow(
+            key=f"bench:{workflow_id}:{step}",
+            owner="bench",
+            owner_epoch=self._epoch,
+            workflow_id=workflow_id,
+            actor_did=agent,
+            records=(
+                AttemptFinished(
+                    node, 1, agent, "success", at, at + 5,
+                    input_hash="sha256:" + "1" * 64, output_hash="sha256:" + "2" * 64,
+                ),
+                NodeChanged(
+                    node, NodeStatus.SUCCESS, attempt=1, agent_did=agent, price_micro=PRICE_MICRO,
+                    dispatched_ms=at, deadline_ms=at + 60_000, result_json=RESULT, started_ms=at,
+                    completed_ms=at + 5, cost_micro=PRICE_MICRO, metrics={"latency_ms": 5},
+                ),
+                NodePaid(node, agent, PRICE_MICRO),
+            ),
+        )  # fmt: skip
+
+    async def _publish(self) -> str:
+        at = now_ms()
+        workflow_id = uuid7(at_ms=at, entropy=os.urandom(10))
+        command = PublishWorkflow(
+            key=f"publish:{workflow_id}",
+            request_hash=b"",
+            actor_did=PAYER,
+            owner="bench",
+            owner_epoch=self._epoch,
+            workflow_id=workflow_id,
+            task_id=uuid7(at_ms=at, entropy=os.urandom(10)),
+            payer_did=PAYER,
+            intent="measure",
+            manifest_json=MANIFEST,
+            created_ms=at,
+            deadline_ms=at + 300_000,
+            estimate_micro=HOLD_MICRO,
+            hold_micro=HOLD_MICRO,
+            reserved_json="{}",
+            fee_bps=500,
+            has_hold=True,
+            records=(WorkflowChanged(WorkflowStatus.RUNNING, at),),
+        )
+        (outcome,) = await self._ledger.submit([command])
+        assert outcome.error is None, outcome
+        return workflow_id
+
+
+def now_ms() -> int:
+    """Return Unix time in milliseconds."""
+    return time.time_ns() // 1_000_000
+
+
+def _fatal(error: LedgerIntegrityError) -> None:
+    raise SystemExit(f"the ledger stopped: {error}")
