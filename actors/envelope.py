@@ -6,12 +6,11 @@ sections 3 and 5.
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
-
 import orjson
 
 from actors.ports import DispatchOrder
 from core.ids import event_id, result_id, span_id, trace_id
+from core.timestamps import iso_ms
 from core.trust.signing import sign_body
 
 PROTOCOL_VERSION = "0.4"
@@ -93,12 +92,6 @@ def cancel_notice(order: DispatchOrder, reason: str, service: str) -> tuple[byte
     if order.secret is not None:
         headers[f"x-{service}-signature"] = sign_body(body, order.secret)
     return body, headers
-
-
-def iso_ms(at_ms: int) -> str:
-    """Return a time in milliseconds as `YYYY-MM-DDTHH:MM:SS.sssZ`."""
-    moment = datetime.fromtimestamp(at_ms / 1000, UTC)
-    return f"{moment:%Y-%m-%dT%H:%M:%S}.{at_ms % 1000:03d}Z"
 
 
 def header_text(value: str) -> str:

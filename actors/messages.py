@@ -11,10 +11,12 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from core.errors import ServiceError
+from core.travelling import travels
 from core.workflow.dag import CompiledWorkflow
 from core.workflow.events import Failure
 
 
+@travels
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PublishRequest:
     """Start this compiled workflow.
@@ -52,6 +54,7 @@ class PackedPublish:
         return pickle.loads, (self._body,)
 
 
+@travels
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PublishReply:
     """The workflow is stored. `is_repeat`: the key was used before, ids are the first call's."""

@@ -9,7 +9,6 @@ dropped. money.md sections 2, 3 and 5; design.md section 3 (a batch is one round
 from __future__ import annotations
 
 import re
-from datetime import UTC, datetime
 from typing import Any, Final
 
 import orjson
@@ -17,6 +16,7 @@ import orjson
 from core.errors import ErrorCode
 from core.money import MICRO_MAX
 from core.records.audit import AuditEventType
+from core.timestamps import iso_ms
 from core.trust.hashchain import record_body, record_hash
 from ledger.books import Account, Books
 from ledger.commands import Outcome, OutcomeStatus
@@ -240,12 +240,6 @@ class Batch:
             _json(list(self.reputation.values())),
             self.now_ms,
         )
-
-
-def iso_ms(at_ms: int) -> str:
-    """Return a time in the API's form, `YYYY-MM-DDTHH:MM:SS.sssZ`."""
-    at = datetime.fromtimestamp(at_ms // 1000, UTC)
-    return f"{at:%Y-%m-%dT%H:%M:%S}.{at_ms % 1000:03d}Z"
 
 
 def _json(rows: list[Row] | dict[str, Any]) -> str | None:

@@ -12,6 +12,7 @@ from enum import StrEnum
 from typing import Any
 
 from core.errors import ErrorCode
+from core.travelling import travels
 from core.workflow.events import Record
 from ledger.market_commands import MarketCommand
 
@@ -25,6 +26,7 @@ class OutcomeStatus(StrEnum):
     STALE = "stale"
 
 
+@travels
 @dataclass(frozen=True, slots=True)
 class Outcome:
     """What became of a command. `error` and `detail` are set when it was rejected; a repeat returns
@@ -63,6 +65,7 @@ class ClaimWorkflows:
     to_epoch: int
 
 
+@travels
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PublishWorkflow:
     """Store a workflow, hold its budget in escrow, own it, and open its roots' attempts.
@@ -93,6 +96,7 @@ class PublishWorkflow:
     records: tuple[Record, ...]
 
 
+@travels
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AdvanceWorkflow:
     """Store what one step of a workflow decided: node rows, attempts, payments, perhaps its end.

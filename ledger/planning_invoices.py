@@ -10,7 +10,8 @@ from core.errors import ErrorCode
 from core.market.invoice import invoice_totals
 from core.money import credits_text
 from core.records.audit import AuditEventType
-from ledger.batch import Batch, Refusal, iso_ms
+from core.timestamps import iso_ms
+from ledger.batch import Batch, Refusal
 from ledger.commands import Outcome
 from ledger.grounds import ENTRIES_MAX, InvoiceGrounds
 from ledger.review_commands import CreateInvoice, SettleInvoice

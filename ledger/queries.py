@@ -8,7 +8,7 @@ column, amounts in micro-credits (`…_micro`, `amount`, `balance`), times in Un
 from __future__ import annotations
 
 import uuid
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final, Self
 
 import sqlalchemy as sql
@@ -17,7 +17,6 @@ from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
 from core.workflow.transitions import WorkflowStatus
 from ledger.books import wallet_address
 from ledger.patience import cut_after, line_of
-from ledger.resuming import nodes_of, nodes_to_resume
 from ledger.schema import (
     READER_ROLE,
     UNREACHABLE,
@@ -29,13 +28,13 @@ from ledger.schema import (
     engine_url,
     entry,
     escrow,
-    node,
     owner,
     session_options,
     unreachable,
     workflow,
 )
 from ledger.stored import Balance, RowDict, StoredOwner, StoredWorkflow
+from ledger.workflow_reads import NODES, WORKFLOWS, nodes_to_resume, workflow_select
 
 __all__ = ["Balance", "LedgerReader", "RowDict", "StoredOwner", "StoredWorkflow"]
 
@@ -104,16 +103,18 @@ class LedgerReader:
         known = _uuid(task_id)
         if known is None:
             return None
-        found = await self._stored(workflow.c.task_id == known)
-        return found[0] if found else None
+        ids = await self.rows(sql.select(workflow.c.id).where(workflow.c.task_id == known))
+        return await self.workflow(str(ids[0]["id"])) if ids else None
 
     async def workflows_by_ids(self, ids: Sequence[str]) -> list[StoredWorkflow | None]:
         """Return one workflow or None per id, in their order: two statements for all of them."""
         known = {text: canonical for text in ids if (canonical := _uuid(text)) is not None}
         if not known:
             return [None] * len(ids)
-        wanted = list(set(known.values()))
-        found = {item.id: item for item in await self._stored(workflow.c.id.in_(wanted))}
+        values = {"ids": list(set(known.values()))}
+        found = {str(row["id"]): StoredWorkflow(row) for row in await self.rows(WORKFLOWS, values)}
+        for row in await self.rows(NODES, values) if found else ():
+            found[row["workflow_id"]].nodes.append(row)
         return [found.get(known.get(text, "")) for text in ids]
 
     async def workflows(
@@ -130,7 +131,7 @@ class LedgerReader:
         Args:
             before_id: the last id of the page before (keyset paging).
         """
-        query = _workflow_select(with_manifest=False).order_by(workflow.c.id.desc())
+        query = workflow_select(with_manifest=False).order_by(workflow.c.id.desc())
         if payer_did is not None:
             query = query.where(workflow.c.payer_did == payer_did)
         if status is not None:
@@ -144,8 +145,15 @@ class LedgerReader:
 
     async def unfinished(self, owner_name: str) -> list[StoredWorkflow]:
         """Return all workflows that this owner has to drive on, oldest first."""
+        query = workflow_select(with_manifest=True).order_by(workflow.c.id)
         is_its_own = sql.and_(workflow.c.owner == owner_name, workflow.c.status.in_(_UNFINISHED))
-        return await self._stored(is_its_own, nodes_to_resume)
+        found = {
+            str(row["id"]): StoredWorkflow(row) for row in await self.rows(query.where(is_its_own))
+        }
+        # The workflow first: read the other way round, a workflow could be over and its node not.
+        for row in await self.rows(nodes_to_resume(list(found))) if found else ():
+            found[row["workflow_id"]].nodes.append(row)
+        return list(found.values())
 
     async def attempts(self, workflow_id: str) -> list[RowDict]:
         """Return the history of a workflow's attempts, in the order of their commits."""
@@ -173,23 +181,6 @@ class LedgerReader:
         """Return all workflow owners."""
         rows = await self.rows(sql.select(owner).order_by(owner.c.name))
         return [StoredOwner(**row) for row in rows]
-
-    async def _stored(
-        self,
-        condition: sql.ColumnElement[bool],
-        nodes: Callable[[Sequence[str]], sql.Select[Any]] = nodes_of,
-    ) -> list[StoredWorkflow]:
-        # The workflow first: read the other way round, a workflow could be over and its node not.
-        rows = await self.rows(
-            _workflow_select(with_manifest=True).where(condition).order_by(workflow.c.id)
-        )
-        if not rows:
-            return []
-        found = {row["id"]: StoredWorkflow(row) for row in rows}
-        query = nodes(list(found)).order_by(node.c.workflow_id, node.c.name)
-        for row in await self.rows(query):
-            found[row["workflow_id"]].nodes.append(row)
-        return list(found.values())
 
     # -- agents and keys --------------------------------------------------------------------------
 
@@ -353,12 +344,18 @@ class LedgerReader:
         query = sql.select(audit).where(audit.c.id > last_id).order_by(audit.c.id)
         return await self.rows(query.limit(limit))
 
-    async def rows(self, query: sql.Executable) -> list[RowDict]:
-        """Return the rows of a query; the other reads of this package stand on it."""
+    async def rows(
+        self, query: sql.Executable, values: Mapping[str, Any] | None = None
+    ) -> list[RowDict]:
+        """Return the rows of a query; the other reads of this package stand on it.
+
+        Args:
+            values: of the query's named parameters.
+        """
         try:
             async with self._engine.connect() as connection:
                 with cut_after(await line_of(connection), self._patience_s):
-                    result = await connection.execute(query)
+                    result = await connection.execute(query, values)
                 return [dict(row) for row in result.mappings()]
         except UNREACHABLE as error:
             raise unreachable(error) from None
@@ -368,20 +365,6 @@ class LedgerReader:
 
     async def __aexit__(self, *_: object) -> None:
         await self.close()
-
-
-def _workflow_select(*, with_manifest: bool) -> sql.Select[Any]:
-    """Select workflow columns; what is spent so far follows from the escrow while it is held."""
-    left_out = {"spent_micro"} if with_manifest else {"spent_micro", "manifest"}
-    columns = [column for column in workflow.c if column.name not in left_out]
-    live = (
-        sql.select(escrow.c.amount - account.c.balance)
-        .select_from(escrow.join(account, account.c.id == escrow.c.account_id))
-        .where(escrow.c.workflow_id == workflow.c.id, escrow.c.status == "held")
-        .scalar_subquery()
-    )
-    spent = sql.func.coalesce(workflow.c.spent_micro, live, 0)
-    return sql.select(*columns, spent.label("spent_micro"))
 
 
 def _agent_select() -> sql.Select[Any]:

@@ -7,7 +7,6 @@ Spec: Workflow record, Ledger records, Audit entry; contract.md section 6 (Workf
 from __future__ import annotations
 
 from collections.abc import Mapping
-from datetime import UTC, datetime
 from typing import Any
 
 import orjson
@@ -15,6 +14,7 @@ import orjson
 from core.ids import trace_id
 from core.market.liveness import UNHEARD, Availability, availability, since
 from core.money import credits_number
+from core.timestamps import iso_ms
 from core.trust.access import Principal
 from core.workflow.transitions import NodeStatus, WorkflowStatus, is_terminal
 from ledger.agent_live import liveness_of
@@ -25,11 +25,7 @@ Row = Mapping[str, Any]
 
 def iso_time(at_ms: int | None) -> str | None:
     """Return Unix milliseconds as the API writes times: UTC, milliseconds, `Z`."""
-    if at_ms is None:
-        return None
-    seconds, ms = divmod(at_ms, 1_000)
-    moment = datetime.fromtimestamp(seconds, UTC)
-    return f"{moment:%Y-%m-%dT%H:%M:%S}.{ms:03d}Z"
+    return None if at_ms is None else iso_ms(at_ms)
 
 
 def workflow_summary(row: Row) -> dict[str, Any]:

@@ -11,12 +11,14 @@ from typing import Any
 
 from core.errors import ErrorCode, Problem, ServiceError
 from core.records.manifest import WorkflowManifest
+from core.travelling import travels
 from core.workflow.graph import node_path, plan_graph
 from core.workflow.mapping import InputMapping
 
 __all__ = ["CompiledNode", "CompiledWorkflow", "InputMapping", "WorkflowLimits", "compile_workflow"]
 
 
+@travels
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CompiledNode:
     """One node, every default filled in. `has_templates`: some payload string contains `{{`."""
@@ -38,6 +40,7 @@ class CompiledNode:
     selection: str = "best"
 
 
+@travels
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CompiledWorkflow:
     """A whole workflow; `nodes` is in topological order, `budget_micro` is `maxBudgetCredits`."""

@@ -1,8 +1,8 @@
 """What a workflow machine hears, what it says must be stored, and what it says must be done.
 
-Three closed unions: `Event` (past tense: something happened), `Record` (past tense: what is now
-true and must be committed) and `Action` (imperative: what the runner performs after that commit).
-Nothing here acts. Spec: States and transitions; design.md section 3.
+Three closed unions: `Event` (something happened), `Record` (what is now true and must be committed)
+and `Action` (what the runner performs after that commit). Nothing here acts.
+Spec: States and transitions; design.md section 3.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from typing import Any
 
 from core.errors import NodeErrorCode
 from core.market.pricing import Price, TokenPrice
+from core.travelling import travels
 from core.workflow.blob_ref import BlobRef
 from core.workflow.transitions import NodeStatus, WorkflowStatus
 
@@ -26,6 +27,7 @@ class Verdict(StrEnum):
     LOST = "lost"  # the dispatching process died: next attempt at once, not the agent's fault
 
 
+@travels
 @dataclass(frozen=True, slots=True)
 class Failure:
     """Why an attempt, or a selection, failed.
@@ -200,6 +202,7 @@ Event = (
 # -- records: what must be committed ---------------------------------------------------------------
 
 
+@travels
 @dataclass(frozen=True, slots=True)
 class NodeChanged:
     """A node's row after a step, whole: also its open attempt, from which recovery continues.
@@ -212,7 +215,6 @@ class NodeChanged:
     an attempt that the agent has accepted: its result is awaited until `deadline_ms`, its inputs
     had `input_hash`. `selection_json` says why the open attempt's agent was chosen. `price_json` is
     set when that agent is paid by tokens: `price_micro` is its limit until its result is there.
-    A step holds at most one `NodeChanged` per node.
     """
 
     node: str
@@ -242,6 +244,7 @@ class NodeChanged:
     price_json: str | None = None
 
 
+@travels
 @dataclass(frozen=True, slots=True)
 class AttemptFinished:
     """One line of the append-only history of attempts, unique by (node, kind, attempt).
@@ -264,6 +267,7 @@ class AttemptFinished:
     error_message: str | None = None
 
 
+@travels
 @dataclass(frozen=True, slots=True)
 class NodePaid:
     """Gross payment due to an agent out of the escrow, micro-credits, more than 0.
@@ -277,6 +281,7 @@ class NodePaid:
     gross_micro: int
 
 
+@travels
 @dataclass(frozen=True, slots=True)
 class WorkflowChanged:
     """The workflow's status after a step; a terminal one also releases the escrow."""
@@ -299,9 +304,8 @@ Record = NodeChanged | AttemptFinished | NodePaid | WorkflowChanged
 class SelectAgent:
     """Choose an agent now (before the commit); answer `AgentSelected` or `AgentNotSelected`.
 
-    `price_max_micro`: dearer agents are no candidates. `exclude`: who must not be taken.
-    `attempt`: the number that it will have; with the workflow's id it decides about trials.
-    `price`: the capability's price at publish. `is_by_token`: agents paid by tokens may be taken.
+    `price_max_micro`: dearer agents are no candidates. `exclude`: who must not be taken. `attempt`:
+    its number to be. `price`: the capability's at publish. `is_by_token`: so paid ones may be taken.
     """
 
     node: str
