@@ -305,7 +305,7 @@ class SelectAgent:
     """Choose an agent now (before the commit); answer `AgentSelected` or `AgentNotSelected`.
 
     `price_max_micro`: dearer agents are no candidates. `exclude`: who must not be taken. `attempt`:
-    its number to be. `price`: the capability's at publish. `is_by_token`: so paid ones may be taken.
+    its number. `price`: the capability's at publish. `is_by_token`: may be paid by tokens.
     """
 
     node: str
