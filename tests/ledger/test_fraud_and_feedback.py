@@ -84,6 +84,22 @@ async def test_only_fraud_decided_for_the_payer_slashes(
     await store.close()
 
 
+async def test_fraud_of_a_payer_does_not_slash_the_stake_it_has_as_an_agent(
+    database: Database, auditor: Auditor
+) -> None:
+    store, epoch = await open_with_owner(database.service_url)
+    earlier = await paid_workflow(store, epoch, 3 * CREDIT)
+    await stake(database, store, free=CREDIT, locked=600_000)
+    store, epoch = await open_with_owner(database.service_url, micro=1)
+    await resolve(store, about(earlier))  # the writer knows the stake's accounts from now on
+    flow = await paid_workflow(store, epoch, 1_000, agent="did:test:w", payer=AGENT, hold=1_000)
+    complaint = about(
+        flow, dispute_type="fraud", complainant_did="did:test:w", respondent_did=AGENT
+    )
+    assert (await resolve(store, complaint)).result["slashedMicro"] == 0
+    await store.close()
+
+
 async def test_feedback_is_given_once_per_workflow_and_agent(
     database: Database, auditor: Auditor, reader: LedgerReader
 ) -> None:
