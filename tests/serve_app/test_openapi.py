@@ -133,9 +133,8 @@ def test_every_post_that_changes_something_honours_idempotency_keys() -> None:
         and operation.rate is not RateClass.READ
         and operation.repeats is Repeats.IGNORED
     }
-    # Of heartbeats the newest counts (docs/decisions/0014); a settlement is only looked at (0084).
-    heartbeats = {"/v1/agents/{did}/heartbeat", "/v1/heartbeat"}
-    assert ignoring == {*heartbeats, "/v1/tasks/{task_id}/settle"}
+    # Of heartbeats the newest counts (docs/decisions/0014).
+    assert ignoring == {"/v1/agents/{did}/heartbeat", "/v1/heartbeat"}
 
 
 def test_every_scope_of_an_operation_is_of_its_resource() -> None:
