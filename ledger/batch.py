@@ -71,6 +71,8 @@ class Batch:
         self.registry: dict[str, dict[str, Row | str]] = {}
         self.market: dict[str, dict[str, Row]] = {}
         self.reputation: dict[str, Row] = {}
+        # Keys of refusals that pass by themselves and leave no row.
+        self.untraced: set[str] = set()
         self.is_directory_changed = False
 
     def __repr__(self) -> str:

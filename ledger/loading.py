@@ -5,7 +5,7 @@ Set-based, at most one statement per table, none at all in the usual batch. mone
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from typing import Any
 
 import psycopg
@@ -143,6 +143,16 @@ async def stored_commands(
         code = ErrorCode(error) if error is not None else None
         known[key] = (request_hash, Outcome(status, result or {}, code, detail or ""))
     return known
+
+
+async def has_stored(connection: Connection, keys: Collection[str]) -> bool:
+    """Say whether any of these keys was used before."""
+    if not keys:
+        return False
+    query = "SELECT EXISTS (SELECT 1 FROM callboard.command WHERE id = ANY(%s))"
+    row = await (await connection.execute(query, (list(keys),))).fetchone()
+    assert row is not None
+    return bool(row[0])
 
 
 async def load_suspects(connection: Connection) -> dict[str, int]:

@@ -86,6 +86,7 @@ def plan(command: Command, batch: Batch) -> Outcome:
         return Outcome(OutcomeStatus.STALE)
     except Refusal as refusal:
         if refusal.retry_after_s is not None:
+            batch.untraced.add(command.key)
             result = {"retryAfterS": refusal.retry_after_s}
             return Outcome(OutcomeStatus.REJECTED, result, refusal.code, refusal.detail)
         return batch.refused(command.key, request_hash_of(command), refusal)
@@ -115,6 +116,18 @@ def request_hash_of(command: Command) -> bytes | None:
     ):
         return command.request_hash
     return None
+
+
+def repeated(command: Command, request_hash: bytes | None, first: Outcome) -> Outcome:
+    """Return what a repeated key answers: the first outcome, or KEY_REUSED for another request."""
+    if request_hash_of(command) != request_hash:
+        return Outcome(
+            OutcomeStatus.REJECTED,
+            {},
+            ErrorCode.KEY_REUSED,
+            "the key was used before for a different request",
+        )
+    return Outcome(OutcomeStatus.REPEATED, first.result, first.error, first.detail)
 
 
 def _plan(command: Command, batch: Batch) -> Outcome:

@@ -31,9 +31,9 @@ from ledger.commands import (
     RegisterOwner,
 )
 from ledger.errors import LedgerFenced, LedgerIntegrityError, LedgerUnavailable
-from ledger.loading import load_needs, load_settled, load_suspects, stored_commands
+from ledger.loading import has_stored, load_needs, load_settled, load_suspects, stored_commands
 from ledger.patience import cut_after
-from ledger.planning import is_alone, is_stale, needs, plan, request_hash_of
+from ledger.planning import is_alone, is_stale, needs, plan, repeated, request_hash_of
 from ledger.schema import WRITER_ROLE, driver_url, session_options
 
 Connection = psycopg.AsyncConnection[Any]
@@ -162,7 +162,7 @@ class LedgerStore:
         """Store the rejection INTERNAL_ERROR under a command's key: it stopped the writer twice."""
         known = (await self._lookup([command])).get(command.key)
         if known is not None:
-            return _repeat(command, *known)
+            return repeated(command, *known)
         batch = Batch(self.books, now_ms)
         refusal = Refusal(
             ErrorCode.INTERNAL_ERROR, "the command violates an invariant", is_audited=True
@@ -222,6 +222,8 @@ class LedgerStore:
                 await load_needs(self._connection, self.books, needs(commands))  # (1)
                 batch = Batch(self.books, now_ms)
                 outcomes = _plan_all(commands, batch, dict(known))  # (2)
+                # What left no trace meets no conflict: whether its key was used is asked.
+                is_known = await has_stored(self._connection, batch.untraced - known.keys())
             except psycopg.Error as error:
                 raise self._failed(error, keys) from error
             except Exception as error:
@@ -229,6 +231,9 @@ class LedgerStore:
                 # the caller must stop the writer, not go on without an answer.
                 self._books = None
                 raise LedgerIntegrityError(f"planning: {error!r}", keys) from error
+            if is_known:
+                await self._reload()
+                raise _KeyConflict
             try:
                 if not batch.is_empty:
                     await self._run(batch, keys)  # (3)
@@ -333,7 +338,7 @@ def _plan_all(commands: Sequence[Command], batch: Batch, known: Known) -> list[O
             if not is_start and outcome.status is not OutcomeStatus.STALE:
                 known[command.key] = (request_hash_of(command), outcome)
         else:
-            outcome = _repeat(command, *first)
+            outcome = repeated(command, *first)
         outcomes.append(outcome)
     return outcomes
 
@@ -347,18 +352,6 @@ def _settling(commands: Sequence[Command]) -> list[tuple[str, str]]:
         for record in command.records
         if isinstance(record, NodePaid | NodeChanged)
     ]
-
-
-def _repeat(command: Command, request_hash: bytes | None, first: Outcome) -> Outcome:
-    """Return what a repeated key answers: the first outcome, or KEY_REUSED for another request."""
-    if request_hash_of(command) != request_hash:
-        return Outcome(
-            OutcomeStatus.REJECTED,
-            {},
-            ErrorCode.KEY_REUSED,
-            "the key was used before for a different request",
-        )
-    return Outcome(OutcomeStatus.REPEATED, first.result, first.error, first.detail)
 
 
 async def _take_over(connection: Connection) -> Books:

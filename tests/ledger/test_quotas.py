@@ -98,6 +98,26 @@ async def test_a_refusal_leaves_no_trace_and_its_key_is_free(
     await store.close()
 
 
+@pytest.mark.parametrize("is_forgotten", [False, True])
+async def test_a_repeat_of_an_accepted_publish_is_no_refusal(
+    database: Database, auditor: Auditor, is_forgotten: bool
+) -> None:
+    """Its owner may have missed the answer; by now the quota has no room for another."""
+    store, epoch = await open_with_owner(database.service_url)
+    first, other = Flow(epoch), Flow(epoch)
+    await store.commit([quota(per_day=1), first.publish()], AT)
+    if is_forgotten:
+        await store.close()
+        store = await open_store(database.service_url)
+    (alone,) = await store.commit([first.publish()], AT)
+    assert (alone.status, alone.error) == (OutcomeStatus.REPEATED, None)
+    refused, again, _ = await store.commit([other.publish(), first.publish(), deposit(1)], AT)
+    assert refused.error is ErrorCode.QUOTA_EXCEEDED
+    assert (again.status, again.result) == (OutcomeStatus.REPEATED, alone.result)
+    assert auditor.balance(PAYER) == 90 * CREDIT + 1
+    await store.close()
+
+
 async def test_case_37_a_workflow_counts_on_the_utc_day_of_its_publish(
     database: Database, auditor: Auditor
 ) -> None:
