@@ -4,6 +4,7 @@ check.
 
 from __future__ import annotations
 
+from collections import defaultdict
 from typing import Any
 
 import psycopg
@@ -68,6 +69,10 @@ class Auditor:
         history = tallies_of_history(cursor.execute(HISTORY).fetchall())
         counted = cursor.execute("SELECT * FROM reputation").fetchall()
         assert {row["agent_did"]: tally_of(row) for row in counted} == history
+        self.check_chain()
+
+    def check_chain(self) -> None:
+        """Raise AssertionError where the chain breaks, from where it was looked at before."""
         records = self.connection.execute(
             "SELECT convert_to(body, 'UTF8'), hash FROM audit WHERE id > %s ORDER BY id",
             (self._last_id,),
@@ -103,3 +108,27 @@ def check_books(url: str) -> None:
         auditor.check()
     finally:
         auditor.close()
+
+
+class EntrySums:
+    """What every account must hold by its entries, added up as they come."""
+
+    def __init__(self) -> None:
+        self.last_id = 0
+        self.by_account: defaultdict[int, int] = defaultdict(int)
+
+    def add_new(self, auditor: Auditor) -> set[int]:
+        """Add what was entered since the last call; return the accounts it touched."""
+        touched = set()
+        rows = auditor.connection.execute(
+            "SELECT id, debit_account_id, credit_account_id, amount FROM entry WHERE id > %s"
+            " ORDER BY id",
+            (self.last_id,),
+        ).fetchall()
+        for entry_id, debit, credit, amount in rows:
+            assert entry_id == self.last_id + 1, "ids have no gap"
+            self.last_id = entry_id
+            self.by_account[debit] -= amount
+            self.by_account[credit] += amount
+            touched |= {debit, credit}
+        return touched
