@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from core.errors import ErrorCode
 from core.money import credits_number
-from core.trust.access import ADMIN
+from core.trust.access import ADMIN, Need
 from ledger.account_queries import reputation_row, stake_row
 from ledger.commands import OutcomeStatus
 from ledger.market_commands import DepositStake, WithdrawStake
@@ -92,6 +92,7 @@ async def get_reputation(call: Call) -> Reply:
 
 async def rebuild_reputation(call: Call) -> Reply:
     """Compare every agent's counts with history; unless only checked, set them to it."""
+    call.require(Need(ADMIN))
     body = call.object_body() if call.body else {}
     is_check = body.get("check", False)
     if not isinstance(is_check, bool):
@@ -121,7 +122,7 @@ OPERATIONS = (
         path="/v1/reputation/rebuild",
         handler=rebuild_reputation,
         summary="Count every agent's outcomes again from history, or only compare",
-        scope=ADMIN,
+        scope="reputation:write",
         rate=RateClass.WRITE,
         tag="market",
         request="ReputationRebuild",
