@@ -8,15 +8,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from decimal import Decimal
 from typing import Any, Final
 
 from core.errors import ErrorCode, Problem, ServiceError
-from core.market.pricing import PER_TOKEN, FixedPrice, Price, TokenPrice, parse_price
+from core.market.pricing import PER_TOKEN, FixedPrice, Price, parse_price
 from core.money import MICRO_PER_CENT
 from core.trust.access import ADMIN, Need
 from ledger.market_commands import SetPrice
-from ledger.market_queries import price_row
+from ledger.market_queries import price_of_row, price_row
 from serve_app.calls import Call, Operation, Reply, invalid, not_found
 from serve_app.limits import RateClass
 from serve_app.views import iso_time
@@ -56,7 +55,7 @@ async def get_price(call: Call) -> Reply:
         raise not_found(f"a registered price of {capability_id}")
     return Reply(
         {
-            **_priced(capability_id, _stored_price(row)),
+            **_priced(capability_id, price_of_row(row)),
             "setByDid": row["set_by_did"],
             "updatedAt": iso_time(row["updated_ms"]),
         }
@@ -90,12 +89,6 @@ def _price(body: Mapping[str, Any], capability_id: str) -> Price:
             tuple(problems),
         )
     return price
-
-
-def _stored_price(row: Mapping[str, Any]) -> Price:
-    if row["price_cents"] is not None:
-        return FixedPrice(int(row["price_cents"]) * MICRO_PER_CENT)
-    return TokenPrice(Decimal(row["input_rate"]), Decimal(row["output_rate"]))
 
 
 def _priced(capability_id: str, price: Price) -> dict[str, Any]:
