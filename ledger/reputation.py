@@ -40,7 +40,7 @@ SELECT n.agent_did, n.status, n.error ->> 'code' AS code,
     ) AS was_at_work,
     count(*) AS nodes, coalesce(sum((n.metrics ->> 'latency_ms')::bigint), 0)::bigint AS latency_ms
 FROM callboard.node n
-WHERE n.attempt > 0 AND n.status = ANY(ARRAY{_ENDS})
+WHERE n.attempt > 0 AND n.agent_did IS NOT NULL AND n.status = ANY(ARRAY{_ENDS})
 GROUP BY 1, 2, 3, 4, 5
 """
 # Both in one statement, which sees one moment.
