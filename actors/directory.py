@@ -32,15 +32,8 @@ from core.market.ranking import (
     standing_of,
 )
 from core.market.reputation import Tally
-from core.workflow.events import (
-    AgentNotSelected,
-    AgentSelected,
-    Failure,
-    SelectAgent,
-    SelectVerifier,
-    Verdict,
-    VerifierSelected,
-)
+from core.workflow.actions import SelectAgent, SelectVerifier
+from core.workflow.events import AgentNotSelected, AgentSelected, Failure, Verdict, VerifierSelected
 
 PAID_BY_TOKENS = "paid_by_tokens"
 # What prices by tokens are compared at: a page read, a page written.

@@ -14,17 +14,9 @@ from typing import Any
 from actors.ports import AgentEntry, DispatchOrder, LargeInputs
 from actors.running import RunningWorkflow
 from core.errors import NodeErrorCode
+from core.workflow.actions import AwaitResult, DispatchNode, DispatchVerification
 from core.workflow.blob_ref import BlobRef
-from core.workflow.events import (
-    AttemptFailed,
-    AwaitResult,
-    DispatchNode,
-    DispatchVerification,
-    Event,
-    Failure,
-    Verdict,
-    VerificationFinished,
-)
+from core.workflow.events import AttemptFailed, Event, Failure, Verdict, VerificationFinished
 from core.workflow.inputs import build_inputs
 from core.workflow.machine import WorkflowMachine
 

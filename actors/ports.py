@@ -11,16 +11,9 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from core.market.pricing import Price, TokenPrice
+from core.workflow.actions import SelectAgent, SelectVerifier
 from core.workflow.dag import CompiledNode
-from core.workflow.events import (
-    AgentNotSelected,
-    AgentSelected,
-    Event,
-    Failure,
-    SelectAgent,
-    SelectVerifier,
-    VerifierSelected,
-)
+from core.workflow.events import AgentNotSelected, AgentSelected, Event, Failure, VerifierSelected
 from ledger.commands import Command, Outcome
 
 

@@ -20,8 +20,9 @@ from core.market.pricing import (
     token_reservations,
 )
 from core.money import MICRO_MAX
+from core.workflow.actions import SelectAgent
 from core.workflow.dag import CompiledWorkflow
-from core.workflow.events import Record, SelectAgent, WorkflowChanged
+from core.workflow.events import Record, WorkflowChanged
 from core.workflow.graph import node_path
 from core.workflow.machine import WorkflowMachine
 from core.workflow.node_state import error_of

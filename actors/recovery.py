@@ -13,9 +13,10 @@ import orjson
 from actors.running import RunningWorkflow
 from core.records.manifest import parse_manifest
 from core.settings import Settings
+from core.workflow.actions import Action
 from core.workflow.blob_ref import BlobRef
 from core.workflow.dag import CompiledWorkflow, WorkflowLimits, compile_workflow
-from core.workflow.events import Action, NodeChanged, Record
+from core.workflow.events import NodeChanged, Record
 from core.workflow.machine import WorkflowMachine
 from core.workflow.terms import reserved_from_json
 from core.workflow.transitions import NodeStatus

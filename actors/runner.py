@@ -35,21 +35,23 @@ from actors.running import RunnerStatistics, RunningWorkflow
 from actors.steps import key_of, newest_rows, not_cancellable, overloaded
 from core.errors import ErrorCode, ServiceError
 from core.settings import Settings
-from core.workflow.events import (
+from core.workflow.actions import (
     AbortDispatch,
     Action,
     AwaitResult,
-    CancelRequested,
     DispatchNode,
     DispatchVerification,
+    ScheduleRetry,
+    SelectAgent,
+    SelectVerifier,
+)
+from core.workflow.events import (
+    CancelRequested,
     Event,
     NodeChanged,
     Record,
     RetryDue,
     RuntimeExceeded,
-    ScheduleRetry,
-    SelectAgent,
-    SelectVerifier,
     WorkflowAccepted,
 )
 from ledger.commands import AdvanceWorkflow, Command, Outcome, OutcomeStatus

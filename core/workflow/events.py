@@ -1,7 +1,7 @@
-"""What a workflow machine hears, what it says must be stored, and what it says must be done.
+"""What a workflow machine hears, and what it says must be stored.
 
-Three closed unions: `Event` (something happened), `Record` (what is now true and must be committed)
-and `Action` (what the runner performs after that commit). Nothing here acts.
+Two closed unions: `Event` (past tense: something happened) and `Record` (past tense: what is now
+true and must be committed); what must be done is in `actions.py`. Nothing here acts.
 Spec: States and transitions; design.md section 3.
 """
 
@@ -12,7 +12,7 @@ from enum import StrEnum
 from typing import Any
 
 from core.errors import NodeErrorCode
-from core.market.pricing import Price, TokenPrice
+from core.market.pricing import TokenPrice
 from core.travelling import travels
 from core.workflow.blob_ref import BlobRef
 from core.workflow.transitions import NodeStatus, WorkflowStatus
@@ -295,106 +295,3 @@ class WorkflowChanged:
 
 
 Record = NodeChanged | AttemptFinished | NodePaid | WorkflowChanged
-
-
-# -- actions: what the runner performs, dispatches only after the commit --------------------------
-
-
-@dataclass(frozen=True, slots=True)
-class SelectAgent:
-    """Choose an agent now (before the commit); answer `AgentSelected` or `AgentNotSelected`.
-
-    `price_max_micro`: dearer agents are no candidates. `exclude`: who must not be taken. `attempt`:
-    its number. `price`: the capability's at publish. `is_by_token`: may be paid by tokens.
-    """
-
-    node: str
-    capability_id: str
-    target_agent_id: str | None
-    allow_fallback: bool
-    exclude: tuple[str, ...]
-    price_max_micro: int
-    workflow_id: str = ""
-    attempt: int = 1
-    price: Price | None = None
-    is_by_token: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class SelectVerifier:
-    """As `SelectAgent`, for a verifier of another owner than `primary_did`'s."""
-
-    node: str
-    capability_id: str
-    primary_did: str
-    exclude: tuple[str, ...]
-    price_max_micro: int
-
-
-@dataclass(frozen=True, slots=True)
-class DispatchNode:
-    """Send the attempt to the agent."""
-
-    node: str
-    attempt: int
-    agent_did: str
-    timeout_ms: int
-
-
-@dataclass(frozen=True, slots=True)
-class DispatchVerification:
-    """Send the node's result to the verifier."""
-
-    node: str
-    attempt: int
-    verify_attempt: int
-    agent_did: str
-    timeout_ms: int
-
-
-@dataclass(frozen=True, slots=True)
-class ScheduleRetry:
-    """Deliver `RetryDue` at that time."""
-
-    node: str
-    due_ms: int
-
-
-@dataclass(frozen=True, slots=True)
-class AwaitResult:
-    """Deliver a time-out of this accepted attempt, or verification, at that time."""
-
-    node: str
-    attempt: int
-    verify_attempt: int
-    started_ms: int
-    due_ms: int
-
-
-@dataclass(frozen=True, slots=True)
-class AbortDispatch:
-    """Stop waiting for this attempt; tell the agent with a cancellation notice (best effort)."""
-
-    node: str
-    attempt: int
-    agent_did: str
-    reason: str
-
-
-Action = (
-    SelectAgent
-    | SelectVerifier
-    | DispatchNode
-    | DispatchVerification
-    | ScheduleRetry
-    | AwaitResult
-    | AbortDispatch
-)
-
-
-@dataclass(slots=True)
-class Decision:
-    """What one step decided: first commit `records`, then perform `actions`."""
-
-    records: list[Record] = field(default_factory=list)
-    actions: list[Action] = field(default_factory=list)

@@ -19,6 +19,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, ClassVar
 
 from core.errors import IllegalTransition, NodeErrorCode
+from core.workflow.actions import AwaitResult, Decision, DispatchNode, ScheduleRetry
 from core.workflow.blob_ref import BlobRef
 from core.workflow.dag import CompiledWorkflow
 from core.workflow.events import (
@@ -28,16 +29,12 @@ from core.workflow.events import (
     AttemptFailed,
     AttemptFinished,
     AttemptSucceeded,
-    AwaitResult,
     CancelRequested,
-    Decision,
-    DispatchNode,
     Event,
     Failure,
     NodeChanged,
     RetryDue,
     RuntimeExceeded,
-    ScheduleRetry,
     Verdict,
     VerificationFinished,
     VerifierSelected,

@@ -12,18 +12,9 @@ from typing import Any
 
 from core.errors import IllegalTransition, NodeErrorCode
 from core.market.pricing import FixedPrice
+from core.workflow.actions import AbortDispatch, Decision, ScheduleRetry, SelectAgent
 from core.workflow.dag import CompiledWorkflow
-from core.workflow.events import (
-    AbortDispatch,
-    AttemptFinished,
-    Decision,
-    Failure,
-    NodePaid,
-    ScheduleRetry,
-    SelectAgent,
-    Verdict,
-    WorkflowChanged,
-)
+from core.workflow.events import AttemptFinished, Failure, NodePaid, Verdict, WorkflowChanged
 from core.workflow.node_state import Asked, Budget, NodeState, error_of
 from core.workflow.retry import AGENTS_PER_NODE_MAX, delay_ms, may_change_agent
 from core.workflow.terms import NO_TERMS, NodeTerms

@@ -10,17 +10,8 @@ Spec: Verification and budget 1; contract.md section 5; money.md cases 14 and 16
 from __future__ import annotations
 
 from core.errors import NodeErrorCode
-from core.workflow.events import (
-    Decision,
-    DispatchVerification,
-    Failure,
-    NodePaid,
-    ScheduleRetry,
-    SelectVerifier,
-    Verdict,
-    VerificationFinished,
-    VerifierSelected,
-)
+from core.workflow.actions import Decision, DispatchVerification, ScheduleRetry, SelectVerifier
+from core.workflow.events import Failure, NodePaid, Verdict, VerificationFinished, VerifierSelected
 from core.workflow.node_state import Asked, NodeState
 from core.workflow.paying import PayingProgress
 from core.workflow.retry import AGENTS_PER_NODE_MAX, delay_ms

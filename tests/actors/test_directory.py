@@ -11,13 +11,8 @@ from core.errors import NodeErrorCode
 from core.market.liveness import HEARTBEAT_TTL_MS, Liveness
 from core.market.reputation import Tally
 from core.trust.sealing import NONCE_BYTES, seal
-from core.workflow.events import (
-    AgentNotSelected,
-    AgentSelected,
-    SelectAgent,
-    SelectVerifier,
-    VerifierSelected,
-)
+from core.workflow.actions import SelectAgent, SelectVerifier
+from core.workflow.events import AgentNotSelected, AgentSelected, VerifierSelected
 
 KEY = bytes(range(32))
 CAPABILITY = "cap.text.keywords.v1"

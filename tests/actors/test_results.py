@@ -11,7 +11,8 @@ from actors.orders import timed_out
 from actors.recovery import restore
 from actors.results import take_result
 from core.errors import ErrorCode, NodeErrorCode, ServiceError
-from core.workflow.events import AttemptAccepted, AwaitResult, Failure, Verdict
+from core.workflow.actions import AwaitResult
+from core.workflow.events import AttemptAccepted, Failure, Verdict
 from tests.actors.runner_bench import VERIFIED, Bench
 from tests.simulation.shapes import Shape
 

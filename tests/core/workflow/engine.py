@@ -16,21 +16,26 @@ import orjson
 from core.errors import NodeErrorCode
 from core.market.pricing import TokenPrice
 from core.records.manifest import parse_manifest
-from core.workflow.dag import compile_workflow
-from core.workflow.events import (
+from core.workflow.actions import (
     AbortDispatch,
     Action,
+    AwaitResult,
+    Decision,
+    DispatchNode,
+    DispatchVerification,
+    ScheduleRetry,
+    SelectAgent,
+    SelectVerifier,
+)
+from core.workflow.dag import compile_workflow
+from core.workflow.events import (
     AgentNotSelected,
     AgentSelected,
     AttemptAccepted,
     AttemptFailed,
     AttemptFinished,
     AttemptSucceeded,
-    AwaitResult,
     CancelRequested,
-    Decision,
-    DispatchNode,
-    DispatchVerification,
     Event,
     Failure,
     NodeChanged,
@@ -38,9 +43,6 @@ from core.workflow.events import (
     Record,
     RetryDue,
     RuntimeExceeded,
-    ScheduleRetry,
-    SelectAgent,
-    SelectVerifier,
     Verdict,
     VerificationFinished,
     VerifierSelected,

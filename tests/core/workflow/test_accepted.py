@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from core.errors import NodeErrorCode
+from core.workflow.actions import AwaitResult
 from core.workflow.blob_ref import BlobRef
-from core.workflow.events import AttemptAccepted, AttemptSucceeded, AwaitResult
+from core.workflow.events import AttemptAccepted, AttemptSucceeded
 from tests.core.workflow.engine import chain, engine
 
 

@@ -5,13 +5,12 @@ from __future__ import annotations
 import pytest
 
 from core.errors import IllegalTransition, NodeErrorCode
+from core.workflow.actions import Decision, DispatchNode
 from core.workflow.events import (
     AgentSelected,
     AttemptFailed,
     AttemptSucceeded,
     CancelRequested,
-    Decision,
-    DispatchNode,
     Event,
     Failure,
     RetryDue,

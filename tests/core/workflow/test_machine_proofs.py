@@ -20,13 +20,11 @@ from hypothesis.stateful import (
 )
 
 from core.errors import IllegalTransition, NodeErrorCode
+from core.workflow.actions import Decision, DispatchNode, DispatchVerification
 from core.workflow.events import (
     AgentNotSelected,
     AgentSelected,
     AttemptAccepted,
-    Decision,
-    DispatchNode,
-    DispatchVerification,
     Event,
     Failure,
     Verdict,

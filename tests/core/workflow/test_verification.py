@@ -3,14 +3,8 @@
 from __future__ import annotations
 
 from core.errors import NodeErrorCode
-from core.workflow.events import (
-    Decision,
-    DispatchVerification,
-    Failure,
-    SelectVerifier,
-    Verdict,
-    VerificationFinished,
-)
+from core.workflow.actions import Decision, DispatchVerification, SelectVerifier
+from core.workflow.events import Failure, Verdict, VerificationFinished
 from tests.core.workflow.engine import AGENTS, Engine, chain, engine
 
 LATE = Failure(NodeErrorCode.AGENT_TIMEOUT, "no reply")

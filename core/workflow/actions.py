@@ -1,0 +1,114 @@
+"""What a workflow machine says must be done, and one step's whole decision.
+
+`Action` is a closed union, in the imperative: what the runner performs after the commit, its
+selections excepted, which it answers before. Nothing here acts.
+Spec: States and transitions; design.md section 3.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from core.market.pricing import Price
+from core.workflow.events import Record
+
+
+@dataclass(frozen=True, slots=True)
+class SelectAgent:
+    """Choose an agent now (before the commit); answer `AgentSelected` or `AgentNotSelected`.
+
+    `price_max_micro`: dearer agents are no candidates. `exclude`: who must not be taken.
+    `attempt`: the number that it will have; with the workflow's id it decides about trials.
+    `price`: the capability's price at publish. `is_by_token`: agents paid by tokens may be taken.
+    """
+
+    node: str
+    capability_id: str
+    target_agent_id: str | None
+    allow_fallback: bool
+    exclude: tuple[str, ...]
+    price_max_micro: int
+    workflow_id: str = ""
+    attempt: int = 1
+    price: Price | None = None
+    is_by_token: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class SelectVerifier:
+    """As `SelectAgent`, for a verifier of another owner than `primary_did`'s."""
+
+    node: str
+    capability_id: str
+    primary_did: str
+    exclude: tuple[str, ...]
+    price_max_micro: int
+
+
+@dataclass(frozen=True, slots=True)
+class DispatchNode:
+    """Send the attempt to the agent."""
+
+    node: str
+    attempt: int
+    agent_did: str
+    timeout_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class DispatchVerification:
+    """Send the node's result to the verifier."""
+
+    node: str
+    attempt: int
+    verify_attempt: int
+    agent_did: str
+    timeout_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class ScheduleRetry:
+    """Deliver `RetryDue` at that time."""
+
+    node: str
+    due_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class AwaitResult:
+    """Deliver a time-out of this accepted attempt, or verification, at that time."""
+
+    node: str
+    attempt: int
+    verify_attempt: int
+    started_ms: int
+    due_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class AbortDispatch:
+    """Stop waiting for this attempt; tell the agent with a cancellation notice (best effort)."""
+
+    node: str
+    attempt: int
+    agent_did: str
+    reason: str
+
+
+Action = (
+    SelectAgent
+    | SelectVerifier
+    | DispatchNode
+    | DispatchVerification
+    | ScheduleRetry
+    | AwaitResult
+    | AbortDispatch
+)
+
+
+@dataclass(slots=True)
+class Decision:
+    """What one step decided: first commit `records`, then perform `actions`."""
+
+    records: list[Record] = field(default_factory=list)
+    actions: list[Action] = field(default_factory=list)
