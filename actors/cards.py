@@ -1,4 +1,4 @@
-"""An agent's stored card as what dispatching needs of it.
+"""An agent's stored card as what dispatching needs of it, and what several of them ask.
 
 Pure: a row in, an `AgentEntry` out. Spec: Agent card; contract.md sections 3 and 4.
 """
@@ -10,8 +10,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from actors.ports import AgentEntry
-from core.market.pricing import parse_price
+from actors.ports import AgentEntry, Asked
+from core.market.pricing import FREE, Price, TokenPrice, parse_price, price_of
 from core.trust.sealing import unseal
 
 
@@ -60,3 +60,34 @@ class CardReader:
             max_concurrency=int(card.get("maxConcurrency") or self.max_concurrency),
             order=order,
         )
+
+
+def asked_of(
+    offers: Mapping[str, AgentEntry],
+    capability_id: str,
+    registered: Price | None,
+    target_agent_id: str | None,
+) -> Asked:
+    """Return what a capability's agents ask, which is what an estimate reserves.
+
+    Args:
+        offers: by DID, who offers it.
+        registered: the capability's own price, which is the most that is paid.
+        target_agent_id: asks for itself alone, if it is among them.
+    """
+    if target_agent_id is not None and target_agent_id in offers:
+        own = price_of(offers[target_agent_id].prices[capability_id], registered)
+        if isinstance(own, TokenPrice):
+            return Asked(registered, None, own)
+        return Asked(registered, own.micro)
+    if registered is not None:
+        return Asked(registered)
+    dearest_micro: int | None = None
+    by_token: TokenPrice | None = None
+    for entry in offers.values():
+        price = entry.prices[capability_id] or FREE
+        if isinstance(price, TokenPrice):
+            by_token = price
+        elif dearest_micro is None or price.micro > dearest_micro:
+            dearest_micro = price.micro
+    return Asked(None, dearest_micro, by_token)

@@ -14,12 +14,13 @@ from typing import Any
 
 import orjson
 
-from actors.cards import CardReader
+from actors.cards import CardReader, asked_of
 from actors.circuits import Circuits
 from actors.ports import AgentEntry, Asked
+from actors.stakes import STAKE_LOCKED, UNDER_STAKED, Stakes
 from core.errors import NodeErrorCode
 from core.market.liveness import UNHEARD, Availability, Liveness, availability, reported_load, since
-from core.market.pricing import FREE, FixedPrice, Price, TokenPrice, Tokens, cost_micro, price_of
+from core.market.pricing import FixedPrice, Price, TokenPrice, Tokens, cost_micro, price_of
 from core.market.ranking import (
     DEFAULT_RULES,
     UNPROVEN,
@@ -50,6 +51,7 @@ class Directory:
         max_concurrency: for cards that name none.
         rules: how agents are weighed against each other.
         latency_ms_max: the average latency at which speed counts nothing, milliseconds.
+        stake_bps: the stake asked of an agent, basis points of the node's price.
     """
 
     def __init__(
@@ -61,6 +63,7 @@ class Directory:
         max_concurrency: int,
         rules: RankingRules = DEFAULT_RULES,
         latency_ms_max: int = 60_000,
+        stake_bps: int = 0,
     ) -> None:
         self._cards = CardReader(service, deployment_key, default_secret, max_concurrency)
         self._rules = rules
@@ -72,6 +75,7 @@ class Directory:
         self._prices: dict[str, Price] = {}
         self._standings: dict[str, Standing] = {}
         self._stored_ms: dict[str, int] = {}
+        self.stakes = Stakes(stake_bps)
         self._circuits = Circuits()
         self._in_flight: Counter[str] = Counter()
         self._order = 0
@@ -118,7 +122,10 @@ class Directory:
         """Whether a look into the ledger may find an agent that this cache does not know."""
         if target_agent_id is not None and target_agent_id not in self._entries:
             return True
-        return not self._by_capability.get(capability_id)
+        offers = self._by_capability.get(capability_id)
+        if not offers:
+            return True
+        return self.stakes.is_asked and not any(map(self.stakes.has_any, offers))
 
     def entry(self, did: str) -> AgentEntry | None:
         """Return a known active agent."""
@@ -138,24 +145,8 @@ class Directory:
         A registered price is the most that is paid; else it is the dearest agent's. A target that
         is known and offers the capability asks for itself.
         """
-        registered = self._prices.get(capability_id)
         offers = self._by_capability.get(capability_id, {})
-        if target_agent_id is not None and target_agent_id in offers:
-            own = price_of(offers[target_agent_id].prices[capability_id], registered)
-            if isinstance(own, TokenPrice):
-                return Asked(registered, None, own)
-            return Asked(registered, own.micro)
-        if registered is not None:
-            return Asked(registered)
-        dearest_micro: int | None = None
-        by_token: TokenPrice | None = None
-        for entry in offers.values():
-            price = entry.prices[capability_id] or FREE
-            if isinstance(price, TokenPrice):
-                by_token = price
-            elif dearest_micro is None or price.micro > dearest_micro:
-                dearest_micro = price.micro
-        return Asked(None, dearest_micro, by_token)
+        return asked_of(offers, capability_id, self._prices.get(capability_id), target_agent_id)
 
     # -- choosing ---------------------------------------------------------------------------------
 
@@ -226,9 +217,17 @@ class Directory:
         reasons = None
         if choice is not None and len(choice.ranked) + len(choice.excluded) > 1:
             reasons = orjson.dumps(choice.to_json()).decode()
+        stake_micro = self._stake_micro(did, price, action)
         if isinstance(price, TokenPrice):
-            return AgentSelected(action.node, did, 0, at_ms, reasons, price)
-        return AgentSelected(action.node, did, price.micro, at_ms, reasons)
+            return AgentSelected(action.node, did, 0, at_ms, reasons, price, stake_micro)
+        return AgentSelected(action.node, did, price.micro, at_ms, reasons, None, stake_micro)
+
+    def _stake_micro(self, did: str, price: Price, action: SelectAgent) -> int:
+        """Return the stake that the node asks; of one paid by tokens, by the most it may cost."""
+        if not self.stakes.is_asked:
+            return 0
+        most_micro = action.price_max_micro if isinstance(price, TokenPrice) else price.micro
+        return self.stakes.required_micro(most_micro, self._standings.get(did, UNPROVEN).score)
 
     def _price(self, entry: AgentEntry, action: SelectAgent | SelectVerifier) -> Price:
         """Return what an agent asks for the node: its card's price, else the capability's."""
@@ -249,6 +248,9 @@ class Directory:
         is_by_token = isinstance(price, TokenPrice)
         if is_by_token and not (isinstance(action, SelectAgent) and action.is_by_token):
             excluded = excluded or PAID_BY_TOKENS
+        if isinstance(action, SelectAgent) and self.stakes.is_asked:
+            lack = self.stakes.lack(did, self._stake_micro(did, price, action))
+            excluded = excluded or lack
         return Candidate(
             did,
             cost_micro(price, TYPICAL),
@@ -270,6 +272,15 @@ class Directory:
         if len(offers) > 1 and isinstance(action, SelectAgent):
             seed = seed_of(action.workflow_id, action.node, action.attempt)
         choice = choose(candidates, price_max_micro=price_max_micro, rules=self._rules, seed=seed)
+        if choice.did is None and self.stakes.is_asked:
+            # What other work has locked may be free by now: the ledger will say.
+            candidates = [
+                one._replace(excluded=None) if one.excluded == STAKE_LOCKED else one
+                for one in candidates
+            ]
+            choice = choose(
+                candidates, price_max_micro=price_max_micro, rules=self._rules, seed=seed
+            )
         if choice.did is not None:
             return choice, Failure(NodeErrorCode.NO_CANDIDATE, "", Verdict.FINAL)
         healthy = [candidate for candidate in candidates if candidate.excluded is None]
@@ -283,7 +294,8 @@ class Directory:
             )
         return choice, Failure(
             NodeErrorCode.NO_CANDIDATE,
-            f"no agent can take {capability_id!r}: {len(offers)} offer it, none is healthy",
+            f"no agent can take {capability_id!r}: {len(offers)} offer it, none is healthy"
+            + (" and has the stake it asks" if self.stakes.is_asked else ""),
             Verdict.FINAL,
         )
 
@@ -306,6 +318,10 @@ class Directory:
 
     def _target_too_dear(self, entry: AgentEntry, action: SelectAgent) -> Failure | None:
         price = self._price(entry, action)
+        required_micro = self._stake_micro(entry.did, price, action)
+        if self.stakes.lack(entry.did, required_micro) == UNDER_STAKED:
+            message = f"{entry.did} has staked less than {required_micro} micro-credits"
+            return Failure(NodeErrorCode.NO_CANDIDATE, message, Verdict.FINAL)
         if isinstance(price, TokenPrice):
             if action.is_by_token:
                 return None

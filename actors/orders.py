@@ -175,6 +175,13 @@ def failed(action: DispatchNode | DispatchVerification, failure: Failure, now_ms
     return AttemptFailed(action.node, action.attempt, failure, now_ms, now_ms)
 
 
+def unstaked(action: DispatchNode, now_ms: int) -> Event:
+    """Return the event of an attempt whose stake the ledger did not lock: nothing is sent."""
+    message = f"the stake of {action.agent_did} was locked by other work"
+    failure = Failure(NodeErrorCode.NO_CANDIDATE, message, is_unstaked=True)
+    return failed(action, failure, now_ms)
+
+
 def _refs(large: LargeInputs) -> set[BlobRef]:
     return {item for item in (large.unverified, *large.results.values()) if type(item) is BlobRef}
 

@@ -35,6 +35,7 @@ from actors.runner import Runner
 from actors.spread import Spread
 from core.errors import ErrorCode, ServiceError
 from core.settings import Settings
+from ledger.account_queries import stake_rows
 from ledger.agent_live import live_rows, liveness_of
 from ledger.blobs import BlobStore
 from ledger.commands import ClaimWorkflows, Command, Outcome, OutcomeStatus, RegisterOwner
@@ -83,6 +84,7 @@ class Owner:
             max_concurrency=settings.agent_concurrency,
             rules=settings.ranking,
             latency_ms_max=settings.reputation_latency_ms_max,
+            stake_bps=settings.stake_bps,
         )
         self._dispatcher = Dispatcher(
             settings,
@@ -118,7 +120,7 @@ class Owner:
         self._epoch = int(outcome.result["epoch"])
         await self._load_directory()
         self._tail = asyncio.create_task(self._follow_directory())
-        for load in (self._load_live, self._load_reputations):
+        for load in (self._load_live, self._load_reputations, self._load_stakes):
             self._follows.append(asyncio.create_task(self._follow(load)))
         self._runner = Runner(
             self._name,
@@ -284,6 +286,7 @@ class Owner:
 
     async def _load_rows(self) -> None:
         self._directory.know_prices(await capability_prices(self._reader))
+        self._directory.stakes.know(await stake_rows(self._reader))
         self._directory.replace(await self._reader.directory_rows())
 
     async def _follow_directory(self) -> None:
@@ -310,6 +313,12 @@ class Owner:
         """As `_load_live`, for what agents are known for; their times are the ledger's clock."""
         rows = await reputation_rows(self._reader, since_ms=newest_ms - LIVE_OVERLAP_MS)
         self._directory.know_standings({row["agent_did"]: tally_of(row) for row in rows})
+        return max([newest_ms, *(int(row["updated_ms"]) for row in rows)])
+
+    async def _load_stakes(self, newest_ms: int) -> int:
+        """As `_load_reputations`, for what agents have staked."""
+        rows = await stake_rows(self._reader, since_ms=newest_ms - LIVE_OVERLAP_MS)
+        self._directory.stakes.know(rows)
         return max([newest_ms, *(int(row["updated_ms"]) for row in rows)])
 
     async def _follow(self, load: Callable[[int], Awaitable[int]]) -> None:

@@ -22,17 +22,17 @@ from core.market.pricing import (
 from core.money import MICRO_MAX
 from core.workflow.actions import SelectAgent
 from core.workflow.dag import CompiledWorkflow
-from core.workflow.events import Record, WorkflowChanged
+from core.workflow.events import WorkflowChanged
 from core.workflow.graph import node_path
 from core.workflow.machine import WorkflowMachine
 from core.workflow.node_state import error_of
-from core.workflow.terms import NodeTerms, reserved_json
+from core.workflow.terms import NodeTerms
 from core.workflow.transitions import (
     WorkflowStatus,
     WorkflowTrigger,
     next_workflow_status,
 )
-from ledger.commands import Outcome, OutcomeStatus, PublishWorkflow
+from ledger.commands import Outcome, OutcomeStatus
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,39 +151,6 @@ def begun(request: PublishRequest, found: Estimate, now_ms: int) -> RunningWorkf
     )
     watchers = {request.watcher} if request.watcher else set()
     return RunningWorkflow(request.task_id, machine, watchers=watchers, payer_did=request.payer_did)
-
-
-def publish_command(
-    request: PublishRequest,
-    found: Estimate,
-    records: list[Record],
-    *,
-    owner: str,
-    owner_epoch: int,
-    now_ms: int,
-    fee_bps: int,
-) -> PublishWorkflow:
-    """Return the one command that stores, holds, owns and opens the first attempts."""
-    return PublishWorkflow(
-        key=request.command_key,
-        request_hash=request.request_hash,
-        actor_did=request.actor_did,
-        owner=owner,
-        owner_epoch=owner_epoch,
-        workflow_id=request.workflow_id,
-        task_id=request.task_id,
-        payer_did=request.payer_did,
-        intent=request.compiled.intent or "",
-        manifest_json=request.manifest_json,
-        created_ms=now_ms,
-        deadline_ms=now_ms + request.compiled.max_runtime_ms,
-        estimate_micro=found.total_micro,
-        hold_micro=0 if found.exceeds_budget else found.hold_micro,
-        reserved_json=reserved_json(found.reserved, found.terms),
-        fee_bps=fee_bps,
-        has_hold=not found.exceeds_budget,
-        records=tuple(records),
-    )
 
 
 def accepted(request: PublishRequest, found: Estimate) -> PublishReply:

@@ -15,12 +15,12 @@ Spec: Execution order; design.md section 3.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from functools import partial
 from typing import Any
 
 from actors.messages import CancelReply, CancelRequest, PublishReply, PublishRequest
-from actors.orders import accepted_orders, is_wanted, order_of, timed_out
+from actors.orders import accepted_orders, is_wanted, order_of, timed_out, unstaked
 from actors.ports import Clock, DirectoryPort, DispatchOrder, DispatchPort, LedgerPort
 from actors.publishing import (
     accepted,
@@ -28,11 +28,10 @@ from actors.publishing import (
     begun,
     estimate,
     foreseen,
-    publish_command,
     refusal,
 )
 from actors.running import RunnerStatistics, RunningWorkflow
-from actors.steps import key_of, newest_rows, not_cancellable, overloaded
+from actors.steps import OwnerCommands, key_of, newest_rows, not_cancellable, overloaded
 from core.errors import ErrorCode, ServiceError
 from core.settings import Settings
 from core.workflow.actions import (
@@ -54,7 +53,7 @@ from core.workflow.events import (
     RuntimeExceeded,
     WorkflowAccepted,
 )
-from ledger.commands import AdvanceWorkflow, Command, Outcome, OutcomeStatus
+from ledger.commands import Command, Outcome, OutcomeStatus
 
 Publish = Callable[[PublishReply | ServiceError], None]
 Cancel = Callable[[CancelReply | ServiceError], None]
@@ -102,14 +101,17 @@ class Runner:
         self._opening = 0  # dispatches of publishes that are being committed
         self._published = 0
         self._finished = 0
-        self._commands = 0
+        self._commands = OwnerCommands(owner, epoch, settings)
+        self._submitted = 0
 
     def __repr__(self) -> str:
         return f"<Runner {self._owner} epoch={self._epoch} running={len(self._running)}>"
 
     def statistics(self) -> RunnerStatistics:
         """Return the counters."""
-        return RunnerStatistics(len(self._running), self._published, self._finished, self._commands)
+        return RunnerStatistics(
+            len(self._running), self._published, self._finished, self._submitted
+        )
 
     def runs(self, workflow_id: str) -> bool:
         """Whether the workflow is unfinished and driven here."""
@@ -139,15 +141,7 @@ class Runner:
             records: list[Record] = [refusal(found, now_ms)]
         else:
             records, actions = self._decide(run, WorkflowAccepted(now_ms))
-        command = publish_command(
-            request,
-            found,
-            records,
-            owner=self._owner,
-            owner_epoch=self._epoch,
-            now_ms=now_ms,
-            fee_bps=self._settings.fee_bps,
-        )
+        command = self._commands.publish(request, found, records, now_ms)
         if request.workflow_id in self._running:
             # The request again, whose first reply was missed: driven here already, so only the
             # ledger's answer is of interest.
@@ -177,7 +171,7 @@ class Runner:
         event = CancelRequested(request.reason, request.details, request.actor_did, now_ms)
         records, actions = self._decide(run, event)
         key = f"cancel:{run.workflow_id}"
-        command = self._advance_command(run.workflow_id, key, records, actor_did=request.actor_did)
+        command = self._commands.advance(run.workflow_id, key, records, request.actor_did)
         affected = sum(isinstance(record, NodeChanged) for record in records)
 
         def committed(outcome: Outcome) -> None:
@@ -207,7 +201,7 @@ class Runner:
             self._dispatcher.hold(order)
         records, actions = self._complete(run, records, actions)
         # Rows that are read again may say something else: never the same key twice.
-        key = f"restore:{run.workflow_id}:{self._owner}:{self._epoch}:{self._commands}"
+        key = f"restore:{run.workflow_id}:{self._owner}:{self._epoch}:{self._submitted}"
         self._submit_step(run, key, records, actions)
 
     # -- events -----------------------------------------------------------------------------------
@@ -233,7 +227,7 @@ class Runner:
 
     def confirm(self, workflow_id: str, key: str, done: Callable[[Outcome], None]) -> None:
         """Commit nothing of a workflow: says whether it has ended, after all that came before."""
-        self._submit(self._advance_command(workflow_id, key, [], actor_did=self._owner), done)
+        self._submit(self._commands.advance(workflow_id, key, [], self._owner), done)
 
     def drop_all(self) -> list[str]:
         """Forget every workflow without a word to the ledger: this owner was fenced off."""
@@ -281,7 +275,7 @@ class Runner:
         done: Callable[[bool], None] | None = None,
     ) -> None:
         is_last = run.machine.is_finished
-        command = self._advance_command(run.workflow_id, key, records, actor_did=self._owner)
+        command = self._commands.advance(run.workflow_id, key, records, self._owner)
         if done is None:
             self._submit(command, partial(self._committed, run, actions, is_last))
             return
@@ -306,7 +300,7 @@ class Runner:
             return False
         if self._running.get(run.workflow_id) is not run:
             return True
-        self._perform(run, actions)
+        self._perform(run, actions, outcome.result.get("unstaked", ()))
         if is_last:
             self._forget(run)
             self._finished += 1
@@ -321,9 +315,14 @@ class Runner:
 
     # -- acting -----------------------------------------------------------------------------------
 
-    def _perform(self, run: RunningWorkflow, actions: Iterable[Action]) -> None:
+    def _perform(
+        self, run: RunningWorkflow, actions: Iterable[Action], refused: Collection[str] = ()
+    ) -> None:
+        """Act; attempts of the nodes `refused` are not sent, because their stake is not locked."""
         for action in actions:
             match action:
+                case DispatchNode(node=node) if node in refused:
+                    self.receive(run.workflow_id, unstaked(action, self._clock.now_ms()))
                 case DispatchNode() | DispatchVerification():
                     self._dispatch(run, action)
                 case ScheduleRetry(node, due_ms):
@@ -375,20 +374,8 @@ class Runner:
             self._arm_deadline(run)
         self._committed(run, actions, is_last, outcome)
 
-    def _advance_command(
-        self, workflow_id: str, key: str, records: list[Record], *, actor_did: str
-    ) -> AdvanceWorkflow:
-        return AdvanceWorkflow(
-            key=key,
-            owner=self._owner,
-            owner_epoch=self._epoch,
-            workflow_id=workflow_id,
-            actor_did=actor_did,
-            records=tuple(records),
-        )
-
     def _submit(self, command: Command, done: Callable[[Outcome], Any]) -> None:
-        self._commands += 1
+        self._submitted += 1
         self._ledger.submit(command, done)
 
     # -- timers -----------------------------------------------------------------------------------

@@ -6,9 +6,64 @@ Pure. Spec: design.md section 3 (deterministic keys, one command per step).
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from actors.messages import PublishRequest
+from actors.publishing import Estimate
 from core.errors import ErrorCode, ServiceError
 from core.settings import Settings
 from core.workflow.events import Event, NodeChanged, Record, RetryDue, VerificationFinished
+from core.workflow.terms import reserved_json
+from ledger.commands import AdvanceWorkflow, PublishWorkflow
+
+
+@dataclass(frozen=True, slots=True)
+class OwnerCommands:
+    """What stands in every command of one owner: who it is, and the rates of its deployment."""
+
+    owner: str
+    epoch: int
+    settings: Settings
+
+    def publish(
+        self, request: PublishRequest, found: Estimate, records: Iterable[Record], now_ms: int
+    ) -> PublishWorkflow:
+        """Return the one command that stores, holds, owns and opens the first attempts."""
+        return PublishWorkflow(
+            key=request.command_key,
+            request_hash=request.request_hash,
+            actor_did=request.actor_did,
+            owner=self.owner,
+            owner_epoch=self.epoch,
+            workflow_id=request.workflow_id,
+            task_id=request.task_id,
+            payer_did=request.payer_did,
+            intent=request.compiled.intent or "",
+            manifest_json=request.manifest_json,
+            created_ms=now_ms,
+            deadline_ms=now_ms + request.compiled.max_runtime_ms,
+            estimate_micro=found.total_micro,
+            hold_micro=0 if found.exceeds_budget else found.hold_micro,
+            reserved_json=reserved_json(found.reserved, found.terms),
+            fee_bps=self.settings.fee_bps,
+            has_hold=not found.exceeds_budget,
+            records=tuple(records),
+        )
+
+    def advance(
+        self, workflow_id: str, key: str, records: Iterable[Record], actor_did: str
+    ) -> AdvanceWorkflow:
+        """Return the command that stores one step of a workflow."""
+        return AdvanceWorkflow(
+            key=key,
+            owner=self.owner,
+            owner_epoch=self.epoch,
+            workflow_id=workflow_id,
+            actor_did=actor_did,
+            records=tuple(records),
+            slash_bps=self.settings.slash_failure_bps,
+        )
 
 
 def newest_rows(records: list[Record]) -> list[Record]:

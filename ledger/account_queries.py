@@ -7,6 +7,8 @@ reads, Quotas); money.md cases 37 and 38.
 
 from __future__ import annotations
 
+from typing import Any
+
 import sqlalchemy as sql
 
 from core.market.quota import DAY_MS, QuotaUsage
@@ -54,17 +56,24 @@ async def history(
 
 async def stake_row(reader: LedgerReader, agent_did: str) -> RowDict | None:
     """Return an agent's stake with both its parts (`free_micro`, `locked_micro`)."""
+    rows = await reader.rows(_stakes().where(stake.c.agent_did == agent_did))
+    return rows[0] if rows else None
+
+
+async def stake_rows(reader: LedgerReader, *, since_ms: int = 0) -> list[RowDict]:
+    """Return every stake, as `stake_row`, that changed at `since_ms` or later."""
+    return await reader.rows(_stakes().where(stake.c.updated_ms >= since_ms))
+
+
+def _stakes() -> sql.Select[Any]:
     free, locked = account.alias("free"), account.alias("locked")
-    query = (
+    return (
         sql.select(
             stake, free.c.balance.label("free_micro"), locked.c.balance.label("locked_micro")
         )
         .join(free, free.c.id == stake.c.free_account_id)
         .join(locked, locked.c.id == stake.c.locked_account_id)
-        .where(stake.c.agent_did == agent_did)
     )
-    rows = await reader.rows(query)
-    return rows[0] if rows else None
 
 
 async def quota_row(reader: LedgerReader, did: str) -> RowDict | None:

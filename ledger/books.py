@@ -16,6 +16,7 @@ from ledger.grounds import Grounds
 WORLD_ADDRESS: Final = "world"
 FEE_ADDRESS: Final = "fee"
 
+_Key = TypeVar("_Key")
 _Cached = TypeVar("_Cached")
 
 # Entries kept at most; beyond it the older half is forgotten and read again when needed.
@@ -90,6 +91,8 @@ class Books:
     agents: dict[str, KnownAgent | None] = field(default_factory=dict)
     quotas: dict[str, QuotaLimits | None] = field(default_factory=dict)
     usage: dict[str, Usage] = field(default_factory=dict)
+    # By workflow and node: the attempt whose agent has stake locked, and how much, micro-credits.
+    staked: dict[tuple[str, str], tuple[int, int] | None] = field(default_factory=dict)
     # Of the batch at hand only: keys that can be revoked (id → owner), (workflow, node) pairs that
     # are already paid or have succeeded, how many workflows a claim will move, and the stored rows
     # that its one command stands on.
@@ -108,13 +111,14 @@ class Books:
         _shrink(self.agents)
         _shrink(self.quotas)
         _shrink(self.usage)
+        _shrink(self.staked)
         if len(self.accounts) > CACHED_MAX:
             kept = {name: self.accounts[name] for name in (WORLD_ADDRESS, FEE_ADDRESS)}
             _shrink(self.accounts)
             self.accounts.update(kept)
 
 
-def _shrink(cache: dict[str, _Cached]) -> None:
+def _shrink(cache: dict[_Key, _Cached]) -> None:
     if len(cache) > CACHED_MAX:
         for name in list(cache)[: CACHED_MAX // 2]:
             del cache[name]

@@ -73,7 +73,8 @@ class PublishWorkflow:
     `records` are the machine's (NodeChanged, WorkflowChanged, AttemptFinished). An estimate over
     the budget arrives as a terminal WorkflowChanged(failed) and hold_micro 0: then nothing is held.
     `reserved_json`: what each node may cost, micro-credits by node; recovery goes on with it.
-    Rejections: INSUFFICIENT_CREDITS, KEY_REUSED. Result: {"workflowId", "taskId", "status"}.
+    Rejections: INSUFFICIENT_CREDITS, KEY_REUSED. Result: {"workflowId", "taskId", "status"},
+    and "unstaked" as of `AdvanceWorkflow`.
     """
 
     key: str
@@ -103,7 +104,9 @@ class AdvanceWorkflow:
 
     A terminal WorkflowChanged releases what is left in the escrow. Payments above the rest of the
     escrow never arrive here: the machine reserves before it dispatches; if one does, it is an
-    integrity error. Rejections: STALE only. Result: {"releasedMicro": int} when it ended.
+    integrity error. `slash_bps`: the share of its locked stake that an agent loses by a failed
+    node. Rejections: STALE only. Result: {"releasedMicro": int} when it ended; {"unstaked": nodes}
+    whose agent's free stake did not cover the lock: their attempts must not be sent.
     """
 
     key: str
@@ -112,6 +115,7 @@ class AdvanceWorkflow:
     workflow_id: str
     actor_did: str
     records: tuple[Record, ...]
+    slash_bps: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

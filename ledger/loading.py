@@ -43,6 +43,9 @@ async def load_needs(connection: Connection, books: Books, wanted: Needs) -> Non
     if missing:
         await _load_agents(connection, books, missing)
     await load_quotas(connection, books, wanted)
+    missing_nodes = [pair for pair in wanted.staked if pair not in books.staked]
+    if missing_nodes:
+        await _load_staked(connection, books, missing_nodes)
     if wanted.key_ids:
         cursor = await connection.execute(
             "SELECT id, owner_did FROM callboard.api_key WHERE id = ANY(%s) AND revoked_ms IS NULL",
@@ -112,6 +115,20 @@ async def _load_agents(connection: Connection, books: Books, dids: list[str]) ->
     )
     for did, *fields in await cursor.fetchall():
         books.agents[did] = KnownAgent(*fields)
+
+
+async def _load_staked(
+    connection: Connection, books: Books, pairs: Sequence[tuple[str, str]]
+) -> None:
+    books.staked.update(dict.fromkeys(pairs))
+    cursor = await connection.execute(
+        "SELECT n.workflow_id::text, n.name, n.attempt, n.stake_micro FROM callboard.node n"
+        " JOIN unnest(%s::uuid[], %s::text[]) AS p(workflow_id, name)"
+        " ON n.workflow_id = p.workflow_id AND n.name = p.name WHERE n.stake_micro > 0",
+        ([workflow_id for workflow_id, _ in pairs], [name for _, name in pairs]),
+    )
+    for workflow_id, name, attempt, micro in await cursor.fetchall():
+        books.staked[workflow_id, name] = (attempt, micro)
 
 
 async def load_settled(

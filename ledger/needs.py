@@ -14,8 +14,10 @@ from ledger.review_commands import GroundedCommand
 class Needs:
     """Addresses, escrows, agents, keys, owners to claim from.
 
-    `ending` are the workflows that may end: their payers' wallets are needed too. `published`:
-    payers and the UTC midnights before their publishes; `quota_dids`: whose quotas may change.
+    `ending` are the workflows whose payers may get something back: their wallets are needed too.
+    `published`: payers and the UTC midnights before their publishes; `quota_dids`: whose quotas may
+    change.
+    `staked`: (workflow, node) pairs whose attempt may have stake locked.
     `grounded` is the one command of the batch that stands on stored rows.
     """
 
@@ -28,3 +30,4 @@ class Needs:
     grounded: GroundedCommand | None = None
     published: set[tuple[str, int]] = field(default_factory=set)
     quota_dids: set[str] = field(default_factory=set)
+    staked: set[tuple[str, str]] = field(default_factory=set)

@@ -14,7 +14,7 @@ from core.errors import ErrorCode
 from core.market.quota import day_start_ms
 from core.money import MICRO_MAX, credits_text
 from core.records.audit import AuditEventType
-from core.workflow.events import NodePaid, WorkflowChanged
+from core.workflow.events import NodePaid, StakeFreed, StakeLocked, WorkflowChanged
 from core.workflow.transitions import is_terminal
 from ledger.batch import Batch, Refusal, StaleCommand
 from ledger.books import WORLD_ADDRESS, Books, stake_address, wallet_address
@@ -43,6 +43,7 @@ from ledger.planning_registry import (
     plan_register_owner,
     plan_revoke_key,
 )
+from ledger.planning_risk import risk_needs
 from ledger.planning_workflow import plan_advance, plan_publish
 from ledger.review_commands import GiveFeedback, GroundedCommand, SettleInvoice
 
@@ -53,6 +54,9 @@ def needs(commands: Iterable[Command]) -> Needs:
     for command in commands:
         match command:
             case PublishWorkflow():
+                for record in command.records:
+                    if type(record) is StakeLocked:
+                        risk_needs(command.workflow_id, record, wanted)
                 wanted.addresses.add(wallet_address(command.payer_did))
                 wanted.published.add((command.payer_did, day_start_ms(command.created_ms)))
             case AdvanceWorkflow():
@@ -62,6 +66,8 @@ def needs(commands: Iterable[Command]) -> Needs:
                         wanted.addresses.add(wallet_address(record.agent_did))
                     elif type(record) is WorkflowChanged and is_terminal(record.status):
                         wanted.ending.add(command.workflow_id)
+                    elif type(record) is StakeLocked or type(record) is StakeFreed:
+                        risk_needs(command.workflow_id, record, wanted)
             case Deposit():
                 wanted.addresses.add(wallet_address(command.owner_did))
             case RegisterAgent() | DeregisterAgent():

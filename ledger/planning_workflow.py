@@ -16,6 +16,8 @@ from core.workflow.events import (
     AttemptFinished,
     NodeChanged,
     NodePaid,
+    StakeFreed,
+    StakeLocked,
     WorkflowChanged,
 )
 from core.workflow.transitions import NodeStatus, WorkflowStatus, is_terminal
@@ -23,6 +25,7 @@ from ledger.batch import Batch, Refusal, Row, StaleCommand
 from ledger.books import FEE_ADDRESS, Account, Escrow, escrow_address, wallet_address
 from ledger.commands import AdvanceWorkflow, Outcome, PublishWorkflow
 from ledger.planning_quotas import give_back, use_quota
+from ledger.planning_risk import move_stakes
 from ledger.reputation import count_end
 from ledger.rows import attempt_row, change_workflow, node_payload, node_row, workflow_row
 
@@ -37,8 +40,8 @@ def plan_publish(command: PublishWorkflow, batch: Batch) -> Outcome:
     """Store the workflow, hold its budget, open its roots' attempts.
 
     Steps: (1) the owner is current, (2) the payer can pay, (3) and has room in its quota, (4) the
-    workflow, (5) its escrow, (6) the machine's records, (7) an end within the same step releases
-    the hold.
+    workflow, (5) its escrow, (6) the machine's records, (7) what they put at risk, (8) an end
+    within the same step releases the hold.
     """
     books = batch.books
     if books.owners.get(command.owner) != command.owner_epoch:  # (1)
@@ -68,17 +71,21 @@ def plan_publish(command: PublishWorkflow, batch: Batch) -> Outcome:
     if command.has_hold:
         _hold(command, wallet, batch)  # (5)
     end = _store_records(command, batch, row)  # (6)
-    if end is not None:  # (7)
+    unstaked = move_stakes(command, batch)  # (7)
+    if end is not None:  # (8)
         _finish(command, batch, row, end)
     # Accepted is `pending`, whatever its first dispatches have made of it by now (contract.md 6).
     status = WorkflowStatus.PENDING if end is None else end.status
+    result: dict[str, Any] = {
+        "workflowId": command.workflow_id,
+        "taskId": command.task_id,
+        "status": status.value,
+    }
+    if unstaked:
+        result["unstaked"] = unstaked
     return batch.decided(
         command.key,
-        result={
-            "workflowId": command.workflow_id,
-            "taskId": command.task_id,
-            "status": status.value,
-        },
+        result=result,
         request_hash=command.request_hash,
         audit_id=audit_id,
     )
@@ -88,7 +95,7 @@ def plan_advance(command: AdvanceWorkflow, batch: Batch) -> Outcome:
     """Store one step of a workflow: node rows, attempts, payments, perhaps its end.
 
     Steps: (1) the owner is current, (2) what is to be paid can be paid, (3) rows and audit records
-    of nodes and attempts, (4) payments, (5) the end releases the rest of the escrow.
+    of nodes and attempts, (4) payments, (5) the end releases the rest of the escrow, (6) stakes.
     """
     books = batch.books
     if books.owners.get(command.owner) != command.owner_epoch:  # (1)
@@ -106,6 +113,8 @@ def plan_advance(command: AdvanceWorkflow, batch: Batch) -> Outcome:
     result: dict[str, Any] = {}
     if end is not None:
         result["releasedMicro"] = _finish(command, batch, row, end)  # (5)
+    if unstaked := move_stakes(command, batch):  # (6)
+        result["unstaked"] = unstaked
     if row and command.workflow_id not in batch.workflows:
         row["id"] = command.workflow_id
         batch.changes[command.workflow_id] = row
@@ -326,6 +335,8 @@ def _store_records(
                     _record_start(command, batch)
             case NodePaid():
                 assert isinstance(command, AdvanceWorkflow), "nothing is paid at publish"
+            case StakeLocked() | StakeFreed():
+                pass  # move_stakes
             case _:
                 assert_never(record)
     for change in [*ended, *skipped]:

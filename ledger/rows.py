@@ -86,6 +86,7 @@ _OPTIONAL_NODE_FIELDS: Final = (
     "input_hash",
     "selection_json",
     "price_json",
+    "stake_micro",
     "retry_at_ms",
     "retries_used",
     "agents_tried",

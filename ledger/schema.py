@@ -175,6 +175,7 @@ node = Table(
     Column("input_hash", Text),
     Column("selection_json", Text),
     Column("price_json", Text),
+    Column("stake_micro", BigInteger),
 )
 attempt = Table(
     "attempt",

@@ -42,6 +42,8 @@ class AuditEventType(StrEnum):
     DISPUTE_OPENED = "dispute.opened"
     DISPUTE_RESOLVED = "dispute.resolved"
     FEEDBACK_GIVEN = "feedback.given"
+    STAKE_LOCKED = "stake.locked"
+    STAKE_UNLOCKED = "stake.unlocked"
     STAKE_SLASHED = "stake.slashed"
     QUOTA_SET = "quota.set"
     STAKE_DEPOSITED = "stake.deposited"

@@ -34,6 +34,7 @@ class Failure:
 
     `is_spared`: the agent did no wrong, although the code alone would say so: it was too busy, or
     its connection broke. It loses neither stake nor reputation (contract.md section 6).
+    `is_unstaked`: nothing was sent, nothing is locked: other work had the agent's stake.
     """
 
     code: NodeErrorCode
@@ -43,6 +44,7 @@ class Failure:
     target_agent_id: str | None = None
     retry_after_ms: int = 0
     is_spared: bool = False
+    is_unstaked: bool = False
 
 
 # -- events ----------------------------------------------------------------------------------------
@@ -60,7 +62,8 @@ class AgentSelected:
     """Answers `SelectAgent`: this agent takes the node at this price (micro-credits).
 
     `selection_json`: who was weighed and why this one won, None where there was no choice.
-    `token_price`: it is paid by tokens; then `price_micro` says nothing.
+    `token_price`: it is paid by tokens; then `price_micro` says nothing. `stake_micro`: what of its
+    stake is locked while it is at work.
     """
 
     node: str
@@ -69,6 +72,7 @@ class AgentSelected:
     at_ms: int
     selection_json: str | None = None
     token_price: TokenPrice | None = None
+    stake_micro: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -215,6 +219,8 @@ class NodeChanged:
     an attempt that the agent has accepted: its result is awaited until `deadline_ms`, its inputs
     had `input_hash`. `selection_json` says why the open attempt's agent was chosen. `price_json` is
     set when that agent is paid by tokens: `price_micro` is its limit until its result is there.
+    `stake_micro` is what is locked with the open attempt.
+    A step holds at most one `NodeChanged` per node.
     """
 
     node: str
@@ -242,6 +248,7 @@ class NodeChanged:
     input_hash: str | None = None
     selection_json: str | None = None
     price_json: str | None = None
+    stake_micro: int = 0
 
 
 @travels
@@ -283,6 +290,28 @@ class NodePaid:
 
 @travels
 @dataclass(frozen=True, slots=True)
+class StakeLocked:
+    """The attempt puts this much of its agent's stake at risk, micro-credits, more than 0."""
+
+    node: str
+    attempt: int
+    agent_did: str
+    micro: int
+
+
+@travels
+@dataclass(frozen=True, slots=True)
+class StakeFreed:
+    """The attempt has ended, and with it the lock; what of it is lost, the ledger decides."""
+
+    node: str
+    attempt: int
+    agent_did: str
+    micro: int
+
+
+@travels
+@dataclass(frozen=True, slots=True)
 class WorkflowChanged:
     """The workflow's status after a step; a terminal one also releases the escrow."""
 
@@ -294,4 +323,4 @@ class WorkflowChanged:
     details: str | None = None
 
 
-Record = NodeChanged | AttemptFinished | NodePaid | WorkflowChanged
+Record = NodeChanged | AttemptFinished | NodePaid | StakeLocked | StakeFreed | WorkflowChanged

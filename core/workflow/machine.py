@@ -44,6 +44,7 @@ from core.workflow.events import (
 )
 from core.workflow.inputs import build_inputs
 from core.workflow.node_state import Asked, NodeState
+from core.workflow.staking import lock_stake
 from core.workflow.terms import NodeTerms
 from core.workflow.transitions import (
     NodeStatus,
@@ -177,6 +178,7 @@ class WorkflowMachine(VerifyingProgress):
         state.begin_attempt(event.agent_did, price_micro, event.at_ms, timeout_ms)
         state.selection_json = event.selection_json
         self._set_token_price(state, event)
+        lock_stake(state, event.stake_micro, decision)
         reserved_micro = price_micro
         if state.compiled.requires_verification:
             # The verifier's share stays reserved until the verifier is known.
@@ -271,6 +273,8 @@ class WorkflowMachine(VerifyingProgress):
         if failure.verdict is Verdict.LOST:
             outcome = "lost"
         state.started_ms = event.started_ms
+        if failure.is_unstaked:
+            state.stake_micro = 0
         self._record_failed_attempt(state, failure, outcome, event.at_ms, decision)
         self._fail_attempt(state, failure, event.at_ms, decision)
 

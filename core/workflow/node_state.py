@@ -60,13 +60,14 @@ class NodeState:
     input_hash: str | None = None
     selection_json: str | None = None
     price_json: str | None = None
+    stake_micro: int = 0
     # -- memory only
     unmet: int = 0  # dependencies that have not succeeded yet
     result: Any = None
     asked: Asked = Asked.NOTHING
     asked_micro: int = 0  # the price limit named when an agent or verifier was asked for
     is_retrying: bool = False  # the open selection is for a repeated attempt
-    is_target_away: bool = False  # the open selection is for who stands in for the target
+    is_stand_in: bool = False  # the open selection is for who stands in for the last agent
     agents_used: tuple[str, ...] = ()
     verify_dispatched_ms: int | None = None
     is_accepted: bool = False  # whoever is at work goes on without an open request
@@ -95,7 +96,7 @@ class NodeState:
         """Open the next attempt; what the last one left behind is forgotten."""
         self.asked = Asked.NOTHING
         self.is_retrying = False
-        self.is_target_away = False
+        self.is_stand_in = False
         self.is_accepted = False
         self.attempt += 1
         self.agent_did = agent_did

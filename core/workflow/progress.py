@@ -17,6 +17,7 @@ from core.workflow.dag import CompiledWorkflow
 from core.workflow.events import AttemptFinished, Failure, NodePaid, Verdict, WorkflowChanged
 from core.workflow.node_state import Asked, Budget, NodeState, error_of
 from core.workflow.retry import AGENTS_PER_NODE_MAX, delay_ms, may_change_agent
+from core.workflow.staking import free_stake
 from core.workflow.terms import NO_TERMS, NodeTerms
 from core.workflow.transitions import (
     NodeStatus,
@@ -152,6 +153,7 @@ class Progress:
     def _succeed(self, state: NodeState, at_ms: int, decision: Decision) -> None:
         name = state.compiled.name
         state.status = next_node_status(state.status, NodeTrigger.RESULT_RECEIVED)
+        free_stake(state, decision)
         state.completed_ms = at_ms
         self._active -= 1
         self._unfinished -= 1
@@ -196,6 +198,7 @@ class Progress:
     ) -> None:
         """End the open attempt without success; its line of history is written already."""
         state.status = next_node_status(state.status, NodeTrigger.ATTEMPT_FAILED)
+        free_stake(state, decision)
         self._active -= 1
         state.forget_result()
         state.error = error_of(failure)
@@ -216,13 +219,13 @@ class Progress:
         verdict = failure.verdict
         if verdict is Verdict.LOST:
             return True
-        is_target_away = (
+        is_away = failure.is_unstaked or (
             failure.code is NodeErrorCode.AGENT_UNAVAILABLE
             and verdict is Verdict.RETRYABLE
             and node.allow_broadcast_fallback
             and state.agent_did == node.target_agent_id
         )
-        if verdict is not Verdict.FINAL_FOR_AGENT and not is_target_away:
+        if verdict is not Verdict.FINAL_FOR_AGENT and not is_away:
             return False
         assert state.agent_did is not None
         tried = (*state.agents_tried, state.agent_did)
@@ -232,9 +235,9 @@ class Progress:
             is_targeted=node.target_agent_id is not None,
             allow_broadcast_fallback=node.allow_broadcast_fallback,
         )
-        if may_change or not is_target_away:
+        if may_change or not is_away:
             state.agents_tried = tried
-            state.is_target_away = is_target_away
+            state.is_stand_in = is_away
         return may_change
 
     def _backs_off(
@@ -259,9 +262,10 @@ class Progress:
         """Nobody takes a ready node."""
         state.asked = Asked.NOTHING
         is_absence = failure.code in (NodeErrorCode.NO_CANDIDATE, NodeErrorCode.AGENT_UNAVAILABLE)
-        if state.is_target_away:
-            # Nobody stands in for the target at a price that can be paid: wait for the target.
-            state.is_target_away = False
+        if state.is_stand_in:
+            # Nobody stands in at a price that can be paid: wait for the one that is away, or for
+            # its stake.
+            state.is_stand_in = False
             state.agents_tried = state.agents_tried[:-1]
             is_absence = True
             failure = Failure(failure.code, failure.message, Verdict.RETRYABLE)
@@ -359,6 +363,7 @@ class Progress:
         reason: str,
     ) -> None:
         name = state.compiled.name
+        free_stake(state, decision)
         if not state.has_result:
             self._record_failed_attempt(state, failure, outcome, at_ms, decision)
             agent_did = state.agent_did

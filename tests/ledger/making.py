@@ -107,8 +107,10 @@ class Flow:
             records=started if records is None else records,
         )
 
-    def advance(self, *records: Record, key: str = "", epoch: int | None = None) -> AdvanceWorkflow:
-        """Store one step of it."""
+    def advance(
+        self, *records: Record, key: str = "", epoch: int | None = None, bps: int = 0
+    ) -> AdvanceWorkflow:
+        """Store one step of it; `bps`: what a failed node costs of its locked stake."""
         self.steps += 1
         return AdvanceWorkflow(
             key=key or f"advance:{self.id}:{self.steps}",
@@ -117,6 +119,7 @@ class Flow:
             workflow_id=self.id,
             actor_did=AGENT,
             records=records,
+            slash_bps=bps,
         )
 
     def pay(

@@ -20,6 +20,7 @@ from core.workflow.events import AttemptFinished, Failure, NodeChanged, Verdict
 from core.workflow.transitions import NodeStatus, WorkflowStatus
 from ledger.commands import AdvanceWorkflow, Command, Outcome, OutcomeStatus, PublishWorkflow
 from tests.simulation.ledger_model import LedgerModel, Row
+from tests.simulation.money import misplaced_stake
 from tests.simulation.shapes import Shape, estimate_micro
 
 if TYPE_CHECKING:
@@ -67,6 +68,9 @@ class Checks:
         """Hear of a commit: remember which attempts are stored, and judge the back-off."""
         if not isinstance(command, PublishWorkflow | AdvanceWorkflow):
             return
+        if self._world.stake_bps:
+            misplaced = misplaced_stake(self._model)
+            require(misplaced is None, misplaced, "after", command)
         workflow_id = command.workflow_id
         failed_ms = {
             record.node: record.completed_ms
@@ -113,6 +117,8 @@ class Checks:
         else:
             key = (workflow_id, node, order.attempt, order.agent_did)
             require(key in self._opened, "dispatch before its commit", order)
+            if self._world.stake_bps and self._world.is_current(process):
+                self._check_staked(order, stored)
             for parent, given in order.parents.items():
                 row = self._model.nodes[workflow_id].get(parent, {})
                 require(row.get("status") == NodeStatus.SUCCESS, "dispatched before", parent, order)
@@ -122,6 +128,13 @@ class Checks:
             require(self._world.clock.now_ms() >= due_ms, "dispatched before its time", order)
         flying = self._in_flight.setdefault(workflow_id, {})
         flying[node, order.attempt, order.verify_attempt] = order
+
+    def _check_staked(self, order: DispatchOrder, stored: Row) -> None:
+        """Whoever is sent work has its stake locked with it; nobody has a past here."""
+        required = -(-stored["price_micro"] * self._world.stake_bps // 10_000)
+        lock = self._model.locks.get((order.workflow_id, order.node))
+        expected = (order.attempt, order.agent_did, required) if required else None
+        require(lock == expected, "locked", lock, "for", order)
 
     def answered(self, order: DispatchOrder, reply: bool | Failure, _: Process) -> None:
         """Hear what an agent answers just before the runner does."""
@@ -198,8 +211,8 @@ class Checks:
         require(sum(self._model.balances.values()) == 0, "the books do not balance")
         for address, micro in self._model.balances.items():
             require(micro >= 0 or address == "world", "overdrawn:", address, micro)
-            if address.startswith("escrow:"):
-                require(micro == 0, "left in escrow:", address, micro)
+            if address.startswith(("escrow:", "stake_locked:")):
+                require(micro == 0, "left after the end:", address, micro)
         for workflow_id, row in self._model.workflows.items():
             try:
                 self._check_workflow(workflow_id, row, shapes[workflow_id])

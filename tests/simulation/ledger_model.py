@@ -12,7 +12,15 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from core.errors import ErrorCode
-from core.workflow.events import AttemptFinished, NodeChanged, NodePaid, Record, WorkflowChanged
+from core.workflow.events import (
+    AttemptFinished,
+    NodeChanged,
+    NodePaid,
+    Record,
+    StakeFreed,
+    StakeLocked,
+    WorkflowChanged,
+)  # fmt: skip
 from core.workflow.transitions import WorkflowStatus, is_terminal
 from ledger.commands import (
     AdvanceWorkflow,
@@ -24,12 +32,18 @@ from ledger.commands import (
     PublishWorkflow,
     RegisterOwner,
 )
+from ledger.market_commands import DepositStake
 from ledger.planning import request_hash_of
 from ledger.rows import attempt_row, change_workflow, node_row, workflow_row
 from ledger.schema import node as node_table
 from ledger.stored import StoredWorkflow
 
 Row = dict[str, Any]
+# What loses an agent a part of its stake, written out again as the fee is.
+_GUILTY = (
+    "AGENT_ERROR", "AGENT_TIMEOUT", "INVALID_REPLY", "RESULT_TOO_LARGE", "OUTPUT_SCHEMA",
+    "VERIFICATION_REJECTED",
+)  # fmt: skip
 _UNFINISHED = (WorkflowStatus.PENDING, WorkflowStatus.RUNNING)
 # What a column holds that was stored without a value: zero for counts and amounts, else NULL.
 _COUNTS = ("attempt", "_used", "_micro")
@@ -68,6 +82,7 @@ class LedgerModel:
         self.nodes: dict[str, dict[str, Row]] = {}
         self.attempts: dict[str, list[Row]] = {}
         self.escrows: dict[str, ModelEscrow] = {}
+        self.locks: dict[tuple[str, str], tuple[int, str, int]] = {}
         self._known: dict[str, tuple[bytes | None, Outcome]] = {}
         self._on_applied = on_applied
 
@@ -124,12 +139,21 @@ class LedgerModel:
                 wallet = f"wallet:{command.owner_did}"
                 self._move("world", wallet, command.amount_micro)
                 return {"balanceMicro": self.balances[wallet]}
+            case DepositStake():
+                return self._stake(command)
             case RegisterOwner(owner=owner):
                 self.owners[owner] = self.owners.get(owner, 0) + 1
                 return {"epoch": self.owners[owner]}
             case ClaimWorkflows():
                 return self._claim(command)
         raise AssertionError(f"the simulation has no {command}")
+
+    def _stake(self, command: DepositStake) -> dict[str, Any]:
+        stake, wallet = f"stake:{command.agent_did}", f"wallet:{command.actor_did}"
+        if command.amount_micro > self.balances[wallet]:
+            raise _Refusal(ErrorCode.INSUFFICIENT_CREDITS, "too little in the wallet")
+        self._move(wallet, stake, command.amount_micro)
+        return {"balanceMicro": self.balances[wallet], "freeMicro": self.balances[stake]}
 
     def _claim(self, command: ClaimWorkflows) -> dict[str, Any]:
         is_current = self.owners.get(command.from_owner) == command.from_epoch
@@ -154,7 +178,8 @@ class LedgerModel:
             self.escrows[command.workflow_id] = escrow
         self._store(command.workflow_id, command.records)
         ids = {"workflowId": command.workflow_id, "taskId": command.task_id}
-        return {**ids, "status": str(row["status"]) if is_terminal(row["status"]) else "pending"}
+        status = str(row["status"]) if is_terminal(row["status"]) else "pending"
+        return {**ids, "status": status, **self._move_stakes(command)}
 
     def _advance(self, command: AdvanceWorkflow) -> dict[str, Any]:
         escrow = self.escrows.get(command.workflow_id)
@@ -175,7 +200,40 @@ class LedgerModel:
             self._move(source, f"wallet:{record.agent_did}", record.gross_micro - fee)
             self._move(source, "fee", fee)
         released = self._store(command.workflow_id, command.records)
-        return {} if released is None else {"releasedMicro": released}
+        result: dict[str, Any] = {} if released is None else {"releasedMicro": released}
+        return {**result, **self._move_stakes(command)}
+
+    def _move_stakes(self, command: PublishWorkflow | AdvanceWorkflow) -> dict[str, Any]:
+        """Lock and free; the payer gets a share of what a node's last agent loses by failing."""
+        unstaked: list[str] = []
+        for record in command.records:
+            if not isinstance(record, StakeLocked | StakeFreed):
+                continue
+            place = (command.workflow_id, record.node)
+            free, locked = f"stake:{record.agent_did}", f"stake_locked:{record.agent_did}"
+            if isinstance(record, StakeFreed):
+                if self.locks.get(place) == (record.attempt, record.agent_did, record.micro):
+                    del self.locks[place]
+                    lost = self._slashed(command, record)
+                    self._move(locked, f"wallet:{self.escrows[place[0]].payer_did}", lost)
+                    self._move(locked, free, record.micro - lost)
+            elif self.balances[free] < record.micro:
+                unstaked.append(record.node)
+                self.nodes[place[0]][record.node].pop("stake_micro")
+            else:
+                self.locks[place] = (record.attempt, record.agent_did, record.micro)
+                self._move(free, locked, record.micro)
+        return {"unstaked": unstaked} if unstaked else {}
+
+    def _slashed(self, command: PublishWorkflow | AdvanceWorkflow, freed: StakeFreed) -> int:
+        for record in command.records:
+            if isinstance(record, NodeChanged) and record.node == freed.node:
+                error = record.error or {}
+                is_last = str(record.status) in ("failed", "timeout")
+                if is_last and record.attempt == freed.attempt and "isSpared" not in error:
+                    bps = command.slash_bps if isinstance(command, AdvanceWorkflow) else 0
+                    return freed.micro * bps // 10_000 if error["code"] in _GUILTY else 0
+        return 0
 
     def _store(self, workflow_id: str, records: Sequence[Record]) -> int | None:
         """Store rows; at the end of the workflow return what the payer gets back."""

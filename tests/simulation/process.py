@@ -17,6 +17,7 @@ from actors.runner import Runner
 from core.settings import Settings
 from ledger.commands import Command, Outcome, RegisterOwner
 from tests.simulation.agents import SimulatedDispatch
+from tests.simulation.money import stake_rows
 
 if TYPE_CHECKING:
     from tests.simulation.world import World
@@ -83,6 +84,7 @@ class LedgerLink:
         if not self._process.is_alive and world.crash_point is not None:
             return
         outcomes = world.model.commit([command for command, _ in batch])
+        world.stakes_moved()
         if draw < troubles.commit_lost + troubles.answer_lost:
             world.clock.call_in(retry_ms, self._arrive, batch, again_ms)
             return
@@ -113,8 +115,13 @@ class Process:
         self.refused: set[str] = set()  # workflows of which a commit of this process was refused
         self.on_death: list[Callable[[], None]] = []
         self.directory = Directory(
-            service="callboard", deployment_key=bytes(32), default_secret=None, max_concurrency=32
+            service="callboard",
+            deployment_key=bytes(32),
+            default_secret=None,
+            max_concurrency=32,
+            stake_bps=world.stake_bps,
         )
+        self.directory.stakes.know(stake_rows(world.model, world.rows))
         self.directory.put(world.rows.values())
         clock = ProcessClock(self)
         start = RegisterOwner(key=f"owner:{name}", owner=name, address="")

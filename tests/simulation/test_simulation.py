@@ -43,12 +43,12 @@ def few_collections() -> Iterator[None]:
     gc.unfreeze()
 
 
-def run_all(seeds: Iterable[int]) -> tuple[int, float]:
+def run_all(seeds: Iterable[int], *, stake_bps: int = 0) -> tuple[int, float]:
     """Run the worlds of these seeds; return how many workflows they had, and virtual seconds."""
     workflows, virtual_s = 0, 0.0
     with few_collections():
         for seed in seeds:
-            world = World(seed, workflows=RUN_WORKFLOWS).run()
+            world = World(seed, workflows=RUN_WORKFLOWS, stake_bps=stake_bps).run()
             workflows += len(world.clients)
             virtual_s += (world.clock.now_ms() - START_MS) / 1000
     return workflows, virtual_s
@@ -63,6 +63,13 @@ def test_two_thousand_workflows_keep_every_promise(only_seed: int | None) -> Non
     """The inner loop's share of the long run below."""
     seeds = range(QUICK_WORKFLOWS // RUN_WORKFLOWS) if only_seed is None else (only_seed,)
     run_all(seeds)
+
+
+def test_a_thousand_workflows_with_stakes_at_risk_keep_every_promise(
+    only_seed: int | None,
+) -> None:
+    """Locked is what open attempts ask, at every commit; nothing is sent without it."""
+    run_all(range(20) if only_seed is None else (only_seed,), stake_bps=5_000)
 
 
 def test_run_is_decided_by_its_seed_alone() -> None:

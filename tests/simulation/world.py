@@ -22,11 +22,12 @@ from actors.ports import DispatchOrder
 from actors.results import take_result
 from core.errors import ErrorCode, ServiceError
 from core.workflow.events import Failure
-from ledger.commands import ClaimWorkflows, Deposit
+from ledger.commands import ClaimWorkflows
 from tests.simulation.agents import Temper, result_request
 from tests.simulation.checks import STUCK_MS, Checks, is_over, require
 from tests.simulation.clock import VirtualClock
 from tests.simulation.ledger_model import LedgerModel
+from tests.simulation.money import PAYERS, opening, stake_rows
 from tests.simulation.process import Process
 from tests.simulation.shapes import (
     CENT_MICRO,
@@ -39,8 +40,6 @@ from tests.simulation.shapes import (
 )
 from tests.simulation.troubles import CALM, Troubles, troubles_of
 
-PAYERS = ("did:sim:rich", "did:sim:middling", "did:sim:poor")
-DEPOSITS_MICRO = (10**12, 30_000_000, 1_000_000)
 OWNERS = ("workflow@one", "workflow@two")
 HAND_IN_PATIENCE_MS = 3_000
 RESTART_MS, GATEWAY_RETRY_MS, GATEWAY_PATIENCE_MS = 1_000, 100, 15_000
@@ -68,6 +67,7 @@ class World:
         shapes: their shapes; None: drawn from the seed.
         script: what agents answer, for runs without chance.
         crash_point: kill the owner as it passes its n-th step (see `Process.step`).
+        stake_bps: the stake that nodes ask of agents.
     """
 
     def __init__(
@@ -79,6 +79,7 @@ class World:
         shapes: list[Shape] | None = None,
         script: Script | None = None,
         crash_point: int | None = None,
+        stake_bps: int = 0,
     ) -> None:
         self.seed = seed
         self.chance = random.Random(seed)
@@ -107,8 +108,8 @@ class World:
         self._workflows = workflows if shapes is None else len(shapes)
         for row in self.rows.values():
             self._know_prices(row)
-        for payer, micro in zip(PAYERS, DEPOSITS_MICRO, strict=True):
-            self.model.commit([_deposit(payer, micro)])
+        self.stake_bps, self._is_look_due = stake_bps, False
+        self.model.commit(opening(seed, stake_bps, self.rows))
         self.processes = {name: Process(self, name) for name in OWNERS}
 
     def new_model(self) -> LedgerModel:
@@ -322,10 +323,20 @@ class World:
         for process in self.processes.values():
             process.directory.put([row])
 
+    def stakes_moved(self) -> None:
+        """Let owners hear of stakes as late as the real ones do."""
+        if self.stake_bps and not self._is_look_due:
+            self._is_look_due = True
+            self.clock.call_in(500, self._look_at_stakes)
+
+    def _look_at_stakes(self) -> None:
+        self._is_look_due = False
+        for process in self.processes.values():
+            process.directory.stakes.know(stake_rows(self.model, self.rows))
+
     def _know_prices(self, row: dict[str, Any]) -> None:
-        one = prices_micro(row)
         known = self.prices_seen.setdefault(row["did"], {})
-        for capability_id, micro in one.items():
+        for capability_id, micro in prices_micro(row).items():
             known.setdefault(capability_id, set()).add(micro)
 
     # -- processes --------------------------------------------------------------------------------
@@ -387,14 +398,3 @@ class World:
 
     def _now(self) -> int:
         return self.clock.now_ms()
-
-
-def _deposit(payer: str, micro: int) -> Deposit:
-    return Deposit(
-        key=f"deposit:{payer}",
-        request_hash=b"",
-        actor_did=payer,
-        owner_did=payer,
-        amount_micro=micro,
-        description="",
-    )

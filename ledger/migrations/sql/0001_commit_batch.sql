@@ -86,14 +86,14 @@ BEGIN
             retry_at_ms, retries_used, agents_tried, verifier_did, verify_attempt,
             verifier_price_micro, verify_retries_used, verifiers_tried,
             result_json, result_ref, error, started_ms, completed_ms, cost_micro, metrics,
-            input_hash, selection_json, price_json)
+            input_hash, selection_json, price_json, stake_micro)
         SELECT
             workflow_id, name, status, coalesce(attempt, 0), agent_did, coalesce(price_micro, 0),
             dispatched_ms, deadline_ms, retry_at_ms, coalesce(retries_used, 0), agents_tried,
             verifier_did, coalesce(verify_attempt, 0), coalesce(verifier_price_micro, 0),
             coalesce(verify_retries_used, 0), verifiers_tried,
             result_json, result_ref, error, started_ms, completed_ms, coalesce(cost_micro, 0),
-            metrics, input_hash, selection_json, price_json
+            metrics, input_hash, selection_json, price_json, coalesce(stake_micro, 0)
         FROM json_to_recordset(p_nodes) AS r(
             workflow_id uuid, name text, status text, attempt integer, agent_did text,
             price_micro bigint, dispatched_ms bigint, deadline_ms bigint, retry_at_ms bigint,
@@ -101,7 +101,7 @@ BEGIN
             verifier_price_micro bigint, verify_retries_used integer, verifiers_tried json,
             result_json text, result_ref json, error json, started_ms bigint,
             completed_ms bigint, cost_micro bigint, metrics json, input_hash text,
-            selection_json text, price_json text)
+            selection_json text, price_json text, stake_micro bigint)
         ON CONFLICT (workflow_id, name) DO UPDATE SET
             status = excluded.status,
             attempt = excluded.attempt,
@@ -126,7 +126,8 @@ BEGIN
             metrics = excluded.metrics,
             input_hash = excluded.input_hash,
             selection_json = excluded.selection_json,
-            price_json = excluded.price_json
+            price_json = excluded.price_json,
+            stake_micro = excluded.stake_micro
         WHERE n.status <> 'success';
         GET DIAGNOSTICS written = ROW_COUNT;
         expected := json_array_length(p_nodes);

@@ -52,6 +52,7 @@ from core.workflow.events import (
 from core.workflow.machine import WorkflowMachine
 from core.workflow.terms import NodeTerms
 from core.workflow.transitions import NodeStatus, WorkflowStatus, is_terminal
+from tests.core.workflow.stake_book import StakeBook
 
 Dispatch = DispatchNode | DispatchVerification
 
@@ -66,6 +67,7 @@ class Engine:
     reserved: dict[str, int] = field(default_factory=dict)
     terms: dict[str, NodeTerms] = field(default_factory=dict)
     at_ms: int = 1_000_000
+    stakes: StakeBook = field(default_factory=StakeBook)
 
     def __post_init__(self) -> None:
         self.compiled = compile_workflow(parse_manifest(self.manifest))
@@ -259,9 +261,16 @@ class Engine:
                 waiting.extend(answer.actions)
             else:
                 whole.actions.append(action)
+        whole.records, refused = self.stakes.commit(whole.records)
         self._commit(whole.records)
+        self.stakes.check(self.rows)
         for action in whole.actions:
             self._perform(action)
+        for node in refused:
+            unstaked = Failure(NodeErrorCode.NO_CANDIDATE, "no stake", is_unstaked=True)
+            self.hear(
+                AttemptFailed(node, self.rows[node].attempt, unstaked, self.at_ms, self.at_ms)
+            )
         self.open = [dispatch for dispatch in self.open if not self._is_over(dispatch.node)]
         return whole
 
@@ -298,8 +307,10 @@ class Engine:
     ) -> Event:
         if isinstance(price, TokenPrice):
             return AgentSelected(action.node, did, 0, self.at_ms, None, price)
-        kind = VerifierSelected if isinstance(action, SelectVerifier) else AgentSelected
-        return kind(action.node, did, price, self.at_ms)
+        if isinstance(action, SelectVerifier):
+            return VerifierSelected(action.node, did, price, self.at_ms)
+        stake_micro = self.stakes.asked_micro
+        return AgentSelected(action.node, did, price, self.at_ms, stake_micro=stake_micro)
 
     def _commit(self, records: list[Record]) -> None:
         changed: set[str] = set()
@@ -324,6 +335,7 @@ class Engine:
                     assert key not in known, f"two lines for {key}"
                     self.history.append(record)
         if is_terminal(self.status):
+            assert not self.stakes.locked
             assert all(is_terminal(NodeStatus(s)) for s in self.statuses().values())
         costs = sum(row.cost_micro for row in self.rows.values())
         assert costs == self.paid_micro == self.machine.spent_micro

@@ -21,6 +21,7 @@ from core.workflow.events import (
     WorkStarted,
 )
 from tests.core.workflow.engine import AGENTS, Engine, chain, engine
+from tests.core.workflow.stake_book import StakeBook
 
 DIAMOND = {
     "nodes": {
@@ -44,7 +45,7 @@ def test_chain_runs_in_order_and_pays_each_node_once() -> None:
 
 
 def test_a_step_costs_one_commit_for_result_payment_and_the_childs_dispatch() -> None:
-    run = engine(chain("a", "b"))
+    run = engine(chain("a", "b"), stakes=StakeBook(0))
     decision = run.succeed("a")
     assert [type(record).__name__ for record in decision.records] == [
         "AttemptFinished",
@@ -238,7 +239,7 @@ def test_cancel_skips_everything_unfinished_and_aborts_what_is_at_work() -> None
     assert run.changes[-1].by_did == "did:x:payer"
     assert [line.outcome for line in run.history] == ["success", "discarded", "discarded"]
     assert run.paid_micro == 10
-    assert len(decision.records) == 2 + 3 + 1
+    assert len(decision.records) == 2 + 2 + 3 + 1  # stakes, attempts, nodes, workflow
 
 
 def test_cancel_before_anything_was_accepted() -> None:

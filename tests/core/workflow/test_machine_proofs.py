@@ -33,6 +33,7 @@ from core.workflow.events import (
     WorkStarted,
 )
 from tests.core.workflow.engine import AGENTS, Engine, engine
+from tests.core.workflow.stake_book import StakeBook
 
 NAMES = "abcdef"
 
@@ -81,18 +82,30 @@ FAILURES = st.sampled_from(
 )
 
 
+# Of what each agent has staked; a node asks 2.
+SCARCE = st.integers(0, 5)
+
+
 class AnyWorkflow(RuleBasedStateMachine):
     """Random replies, silence, crashes, repeats and cancels against one workflow."""
 
     run: Engine
 
-    @initialize(manifest=manifests(), hold_micro=st.integers(0, 150), reserved=st.integers(0, 15))
-    def publish(self, manifest: dict[str, Any], hold_micro: int, reserved: int) -> None:
+    @initialize(
+        manifest=manifests(),
+        hold_micro=st.integers(0, 150),
+        reserved=st.integers(0, 15),
+        free=st.none() | st.fixed_dictionaries(dict.fromkeys(AGENTS["cap.work"], SCARCE)),
+    )
+    def publish(
+        self, manifest: dict[str, Any], hold_micro: int, reserved: int, free: dict[str, int] | None
+    ) -> None:
         self.run = Engine(
             manifest,
             AGENTS,
             hold_micro=hold_micro,
             reserved=dict.fromkeys(manifest["nodes"], reserved),
+            stakes=StakeBook(free=free),
         ).accept()
 
     def _some_open(self, pick: int) -> DispatchNode | DispatchVerification:

@@ -1,0 +1,88 @@
+"""Stakes at risk in the machine: who is asked next when a lock is refused, and what is freed.
+
+That every lock is freed once, in every ending, `Engine` asserts in all of these tests' neighbours.
+Spec: Settlement rules 8; money.md cases 26 and 29.
+"""
+
+from __future__ import annotations
+
+from core.errors import NodeErrorCode
+from core.workflow.events import StakeFreed, StakeLocked, Verdict
+from tests.core.workflow.engine import Engine, chain, engine
+from tests.core.workflow.stake_book import StakeBook
+
+ONE, TWO = "did:x:one", "did:x:two"
+
+
+def test_case_26_a_lock_begins_and_ends_with_its_attempt() -> None:
+    run = Engine(chain("a", "b"), {"cap.work": {ONE: 10}}, stakes=StakeBook(7))
+    run.accept()
+    assert run.rows["a"].stake_micro == 7
+    decision = run.succeed("a")
+    stakes = [record for record in decision.records if isinstance(record, StakeFreed | StakeLocked)]
+    assert stakes == [StakeFreed("a", 1, ONE, 7), StakeLocked("b", 1, ONE, 7)]
+    assert run.rows["a"].stake_micro == 0
+    run.run_to_end()
+    assert run.stakes.locks == 2
+
+
+def test_a_retry_locks_anew() -> None:
+    run = engine(chain("a"))
+    run.fail("a")
+    assert not run.stakes.locked
+    run.wait_retry("a")
+    assert run.stakes.locked["a"].attempt == 2
+
+
+def test_an_agent_whose_stake_is_elsewhere_gives_way_without_a_retry_used_up() -> None:
+    run = engine(chain("a", maxRetries=0), stakes=StakeBook(free={ONE: 1, TWO: 2}))
+    assert [(d.node, d.agent_did) for d in run.open] == [("a", TWO)]
+    assert run.rows["a"].retries_used == 0
+    assert run.history[0].error_code == NodeErrorCode.NO_CANDIDATE
+    run.run_to_end()
+    assert run.status == "success"
+
+
+def test_when_nobody_has_stake_to_spare_the_node_waits_and_tries_the_same_agents_again() -> None:
+    run = Engine(chain("a", maxRetries=1), {"cap.work": {ONE: 10}}, stakes=StakeBook(free={}))
+    run.accept()
+    assert run.rows["a"].status == "ready"
+    assert run.stakes.free is not None
+    run.stakes.free[ONE] = 2
+    run.wait_retry("a")
+    assert run.rows["a"].agent_did == ONE
+    assert run.rows["a"].stake_micro == 2
+    run.run_to_end()
+    assert run.status == "success"
+
+
+def test_a_target_without_stake_to_spare_is_waited_for_until_retries_are_used_up() -> None:
+    manifest = chain("a", targetAgentId=ONE, maxRetries=2)
+    run = engine(manifest, stakes=StakeBook(free={TWO: 100}))
+    run.wait_retry("a")
+    run.wait_retry("a")
+    assert run.statuses() == {"a": "failed"}
+    assert run.error_code("a") == NodeErrorCode.NO_CANDIDATE
+    assert {line.agent_did for line in run.history} == {ONE}
+
+
+def test_case_29_a_lost_attempt_is_freed_as_any_other() -> None:
+    run = engine(chain("a"))
+    run.crash()
+    assert [line.outcome for line in run.history] == ["lost"]
+    assert run.stakes.locked["a"].attempt == 2
+
+
+def test_verifiers_put_up_nothing() -> None:
+    run = engine(chain("a", requiresVerification=True))
+    run.succeed("a")
+    assert set(run.stakes.locked) == {"a"}
+    assert run.stakes.locked["a"].agent_did == ONE
+    run.judge("a", approved=True)
+    assert run.status == "success"
+
+
+def test_an_agent_that_refuses_for_good_is_freed_before_the_next_one_locks() -> None:
+    run = engine(chain("a"))
+    run.fail("a", Verdict.FINAL_FOR_AGENT)
+    assert run.stakes.locked["a"].agent_did == TWO

@@ -1,0 +1,283 @@
+"""Stakes at risk, by the cases of money.md: locked with an attempt, freed at its end, slashed."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from core.errors import ErrorCode
+from core.money import MICRO_MAX
+from core.workflow.events import (
+    AttemptFinished,
+    NodeChanged,
+    Record,
+    StakeFreed,
+    StakeLocked,
+    WorkflowChanged,
+)
+from core.workflow.transitions import NodeStatus, WorkflowStatus
+from ledger.commands import Command, OutcomeStatus
+from ledger.store import LedgerStore
+from tests.conftest import Database
+from tests.ledger.checking import Auditor
+from tests.ledger.disputing import about, paid_workflow, resolve
+from tests.ledger.making import AGENT, AT, CREDIT, PAYER, Flow, deposit, open_with_owner, succeeded
+from tests.ledger.test_stakes import parts, stake, unstake
+
+pytestmark = pytest.mark.anyio
+
+BPS = 1_000
+AT_RISK = CREDIT
+STARTED = WorkflowChanged(WorkflowStatus.RUNNING, AT)
+
+
+def opened(node: str = "a", *, attempt: int = 1, micro: int = AT_RISK) -> tuple[Record, ...]:
+    """Return the records of an attempt that begins with so much at risk."""
+    return (
+        StakeLocked(node, attempt, AGENT, micro),
+        NodeChanged(
+            node,
+            NodeStatus.DISPATCHED,
+            attempt=attempt,
+            agent_did=AGENT,
+            price_micro=CREDIT,
+            stake_micro=micro,
+        ),
+    )
+
+
+def ended(
+    code: str,
+    *,
+    node: str = "a",
+    status: NodeStatus = NodeStatus.FAILED,
+    attempt: int = 1,
+    micro: int = AT_RISK,
+    **error: Any,
+) -> tuple[Record, ...]:
+    """Return the records of an attempt whose end is the node's."""
+    return (
+        StakeFreed(node, attempt, AGENT, micro),
+        AttemptFinished(node, attempt, AGENT, "error", AT, AT + 5, error_code=code),
+        NodeChanged(node, status, attempt=attempt, agent_did=AGENT, error={"code": code, **error}),
+    )
+
+
+async def staked(url: str, micro: int = 4 * CREDIT) -> tuple[LedgerStore, int]:
+    """Open a ledger whose agent has staked."""
+    store, epoch = await open_with_owner(url)
+    await commit(store, deposit(micro, owner_did=AGENT), stake(micro))
+    return store, epoch
+
+
+async def commit(store: LedgerStore, *commands: Command) -> list[dict[str, Any]]:
+    """Commit commands, which must be applied; return their results."""
+    outcomes = await store.commit(commands, AT)
+    assert all(one.status is OutcomeStatus.APPLIED for one in outcomes), outcomes
+    return [one.result for one in outcomes]
+
+
+def events(auditor: Auditor) -> list[tuple[str, dict[str, Any]]]:
+    """Return what the chain says of stakes at risk."""
+    rows = auditor.connection.execute(
+        "SELECT event_type, body::json -> 'payload' FROM audit"
+        " WHERE event_type IN ('stake.locked', 'stake.unlocked', 'stake.slashed') ORDER BY id"
+    )
+    return rows.fetchall()
+
+
+async def test_case_26_locked_at_dispatch_and_free_again_at_the_nodes_end(
+    database: Database, auditor: Auditor
+) -> None:
+    store, epoch = await staked(database.service_url)
+    flow = Flow(epoch)
+    await commit(store, flow.publish(records=(STARTED, *opened())))
+    assert parts(auditor) == (3 * CREDIT, CREDIT)
+    assert auditor.one("SELECT stake_micro FROM node") == CREDIT
+    await commit(store, flow.advance(StakeFreed("a", 1, AGENT, CREDIT), *succeeded("a", CREDIT)))
+    assert parts(auditor) == (4 * CREDIT, 0)
+    assert auditor.one("SELECT stake_micro FROM node") == 0
+    assert [name for name, _ in events(auditor)] == ["stake.locked", "stake.unlocked"]
+    locked = events(auditor)[0][1]
+    assert (locked["workflowId"], locked["nodeId"], locked["attempt"]) == (flow.id, "a", 1)
+    assert locked["amountCredits"] == "1"
+    await store.close()
+
+
+async def test_case_26_too_little_free_stake_moves_nothing_and_names_the_node(
+    database: Database, auditor: Auditor
+) -> None:
+    """Two workflows ask for it in one batch: the second one's attempt must not be sent."""
+    store, epoch = await staked(database.service_url, CREDIT)
+    one, two = Flow(epoch), Flow(epoch)
+    first, second = await commit(
+        store,
+        one.publish(records=(STARTED, *opened(micro=CREDIT))),
+        two.publish(records=(STARTED, *opened(micro=1))),
+    )
+    assert "unstaked" not in first
+    assert second["unstaked"] == ["a"]
+    assert parts(auditor) == (0, CREDIT)
+    assert auditor.one("SELECT stake_micro FROM node WHERE workflow_id = %s", two.id) == 0
+    (repeated,) = await store.commit([two.publish(records=(STARTED, *opened(micro=1)))], AT)
+    assert repeated.result["unstaked"] == ["a"]
+    # Its end, which was on its way already, frees nothing of the other's.
+    await commit(store, two.advance(*ended("AGENT_ERROR", micro=1)))
+    assert parts(auditor) == (0, CREDIT)
+    await store.close()
+
+
+async def test_case_26_one_command_frees_before_it_locks(
+    database: Database, auditor: Auditor
+) -> None:
+    store, epoch = await staked(database.service_url, CREDIT)
+    flow = Flow(epoch)
+    await commit(store, flow.publish(records=(STARTED, *opened())))
+    (result,) = await commit(
+        store,
+        flow.advance(StakeFreed("a", 1, AGENT, CREDIT), *succeeded("a", CREDIT), *opened("b")),
+    )
+    assert "unstaked" not in result
+    assert parts(auditor) == (0, CREDIT)
+    await store.close()
+
+
+async def test_case_26_a_new_writer_knows_what_is_locked(
+    database: Database, auditor: Auditor
+) -> None:
+    store, epoch = await staked(database.service_url)
+    flow = Flow(epoch)
+    await commit(store, flow.publish(records=(STARTED, *opened())))
+    await store.close()
+    store, epoch = await open_with_owner(database.service_url, micro=1)
+    flow.epoch = epoch
+    await commit(store, flow.advance(StakeFreed("a", 1, AGENT, CREDIT), *succeeded("a", CREDIT)))
+    assert parts(auditor) == (4 * CREDIT, 0)
+    await store.close()
+
+
+async def test_cases_27_and_28_a_failed_node_costs_a_share_of_its_lock_without_a_fee(
+    database: Database, auditor: Auditor
+) -> None:
+    store, epoch = await staked(database.service_url)
+    flow = Flow(epoch)
+    await commit(store, flow.publish(records=(STARTED, *opened(), *opened("b"))))
+    before = auditor.balance(PAYER)
+    await commit(store, flow.advance(*ended("AGENT_TIMEOUT", status=NodeStatus.TIMEOUT), bps=BPS))
+    assert auditor.balance(PAYER) == before + CREDIT // 10
+    # Of the other node's lock nothing, and of the free stake nothing.
+    assert parts(auditor) == (2 * CREDIT + CREDIT * 9 // 10, CREDIT)
+    assert auditor.one("SELECT balance FROM account WHERE address = 'fee'") == 0
+    name, payload = events(auditor)[-2]
+    assert name == "stake.slashed"
+    assert payload["reason"] == "node_failed"
+    assert payload["evidence"] == {
+        "workflowId": flow.id, "nodeId": "a", "attempt": 1, "code": "AGENT_TIMEOUT",
+    }  # fmt: skip
+    assert (payload["lockedCredits"], payload["amountCredits"]) == ("1", "0.1")
+    await store.close()
+
+
+async def test_case_28_a_slash_in_the_command_that_ends_the_workflow(
+    database: Database, auditor: Auditor
+) -> None:
+    """The escrow goes back in the same command: both reach the payer, nothing is left locked."""
+    store, epoch = await staked(database.service_url)
+    flow = Flow(epoch)
+    before = auditor.balance(PAYER)
+    await commit(store, flow.publish(records=(STARTED, *opened())))
+    end = WorkflowChanged(WorkflowStatus.FAILED, AT + 9, error={"code": "AGENT_ERROR", "node": "a"})
+    await commit(store, flow.advance(*ended("AGENT_ERROR"), end, bps=BPS))
+    assert auditor.balance(PAYER) == before + CREDIT // 10
+    assert parts(auditor) == (4 * CREDIT - CREDIT // 10, 0)
+    await store.close()
+
+
+async def test_case_28_what_the_payers_wallet_cannot_take_stays_the_agents(
+    database: Database, auditor: Auditor
+) -> None:
+    store, epoch = await staked(database.service_url)
+    flow = Flow(epoch, hold=0)
+    await commit(store, flow.publish(records=(STARTED, *opened())))
+    await commit(store, deposit(MICRO_MAX - auditor.balance(PAYER) - 3))
+    await commit(store, flow.advance(*ended("AGENT_ERROR"), bps=BPS))
+    assert auditor.balance(PAYER) == MICRO_MAX
+    assert parts(auditor) == (4 * CREDIT - 3, 0)
+    await store.close()
+
+
+async def test_case_27_nothing_left_of_the_lock_is_an_event_only(
+    database: Database, auditor: Auditor
+) -> None:
+    """An upheld dispute takes what is locked, whatever for; the free stake answers for nothing."""
+    store, epoch = await staked(database.service_url)
+    defrauded = await paid_workflow(store, epoch, CREDIT)
+    flow = Flow(epoch)
+    await commit(store, flow.publish(records=(STARTED, *opened())))
+    upheld = await resolve(store, about(defrauded, dispute_type="fraud"), slash=10_000)
+    assert upheld.result["slashedMicro"] == CREDIT
+    await commit(store, flow.advance(*ended("AGENT_ERROR"), bps=BPS))
+    assert parts(auditor) == (3 * CREDIT, 0)
+    name, payload = events(auditor)[-1]
+    assert (name, payload["amountCredits"], payload["entryIds"]) == ("stake.slashed", "0", [])
+    await store.close()
+
+
+@pytest.mark.parametrize(
+    ("code", "error"),
+    [
+        ("CANCELLED", {}),
+        ("WORKFLOW_TIMEOUT", {}),
+        ("AGENT_UNAVAILABLE", {}),
+        ("BUDGET_EXCEEDED", {}),
+        ("INPUT_MAPPING_FAILED", {}),
+        ("VERIFIER_UNAVAILABLE", {}),
+        ("NO_CANDIDATE", {}),
+        ("AGENT_ERROR", {"isSpared": True}),
+    ],
+)
+async def test_case_29_what_is_not_the_agents_failure_costs_it_nothing(
+    database: Database, auditor: Auditor, code: str, error: dict[str, Any]
+) -> None:
+    store, epoch = await staked(database.service_url)
+    flow = Flow(epoch)
+    await commit(store, flow.publish(records=(STARTED, *opened())))
+    await commit(store, flow.advance(*ended(code, **error), bps=BPS))
+    assert parts(auditor) == (4 * CREDIT, 0)
+    assert [name for name, _ in events(auditor)] == ["stake.locked", "stake.unlocked"]
+    await store.close()
+
+
+async def test_case_29_an_attempt_is_slashed_once(database: Database, auditor: Auditor) -> None:
+    """Under the same key, under another one, and by an attempt that is not the last."""
+    store, epoch = await staked(database.service_url)
+    flow = Flow(epoch)
+    await commit(store, flow.publish(records=(STARTED, *opened())))
+    retried = (
+        StakeFreed("a", 1, AGENT, AT_RISK),
+        *opened(attempt=2),
+    )
+    await commit(store, flow.advance(*retried, bps=BPS))
+    assert parts(auditor) == (3 * CREDIT, CREDIT)
+    failed = flow.advance(*ended("AGENT_ERROR", attempt=2), bps=BPS)
+    once, twice = await store.commit([failed, failed], AT)
+    assert (once.status, twice.status) == (OutcomeStatus.APPLIED, OutcomeStatus.REPEATED)
+    assert parts(auditor) == (4 * CREDIT - CREDIT // 10, 0)
+    again = flow.advance(StakeFreed("a", 2, AGENT, AT_RISK), bps=BPS)
+    await commit(store, again)
+    assert parts(auditor) == (4 * CREDIT - CREDIT // 10, 0)
+    await store.close()
+
+
+async def test_case_30_what_is_locked_cannot_be_withdrawn(
+    database: Database, auditor: Auditor
+) -> None:
+    store, epoch = await staked(database.service_url)
+    flow = Flow(epoch)
+    await commit(store, flow.publish(records=(STARTED, *opened())))
+    (refused,) = await store.commit([unstake(3 * CREDIT + 1)], AT)
+    assert refused.error is ErrorCode.STAKE_LOCKED
+    await commit(store, unstake(3 * CREDIT))
+    assert parts(auditor) == (0, CREDIT)
+    await store.close()

@@ -1,0 +1,90 @@
+"""What everybody owns as a simulated run begins, and the proof that stakes are where work is.
+
+Stakes are scarce: most agents can have a few nodes at risk at once, one of them next to nothing.
+Spec: Settlement rules 8; money.md cases 26 to 29.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterable
+from typing import Any
+
+from core.workflow.transitions import NodeStatus
+from ledger.commands import Command, Deposit
+from ledger.market_commands import DepositStake
+from tests.simulation.ledger_model import LedgerModel
+
+PAYERS = ("did:sim:rich", "did:sim:middling", "did:sim:poor")
+DEPOSITS_MICRO = (10**12, 30_000_000, 1_000_000)
+STAKES_MICRO = (10_000, 300_000, 600_000, 2_000_000, 50_000_000)
+_OPEN = (NodeStatus.DISPATCHED, NodeStatus.RUNNING)
+
+
+def opening(seed: int, stake_bps: int, dids: Iterable[str]) -> list[Command]:
+    """Return the commands that give payers their wallets and, where stakes are asked, agents
+    theirs."""
+    commands: list[Command] = [
+        _deposit(payer, micro) for payer, micro in zip(PAYERS, DEPOSITS_MICRO, strict=True)
+    ]
+    chance = random.Random(f"stakes {seed}")
+    for did in dids if stake_bps else ():
+        micro = chance.choice(STAKES_MICRO)
+        commands.append(_deposit(did, micro))
+        commands.append(
+            DepositStake(
+                key=f"stake:{did}",
+                request_hash=b"",
+                actor_did=did,
+                is_admin=False,
+                agent_did=did,
+                amount_micro=micro,
+            )
+        )
+    return commands
+
+
+def stake_rows(model: LedgerModel, dids: Iterable[str]) -> list[dict[str, Any]]:
+    """Return stakes as the directory reads them."""
+    return [
+        {
+            "agent_did": did,
+            "free_micro": model.balances.get(f"stake:{did}", 0),
+            "locked_micro": model.balances.get(f"stake_locked:{did}", 0),
+        }
+        for did in dids
+    ]
+
+
+def misplaced_stake(model: LedgerModel) -> str | None:
+    """Return what is wrong with the stakes: locked is what open attempts say, to the last agent."""
+    open_attempts = {
+        (workflow_id, name): (node["attempt"], node["agent_did"], node["stake_micro"])
+        for workflow_id, nodes in model.nodes.items()
+        for name, node in nodes.items()
+        if node.get("stake_micro")
+    }
+    if open_attempts != model.locks:
+        return f"rows say {open_attempts}, locked is {model.locks}"
+    for workflow_id, name in open_attempts:
+        if model.nodes[workflow_id][name]["status"] not in _OPEN:
+            return f"{name} of {workflow_id} has ended, its stake is locked"
+    sums: dict[str, int] = {}
+    for _, did, micro in model.locks.values():
+        sums[did] = sums.get(did, 0) + micro
+    for address, micro in model.balances.items():
+        kind, _, did = address.partition(":")
+        if kind == "stake_locked" and micro != sums.get(did, 0):
+            return f"{did} has {micro} locked, its attempts {sums.get(did, 0)}"
+    return None
+
+
+def _deposit(owner: str, micro: int) -> Deposit:
+    return Deposit(
+        key=f"deposit:{owner}",
+        request_hash=b"",
+        actor_did=owner,
+        owner_did=owner,
+        amount_micro=micro,
+        description="",
+    )
