@@ -85,7 +85,9 @@ class Outbox:
 class Bench:
     """One runner and everything around it, in reach."""
 
-    def __init__(self, *, settings: Settings | None = None, deposit: int = 10**9) -> None:
+    def __init__(
+        self, *, settings: Settings | None = None, deposit: int = 10**9, stake_bps: int = 0
+    ) -> None:
         self.settings = settings or Settings()
         self.clock = VirtualClock()
         self.model = LedgerModel()
@@ -94,7 +96,11 @@ class Bench:
                      amount_micro=deposit, description="")]
         )  # fmt: skip
         self.directory = Directory(
-            service="callboard", deployment_key=bytes(32), default_secret=None, max_concurrency=32
+            service="callboard",
+            deployment_key=bytes(32),
+            default_secret=None,
+            max_concurrency=32,
+            stake_bps=stake_bps,
         )
         self.directory.put(agent_rows())
         self.gate = Gate(self.model)
