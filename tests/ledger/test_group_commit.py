@@ -164,9 +164,13 @@ async def test_every_command_is_applied_once_while_its_writer_is_killed(
         while len(outcomes) < target:
             progress.clear()
             await progress.wait()
-        kills += kill_backends(auditor)
+        while (killed := kill_backends(auditor)) == 0 and len(outcomes) < len(flows) * 50:
+            # It is being reopened: the next outcome says that it was.
+            progress.clear()
+            await progress.wait()
+        kills += killed
     await asyncio.gather(*callers)
-    assert kills >= 6, "two targets may fall into one reopening"
+    assert kills >= 6, "the last targets may fall behind the last outcome"
     assert len(outcomes) == 3_000
     assert all(outcome.error is None for outcome in outcomes)
     assert commits.statistics().reopened >= kills / 2
