@@ -53,11 +53,17 @@ class Estimate:
         return self.total_micro > self.hold_micro
 
 
-def estimate(compiled: CompiledWorkflow, directory: DirectoryPort) -> Estimate:
+def estimate(
+    compiled: CompiledWorkflow, directory: DirectoryPort, *, auction_stake_bps: int = 0
+) -> Estimate:
     """Reserve for each node the dearest price it may have to pay, its verifier's included.
 
     A node that may be paid by tokens has its own limit for a price, or a share of what the others
-    leave of the budget.
+    leave of the budget. So has one to be auctioned whose capability has no fixed price; what is
+    reserved for its agent is the auction's reserve.
+
+    Args:
+        auction_stake_bps: the stake that auctions ask of bidders, basis points of the reserve.
 
     Raises:
         ServiceError: BUDGET_REQUIRED; the cost of a node has no bound.
@@ -76,23 +82,23 @@ def estimate(compiled: CompiledWorkflow, directory: DirectoryPort) -> Estimate:
             # A verifier is not paid by tokens.
             fixed = _price_asked(replace(verifier, by_token=None))
             verifiers[name] = fixed.micro if isinstance(fixed, FixedPrice) else 0
-        price = _price_asked(asked)
+        price = _price_bidden_below(asked) if node.is_auction else _price_asked(asked)
         if is_budget_required(
             price,
-            is_auction=node.selection == "auction",
+            is_auction=node.is_auction,
             max_cost_micro=node.max_cost_micro,
             budget_micro=budget_micro,
         ):
             raise _budget_required(name)
-        if isinstance(price, TokenPrice):
+        if isinstance(price, TokenPrice) or (node.is_auction and price is None):
             unbounded.append(name)
         else:
             micro = 0 if price is None else price.micro
             limit_micro = node.max_cost_micro
             reserved[name] = micro if limit_micro is None else min(micro, limit_micro)
         if asked.registered is not None or name in unbounded:
-            verifier_micro = verifiers.get(name, 0)
-            terms[name] = NodeTerms(asked.registered, name in unbounded, verifier_micro)
+            is_by_token = name in unbounded and not node.is_auction
+            terms[name] = NodeTerms(asked.registered, is_by_token, verifiers.get(name, 0))
     limits = {
         name: limit
         for name in unbounded
@@ -102,6 +108,11 @@ def estimate(compiled: CompiledWorkflow, directory: DirectoryPort) -> Estimate:
     total_micro = fixed_micro + sum(limits.values())
     hold_micro = total_micro if budget_micro is None else budget_micro
     reserved |= token_reservations(hold_micro, fixed_micro, unbounded, limits)
+    for name, node in compiled.nodes.items():
+        if node.is_auction:
+            terms[name] = NodeTerms(
+                None, False, verifiers.get(name, 0), reserved[name], auction_stake_bps
+            )
     for name, verifier_micro in verifiers.items():
         reserved[name] += verifier_micro
     return Estimate(reserved, total_micro, hold_micro, terms)
@@ -114,6 +125,11 @@ def _price_asked(asked: Asked) -> Price | None:
     if asked.by_token is not None:
         return asked.by_token
     return None if asked.dearest_micro is None else FixedPrice(asked.dearest_micro)
+
+
+def _price_bidden_below(asked: Asked) -> Price | None:
+    """Return the price that no bid may exceed: cards' prices are none (money.md case 20)."""
+    return asked.registered if isinstance(asked.registered, FixedPrice) else None
 
 
 def _budget_required(name: str) -> ServiceError:

@@ -131,7 +131,8 @@ class Runner:
             done(refused)
             return
         now_ms = self._clock.now_ms()
-        found = estimate(request.compiled, self._directory)
+        bps = self._settings.auction_stake_bps
+        found = estimate(request.compiled, self._directory, auction_stake_bps=bps)
         if request.is_dry_run:
             done(foreseen(request, found, self._directory, now_ms))
             return

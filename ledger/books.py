@@ -10,6 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Final, TypeVar
 
+from core.market.auction import Bid
 from core.market.quota import QuotaLimits
 from ledger.grounds import Grounds
 
@@ -70,6 +71,20 @@ class Usage:
 
 
 @dataclass(slots=True)
+class OpenRound:
+    """A round of an auction that has not been closed; `bids` are its live ones, by agent.
+
+    `is_over`: its owner has been told the bids, so no more come, whatever the clock says.
+    """
+
+    number: int
+    reserve_micro: int
+    closes_ms: int
+    bids: dict[str, Bid] = field(default_factory=dict)
+    is_over: bool = False
+
+
+@dataclass(slots=True)
 class Head:
     """The counters and the chain's head after the last planned command."""
 
@@ -93,6 +108,8 @@ class Books:
     usage: dict[str, Usage] = field(default_factory=dict)
     # By workflow and node: the attempt whose agent has stake locked, and how much, micro-credits.
     staked: dict[tuple[str, str], tuple[int, int] | None] = field(default_factory=dict)
+    # By workflow and node: the round that takes bids, None when no round does.
+    rounds: dict[tuple[str, str], OpenRound | None] = field(default_factory=dict)
     # Of the batch at hand only: keys that can be revoked (id → owner), (workflow, node) pairs that
     # are already paid or have succeeded, how many workflows a claim will move, and the stored rows
     # that its one command stands on.
@@ -112,6 +129,7 @@ class Books:
         _shrink(self.quotas)
         _shrink(self.usage)
         _shrink(self.staked)
+        _shrink(self.rounds)
         if len(self.accounts) > CACHED_MAX:
             kept = {name: self.accounts[name] for name in (WORLD_ADDRESS, FEE_ADDRESS)}
             _shrink(self.accounts)

@@ -15,6 +15,7 @@ from ledger.books import Account, Books, Escrow, KnownAgent, escrow_address, wal
 from ledger.commands import Command, Outcome, OutcomeStatus
 from ledger.loading_grounds import load_grounds
 from ledger.loading_quotas import load_quotas
+from ledger.loading_rounds import load_rounds
 from ledger.needs import Needs
 
 Connection = psycopg.AsyncConnection[Any]
@@ -46,6 +47,9 @@ async def load_needs(connection: Connection, books: Books, wanted: Needs) -> Non
     missing_nodes = [pair for pair in wanted.staked if pair not in books.staked]
     if missing_nodes:
         await _load_staked(connection, books, missing_nodes)
+    missing_nodes = [pair for pair in wanted.rounds if pair not in books.rounds]
+    if missing_nodes:
+        await load_rounds(connection, books, missing_nodes)
     if wanted.key_ids:
         cursor = await connection.execute(
             "SELECT id, owner_did FROM callboard.api_key WHERE id = ANY(%s) AND revoked_ms IS NULL",

@@ -71,4 +71,48 @@ class SetQuota:
     limits: QuotaLimits
 
 
-MarketCommand = SetPrice | ReviewCommand | SetQuota | DepositStake | WithdrawStake
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlaceBid:
+    """Bid for a node in the open round of its auction; the first bid of an agent is final.
+
+    `stake_offered_micro` None: as much as is asked. `is_admin` lets anybody act for the agent.
+    Rejections: NOT_FOUND (the agent), FORBIDDEN, CONFLICT (no open round, late, a second bid),
+    INVALID_REQUEST above the reserve, KEY_REUSED. Result: {"receivedMs": int}.
+    """
+
+    key: str
+    request_hash: bytes
+    actor_did: str
+    is_admin: bool
+    agent_did: str
+    workflow_id: str
+    node: str
+    round: int
+    amount_micro: int
+    eta_ms: int | None
+    stake_offered_micro: int | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EndBidding:
+    """Ask for a round's live bids; by the writer's clock none comes after them.
+
+    Before its time it is refused and not stored: OVERLOADED, {"retryAfterS"}. Other rejections:
+    CONFLICT (no such open round). Result: {"bids": [{agentDid, amountMicro, etaMs,
+    stakeOfferedMicro, receivedMs}]}.
+    """
+
+    key: str
+    workflow_id: str
+    node: str
+    round: int
+
+
+def bid_key(workflow_id: str, node: str, round_: int, agent_did: str) -> str:
+    """Return the key under which an agent bids once in a round (money.md case 23)."""
+    return f"bid:{workflow_id}:{node}:{round_}:{agent_did}"
+
+
+MarketCommand = (
+    SetPrice | ReviewCommand | SetQuota | DepositStake | WithdrawStake | PlaceBid | EndBidding
+)

@@ -32,7 +32,7 @@ from ledger.commands import (
     RegisterOwner,
     RevokeKey,
 )
-from ledger.market_commands import DepositStake, WithdrawStake
+from ledger.market_commands import DepositStake, PlaceBid, WithdrawStake
 from ledger.needs import Needs
 from ledger.planning_market import market_needs, plan_trade
 from ledger.planning_registry import (
@@ -118,7 +118,13 @@ def request_hash_of(command: Command) -> bytes | None:
     """Return the hash a repeat of the command must carry too; None when the key alone decides."""
     if isinstance(
         command,
-        PublishWorkflow | Deposit | DepositStake | WithdrawStake | SettleInvoice | GiveFeedback,
+        PublishWorkflow
+        | Deposit
+        | DepositStake
+        | WithdrawStake
+        | SettleInvoice
+        | GiveFeedback
+        | PlaceBid,
     ):
         return command.request_hash
     return None

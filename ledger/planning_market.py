@@ -14,8 +14,17 @@ from core.money import MICRO_PER_CENT
 from core.records.audit import AuditEventType
 from ledger.batch import Batch
 from ledger.commands import Outcome
-from ledger.market_commands import DepositStake, MarketCommand, SetPrice, SetQuota, WithdrawStake
+from ledger.market_commands import (
+    DepositStake,
+    EndBidding,
+    MarketCommand,
+    PlaceBid,
+    SetPrice,
+    SetQuota,
+    WithdrawStake,
+)
 from ledger.needs import Needs
+from ledger.planning_auctions import plan_end_bidding, plan_place_bid
 from ledger.planning_disputes import plan_give_feedback, plan_open_dispute, plan_resolve_dispute
 from ledger.planning_invoices import plan_create_invoice, plan_settle_invoice
 from ledger.planning_quotas import plan_set_quota
@@ -44,6 +53,10 @@ def market_needs(command: MarketCommand, wanted: Needs) -> None:
             wanted.quota_dids.add(command.did)
         case DepositStake() | WithdrawStake():
             stake_needs(command, wanted)
+        case PlaceBid() | EndBidding():
+            wanted.rounds.add((command.workflow_id, command.node))
+            if isinstance(command, PlaceBid):
+                wanted.agent_dids.add(command.agent_did)
         case _:
             assert_never(command)
 
@@ -71,6 +84,10 @@ def plan_trade(command: MarketCommand, batch: Batch) -> Outcome:
             return plan_deposit_stake(command, batch)
         case WithdrawStake():
             return plan_withdraw_stake(command, batch)
+        case PlaceBid():
+            return plan_place_bid(command, batch)
+        case EndBidding():
+            return plan_end_bidding(command, batch)
         case _:
             assert_never(command)
 

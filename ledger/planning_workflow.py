@@ -14,6 +14,8 @@ from core.money import MICRO_MAX, credits_text
 from core.records.audit import AuditEventType
 from core.workflow.events import (
     AttemptFinished,
+    AuctionClosed,
+    AuctionOpened,
     NodeChanged,
     NodePaid,
     StakeFreed,
@@ -24,6 +26,7 @@ from core.workflow.transitions import NodeStatus, WorkflowStatus, is_terminal
 from ledger.batch import Batch, Refusal, Row, StaleCommand
 from ledger.books import FEE_ADDRESS, Account, Escrow, escrow_address, wallet_address
 from ledger.commands import AdvanceWorkflow, Outcome, PublishWorkflow
+from ledger.planning_auctions import record_auctions
 from ledger.planning_quotas import give_back, use_quota
 from ledger.planning_risk import move_stakes
 from ledger.reputation import count_end
@@ -71,6 +74,7 @@ def plan_publish(command: PublishWorkflow, batch: Batch) -> Outcome:
     if command.has_hold:
         _hold(command, wallet, batch)  # (5)
     end = _store_records(command, batch, row)  # (6)
+    record_auctions(command, batch)
     unstaked = move_stakes(command, batch)  # (7)
     if end is not None:  # (8)
         _finish(command, batch, row, end)
@@ -104,6 +108,7 @@ def plan_advance(command: AdvanceWorkflow, batch: Batch) -> Outcome:
     _check_not_settled(command, batch)
     _check_payments(command, payments, batch)  # (2)
     first_audit_id = books.head.audit_seq + 1
+    record_auctions(command, batch)
     row = batch.workflows.get(command.workflow_id)
     if row is None:
         row = batch.changes.get(command.workflow_id, {})
@@ -335,8 +340,8 @@ def _store_records(
                     _record_start(command, batch)
             case NodePaid():
                 assert isinstance(command, AdvanceWorkflow), "nothing is paid at publish"
-            case StakeLocked() | StakeFreed():
-                pass  # move_stakes
+            case StakeLocked() | StakeFreed() | AuctionOpened() | AuctionClosed():
+                pass  # move_stakes, record_auctions
             case _:
                 assert_never(record)
     for change in [*ended, *skipped]:

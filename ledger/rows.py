@@ -87,6 +87,8 @@ _OPTIONAL_NODE_FIELDS: Final = (
     "selection_json",
     "price_json",
     "stake_micro",
+    "auction_round",
+    "auction_closes_ms",
     "retry_at_ms",
     "retries_used",
     "agents_tried",

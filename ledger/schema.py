@@ -176,6 +176,8 @@ node = Table(
     Column("selection_json", Text),
     Column("price_json", Text),
     Column("stake_micro", BigInteger),
+    Column("auction_round", Integer),
+    Column("auction_closes_ms", BigInteger),
 )
 attempt = Table(
     "attempt",

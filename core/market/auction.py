@@ -13,21 +13,25 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from core.errors import ErrorCode, Problem, ServiceError
-from core.market.reputation import stake_required_micro
+from core.market.reputation import NEUTRAL, stake_required_micro
 from core.market.slashing import lock_micro
 from core.money import credits_text
 
 
 @dataclass(frozen=True, slots=True)
 class Bid:
-    """One agent's sealed offer. Amounts in micro-credits; `reputation` is its score at receipt."""
+    """One agent's sealed offer. Amounts in micro-credits; `reputation` is its score at the close.
+
+    `stake_offered_micro` None: as much of its stake as is asked. `is_standing`: from its card.
+    """
 
     agent_did: str
     amount_micro: int
     eta_ms: int | None
-    stake_offered_micro: int
+    stake_offered_micro: int | None
     received_ms: int
-    reputation: float
+    reputation: float = NEUTRAL
+    is_standing: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,7 +144,7 @@ def exclusion(
     required_micro = stake_required_micro(
         terms.reserve_micro, stake_bps=terms.stake_bps, score=bid.reputation
     )
-    offered_micro = bid.stake_offered_micro
+    offered_micro = stake_free_micro if bid.stake_offered_micro is None else bid.stake_offered_micro
     if lock_micro(required_micro, offered_micro=offered_micro, free_micro=stake_free_micro) is None:
         return Exclusion.UNDER_STAKED
     return None

@@ -100,7 +100,7 @@ class NodeDefinition(_ClosedRecord):
     allow_broadcast_fallback: bool = False
     verifier_capability_id: CapabilityId | None = None
     selection: Literal["best", "auction"] = "best"
-    auction_window_ms: DurationMs | None = None
+    auction_window_ms: Annotated[int, Field(ge=0, le=DURATION_MS_MAX)] | None = None
     max_cost_micro: CreditsMicro = Field(default=None, alias="maxCostCredits")
 
 

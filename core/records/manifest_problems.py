@@ -110,7 +110,7 @@ def graph_problems(plain: dict[str, Any]) -> list[Problem]:
 
 
 def unsupported_problems(plain: dict[str, Any]) -> list[Problem]:
-    """Return a problem for each option that is part of the format and not of this version."""
+    """Return a problem for each option that this version does not run, or not beside another."""
     problems = []
     trigger = plain.get("trigger")
     if type(trigger) is dict and trigger.get("type") in ("scheduled", "webhook", "event"):
@@ -120,13 +120,15 @@ def unsupported_problems(plain: dict[str, Any]) -> list[Problem]:
     for name, node in nodes.items() if type(nodes) is dict else ():
         if type(node) is not dict:
             continue
-        if node.get("selection") == "auction":
-            expected = "best, the only selection that this version runs"
-            problems.append(Problem(f"{node_path(name)}.selection", "'auction'", expected))
-        if "auctionWindowMs" in node:
-            expected = "no auction window: this version runs no auctions"
+        is_auction = node.get("selection") == "auction"
+        if not is_auction and node.get("auctionWindowMs") is not None:
             got = described(node["auctionWindowMs"])
+            expected = "an auction window only with selection: auction"
             problems.append(Problem(f"{node_path(name)}.auctionWindowMs", got, expected))
+        if is_auction and node.get("targetAgentId") is not None:
+            got = described(node["targetAgentId"])
+            expected = "no target with selection: auction, whoever wins takes the node"
+            problems.append(Problem(f"{node_path(name)}.targetAgentId", got, expected))
     return problems
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from core.market.auction import Bid
 from core.market.pricing import Price
 from core.workflow.events import Record
 
@@ -32,6 +33,35 @@ class SelectAgent:
     attempt: int = 1
     price: Price | None = None
     is_by_token: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class SelectBidder:
+    """Award a round of an auction (before the commit); answer as to `SelectAgent`.
+
+    `bids`: its live ones; standing ones are in cards. `exclude`: who has failed in earlier rounds.
+    `holder_did`: who has won before and is only asked to go on, at `holder_price_micro`: nothing is
+    awarded then.
+    """
+
+    node: str
+    capability_id: str
+    round: int
+    reserve_micro: int
+    closes_ms: int
+    bids: tuple[Bid, ...] = ()
+    exclude: tuple[str, ...] = ()
+    holder_did: str | None = None
+    holder_price_micro: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class CloseAuction:
+    """Ask the ledger for the round's live bids at that time; deliver `BidsHeard`."""
+
+    node: str
+    round: int
+    due_ms: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,6 +127,8 @@ class AbortDispatch:
 
 Action = (
     SelectAgent
+    | SelectBidder
+    | CloseAuction
     | SelectVerifier
     | DispatchNode
     | DispatchVerification

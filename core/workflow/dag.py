@@ -37,7 +37,8 @@ class CompiledNode:
     target_agent_id: str | None = None
     allow_broadcast_fallback: bool = False
     max_cost_micro: int | None = None
-    selection: str = "best"
+    is_auction: bool = False
+    auction_window_ms: int = 0
 
 
 @travels
@@ -110,7 +111,8 @@ def compile_workflow(
             target_agent_id=node.target_agent_id,
             allow_broadcast_fallback=node.allow_broadcast_fallback,
             max_cost_micro=node.max_cost_micro,
-            selection=node.selection,
+            is_auction=node.selection == "auction",
+            auction_window_ms=node.auction_window_ms or 0,
         )
     settings = manifest.settings
     return CompiledWorkflow(

@@ -12,6 +12,7 @@ from enum import StrEnum
 from typing import Any
 
 from core.errors import NodeErrorCode
+from core.market.auction import Bid
 from core.market.pricing import TokenPrice
 from core.travelling import travels
 from core.workflow.blob_ref import BlobRef
@@ -59,11 +60,11 @@ class WorkflowAccepted:
 
 @dataclass(frozen=True, slots=True)
 class AgentSelected:
-    """Answers `SelectAgent`: this agent takes the node at this price (micro-credits).
+    """Answers `SelectAgent` or `SelectBidder`: this agent takes the node at this price.
 
     `selection_json`: who was weighed and why this one won, None where there was no choice.
     `token_price`: it is paid by tokens; then `price_micro` says nothing. `stake_micro`: what of its
-    stake is locked while it is at work.
+    stake is locked while it is at work. `closed`: the auction that it has won.
     """
 
     node: str
@@ -73,14 +74,26 @@ class AgentSelected:
     selection_json: str | None = None
     token_price: TokenPrice | None = None
     stake_micro: int = 0
+    closed: AuctionClosed | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class AgentNotSelected:
-    """Answers `SelectAgent` or `SelectVerifier`: nobody can take it."""
+    """Answers `SelectAgent`, `SelectBidder` or `SelectVerifier`: nobody can take it."""
 
     node: str
     failure: Failure
+    at_ms: int
+    closed: AuctionClosed | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class BidsHeard:
+    """The round's time is over; these are all the bids that came in it, as the ledger says."""
+
+    node: str
+    round: int
+    bids: tuple[Bid, ...]
     at_ms: int
 
 
@@ -191,6 +204,7 @@ Event = (
     WorkflowAccepted
     | AgentSelected
     | AgentNotSelected
+    | BidsHeard
     | WorkStarted
     | AttemptAccepted
     | AttemptSucceeded
@@ -219,7 +233,8 @@ class NodeChanged:
     an attempt that the agent has accepted: its result is awaited until `deadline_ms`, its inputs
     had `input_hash`. `selection_json` says why the open attempt's agent was chosen. `price_json` is
     set when that agent is paid by tokens: `price_micro` is its limit until its result is there.
-    `stake_micro` is what is locked with the open attempt.
+    `stake_micro` is what is locked with the open attempt. `auction_round` is the last that was
+    opened; live bids are taken until `auction_closes_ms`, None when there is nothing to wait for.
     A step holds at most one `NodeChanged` per node.
     """
 
@@ -249,6 +264,8 @@ class NodeChanged:
     selection_json: str | None = None
     price_json: str | None = None
     stake_micro: int = 0
+    auction_round: int = 0
+    auction_closes_ms: int | None = None
 
 
 @travels
@@ -312,6 +329,38 @@ class StakeFreed:
 
 @travels
 @dataclass(frozen=True, slots=True)
+class AuctionOpened:
+    """A round of a node's auction begins; its terms are those of every bid in it."""
+
+    node: str
+    round: int
+    capability_id: str
+    reserve_micro: int
+    stake_bps: int
+    opened_ms: int
+    closes_ms: int
+
+
+@travels
+@dataclass(frozen=True, slots=True)
+class AuctionClosed:
+    """A round is over. `winner_did` None: nobody has won; `is_cancelled`: nobody was to win.
+
+    `bids`: all that were weighed, standing ones as they were then; `excluded`: by agent, why its
+    bid took no part.
+    """
+
+    node: str
+    round: int
+    winner_did: str | None
+    price_micro: int | None
+    bids: tuple[Bid, ...] = ()
+    excluded: tuple[tuple[str, str], ...] = ()
+    is_cancelled: bool = False
+
+
+@travels
+@dataclass(frozen=True, slots=True)
 class WorkflowChanged:
     """The workflow's status after a step; a terminal one also releases the escrow."""
 
@@ -323,4 +372,13 @@ class WorkflowChanged:
     details: str | None = None
 
 
-Record = NodeChanged | AttemptFinished | NodePaid | StakeLocked | StakeFreed | WorkflowChanged
+Record = (
+    NodeChanged
+    | AttemptFinished
+    | NodePaid
+    | StakeLocked
+    | StakeFreed
+    | AuctionOpened
+    | AuctionClosed
+    | WorkflowChanged
+)

@@ -29,6 +29,7 @@ from core.workflow.events import (
     AttemptFailed,
     AttemptFinished,
     AttemptSucceeded,
+    BidsHeard,
     CancelRequested,
     Event,
     Failure,
@@ -153,19 +154,20 @@ class WorkflowMachine(VerifyingProgress):
             raise IllegalTransition("workflow", self.status, "workflow accepted")
         self._is_accepted = True
         for name in self.compiled.roots:
-            self._make_ready(self._states[name], decision)
+            self._make_ready(self._states[name], event.at_ms, decision)
 
     def _agent_selected(self, event: AgentSelected, decision: Decision) -> None:
         name = event.node
         state = self._asked_state(name, Asked.AGENT, NodeTrigger.AGENT_SELECTED)
         if state is None:
             return
+        self._close_auction(state, event.closed, decision)
         limit_micro = self._price_max_micro(state)
         price_micro = self._price_of_attempt(event)
         if price_micro > limit_micro:
             if limit_micro < state.asked_micro:
                 # Another node took up the free money after this agent was asked for.
-                self._ask_agent(state, decision)
+                self._ask_agent(state, event.at_ms, decision)
             else:
                 too_dear = self._too_dear(event, limit_micro)
                 self._selection_failed(state, too_dear, event.at_ms, decision)
@@ -192,6 +194,7 @@ class WorkflowMachine(VerifyingProgress):
         if state.asked is Asked.VERIFIER:
             self._no_verifier(state, event.failure, event.at_ms, decision)
         elif self._asked_state(event.node, Asked.AGENT, NodeTrigger.NO_AGENT) is not None:
+            self._close_auction(state, event.closed, decision)
             self._selection_failed(state, event.failure, event.at_ms, decision)
 
     def _work_started(self, event: WorkStarted, decision: Decision) -> None:
@@ -288,7 +291,7 @@ class WorkflowMachine(VerifyingProgress):
             self._ask_verifier(state, decision)
         else:
             state.is_retrying = True
-            self._ask_agent(state, decision)
+            self._ask_agent(state, event.at_ms, decision)
 
     def _runtime_exceeded(self, event: RuntimeExceeded, decision: Decision) -> None:
         if self.status is WorkflowStatus.PENDING:
@@ -369,13 +372,16 @@ class WorkflowMachine(VerifyingProgress):
             self._attempt_failed(
                 AttemptFailed(name, state.attempt, lost, began_ms, at_ms), decision
             )
+        elif state.auction_closes_ms is not None:
+            self._await_bids(state, state.auction_closes_ms, decision)
         elif state.status is NodeStatus.PENDING and state.unmet == 0:
-            self._make_ready(state, decision)
+            self._make_ready(state, at_ms, decision)
 
     _HANDLERS: ClassVar[dict[type, Callable[[Any, Any, Decision], None]]] = {
         WorkflowAccepted: _accept,
         AgentSelected: _agent_selected,
         AgentNotSelected: _not_selected,
+        BidsHeard: VerifyingProgress._bids_heard,
         WorkStarted: _work_started,
         AttemptAccepted: _attempt_accepted,
         AttemptSucceeded: _attempt_succeeded,

@@ -61,6 +61,8 @@ class NodeState:
     selection_json: str | None = None
     price_json: str | None = None
     stake_micro: int = 0
+    auction_round: int = 0
+    auction_closes_ms: int | None = None
     # -- memory only
     unmet: int = 0  # dependencies that have not succeeded yet
     result: Any = None

@@ -16,13 +16,13 @@ import orjson
 from core.errors import NodeErrorCode
 from core.market.pricing import cost_micro, price_from_json, price_json, tokens_of
 from core.money import credits_text
+from core.workflow.auctioning import AuctioningProgress
 from core.workflow.events import AgentSelected, Failure, Verdict, VerifierSelected
 from core.workflow.node_state import NodeState
-from core.workflow.progress import Progress
 from core.workflow.terms import NO_TERMS
 
 
-class PayingProgress(Progress):
+class PayingProgress(AuctioningProgress):
     """`Progress` that knows what attempts cost."""
 
     def _price_of_attempt(self, event: AgentSelected) -> int:

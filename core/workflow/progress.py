@@ -105,11 +105,11 @@ class Progress:
         self.status = next_workflow_status(self.status, WorkflowTrigger.WORK_BEGUN)
         decision.records.append(WorkflowChanged(self.status, at_ms))
 
-    def _make_ready(self, state: NodeState, decision: Decision) -> None:
+    def _make_ready(self, state: NodeState, at_ms: int, decision: Decision) -> None:
         state.status = next_node_status(state.status, NodeTrigger.DEPENDENCIES_COMPLETE)
-        self._ask_agent(state, decision)
+        self._ask_agent(state, at_ms, decision)
 
-    def _ask_agent(self, state: NodeState, decision: Decision) -> None:
+    def _ask_agent(self, state: NodeState, at_ms: int, decision: Decision) -> None:
         node = state.compiled
         target = node.target_agent_id if node.target_agent_id not in state.agents_tried else None
         allow_fallback = node.allow_broadcast_fallback
@@ -171,7 +171,7 @@ class Progress:
                 waiting = self._states[child]
                 waiting.unmet -= 1
                 if waiting.unmet == 0:
-                    self._make_ready(waiting, decision)
+                    self._make_ready(waiting, at_ms, decision)
         self._end_if_done(at_ms, decision)
 
     # -- failure ----------------------------------------------------------------------------------
@@ -207,7 +207,7 @@ class Progress:
                 if failure.verdict is Verdict.LOST:
                     state.error = None  # ours, not an agent's: it must not explain what comes
                 state.status = next_node_status(state.status, NodeTrigger.RETRY)
-                self._ask_agent(state, decision)
+                self._ask_agent(state, at_ms, decision)
                 return
             if self._backs_off(state, failure, at_ms, decision):
                 return

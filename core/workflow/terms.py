@@ -22,11 +22,15 @@ class NodeTerms:
 
     `price`: the capability's registered price, None where it had none. `is_by_token`: its agent may
     be paid by tokens, up to what is reserved. `verifier_micro`: the verifier's part of that.
+    `reserve_micro`: the most that its auction pays, `stake_bps` what it asks of bidders' stakes;
+    None where there is no auction.
     """
 
     price: Price | None = None
     is_by_token: bool = False
     verifier_micro: int = 0
+    reserve_micro: int | None = None
+    stake_bps: int = 0
 
 
 NO_TERMS: Final = NodeTerms()
@@ -46,6 +50,8 @@ def reserved_json(reserved: Mapping[str, int], terms: Mapping[str, NodeTerms]) -
             "isByToken": known.is_by_token,
             "verifierMicro": known.verifier_micro,
         }
+        if known.reserve_micro is not None:
+            stored[name] |= {"reserveMicro": known.reserve_micro, "stakeBps": known.stake_bps}
     return orjson.dumps(stored).decode()
 
 
@@ -63,5 +69,7 @@ def reserved_from_json(text: str) -> tuple[dict[str, int], dict[str, NodeTerms]]
             None if price is None else price_from_json(price),
             value["isByToken"],
             value["verifierMicro"],
+            value.get("reserveMicro"),
+            value.get("stakeBps", 0),
         )
     return reserved, terms

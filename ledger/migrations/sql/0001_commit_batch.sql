@@ -86,14 +86,15 @@ BEGIN
             retry_at_ms, retries_used, agents_tried, verifier_did, verify_attempt,
             verifier_price_micro, verify_retries_used, verifiers_tried,
             result_json, result_ref, error, started_ms, completed_ms, cost_micro, metrics,
-            input_hash, selection_json, price_json, stake_micro)
+            input_hash, selection_json, price_json, stake_micro, auction_round, auction_closes_ms)
         SELECT
             workflow_id, name, status, coalesce(attempt, 0), agent_did, coalesce(price_micro, 0),
             dispatched_ms, deadline_ms, retry_at_ms, coalesce(retries_used, 0), agents_tried,
             verifier_did, coalesce(verify_attempt, 0), coalesce(verifier_price_micro, 0),
             coalesce(verify_retries_used, 0), verifiers_tried,
             result_json, result_ref, error, started_ms, completed_ms, coalesce(cost_micro, 0),
-            metrics, input_hash, selection_json, price_json, coalesce(stake_micro, 0)
+            metrics, input_hash, selection_json, price_json, coalesce(stake_micro, 0),
+            coalesce(auction_round, 0), auction_closes_ms
         FROM json_to_recordset(p_nodes) AS r(
             workflow_id uuid, name text, status text, attempt integer, agent_did text,
             price_micro bigint, dispatched_ms bigint, deadline_ms bigint, retry_at_ms bigint,
@@ -101,7 +102,8 @@ BEGIN
             verifier_price_micro bigint, verify_retries_used integer, verifiers_tried json,
             result_json text, result_ref json, error json, started_ms bigint,
             completed_ms bigint, cost_micro bigint, metrics json, input_hash text,
-            selection_json text, price_json text, stake_micro bigint)
+            selection_json text, price_json text, stake_micro bigint, auction_round integer,
+            auction_closes_ms bigint)
         ON CONFLICT (workflow_id, name) DO UPDATE SET
             status = excluded.status,
             attempt = excluded.attempt,
@@ -127,7 +129,9 @@ BEGIN
             input_hash = excluded.input_hash,
             selection_json = excluded.selection_json,
             price_json = excluded.price_json,
-            stake_micro = excluded.stake_micro
+            stake_micro = excluded.stake_micro,
+            auction_round = excluded.auction_round,
+            auction_closes_ms = excluded.auction_closes_ms
         WHERE n.status <> 'success';
         GET DIAGNOSTICS written = ROW_COUNT;
         expected := json_array_length(p_nodes);

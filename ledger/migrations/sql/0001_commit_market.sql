@@ -35,10 +35,10 @@ BEGIN
     IF p_market -> 'closed_auctions' IS NOT NULL THEN
         UPDATE callboard.auction a SET
             status = r.status, winner_did = r.winner_did, price_micro = r.price_micro,
-            closed_ms = p_now_ms
+            excluded = r.excluded, closed_ms = p_now_ms
         FROM json_to_recordset(p_market -> 'closed_auctions') AS r(
             workflow_id uuid, node text, round integer, status text, winner_did text,
-            price_micro bigint)
+            price_micro bigint, excluded json)
         WHERE a.workflow_id = r.workflow_id AND a.node = r.node AND a.round = r.round
             AND a.status = 'open';
         GET DIAGNOSTICS written = ROW_COUNT;
@@ -48,13 +48,13 @@ BEGIN
     END IF;
     INSERT INTO callboard.bid (
         workflow_id, node, round, agent_did, amount_micro, eta_ms, stake_offered_micro,
-        is_standing, excluded, received_ms)
+        is_standing, received_ms)
     SELECT
         workflow_id, node, round, agent_did, amount_micro, eta_ms, stake_offered_micro,
-        is_standing, excluded, p_now_ms
+        is_standing, p_now_ms
     FROM json_to_recordset(p_market -> 'bids') AS r(
         workflow_id uuid, node text, round integer, agent_did text, amount_micro bigint,
-        eta_ms bigint, stake_offered_micro bigint, is_standing boolean, excluded text);
+        eta_ms bigint, stake_offered_micro bigint, is_standing boolean);
 
     INSERT INTO callboard.quota AS q (
         did, max_workflows_per_day, max_concurrent_workflows, max_spend_per_day_cents, set_by_did,

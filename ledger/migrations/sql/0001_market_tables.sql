@@ -34,7 +34,8 @@ CREATE TABLE callboard.reputation (
 ) WITH (fillfactor = 50, autovacuum_vacuum_scale_factor = 0.05);
 CREATE INDEX reputation_updated ON callboard.reputation (updated_ms);
 
--- Terms never change while a round is open; it closes once.
+-- Terms never change while a round is open; it closes once. excluded: by agent, why its bid took no
+-- part.
 CREATE TABLE callboard.auction (
     workflow_id uuid NOT NULL,
     node text NOT NULL,
@@ -47,13 +48,15 @@ CREATE TABLE callboard.auction (
     status text NOT NULL CHECK (status IN ('open', 'awarded', 'no_bids', 'cancelled')),
     winner_did text,
     price_micro bigint CHECK (price_micro BETWEEN 0 AND reserve_micro),
+    excluded json,
     closed_ms bigint,
     PRIMARY KEY (workflow_id, node, round),
     CHECK ((status = 'open') = (closed_ms IS NULL)),
     CHECK ((status = 'awarded') = (winner_did IS NOT NULL AND price_micro IS NOT NULL))
 ) WITH (fillfactor = 70);
 
--- Live bids as they came, standing bids of cards as they were when the round closed.
+-- Live bids as they came, standing bids of cards as they were when the round closed. No
+-- stake_offered_micro: as much as is asked.
 CREATE TABLE callboard.bid (
     workflow_id uuid NOT NULL,
     node text NOT NULL,
@@ -61,9 +64,8 @@ CREATE TABLE callboard.bid (
     agent_did text NOT NULL,
     amount_micro bigint NOT NULL CHECK (amount_micro BETWEEN 0 AND 1000000000000000),
     eta_ms bigint CHECK (eta_ms >= 0),
-    stake_offered_micro bigint NOT NULL CHECK (stake_offered_micro >= 0),
+    stake_offered_micro bigint CHECK (stake_offered_micro >= 0),
     is_standing boolean NOT NULL,
-    excluded text,
     received_ms bigint NOT NULL,
     PRIMARY KEY (workflow_id, node, round, agent_did)
 );

@@ -61,7 +61,8 @@ GRANT SELECT, INSERT ON
     TO ledger_writer;
 GRANT UPDATE ON callboard.capability_price, callboard.reputation, callboard.quota TO ledger_writer;
 GRANT UPDATE (updated_ms) ON callboard.stake TO ledger_writer;
-GRANT UPDATE (status, winner_did, price_micro, closed_ms) ON callboard.auction TO ledger_writer;
+GRANT UPDATE (status, winner_did, price_micro, excluded, closed_ms) ON callboard.auction
+    TO ledger_writer;
 GRANT UPDATE (status, settled_ms, settled_by_did) ON callboard.invoice TO ledger_writer;
 GRANT UPDATE (is_void) ON callboard.invoice_line TO ledger_writer;
 GRANT UPDATE (

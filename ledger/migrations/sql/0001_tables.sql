@@ -123,7 +123,7 @@ CREATE INDEX workflow_unfinished ON callboard.workflow (owner)
 -- result_ref is {"$blob": "sha256:…", "size": n}; such a node has no result_json. input_hash is that
 -- of an attempt that was accepted, until its result is there. selection_json says why its
 -- agent was chosen, price_json at which rates it is paid by tokens, stake_micro what is locked of
--- its agent's stake with the open attempt.
+-- its agent's stake with the open attempt, auction_closes_ms until when its round takes bids.
 CREATE TABLE callboard.node (
     workflow_id uuid NOT NULL,
     name text NOT NULL,
@@ -153,6 +153,8 @@ CREATE TABLE callboard.node (
     selection_json text,
     price_json text,
     stake_micro bigint NOT NULL DEFAULT 0 CHECK (stake_micro >= 0),
+    auction_round integer NOT NULL DEFAULT 0,
+    auction_closes_ms bigint,
     PRIMARY KEY (workflow_id, name),
     CONSTRAINT node_result_once CHECK (result_json IS NULL OR result_ref IS NULL)
 ) WITH (fillfactor = 70);

@@ -189,8 +189,15 @@ DEFECTS: dict[str, tuple[Any, str]] = {
     "target with NUL": (with_node(targetAgentId="a\x00"), "nodes.a.targetAgentId"),
     "fallback a number": (with_node(allowBroadcastFallback=1), "nodes.a.allowBroadcastFallback"),
     "selection unknown": (with_node(selection="worst"), "nodes.a.selection"),
-    "selection auction": (with_node(selection="auction"), "nodes.a.selection"),
-    "auction window": (with_node(auctionWindowMs=5), "nodes.a.auctionWindowMs"),
+    "window without auction": (with_node(auctionWindowMs=5), "nodes.a.auctionWindowMs"),
+    "window negative": (
+        with_node(selection="auction", auctionWindowMs=-1),
+        "nodes.a.auctionWindowMs",
+    ),
+    "target of an auction": (
+        with_node(selection="auction", targetAgentId="did:x:a"),
+        "nodes.a.targetAgentId",
+    ),
     "cost negative": (with_node(maxCostCredits=-1), "nodes.a.maxCostCredits"),
     "cost too fine": (with_node(maxCostCredits="0.0000001"), "nodes.a.maxCostCredits"),
     "node name empty": ({"nodes": {"": NODE}}, "nodes['']"),
@@ -264,7 +271,7 @@ def test_all_problems_come_at_once_those_of_the_graph_included() -> None:
         "nodes": {
             "a": {**NODE, "dependsOn": ["b"], "maxRetries": "x"},
             "b": {**NODE, "dependsOn": ["a", "nobody"], "inputMappings": {"y": "$..z"}},
-            "c": {**NODE, "selection": "auction"},
+            "c": {**NODE, "auctionWindowMs": 5},
         },
         "trigger": {"type": "event"},
     }
@@ -274,7 +281,7 @@ def test_all_problems_come_at_once_those_of_the_graph_included() -> None:
         "nodes.a.dependsOn[0]",
         "nodes.b.dependsOn[1]",
         "nodes.b.inputMappings.y",
-        "nodes.c.selection",
+        "nodes.c.auctionWindowMs",
         "trigger.type",
     }
 
