@@ -12,6 +12,7 @@ from typing import Any
 
 from actors.ports import AgentEntry, Asked
 from core.market.pricing import FREE, Price, TokenPrice, parse_price, price_of
+from core.market.standing_bid import standing_offers
 from core.trust.sealing import unseal
 
 
@@ -59,6 +60,7 @@ class CardReader:
             secret=secret,
             max_concurrency=int(card.get("maxConcurrency") or self.max_concurrency),
             order=order,
+            standing=standing_offers(card["capabilities"]),
         )
 
 

@@ -13,9 +13,9 @@ from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 from typing import Any, TypeVar
 
+from actors.bidding import AuctioningDirectory
 from actors.blobs import Blobs
 from actors.clock import LoopClock
-from actors.directory import Directory
 from actors.dispatch import Dispatcher
 from actors.ledger_client import LedgerClient, unavailable
 from actors.messages import (
@@ -77,7 +77,7 @@ class Owner:
         self._clock = LoopClock()
         self._reader = LedgerReader(settings.database_url, pool_size=settings.reader_pool_size)
         self._blob_store = BlobStore(settings.database_url, self._reader)
-        self._directory = Directory(
+        self._directory = AuctioningDirectory(
             service=settings.service,
             deployment_key=bytes.fromhex(settings.deployment_key),
             default_secret=settings.signing_secret or None,
@@ -85,6 +85,7 @@ class Owner:
             rules=settings.ranking,
             latency_ms_max=settings.reputation_latency_ms_max,
             stake_bps=settings.stake_bps,
+            score_min_percent=settings.auction_score_min_percent,
         )
         self._dispatcher = Dispatcher(
             settings,

@@ -7,11 +7,12 @@ simulation's virtual clock. No implementation here. design.md sections 3 and 6.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from core.market.pricing import Price, TokenPrice
-from core.workflow.actions import SelectAgent, SelectVerifier
+from core.market.standing_bid import Offer
+from core.workflow.actions import SelectAgent, SelectBidder, SelectVerifier
 from core.workflow.dag import CompiledNode
 from core.workflow.events import AgentNotSelected, AgentSelected, Event, Failure, VerifierSelected
 from ledger.commands import Command, Outcome
@@ -99,7 +100,7 @@ class DispatchPort(Protocol):
 class AgentEntry:
     """What dispatching needs of an agent card.
 
-    `prices`: by capability id; None where the card names none.
+    `prices`: by capability id; None where the card names none. `standing`: its standing bids.
     """
 
     did: str
@@ -110,6 +111,7 @@ class AgentEntry:
     secret: str | None
     max_concurrency: int
     order: int
+    standing: dict[str, Offer] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,6 +131,10 @@ class DirectoryPort(Protocol):
     """The agents known to this process and their health as seen from here."""
 
     def select(self, action: SelectAgent, at_ms: int) -> AgentSelected | AgentNotSelected: ...
+
+    def select_bidder(
+        self, action: SelectBidder, at_ms: int
+    ) -> AgentSelected | AgentNotSelected: ...
 
     def select_verifier(
         self, action: SelectVerifier, at_ms: int

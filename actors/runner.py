@@ -14,8 +14,8 @@ Spec: Execution order; design.md section 3.
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Callable, Collection, Iterable
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -31,18 +31,25 @@ from actors.publishing import (
     refusal,
 )
 from actors.running import RunnerStatistics, RunningWorkflow
-from actors.steps import OwnerCommands, key_of, newest_rows, not_cancellable, overloaded
+from actors.selecting import complete
+from actors.steps import (
+    OwnerCommands,
+    bids_of,
+    end_bidding,
+    key_of,
+    not_cancellable,
+    overloaded,
+)
 from core.errors import ErrorCode, ServiceError
 from core.settings import Settings
 from core.workflow.actions import (
     AbortDispatch,
     Action,
     AwaitResult,
+    CloseAuction,
     DispatchNode,
     DispatchVerification,
     ScheduleRetry,
-    SelectAgent,
-    SelectVerifier,
 )
 from core.workflow.events import (
     CancelRequested,
@@ -54,6 +61,9 @@ from core.workflow.events import (
     WorkflowAccepted,
 )
 from ledger.commands import Command, Outcome, OutcomeStatus
+
+# After the ledger has said that a round is still open: clocks differ by little.
+EARLY_MS = 50
 
 Publish = Callable[[PublishReply | ServiceError], None]
 Cancel = Callable[[CancelReply | ServiceError], None]
@@ -247,25 +257,7 @@ class Runner:
     def _complete(
         self, run: RunningWorkflow, records: list[Record], asked: list[Action]
     ) -> tuple[list[Record], list[Action]]:
-        """Answer every selection the machine asks for, until only outward actions are left."""
-        if not asked:
-            return records, asked
-        records = list(records)
-        actions: list[Action] = []
-        waiting = deque(asked)
-        while waiting:
-            action = waiting.popleft()
-            now_ms = self._clock.now_ms()
-            if isinstance(action, SelectAgent):
-                decision = run.machine.step(self._directory.select(action, now_ms))
-            elif isinstance(action, SelectVerifier):
-                decision = run.machine.step(self._directory.select_verifier(action, now_ms))
-            else:
-                actions.append(action)
-                continue
-            records += decision.records
-            waiting.extend(decision.actions)
-        return newest_rows(records), actions
+        return complete(run.machine, self._directory, self._clock, records, asked)
 
     def _submit_step(
         self,
@@ -328,6 +320,9 @@ class Runner:
                     self._dispatch(run, action)
                 case ScheduleRetry(node, due_ms):
                     self._call_at(run, node, due_ms, RetryDue(node, due_ms))
+                case CloseAuction(node, _, due_ms):
+                    timer = self._clock.call_at(due_ms, self._end_bidding, run, action)
+                    run.set_timer(node, timer)
                 case AwaitResult(node, _, _, _, due_ms):
                     self._call_at(run, node, due_ms, timed_out(action))
                 case AbortDispatch(node, _, _, reason):
@@ -346,6 +341,20 @@ class Runner:
             return
         run.orders[(action.node, order.is_verification)] = order
         self._dispatcher.send(order, self.receive)
+
+    def _end_bidding(self, run: RunningWorkflow, action: CloseAuction) -> None:
+        """Ask the ledger, whose clock it is, for the bids; a little later if that says so."""
+
+        def ended(outcome: Outcome) -> None:
+            if self._running.get(run.workflow_id) is not run:
+                return
+            now_ms = self._clock.now_ms()
+            if outcome.error is None:
+                self.receive(run.workflow_id, bids_of(action, outcome, now_ms))
+            elif outcome.error is ErrorCode.OVERLOADED:
+                self._perform(run, [replace(action, due_ms=now_ms + EARLY_MS)])
+
+        self._submit(end_bidding(run.workflow_id, action), ended)
 
     # -- commands ---------------------------------------------------------------------------------
 

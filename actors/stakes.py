@@ -44,9 +44,10 @@ class Stakes:
         """Whether the agent is known to have staked something."""
         return any(self._parts.get(did, (0, 0)))
 
-    def free_micro(self, did: str) -> int:
-        """Return what no work has locked, as far as is known."""
-        return self._parts.get(did, (0, 0))[0]
+    def staked_micro(self, did: str, *, counts_locked: bool) -> int:
+        """Return what no work has locked, or all that is staked, as far as is known."""
+        free_micro, locked_micro = self._parts.get(did, (0, 0))
+        return free_micro + locked_micro if counts_locked else free_micro
 
     def required_micro(self, price_micro: int, score: float) -> int:
         """Return what a node of this price asks of an agent of this score, micro-credits."""

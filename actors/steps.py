@@ -12,10 +12,20 @@ from dataclasses import dataclass
 from actors.messages import PublishRequest
 from actors.publishing import Estimate
 from core.errors import ErrorCode, ServiceError
+from core.market.auction import Bid
 from core.settings import Settings
-from core.workflow.events import Event, NodeChanged, Record, RetryDue, VerificationFinished
+from core.workflow.actions import CloseAuction
+from core.workflow.events import (
+    BidsHeard,
+    Event,
+    NodeChanged,
+    Record,
+    RetryDue,
+    VerificationFinished,
+)
 from core.workflow.terms import reserved_json
-from ledger.commands import AdvanceWorkflow, PublishWorkflow
+from ledger.commands import AdvanceWorkflow, Outcome, PublishWorkflow
+from ledger.market_commands import EndBidding
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,9 +96,32 @@ def key_of(workflow_id: str, event: Event) -> str:
     turn = 0
     if isinstance(event, RetryDue):
         turn = event.at_ms
+    elif isinstance(event, BidsHeard):
+        turn = event.round
     elif isinstance(event, VerificationFinished):
         turn = event.at_ms if event.verify_attempt is None else event.verify_attempt
     return f"{kind}:{workflow_id}:{node}:{attempt}:{turn}"
+
+
+def end_bidding(workflow_id: str, action: CloseAuction) -> EndBidding:
+    """Return the command that asks for a round's live bids."""
+    key = f"bids:{workflow_id}:{action.node}:{action.round}"
+    return EndBidding(key=key, workflow_id=workflow_id, node=action.node, round=action.round)
+
+
+def bids_of(action: CloseAuction, outcome: Outcome, at_ms: int) -> BidsHeard:
+    """Return what the ledger has said of a round."""
+    bids = tuple(
+        Bid(
+            bid["agentDid"],
+            bid["amountMicro"],
+            bid["etaMs"],
+            bid["stakeOfferedMicro"],
+            bid["receivedMs"],
+        )
+        for bid in outcome.result["bids"]
+    )
+    return BidsHeard(action.node, action.round, bids, at_ms)
 
 
 def overloaded(running: int, waiting: int, settings: Settings) -> ServiceError | None:

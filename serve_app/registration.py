@@ -22,6 +22,7 @@ from pydantic import ValidationError
 from core.canonical import canonical
 from core.errors import ErrorCode, Problem, ServiceError
 from core.market.pricing import parse_price
+from core.market.standing_bid import parse_offer
 from core.records.agent import AgentCard
 from core.trust.access import Need, Principal, refusal
 from core.trust.sealing import NONCE_BYTES, seal
@@ -168,9 +169,12 @@ def _card(raw: Any, path: str) -> AgentCard:
 def _check_prices(capabilities: list[dict[str, Any]], path: str) -> None:
     problems: list[Problem] = []
     for position, capability in enumerate(capabilities):
-        problems += parse_price(capability, f"{path}.capabilities[{position}]")[1]
+        where = f"{path}.capabilities[{position}]"
+        problems += parse_price(capability, where)[1]
+        if capability.get("standingBid") is not None:
+            problems += parse_offer(capability["standingBid"], f"{where}.standingBid")[1]
     if problems:
-        detail = "a price of the agent card is not valid"
+        detail = "a price or standing bid of the agent card is not valid"
         raise ServiceError(ErrorCode.INVALID_REQUEST, detail, tuple(problems))
 
 

@@ -48,6 +48,7 @@ class SelectBidder:
     capability_id: str
     round: int
     reserve_micro: int
+    stake_bps: int
     closes_ms: int
     bids: tuple[Bid, ...] = ()
     exclude: tuple[str, ...] = ()

@@ -11,11 +11,13 @@ from __future__ import annotations
 
 from typing import Any
 
+from core.errors import NodeErrorCode
 from core.market.auction import Bid
 from core.workflow.actions import CloseAuction, Decision, SelectBidder
-from core.workflow.events import AuctionClosed, AuctionOpened, BidsHeard
+from core.workflow.events import AuctionClosed, AuctionOpened, BidsHeard, Failure
 from core.workflow.node_state import Asked, NodeState
 from core.workflow.progress import Progress
+from core.workflow.retry import may_change_agent
 from core.workflow.terms import NO_TERMS
 from core.workflow.transitions import NodeStatus, NodeTrigger
 
@@ -41,6 +43,7 @@ class AuctioningProgress(Progress):
                 state.compiled.capability_id,
                 state.auction_round,
                 self._reserve_micro(state),
+                self._terms[state.compiled.name].stake_bps,
                 at_ms,
                 holder_did=state.agent_did,
                 holder_price_micro=state.price_micro,
@@ -76,6 +79,29 @@ class AuctioningProgress(Progress):
         decision.records.append(state.row())
         self._await_bids(state, closes_ms, decision)
 
+    def _selection_failed(
+        self, state: NodeState, failure: Failure, at_ms: int, decision: Decision
+    ) -> None:
+        """Let the next round begin without a winner that is away, if it may."""
+        holder = state.agent_did
+        if (
+            state.compiled.is_auction
+            and failure.code is NodeErrorCode.AGENT_UNAVAILABLE
+            and holder is not None
+            and holder not in state.agents_tried
+            and may_change_agent(
+                len(state.agents_tried) + 1,
+                allow_fallback_agents=self.compiled.allow_fallback_agents,
+                is_targeted=False,
+                allow_broadcast_fallback=False,
+            )
+        ):
+            state.agents_tried += (holder,)
+            state.is_stand_in = True
+            self._open_round(state, at_ms, decision)
+            return
+        super()._selection_failed(state, failure, at_ms, decision)
+
     def _await_bids(self, state: NodeState, closes_ms: int, decision: Decision) -> None:
         decision.actions.append(CloseAuction(state.compiled.name, state.auction_round, closes_ms))
 
@@ -98,6 +124,7 @@ class AuctioningProgress(Progress):
                 state.compiled.capability_id,
                 state.auction_round,
                 self._reserve_micro(state),
+                self._terms[state.compiled.name].stake_bps,
                 closes_ms,
                 bids,
                 state.agents_tried,

@@ -10,7 +10,7 @@ from typing import Any
 
 import orjson
 
-from actors.directory import Directory
+from actors.bidding import AuctioningDirectory
 from actors.messages import CancelRequest, PublishRequest
 from actors.ports import DispatchOrder
 from actors.recovery import restore
@@ -95,7 +95,7 @@ class Bench:
             [Deposit(key="d", request_hash=b"", actor_did=PAYER, owner_did=PAYER,
                      amount_micro=deposit, description="")]
         )  # fmt: skip
-        self.directory = Directory(
+        self.directory = AuctioningDirectory(
             service="callboard",
             deployment_key=bytes(32),
             default_secret=None,

@@ -32,11 +32,12 @@ from ledger.commands import (
     PublishWorkflow,
     RegisterOwner,
 )
-from ledger.market_commands import DepositStake
+from ledger.market_commands import DepositStake, EndBidding, PlaceBid
 from ledger.planning import request_hash_of
 from ledger.rows import attempt_row, change_workflow, node_row, workflow_row
 from ledger.schema import node as node_table
 from ledger.stored import StoredWorkflow
+from tests.simulation.auction_model import AuctionModel, BadBid
 
 Row = dict[str, Any]
 # What loses an agent a part of its stake, written out again as the fee is.
@@ -46,7 +47,7 @@ _GUILTY = (
 )  # fmt: skip
 _UNFINISHED = (WorkflowStatus.PENDING, WorkflowStatus.RUNNING)
 # What a column holds that was stored without a value: zero for counts and amounts, else NULL.
-_COUNTS = ("attempt", "_used", "_micro")
+_COUNTS = ("attempt", "_used", "_micro", "_round")
 _NODE_COLUMNS = {c.name: 0 if c.name.endswith(_COUNTS) else None for c in node_table.c}
 
 
@@ -83,6 +84,8 @@ class LedgerModel:
         self.attempts: dict[str, list[Row]] = {}
         self.escrows: dict[str, ModelEscrow] = {}
         self.locks: dict[tuple[str, str], tuple[int, str, int]] = {}
+        self.auctions = AuctionModel()
+        self.now_ms: Callable[[], int] = lambda: 0
         self._known: dict[str, tuple[bytes | None, Outcome]] = {}
         self._on_applied = on_applied
 
@@ -141,6 +144,13 @@ class LedgerModel:
                 return {"balanceMicro": self.balances[wallet]}
             case DepositStake():
                 return self._stake(command)
+            case PlaceBid() | EndBidding():
+                try:
+                    if isinstance(command, PlaceBid):
+                        return self.auctions.place(command, self.now_ms())
+                    return self.auctions.end_bidding(command)
+                except BadBid as bad:
+                    raise _Refusal(ErrorCode.CONFLICT, str(bad)) from None
             case RegisterOwner(owner=owner):
                 self.owners[owner] = self.owners.get(owner, 0) + 1
                 return {"epoch": self.owners[owner]}
@@ -238,6 +248,7 @@ class LedgerModel:
     def _store(self, workflow_id: str, records: Sequence[Record]) -> int | None:
         """Store rows; at the end of the workflow return what the payer gets back."""
         released: int | None = None
+        self.auctions.store(workflow_id, records)
         for record in records:
             if isinstance(record, NodeChanged):
                 self.nodes[workflow_id][record.node] = node_row(workflow_id, record)

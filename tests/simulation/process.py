@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from actors.directory import Directory
+from actors.bidding import AuctioningDirectory
 from actors.ports import Timer
 from actors.recovery import restore
 from actors.runner import Runner
@@ -114,7 +114,7 @@ class Process:
         self.is_alive = True
         self.refused: set[str] = set()  # workflows of which a commit of this process was refused
         self.on_death: list[Callable[[], None]] = []
-        self.directory = Directory(
+        self.directory = AuctioningDirectory(
             service="callboard",
             deployment_key=bytes(32),
             default_secret=None,

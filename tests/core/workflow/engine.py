@@ -25,6 +25,7 @@ from core.workflow.actions import (
     DispatchVerification,
     ScheduleRetry,
     SelectAgent,
+    SelectBidder,
     SelectVerifier,
 )
 from core.workflow.dag import compile_workflow
@@ -55,6 +56,7 @@ from core.workflow.transitions import NodeStatus, WorkflowStatus, is_terminal
 from tests.core.workflow.stake_book import StakeBook
 
 Dispatch = DispatchNode | DispatchVerification
+Selection = SelectAgent | SelectBidder | SelectVerifier
 
 
 @dataclass
@@ -84,7 +86,7 @@ class Engine:
         self.timers: dict[str, int] = {}
         self.awaited: dict[str, AwaitResult] = {}
         self.heard: list[Event] = []
-        self.selections: list[SelectAgent | SelectVerifier] = []
+        self.selections: list[Selection] = []
         self.has_failure = False
 
     def _machine(self) -> WorkflowMachine:
@@ -254,7 +256,7 @@ class Engine:
         waiting = deque(decision.actions)
         while waiting:
             action = waiting.popleft()
-            if isinstance(action, SelectAgent | SelectVerifier):
+            if isinstance(action, SelectAgent | SelectBidder | SelectVerifier):
                 self.selections.append(action)
                 answer = self.machine.step(self._answer(action))
                 whole.records += answer.records
@@ -263,7 +265,6 @@ class Engine:
                 whole.actions.append(action)
         whole.records, refused = self.stakes.commit(whole.records)
         self._commit(whole.records)
-        self.stakes.check(self.rows)
         for action in whole.actions:
             self._perform(action)
         for node in refused:
@@ -274,7 +275,7 @@ class Engine:
         self.open = [dispatch for dispatch in self.open if not self._is_over(dispatch.node)]
         return whole
 
-    def _answer(self, action: SelectAgent | SelectVerifier) -> Event:
+    def _answer(self, action: Selection) -> Event:
         offers = self.agents.get(action.capability_id, {})
         target = None if isinstance(action, SelectVerifier) else action.target_agent_id
         if target is not None:
@@ -297,8 +298,8 @@ class Engine:
                     return self._selected(action, did, price)
             elif price <= action.price_max_micro:
                 return self._selected(action, did, price)
-        is_dear = any(did not in action.exclude for did in offers)
-        code = NodeErrorCode.BUDGET_EXCEEDED if is_dear else NodeErrorCode.NO_CANDIDATE
+        is_absent = all(did in action.exclude for did in offers)
+        code = NodeErrorCode.NO_CANDIDATE if is_absent else NodeErrorCode.BUDGET_EXCEEDED
         failure = Failure(code, "nobody takes it", Verdict.FINAL)
         return AgentNotSelected(action.node, failure, self.at_ms)
 
@@ -334,6 +335,7 @@ class Engine:
                     known = [(line.node, line.kind, line.attempt) for line in self.history]
                     assert key not in known, f"two lines for {key}"
                     self.history.append(record)
+        self.stakes.check(self.rows)
         if is_terminal(self.status):
             assert not self.stakes.locked
             assert all(is_terminal(NodeStatus(s)) for s in self.statuses().values())
@@ -381,10 +383,8 @@ class Engine:
 def chain(*names: str, **options: Any) -> dict[str, Any]:
     """Return a manifest where each node depends on the one before."""
     nodes: dict[str, Any] = {}
-    for position, name in enumerate(names):
-        nodes[name] = {"capabilityId": "cap.work", **options}
-        if position:
-            nodes[name]["dependsOn"] = [names[position - 1]]
+    for name in names:
+        nodes[name] = {"capabilityId": "cap.work", "dependsOn": list(nodes)[-1:], **options}
     return {"nodes": nodes}
 
 

@@ -1,0 +1,78 @@
+"""Standing bids of agent cards: what an agent would do a node for, told in advance.
+
+Pure. Spec: Bid; contract.md section 3 (registration body). Decision 0075.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from core.errors import Problem
+from core.money import micro_from_credits
+from core.records.manifest_problems import described
+
+ETA_MS_MAX: Final = 30 * 24 * 3_600_000
+
+
+@dataclass(frozen=True, slots=True)
+class Offer:
+    """What a bid says, live or standing: micro-credits, milliseconds.
+
+    `stake_micro` None: as much of the stake as is asked.
+    """
+
+    amount_micro: int
+    eta_ms: int | None = None
+    stake_micro: int | None = None
+
+
+def parse_offer(raw: Any, path: str = "") -> tuple[Offer | None, list[Problem]]:
+    """Read `bidAmount`, `etaMs?` and `stakeOffered?` of a bid's body or a card's standing bid.
+
+    Args:
+        raw: the object; members it does not know are ignored.
+        path: where it stands in the client's input.
+
+    Returns: the offer, None where there is a problem, and every problem found.
+    Spec: Bid; money.md case 22.
+    """
+    if type(raw) is not dict:
+        return None, [Problem(path or "$", described(raw), "an object with bidAmount")]
+    prefix = f"{path}." if path else ""
+    problems: list[Problem] = []
+    amount_micro = _micro(raw.get("bidAmount"), f"{prefix}bidAmount", problems)
+    stake_micro = None
+    if raw.get("stakeOffered") is not None:
+        stake_micro = _micro(raw["stakeOffered"], f"{prefix}stakeOffered", problems)
+    eta_ms = raw.get("etaMs")
+    if eta_ms is not None and not (type(eta_ms) is int and 0 <= eta_ms <= ETA_MS_MAX):
+        expected = f"whole milliseconds, 0 to {ETA_MS_MAX}"
+        problems.append(Problem(f"{prefix}etaMs", described(eta_ms), expected))
+    if problems or amount_micro is None:
+        return None, problems
+    return Offer(amount_micro, eta_ms, stake_micro), []
+
+
+def standing_offers(capabilities: list[Mapping[str, Any]]) -> dict[str, Offer]:
+    """Return a stored card's standing bids by capability; what is no bid is none."""
+    offers = {}
+    for capability in capabilities:
+        if capability.get("standingBid") is not None:
+            offer = parse_offer(capability["standingBid"])[0]
+            if offer is not None:
+                offers[capability["id"]] = offer
+    return offers
+
+
+def _micro(value: Any, path: str, problems: list[Problem]) -> int | None:
+    try:
+        micro = micro_from_credits(value)
+    except ValueError:
+        micro = -1
+    if micro < 0:
+        expected = "credits, 0 or more, at most 6 decimals"
+        problems.append(Problem(path, described(value), expected))
+        return None
+    return micro

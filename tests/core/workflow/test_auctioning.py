@@ -1,0 +1,172 @@
+"""Auctions in the machine: rounds, windows, winners that fail, and crashes in between.
+
+Spec: Settlement rules 7; money.md cases 20, 24 and 25.
+"""
+
+from __future__ import annotations
+
+import pytest
+
+from core.errors import NodeErrorCode
+from core.workflow.actions import DispatchNode
+from core.workflow.events import AuctionClosed, Verdict
+from core.workflow.terms import NodeTerms
+from tests.core.workflow.auction_engine import AuctionEngine, auctioned
+from tests.core.workflow.engine import AGENTS
+from tests.core.workflow.stake_book import StakeBook
+
+A, B, C = "did:x:a", "did:x:b", "did:x:c"
+BIDS = {A: 10, B: 30, C: 50}
+
+
+def won(run: AuctionEngine) -> tuple[str | None, int | None]:
+    """Return who has won the last round that was closed, at what price."""
+    return run.closed[-1].winner_did, run.closed[-1].price_micro
+
+
+def test_without_a_window_standing_bids_decide_within_the_step() -> None:
+    run = auctioned("a", "b", standing=BIDS)
+    assert won(run) == (A, 30)
+    assert run.rows["a"].price_micro == 30
+    run.succeed("a")
+    assert [closed.node for closed in run.closed] == ["a", "b"]
+    run.run_to_end()
+    assert (run.status, run.paid_micro) == ("success", 60)
+
+
+def test_a_window_leaves_the_node_ready_until_the_bids_are_told() -> None:
+    run = auctioned("a", window_ms=5_000, standing={A: 40}, live={"a": {B: 20}})
+    assert run.statuses() == {"a": "ready"}
+    assert run.status == "pending"
+    assert run.closing["a"].due_ms == 1_005_000
+    run.hear_bids("a")
+    assert won(run) == (B, 40)
+    assert run.rows["a"].auction_closes_ms is None
+    run.run_to_end()
+    assert run.paid_micro == 40
+
+
+def test_case_25_a_winner_that_fails_finally_is_left_out_of_the_next_round() -> None:
+    run = auctioned("a", standing=BIDS)
+    run.fail("a", Verdict.FINAL_FOR_AGENT)
+    assert won(run) == (B, 50)
+    run.fail("a", Verdict.FINAL_FOR_AGENT)
+    assert won(run) == (C, 50)
+    run.succeed("a")
+    assert run.paid_micro == 50
+    assert [closed.round for closed in run.closed] == [1, 2, 3]
+
+
+def test_case_25_no_bids_left_fails_the_node_as_its_last_agent_failed() -> None:
+    run = auctioned("a", standing={A: 10})
+    run.fail("a", Verdict.FINAL_FOR_AGENT)
+    assert won(run) == (None, None)
+    assert run.statuses() == {"a": "failed"}
+    assert run.error_code("a") == NodeErrorCode.AGENT_ERROR
+
+
+def test_no_bids_at_all_is_no_candidate() -> None:
+    run = auctioned("a", window_ms=100)
+    run.hear_bids("a")
+    assert run.error_code("a") == NodeErrorCode.NO_CANDIDATE
+
+
+def test_a_winner_keeps_the_node_through_its_retries_at_its_price() -> None:
+    run = auctioned("a", standing=BIDS)
+    run.fail("a")
+    run.standing = {B: 1}
+    run.wait_retry("a")
+    assert (run.rows["a"].agent_did, run.rows["a"].price_micro) == (A, 30)
+    assert len(run.opened) == 1
+    run.crash()
+    assert run.rows["a"].agent_did == A
+    run.succeed("a")
+    assert run.paid_micro == 30
+
+
+def test_a_winner_that_is_away_gives_way_to_the_next_round() -> None:
+    run = auctioned("a", standing=BIDS)
+    run.fail("a")
+    run.away.add(A)
+    run.wait_retry("a")
+    assert won(run) == (B, 50)
+
+
+def test_a_winner_that_is_away_is_waited_for_when_nobody_else_bids() -> None:
+    run = auctioned("a", standing={A: 10})
+    run.fail("a")
+    run.away.add(A)
+    run.wait_retry("a")
+    assert run.statuses() == {"a": "ready"}
+    run.away.clear()
+    run.wait_retry("a")
+    run.succeed("a")
+    assert run.status == "success"
+
+
+def test_a_winner_whose_stake_is_elsewhere_loses_the_round() -> None:
+    run = auctioned("a", standing=BIDS, stakes=StakeBook(free={B: 2}))
+    assert won(run) == (B, 50)
+    run.run_to_end()
+    assert run.status == "success"
+
+
+@pytest.mark.parametrize("crashes", [1, 3])
+def test_a_crash_in_the_middle_of_a_window_changes_nothing(crashes: int) -> None:
+    run = auctioned("a", "b", window_ms=5_000, live={"a": {A: 10, B: 20}, "b": {C: 7}})
+    for _ in range(crashes):
+        run.crash()
+    assert run.closing["a"].due_ms == 1_005_000
+    run.hear_bids("a")
+    run.crash()
+    assert won(run) == (A, 20)
+    run.succeed("a")
+    run.crash()
+    run.hear_bids("b")
+    run.run_to_end()
+    assert run.paid_micro == 27
+    assert len(run.opened) == 2
+
+
+def test_an_open_round_ends_with_its_workflow() -> None:
+    for end in ("cancel", "exceed_runtime"):
+        run = auctioned("a", window_ms=5_000)
+        getattr(run, end)()
+        assert run.closed == [AuctionClosed("a", 1, None, None, is_cancelled=True)]
+
+
+def test_an_open_round_ends_with_the_first_failure_of_another_node() -> None:
+    node = {"capabilityId": "cap.work"}
+    manifest = {"nodes": {"a": {**node, "selection": "auction", "auctionWindowMs": 100}, "b": node}}
+    terms = {"a": NodeTerms(None, False, 0, 50, 0)}
+    run = AuctionEngine(manifest, AGENTS, reserved={"a": 50, "b": 50}, terms=terms)
+    run.accept()
+    run.fail("b", Verdict.FINAL)
+    assert run.statuses() == {"a": "skipped", "b": "failed"}
+    assert run.closed == [AuctionClosed("a", 1, None, None, is_cancelled=True)]
+
+
+def test_bids_that_come_again_or_late_change_nothing() -> None:
+    run = auctioned("a", window_ms=5_000, live={"a": {A: 10}})
+    run.hear_bids("a")
+    assert not run.machine.step(run.heard[-1]).records
+    run.fail("a", Verdict.FINAL_FOR_AGENT)
+    assert not run.machine.step(run.heard[1]).records
+    assert run.machine.node("a").auction_round == 2
+
+
+def test_a_later_round_may_cost_the_whole_reserve_again() -> None:
+    """The first award freed what it did not need; an open round keeps it from others."""
+    run = auctioned("a", "b", standing={A: 10, B: 90}, hold_micro=200)
+    assert won(run) == (A, 90)
+    run.fail("a", Verdict.FINAL_FOR_AGENT)
+    assert won(run) == (B, 90)
+    run.succeed("a")
+    assert won(run) == (A, 90)
+
+
+def test_bids_above_the_reserve_take_no_part() -> None:
+    run = auctioned("a", reserve_micro=60, standing={A: 50, B: 61})
+    assert won(run) == (A, 50)
+    (dispatch,) = run.open
+    assert isinstance(dispatch, DispatchNode)
