@@ -19,7 +19,7 @@ from core.workflow.node_state import Asked, NodeState
 from core.workflow.progress import Progress
 from core.workflow.retry import may_change_agent
 from core.workflow.terms import NO_TERMS
-from core.workflow.transitions import NodeStatus, NodeTrigger
+from core.workflow.transitions import NodeTrigger
 
 
 class AuctioningProgress(Progress):
@@ -59,6 +59,7 @@ class AuctioningProgress(Progress):
         kept_micro = min(kept_micro, self._budget.available_micro(name))
         self._budget.reserve(name, max(kept_micro, self._budget.reserved_micro(name)))
         state.auction_round += 1
+        state.is_round_open = True
         closes_ms = at_ms + state.compiled.auction_window_ms
         decision.records.append(
             AuctionOpened(
@@ -136,6 +137,7 @@ class AuctioningProgress(Progress):
     ) -> None:
         if closed is not None:
             assert closed.round == state.auction_round, (closed, state)
+            state.is_round_open = False
             decision.records.append(closed)
 
     def _reserve_micro(self, state: NodeState) -> int:
@@ -153,10 +155,12 @@ class AuctioningProgress(Progress):
         at_ms: int,
         decision: Decision,
     ) -> None:
-        if state.status is NodeStatus.READY and state.auction_closes_ms is not None:
+        if state.is_round_open:
+            # Its bids are awaited, or another node has failed while it was being awarded.
             name = state.compiled.name
             decision.records.append(
                 AuctionClosed(name, state.auction_round, None, None, is_cancelled=True)
             )
+            state.is_round_open = False
             state.auction_closes_ms = None
         super()._end_node(state, trigger, error, at_ms, decision)

@@ -73,6 +73,7 @@ class NodeState:
     agents_used: tuple[str, ...] = ()
     verify_dispatched_ms: int | None = None
     is_accepted: bool = False  # whoever is at work goes on without an open request
+    is_round_open: bool = False  # its auction has neither been awarded nor called off
 
     @property
     def is_active(self) -> bool:
@@ -137,6 +138,7 @@ class NodeState:
         self.verifiers_tried = tuple(row.verifiers_tried)
         last = () if self.agent_did is None else (self.agent_did,)
         self.agents_used = tuple(dict.fromkeys((*agents_used, *last)))
+        self.is_round_open = self.auction_closes_ms is not None
         # `running` is stored of a node without a result only after its agent has accepted.
         self.is_accepted = self.status is NodeStatus.RUNNING and not self.has_result
 

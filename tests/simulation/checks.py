@@ -20,6 +20,7 @@ from core.workflow.events import AttemptFinished, Failure, NodeChanged, Verdict
 from core.workflow.transitions import NodeStatus, WorkflowStatus
 from ledger.commands import AdvanceWorkflow, Command, Outcome, OutcomeStatus, PublishWorkflow
 from tests.simulation.ledger_model import LedgerModel, Row
+from tests.simulation.market import price_paid, wrong_auction
 from tests.simulation.money import misplaced_stake
 from tests.simulation.shapes import Shape, estimate_micro
 
@@ -68,7 +69,7 @@ class Checks:
         """Hear of a commit: remember which attempts are stored, and judge the back-off."""
         if not isinstance(command, PublishWorkflow | AdvanceWorkflow):
             return
-        if self._world.stake_bps:
+        if self._world.market.stake_bps:
             misplaced = misplaced_stake(self._model)
             require(misplaced is None, misplaced, "after", command)
         workflow_id = command.workflow_id
@@ -117,7 +118,7 @@ class Checks:
         else:
             key = (workflow_id, node, order.attempt, order.agent_did)
             require(key in self._opened, "dispatch before its commit", order)
-            if self._world.stake_bps and self._world.is_current(process):
+            if self._world.market.stake_bps and self._world.is_current(process):
                 self._check_staked(order, stored)
             for parent, given in order.parents.items():
                 row = self._model.nodes[workflow_id].get(parent, {})
@@ -131,8 +132,11 @@ class Checks:
 
     def _check_staked(self, order: DispatchOrder, stored: Row) -> None:
         """Whoever is sent work has its stake locked with it; nobody has a past here."""
-        required = -(-stored["price_micro"] * self._world.stake_bps // 10_000)
         lock = self._model.locks.get((order.workflow_id, order.node))
+        if stored.get("auction_round"):  # of the reserve: who has none at risk was asked for none
+            require(lock is None or lock[:2] == (order.attempt, order.agent_did), lock, order)
+            return
+        required = -(-stored["price_micro"] * self._world.market.stake_bps // 10_000)
         expected = (order.attempt, order.agent_did, required) if required else None
         require(lock == expected, "locked", lock, "for", order)
 
@@ -213,6 +217,8 @@ class Checks:
             require(micro >= 0 or address == "world", "overdrawn:", address, micro)
             if address.startswith(("escrow:", "stake_locked:")):
                 require(micro == 0, "left after the end:", address, micro)
+        wrong = wrong_auction(self._model)
+        require(wrong is None, wrong)
         for workflow_id, row in self._model.workflows.items():
             try:
                 self._check_workflow(workflow_id, row, shapes[workflow_id])
@@ -273,7 +279,11 @@ class Checks:
         require(node["status"] is NodeStatus.SUCCESS, "paid without success:", line)
         require(agent == node["agent_did"], "paid to", agent, "for", node)
         require(gross == node["price_micro"], "paid", gross, "for", node)
-        require(gross in price[shape.compiled.nodes[name].capability_id], "price", gross)
+        if shape.compiled.nodes[name].is_auction:
+            won = price_paid(self._model, workflow_id, name, node)
+            require(won == (agent, gross), "paid", agent, gross, "won:", won)
+        else:
+            require(gross in price[shape.compiled.nodes[name].capability_id], "price", gross)
         replies = self._replies.get((workflow_id, name, node["attempt"], 0), [])
         require(True in replies, "paid without delivery:", node)
         if shape.compiled.nodes[name].requires_verification:

@@ -84,7 +84,7 @@ class LedgerLink:
         if not self._process.is_alive and world.crash_point is not None:
             return
         outcomes = world.model.commit([command for command, _ in batch])
-        world.stakes_moved()
+        world.market.moved([command for command, _ in batch])
         if draw < troubles.commit_lost + troubles.answer_lost:
             world.clock.call_in(retry_ms, self._arrive, batch, again_ms)
             return
@@ -119,7 +119,7 @@ class Process:
             deployment_key=bytes(32),
             default_secret=None,
             max_concurrency=32,
-            stake_bps=world.stake_bps,
+            stake_bps=world.market.stake_bps,
         )
         self.directory.stakes.know(stake_rows(world.model, world.rows))
         self.directory.put(world.rows.values())

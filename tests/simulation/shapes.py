@@ -98,6 +98,21 @@ def shape(number: int) -> Shape:
     return compiled({"nodes": nodes, "settings": settings})
 
 
+@cache
+def auctioned_shape(number: int) -> Shape:
+    """Return the n-th generated shape with about half of its nodes auctioned, at most its price."""
+    chance = random.Random(f"auctions {number}")
+    manifest = orjson.loads(shape(number).manifest_json)
+    for node in manifest["nodes"].values():
+        if chance.random() < 0.5:
+            node.pop("targetAgentId", None)
+            node.pop("allowBroadcastFallback", None)
+            node.setdefault("maxCostCredits", price_max_cents(node["capabilityId"]) / 100)
+            node["selection"] = "auction"
+            node["auctionWindowMs"] = chance.choice((0, 0, 300, 2_000))
+    return compiled(manifest)
+
+
 Parents = dict[str, list[str]]
 
 
@@ -163,7 +178,8 @@ def estimate_micro(shape: Shape) -> int:
         asked = dearest
         if not node.allow_broadcast_fallback:
             asked = target.get(node.capability_id, dearest)
-        total += asked if node.max_cost_micro is None else min(asked, node.max_cost_micro)
+        limit = node.max_cost_micro
+        total += asked if limit is None else limit if node.is_auction else min(asked, limit)
         if node.requires_verification:
             total += price_max_cents(node.verifier_capability_id) * CENT_MICRO
     return total

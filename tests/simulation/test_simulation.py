@@ -9,6 +9,7 @@ import gc
 import time
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from typing import Any
 
 import pytest
 
@@ -43,12 +44,12 @@ def few_collections() -> Iterator[None]:
     gc.unfreeze()
 
 
-def run_all(seeds: Iterable[int], *, stake_bps: int = 0) -> tuple[int, float]:
+def run_all(seeds: Iterable[int], **market: Any) -> tuple[int, float]:
     """Run the worlds of these seeds; return how many workflows they had, and virtual seconds."""
     workflows, virtual_s = 0, 0.0
     with few_collections():
         for seed in seeds:
-            world = World(seed, workflows=RUN_WORKFLOWS, stake_bps=stake_bps).run()
+            world = World(seed, workflows=RUN_WORKFLOWS, **market).run()
             workflows += len(world.clients)
             virtual_s += (world.clock.now_ms() - START_MS) / 1000
     return workflows, virtual_s
@@ -70,6 +71,12 @@ def test_a_thousand_workflows_with_stakes_at_risk_keep_every_promise(
 ) -> None:
     """Locked is what open attempts ask, at every commit; nothing is sent without it."""
     run_all(range(20) if only_seed is None else (only_seed,), stake_bps=5_000)
+
+
+def test_a_thousand_workflows_with_auctions_keep_every_promise(only_seed: int | None) -> None:
+    """Every bid that was taken is heard, the lowest wins, the second-lowest is paid, once."""
+    seeds = range(20) if only_seed is None else (only_seed,)
+    run_all(seeds, stake_bps=1_000, has_auctions=True)
 
 
 def test_run_is_decided_by_its_seed_alone() -> None:

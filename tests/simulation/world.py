@@ -27,7 +27,8 @@ from tests.simulation.agents import Temper, result_request
 from tests.simulation.checks import STUCK_MS, Checks, is_over, require
 from tests.simulation.clock import VirtualClock
 from tests.simulation.ledger_model import LedgerModel
-from tests.simulation.money import PAYERS, opening, stake_rows
+from tests.simulation.market import Market
+from tests.simulation.money import PAYERS, opening
 from tests.simulation.process import Process
 from tests.simulation.shapes import (
     CENT_MICRO,
@@ -35,6 +36,7 @@ from tests.simulation.shapes import (
     Shape,
     agent_row,
     agent_rows,
+    auctioned_shape,
     prices_micro,
     shape,
 )
@@ -68,6 +70,7 @@ class World:
         script: what agents answer, for runs without chance.
         crash_point: kill the owner as it passes its n-th step (see `Process.step`).
         stake_bps: the stake that nodes ask of agents.
+        has_auctions: agents bid, half of all nodes are auctioned.
     """
 
     def __init__(
@@ -80,6 +83,7 @@ class World:
         script: Script | None = None,
         crash_point: int | None = None,
         stake_bps: int = 0,
+        has_auctions: bool = False,
     ) -> None:
         self.seed = seed
         self.chance = random.Random(seed)
@@ -90,7 +94,9 @@ class World:
         self.points: list[str] = []
         self.checks = Checks(self)
         self.model = self.new_model()
-        self.rows = {row["did"]: row for row in agent_rows()}
+        self.market = Market(self, stake_bps, has_auctions=has_auctions)
+        self.model.now_ms = self.clock.now_ms
+        self.rows = self.market.rows(agent_rows())
         self.prices_seen: dict[str, dict[str, set[int]]] = {}
         self.tempers = {
             did: Temper(
@@ -108,7 +114,6 @@ class World:
         self._workflows = workflows if shapes is None else len(shapes)
         for row in self.rows.values():
             self._know_prices(row)
-        self.stake_bps, self._is_look_due = stake_bps, False
         self.model.commit(opening(seed, stake_bps, self.rows))
         self.processes = {name: Process(self, name) for name in OWNERS}
 
@@ -138,7 +143,7 @@ class World:
 
     def _publish(self, number: int) -> None:
         chosen = (
-            shape(self.chance.randrange(SHAPES))
+            self._shape(self.chance.randrange(SHAPES))
             if self._given_shapes is None
             else self._given_shapes[number]
         )
@@ -158,6 +163,9 @@ class World:
             self.clock.call_in(self.chance.randint(0, 3_000), self._ask, twin)
         if self.chance.random() < troubles.cancel:
             self.clock.call_in(self.chance.randint(0, 8_000), self._cancel, client)
+
+    def _shape(self, number: int) -> Shape:
+        return auctioned_shape(number) if self.market.has_auctions else shape(number)
 
     def _request(self, number: int, key: str, payer: str, chosen: Shape) -> PublishRequest:
         workflow_id = f"{self.seed:08x}-0000-7000-8000-{number:012x}"
@@ -322,17 +330,6 @@ class World:
     def _tell_directories(self, row: dict[str, Any]) -> None:
         for process in self.processes.values():
             process.directory.put([row])
-
-    def stakes_moved(self) -> None:
-        """Let owners hear of stakes as late as the real ones do."""
-        if self.stake_bps and not self._is_look_due:
-            self._is_look_due = True
-            self.clock.call_in(500, self._look_at_stakes)
-
-    def _look_at_stakes(self) -> None:
-        self._is_look_due = False
-        for process in self.processes.values():
-            process.directory.stakes.know(stake_rows(self.model, self.rows))
 
     def _know_prices(self, row: dict[str, Any]) -> None:
         known = self.prices_seen.setdefault(row["did"], {})

@@ -146,6 +146,19 @@ def test_an_open_round_ends_with_the_first_failure_of_another_node() -> None:
     assert run.closed == [AuctionClosed("a", 1, None, None, is_cancelled=True)]
 
 
+def test_a_round_that_is_being_awarded_ends_with_a_failure_in_the_same_step() -> None:
+    """Two nodes become ready at once; for the first nobody bids, the second is never asked for."""
+    node = {"capabilityId": "cap.work", "selection": "auction"}
+    terms = {name: NodeTerms(None, False, 0, 50, 0) for name in "ab"}
+    run = AuctionEngine({"nodes": {"a": node, "b": node}}, {}, terms=terms)
+    run.accept()
+    assert run.statuses() == {"a": "failed", "b": "skipped"}
+    assert [(closed.node, closed.is_cancelled) for closed in run.closed] == [
+        ("a", False),
+        ("b", True),
+    ]
+
+
 def test_bids_that_come_again_or_late_change_nothing() -> None:
     run = auctioned("a", window_ms=5_000, live={"a": {A: 10}})
     run.hear_bids("a")
