@@ -147,10 +147,12 @@ class AuctioningDirectory(Directory):
                 excluded[did] = FAILED_BEFORE
                 continue
             staked_micro = self.stakes.staked_micro(did, counts_locked=counts_locked)
-            why = exclusion(bid, terms, stake_free_micro=staked_micro, is_revoked=did not in offers)
-            found = why or self._unavailable(did, at_ms)
+            why = exclusion(bid, terms, stake_free_micro=staked_micro, is_revoked=False)
+            found = self._unavailable(did, at_ms) if why is None else str(why)
+            if found is None and did not in offers:
+                found = "capability_not_offered"
             if found is not None:
-                excluded[did] = str(found)
+                excluded[did] = found
         return excluded
 
     def _offers(self, action: SelectBidder) -> Mapping[str, AgentEntry]:

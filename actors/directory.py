@@ -122,10 +122,7 @@ class Directory:
         """Whether a look into the ledger may find an agent that this cache does not know."""
         if target_agent_id is not None and target_agent_id not in self._entries:
             return True
-        offers = self._by_capability.get(capability_id)
-        if not offers:
-            return True
-        return self.stakes.is_asked and not any(map(self.stakes.has_any, offers))
+        return not self._by_capability.get(capability_id)
 
     def entry(self, did: str) -> AgentEntry | None:
         """Return a known active agent."""

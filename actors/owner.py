@@ -53,6 +53,8 @@ COMMIT_TIMEOUT_S = 10.0
 FOLLOW_RETRY_S = 0.5
 LIVE_LOOK_S = 0.5
 LIVE_OVERLAP_MS = 2_000
+# What has changed before is known by now, or has been looked for since.
+RECENT_MS = 10_000
 # With each ping, so that someone looks at these agents; the next ones when these are better.
 OPEN_CIRCUITS_TOLD = 100
 
@@ -274,6 +276,14 @@ class Owner:
         )
         if is_lacking:
             await self._load_directory()
+        elif self._settings.stake_bps or any(
+            node.is_auction
+            for request in batch
+            if isinstance(request, PublishRequest)
+            for node in request.compiled.nodes.values()
+        ):
+            # Who has staked and is published for at once must not be found wanting.
+            await self._load_stakes(self._clock.now_ms() - RECENT_MS)
 
     async def _load_directory(self) -> None:
         """Load all cards; whoever asks meanwhile waits for a load that began after it asked."""

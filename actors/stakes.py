@@ -40,10 +40,6 @@ class Stakes:
         for row in rows:
             self._parts[row["agent_did"]] = (row["free_micro"], row["locked_micro"])
 
-    def has_any(self, did: str) -> bool:
-        """Whether the agent is known to have staked something."""
-        return any(self._parts.get(did, (0, 0)))
-
     def staked_micro(self, did: str, *, counts_locked: bool) -> int:
         """Return what no work has locked, or all that is staked, as far as is known."""
         free_micro, locked_micro = self._parts.get(did, (0, 0))

@@ -30,6 +30,7 @@ _NAMES: Final = {event: (event.value, event.action) for event in AuditEventType}
 class Refusal(Exception):
     """A command is rejected; nothing of it was planned. The rejection is stored under its key,
     except one that passes by itself, after `retry_after_s`: that leaves no trace (decision 0072).
+    So does one that is not `is_stored`: its key is another's to use (decision 0075).
     """
 
     def __init__(
@@ -38,12 +39,14 @@ class Refusal(Exception):
         detail: str,
         *,
         is_audited: bool = False,
+        is_stored: bool = True,
         retry_after_s: int | None = None,
     ) -> None:
-        super().__init__(code, detail, is_audited, retry_after_s)
+        super().__init__(code, detail, is_audited, is_stored, retry_after_s)
         self.code = code
         self.detail = detail
         self.is_audited = is_audited
+        self.is_stored = is_stored and retry_after_s is None
         self.retry_after_s = retry_after_s
 
 

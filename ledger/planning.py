@@ -91,9 +91,10 @@ def plan(command: Command, batch: Batch) -> Outcome:
     except StaleCommand:
         return Outcome(OutcomeStatus.STALE)
     except Refusal as refusal:
-        if refusal.retry_after_s is not None:
+        if not refusal.is_stored:
             batch.untraced.add(command.key)
-            result = {"retryAfterS": refusal.retry_after_s}
+            wait_s = refusal.retry_after_s
+            result = {} if wait_s is None else {"retryAfterS": wait_s}
             return Outcome(OutcomeStatus.REJECTED, result, refusal.code, refusal.detail)
         return batch.refused(command.key, request_hash_of(command), refusal)
 

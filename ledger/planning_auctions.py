@@ -35,15 +35,18 @@ def record_auctions(command: PublishWorkflow | AdvanceWorkflow, batch: Batch) ->
 def plan_place_bid(command: PlaceBid, batch: Batch) -> Outcome:
     """Store a sealed bid.
 
-    Steps: (1) the caller may bid for the agent, (2) the round is open, (3) the bid is good.
+    Steps: (1) the caller may bid for the agent, (2) the round is open, (3) the bid is good. A
+    refusal leaves no trace: the key is the agent's, whoever has tried it.
     """
     agent = batch.books.agents.get(command.agent_did)
     if agent is None or not agent.is_active:  # (1)
-        raise Refusal(ErrorCode.NOT_FOUND, f"no agent {command.agent_did} is registered")
+        detail = f"no agent {command.agent_did} is registered"
+        raise Refusal(ErrorCode.NOT_FOUND, detail, is_stored=False)
     if command.actor_did not in (command.agent_did, agent.owner_did) and not command.is_admin:
         raise Refusal(
             ErrorCode.FORBIDDEN,
             f"only {command.agent_did}, its owner or an administrator may bid for it",
+            is_stored=False,
         )
     round_ = _open_round(command.workflow_id, command.node, command.round, batch)  # (2)
     terms = AuctionTerms(round_.reserve_micro, round_.closes_ms, 0)
@@ -55,7 +58,7 @@ def plan_place_bid(command: PlaceBid, batch: Batch) -> Outcome:
         has_bid=command.agent_did in round_.bids,
     )
     if refused is not None:  # (3)
-        raise Refusal(refused.code, str(refused))
+        raise Refusal(refused.code, str(refused), is_stored=False)
     round_.bids[command.agent_did] = Bid(
         command.agent_did,
         command.amount_micro,
@@ -105,7 +108,8 @@ def plan_end_bidding(command: EndBidding, batch: Batch) -> Outcome:
 def _open_round(workflow_id: str, node: str, number: int, batch: Batch) -> OpenRound:
     known = batch.books.rounds.get((workflow_id, node))
     if known is None or known.number != number:
-        raise Refusal(ErrorCode.CONFLICT, "no such round of this node's auction is open")
+        detail = "no such round of this node's auction is open"
+        raise Refusal(ErrorCode.CONFLICT, detail, is_stored=False)
     return known
 
 

@@ -17,6 +17,7 @@ from serve_app.endpoint import Endpoint, Receive, Scope, Send, refused, request_
 from serve_app.routes import (
     accounts,
     agents,
+    auctions,
     audit,
     disputes,
     feedback,
@@ -69,6 +70,7 @@ def all_operations() -> tuple[Operation, ...]:
         *tasks.OPERATIONS,
         *stakes.OPERATIONS,
         *quotas.OPERATIONS,
+        *auctions.OPERATIONS,
     )
     return (*described, *health.operations(service_version(), described))
 

@@ -52,6 +52,7 @@ PARAMETERS: Mapping[str, Schema] = {
     "StartTime": _query("startTime", _TIME, "not before"),
     "EndTime": _query("endTime", _TIME, "before"),
     "WorkflowId": _path("workflow_id", "the workflow's id"),
+    "NodePath": _path("node", "the node's name"),
     "CapabilityIdPath": _path("capability_id", "the capability's id"),
     "AccountDid": _path("did", "the DID, raw or percent-encoded"),
     "AgentDid": _path("did", "the agent's DID, raw or percent-encoded"),

@@ -25,6 +25,7 @@ from serve_app.schema_parts import (
     with_example,
 )
 from serve_app.schemas_agents import AGENT_SCHEMAS
+from serve_app.schemas_auctions import AUCTION_SCHEMAS
 from serve_app.schemas_market import MARKET_SCHEMAS
 from serve_app.schemas_review import REVIEW_SCHEMAS
 
@@ -157,6 +158,7 @@ SCHEMAS: Mapping[str, Schema] = {
     ),
     **AGENT_SCHEMAS,
     **MARKET_SCHEMAS,
+    **AUCTION_SCHEMAS,
     **REVIEW_SCHEMAS,
     "BulkResults": record(
         "results",

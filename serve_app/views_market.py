@@ -6,7 +6,7 @@ section 6.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from core.market.quota import QuotaLimits, QuotaUsage
@@ -138,4 +138,62 @@ def usage_record(usage: QuotaUsage) -> dict[str, int]:
         "dailyWorkflows": usage.workflows_today,
         "dailySpendCents": usage.spend_cents_today,
         "concurrentWorkflows": usage.workflows_running,
+    }
+
+
+def auction_record(rounds: Sequence[Row], bids: Sequence[Row]) -> dict[str, Any]:
+    """Return a node's auction: its last round's terms and end, and all rounds with their bids.
+
+    Args:
+        rounds: at least one, in their order.
+        bids: of closed rounds.
+    """
+    last = rounds[-1]
+    return {
+        "workflowId": last["workflow_id"],
+        "nodeId": last["node"],
+        "capabilityId": last["capability_id"],
+        **_round_record(last),
+        "rounds": [
+            {
+                **_round_record(row),
+                "bids": None
+                if row["status"] == "open"
+                else [
+                    _bid_record(bid, row["excluded"] or {})
+                    for bid in bids
+                    if bid["round"] == row["round"]
+                ],
+            }
+            for row in rounds
+        ],
+    }
+
+
+def _round_record(row: Row) -> dict[str, Any]:
+    return {
+        "round": row["round"],
+        "status": row["status"],
+        "reserveCredits": credits_number(row["reserve_micro"]),
+        "stakeBps": row["stake_bps"],
+        "openedAt": iso_time(row["opened_ms"]),
+        "closesAt": iso_time(row["closes_ms"]),
+        "closedAt": iso_time(row["closed_ms"]),
+        "winnerDid": row["winner_did"],
+        "priceCredits": (
+            None if row["price_micro"] is None else credits_number(row["price_micro"])
+        ),
+    }
+
+
+def _bid_record(row: Row, excluded: Mapping[str, str]) -> dict[str, Any]:
+    stake_micro = row["stake_offered_micro"]
+    return {
+        "agentDid": row["agent_did"],
+        "bidAmount": credits_number(row["amount_micro"]),
+        "etaMs": row["eta_ms"],
+        "stakeOffered": None if stake_micro is None else credits_number(stake_micro),
+        "receivedAt": iso_time(row["received_ms"]),
+        "isStanding": row["is_standing"],
+        "excluded": excluded.get(row["agent_did"]),
     }

@@ -17,7 +17,7 @@ from core.workflow.events import AgentNotSelected, AgentSelected, RetryDue
 from ledger.commands import Deposit
 from ledger.market_commands import DepositStake
 from tests.actors.runner_bench import Bench
-from tests.actors.test_directory import CAPABILITY, KEY, row, select
+from tests.actors.test_directory import KEY, row, select
 from tests.simulation.shapes import agent_rows
 
 BPS = 5_000
@@ -80,13 +80,6 @@ def test_nobody_with_enough_stake_is_nobody() -> None:
     answer = directory(a=(1, 0)).select(select(target_agent_id=A), 0)
     assert isinstance(answer, AgentNotSelected)
     assert answer.failure.code is NodeErrorCode.NO_CANDIDATE
-
-
-def test_an_agent_that_has_just_staked_is_looked_for_in_the_ledger() -> None:
-    known = directory()
-    assert known.lacks(CAPABILITY, None)
-    known.stakes.know([{"agent_did": A, "free_micro": 1, "locked_micro": 0}])
-    assert not known.lacks(CAPABILITY, None)
 
 
 def staked_bench(**micro: int) -> Bench:

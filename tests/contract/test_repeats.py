@@ -168,6 +168,14 @@ def quota(scene: Scene) -> Request:
     return path, {"maxWorkflowsPerDay": 1}, {"maxWorkflowsPerDay": 2}
 
 
+def bid(scene: Scene) -> Request:
+    node = {"capabilityId": scene.agent, "selection": "auction", "auctionWindowMs": 60_000}
+    manifest = {"nodes": {"a": {**node, "maxCostCredits": 1}}}
+    record = answer(scene.http.post("/v1/workflows/publish", json=manifest))
+    one = {"bidAmount": 0.5, "agentDid": scene.did}
+    return f"/v1/auctions/{record['workflowId']}/a/bids", one, {**one, "bidAmount": 0.4}
+
+
 def rebuild(scene: Scene) -> Request:
     return "/v1/reputation/rebuild", {}, {"check": True}
 
@@ -181,7 +189,7 @@ def made(scene: Scene, request_of: Callable[[Scene], Request]) -> str:
 POSTS: tuple[Callable[[Scene], Request], ...] = (
     publish, publish_list_form, publish_bulk, cancel, node_result, register, register_flat,
     register_bulk, make_key, deposit, invoice, pay_invoice, void_invoice, dispute, resolve,
-    feedback, publish_task, task_feedback, put_at_stake, unstake, quota, rebuild,
+    feedback, publish_task, task_feedback, put_at_stake, unstake, quota, rebuild, bid,
 )  # fmt: skip
 
 

@@ -261,6 +261,19 @@ async def test_a_new_writer_knows_open_rounds_and_their_bids(
     await store.close()
 
 
+async def test_a_refused_bid_does_not_use_up_the_agents_key(
+    database: Database, auditor: Auditor
+) -> None:
+    """Goal: nobody can keep an agent out by bidding for it, nor it itself by a bid too high."""
+    store, flow = await auctioned(database.service_url, A)
+    stranger = bid(flow, A, 7, actor_did=PAYER, request_hash=b"s")
+    assert (await one(store, stranger)).error is ErrorCode.FORBIDDEN
+    dear = bid(flow, A, RESERVE + 1, request_hash=b"d")
+    assert (await one(store, dear)).error is ErrorCode.INVALID_REQUEST
+    assert (await one(store, bid(flow, A, 7))).status is OutcomeStatus.APPLIED
+    await store.close()
+
+
 async def test_an_agent_bids_itself_or_by_its_owner_and_by_nobody_else(
     database: Database, auditor: Auditor
 ) -> None:

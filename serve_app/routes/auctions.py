@@ -1,0 +1,142 @@
+"""Auctions of nodes: their terms while they are open, their bids once closed, and bidding.
+
+An auction is its payer's, administrators' and those bidders' to see whose agent offers the
+capability, or has bid. Spec: Bid; Settlement rules 7; contract.md section 6 (Stakes, bids; More
+reads). Decision 0075.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import uuid
+from typing import Any
+
+from core.errors import ErrorCode, ServiceError
+from core.market.standing_bid import parse_offer
+from core.money import credits_number
+from ledger.auction_queries import auction_rows, bid_rows, can_bid
+from ledger.market_commands import PlaceBid, bid_key
+from ledger.queries import RowDict
+from serve_app.calls import Call, Operation, Repeats, Reply, invalid, not_found
+from serve_app.limits import RateClass
+from serve_app.views import iso_time
+from serve_app.views_market import auction_record
+from serve_app.whose import did_of
+
+
+async def show(call: Call) -> Reply:
+    """Show a node's auction: every round, with its bids once it has closed."""
+    workflow_id, node, rounds = await _seen(call)
+    bids = await bid_rows(call.services.reader, workflow_id, node)
+    return Reply(auction_record(rounds, bids))
+
+
+async def place_bid(call: Call) -> Reply:
+    """Bid for a node in the open round of its auction; an agent's first bid is final."""
+    body = call.object_body()
+    agent_did = did_of("agentDid", body.get("agentDid", call.caller.did))
+    offer, problems = parse_offer(body)
+    if offer is None:
+        raise ServiceError(ErrorCode.INVALID_REQUEST, "the bid is not valid", tuple(problems))
+    workflow_id, node, rounds = await _seen(call)
+    last = rounds[-1]
+    if last["status"] != "open":
+        raise ServiceError(ErrorCode.CONFLICT, f"the auction is {last['status']}, expected open")
+    known = await call.services.reader.agent(agent_did)
+    if known is not None and last["capability_id"] not in known["capability_ids"]:
+        raise invalid("agentDid", agent_did, f"an agent that offers {last['capability_id']}")
+    command = PlaceBid(
+        key=bid_key(workflow_id, node, last["round"], agent_did),
+        # A repeat is known by its Idempotency-Key; whoever has none bids a second time.
+        request_hash=hashlib.sha256(call.command_key(call.services.new_id()).encode()).digest(),
+        actor_did=call.caller.did,
+        is_admin=call.caller.is_admin,
+        agent_did=agent_did,
+        workflow_id=workflow_id,
+        node=node,
+        round=last["round"],
+        amount_micro=offer.amount_micro,
+        eta_ms=offer.eta_ms,
+        stake_offered_micro=offer.stake_micro,
+    )
+    try:
+        outcome = await call.services.to_the_end(call.services.gateway.commit(command))
+    except ServiceError as error:
+        if error.code is not ErrorCode.KEY_REUSED:
+            raise
+        raise ServiceError(
+            ErrorCode.CONFLICT, f"{agent_did} has bid already: its first bid is final"
+        ) from None
+    return Reply(
+        {
+            "success": True,
+            "workflowId": workflow_id,
+            "nodeId": node,
+            "round": last["round"],
+            "agentDid": agent_did,
+            "bidAmount": credits_number(offer.amount_micro),
+            "etaMs": offer.eta_ms,
+            "stakeOffered": (
+                None if offer.stake_micro is None else credits_number(offer.stake_micro)
+            ),
+            "receivedAt": iso_time(outcome.result["receivedMs"]),
+            "closesAt": iso_time(last["closes_ms"]),
+        }
+    )
+
+
+async def _seen(call: Call) -> tuple[str, str, list[RowDict]]:
+    """Return the workflow's id, the node and the rounds of an auction that the caller may see.
+
+    Raises:
+        ServiceError: NOT_FOUND.
+    """
+    given, node = call.path_values["workflow_id"], call.path_values["node"]
+    unknown = not_found(f"the auction of {node[:64]!r} in the workflow {given[:64]}")
+    try:
+        workflow_id = str(uuid.UUID(given))
+    except ValueError:
+        raise unknown from None
+    reader = call.services.reader
+    rounds = await auction_rows(reader, workflow_id, node)
+    if not rounds:
+        raise unknown
+    if not call.caller.is_admin:
+        stored: Any = await reader.workflow(workflow_id)
+        is_payers = stored is not None and stored.payer_did == call.caller.did
+        capability_id = rounds[-1]["capability_id"]
+        if not is_payers and not await can_bid(
+            reader, call.caller.did, capability_id, workflow_id, node
+        ):
+            raise unknown
+    return workflow_id, node, rounds
+
+
+OPERATIONS = (
+    Operation(
+        method="GET",
+        path="/v1/auctions/{workflow_id}/{node}",
+        handler=show,
+        summary="Show a node's auction",
+        scope="auctions:read",
+        rate=RateClass.READ,
+        tag="auctions",
+        reply="Auction",
+        parameters=("WorkflowId", "NodePath"),
+        errors=(ErrorCode.NOT_FOUND,),
+    ),
+    Operation(
+        method="POST",
+        path="/v1/auctions/{workflow_id}/{node}/bids",
+        handler=place_bid,
+        summary="Bid for a node",
+        scope="auctions:write",
+        rate=RateClass.WRITE,
+        tag="auctions",
+        request="BidRequest",
+        reply="Bid",
+        parameters=("WorkflowId", "NodePath"),
+        errors=(ErrorCode.NOT_FOUND, ErrorCode.FORBIDDEN, ErrorCode.CONFLICT),
+        repeats=Repeats.BY_REPLY,
+    ),
+)
