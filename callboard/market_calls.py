@@ -233,19 +233,22 @@ def bid(
     *,
     eta_ms: int | None = None,
     stake_credits: Credits | None = None,
+    agent_did: str | None = None,
 ) -> Steps:
     """Bid for a node, sealed. Spec: Bid.
 
     Args:
         amount_credits: what the agent asks for.
         eta_ms: how long it expects to take.
-        stake_credits: what it puts at stake for this node.
+        stake_credits: the most it puts at stake for this node; as much as is asked if absent.
+        agent_did: who bids; the caller if absent.
     """
     return _post(
         f"{_auction(workflow_id, node_id)}/bids",
         bidAmount=amount_credits,
         etaMs=eta_ms,
         stakeOffered=stake_credits,
+        agentDid=agent_did,
     )
 
 

@@ -134,9 +134,15 @@ def place_bid(
     amount: _Credits,
     eta_ms: Annotated[int | None, typer.Option(help="Expected milliseconds.", min=0)] = None,
     stake_offered: Annotated[str | None, typer.Option(help="Credits put at stake.")] = None,
+    agent: _ForAgent = None,
 ) -> None:
     """Bid for a node; bids are sealed and final."""
     reply = session.client.bid(
-        workflow_id, node, amount, eta_ms=eta_ms, stake_credits=stake_offered
+        workflow_id,
+        node,
+        amount,
+        eta_ms=eta_ms,
+        stake_credits=stake_offered,
+        agent_did=agent,
     )
     session.show_record(reply)
