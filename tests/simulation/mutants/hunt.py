@@ -25,6 +25,8 @@ TESTS = (
     "tests/simulation/test_simulation.py",
     "tests/simulation/test_proofs.py",
     "tests/actors/test_runner.py",
+    "tests/actors/test_estimate.py",
+    "tests/core/workflow",
 )
 TIMEOUT_S = 300
 _SEED = re.compile(r"--seed (\d+)")
