@@ -31,6 +31,7 @@ from actors.messages import (
     PackedPublish,
     PublishReply,
     PublishRequest,
+    RefreshRequest,
     WatchRequest,
 )
 from actors.names import LEDGER, TIMEKEEPER, pooled_owner
@@ -165,6 +166,17 @@ class Gateway:
         if outcome.error is not None:
             raise ServiceError(outcome.error, outcome.detail)
         return outcome
+
+    async def refresh_owners(self) -> None:
+        """Let every owner know what was just committed of agents or prices, as far as it answers.
+
+        A client that sets a price and publishes at once gets that price, although the notice of it
+        may still be on its way. An owner that does not answer loads everything when it starts.
+        """
+        asked = [channel.request(RefreshRequest()) for channel in self._owners.values()]
+        with contextlib.suppress(TimeoutError):
+            told = asyncio.gather(*asked, return_exceptions=True)
+            await asyncio.wait_for(told, PING_TIMEOUT_S)
 
     async def commit_many(self, commands: Sequence[Command]) -> list[Outcome]:
         """Commit several commands as one batch; refusals are outcomes."""

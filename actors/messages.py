@@ -127,5 +127,12 @@ class NodeResultReply:
 
 
 # To a result, None says that the workflow is not driven here.
-OwnerRequest = PublishRequest | WatchRequest | CancelRequest | NodeResultRequest
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RefreshRequest:
+    """Know what the ledger says of agents and prices now; answered when it is known."""
+
+    workflow_id: str = ""  # of none
+
+
+OwnerRequest = PublishRequest | WatchRequest | CancelRequest | NodeResultRequest | RefreshRequest
 OwnerReply = PublishReply | CancelReply | NodeResultReply | None | ServiceError

@@ -27,6 +27,7 @@ from actors.messages import (
     OwnerRequest,
     PublishReply,
     PublishRequest,
+    RefreshRequest,
 )
 from actors.outbox import Outboxes
 from actors.recovery import restore
@@ -224,6 +225,8 @@ class Owner:
                         reply.set_result(refused)
                 case CancelRequest():
                     runner.cancel(request, _settler(reply))
+                case RefreshRequest():
+                    reply.set_result(None)
                 case NodeResultRequest():
                     take_result(runner, request, self._clock.now_ms(), _settler(reply))
                 case _:
@@ -264,7 +267,7 @@ class Owner:
         A client that registers an agent and publishes at once must find it, although the notice of
         the registration may still be on its way.
         """
-        is_lacking = any(
+        is_lacking = any(isinstance(request, RefreshRequest) for request in batch) or any(
             self._directory.lacks(node.capability_id, node.target_agent_id)
             or (
                 node.requires_verification

@@ -36,6 +36,7 @@ async def set_price(call: Call) -> Reply:
         price=price,
     )
     outcome = await call.services.to_the_end(call.services.gateway.commit(command))
+    await call.services.gateway.refresh_owners()
     return Reply(
         {
             "success": True,
