@@ -13,19 +13,18 @@ from typing import Any, Final
 
 import orjson
 import sqlalchemy as sql
-from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
+from sqlalchemy.ext.asyncio import AsyncEngine
 
 from core.market.liveness import HEARTBEAT_TTL_MS, Liveness
 from ledger.operational import PATIENCE_S
 from ledger.patience import cut_after, line_of
+from ledger.pools import pool_of
 from ledger.queries import LedgerReader, RowDict
 from ledger.schema import (
     OPERATIONAL_ROLE,
     UNREACHABLE,
     agent,
     agent_live,
-    engine_url,
-    session_options,
     unreachable,
 )
 
@@ -109,17 +108,13 @@ class LivenessStore:
             patience_s: how long a batch waits for the connection, and then for the server.
         """
         self._patience_s = patience_s
-        self._engine: AsyncEngine = create_async_engine(
-            engine_url(url),
-            pool_size=1,
-            max_overflow=0,
-            pool_timeout=patience_s,
-            isolation_level="AUTOCOMMIT",
-            connect_args={
-                "options": session_options(OPERATIONAL_ROLE, synchronous_commit="off"),
-                "application_name": "callboard-liveness",
-                "connect_timeout": 5,
-            },
+        self._engine: AsyncEngine = pool_of(
+            url,
+            OPERATIONAL_ROLE,
+            "callboard-liveness",
+            size=1,
+            patience_s=patience_s,
+            synchronous_commit="off",
         )
 
     def __repr__(self) -> str:

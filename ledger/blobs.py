@@ -9,15 +9,14 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 import sqlalchemy as sql
-from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
+from sqlalchemy.ext.asyncio import AsyncEngine
 
 from core.canonical import hash_bytes
+from ledger.pools import pool_of
 from ledger.queries import LedgerReader
 from ledger.schema import (
     OPERATIONAL_ROLE,
     UNREACHABLE,
-    engine_url,
-    session_options,
     unreachable,
 )
 
@@ -27,6 +26,9 @@ _PUT = sql.text(
 )
 _GET = sql.text("SELECT hash, bytes FROM callboard.blob WHERE hash = ANY(:hashes)")
 _PREFIX = "sha256:"
+
+# How long a large result waits for a connection to be stored through.
+POOL_PATIENCE_S = 30.0
 
 
 class BlobStore:
@@ -39,16 +41,13 @@ class BlobStore:
 
     def __init__(self, url: str, reader: LedgerReader, *, pool_size: int = 2) -> None:
         self._reader = reader
-        self._engine: AsyncEngine = create_async_engine(
-            engine_url(url),
-            pool_size=pool_size,
-            max_overflow=0,
-            isolation_level="AUTOCOMMIT",
-            connect_args={
-                "options": session_options(OPERATIONAL_ROLE, synchronous_commit="on"),
-                "application_name": "callboard-blobs",
-                "connect_timeout": 5,
-            },
+        self._engine: AsyncEngine = pool_of(
+            url,
+            OPERATIONAL_ROLE,
+            "callboard-blobs",
+            size=pool_size,
+            patience_s=POOL_PATIENCE_S,
+            synchronous_commit="on",
         )
 
     def __repr__(self) -> str:

@@ -10,14 +10,13 @@ from dataclasses import dataclass
 from typing import Final
 
 import sqlalchemy as sql
-from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
+from sqlalchemy.ext.asyncio import AsyncEngine
 
 from ledger.patience import cut_after, line_of
+from ledger.pools import pool_of
 from ledger.schema import (
     OPERATIONAL_ROLE,
     UNREACHABLE,
-    engine_url,
-    session_options,
     unreachable,
 )
 
@@ -65,17 +64,13 @@ class OperationalStore:
             patience_s: how long a call waits for a connection, and then for the server.
         """
         self._patience_s = patience_s
-        self._engine: AsyncEngine = create_async_engine(
-            engine_url(url),
-            pool_size=pool_size,
-            max_overflow=0,
-            pool_timeout=patience_s,
-            isolation_level="AUTOCOMMIT",
-            connect_args={
-                "options": session_options(OPERATIONAL_ROLE, synchronous_commit="off"),
-                "application_name": "callboard-operational",
-                "connect_timeout": 5,
-            },
+        self._engine: AsyncEngine = pool_of(
+            url,
+            OPERATIONAL_ROLE,
+            "callboard-operational",
+            size=pool_size,
+            patience_s=patience_s,
+            synchronous_commit="off",
         )
 
     def __repr__(self) -> str:

@@ -12,11 +12,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final, Self
 
 import sqlalchemy as sql
-from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
+from sqlalchemy.ext.asyncio import AsyncEngine
 
 from core.workflow.transitions import WorkflowStatus
 from ledger.books import wallet_address
 from ledger.patience import cut_after, line_of
+from ledger.pools import pool_of
 from ledger.schema import (
     READER_ROLE,
     UNREACHABLE,
@@ -25,11 +26,9 @@ from ledger.schema import (
     api_key,
     attempt,
     audit,
-    engine_url,
     entry,
     escrow,
     owner,
-    session_options,
     unreachable,
     workflow,
 )
@@ -66,19 +65,8 @@ class LedgerReader:
             patience_s: how long a read waits for a connection, and then for the server.
         """
         self._patience_s = patience_s
-        self._engine: AsyncEngine = create_async_engine(
-            engine_url(url),
-            pool_size=pool_size,
-            max_overflow=0,
-            pool_timeout=patience_s,
-            pool_pre_ping=False,
-            # A statement is a transaction: no BEGIN and COMMIT round trips, no snapshot held open.
-            isolation_level="AUTOCOMMIT",
-            connect_args={
-                "options": session_options(READER_ROLE),
-                "application_name": "callboard-reader",
-                "connect_timeout": 5,
-            },
+        self._engine: AsyncEngine = pool_of(
+            url, READER_ROLE, "callboard-reader", size=pool_size, patience_s=patience_s
         )
 
     def __repr__(self) -> str:

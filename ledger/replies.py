@@ -12,15 +12,14 @@ from dataclasses import dataclass
 from typing import Final
 
 import sqlalchemy as sql
-from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
+from sqlalchemy.ext.asyncio import AsyncEngine
 
 from ledger.operational import PATIENCE_S
 from ledger.patience import cut_after, line_of
+from ledger.pools import pool_of
 from ledger.schema import (
     OPERATIONAL_ROLE,
     UNREACHABLE,
-    engine_url,
-    session_options,
     unreachable,
 )
 
@@ -85,17 +84,13 @@ class ReplyStore:
         self._kept_ms = kept_s * 1_000
         self._patience_s = patience_s
         self._swept_at = time.monotonic()
-        self._engine: AsyncEngine = create_async_engine(
-            engine_url(url),
-            pool_size=pool_size,
-            max_overflow=0,
-            pool_timeout=patience_s,
-            isolation_level="AUTOCOMMIT",
-            connect_args={
-                "options": session_options(OPERATIONAL_ROLE, synchronous_commit="on"),
-                "application_name": "callboard-replies",
-                "connect_timeout": 5,
-            },
+        self._engine: AsyncEngine = pool_of(
+            url,
+            OPERATIONAL_ROLE,
+            "callboard-replies",
+            size=pool_size,
+            patience_s=patience_s,
+            synchronous_commit="on",
         )
 
     def __repr__(self) -> str:
