@@ -100,14 +100,15 @@ class Directory:
         """
         for row in rows:
             did = row["did"]
-            self._forget(did)
+            known = self._forget(did)
             if row["status"] != "active":
                 self._inactive.add(did)
                 continue
             self._inactive.discard(did)
             self._stored_ms[did] = row.get("updated_ms", 0)
-            self._order += 1
-            self._remember(self._cards.entry_of(row, self._order))
+            if known is None:
+                self._order += 1
+            self._remember(self._cards.entry_of(row, known.order if known else self._order))
 
     def know_live(self, heard: Mapping[str, Liveness]) -> None:
         """Take over the newest heartbeats and probes, by agent."""
@@ -372,7 +373,7 @@ class Directory:
 
     # -- rows -------------------------------------------------------------------------------------
 
-    def _forget(self, did: str) -> None:
+    def _forget(self, did: str) -> AgentEntry | None:
         entry = self._entries.pop(did, None)
         self._stored_ms.pop(did, None)
         if entry is not None and entry.url:
@@ -381,6 +382,7 @@ class Directory:
                 del offers[did]
                 if not offers:
                     del self._by_capability[capability_id]
+        return entry
 
     def _remember(self, entry: AgentEntry) -> None:
         self._entries[entry.did] = entry

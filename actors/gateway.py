@@ -168,10 +168,10 @@ class Gateway:
         return outcome
 
     async def refresh_owners(self) -> None:
-        """Let every owner know what was just committed of agents or prices, as far as it answers.
+        """Let every owner know what was just committed of agents, prices or stakes.
 
-        A client that sets a price and publishes at once gets that price, although the notice of it
-        may still be on its way. An owner that does not answer loads everything when it starts.
+        A client that registers an agent and publishes at once finds it, although the notice may
+        still be on its way. An owner that does not answer reads it at its next look.
         """
         asked = [channel.request(RefreshRequest()) for channel in self._owners.values()]
         with contextlib.suppress(TimeoutError):

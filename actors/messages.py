@@ -129,7 +129,7 @@ class NodeResultReply:
 # To a result, None says that the workflow is not driven here.
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RefreshRequest:
-    """Know what the ledger says of agents and prices now; answered when it is known."""
+    """Know what the ledger says of agents, prices and stakes now; answered when it is known."""
 
     workflow_id: str = ""  # of none
 

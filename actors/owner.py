@@ -17,6 +17,7 @@ from actors.bidding import AuctioningDirectory
 from actors.blobs import Blobs
 from actors.clock import LoopClock
 from actors.dispatch import Dispatcher
+from actors.feeds import Feeds
 from actors.ledger_client import LedgerClient, unavailable
 from actors.messages import (
     CancelReply,
@@ -36,32 +37,23 @@ from actors.runner import Runner
 from actors.spread import Spread
 from core.errors import ErrorCode, ServiceError
 from core.settings import Settings
-from ledger.account_queries import stake_rows
-from ledger.agent_live import live_rows, liveness_of
 from ledger.blobs import BlobStore
 from ledger.commands import ClaimWorkflows, Command, Outcome, OutcomeStatus, RegisterOwner
-from ledger.market_queries import capability_prices
 from ledger.queries import LedgerReader, StoredWorkflow
-from ledger.reputation import reputation_rows, tally_of
-from ledger.tail import DirectoryTail
 
 log = logging.getLogger("callboard.owner")
 
-Row = TypeVar("Row")
+Found = TypeVar("Found")
 
 # How long a caller waits for a commit before it is told that the outcome is unknown.
 COMMIT_TIMEOUT_S = 10.0
-FOLLOW_RETRY_S = 0.5
-LIVE_LOOK_S = 0.5
-LIVE_OVERLAP_MS = 2_000
-# What has changed before is known by now, or has been looked for since.
-RECENT_MS = 10_000
+READ_RETRY_S = 0.5
 # With each ping, so that someone looks at these agents; the next ones when these are better.
 OPEN_CIRCUITS_TOLD = 100
 
 
 class Owner:
-    """One owner of workflows: runner, directory, dispatcher and their feeds.
+    """One owner of workflows: runner, directory with its feeds, dispatcher.
 
     Args:
         name: unique per actor; a restarted actor has the same one and takes a new epoch.
@@ -90,6 +82,9 @@ class Owner:
             stake_bps=settings.stake_bps,
             score_min_percent=settings.auction_score_min_percent,
         )
+        self._feeds = Feeds(
+            self._directory, self._reader, database_url=settings.database_url, owner=name
+        )
         self._dispatcher = Dispatcher(
             settings,
             self._clock,
@@ -107,9 +102,6 @@ class Owner:
         self.outboxes = Outboxes()
         self._runner: Runner | None = None
         self._epoch = 0
-        self._refresh: asyncio.Task[None] | None = None
-        self._tail: asyncio.Task[None] | None = None
-        self._follows: list[asyncio.Task[None]] = []
         self._restoring: set[asyncio.Task[int]] = set()
 
     # -- starting ---------------------------------------------------------------------------------
@@ -122,10 +114,7 @@ class Owner:
         )
         outcome = await self._until_known(command)
         self._epoch = int(outcome.result["epoch"])
-        await self._load_directory()
-        self._tail = asyncio.create_task(self._follow_directory())
-        for load in (self._load_live, self._load_reputations, self._load_stakes):
-            self._follows.append(asyncio.create_task(self._follow(load)))
+        await self._until_read(self._feeds.start)
         self._runner = Runner(
             self._name,
             self._epoch,
@@ -183,21 +172,20 @@ class Owner:
         """Read what this owner owns, however long Postgres is away: nobody would ask again."""
         return await self._until_read(partial(self._reader.unfinished, self._name))
 
-    async def _until_read(self, read: Callable[[], Awaitable[list[Row]]]) -> list[Row]:
+    async def _until_read(self, read: Callable[[], Awaitable[Found]]) -> Found:
         while True:
             try:
                 return await read()
             except ServiceError as error:
                 log.warning("rows not read owner=%s reason=%s", self._name, error)
-                await asyncio.sleep(FOLLOW_RETRY_S)
+                await asyncio.sleep(READ_RETRY_S)
 
     async def close(self) -> None:
         """End every task and connection."""
-        feeds = (self._tail, self._refresh, *self._follows, *self._restoring)
-        tasks = [task for task in feeds if task is not None]
-        for task in tasks:
+        await self._feeds.close()
+        for task in self._restoring:
             task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        await asyncio.gather(*self._restoring, return_exceptions=True)
         await self._dispatcher.close()
         await self._blob_store.close()
         await self._reader.close()
@@ -209,7 +197,11 @@ class Owner:
         runner = self._started()
         try:
             self._ledger.refuse_when_down()
-            await self._ensure_known(batch)
+            if any(isinstance(request, RefreshRequest) for request in batch):
+                await self._feeds.refresh()
+            await self._feeds.ensure_known(
+                [request for request in batch if isinstance(request, PublishRequest)]
+            )
         except ServiceError as error:
             return [error] * len(batch)
         loop = asyncio.get_running_loop()
@@ -259,91 +251,7 @@ class Owner:
             "openCircuits": self._directory.open_circuits()[:OPEN_CIRCUITS_TOLD],
         }
 
-    # -- the directory ----------------------------------------------------------------------------
-
-    async def _ensure_known(self, batch: Sequence[OwnerRequest]) -> None:
-        """Look into the ledger once for agents that the batch needs and this cache lacks.
-
-        A client that registers an agent and publishes at once must find it, although the notice of
-        the registration may still be on its way.
-        """
-        is_lacking = any(isinstance(request, RefreshRequest) for request in batch) or any(
-            self._directory.lacks(node.capability_id, node.target_agent_id)
-            or (
-                node.requires_verification
-                and self._directory.lacks(node.verifier_capability_id, None)
-            )
-            for request in batch
-            if isinstance(request, PublishRequest)
-            for node in request.compiled.nodes.values()
-        )
-        if is_lacking:
-            await self._load_directory()
-        elif self._settings.stake_bps or any(
-            node.is_auction
-            for request in batch
-            if isinstance(request, PublishRequest)
-            for node in request.compiled.nodes.values()
-        ):
-            # Who has staked and is published for at once must not be found wanting.
-            await self._load_stakes(self._clock.now_ms() - RECENT_MS)
-
-    async def _load_directory(self) -> None:
-        """Load all cards; whoever asks meanwhile waits for a load that began after it asked."""
-        while self._refresh is not None:
-            await asyncio.shield(self._refresh)
-        self._refresh = asyncio.create_task(self._load_rows())
-        try:
-            await self._refresh
-        finally:
-            self._refresh = None
-
-    async def _load_rows(self) -> None:
-        self._directory.know_prices(await capability_prices(self._reader))
-        self._directory.stakes.know(await stake_rows(self._reader))
-        self._directory.replace(await self._reader.directory_rows())
-
-    async def _follow_directory(self) -> None:
-        """Load all cards whenever one has changed; a failed load is tried again."""
-        while True:
-            try:
-                async with DirectoryTail(self._settings.database_url) as tail:
-                    # A card registered before the tail was there is not in its notices.
-                    await self._load_directory()
-                    async for _ in tail:
-                        await self._load_directory()
-            except Exception:  # the edge to Postgres, which may be away for a while
-                log.warning("directory not followed owner=%s", self._name, exc_info=True)
-                await asyncio.sleep(FOLLOW_RETRY_S)
-
-    async def _load_live(self, newest_ms: int) -> int:
-        """Take over heartbeats and probes since the newest one known; return the newest's time."""
-        # A statement that began before the last look may have been committed after it.
-        rows = await live_rows(self._reader, since_ms=newest_ms - LIVE_OVERLAP_MS)
-        self._directory.know_live({row["did"]: liveness_of(row) for row in rows})
-        return max([newest_ms, *(int(row["updated_ms"]) for row in rows)])
-
-    async def _load_reputations(self, newest_ms: int) -> int:
-        """As `_load_live`, for what agents are known for; their times are the ledger's clock."""
-        rows = await reputation_rows(self._reader, since_ms=newest_ms - LIVE_OVERLAP_MS)
-        self._directory.know_standings({row["agent_did"]: tally_of(row) for row in rows})
-        return max([newest_ms, *(int(row["updated_ms"]) for row in rows)])
-
-    async def _load_stakes(self, newest_ms: int) -> int:
-        """As `_load_reputations`, for what agents have staked."""
-        rows = await stake_rows(self._reader, since_ms=newest_ms - LIVE_OVERLAP_MS)
-        self._directory.stakes.know(rows)
-        return max([newest_ms, *(int(row["updated_ms"]) for row in rows)])
-
-    async def _follow(self, load: Callable[[int], Awaitable[int]]) -> None:
-        """Look for what is new again and again, with one query each time."""
-        newest_ms = 0
-        while True:
-            try:
-                newest_ms = await load(newest_ms)
-            except Exception:  # the edge to Postgres, which may be away for a while
-                log.warning("not followed owner=%s", self._name, exc_info=True)
-            await asyncio.sleep(LIVE_LOOK_S)
+    # -- of agents ---------------------------------------------------------------------------------
 
     def _concurrency(self, did: str) -> int:
         """Return this owner's share of what an agent takes at once."""

@@ -8,7 +8,7 @@ column, amounts in micro-credits (`…_micro`, `amount`, `balance`), times in Un
 from __future__ import annotations
 
 import uuid
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Final, Self
 
 import sqlalchemy as sql
@@ -39,17 +39,6 @@ __all__ = ["Balance", "LedgerReader", "RowDict", "StoredOwner", "StoredWorkflow"
 
 READ_PATIENCE_S: Final = 5.0
 _UNFINISHED: Final = (WorkflowStatus.PENDING, WorkflowStatus.RUNNING)
-_DIRECTORY_COLUMNS: Final = (
-    agent.c.did,
-    agent.c.owner_did,
-    agent.c.card,
-    agent.c.endpoint,
-    agent.c.capability_ids,
-    agent.c.public_key,
-    agent.c.signing_secret,
-    agent.c.status,
-    agent.c.updated_ms,
-)
 
 
 class LedgerReader:
@@ -198,20 +187,6 @@ class LedgerReader:
         """Return an agent's row, its signing secret left out."""
         rows = await self.rows(_agent_select().where(agent.c.did == did))
         return rows[0] if rows else None
-
-    async def directory_rows(
-        self, *, dids: Iterable[str] | None = None, capability_id: str | None = None
-    ) -> list[RowDict]:
-        """Return what dispatching needs of agents, sealed signing secrets included.
-
-        In the order of registration, whatever their status: who was deregistered is known as such.
-        """
-        query = sql.select(*_DIRECTORY_COLUMNS).order_by(agent.c.registered_ms, agent.c.did)
-        if dids is not None:
-            query = query.where(agent.c.did.in_(list(dids)))
-        if capability_id is not None:
-            query = query.where(agent.c.capability_ids.contains([capability_id]))
-        return await self.rows(query)
 
     async def api_key_by_hash(self, key_hash: bytes) -> RowDict | None:
         """Return the row of an API key by its SHA-256, a revoked one too."""

@@ -1,4 +1,4 @@
-"""Notices that cards or keys have changed: an iterator over audit ids, for caches to refresh on.
+"""Notices that cards, prices or keys have changed: audit ids, for caches to refresh on.
 
 Listens on a connection of its own and looks every 500 ms as well, so that it works where LISTEN
 does not (poolers) and misses nothing over a reconnect. A notice says "something up to this id
@@ -24,6 +24,7 @@ RECONNECT_S: Final = 0.5
 _EVENTS: Final = [
     AuditEventType.AGENT_REGISTERED.value,
     AuditEventType.AGENT_DEREGISTERED.value,
+    AuditEventType.CAPABILITY_PRICED.value,
     AuditEventType.KEY_CREATED.value,
     AuditEventType.KEY_REVOKED.value,
 ]

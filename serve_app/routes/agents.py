@@ -44,6 +44,7 @@ async def _register_one(call: Call, body: Any) -> Reply:
 
 async def _committed(call: Call, command: RegisterAgent) -> Reply:
     outcome = await call.services.to_the_end(call.services.gateway.commit(command))
+    await call.services.gateway.refresh_owners()
     return Reply(_registered(call, command, outcome))
 
 
@@ -62,8 +63,9 @@ async def register_bulk(call: Call) -> Reply:
         return _registered(call, command, outcome)
 
     found = await judged(call, "agents", judge)
-    committing = services.gateway.commit_many(found.accepted)
-    return Reply(await found.answer(await services.to_the_end(committing), result))
+    outcomes = await services.to_the_end(services.gateway.commit_many(found.accepted))
+    await services.gateway.refresh_owners()
+    return Reply(await found.answer(outcomes, result))
 
 
 async def list_agents(call: Call) -> Reply:
@@ -117,6 +119,7 @@ async def deregister(call: Call) -> Reply:
         did=row["did"],
     )
     await services.to_the_end(services.gateway.commit(command))
+    await services.gateway.refresh_owners()
     return Reply({**_named(row["did"]), "status": "inactive"})
 
 

@@ -54,6 +54,7 @@ async def _moved(call: Call, kind: type[DepositStake | WithdrawStake]) -> Reply:
         amount_micro=positive_micro("amount", body.get("amount")),
     )
     outcome = await call.services.to_the_end(call.services.gateway.commit(command))
+    await call.services.gateway.refresh_owners()
     moved = outcome.result
     is_repeat = outcome.status is OutcomeStatus.REPEATED
     return Reply(

@@ -233,3 +233,27 @@ def test_dispatch_without_a_secret_is_not_signed(payer: Caller, make_agent: Make
     assert "x-callboard-signature" not in headers
     assert headers["x-callboard-event"] == "node.dispatch"
     assert headers["x-callboard-protocol-version"] == "0.4"
+
+
+def test_an_agent_is_weighed_by_what_is_published_at_once(
+    make_agent: MakeAgent, payer: Caller
+) -> None:
+    """The second of a capability: for the first, an owner asks the ledger anyway."""
+    for _ in range(10):
+        first = make_agent()
+        payer.run(chain_of(first.capability, "a"))
+        second = make_agent(capability=first.capability)
+        record = payer.run(chain_of(first.capability, "a"))
+        weighed = {seen["agentDid"] for seen in record["nodes"]["a"]["selection"]["candidates"]}
+        assert weighed == {first.did, second.did}
+
+
+def test_who_was_deregistered_gets_nothing_that_is_published_at_once(
+    make_agent: MakeAgent, payer: Caller, admin: Caller
+) -> None:
+    for _ in range(10):
+        agent = make_agent()
+        payer.run(chain_of(agent.capability, "a"))
+        answer(admin.http.delete(f"/v1/agents/{quote(agent.did, safe='')}"))
+        record = payer.run(chain_of(agent.capability, "a"))
+        assert record["nodes"]["a"]["error"]["code"] == "NO_CANDIDATE"

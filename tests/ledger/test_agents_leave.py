@@ -8,6 +8,7 @@ import pytest
 
 from core.errors import ErrorCode
 from ledger.commands import Command, DeregisterAgent, OutcomeStatus
+from ledger.directory_queries import directory_rows
 from ledger.queries import LedgerReader
 from ledger.store import LedgerStore
 from tests.conftest import Database
@@ -68,7 +69,7 @@ async def test_who_left_is_inactive_and_stays_readable(
     assert [result["wasActive"] for result in told] == [True, False]
     assert await state(database) == ("inactive", 2, 1)
     async with LedgerReader(database.service_url, pool_size=1) as reader:
-        assert [row["status"] for row in await reader.directory_rows()] == ["inactive"]
+        assert [row["status"] for row in await directory_rows(reader)] == ["inactive"]
         events = await reader.audit(event_type="agent.deregistered")
         assert [event["target_id"] for event in events] == [AGENT], "once, not twice"
     await store.close()

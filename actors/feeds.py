@@ -1,0 +1,171 @@
+"""What an owner knows of agents, prices and stakes, kept as the ledger has it.
+
+Everything is read once at start; then only what has changed: when a notice says so, when somebody
+asks for it, and by looking again and again for what has no notice. Whoever registers an agent, sets
+a price or stakes is answered when every owner has read it (`refresh`). Decisions 0003 and 0067;
+design.md section 3 (Events).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Sequence
+
+from actors.channel import Channel
+from actors.directory import Directory
+from actors.messages import PublishRequest
+from ledger.account_queries import stake_rows
+from ledger.agent_live import live_rows, liveness_of
+from ledger.directory_queries import directory_changes, directory_rows, newest_change
+from ledger.market_queries import capability_prices
+from ledger.queries import LedgerReader
+from ledger.reputation import reputation_rows, tally_of
+from ledger.tail import DirectoryTail
+
+log = logging.getLogger("callboard.owner")
+
+RETRY_S = 0.5
+LOOK_S = 0.5
+# A statement that began before the last look may have been committed after it.
+OVERLAP_MS = 2_000
+# Requests that may wait for one refresh: more than an owner is asked at once.
+WAITING_MAX = 100_000
+
+
+class Feeds:
+    """Fills a directory from the ledger and keeps it fresh.
+
+    Args:
+        directory: what is filled.
+        reader: of the ledger's rows.
+        database_url: for the connection that notices come on.
+        owner: whose feeds these are, for the log.
+    """
+
+    def __init__(
+        self, directory: Directory, reader: LedgerReader, *, database_url: str, owner: str
+    ) -> None:
+        self._directory = directory
+        self._reader = reader
+        self._database_url = database_url
+        self._owner = owner
+        self._changed_id = 0
+        self._looks = [
+            _Look(self._read_live),
+            _Look(self._read_reputations),
+            _Look(self._read_stakes),
+        ]
+        # Who asks while a refresh is under way shares the next one.
+        self._refreshes: Channel[None, None] = Channel(
+            "the directory", self._refresh, capacity=WAITING_MAX, batch_size=WAITING_MAX
+        )
+        self._tasks: list[asyncio.Task[None]] = []
+
+    async def start(self) -> None:
+        """Read everything, then keep it fresh in the background."""
+        # What changes between the two reads is read again, not missed.
+        self._changed_id = await newest_change(self._reader)
+        self._directory.replace(await directory_rows(self._reader))
+        self._directory.know_prices(await capability_prices(self._reader))
+        for look in self._looks:
+            await look.now()
+        following = [self._repeat(look) for look in self._looks] + [self._follow_notices()]
+        self._tasks = [asyncio.create_task(task) for task in following]
+
+    async def close(self) -> None:
+        """End every task."""
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        self._refreshes.close()
+
+    async def refresh(self) -> None:
+        """Know what the ledger says of agents, prices and stakes now.
+
+        Raises:
+            ServiceError: LEDGER_UNAVAILABLE when it cannot be read.
+        """
+        await self._refreshes.request(None)
+
+    async def ensure_known(self, requests: Sequence[PublishRequest]) -> None:
+        """Refresh once if these workflows name a capability or an agent that is not known here.
+
+        Who registered it was answered by another replica, which may not have known this owner yet.
+        """
+        if any(
+            self._directory.lacks(node.capability_id, node.target_agent_id)
+            or (
+                node.requires_verification
+                and self._directory.lacks(node.verifier_capability_id, None)
+            )
+            for request in requests
+            for node in request.compiled.nodes.values()
+        ):
+            await self.refresh()
+
+    async def _refresh(self, waiting: list[None]) -> list[None]:
+        await self._read_changes()
+        self._directory.know_prices(await capability_prices(self._reader))
+        await self._looks[-1].now()
+        return waiting
+
+    async def _read_changes(self) -> None:
+        rows = await directory_changes(self._reader, after=self._changed_id)
+        self._directory.put(rows)
+        if rows:
+            self._changed_id = rows[-1]["changed_id"]
+
+    async def _read_live(self, since_ms: int) -> list[int]:
+        rows = await live_rows(self._reader, since_ms=since_ms)
+        self._directory.know_live({row["did"]: liveness_of(row) for row in rows})
+        return [row["updated_ms"] for row in rows]
+
+    async def _read_reputations(self, since_ms: int) -> list[int]:
+        rows = await reputation_rows(self._reader, since_ms=since_ms)
+        self._directory.know_standings({row["agent_did"]: tally_of(row) for row in rows})
+        return [row["updated_ms"] for row in rows]
+
+    async def _read_stakes(self, since_ms: int) -> list[int]:
+        rows = await stake_rows(self._reader, since_ms=since_ms)
+        self._directory.stakes.know(rows)
+        return [row["updated_ms"] for row in rows]
+
+    async def _follow_notices(self) -> None:
+        """Refresh whenever a card or a price has changed; a failed refresh is tried again."""
+        while True:
+            try:
+                async with DirectoryTail(self._database_url) as tail:
+                    # What changed before the tail was there is not in its notices.
+                    await self.refresh()
+                    async for _ in tail:
+                        await self.refresh()
+            except Exception:  # the edge to Postgres, which may be away for a while
+                log.warning("directory not followed owner=%s", self._owner, exc_info=True)
+                await asyncio.sleep(RETRY_S)
+
+    async def _repeat(self, look: _Look) -> None:
+        """Look for what is new again and again, with one query each time."""
+        while True:
+            await asyncio.sleep(LOOK_S)
+            try:
+                await look.now()
+            except Exception:  # the edge to Postgres, which may be away for a while
+                log.warning("not followed owner=%s", self._owner, exc_info=True)
+
+
+class _Look:
+    """Reads rows that carry the time of their change, from where the last reading ended.
+
+    Args:
+        read: takes over the rows that changed at a time or later; returns their times.
+    """
+
+    def __init__(self, read: Callable[[int], Awaitable[list[int]]]) -> None:
+        self._read = read
+        self._newest_ms = 0
+
+    async def now(self) -> None:
+        """Read once."""
+        times = await self._read(self._newest_ms - OVERLAP_MS)
+        self._newest_ms = max([self._newest_ms, *times])
