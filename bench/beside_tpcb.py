@@ -1,9 +1,10 @@
 """The ledger beside TPC-B on one Postgres: `python -m bench.beside_tpcb [--rounds N]`; prints only.
 
-Payments through the real group commit at 1, 16, 128 and 1,000 callers, uniform and with one hot
-account, and pgbench's TPC-B with as many clients (at most 128: each has a connection), in turns, so
-that whatever else the machine does hits both. Per line: the median of the rounds of transactions a
-second, CPU microseconds a transaction of the clients and of all of Postgres, and latencies.
+Payments alone and whole nodes through the real group commit at 1, 16, 128 and 1,000 callers,
+uniform and with one hot account, and pgbench's TPC-B with as many clients (at most 128: each has a
+connection), in turns, so that whatever else the machine does hits all. Per line: the median of the
+rounds of transactions a second, CPU microseconds a transaction of the clients and of all of
+Postgres, and latencies.
 """
 
 from __future__ import annotations
@@ -25,6 +26,8 @@ from ledger.migrate import migrate
 
 CONNECTIONS_MAX = 160
 CLIENTS_MAX = 128
+WHOLE = "whole node"
+OURS = ("payment", WHOLE)
 COLUMNS = ("what", "callers", "kind", "tx/s", "client µs", "Postgres µs", "sum µs", "tx/commit",
            "p50 ms", "p99 ms")  # fmt: skip
 
@@ -60,11 +63,12 @@ def postgres_cpu_s(pid: int) -> float:
 
 
 async def payments_sample(
-    ledger: Payments, pid: int, callers: int, seconds: float, *, is_hot: bool
+    ledger: Payments, pid: int, callers: int, seconds: float, *, is_hot: bool, is_whole: bool
 ) -> Sample:
-    """Measure payments once."""
+    """Measure payments once, or whole nodes."""
+    workflows = await ledger.publish(1 if is_hot else callers)
     before = postgres_cpu_s(pid)
-    run = await ledger.run(callers, seconds, is_hot=is_hot)
+    run = await ledger.run(workflows, callers, seconds, is_whole=is_whole)
     postgres_s = postgres_cpu_s(pid) - before
     return Sample(
         run.payments / run.wall_s,
@@ -107,12 +111,16 @@ async def run(server: EmbeddedPostgres, arguments: argparse.Namespace) -> None:
         print(f"round {number + 1} of {arguments.rounds}", flush=True)
         for callers in arguments.callers:
             for is_hot in (False, True):
-                ours = samples.setdefault(("payment", callers, is_hot), [])
-                ours.append(
-                    await payments_sample(
-                        ledger, server.pid, callers, arguments.seconds, is_hot=is_hot
+                for what in OURS:
+                    sample = await payments_sample(
+                        ledger,
+                        server.pid,
+                        callers,
+                        arguments.seconds,
+                        is_hot=is_hot,
+                        is_whole=what == WHOLE,
                     )
-                )
+                    samples.setdefault((what, callers, is_hot), []).append(sample)
                 if callers <= CLIENTS_MAX:
                     theirs = samples.setdefault(("TPC-B", callers, is_hot), [])
                     theirs.append(
@@ -126,7 +134,7 @@ async def run(server: EmbeddedPostgres, arguments: argparse.Namespace) -> None:
 
 def show(samples: dict[tuple[str, int, bool], list[Sample]]) -> None:
     """Print a line per kind of run: the medians of its samples."""
-    print("{:<8} {:>7} {:<8} {:>8} {:>10} {:>12} {:>8} {:>9} {:>8} {:>8}".format(*COLUMNS))
+    print("{:<10} {:>7} {:<8} {:>8} {:>10} {:>12} {:>8} {:>9} {:>8} {:>8}".format(*COLUMNS))
     for (what, callers, is_hot), taken in samples.items():
         rate, client, postgres = (
             statistics.median(getattr(sample, name) for sample in taken)
@@ -137,7 +145,7 @@ def show(samples: dict[tuple[str, int, bool], list[Sample]]) -> None:
             for name in ("per_commit", "p50_ms", "p99_ms")
         ]
         print(
-            f"{what:<8} {callers:>7,} {'hot' if is_hot else 'uniform':<8} {rate:>8,.0f}"
+            f"{what:<10} {callers:>7,} {'hot' if is_hot else 'uniform':<8} {rate:>8,.0f}"
             f" {client:>10,.0f} {postgres:>12,.0f} {client + postgres:>8,.0f}"
             f" {rest[0]:>9} {rest[1]:>8} {rest[2]:>8}"
         )

@@ -1,8 +1,9 @@
 """Payments by many callers at once through the ledger's group commit: how many, for how much CPU.
 
-A payment is one command: a node succeeds, its agent and the fee are paid out of escrow (two
-entries), its attempt, two audit records and the key are stored. Uniform: every caller has a
-workflow and an agent of its own. Hot: all of them pay one agent out of one escrow.
+A payment is one command: agent and fee are paid out of escrow (two entries), an audit record and
+the key are stored. A whole node is a payment and what comes with it: result, attempt, a second
+audit record, what its agent is known for. Uniform: every caller has a workflow and an agent of its
+own. Hot: all of them pay one agent out of one escrow.
 """
 
 from __future__ import annotations
@@ -68,9 +69,22 @@ class Payments:
         """Stop the writer."""
         await self._ledger.stop()
 
-    async def run(self, callers: int, seconds: float, *, is_hot: bool) -> Paid:
-        """Let this many callers pay, each again as soon as its last payment is committed."""
-        workflows = [await self._publish() for _ in range(1 if is_hot else callers)]
+    async def publish(self, count: int) -> list[str]:
+        """Store this many workflows to pay from; return their ids."""
+        commands = [self._workflow() for _ in range(count)]
+        for outcome in await self._ledger.submit(commands):
+            assert outcome.error is None, outcome
+        return [command.workflow_id for command in commands]
+
+    async def run(
+        self, workflows: list[str], callers: int, seconds: float, *, is_whole: bool
+    ) -> Paid:
+        """Let this many callers pay, each again as soon as its last payment is committed.
+
+        Args:
+            workflows: what they pay from, in turn.
+            is_whole: with all of a node's rows.
+        """
         latencies: list[float] = []
         before = self._ledger.statistics().batches
         cpu, began = time.process_time(), time.perf_counter()
@@ -80,7 +94,7 @@ class Payments:
             workflow = workflows[number % len(workflows)]
             agent = f"did:bench:agent:{number % len(workflows)}"
             while (sent := time.perf_counter()) < end:
-                await self._ledger.submit([self._payment(workflow, agent)])
+                await self._ledger.submit([self._payment(workflow, agent, is_whole)])
                 latencies.append(time.perf_counter() - sent)
 
         await asyncio.gather(*(pay(number) for number in range(callers)))
@@ -90,33 +104,23 @@ class Payments:
         batches = self._ledger.statistics().batches - before
         return Paid(len(latencies), wall_s, cpu_s, batches, p50, p99)
 
-    def _payment(self, workflow_id: str, agent: str) -> AdvanceWorkflow:
+    def _payment(self, workflow_id: str, agent: str, is_whole: bool) -> AdvanceWorkflow:
         step, at = next(self._steps), now_ms()
         node = f"n{step}"
+        paid = NodePaid(node, agent, PRICE_MICRO)
         return AdvanceWorkflow(
             key=f"bench:{workflow_id}:{step}",
             owner="bench",
             owner_epoch=self._epoch,
             workflow_id=workflow_id,
             actor_did=agent,
-            records=(
-                AttemptFinished(
-                    node, 1, agent, "success", at, at + 5,
-                    input_hash="sha256:" + "1" * 64, output_hash="sha256:" + "2" * 64,
-                ),
-                NodeChanged(
-                    node, NodeStatus.SUCCESS, attempt=1, agent_did=agent, price_micro=PRICE_MICRO,
-                    dispatched_ms=at, deadline_ms=at + 60_000, result_json=RESULT, started_ms=at,
-                    completed_ms=at + 5, cost_micro=PRICE_MICRO, metrics={"latency_ms": 5},
-                ),
-                NodePaid(node, agent, PRICE_MICRO),
-            ),
-        )  # fmt: skip
+            records=(*_node(node, agent, at), paid) if is_whole else (paid,),
+        )
 
-    async def _publish(self) -> str:
+    def _workflow(self) -> PublishWorkflow:
         at = now_ms()
         workflow_id = uuid7(at_ms=at, entropy=os.urandom(10))
-        command = PublishWorkflow(
+        return PublishWorkflow(
             key=f"publish:{workflow_id}",
             request_hash=b"",
             actor_did=PAYER,
@@ -136,9 +140,20 @@ class Payments:
             has_hold=True,
             records=(WorkflowChanged(WorkflowStatus.RUNNING, at),),
         )
-        (outcome,) = await self._ledger.submit([command])
-        assert outcome.error is None, outcome
-        return workflow_id
+
+
+def _node(node: str, agent: str, at: int) -> tuple[AttemptFinished, NodeChanged]:
+    return (
+        AttemptFinished(
+            node, 1, agent, "success", at, at + 5,
+            input_hash="sha256:" + "1" * 64, output_hash="sha256:" + "2" * 64,
+        ),
+        NodeChanged(
+            node, NodeStatus.SUCCESS, attempt=1, agent_did=agent, price_micro=PRICE_MICRO,
+            dispatched_ms=at, deadline_ms=at + 60_000, result_json=RESULT, started_ms=at,
+            completed_ms=at + 5, cost_micro=PRICE_MICRO, metrics={"latency_ms": 5},
+        ),
+    )  # fmt: skip
 
 
 def now_ms() -> int:

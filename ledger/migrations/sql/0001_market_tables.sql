@@ -20,7 +20,10 @@ CREATE TABLE callboard.stake (
     locked_account_id bigint NOT NULL UNIQUE REFERENCES callboard.account (id),
     updated_ms bigint NOT NULL
 );
-CREATE INDEX stake_updated ON callboard.stake (updated_ms);
+-- By ranges, not by rows: an update that touches no other index stays in its page. A range knows its
+-- newest row, which is what owners ask for.
+CREATE INDEX stake_updated ON callboard.stake USING brin (updated_ms)
+    WITH (pages_per_range = 4, autosummarize = on);
 
 -- Counts of final outcomes; scores are worked out from them. Rebuildable from nodes and attempts.
 CREATE TABLE callboard.reputation (
@@ -32,7 +35,8 @@ CREATE TABLE callboard.reputation (
     latency_ms_sum bigint NOT NULL CHECK (latency_ms_sum >= 0),
     updated_ms bigint NOT NULL
 ) WITH (fillfactor = 50, autovacuum_vacuum_scale_factor = 0.05);
-CREATE INDEX reputation_updated ON callboard.reputation (updated_ms);
+CREATE INDEX reputation_updated ON callboard.reputation USING brin (updated_ms)
+    WITH (pages_per_range = 4, autosummarize = on);
 
 -- Terms never change while a round is open; it closes once. excluded: by agent, why its bid took no
 -- part.
