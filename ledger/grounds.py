@@ -63,7 +63,11 @@ class PaidLine:
 
 @dataclass(frozen=True, slots=True)
 class DisputeGrounds:
-    """A dispute as stored, with the payments of its workflow, in the order of settlement."""
+    """A dispute as stored, with the payments of its workflow, in the order of settlement.
+
+    `locks`: of the respondent's open attempts at the disputed nodes, each with its node, its number
+    and the stake locked with it, micro-credits.
+    """
 
     status: str
     workflow_id: str | None
@@ -73,6 +77,7 @@ class DisputeGrounds:
     dispute_type: str
     payer_did: str | None
     lines: tuple[PaidLine, ...]
+    locks: tuple[tuple[str, int, int], ...] = ()
 
     @property
     def agent_did(self) -> str | None:

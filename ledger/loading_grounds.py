@@ -112,6 +112,12 @@ LEFT JOIN (
 ) r ON r.node_id = p.node_id
 ORDER BY p.first_id
 """
+_LOCKS: Final = """
+SELECT name, attempt, stake_micro FROM callboard.node
+WHERE workflow_id = %(workflow)s::uuid AND agent_did = %(agent)s AND stake_micro > 0
+    AND name = coalesce(%(node)s::text, name)
+ORDER BY name
+"""
 
 
 async def load_grounds(
@@ -179,6 +185,8 @@ async def _dispute_grounds(connection: Connection, dispute_id: str) -> DisputeGr
     (row,) = found
     lines = await _rows(connection, _LINES, {"workflow": row[1]}) if row[1] is not None else []
     status, workflow_id, complainant_did, respondent_did, node_id, dispute_type, payer_did = row
+    disputed = {"workflow": workflow_id, "agent": respondent_did, "node": node_id}
+    locks = await _rows(connection, _LOCKS, disputed)
     return DisputeGrounds(
         status,
         workflow_id,
@@ -191,6 +199,7 @@ async def _dispute_grounds(connection: Connection, dispute_id: str) -> DisputeGr
             PaidLine(line, agent_did, PaymentSplit(agent, fee), PaymentSplit(back, fee_back))
             for line, agent_did, agent, fee, back, fee_back in lines
         ),
+        tuple((name, attempt, micro) for name, attempt, micro in locks),
     )
 
 

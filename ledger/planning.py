@@ -14,7 +14,7 @@ from core.errors import ErrorCode
 from core.market.quota import day_start_ms
 from core.money import MICRO_MAX, credits_text
 from core.records.audit import AuditEventType
-from core.workflow.events import NodePaid, StakeFreed, StakeLocked, WorkflowChanged
+from core.workflow.events import NodeChanged, NodePaid, StakeFreed, StakeLocked, WorkflowChanged
 from core.workflow.transitions import is_terminal
 from ledger.batch import Batch, Refusal, StaleCommand
 from ledger.books import WORLD_ADDRESS, Books, stake_address, wallet_address
@@ -66,7 +66,7 @@ def needs(commands: Iterable[Command]) -> Needs:
                         wanted.addresses.add(wallet_address(record.agent_did))
                     elif type(record) is WorkflowChanged and is_terminal(record.status):
                         wanted.ending.add(command.workflow_id)
-                    elif type(record) is StakeLocked or type(record) is StakeFreed:
+                    elif isinstance(record, StakeLocked | StakeFreed | NodeChanged):
                         risk_needs(command.workflow_id, record, wanted)
             case Deposit():
                 wanted.addresses.add(wallet_address(command.owner_did))

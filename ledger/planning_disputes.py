@@ -14,7 +14,6 @@ import orjson
 from core.canonical import hash_text
 from core.errors import ErrorCode
 from core.market.refund import RefundSources, share_refund, split_refund
-from core.market.slashing import slash_micro
 from core.money import MICRO_MAX, credits_text
 from core.records.audit import AuditEventType
 from ledger.batch import Batch, Refusal
@@ -27,6 +26,7 @@ from ledger.books import (
 )
 from ledger.commands import Outcome
 from ledger.grounds import DisputeGrounds, PaidLine
+from ledger.planning_risk import slash_fraud
 from ledger.review_commands import GiveFeedback, OpenDispute, ResolveDispute
 
 COMPLAINANT: Final = "resolved_complainant"
@@ -71,7 +71,7 @@ def plan_resolve_dispute(command: ResolveDispute, batch: Batch) -> Outcome:
     """Decide a dispute.
 
     Steps: (1) it is open, (2) the refund goes with the decision and with what was paid, (3) the
-    refund, line by line, (4) upheld fraud costs locked stake, (5) the row.
+    refund, line by line, (4) upheld fraud costs what is locked for the node, (5) the row.
     """
     grounds = batch.books.grounds
     if grounds is None:  # (1)
@@ -86,7 +86,8 @@ def plan_resolve_dispute(command: ResolveDispute, batch: Batch) -> Outcome:
     for line, share in zip(lines, shares, strict=True):
         if share:
             refunding.refund(line, share)  # (3)
-    slashed_micro = refunding.slash() if _is_upheld_fraud(command, grounds) else 0  # (4)
+    is_fraud = _is_upheld_fraud(command, grounds)
+    slashed_micro = slash_fraud(command, grounds, batch) if is_fraud else 0  # (4)
     batch.trade(  # (5)
         "resolved_disputes",
         command.dispute_id,
@@ -201,36 +202,6 @@ class _Refunding:
             self._touch_stake(did)
         self.refunded_micro += split.refunded_micro
         self.short_micro += split.short_micro
-
-    def slash(self) -> int:
-        """Take a share of the agent's locked stake for the payer; return it, micro-credits."""
-        did = self._grounds.respondent_did
-        assert did is not None
-        locked = self._account(stake_locked_address(did))
-        micro = slash_micro(_balance(locked), self._command.slash_bps)
-        micro = min(micro, _room_micro(self._grounds, self._batch))
-        if locked is None or micro == 0:
-            return 0
-        self._move(
-            locked,
-            micro,
-            kind="stake_slash",
-            description="stake lost by fraud",
-            line=self._grounds.node_id,
-        )
-        self._touch_stake(did)
-        self._batch.record(
-            AuditEventType.STAKE_SLASHED,
-            actor_did=self._command.actor_did,
-            target=("agent", did),
-            payload={
-                "workflowId": self._grounds.workflow_id,
-                "disputeId": self._command.dispute_id,
-                "amountCredits": credits_text(micro),
-                "entryIds": self.entry_ids[-1:],
-            },
-        )
-        return micro
 
     def _move(
         self, source: Account, micro: int, *, kind: str, description: str, line: str | None

@@ -1,13 +1,16 @@
-"""Planning stakes at risk: locked with an attempt, freed at its end, slashed when the node failed.
+"""Planning stakes at risk: locked with an attempt, freed at its end, slashed when the node failed
+or its agent is found to have defrauded the payer.
 
-All of it within the command that stores the attempt. A lock that the agent's free stake does not
-cover does not happen; the outcome says so, and nothing is sent. Spec: Settlement rules 8;
-contract.md section 6 (Slash triggers); money.md cases 26 to 29. Decision 0074.
+All of it within the command that stores the attempt or decides the dispute. A lock that the agent's
+free stake does not cover does not happen; the outcome says so, and nothing is sent. A slash takes
+of its own node's lock alone, and ends it: no attempt is slashed twice. Spec: Settlement rules 8;
+contract.md section 6 (Slash triggers); money.md cases 26 to 29. Decisions 0074 and 0081.
 """
 
 from __future__ import annotations
 
-from typing import Final
+from dataclasses import dataclass
+from typing import Any, Final
 
 from core.errors import NodeErrorCode
 from core.market.slashing import SlashTrigger, is_agents_failure, slash_micro
@@ -18,109 +21,164 @@ from core.workflow.transitions import NodeStatus
 from ledger.batch import Batch
 from ledger.books import Account, stake_address, stake_locked_address, wallet_address
 from ledger.commands import AdvanceWorkflow, PublishWorkflow
+from ledger.grounds import DisputeGrounds
 from ledger.needs import Needs
 from ledger.planning_stakes import stake_accounts
+from ledger.review_commands import ResolveDispute
 
 _FAILED: Final = (NodeStatus.FAILED, NodeStatus.TIMEOUT)
+# By what happens to a lock: the kind and the description of its entry.
+_ENTRIES: Final = {
+    AuditEventType.STAKE_LOCKED: ("stake_lock", "stake at risk with a node"),
+    AuditEventType.STAKE_UNLOCKED: ("stake_unlock", "stake free again"),
+    AuditEventType.STAKE_SLASHED: ("stake_slash", "stake lost by a failed node or by fraud"),
+}
 
 
-def risk_needs(workflow_id: str, record: StakeLocked | StakeFreed, wanted: Needs) -> None:
-    """Add what has to be in the books before a lock begins or ends."""
-    wanted.addresses |= {stake_address(record.agent_did), stake_locked_address(record.agent_did)}
-    if type(record) is StakeFreed:
-        wanted.staked.add((workflow_id, record.node))
-        wanted.ending.add(workflow_id)  # whose payer a slash would go to
+@dataclass(frozen=True, slots=True)
+class _Lock:
+    """The stake locked with an attempt, and the command that changes it.
+
+    Without an attempt: nothing is locked for this node, or for any of the workflow's.
+    """
+
+    command: PublishWorkflow | AdvanceWorkflow | ResolveDispute
+    agent_did: str
+    workflow_id: str
+    node: str | None
+    attempt: int | None
+
+    @property
+    def place(self) -> dict[str, Any]:
+        """Where it belongs, as audit records say it."""
+        place: dict[str, Any] = {"workflowId": self.workflow_id, "nodeId": self.node}
+        return place if self.attempt is None else {**place, "attempt": self.attempt}
+
+
+def risk_needs(
+    workflow_id: str, record: StakeLocked | StakeFreed | NodeChanged, wanted: Needs
+) -> None:
+    """Add what has to be in the books before a lock begins, goes on or ends."""
+    match record:
+        case NodeChanged():
+            if record.stake_micro:
+                wanted.staked.add((workflow_id, record.node))
+        case StakeLocked() | StakeFreed():
+            did = record.agent_did
+            wanted.addresses |= {stake_address(did), stake_locked_address(did)}
+            if type(record) is StakeFreed:
+                wanted.staked.add((workflow_id, record.node))
+                wanted.ending.add(workflow_id)  # whose payer a slash would go to
 
 
 def move_stakes(command: PublishWorkflow | AdvanceWorkflow, batch: Batch) -> list[str]:
     """Lock and free what the command's records say; return the nodes whose lock was refused.
 
-    After the command's rows and its release, so that the payer's wallet has room for both.
+    After the command's rows and its release, so that the payer's wallet has room for both. A row
+    that says that stake is locked is corrected last: its owner may not have heard yet that the lock
+    was refused, or ended by a dispute.
     """
     unstaked: list[str] = []
+    at_risk: list[NodeChanged] = []
     for record in command.records:
         match record:
             case StakeLocked():
                 if not _lock(command, record, batch):
                     unstaked.append(record.node)
-                    batch.nodes[command.workflow_id, record.node].pop("stake_micro", None)
             case StakeFreed():
                 assert isinstance(command, AdvanceWorkflow), "nothing ends at publish"
                 _free(command, record, batch)
+            case NodeChanged():
+                if record.stake_micro:
+                    at_risk.append(record)
             case _:
                 pass
+    for change in at_risk:
+        place = (command.workflow_id, change.node)
+        staked = batch.books.staked.get(place)
+        if staked is None or staked[0] != change.attempt:
+            batch.nodes[place].pop("stake_micro", None)
     return unstaked
+
+
+def slash_fraud(command: ResolveDispute, grounds: DisputeGrounds, batch: Batch) -> int:
+    """End the locks of the disputed nodes, the payer's part first; return that, micro-credits.
+
+    A node that has ended has nothing locked, so its agent loses nothing: there is an event only.
+    """
+    did, workflow_id = grounds.respondent_did, grounds.workflow_id
+    assert did is not None, grounds
+    assert workflow_id is not None, grounds
+    if not grounds.locks:
+        nothing = _Lock(command, did, workflow_id, grounds.node_id, None)
+        _slash_fraud(nothing, None, 0, grounds, batch)
+        return 0
+    free, locked = stake_accounts(did, batch)
+    slashed_micro = 0
+    for node, attempt, at_risk_micro in grounds.locks:
+        lock = _Lock(command, did, workflow_id, node, attempt)
+        locked_micro = min(at_risk_micro, locked.balance)
+        lost_micro = _slash_fraud(lock, locked, locked_micro, grounds, batch)
+        _unlock(lock, (locked, free), locked_micro - lost_micro, batch)
+        batch.books.staked[workflow_id, node] = None
+        batch.trade("ended_locks", node, {"workflow_id": workflow_id, "name": node})
+        slashed_micro += lost_micro
+    return slashed_micro
+
+
+def _slash_fraud(
+    lock: _Lock, locked: Account | None, micro: int, grounds: DisputeGrounds, batch: Batch
+) -> int:
+    assert isinstance(lock.command, ResolveDispute), lock
+    assert grounds.payer_did is not None, grounds
+    return _slash(
+        lock,
+        (locked, micro),
+        lock.command.slash_bps,
+        payer_did=grounds.payer_did,
+        reason=SlashTrigger.FRAUD_DISPUTE,
+        evidence={"disputeId": lock.command.dispute_id},
+        batch=batch,
+    )
 
 
 def _lock(command: PublishWorkflow | AdvanceWorkflow, record: StakeLocked, batch: Batch) -> bool:
     known = batch.books.accounts.get(stake_address(record.agent_did))
     if known is None or known.balance < record.micro:
         return False
-    free, locked = stake_accounts(record.agent_did, batch)
-    entry_id = batch.move(
-        free,
-        locked,
-        record.micro,
-        kind="stake_lock",
-        description="stake at risk with a node",
-        command_id=command.key,
-        workflow_id=command.workflow_id,
-        node_id=record.node,
-    )
+    accounts = stake_accounts(record.agent_did, batch)
+    lock = _Lock(command, record.agent_did, command.workflow_id, record.node, record.attempt)
     batch.books.staked[command.workflow_id, record.node] = (record.attempt, record.micro)
-    batch.record(
-        AuditEventType.STAKE_LOCKED,
-        actor_did=command.actor_did,
-        target=("stake", record.agent_did),
-        payload={
-            "workflowId": command.workflow_id,
-            "nodeId": record.node,
-            "attempt": record.attempt,
-            "amountCredits": credits_text(record.micro),
-            "entryIds": [entry_id],
-        },
-    )
+    _change(AuditEventType.STAKE_LOCKED, lock, accounts, record.micro, lock.place, batch)
     return True
 
 
 def _free(command: AdvanceWorkflow, record: StakeFreed, batch: Batch) -> None:
     """End a lock: the payer's part first, the rest is the agent's again.
 
-    A refused lock, of which its owner had not heard yet, has nothing to end. A dispute may have
-    taken from the locked stake meanwhile: then less is left than was locked.
+    A lock that was refused or has ended, of which its owner had not heard yet, has nothing to end.
+    A refund may have taken from the locked stake meanwhile: then less is left than was locked.
     """
     staked = batch.books.staked.pop((command.workflow_id, record.node), None)
     if staked is None or staked[0] != record.attempt:
         return
     free, locked = stake_accounts(record.agent_did, batch)
+    lock = _Lock(command, record.agent_did, command.workflow_id, record.node, record.attempt)
     micro = min(staked[1], locked.balance)
     code = _failure_code(command, record)
     if code is not None:
-        micro -= _slash(command, record, locked, micro, code, batch)
-    if micro == 0:
-        return
-    entry_id = batch.move(
-        locked,
-        free,
-        micro,
-        kind="stake_unlock",
-        description="stake free again",
-        command_id=command.key,
-        workflow_id=command.workflow_id,
-        node_id=record.node,
-    )
-    batch.record(
-        AuditEventType.STAKE_UNLOCKED,
-        actor_did=command.actor_did,
-        target=("stake", record.agent_did),
-        payload={
-            "workflowId": command.workflow_id,
-            "nodeId": record.node,
-            "attempt": record.attempt,
-            "amountCredits": credits_text(micro),
-            "entryIds": [entry_id],
-        },
-    )
+        escrow = batch.books.escrows[command.workflow_id]
+        assert escrow is not None, command
+        micro -= _slash(
+            lock,
+            (locked, micro),
+            command.slash_bps,
+            payer_did=escrow.payer_did,
+            reason=SlashTrigger.NODE_FAILED,
+            evidence={"code": code.value},
+            batch=batch,
+        )
+    _unlock(lock, (locked, free), micro, batch)
 
 
 def _failure_code(command: AdvanceWorkflow, record: StakeFreed) -> NodeErrorCode | None:
@@ -138,48 +196,69 @@ def _failure_code(command: AdvanceWorkflow, record: StakeFreed) -> NodeErrorCode
 
 
 def _slash(
-    command: AdvanceWorkflow,
-    record: StakeFreed,
-    locked: Account,
-    locked_micro: int,
-    code: NodeErrorCode,
+    lock: _Lock,
+    locked: tuple[Account | None, int],
+    bps: int,
+    *,
+    payer_did: str,
+    reason: SlashTrigger,
+    evidence: dict[str, Any],
     batch: Batch,
 ) -> int:
-    """Move a share of what is locked for this attempt to the payer, without a fee; return it."""
-    escrow = batch.books.escrows[command.workflow_id]
-    assert escrow is not None, command
-    payer = batch.account(wallet_address(escrow.payer_did), "wallet", escrow.payer_did)
-    micro = min(slash_micro(locked_micro, command.slash_bps), MICRO_MAX - payer.balance)
+    """Move a share of a lock to the payer, without a fee; return it, micro-credits.
+
+    Args:
+        locked: the agent's locked stake, and what of it is locked for this attempt, micro-credits.
+        bps: basis points of that.
+    """
+    account, locked_micro = locked
+    payer = batch.account(wallet_address(payer_did), "wallet", payer_did)
+    micro = min(slash_micro(locked_micro, bps), MICRO_MAX - payer.balance)
+    members = {
+        "reason": reason.value,
+        "evidence": {**lock.place, **evidence},
+        "payerDid": payer_did,
+        "lockedCredits": credits_text(locked_micro),
+    }
+    _change(AuditEventType.STAKE_SLASHED, lock, (account, payer), micro, members, batch)
+    return micro
+
+
+def _unlock(lock: _Lock, accounts: tuple[Account, Account], micro: int, batch: Batch) -> None:
+    """Give the agent back what is left of a lock."""
+    if micro:
+        _change(AuditEventType.STAKE_UNLOCKED, lock, accounts, micro, lock.place, batch)
+
+
+def _change(
+    event: AuditEventType,
+    lock: _Lock,
+    accounts: tuple[Account | None, Account],
+    micro: int,
+    members: dict[str, Any],
+    batch: Batch,
+) -> None:
+    """Add the entry of what happens to a lock, none for nothing, and its audit record."""
+    debit, credit = accounts
     entry_ids: list[int] = []
     if micro:
+        assert debit is not None, lock
+        kind, description = _ENTRIES[event]
         entry_ids.append(
             batch.move(
-                locked,
-                payer,
+                debit,
+                credit,
                 micro,
-                kind="stake_slash",
-                description="stake lost by a failed node",
-                command_id=command.key,
-                workflow_id=command.workflow_id,
-                node_id=record.node,
+                kind=kind,
+                description=description,
+                command_id=lock.command.key,
+                workflow_id=lock.workflow_id,
+                node_id=lock.node,
             )
         )
     batch.record(
-        AuditEventType.STAKE_SLASHED,
-        actor_did=command.actor_did,
-        target=("stake", record.agent_did),
-        payload={
-            "reason": SlashTrigger.NODE_FAILED.value,
-            "evidence": {
-                "workflowId": command.workflow_id,
-                "nodeId": record.node,
-                "attempt": record.attempt,
-                "code": code.value,
-            },
-            "payerDid": escrow.payer_did,
-            "lockedCredits": credits_text(locked_micro),
-            "amountCredits": credits_text(micro),
-            "entryIds": entry_ids,
-        },
+        event,
+        actor_did=lock.command.actor_did,
+        target=("stake", lock.agent_did),
+        payload={**members, "amountCredits": credits_text(micro), "entryIds": entry_ids},
     )
-    return micro

@@ -70,10 +70,10 @@ class OpenDispute:
 class ResolveDispute:
     """Decide a dispute; a refund goes to the workflow's payer by reversing entries.
 
-    `slash_bps`: of the agent's locked stake, taken when fraud is upheld. Rejections: NOT_FOUND,
-    CONFLICT (resolved before), INVALID_REQUEST (a refund that the status does not go with, or above
-    what is left of the payments). Result: {"disputeId", "refundedMicro", "shortMicro",
-    "slashedMicro"}.
+    `slash_bps`: of what is locked for the disputed nodes, taken when fraud is upheld. Rejections:
+    NOT_FOUND, CONFLICT (resolved before), INVALID_REQUEST (a refund that the status does not go
+    with, or above what is left of the payments). Result: {"disputeId", "refundedMicro",
+    "shortMicro", "slashedMicro"}.
     """
 
     key: str

@@ -17,6 +17,7 @@ from tests.contract.conftest import (
     answer,
     chain_of,
     refusal,
+    unique,
 )
 
 Json = dict[str, Any]
@@ -134,6 +135,41 @@ def test_a_bad_decision_is_400_and_an_unknown_dispute_404(
         refusal(admin.http.post(path, json={**good, **changes}), 400, "INVALID_REQUEST")
     unknown = f"{PATH}/0199c0de-0000-7000-8000-000000000001/resolve"
     refusal(admin.http.post(unknown, json=good), 404, "NOT_FOUND")
+
+
+def test_case_27_upheld_fraud_costs_what_is_locked_for_the_node_while_it_runs(
+    payer: Caller, make_agent: MakeAgent, make_caller: MakeCaller, admin: Caller
+) -> None:
+    """A tenth of the reserve is locked by the auction's terms; the rest of the stake stays."""
+    owner = make_caller(10)
+    standing = {"price_cents": 5, "standingBid": {"bidAmount": 0.1}}
+    agent = make_agent(
+        capability=unique("cap.test.") + ".v1", owner=owner, is_held=True, price=standing
+    )
+    answer(owner.http.post("/v1/stakes", json={"amount": 1, "agentDid": agent.did}))
+    node = {"capabilityId": agent.capability, "selection": "auction", "maxCostCredits": 1}
+    workflow_id = answer(payer.publish({"nodes": {"a": node}}))["workflowId"]
+    agent.stub.wait_dispatched()
+    before = payer.balance()["balance"]
+
+    def uphold() -> Json:
+        body = complaint(workflow_id, disputeType="fraud", nodeId="a", respondentDid=agent.did)
+        path = f"{PATH}/{answer(payer.http.post(PATH, json=body))['id']}/resolve"
+        decision = {"status": "resolved_complainant", "resolution": "it was"}
+        return answer(admin.http.post(path, json=decision))
+
+    assert uphold()["creditsSlashed"] == 0.1
+    assert payer.balance()["balance"] == pytest.approx(before + 0.1)
+    stake = answer(owner.http.get(f"/v1/stakes/{agent.did}"))
+    assert (stake["stakedAmount"], stake["lockedAmount"]) == (0.9, 0)
+    agent.stub.gate.set()
+    record = answer(payer.http.get(f"/v1/workflows/{workflow_id}", headers={"Prefer": "wait=30"}))
+    assert record["status"] == "success", record
+    assert uphold()["creditsSlashed"] == 0
+    assert answer(owner.http.get(f"/v1/stakes/{agent.did}"))["stakedAmount"] == 0.9
+    found = answer(admin.http.get(f"/v1/audit?targetId={agent.did}&targetType=stake"))["entries"]
+    slashed = [one["payload"] for one in found if one["eventType"] == "stake.slashed"]
+    assert [one["amountCredits"] for one in slashed] == ["0", "0.1"]
 
 
 # -- feedback --------------------------------------------------------------------------------------

@@ -43,6 +43,16 @@ class Contract:
 
 
 @dataclass
+class Lock:
+    """What is locked of an agent's stake for one node."""
+
+    workflow_id: str
+    payer: str
+    agent: str
+    micro: int
+
+
+@dataclass
 class Limits:
     """A payer's quota."""
 
@@ -57,6 +67,8 @@ class MoneyModel:
     def __init__(self, dids: list[str], *, fee: int) -> None:
         self.wallets = dict.fromkeys(dids, 0)
         self.stakes: dict[str, int] = {}
+        self.locked: dict[str, int] = {}
+        self.locks: dict[str, Lock] = {}
         self.contracts: dict[str, Contract] = {}
         self.lines: list[Line] = []
         self.limits: dict[str, Limits] = {}
@@ -68,6 +80,7 @@ class MoneyModel:
             "fee": self.fee,
             **{f"wallet:{did}": micro for did, micro in self.wallets.items()},
             **{f"stake:{did}": micro for did, micro in self.stakes.items()},
+            **{f"stake_locked:{did}": micro for did, micro in self.locked.items()},
             **{
                 f"escrow:{name}": item.rest if item.is_running else 0
                 for name, item in self.contracts.items()
@@ -121,7 +134,10 @@ class MoneyModel:
             paid=line.paid,
             refunded=line.back,
             sources=RefundSources(
-                self.wallets[line.agent], self.fee, 0, self.stakes.get(line.agent, 0)
+                self.wallets[line.agent],
+                self.fee,
+                self.locked.get(line.agent, 0),
+                self.stakes.get(line.agent, 0),
             ),
         )
         line.back = PaymentSplit(
@@ -129,7 +145,26 @@ class MoneyModel:
         )
         self.wallets[line.agent] -= split.wallet_micro
         self.fee -= split.fee_micro
+        if split.stake_locked_micro:
+            self.locked[line.agent] -= split.stake_locked_micro
         if split.stake_free_micro:
             self.stakes[line.agent] -= split.stake_free_micro
         self.wallets[line.payer] += split.refunded_micro
         return split
+
+    def lock(self, node: str, lock: Lock) -> None:
+        self.stakes[lock.agent] -= lock.micro
+        self.locked[lock.agent] = self.locked.get(lock.agent, 0) + lock.micro
+        self.locks[node] = lock
+
+    def end_lock(self, node: str, bps: int) -> int:
+        """End a node's lock, if there is one: a share to the payer, the rest is free; return it."""
+        lock = self.locks.pop(node, None)
+        if lock is None:
+            return 0
+        left = min(lock.micro, self.locked[lock.agent])  # a refund may have taken of it
+        lost = left * bps // 10_000
+        self.locked[lock.agent] -= left
+        self.stakes[lock.agent] += left - lost
+        self.wallets[lock.payer] += lost
+        return lost

@@ -15,7 +15,6 @@ import pytest
 from hypothesis import HealthCheck, Phase, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import (
-    RuleBasedStateMachine,
     initialize,
     invariant,
     precondition,
@@ -29,20 +28,18 @@ from core.money import cents_ceil
 from core.workflow.transitions import WorkflowStatus
 from ledger.commands import Command, Outcome, OutcomeStatus, RegisterOwner
 from ledger.errors import LedgerFenced, LedgerUnavailable
-from ledger.market_commands import DepositStake, SetQuota, WithdrawStake
+from ledger.market_commands import SetQuota
 from ledger.store import LedgerStore
 from tests.conftest import Database
 from tests.ledger.checking import Auditor, EntrySums
 from tests.ledger.disputing import about, decide
 from tests.ledger.making import AT, OWNER, Flow, card, deposit, new_id, new_key, open_store
 from tests.ledger.money_model import Limits, MoneyModel
+from tests.ledger.money_stakes import StakeRules, few, share_of, shares
 
 T = TypeVar("T")
 
 amounts = st.one_of(st.integers(1, 40), st.integers(1, 10**12))
-few = st.integers(0, 2)
-shares = st.integers(0, 110)
-asking = st.sampled_from(["agent", "agent", "owner", "owner", "stranger"])
 # Mostly none: a payer who may not publish has no history.
 limits = st.one_of(st.none(), st.none(), st.none(), st.integers(1, 6))
 # Losing the writer costs as much as thirty other steps, and a look at all books as ten.
@@ -51,12 +48,7 @@ STEPS_BETWEEN_QUOTAS = 15
 STEPS_BETWEEN_CHECKS = 100
 
 
-def share_of(whole: int, percent: int) -> int:
-    """Return a share, rounded up; above 100 more than there is."""
-    return (whole * percent + 99) // 100 + (percent > 100)
-
-
-class LedgerMachine(RuleBasedStateMachine):
+class LedgerMachine(StakeRules):
     """Everything that moves money, repeats, lost writers; the model says what must come of it."""
 
     database: ClassVar[Database]
@@ -87,7 +79,8 @@ class LedgerMachine(RuleBasedStateMachine):
         self.sums.add_new(self.auditor)  # what a failing run before left behind
         fee = self.auditor.one("SELECT balance FROM account WHERE address = 'fee'")
         self.model = MoneyModel([*self.payers, *self.agents], fee=fee)
-        self.flows: list[Flow] = []
+        self.flows = []
+        self.attempts = []
         self.nodes = 0
         self.history: list[tuple[Command, Outcome]] = []
 
@@ -164,52 +157,12 @@ class LedgerMachine(RuleBasedStateMachine):
     )
     def end(self, index: int, status: WorkflowStatus) -> None:
         flow = self.flows.pop(index % len(self.flows))
+        self.end_attempts(flow)
         outcome, late, twice = self.commit(flow.end(status), flow.pay(0, node="late"), flow.end())
         assert outcome.result == {"releasedMicro": self.model.end(flow.id)}
         assert late.error is twice.error is ErrorCode.ESCROW_RELEASED
 
-    # -- stakes, refunds, quotas ------------------------------------------------------------------
-
-    @rule(agent=few, share=shares, asking=asking)
-    def stake(self, agent: int, share: int, asking: str) -> None:
-        """Stake a share (percent) of the agent's wallet, or of its owner's."""
-        did = self.agents[agent]
-        actor = self.actor(agent, asking)
-        micro = max(1, share_of(self.model.wallets[actor], share))
-        (outcome,) = self.commit(_stake(DepositStake, actor, did, micro))
-        if actor not in (did, self.owner_of(agent)):
-            assert outcome.error is ErrorCode.FORBIDDEN
-        elif micro > self.model.wallets[actor]:
-            assert outcome.error is ErrorCode.INSUFFICIENT_CREDITS
-        else:
-            self.model.wallets[actor] -= micro
-            self.model.stakes[did] = self.model.stakes.get(did, 0) + micro
-            assert outcome.result["freeMicro"] == self.model.stakes[did]
-
-    @rule(agent=few, share=shares, asking=asking)
-    def unstake(self, agent: int, share: int, asking: str) -> None:
-        """Take a share (percent) of the stake out; above 100 it must be refused."""
-        did = self.agents[agent]
-        actor = self.actor(agent, asking)
-        staked = self.model.stakes.get(did, 0)
-        micro = max(1, share_of(staked, share))
-        (outcome,) = self.commit(_stake(WithdrawStake, actor, did, micro))
-        if actor not in (did, self.owner_of(agent)):
-            assert outcome.error is ErrorCode.FORBIDDEN
-        elif micro > staked:
-            assert outcome.error is ErrorCode.STAKE_LOCKED
-        else:
-            self.model.stakes[did] -= micro
-            self.model.wallets[actor] += micro
-            assert outcome.result["balanceMicro"] == self.model.wallets[actor]
-
-    def owner_of(self, agent: int) -> str:
-        return self.payers[0] if agent == 0 else self.agents[agent]
-
-    def actor(self, agent: int, asking: str) -> str:
-        if asking == "stranger":
-            return self.payers[2]
-        return self.owner_of(agent) if asking == "owner" else self.agents[agent]
+    # -- refunds, quotas ---------------------------------------------------------------------------
 
     @precondition(lambda self: any(line.left for line in self.model.lines))
     @rule(index=st.integers(0, 99), share=st.integers(1, 110))
@@ -329,17 +282,6 @@ class LedgerMachine(RuleBasedStateMachine):
         assert found == len(set(keys))
         self.run(self.store.close())
         self.runner.close()
-
-
-def _stake(kind: type[DepositStake | WithdrawStake], actor: str, did: str, micro: int) -> Command:
-    return kind(
-        key=new_key(),
-        request_hash=b"s",
-        actor_did=actor,
-        is_admin=False,
-        agent_did=did,
-        amount_micro=micro,
-    )
 
 
 @pytest.mark.slow

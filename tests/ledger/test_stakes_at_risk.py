@@ -210,15 +210,18 @@ async def test_case_28_what_the_payers_wallet_cannot_take_stays_the_agents(
 async def test_case_27_nothing_left_of_the_lock_is_an_event_only(
     database: Database, auditor: Auditor
 ) -> None:
-    """An upheld dispute takes what is locked, whatever for; the free stake answers for nothing."""
+    """A refund, a debt, has taken what was locked; the free stake answers for no failure."""
     store, epoch = await staked(database.service_url)
-    defrauded = await paid_workflow(store, epoch, CREDIT)
+    disputed = await paid_workflow(store, epoch, 2 * CREDIT)
+    spent = Flow(epoch, payer=AGENT, hold=auditor.balance(AGENT))
+    await commit(store, spent.publish())
     flow = Flow(epoch)
     await commit(store, flow.publish(records=(STARTED, *opened())))
-    upheld = await resolve(store, about(defrauded, dispute_type="fraud"), slash=10_000)
-    assert upheld.result["slashedMicro"] == CREDIT
+    refunded = await resolve(store, about(disputed), 2 * CREDIT)
+    assert refunded.result["refundedMicro"] == 2 * CREDIT
+    assert parts(auditor) == (3 * CREDIT - 900_000, 0)
     await commit(store, flow.advance(*ended("AGENT_ERROR"), bps=BPS))
-    assert parts(auditor) == (3 * CREDIT, 0)
+    assert parts(auditor) == (3 * CREDIT - 900_000, 0)
     name, payload = events(auditor)[-1]
     assert (name, payload["amountCredits"], payload["entryIds"]) == ("stake.slashed", "0", [])
     await store.close()

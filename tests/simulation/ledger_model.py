@@ -229,10 +229,14 @@ class LedgerModel:
                     self._move(locked, free, record.micro - lost)
             elif self.balances[free] < record.micro:
                 unstaked.append(record.node)
-                self.nodes[place[0]][record.node].pop("stake_micro")
             else:
                 self.locks[place] = (record.attempt, record.agent_did, record.micro)
                 self._move(free, locked, record.micro)
+        for record in command.records:
+            if isinstance(record, NodeChanged):
+                lock = self.locks.get((command.workflow_id, record.node))
+                if lock is None or lock[0] != record.attempt:
+                    self.nodes[command.workflow_id][record.node].pop("stake_micro", None)
         return {"unstaked": unstaked} if unstaked else {}
 
     def _slashed(self, command: PublishWorkflow | AdvanceWorkflow, freed: StakeFreed) -> int:

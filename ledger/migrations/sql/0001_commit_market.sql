@@ -1,6 +1,7 @@
 -- The market's rare rows of a batch, called by commit_batch, and the frequent ones: reputation.
 -- p_market: {prices, stakes, auctions, closed_auctions, bids, quotas, invoices, invoice_lines,
--- settled_invoices, disputes, resolved_disputes, reputations, feedback}, each absent when empty.
+-- settled_invoices, disputes, resolved_disputes, ended_locks, reputations, feedback}, each absent
+-- when empty.
 
 CREATE FUNCTION callboard.commit_market(p_market json, p_now_ms bigint) RETURNS void
 LANGUAGE plpgsql AS $$
@@ -124,6 +125,11 @@ BEGIN
             RAISE EXCEPTION 'a dispute would be resolved twice' USING ERRCODE = 'CB003';
         END IF;
     END IF;
+
+    -- Stake that a dispute has taken or freed while its attempt was open.
+    UPDATE callboard.node n SET stake_micro = 0
+    FROM json_to_recordset(p_market -> 'ended_locks') AS r(workflow_id uuid, name text)
+    WHERE n.workflow_id = r.workflow_id AND n.name = r.name;
 
     -- Counted again from history: whole, whatever was counted before.
     INSERT INTO callboard.reputation AS o (

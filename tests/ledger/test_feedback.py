@@ -1,0 +1,61 @@
+"""Feedback: a payer says once what an agent was worth. contract.md section 6; decision 0082."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+
+import pytest
+
+from ledger.commands import OutcomeStatus
+from ledger.dispute_queries import feedback_rows
+from ledger.queries import LedgerReader
+from ledger.review_commands import GiveFeedback, feedback_key
+from tests.conftest import Database
+from tests.ledger.checking import Auditor
+from tests.ledger.disputing import paid_workflow
+from tests.ledger.making import AGENT, AT, CREDIT, PAYER, open_with_owner
+
+pytestmark = pytest.mark.anyio
+
+
+@pytest.fixture
+async def reader(database: Database) -> AsyncIterator[LedgerReader]:
+    """A reader of the test's ledger."""
+    async with LedgerReader(database.service_url, pool_size=2) as opened:
+        yield opened
+
+
+async def test_feedback_is_given_once_per_workflow_and_agent(
+    database: Database, auditor: Auditor, reader: LedgerReader
+) -> None:
+    store, epoch = await open_with_owner(database.service_url)
+    flow = await paid_workflow(store, epoch, CREDIT)
+
+    def feedback(milli: int, request_hash: bytes, agent: str = AGENT) -> GiveFeedback:
+        return GiveFeedback(
+            key=feedback_key(flow.id, agent),
+            request_hash=request_hash,
+            actor_did=PAYER,
+            workflow_id=flow.id,
+            agent_did=agent,
+            payer_did=PAYER,
+            rating_milli=milli,
+            comment="",
+        )
+
+    outcomes = await store.commit(
+        [feedback(333, b"1"), feedback(333, b"1"), feedback(0, b"2"), feedback(5, b"", "did:z")], AT
+    )
+    statuses = [outcome.status for outcome in outcomes]
+    assert statuses == [
+        OutcomeStatus.APPLIED,
+        OutcomeStatus.REPEATED,
+        OutcomeStatus.REJECTED,
+        OutcomeStatus.APPLIED,
+    ]
+    rows = await feedback_rows(reader, flow.id)
+    assert [(row["agent_did"], str(row["rating"])) for row in rows] == [
+        (AGENT, "0.333"),
+        ("did:z", "0.005"),
+    ]
+    await store.close()
