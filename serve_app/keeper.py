@@ -105,7 +105,7 @@ class Keeper:
         """End every part and remove the run folder; returns when nothing is left."""
         if self._lock is None:
             return
-        end_marked(self._deployment.id, grace_s=_STOP_GRACE_S)
+        end_marked(self._deployment.id, self._deployment.run_folder, grace_s=_STOP_GRACE_S)
         if self._postgres:
             self._postgres.stop()
         if self._ports:
@@ -149,6 +149,7 @@ class Keeper:
         self._head_log_from = log.stat().st_size if log.exists() else 0
         environment = self._ray_environment()
         sentinel = [sys.executable, "-m", "serve_app.sentinel", str(os.getpid()), self._mark]
+        sentinel.append(str(self._deployment.run_folder))
         subprocess.Popen(
             sentinel, cwd=ROOT, env=environment, stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True,
@@ -260,7 +261,7 @@ class Keeper:
         is_whole = len(self._vital) == VITAL_COUNT and not wait_end(self._vital, 0)
         if self._head.poll() is not None or not is_whole:
             self._say("Ray's head has ended; starting a new one")
-            end_marked(self._deployment.id, grace_s=0)
+            end_marked(self._deployment.id, self._deployment.run_folder, grace_s=0)
             self._start_head()
             self._deploy()
             self._say(f"Ray is back, callboard answers at {self.url}")
@@ -276,7 +277,7 @@ def clear_leftovers(deployment: Deployment, say: Callable[[str], None]) -> int:
 
     The caller holds the deployment's lock, or knows that its holder is gone.
     """
-    ended = end_marked(deployment.id, grace_s=0)
+    ended = end_marked(deployment.id, deployment.run_folder, grace_s=0)
     if ended:
         say(f"ended {ended} processes of an earlier run")
     end_leftovers(deployment.home / "postgres", say)

@@ -3,8 +3,10 @@ their parents.
 
 Every process of a deployment carries its mark in the environment it was started with, and the
 kernel shows that environment in `/proc`. So leftovers of a supervisor that was killed are found
-by what they are, never by a process id that may belong to a stranger by now. (The embedded Postgres
-overwrites its environment; `ledger/embedded.py` finds it by its working folder.)
+by what they are, never by a process id that may belong to a stranger by now. Ray's agents overwrite
+the beginning of their environment, and the mark with it where it stood there: whose beginning is
+gone is found by its working folder. (So is the embedded Postgres, by `ledger/embedded.py`.)
+Decision 0023.
 """
 
 from __future__ import annotations
@@ -14,17 +16,20 @@ import select
 import signal
 import time
 from collections.abc import Iterable
+from pathlib import Path
 
 from serve_app.settings_from_env import DEPLOYMENT_MARK
 
 _POLL_S = 0.02
 
 
-def marked_processes(mark: str) -> list[int]:
+def marked_processes(mark: str, run_folder: Path | None = None) -> list[int]:
     """Return the ids of all processes that carry a mark, not the caller's own nor its parent's.
 
     Args:
         mark: a deployment's id, for all its runs, or `id.run` for one of them.
+        run_folder: where processes work that are found although they have overwritten the
+            beginning of their environment, whatever their run; None finds none of them.
     """
     wanted = f"{DEPLOYMENT_MARK}={mark}".encode()
     own = {os.getpid(), os.getppid()}
@@ -35,10 +40,15 @@ def marked_processes(mark: str) -> list[int]:
         try:
             with open(f"/proc/{entry}/environ", "rb") as file:
                 variables = file.read().split(b"\0")
+            if any(text == wanted or text.startswith(wanted + b".") for text in variables) or (
+                run_folder is not None
+                and not variables[0]
+                and os.readlink(f"/proc/{entry}/cwd")
+                in (str(run_folder), f"{run_folder} (deleted)")
+            ):
+                found.append(int(entry))
         except OSError:
             continue  # it ended, or belongs to another user
-        if any(text == wanted or text.startswith(wanted + b".") for text in variables):
-            found.append(int(entry))
     return found
 
 
@@ -60,18 +70,18 @@ def send(pids: Iterable[int], number: signal.Signals) -> None:
             continue
 
 
-def end_marked(mark: str, *, grace_s: float) -> int:
+def end_marked(mark: str, run_folder: Path | None = None, *, grace_s: float) -> int:
     """End every marked process and return how many there were, when all are gone.
 
     Args:
-        mark: as for `marked_processes`.
+        mark, run_folder: as for `marked_processes`.
         grace_s: seconds between asking (SIGTERM) and forcing (SIGKILL); 0 forces at once.
     """
     ended: set[int] = set()
     forced_at = time.monotonic() + grace_s
     asked: set[int] = set()
     # Started processes start others while they end, so this looks again until none is found.
-    while pids := marked_processes(mark):
+    while pids := marked_processes(mark, run_folder):
         ended.update(pids)
         if time.monotonic() >= forced_at:
             send(pids, signal.SIGKILL)

@@ -9,6 +9,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -23,11 +24,27 @@ child = subprocess.Popen(["sleep", "1000"], start_new_session=True)
 print(child.pid, flush=True)
 signal.pause()
 """
+# Says so when it has overwritten the environment that it was started with.
+_FORGETFUL = """
+import ctypes, sys
+first = ctypes.POINTER(ctypes.c_void_p).in_dll(ctypes.CDLL(None), "environ")
+ctypes.memset(first[0], 0, len(open("/proc/self/environ", "rb").read()) - 1)
+print(flush=True)
+sys.stdin.read()
+"""
 
 
-def started(*command: str, mark: str) -> subprocess.Popen[str]:
-    return subprocess.Popen(
-        command, cwd=ROOT, env={**os.environ, "CALLBOARD_DEPLOYMENT": mark},
+class Started(subprocess.Popen[str]):
+    """Ends with its block, also when the test in it fails."""
+
+    def __exit__(self, *error: Any) -> None:
+        self.kill()
+        super().__exit__(*error)
+
+
+def started(*command: str, mark: str, cwd: Path = ROOT) -> Started:
+    return Started(
+        command, cwd=cwd, env={**os.environ, "CALLBOARD_DEPLOYMENT": mark},
         stdout=subprocess.PIPE, stdin=subprocess.PIPE, text=True,
     )  # fmt: skip
 
@@ -52,29 +69,54 @@ def test_all_marked_processes_end_and_no_other(mark: str) -> None:
         assert end_marked(mark, grace_s=0.1) == 2
         assert marked_processes(mark) == []
         assert stranger.poll() is None
-        stranger.kill()
 
 
 def test_mark_of_one_run_leaves_the_next_run_alone(mark: str) -> None:
     with started("sleep", "1000", mark=f"{mark}.b") as current:
         assert end_marked(f"{mark}.a", grace_s=0) == 0
         assert current.poll() is None
-        current.kill()
 
 
-def test_sentinel_ends_grandchildren_of_a_killed_supervisor(mark: str) -> None:
+def test_sentinel_ends_grandchildren_of_a_killed_supervisor(mark: str, tmp_path: Path) -> None:
     with started("sleep", "1000", mark="none") as supervisor:
         grandchild = started("sleep", "1000", mark=f"{mark}.run")
         sentinel = started(
             sys.executable, "-m", "serve_app.sentinel", str(supervisor.pid), f"{mark}.run",
-            mark=f"{mark}.run",
+            str(tmp_path), mark=f"{mark}.run",
         )  # fmt: skip
-        assert not wait_end([sentinel.pid, grandchild.pid], 0.3)
+        forgetful = started(sys.executable, "-c", _FORGETFUL, mark=f"{mark}.run", cwd=tmp_path)
+        assert forgetful.stdout is not None
+        forgetful.stdout.readline()
+        assert not wait_end([sentinel.pid, grandchild.pid, forgetful.pid], 0.3)
         supervisor.kill()
         supervisor.wait()
-        assert wait_end([grandchild.pid], 20.0) == {grandchild.pid}
-        for process in (grandchild, sentinel):
+        for process in (grandchild, sentinel, forgetful):
+            assert wait_end([process.pid], 20.0) == {process.pid}
             process.communicate(timeout=20)
+
+
+@pytest.mark.parametrize("is_folder_gone", [False, True])
+def test_who_overwrites_the_mark_is_found_by_its_folder(
+    mark: str, tmp_path: Path, is_folder_gone: bool
+) -> None:
+    """Ray's agents write their title over their environment, whose order is random."""
+    run_folder = tmp_path / "run"
+    run_folder.mkdir()
+    with (
+        started(sys.executable, "-c", _FORGETFUL, mark=mark, cwd=run_folder) as forgetful,
+        started("sleep", "1000", mark="none", cwd=run_folder) as somebodys_shell,
+        started(sys.executable, "-c", _FORGETFUL, mark=mark, cwd=tmp_path) as elsewhere,
+    ):
+        for process in (forgetful, elsewhere):
+            assert process.stdout is not None
+            process.stdout.readline()
+        if is_folder_gone:
+            run_folder.rmdir()
+        assert marked_processes(mark) == []
+        assert marked_processes(mark, run_folder) == [forgetful.pid]
+        assert end_marked(mark, run_folder, grace_s=5) == 1
+        assert forgetful.poll() is not None
+        assert somebodys_shell.poll() is elsewhere.poll() is None
 
 
 def test_tethered_child_ends_with_its_owner() -> None:

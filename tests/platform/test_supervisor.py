@@ -148,7 +148,7 @@ def test_database_that_does_not_answer_is_named_with_what_to_do(short_folder: Pa
 def test_down_leaves_nothing_but_the_home(life: RunningDeployment) -> None:
     life.down()
     assert processes_below(life.home) == []
-    assert marked_processes(Deployment(life.home, Path()).id) == []
+    assert marked_processes(Deployment(life.home, Path()).id, run_folder_of(life.home)) == []
     assert not run_folder_of(life.home).exists()
     assert not (life.home / "url").exists()
     assert (life.home / "postgres" / "PG_VERSION").exists()
