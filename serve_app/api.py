@@ -14,6 +14,7 @@ from starlette.routing import Route, Router
 from core.errors import ErrorCode, ServiceError
 from serve_app.calls import Operation
 from serve_app.endpoint import Endpoint, Receive, Scope, Send, refused, request_id_of, send_reply
+from serve_app.paths import kept_apart, path_text
 from serve_app.routes import (
     accounts,
     agents,
@@ -42,6 +43,10 @@ class Api(FastAPI):
     def build_middleware_stack(self) -> Router:
         """Return the router itself: the endpoints answer every failure, no layer has work left."""
         return self.router
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Route a request; a slash within a value of its path parts nothing."""
+        await super().__call__(kept_apart(scope), receive, send)
 
 
 def service_version() -> str:
@@ -98,5 +103,5 @@ async def _unknown_path(scope: Scope, receive: Receive, send: Send) -> None:
         await send({"type": "websocket.close", "code": 1000})
         return
     request_id = request_id_of(dict(scope["headers"]))
-    error = ServiceError(ErrorCode.NOT_FOUND, f"there is no path {scope['path'][:200]}")
+    error = ServiceError(ErrorCode.NOT_FOUND, f"there is no path {path_text(scope)[:200]}")
     await send_reply(send, refused(error, request_id, 1), [])

@@ -22,6 +22,7 @@ from serve_app.bodies import ClientGone, check_media_type, parse_json, read_body
 from serve_app.calls import Call, Operation, Repeats, Reply
 from serve_app.errors import PROBLEM_TYPE, STATUS, problem, problem_headers
 from serve_app.limits import Headers, RateClass
+from serve_app.paths import path_text, path_values
 from serve_app.repeats import once, repeat_key
 from serve_app.services import Services
 
@@ -68,7 +69,7 @@ class Endpoint:
             return
         except Exception:
             # The edge of the process: what nobody foresaw becomes a 500 that only names itself.
-            _LOG.exception("request failed request_id=%s path=%s", request_id, scope["path"])
+            _LOG.exception("request failed request_id=%s path=%s", request_id, path_text(scope))
             inside = ServiceError(ErrorCode.INTERNAL_ERROR, "the request failed inside the service")
             reply = refused(inside, request_id, 1)
         await send_reply(send, reply, sent_headers)
@@ -92,7 +93,7 @@ class Endpoint:
         call = Call(
             services=services,
             method=operation.method,
-            path_values=scope.get("path_params", {}),
+            path_values=path_values(scope),
             headers=headers,
             query_string=scope.get("query_string", b""),
             raw_path=scope.get("raw_path") or b"",

@@ -24,6 +24,12 @@ _BID_MEMBERS: Mapping[str, Schema] = {
     "stakeOffered": nullable({**CREDITS, "description": "credits; null: as much as is asked"}),
     "receivedAt": TIME,
 }
+_OFFER_MEMBERS: Mapping[str, Schema] = {
+    "agentDid": {"type": "string", "description": "the agent; the caller if absent"},
+    "bidAmount": CREDITS_IN,
+    "etaMs": {"type": "integer", "minimum": 0},
+    "stakeOffered": {**CREDITS_IN, "description": "credits; absent: as much as is asked"},
+}
 _STATUS: Schema = {"enum": ["open", "awarded", "no_bids", "cancelled"]}
 _AT = "2026-01-31T12:00:00.000Z"
 _BID_EXAMPLE = {
@@ -58,12 +64,13 @@ _ROUND_EXAMPLE = {
 
 AUCTION_SCHEMAS: Mapping[str, Schema] = {
     "BidRequest": with_example(
+        record("bidAmount", **_OFFER_MEMBERS), {"bidAmount": 0.2, "etaMs": 4000}
+    ),
+    "TaskBidRequest": with_example(
         record(
             "bidAmount",
-            agentDid={"type": "string", "description": "the agent; the caller if absent"},
-            bidAmount=CREDITS_IN,
-            etaMs={"type": "integer", "minimum": 0},
-            stakeOffered={**CREDITS_IN, "description": "credits; absent: as much as is asked"},
+            nodeId={"type": "string", "description": "the node, where there are several"},
+            **_OFFER_MEMBERS,
         ),
         {"bidAmount": 0.2, "etaMs": 4000},
     ),
@@ -73,6 +80,7 @@ AUCTION_SCHEMAS: Mapping[str, Schema] = {
             workflowId=STRING,
             nodeId=STRING,
             round=INTEGER,
+            taskId={"type": "string", "description": "of a bid for a task"},
             **_BID_MEMBERS,
             closesAt=TIME,
             success=BOOLEAN,

@@ -166,6 +166,8 @@ REVIEW_SCHEMAS: Mapping[str, Schema] = {
             "description",
             description={"type": "string", "minLength": 1, "maxLength": 10_000},
             budget=CREDITS_IN,
+            selection={"enum": ["best", "auction"], "description": "in an auction up to `budget`"},
+            auctionWindowMs={"type": "integer", "minimum": 0},
         ),
         {"description": "[cap.text.summarise.v1] Sum up https://example.org", "budget": 1},
     ),

@@ -12,7 +12,7 @@ import uuid
 from typing import Any
 
 from core.errors import ErrorCode, ServiceError
-from core.market.standing_bid import parse_offer
+from core.market.standing_bid import Offer, parse_offer
 from core.money import credits_number
 from ledger.auction_queries import auction_rows, bid_rows, can_bid
 from ledger.market_commands import PlaceBid, bid_key
@@ -26,19 +26,36 @@ from serve_app.whose import did_of
 
 async def show(call: Call) -> Reply:
     """Show a node's auction: every round, with its bids once it has closed."""
-    workflow_id, node, rounds = await _seen(call)
+    workflow_id, node, rounds = await _in_path(call)
     bids = await bid_rows(call.services.reader, workflow_id, node)
     return Reply(auction_record(rounds, bids))
 
 
 async def place_bid(call: Call) -> Reply:
     """Bid for a node in the open round of its auction; an agent's first bid is final."""
+    offered = offer_of(call)
+    return Reply(await bid_in(call, offered, *await _in_path(call)))
+
+
+def offer_of(call: Call) -> tuple[str, Offer]:
+    """Return which agent the body bids for, and its offer.
+
+    Raises:
+        ServiceError: INVALID_REQUEST.
+    """
     body = call.object_body()
     agent_did = did_of("agentDid", body.get("agentDid", call.caller.did))
     offer, problems = parse_offer(body)
     if offer is None:
         raise ServiceError(ErrorCode.INVALID_REQUEST, "the bid is not valid", tuple(problems))
-    workflow_id, node, rounds = await _seen(call)
+    return agent_did, offer
+
+
+async def bid_in(
+    call: Call, offered: tuple[str, Offer], workflow_id: str, node: str, rounds: list[RowDict]
+) -> dict[str, Any]:
+    """Place a bid in the last round of an auction that the caller may see; return it."""
+    agent_did, offer = offered
     last = rounds[-1]
     if last["status"] != "open":
         raise ServiceError(ErrorCode.CONFLICT, f"the auction is {last['status']}, expected open")
@@ -67,36 +84,28 @@ async def place_bid(call: Call) -> Reply:
         raise ServiceError(
             ErrorCode.CONFLICT, f"{agent_did} has bid already: its first bid is final"
         ) from None
-    return Reply(
-        {
-            "success": True,
-            "workflowId": workflow_id,
-            "nodeId": node,
-            "round": last["round"],
-            "agentDid": agent_did,
-            "bidAmount": credits_number(offer.amount_micro),
-            "etaMs": offer.eta_ms,
-            "stakeOffered": (
-                None if offer.stake_micro is None else credits_number(offer.stake_micro)
-            ),
-            "receivedAt": iso_time(outcome.result["receivedMs"]),
-            "closesAt": iso_time(last["closes_ms"]),
-        }
-    )
+    return {
+        "success": True,
+        "workflowId": workflow_id,
+        "nodeId": node,
+        "round": last["round"],
+        "agentDid": agent_did,
+        "bidAmount": credits_number(offer.amount_micro),
+        "etaMs": offer.eta_ms,
+        "stakeOffered": None if offer.stake_micro is None else credits_number(offer.stake_micro),
+        "receivedAt": iso_time(outcome.result["receivedMs"]),
+        "closesAt": iso_time(last["closes_ms"]),
+    }
 
 
-async def _seen(call: Call) -> tuple[str, str, list[RowDict]]:
-    """Return the workflow's id, the node and the rounds of an auction that the caller may see.
+async def visible_rounds(
+    call: Call, workflow_id: str, node: str, unknown: ServiceError
+) -> list[RowDict]:
+    """Return the rounds of an auction that the caller may see.
 
     Raises:
-        ServiceError: NOT_FOUND.
+        ServiceError: `unknown`, where there is none or it is not for the caller to see.
     """
-    given, node = call.path_values["workflow_id"], call.path_values["node"]
-    unknown = not_found(f"the auction of {node[:64]!r} in the workflow {given[:64]}")
-    try:
-        workflow_id = str(uuid.UUID(given))
-    except ValueError:
-        raise unknown from None
     reader = call.services.reader
     rounds = await auction_rows(reader, workflow_id, node)
     if not rounds:
@@ -109,7 +118,22 @@ async def _seen(call: Call) -> tuple[str, str, list[RowDict]]:
             reader, call.caller.did, capability_id, workflow_id, node
         ):
             raise unknown
-    return workflow_id, node, rounds
+    return rounds
+
+
+async def _in_path(call: Call) -> tuple[str, str, list[RowDict]]:
+    """Return the workflow's id, the node and the rounds of the path's auction.
+
+    Raises:
+        ServiceError: NOT_FOUND.
+    """
+    given, node = call.path_values["workflow_id"], call.path_values["node"]
+    unknown = not_found(f"the auction of {node[:64]!r} in the workflow {given[:64]}")
+    try:
+        workflow_id = str(uuid.UUID(given))
+    except ValueError:
+        raise unknown from None
+    return workflow_id, node, await visible_rounds(call, workflow_id, node, unknown)
 
 
 OPERATIONS = (

@@ -27,17 +27,21 @@ from serve_app.calls import (
     Repeats,
     Reply,
     invalid,
+    kind_of,
     not_found,
     text_member,
 )
 from serve_app.limits import RateClass
 from serve_app.publishing import publish_request, workflow_limits
+from serve_app.routes.auctions import bid_in, offer_of, visible_rounds
 from serve_app.routes.feedback import give_for
 from serve_app.views import visible_workflow
 
 DESCRIPTION_MAX: Final = 10_000
 NODE: Final = "task"
 _NAMED: Final = re.compile(r"\s*\[([A-Za-z0-9][A-Za-z0-9._-]{0,127})\]\s*")
+# What a task may say of its node.
+_NODE_OPTIONS: Final = ("selection", "auctionWindowMs")
 _STATUSES: Final = {WorkflowStatus.SUCCESS: "completed"}
 
 
@@ -46,10 +50,9 @@ async def publish(call: Call) -> Reply:
     body = call.object_body()
     description = text_member(body, "description", least=1, most=DESCRIPTION_MAX)
     capability_id, text = await _capability(call, description)
-    manifest: dict[str, Any] = {
-        "intent": text,
-        "nodes": {NODE: {"capabilityId": capability_id, "payload": {"description": text}}},
-    }
+    node: dict[str, Any] = {"capabilityId": capability_id, "payload": {"description": text}}
+    node.update((name, body[name]) for name in _NODE_OPTIONS if body.get(name) is not None)
+    manifest: dict[str, Any] = {"intent": text, "nodes": {NODE: node}}
     if body.get("budget") is not None:
         manifest["settings"] = {"maxBudgetCredits": _credits("budget", body["budget"])}
     services = call.services
@@ -81,6 +84,27 @@ async def get(call: Call) -> Reply:
     stored = await _readable(call)
     await call.services.gateway.load_results(stored)
     return Reply(_task_record(call, stored))
+
+
+async def bid(call: Call) -> Reply:
+    """Bid for a task whose node is auctioned; of several nodes the body names one."""
+    offered = offer_of(call)
+    body, task_id = call.object_body(), call.path_values["task_id"]
+    unknown = not_found(f"an auction of the task {task_id[:64]}, or of its node `nodeId`,")
+    stored = await call.services.reader.workflow_by_task(task_id)
+    if stored is None:
+        raise unknown
+    node = body.get("nodeId")
+    if node is None:
+        names = list(orjson.loads(stored.row["manifest"])["nodes"])
+        if len(names) > 1:
+            raise unknown
+        (node,) = names
+    elif not isinstance(node, str):
+        raise invalid("nodeId", kind_of(node), "a node's name")
+    rounds = await visible_rounds(call, stored.id, node, unknown)
+    placed = await bid_in(call, offered, stored.id, node, rounds)
+    return Reply({**placed, "taskId": stored.task_id})
 
 
 async def settle(call: Call) -> Reply:
@@ -242,6 +266,20 @@ OPERATIONS = (
         reply="Task",
         parameters=("TaskId",),
         errors=(ErrorCode.NOT_FOUND,),
+    ),
+    Operation(
+        method="POST",
+        path="/v1/tasks/{task_id}/bid",
+        handler=bid,
+        summary="Bid for a task",
+        scope="tasks:write",
+        rate=RateClass.WRITE,
+        tag="tasks",
+        request="TaskBidRequest",
+        reply="Bid",
+        parameters=("TaskId",),
+        errors=(*_TASK_ERRORS, ErrorCode.FORBIDDEN),
+        repeats=Repeats.BY_REPLY,
     ),
     Operation(
         method="POST",

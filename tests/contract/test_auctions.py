@@ -7,6 +7,7 @@ to 26.
 from __future__ import annotations
 
 from typing import Any
+from urllib.parse import quote
 
 import pytest
 
@@ -137,6 +138,21 @@ def test_case_23_the_first_bid_is_final_and_case_22_what_is_no_amount(
         refused = refusal(bid(two, path, other, amount), 400, "INVALID_REQUEST")
         assert "bidAmount" in str(refused)
     answer(bid(two, path, other, 0))
+
+
+@pytest.mark.parametrize("node", ["a/b", "a/bids", "50% of/it?#", "a%2Fb", "été 一/二"])
+def test_a_nodes_name_may_hold_anything_that_is_encoded_in_paths(
+    payer: Caller, bidders: list[tuple[Caller, RegisteredAgent]], capability: str, node: str
+) -> None:
+    ((one, agent), _) = bidders
+    body = manifest(capability, 60_000)
+    body["nodes"] = {node: body["nodes"]["a"]}
+    workflow_id = answer(payer.publish(body))["workflowId"]
+    path = f"/v1/auctions/{workflow_id}/{quote(node, safe='')}"
+    assert answer(payer.http.get(path))["nodeId"] == node
+    assert answer(bid(one, path, agent, 0.2))["nodeId"] == node
+    refusal(bid(one, path, agent, 0.2), 409, "CONFLICT")
+    refusal(payer.http.get(f"{path}%2F"), 404, "NOT_FOUND")
 
 
 def test_strangers_neither_see_an_auction_nor_bid_in_it(

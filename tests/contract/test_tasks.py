@@ -10,6 +10,7 @@ from tests.contract.conftest import (
     Caller,
     MakeAgent,
     MakeCaller,
+    RegisteredAgent,
     answer,
     chain_of,
     client,
@@ -132,3 +133,94 @@ def test_tasks_belong_to_their_payers_and_agents(
     assert (given["agentDid"], given["rating"]) == (agent.did, 0.7)
     with client(str(payer.http.base_url)) as nobody:
         refusal(nobody.get(path), 401, "UNAUTHORIZED")
+
+
+# -- bidding for a task ----------------------------------------------------------------------------
+
+
+def bid(caller: Caller, task_id: str, agent: RegisteredAgent, amount: object, **body: Any) -> Any:
+    """Bid for a task in an agent's name."""
+    return caller.http.post(
+        f"{PATH}/{task_id}/bid", json={"bidAmount": amount, "agentDid": agent.did, **body}
+    )
+
+
+def bidder(
+    make_agent: MakeAgent, make_caller: MakeCaller, capability: str
+) -> tuple[Caller, RegisteredAgent]:
+    """Return an agent that has staked enough, and its owner."""
+    owner = make_caller(10)
+    agent = make_agent(capability=capability, owner=owner)
+    answer(owner.http.post("/v1/stakes", json={"amount": 1, "agentDid": agent.did}))
+    return owner, agent
+
+
+def test_a_task_that_is_auctioned_takes_bids_and_pays_the_second_lowest(
+    payer: Caller, make_agent: MakeAgent, make_caller: MakeCaller
+) -> None:
+    """Its budget is the reserve."""
+    capability = unique("cap.test.") + ".v1"
+    one, cheap = bidder(make_agent, make_caller, capability)
+    two, dear = bidder(make_agent, make_caller, capability)
+    more = {"selection": "auction", "auctionWindowMs": 1_500, "budget": 1}
+    made = publish(payer, f"[{capability}] do it", **more)
+    placed = answer(bid(one, made["taskId"], cheap, 0.2, etaMs=5))
+    assert (placed["workflowId"], placed["nodeId"]) == (made["workflowId"], "task")
+    assert (placed["taskId"], placed["bidAmount"], placed["etaMs"]) == (made["taskId"], 0.2, 5)
+    refusal(bid(one, made["taskId"], cheap, 0.1), 409, "CONFLICT")
+    refusal(bid(two, made["taskId"], dear, 1.1), 400, "INVALID_REQUEST")
+    answer(bid(two, made["taskId"], dear, 0.5))
+    task = ended(payer, made)
+    assert (task["status"], task["agentDid"]) == ("completed", cheap.did)
+    assert task["spentCredits"] == 0.5
+    refusal(bid(two, made["taskId"], dear, 0.5), 409, "CONFLICT")
+
+
+def test_a_bid_under_its_idempotency_key_is_placed_once(
+    payer: Caller, make_agent: MakeAgent, make_caller: MakeCaller
+) -> None:
+    capability = unique("cap.test.") + ".v1"
+    owner, agent = bidder(make_agent, make_caller, capability)
+    more = {"selection": "auction", "auctionWindowMs": 60_000, "budget": 1}
+    path = f"{PATH}/{publish(payer, f'[{capability}] do it', **more)['taskId']}/bid"
+    body = {"bidAmount": 0.2, "agentDid": agent.did}
+    headers = {"Idempotency-Key": unique("bid-")}
+    first = answer(owner.http.post(path, json=body, headers=headers))
+    assert answer(owner.http.post(path, json=body, headers=headers)) == first
+
+
+def test_who_may_not_see_a_tasks_auction_cannot_bid_and_learns_nothing(
+    payer: Caller, make_agent: MakeAgent, make_caller: MakeCaller
+) -> None:
+    capability = unique("cap.test.") + ".v1"
+    owner, agent = bidder(make_agent, make_caller, capability)
+    more = {"selection": "auction", "auctionWindowMs": 60_000, "budget": 1}
+    made = publish(payer, f"[{capability}] do it", **more)
+    stranger = make_caller(1)
+    hidden = refusal(bid(stranger, made["taskId"], agent, 0.1), 404, "NOT_FOUND")
+    absent = refusal(bid(stranger, made["workflowId"], agent, 0.1), 404, "NOT_FOUND")
+    assert hidden["detail"].replace(made["taskId"], made["workflowId"]) == absent["detail"]
+    refusal(bid(payer, made["taskId"], agent, 0.1), 403, "FORBIDDEN")
+    refusal(bid(owner, "no-uuid", agent, 0.1), 404, "NOT_FOUND")
+    fixed = publish(payer, f"[{capability}] at a fixed price")
+    refusal(bid(owner, fixed["taskId"], agent, 0.1), 404, "NOT_FOUND")
+
+
+def test_a_bid_for_a_task_of_several_nodes_names_one(
+    payer: Caller, make_agent: MakeAgent, make_caller: MakeCaller
+) -> None:
+    capability = unique("cap.test.") + ".v1"
+    owner, agent = bidder(make_agent, make_caller, capability)
+    node = {"capabilityId": capability, "selection": "auction", "maxCostCredits": 1}
+    manifest = {"nodes": {name: {**node, "auctionWindowMs": 60_000} for name in ("a", "b/c")}}
+    task_id = answer(payer.publish(manifest))["taskId"]
+    refusal(bid(owner, task_id, agent, 0.1), 404, "NOT_FOUND")
+    refusal(bid(owner, task_id, agent, 0.1, nodeId=["a"]), 400, "INVALID_REQUEST")
+    assert answer(bid(owner, task_id, agent, 0.1, nodeId="b/c"))["nodeId"] == "b/c"
+
+
+def test_a_task_to_be_auctioned_needs_a_budget(payer: Caller) -> None:
+    body = {"description": "[cap.test.x.v1] do it", "selection": "auction"}
+    refusal(payer.http.post(f"{PATH}/publish", json=body), 400, "BUDGET_REQUIRED")
+    body = {"description": "[cap.test.x.v1] do it", "selection": "lottery", "budget": 1}
+    refusal(payer.http.post(f"{PATH}/publish", json=body), 400, "INVALID_MANIFEST")
