@@ -19,6 +19,7 @@ from pathlib import Path
 import psutil
 import psycopg
 
+from actors.collection import collect_rarely
 from bench.payments import Payments
 from bench.tpcb import HOT_SCALE, UNIFORM_SCALE, TpcB, find_pgbench
 from ledger.embedded import OWNER, EmbeddedPostgres
@@ -165,6 +166,7 @@ def main() -> None:
     parser.add_argument("--scale", type=int, default=UNIFORM_SCALE, help="TPC-B's branches")
     parser.add_argument("--pgbench", help="the pgbench to use")
     arguments = parser.parse_args()
+    collect_rarely()  # as the ledger's process does
     with tempfile.TemporaryDirectory(prefix="cbb-") as folder:
         home, run_folder = Path(folder, "pg"), Path(folder, "run")
         home.mkdir()
