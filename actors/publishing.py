@@ -19,7 +19,7 @@ from core.market.pricing import (
     is_budget_required,
     token_reservations,
 )
-from core.money import MICRO_MAX
+from core.money import MICRO_MAX, credits_text
 from core.workflow.actions import SelectAgent
 from core.workflow.dag import CompiledWorkflow
 from core.workflow.events import WorkflowChanged
@@ -66,7 +66,8 @@ def estimate(
         auction_stake_bps: the stake that auctions ask of bidders, basis points of the reserve.
 
     Raises:
-        ServiceError: BUDGET_REQUIRED; the cost of a node has no bound.
+        ServiceError: BUDGET_REQUIRED, the cost of a node has no bound; INVALID_MANIFEST, all nodes
+            together cost more than any account holds.
     """
     reserved: dict[str, int] = {}
     terms: dict[str, NodeTerms] = {}
@@ -106,6 +107,8 @@ def estimate(
     }
     fixed_micro = sum(reserved.values()) + sum(verifiers.values())
     total_micro = fixed_micro + sum(limits.values())
+    if total_micro > MICRO_MAX:
+        raise _too_dear(total_micro)
     hold_micro = total_micro if budget_micro is None else budget_micro
     reserved |= token_reservations(hold_micro, fixed_micro, unbounded, limits)
     for name, node in compiled.nodes.items():
@@ -139,6 +142,16 @@ def _budget_required(name: str) -> ServiceError:
         ErrorCode.BUDGET_REQUIRED,
         f"what node {name!r} costs is not known before it has run",
         (Problem(path, "nothing", expected),),
+    )
+
+
+def _too_dear(total_micro: int) -> ServiceError:
+    """Return the refusal of what no account could hold (money.md case 39)."""
+    got, most = credits_text(total_micro), credits_text(MICRO_MAX)
+    return ServiceError(
+        ErrorCode.INVALID_MANIFEST,
+        f"the nodes may cost {got} credits, expected at most {most}",
+        (Problem("nodes", got, f"an estimate of at most {most} credits"),),
     )
 
 

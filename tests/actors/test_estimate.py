@@ -11,6 +11,7 @@ from actors.ports import Asked
 from actors.publishing import estimate
 from core.errors import ErrorCode, ServiceError
 from core.market.pricing import FixedPrice, TokenPrice
+from core.money import MICRO_MAX
 from core.records.manifest import parse_manifest
 from core.workflow.dag import compile_workflow
 
@@ -37,7 +38,7 @@ def found(prices: Prices, nodes: dict[str, dict[str, Any]], **settings: Any) -> 
     return estimate(compile_workflow(parse_manifest(manifest)), prices)  # type: ignore[arg-type]
 
 
-def test_each_node_reserves_its_dearest_agent_and_its_verifier() -> None:
+def test_case_16_each_node_reserves_its_dearest_agent_and_its_verifier() -> None:
     prices = Prices(a=Asked(None, 70), b=Asked(None, 30), judge=Asked(None, 5))
     nodes = {"a": {"requiresVerification": True, "verifierCapabilityId": "cap.judge"}, "b": {}}
     got = found(prices, nodes)
@@ -63,7 +64,31 @@ def test_nodes_by_tokens_share_what_the_others_leave() -> None:
     assert (limited.reserved, limited.hold_micro) == ({"b": 20}, 20)
 
 
-def test_a_cost_without_a_bound_is_refused() -> None:
+def test_case_01_the_hold_is_the_budget_if_given_else_the_estimate() -> None:
+    prices = Prices(a=Asked(None, 70))
+    assert found(prices, {"a": {}}).hold_micro == 70
+    assert found(prices, {"a": {}}, maxBudgetCredits=0.0001).hold_micro == 100
+
+
+def test_case_02_a_registered_price_is_the_reserve_of_an_auction() -> None:
+    got = found(Prices(a=Asked(FixedPrice(90), 40)), {"a": {"selection": "auction"}})
+    assert (got.reserved, got.total_micro) == ({"a": 90}, 90)
+
+
+@pytest.mark.parametrize("settings", [{}, {"maxBudgetCredits": 1}])
+def test_case_39_an_estimate_above_what_accounts_hold_is_refused(
+    settings: dict[str, int],
+) -> None:
+    """One price may be as high as the bound; two of them are above it, whatever the budget."""
+    prices = Prices(a=Asked(FixedPrice(MICRO_MAX)), b=Asked(FixedPrice(1)))
+    assert found(prices, {"a": {}}).total_micro == MICRO_MAX
+    with pytest.raises(ServiceError) as refused:
+        found(prices, {"a": {}, "b": {}}, **settings)
+    assert refused.value.code is ErrorCode.INVALID_MANIFEST
+    assert [problem.path for problem in refused.value.problems] == ["nodes"]
+
+
+def test_case_02_a_cost_without_a_bound_is_refused() -> None:
     with pytest.raises(ServiceError) as refused:
         found(Prices(b=Asked(None, None, RATES)), {"b": {}})
     assert refused.value.code is ErrorCode.BUDGET_REQUIRED

@@ -135,7 +135,7 @@ def test_dry_run_stores_nothing() -> None:
     assert not bench.gate.waiting
 
 
-def test_publish_whose_answer_was_lost_is_handed_on_to_be_restored() -> None:
+def test_case_43_a_publish_whose_answer_was_lost_is_handed_on_to_be_restored() -> None:
     """The ledger says `repeated`: stored, but not known to be driven as stored."""
     bench = Bench()
     bench.publish()

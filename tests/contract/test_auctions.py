@@ -223,7 +223,7 @@ def test_nobody_who_has_staked_enough_is_no_candidate(
     assert payer.balance()["balance"] == 100
 
 
-def test_an_auction_without_any_bound_of_its_cost_is_refused(
+def test_case_20_an_auction_without_any_bound_of_its_cost_is_refused(
     payer: Caller, capability: str
 ) -> None:
     body = manifest(capability)

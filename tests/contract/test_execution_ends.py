@@ -112,7 +112,7 @@ def test_cancel_discards_outputs_and_tells_the_agents_with_a_signed_notice(
     assert payer.balance() == {**payer.balance(), "balance": 100, "pending": 0}
 
 
-def test_cancel_pays_what_had_succeeded_and_returns_the_rest(
+def test_case_12_cancel_pays_what_had_succeeded_and_returns_the_rest(
     payer: Caller, make_agent: MakeAgent
 ) -> None:
     quick, slow = make_agent(price_cents=100), make_agent(is_held=True, price_cents=100)
@@ -178,7 +178,7 @@ def test_after_a_failure_running_nodes_finish_and_are_paid_and_nothing_new_begin
 # -- budget ----------------------------------------------------------------------------------------
 
 
-def test_estimate_above_the_budget_is_a_failed_record_and_holds_nothing(
+def test_case_03_an_estimate_above_the_budget_is_a_failed_record_and_holds_nothing(
     payer: Caller, make_agent: MakeAgent
 ) -> None:
     agent = make_agent(price_cents=100)
@@ -191,7 +191,7 @@ def test_estimate_above_the_budget_is_a_failed_record_and_holds_nothing(
     assert not agent.stub.dispatches
 
 
-def test_hold_is_the_estimate_without_a_budget_and_retries_are_not_multiplied(
+def test_case_01_the_hold_is_the_estimate_without_a_budget_and_retries_are_not_multiplied(
     payer: Caller, make_agent: MakeAgent
 ) -> None:
     agent = make_agent(is_held=True, price_cents=100)
@@ -203,7 +203,7 @@ def test_hold_is_the_estimate_without_a_budget_and_retries_are_not_multiplied(
     assert payer.balance() == {**payer.balance(), "balance": 97, "pending": 0}
 
 
-def test_parallel_nodes_cannot_overspend_what_prices_have_left(
+def test_case_08_parallel_nodes_cannot_overspend_what_prices_have_left(
     payer: Caller, make_agent: MakeAgent, admin: Caller
 ) -> None:
     first, agent = make_agent(is_held=True, price_cents=0), make_agent(price_cents=100)
@@ -258,7 +258,7 @@ def payments(payer: Caller, record: Json) -> dict[str, float]:
     }
 
 
-def test_approved_result_is_paid_and_so_is_its_verifier_on_its_own_line(
+def test_case_16_an_approved_result_is_paid_and_its_verifier_on_a_line_of_its_own(
     payer: Caller, make_agent: MakeAgent, make_caller: MakeCaller
 ) -> None:
     primary = make_agent(price_cents=100)
@@ -274,7 +274,7 @@ def test_approved_result_is_paid_and_so_is_its_verifier_on_its_own_line(
     assert asked["inputs"]["result"] == record["nodes"]["a"]["result"]
 
 
-def test_nothing_is_paid_to_the_primary_before_the_approval(
+def test_case_14_nothing_is_paid_to_the_primary_before_the_approval(
     payer: Caller, make_agent: MakeAgent, make_caller: MakeCaller
 ) -> None:
     primary = make_agent(price_cents=100)
@@ -288,7 +288,7 @@ def test_nothing_is_paid_to_the_primary_before_the_approval(
     assert finished(payer, path)["spentCredits"] == 1.2
 
 
-def test_rejected_result_is_made_again_and_both_judgements_are_paid(
+def test_case_16_a_rejected_result_is_made_again_and_both_judgements_are_paid(
     payer: Caller, make_agent: MakeAgent, make_caller: MakeCaller
 ) -> None:
     primary = make_agent(price_cents=100)
@@ -300,7 +300,7 @@ def test_rejected_result_is_made_again_and_both_judgements_are_paid(
     assert payments(payer, record) == {"a": 0.95, "a#verify": 0.19, "a#verify2": 0.19}
 
 
-def test_result_rejected_to_the_end_is_VERIFICATION_REJECTED_and_unpaid(
+def test_case_14_a_result_rejected_to_the_end_is_VERIFICATION_REJECTED_and_unpaid(
     payer: Caller, make_agent: MakeAgent, make_caller: MakeCaller
 ) -> None:
     primary = make_agent(price_cents=100)

@@ -42,7 +42,14 @@ def test_deposit_answers_with_the_entry_and_the_new_balance(make_caller: MakeCal
     assert answer(rich.http.post(DEPOSIT, json={"amount": "0.000001"}))["balance"] == 12.500001
 
 
-def test_deposit_with_an_idempotency_key_happens_once(make_caller: MakeCaller) -> None:
+def test_case_31_without_a_key_each_deposit_is_a_new_one(make_caller: MakeCaller) -> None:
+    rich = make_caller(scopes=["ledger:deposit", "ledger:read"])
+    replies = [answer(rich.http.post(DEPOSIT, json={"amount": 5})) for _ in range(2)]
+    assert replies[0]["id"] != replies[1]["id"]
+    assert rich.balance()["balance"] == 10
+
+
+def test_case_31_a_deposit_with_an_idempotency_key_happens_once(make_caller: MakeCaller) -> None:
     rich = make_caller(scopes=["ledger:deposit", "ledger:read"])
     headers = {"Idempotency-Key": unique("k")}
     first = rich.http.post(DEPOSIT, json={"amount": 5}, headers=headers)
@@ -56,7 +63,7 @@ def test_deposit_with_an_idempotency_key_happens_once(make_caller: MakeCaller) -
 @pytest.mark.parametrize(
     "amount", [0, -1, 0.0000001, "1e3", "much", True, None, [], 1e16, "1.0000001"]
 )
-def test_a_bad_amount_is_400(make_caller: MakeCaller, amount: object) -> None:
+def test_case_31_a_bad_amount_is_400(make_caller: MakeCaller, amount: object) -> None:
     rich = make_caller(scopes=["ledger:deposit", "ledger:read"])
     body = refusal(rich.http.post(DEPOSIT, json={"amount": amount}), 400, "INVALID_REQUEST")
     assert body["errors"][0]["path"] == "amount"
@@ -83,7 +90,7 @@ def test_anothers_money_is_as_unknown_as_nobodys(
         assert body["detail"] == f"the account {did} is not known"
 
 
-def test_publish_holds_the_budget_and_the_rest_returns(
+def test_case_01_publish_holds_the_budget_and_the_rest_returns(
     payer: Caller, make_agent: MakeAgent
 ) -> None:
     agent = make_agent(price_cents=200, is_held=True)
@@ -98,7 +105,9 @@ def test_publish_holds_the_budget_and_the_rest_returns(
     assert payer.balance() == {**payer.balance(), "balance": 96, "pending": 0}
 
 
-def test_publish_without_a_budget_holds_the_estimate(payer: Caller, make_agent: MakeAgent) -> None:
+def test_case_01_publish_without_a_budget_holds_the_estimate(
+    payer: Caller, make_agent: MakeAgent
+) -> None:
     agent = make_agent(price_cents=150, is_held=True)
     answer(payer.publish(chain_of(agent.capability)))
     agent.stub.wait_dispatched()

@@ -43,7 +43,7 @@ def test_rule_6_tokens_are_paid_by_their_rates(make_agent: MakeAgent, payer: Cal
     assert payer.balance()["balance"] == 100 - 0.105
 
 
-def test_case_2_a_node_by_tokens_needs_a_budget(make_agent: MakeAgent, payer: Caller) -> None:
+def test_case_02_a_node_by_tokens_needs_a_budget(make_agent: MakeAgent, payer: Caller) -> None:
     agent = make_agent(metered, price={"pricing": PER_TOKEN})
     body = refusal(payer.publish(one(agent.capability, 1)), 400, "BUDGET_REQUIRED")
     assert [problem["path"] for problem in body["errors"]] == ["nodes.a.maxCostCredits"]
@@ -53,7 +53,9 @@ def test_case_2_a_node_by_tokens_needs_a_budget(make_agent: MakeAgent, payer: Ca
     assert payer.run(limited)["spentCredits"] == 0.0051
 
 
-def test_tokens_above_the_budget_fail_the_node_unpaid(make_agent: MakeAgent, payer: Caller) -> None:
+def test_case_07_tokens_above_the_budget_fail_the_node_unpaid(
+    make_agent: MakeAgent, payer: Caller
+) -> None:
     agent = make_agent(metered, price={"pricing": PER_TOKEN})
     record = payer.run(one(agent.capability, 100_000, maxBudgetCredits=1))
     assert record["status"] == "failed"

@@ -165,7 +165,7 @@ def test_estimate_over_budget_fails_immediately_and_holds_nothing(
     assert not agent.stub.dispatches
 
 
-def test_insufficient_credits_is_401_and_stores_nothing(
+def test_case_04_insufficient_credits_is_401_and_stores_nothing(
     make_caller: MakeCaller, make_agent: MakeAgent
 ) -> None:
     agent = make_agent(price_cents=100)
@@ -175,6 +175,15 @@ def test_insufficient_credits_is_401_and_stores_nothing(
     assert response.headers["www-authenticate"]
     assert answer(poor.http.get("/v1/workflows"))["workflows"] == []
     assert poor.balance()["balance"] == 2
+
+
+def test_case_39_an_estimate_above_what_accounts_hold_is_400(
+    payer: Caller, make_agent: MakeAgent
+) -> None:
+    agent = make_agent(price_cents=10**11)
+    refusal(payer.publish(chain_of(agent.capability, "ab")), 400, "INVALID_MANIFEST")
+    refusal(payer.publish(chain_of(agent.capability, "a")), 401, "INSUFFICIENT_CREDITS")
+    assert payer.balance()["balance"] == 100
 
 
 def test_dry_run_estimates_and_stores_nothing(payer: Caller, make_agent: MakeAgent) -> None:

@@ -257,7 +257,7 @@ def test_faulty_entry_is_refused(
         _insert_entry(session, **changes)
 
 
-def test_node_payment_is_unique_in_the_table(session: Session, flow: Flow) -> None:
+def test_case_09_a_node_payment_is_unique_in_the_table(session: Session, flow: Flow) -> None:
     with _refused(session, "entry_node_payment", errors.UniqueViolation):
         _insert_entry(session, kind="node_payment", workflow_id=flow.id, node_id="a")
 
@@ -358,3 +358,15 @@ def test_escrow_keeps_its_terms_until_it_is_empty(
 def test_released_escrow_is_never_held_again(owner: Session) -> None:
     with _refused(owner, "a released escrow stays released"):
         owner.execute("UPDATE escrow SET status = 'held' WHERE status = 'released'")
+
+
+def test_case_42_an_account_of_another_currency_is_refused(
+    shared_database: Database, flow: Flow
+) -> None:
+    with _rolled_back(shared_database.owner_url) as session:
+        assert session.execute("SELECT DISTINCT currency FROM account").fetchall() == [("CREDITS",)]
+        with _refused(session, "account_currency_check"):
+            session.execute(
+                "INSERT INTO account (id, address, kind, created_ms, currency)"
+                " VALUES (999, 'wallet:x', 'wallet', 0, 'EUR')"
+            )

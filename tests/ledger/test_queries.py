@@ -76,7 +76,7 @@ async def test_many_workflows_are_read_in_the_order_of_their_ids_in_the_question
     await store.close()
 
 
-async def test_unfinished_workflows_of_an_owner_are_all_it_needs_to_go_on(
+async def test_case_43_unfinished_workflows_of_an_owner_are_all_it_needs_to_go_on(
     database: Database, reader: LedgerReader
 ) -> None:
     store, epoch = await open_with_owner(database.service_url)
@@ -147,7 +147,9 @@ async def test_lists_of_workflows_page_by_key_and_by_offset(
     await store.close()
 
 
-async def test_balance_and_pending(database: Database, reader: LedgerReader) -> None:
+async def test_case_32_pending_is_what_ones_own_escrows_hold(
+    database: Database, reader: LedgerReader
+) -> None:
     """money.md case 32: pending is what the caller's own held escrows still hold."""
     store, epoch = await open_with_owner(database.service_url)
     flow, other = Flow(epoch), Flow(epoch)

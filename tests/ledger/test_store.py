@@ -182,7 +182,7 @@ async def test_key_with_another_request_is_refused(database: Database, auditor: 
     await store.close()
 
 
-async def test_node_is_paid_once_even_under_another_key(
+async def test_case_09_a_node_is_paid_once_even_under_another_key(
     database: Database, auditor: Auditor
 ) -> None:
     """money.md case 9: the first settle wins, the index is the backstop."""
@@ -204,7 +204,9 @@ async def test_node_is_paid_once_even_under_another_key(
     await store.close()
 
 
-async def test_payment_after_the_end_is_refused(database: Database, auditor: Auditor) -> None:
+async def test_case_11_a_payment_after_the_end_is_refused(
+    database: Database, auditor: Auditor
+) -> None:
     """money.md case 11; the same from a store that has to read the escrow first."""
     store, epoch = await open_with_owner(database.service_url)
     flow = Flow(epoch)
@@ -216,10 +218,12 @@ async def test_payment_after_the_end_is_refused(database: Database, auditor: Aud
     (later,) = await store.commit([flow.pay(CREDIT, node="b")], AT)
     assert later.error is ErrorCode.ESCROW_RELEASED
     assert auditor.balance(PAYER) == 100 * CREDIT
+    assert auditor.one("SELECT count(*) FROM audit WHERE event_type = 'command.refused'") == 2
+    assert auditor.one("SELECT count(*) FROM node WHERE result_json IS NOT NULL") == 0
     await store.close()
 
 
-async def test_payment_above_the_escrow_is_refused_whole(
+async def test_case_07_a_payment_above_the_escrow_is_refused_whole(
     database: Database, auditor: Auditor
 ) -> None:
     """money.md case 7: never partial; of two in one batch the first one gets it (case 8)."""
@@ -236,10 +240,9 @@ async def test_payment_above_the_escrow_is_refused_whole(
 
 
 @pytest.mark.parametrize("micro", [0, 1, 19, 20])
-async def test_tiny_payments_make_no_empty_entries(
+async def test_case_06_tiny_payments_make_no_empty_entries(
     database: Database, auditor: Auditor, micro: int
 ) -> None:
-    """money.md cases 5 and 6."""
     store, epoch = await open_with_owner(database.service_url)
     flow = Flow(epoch, hold=micro, estimate=micro)
     outcomes = await store.commit([flow.publish(), flow.pay(micro), flow.end()], AT)
@@ -250,7 +253,7 @@ async def test_tiny_payments_make_no_empty_entries(
     await store.close()
 
 
-async def test_estimate_above_the_budget_stores_a_failed_workflow_and_holds_nothing(
+async def test_case_03_an_estimate_above_the_budget_stores_a_failed_workflow_and_holds_nothing(
     database: Database, auditor: Auditor
 ) -> None:
     """money.md case 3."""
@@ -261,6 +264,9 @@ async def test_estimate_above_the_budget_stores_a_failed_workflow_and_holds_noth
     assert outcome.result["status"] == "failed"
     assert auditor.balance(PAYER) == 100 * CREDIT
     assert auditor.one("SELECT count(*) FROM escrow") == 0
+    finished = "SELECT body::json -> 'payload' FROM audit WHERE event_type = 'workflow.finished'"
+    payload = auditor.one(finished)
+    assert (payload["status"], payload["code"]) == ("failed", "BUDGET_EXCEEDED")
     await store.close()
 
 

@@ -101,6 +101,18 @@ def test_wrong_setting_is_refused_by_name(
         load_settings({"home": str(tmp_path)}, variables)
 
 
+@pytest.mark.parametrize("name", ["fee_bps", "slash_fraud_bps", "slash_failure_bps"])
+@pytest.mark.parametrize("value", ["-1", "10001", "0.5"])
+def test_case_39_a_share_outside_0_to_10000_basis_points_does_not_start(
+    tmp_path: Path, name: str, value: str
+) -> None:
+    variable = f"CALLBOARD_{name.upper()}"
+    for fine in ("0", "10000"):
+        load_settings({"home": str(tmp_path)}, {variable: fine})
+    with pytest.raises(SettingsError, match=f"^{name}: got .*, expected "):
+        load_settings({"home": str(tmp_path)}, {variable: value})
+
+
 @pytest.mark.parametrize("text", ["port =", "no_such_setting = 1", 'port = "8000"', "port = true"])
 def test_wrong_file_is_refused(tmp_path: Path, text: str) -> None:
     (tmp_path / "callboard.toml").write_text(text, encoding="utf-8")

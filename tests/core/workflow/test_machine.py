@@ -123,7 +123,7 @@ def test_retry_after_lengthens_up_to_30_s_and_never_shortens() -> None:
     assert run.timers["a"] - run.at_ms - 5 == 30_000
 
 
-def test_success_after_retry_pays_only_the_successful_attempt() -> None:
+def test_case_10_success_after_retry_pays_only_the_successful_attempt() -> None:
     run = engine(chain("a"))
     run.fail("a")
     run.wait_retry("a")
@@ -315,7 +315,7 @@ def test_reservations_of_others_are_not_for_sale() -> None:
     assert run.selections[0].price_max_micro == 15
 
 
-def test_parallel_nodes_cannot_overspend_the_hold() -> None:
+def test_case_08_parallel_nodes_cannot_overspend_the_hold() -> None:
     nodes = {name: {"capabilityId": "cap.work"} for name in "abc"}
     run = engine({"nodes": nodes}, hold_micro=25)
     assert [d.node for d in run.dispatched] == ["a", "b"]

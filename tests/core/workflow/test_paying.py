@@ -49,7 +49,7 @@ def test_tokens_above_the_reservation_are_paid_out_of_unreserved_money() -> None
     assert run.status == "success"
 
 
-def test_tokens_above_all_that_is_left_fail_the_node_unpaid() -> None:
+def test_case_07_tokens_above_all_that_is_left_fail_the_node_unpaid() -> None:
     run = by_tokens("ab", reserved=500, hold=1_000)
     run.succeed("a", input_tokens=251)  # 502: 500 are b's
     assert run.error_code("a") == "BUDGET_EXCEEDED"
