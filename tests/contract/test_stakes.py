@@ -95,7 +95,7 @@ def test_stakes_are_audited(payer: Caller, admin: Caller) -> None:
     ]
 
 
-def test_an_agent_without_history_is_neutral(payer: Caller) -> None:
+def test_case_41_an_agent_without_history_is_neutral(payer: Caller) -> None:
     did = unique("did:net:nobody-")
     assert answer(payer.http.get(f"/v1/reputation/{did}")) == {
         "agentDid": did,
