@@ -15,11 +15,11 @@ from collections.abc import Awaitable, Callable, Sequence
 from actors.channel import Channel
 from actors.directory import Directory
 from actors.messages import PublishRequest
-from ledger.account_queries import stake_rows
 from ledger.agent_live import live_rows, liveness_of
-from ledger.directory_queries import directory_changes, directory_rows, newest_change
-from ledger.market_queries import capability_prices
-from ledger.queries import LedgerReader
+from ledger.queries.accounts import stake_rows
+from ledger.queries.directory import directory_changes, directory_rows, newest_change
+from ledger.queries.prices import capability_prices
+from ledger.queries.reader import LedgerReader
 from ledger.reputation import reputation_rows, tally_of
 from ledger.tail import DirectoryTail
 

@@ -42,7 +42,7 @@ from core.workflow.blob_ref import BlobRef
 from core.workflow.transitions import is_terminal
 from ledger.blobs import BlobStore
 from ledger.commands import Command, Outcome
-from ledger.queries import LedgerReader, StoredWorkflow
+from ledger.queries.reader import LedgerReader, StoredWorkflow
 
 log = logging.getLogger("callboard.gateway")
 

@@ -39,7 +39,7 @@ from core.errors import ErrorCode, ServiceError
 from core.settings import Settings
 from ledger.blobs import BlobStore
 from ledger.commands import ClaimWorkflows, Command, Outcome, OutcomeStatus, RegisterOwner
-from ledger.queries import LedgerReader, StoredWorkflow
+from ledger.queries.reader import LedgerReader, StoredWorkflow
 
 log = logging.getLogger("callboard.owner")
 

@@ -13,7 +13,7 @@ from collections.abc import Iterable
 from core.settings import Settings
 from federation.health import HealthProbe
 from ledger.agent_live import LivenessStore, probes_due
-from ledger.queries import LedgerReader
+from ledger.queries.reader import LedgerReader
 
 log = logging.getLogger("callboard.probes")
 

@@ -20,7 +20,7 @@ from core.workflow.events import NodeChanged, Record
 from core.workflow.machine import WorkflowMachine
 from core.workflow.terms import reserved_from_json
 from core.workflow.transitions import NodeStatus
-from ledger.queries import RowDict, StoredWorkflow
+from ledger.queries.reader import RowDict, StoredWorkflow
 
 
 def restore(

@@ -25,7 +25,7 @@ from actors.watch import Claim, OwnerWatch
 from actors.workflow_actor import WorkflowActor
 from core.settings import Settings
 from ledger.commands import ClaimWorkflows
-from ledger.queries import LedgerReader
+from ledger.queries.reader import LedgerReader
 
 log = logging.getLogger("callboard.timekeeper")
 

@@ -22,7 +22,7 @@ import psycopg
 from actors.collection import collect_rarely
 from bench.payments import Payments
 from bench.tpcb import HOT_SCALE, UNIFORM_SCALE, TpcB, find_pgbench
-from ledger.embedded import OWNER, EmbeddedPostgres
+from ledger.embedded.server import OWNER, EmbeddedPostgres
 from ledger.migrate import migrate
 
 CONNECTIONS_MAX = 160

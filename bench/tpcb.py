@@ -19,7 +19,7 @@ from pathlib import Path
 
 import psycopg
 
-from ledger.embedded import bin_folder
+from ledger.embedded.server import bin_folder
 
 UNIFORM_SCALE, HOT_SCALE = 100, 1
 ACCOUNTS_PER_BRANCH, TELLERS_PER_BRANCH = 100_000, 10

@@ -19,7 +19,7 @@ from core.market.liveness import HEARTBEAT_TTL_MS, Liveness
 from ledger.operational import PATIENCE_S
 from ledger.patience import cut_after, line_of
 from ledger.pools import pool_of
-from ledger.queries import LedgerReader, RowDict
+from ledger.queries.reader import LedgerReader, RowDict
 from ledger.schema import (
     OPERATIONAL_ROLE,
     UNREACHABLE,

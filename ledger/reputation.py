@@ -18,13 +18,13 @@ from core.market.reputation import Outcome, Tally, outcome_of
 from core.records.audit import AuditEventType
 from core.workflow.events import AttemptFinished, NodeChanged
 from core.workflow.transitions import NodeStatus, is_terminal
-from ledger.batch import Batch
 from ledger.commands import Outcome as CommandOutcome
-from ledger.grounds import ReputationGrounds
-from ledger.queries import LedgerReader
+from ledger.planning.batch import Batch
+from ledger.planning.grounds import ReputationGrounds
+from ledger.queries.reader import LedgerReader
+from ledger.queries.stored import RowDict
 from ledger.review_commands import RebuildReputation
 from ledger.schema import reputation
-from ledger.stored import RowDict
 
 # The errors of attempts that were cut off by the end of their workflow.
 CUT_OFF: Final = (NodeErrorCode.CANCELLED, NodeErrorCode.WORKFLOW_TIMEOUT)

@@ -21,8 +21,6 @@ from core.errors import ErrorCode
 from core.money import CENTS_PER_CREDIT, CURRENCY, MICRO_PER_CREDIT
 from core.records.audit import AuditEventType
 from core.workflow.events import NodeChanged, NodePaid
-from ledger.batch import Batch, Refusal
-from ledger.books import FEE_ADDRESS, WORLD_ADDRESS, Books, Head
 from ledger.commands import (
     AdvanceWorkflow,
     Command,
@@ -31,9 +29,11 @@ from ledger.commands import (
     RegisterOwner,
 )
 from ledger.errors import LedgerFenced, LedgerIntegrityError, LedgerUnavailable
-from ledger.loading import has_stored, load_needs, load_settled, load_suspects, stored_commands
+from ledger.loading.load import has_stored, load_needs, load_settled, load_suspects, stored_commands
 from ledger.patience import cut_after
-from ledger.planning import is_alone, is_stale, needs, plan, repeated, request_hash_of
+from ledger.planning.batch import Batch, Refusal
+from ledger.planning.books import FEE_ADDRESS, WORLD_ADDRESS, Books, Head
+from ledger.planning.plan import is_alone, is_stale, needs, plan, repeated, request_hash_of
 from ledger.schema import WRITER_ROLE, driver_url, session_options
 
 Connection = psycopg.AsyncConnection[Any]

@@ -137,7 +137,7 @@ class Operation:
 
     `is_health`: it answers 503 with its usual reply. `scope` None makes it public; `narrow_scope`
     is a smaller one that suffices too. `request` and `reply` name schemas of
-    `serve_app/schemas.py`; `errors` are the refusals it can answer besides those every operation
+    `serve_app/openapi`; `errors` are the refusals it can answer besides those every operation
     has. `repeats`: what an idempotency key means to it.
     """
 

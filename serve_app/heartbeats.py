@@ -11,7 +11,7 @@ from typing import Final
 
 from actors.channel import Channel
 from ledger.agent_live import Heartbeat, LivenessStore, agent_claims
-from ledger.queries import LedgerReader, RowDict
+from ledger.queries.reader import LedgerReader, RowDict
 
 BATCH_MAX: Final = 1_000
 

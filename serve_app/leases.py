@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from core.trust.access import Principal
 from ledger.operational import OperationalStore
-from ledger.queries import LedgerReader
+from ledger.queries.reader import LedgerReader
 from serve_app.auth import FindKey, StoredKey
 from serve_app.limits import WINDOW_MS, Granted, TakeBlock
 

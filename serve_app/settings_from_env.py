@@ -22,7 +22,7 @@ from core.settings import (
     parse_setting,
     setting_names,
 )
-from serve_app.deployment import Deployment, default_home, run_folder_of
+from serve_app.supervisor.deployment import Deployment, default_home, run_folder_of
 
 PREFIX = "CALLBOARD_"
 DEPLOYMENT_MARK = f"{PREFIX}DEPLOYMENT"

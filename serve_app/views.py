@@ -18,7 +18,7 @@ from core.timestamps import iso_ms
 from core.trust.access import Principal
 from core.workflow.transitions import NodeStatus, WorkflowStatus, is_terminal
 from ledger.agent_live import liveness_of
-from ledger.queries import StoredWorkflow
+from ledger.queries.reader import StoredWorkflow
 
 Row = Mapping[str, Any]
 

@@ -19,7 +19,7 @@ import psycopg
 import pytest
 from psycopg import sql
 
-from ledger.embedded import OWNER, SERVICE, SUPERUSER, EmbeddedPostgres
+from ledger.embedded.server import OWNER, SERVICE, SUPERUSER, EmbeddedPostgres
 from tests.platform.deployments import RunningDeployment, free_port, start_deployment
 
 ROOT = Path(__file__).resolve().parent.parent

@@ -9,8 +9,8 @@ import orjson
 
 from core.errors import ErrorCode
 from core.records.manifest import parse_manifest
-from ledger.account_queries import account_row, history
-from ledger.queries import StoredWorkflow
+from ledger.queries.accounts import account_row, history
+from ledger.queries.reader import StoredWorkflow
 from serve_app.calls import Call, Operation, Reply, not_found
 from serve_app.limits import RateClass
 from serve_app.lists import listed, number_after, page_of

@@ -15,7 +15,7 @@ from core.trust.access import Need
 from core.trust.heartbeat_token import heartbeat_token
 from ledger.agent_live import live_rows
 from ledger.commands import DeregisterAgent, Outcome, RegisterAgent
-from ledger.queries import RowDict
+from ledger.queries.reader import RowDict
 from serve_app.bulk import judged, refusal
 from serve_app.calls import Call, Operation, Repeats, Reply, not_found
 from serve_app.limits import RateClass

@@ -14,8 +14,8 @@ from core.canonical import canonical
 from core.errors import ErrorCode, ServiceError
 from core.money import credits_number, micro_from_credits
 from core.trust.access import ADMIN, Need
-from ledger.dispute_queries import dispute_row, dispute_rows
-from ledger.queries import RowDict, StoredWorkflow
+from ledger.queries.disputes import dispute_row, dispute_rows
+from ledger.queries.reader import RowDict, StoredWorkflow
 from ledger.review_commands import OpenDispute, ResolveDispute
 from serve_app.calls import (
     Call,

@@ -10,9 +10,9 @@ from collections.abc import Sequence
 import orjson
 
 from serve_app.calls import Call, Handler, Operation, Reply
-from serve_app.docs_page import docs_page
 from serve_app.limits import RateClass
-from serve_app.openapi import openapi_document
+from serve_app.openapi.docs_page import docs_page
+from serve_app.openapi.document import openapi_document
 
 WORKFLOW_SPEC_VERSION = "0.4"
 SETTLEMENT_SPEC_VERSION = "0.1"

@@ -15,7 +15,7 @@ from core.market.pricing import PER_TOKEN, FixedPrice, Price, parse_price
 from core.money import MICRO_PER_CENT
 from core.trust.access import ADMIN, Need
 from ledger.market_commands import SetPrice
-from ledger.market_queries import price_of_row, price_row
+from ledger.queries.prices import price_of_row, price_row
 from serve_app.calls import Call, Operation, Reply, invalid, not_found
 from serve_app.limits import RateClass
 from serve_app.views import iso_time

@@ -1,6 +1,6 @@
 """Quotas: what a payer may publish, set by administrators, checked before a publish by anybody.
 
-The check here is advice; what binds is counted with the hold (`ledger/planning_quotas.py`). Spec:
+The check here is advice; what binds is counted with the hold (`ledger/planning/quotas.py`). Spec:
 Quota check result, Limits; contract.md section 6 (Quotas); money.md cases 37 and 38.
 """
 
@@ -12,9 +12,9 @@ from core.errors import ErrorCode
 from core.market.quota import QuotaLimits, check, day_start_ms, resets_at_ms
 from core.money import MICRO_MAX, MICRO_PER_CENT
 from core.trust.access import ADMIN, Need
-from ledger.account_queries import quota_row, quota_usage
 from ledger.market_commands import SetQuota
-from ledger.queries import RowDict
+from ledger.queries.accounts import quota_row, quota_usage
+from ledger.queries.reader import RowDict
 from serve_app.calls import Call, Operation, Repeats, Reply, invalid
 from serve_app.limits import RateClass
 from serve_app.views import iso_time

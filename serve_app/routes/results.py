@@ -24,7 +24,7 @@ from core.trust.access import Principal
 from core.workflow.events import Failure
 from core.workflow.transitions import NodeStatus, is_terminal
 from core.workflow.verdict import Success, judge_reply
-from ledger.queries import StoredWorkflow
+from ledger.queries.reader import StoredWorkflow
 from serve_app.calls import REPLAYED, Call, Operation, Repeats, Reply, invalid, kind_of
 from serve_app.limits import RateClass
 from serve_app.repeats import once

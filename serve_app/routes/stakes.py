@@ -9,9 +9,9 @@ from __future__ import annotations
 from core.errors import ErrorCode
 from core.money import credits_number
 from core.trust.access import ADMIN, Need
-from ledger.account_queries import reputation_row, stake_row
 from ledger.commands import OutcomeStatus
 from ledger.market_commands import DepositStake, WithdrawStake
+from ledger.queries.accounts import reputation_row, stake_row
 from ledger.reputation import read_compared
 from ledger.review_commands import RebuildReputation
 from serve_app.calls import (

@@ -18,8 +18,8 @@ from core.money import credits_number, micro_from_credits
 from core.records.manifest import parse_manifest
 from core.trust.access import Need
 from core.workflow.transitions import WorkflowStatus, is_terminal
-from ledger.capability_search import find_capabilities
-from ledger.queries import StoredWorkflow
+from ledger.queries.capabilities import find_capabilities
+from ledger.queries.reader import StoredWorkflow
 from serve_app.calls import (
     REPLAYED,
     Call,

@@ -11,7 +11,7 @@ from aiohttp import web
 from actors.probes import Prober
 from core.settings import Settings
 from ledger.agent_live import Heartbeat, LivenessStore, live_rows, liveness_of
-from ledger.queries import LedgerReader
+from ledger.queries.reader import LedgerReader
 from tests.conftest import Database
 from tests.ledger.making import card, open_with_owner
 from tests.ledger.test_agent_live import age

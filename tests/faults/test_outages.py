@@ -16,9 +16,9 @@ import psutil
 import psycopg
 import pytest
 
-from ledger.embedded import DATABASE, SERVICE, EmbeddedPostgres
+from ledger.embedded.server import DATABASE, SERVICE, EmbeddedPostgres
 from ledger.store import Genesis, LedgerStore
-from serve_app.deployment import run_folder_of
+from serve_app.supervisor.deployment import run_folder_of
 from tests.conftest import RunningDeployment
 from tests.faults.checks import check
 from tests.faults.load import Load, chain

@@ -11,8 +11,8 @@ from contextlib import contextmanager, suppress
 import psutil
 import psycopg
 
-from ledger.embedded import DATABASE, SUPERUSER, EmbeddedPostgres
-from serve_app.deployment import run_folder_of
+from ledger.embedded.server import DATABASE, SUPERUSER, EmbeddedPostgres
+from serve_app.supervisor.deployment import run_folder_of
 from tests.conftest import RunningDeployment
 
 DEADLINE_S = 90.0

@@ -8,7 +8,7 @@ import psycopg
 import pytest
 from psycopg import sql
 
-from ledger.embedded import OWNER, SERVICE, SUPERUSER, EmbeddedPostgres
+from ledger.embedded.server import OWNER, SERVICE, SUPERUSER, EmbeddedPostgres
 from tests.conftest import Database
 from tests.ledger.checking import Auditor
 

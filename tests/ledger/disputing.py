@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from core.errors import ErrorCode
-from ledger.books import stake_address, stake_locked_address, wallet_address
 from ledger.commands import Outcome, OutcomeStatus
+from ledger.planning.books import stake_address, stake_locked_address, wallet_address
 from ledger.review_commands import OpenDispute, ResolveDispute
 from ledger.store import LedgerStore
 from tests.conftest import Database

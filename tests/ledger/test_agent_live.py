@@ -19,7 +19,7 @@ from ledger.agent_live import (
     liveness_of,
     probes_due,
 )
-from ledger.queries import LedgerReader
+from ledger.queries.reader import LedgerReader
 from tests.conftest import Database
 from tests.ledger.checking import Auditor
 from tests.ledger.making import card, new_key, open_with_owner

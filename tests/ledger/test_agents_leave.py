@@ -8,8 +8,8 @@ import pytest
 
 from core.errors import ErrorCode
 from ledger.commands import Command, DeregisterAgent, OutcomeStatus
-from ledger.directory_queries import directory_rows
-from ledger.queries import LedgerReader
+from ledger.queries.directory import directory_rows
+from ledger.queries.reader import LedgerReader
 from ledger.store import LedgerStore
 from tests.conftest import Database
 from tests.ledger.making import AGENT, AT, PAYER, card, new_key, open_store, open_with_owner

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from ledger.commands import DeregisterAgent
-from ledger.directory_queries import directory_changes, directory_rows, newest_change
-from ledger.queries import LedgerReader
+from ledger.queries.directory import directory_changes, directory_rows, newest_change
+from ledger.queries.reader import LedgerReader
 from tests.conftest import Database
 from tests.ledger.making import AT, CREDIT, PAYER, card, deposit, new_key, open_with_owner
 

@@ -12,10 +12,10 @@ import pytest
 
 from core.errors import ErrorCode
 from core.workflow.transitions import WorkflowStatus
-from ledger.books import stake_address, stake_locked_address
 from ledger.commands import OutcomeStatus
-from ledger.dispute_queries import dispute_row, dispute_rows
-from ledger.queries import LedgerReader
+from ledger.planning.books import stake_address, stake_locked_address
+from ledger.queries.disputes import dispute_row, dispute_rows
+from ledger.queries.reader import LedgerReader
 from tests.conftest import Database
 from tests.ledger.checking import Auditor
 from tests.ledger.disputing import about, decide, paid_workflow, refused, resolve, stake

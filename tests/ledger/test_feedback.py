@@ -7,8 +7,8 @@ from collections.abc import AsyncIterator
 import pytest
 
 from ledger.commands import OutcomeStatus
-from ledger.dispute_queries import feedback_rows
-from ledger.queries import LedgerReader
+from ledger.queries.disputes import feedback_rows
+from ledger.queries.reader import LedgerReader
 from ledger.review_commands import GiveFeedback, feedback_key
 from tests.conftest import Database
 from tests.ledger.checking import Auditor

@@ -12,8 +12,8 @@ import pytest
 
 from core.errors import ErrorCode
 from ledger.commands import Outcome, OutcomeStatus
-from ledger.invoice_queries import invoice_row, invoice_rows, line_rows
-from ledger.queries import LedgerReader
+from ledger.queries.invoices import invoice_row, invoice_rows, line_rows
+from ledger.queries.reader import LedgerReader
 from ledger.review_commands import (
     CreateInvoice,
     OpenDispute,

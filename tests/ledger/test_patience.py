@@ -17,7 +17,7 @@ import pytest
 from core.errors import ErrorCode, ServiceError
 from ledger.group_commit import GroupCommit
 from ledger.operational import OperationalStore
-from ledger.queries import LedgerReader
+from ledger.queries.reader import LedgerReader
 from tests.conftest import Database
 from tests.ledger.checking import Auditor
 from tests.ledger.making import CREDIT, GENESIS, PAYER, deposit

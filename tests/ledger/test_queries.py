@@ -10,8 +10,8 @@ import pytest
 from core.workflow.events import AttemptFinished, NodeChanged, WorkflowChanged
 from core.workflow.transitions import NodeStatus, WorkflowStatus
 from ledger.commands import RegisterOwner
-from ledger.directory_queries import directory_rows
-from ledger.queries import LedgerReader
+from ledger.queries.directory import directory_rows
+from ledger.queries.reader import LedgerReader
 from tests.conftest import Database
 from tests.ledger.making import (
     AGENT,

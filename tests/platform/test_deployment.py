@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from serve_app.deployment import (
+from serve_app.supervisor.deployment import (
     BLOCK_SIZE,
     AlreadyRunning,
     Deployment,
@@ -24,7 +24,7 @@ ROOT = Path(__file__).resolve().parent.parent.parent
 _HOLDER = """
 import sys
 from pathlib import Path
-from serve_app.deployment import Deployment
+from serve_app.supervisor.deployment import Deployment
 held = Deployment(Path(sys.argv[1]), Path(sys.argv[2])).lock()
 print("held", flush=True)
 sys.stdin.read()
@@ -46,7 +46,7 @@ def test_one_home_has_one_id_whatever_way_leads_to_it(tmp_path: Path) -> None:
 def test_run_folder_leaves_room_for_socket_names(tmp_path: Path) -> None:
     long = tmp_path / ("long" * 20)
     long.mkdir()
-    script = "from serve_app.deployment import *; print(run_folder_of(Path('/home')))"
+    script = "from serve_app.supervisor.deployment import *; print(run_folder_of(Path('/home')))"
     shown = subprocess.run(
         [sys.executable, "-c", script],
         cwd=ROOT, env={**os.environ, "TMPDIR": str(long)}, capture_output=True, text=True,

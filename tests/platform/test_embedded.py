@@ -14,13 +14,13 @@ from pathlib import Path
 import psycopg
 import pytest
 
-from ledger.embedded import EmbeddedPostgres, EmbeddedPostgresError
+from ledger.embedded.server import EmbeddedPostgres, EmbeddedPostgresError
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 _OWNER = """
 import sys, time
 from pathlib import Path
-from ledger.embedded import EmbeddedPostgres
+from ledger.embedded.server import EmbeddedPostgres
 server = EmbeddedPostgres(Path(sys.argv[1]), Path(sys.argv[2]), shared_buffers_mib=16)
 server.start()
 print(server.pid, flush=True)

@@ -13,8 +13,8 @@ from typing import Any
 
 import pytest
 
-from ledger.tethered import tethered_command
-from serve_app.processes import end_marked, marked_processes, wait_end
+from ledger.embedded.tethered import tethered_command
+from serve_app.supervisor.processes import end_marked, marked_processes, wait_end
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 _STUBBORN = """
@@ -81,8 +81,8 @@ def test_sentinel_ends_grandchildren_of_a_killed_supervisor(mark: str, tmp_path:
     with started("sleep", "1000", mark="none") as supervisor:
         grandchild = started("sleep", "1000", mark=f"{mark}.run")
         sentinel = started(
-            sys.executable, "-m", "serve_app.sentinel", str(supervisor.pid), f"{mark}.run",
-            str(tmp_path), mark=f"{mark}.run",
+            sys.executable, "-m", "serve_app.supervisor.sentinel", str(supervisor.pid),
+            f"{mark}.run", str(tmp_path), mark=f"{mark}.run",
         )  # fmt: skip
         forgetful = started(sys.executable, "-c", _FORGETFUL, mark=f"{mark}.run", cwd=tmp_path)
         assert forgetful.stdout is not None
@@ -123,7 +123,7 @@ def test_tethered_child_ends_with_its_owner() -> None:
     # The command line is made by the owner: it names the owner's process id.
     script = (
         "import subprocess, signal\n"
-        "from ledger.tethered import tethered_command\n"
+        "from ledger.embedded.tethered import tethered_command\n"
         "command = tethered_command(['/bin/sleep', '1000'], end_signal=signal.SIGKILL)\n"
         "child = subprocess.Popen(command)\n"
         "print(child.pid, flush=True)\n"

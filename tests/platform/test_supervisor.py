@@ -17,8 +17,8 @@ from pathlib import Path
 
 import pytest
 
-from serve_app.deployment import Deployment, run_folder_of
-from serve_app.processes import marked_processes, process_name
+from serve_app.supervisor.deployment import Deployment, run_folder_of
+from serve_app.supervisor.processes import marked_processes, process_name
 from tests.platform.deployments import RunningDeployment, free_port, start_deployment, supervisor
 
 pytestmark = pytest.mark.slow

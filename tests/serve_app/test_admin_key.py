@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from serve_app.admin_key import FILE, admin_key_command, prepared_key, publish_key
 from serve_app.auth import key_hash
+from serve_app.supervisor.admin_key import FILE, admin_key_command, prepared_key, publish_key
 
 
 def test_a_crash_before_the_commit_keeps_the_key(tmp_path: Path) -> None:

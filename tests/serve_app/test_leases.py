@@ -8,7 +8,7 @@ import pytest
 
 from core.errors import ErrorCode, ServiceError
 from ledger.operational import OperationalStore
-from ledger.queries import LedgerReader
+from ledger.queries.reader import LedgerReader
 from serve_app.leases import find_key_in, take_block_from
 from tests.conftest import Database
 

@@ -12,10 +12,10 @@ from starlette.routing import Route
 from core.errors import ErrorCode
 from serve_app.api import all_operations, create_api
 from serve_app.calls import Repeats
-from serve_app.docs_page import docs_page
 from serve_app.errors import STATUS
 from serve_app.limits import RateClass
-from serve_app.openapi import openapi_document
+from serve_app.openapi.docs_page import docs_page
+from serve_app.openapi.document import openapi_document
 from serve_app.services import Services
 
 OPERATIONS = all_operations()

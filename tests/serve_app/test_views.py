@@ -11,7 +11,7 @@ from actors.blobs import Blobs
 from actors.gateway import Gateway
 from core.settings import Settings
 from core.workflow.blob_ref import BlobRef
-from ledger.queries import StoredWorkflow
+from ledger.queries.reader import StoredWorkflow
 from serve_app.views import node_state
 from tests.actors.test_blobs import Shelf
 

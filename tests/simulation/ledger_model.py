@@ -33,10 +33,10 @@ from ledger.commands import (
     RegisterOwner,
 )
 from ledger.market_commands import DepositStake, EndBidding, PlaceBid
-from ledger.planning import request_hash_of
-from ledger.rows import attempt_row, change_workflow, node_row, workflow_row
+from ledger.planning.plan import request_hash_of
+from ledger.planning.rows import attempt_row, change_workflow, node_row, workflow_row
+from ledger.queries.stored import StoredWorkflow
 from ledger.schema import node as node_table
-from ledger.stored import StoredWorkflow
 from tests.simulation.auction_model import AuctionModel, BadBid
 
 Row = dict[str, Any]

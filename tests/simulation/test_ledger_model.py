@@ -18,7 +18,7 @@ from core.errors import ErrorCode
 from core.workflow.events import WorkflowChanged
 from core.workflow.transitions import WorkflowStatus
 from ledger.commands import ClaimWorkflows, Command, Outcome, OutcomeStatus, RegisterOwner
-from ledger.queries import LedgerReader
+from ledger.queries.reader import LedgerReader
 from ledger.store import LedgerStore
 from tests.conftest import Database
 from tests.ledger.checking import Auditor, connect

@@ -1,0 +1,1 @@
+"""A private Postgres as a child of its owner."""

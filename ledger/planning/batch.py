@@ -1,0 +1,281 @@
+"""The rows of one batch: collected while planning, then encoded as the parameters of
+`commit_batch`.
+
+Knows the shape of rows and how the chain and the accounts go on; decides nothing. An entry or audit
+record added here is already counted in the books, so a batch is committed whole or the books are
+dropped. money.md sections 2, 3 and 5; design.md section 3 (a batch is one round trip).
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Any, Final
+
+import orjson
+
+from core.errors import ErrorCode
+from core.money import MICRO_MAX
+from core.records.audit import AuditEventType
+from core.timestamps import iso_ms
+from core.trust.hashchain import record_body, record_hash
+from ledger.commands import Outcome, OutcomeStatus
+from ledger.planning.books import Account, Books
+
+Row = dict[str, Any]
+
+_UNPRINTABLE: Final = re.compile(r"[\x00-\x1f\x7f\ud800-\udfff]")
+_NAMES: Final = {event: (event.value, event.action) for event in AuditEventType}
+
+
+class Refusal(Exception):
+    """A command is rejected; nothing of it was planned. The rejection is stored under its key,
+    except one that passes by itself, after `retry_after_s`: that leaves no trace (decision 0072).
+    So does one that is not `is_stored`: its key is another's to use (decision 0075).
+    """
+
+    def __init__(
+        self,
+        code: ErrorCode,
+        detail: str,
+        *,
+        is_audited: bool = False,
+        is_stored: bool = True,
+        retry_after_s: int | None = None,
+    ) -> None:
+        super().__init__(code, detail, is_audited, is_stored, retry_after_s)
+        self.code = code
+        self.detail = detail
+        self.is_audited = is_audited
+        self.is_stored = is_stored and retry_after_s is None
+        self.retry_after_s = retry_after_s
+
+
+class StaleCommand(Exception):
+    """A command's owner epoch is an old one: it leaves no trace."""
+
+
+class Batch:
+    """One transaction in the making."""
+
+    def __init__(self, books: Books, now_ms: int) -> None:
+        self.books = books
+        self.now_ms = now_ms
+        self.created_at = iso_ms(now_ms)
+        self.accounts: list[Row] = []
+        self.commands: list[Row] = []
+        self.workflows: dict[str, Row] = {}
+        self.changes: dict[str, Row] = {}
+        self.nodes: dict[tuple[str, str], Row] = {}
+        self.attempts: list[Row] = []
+        self.escrows: list[Row] = []
+        self.entries: list[Row] = []
+        self.audit: list[str] = []
+        self.releases: list[str] = []
+        self.registry: dict[str, dict[str, Row | str]] = {}
+        self.market: dict[str, dict[str, Row]] = {}
+        self.reputation: dict[str, Row] = {}
+        # Keys of refusals that pass by themselves and leave no row.
+        self.untraced: set[str] = set()
+        self.is_directory_changed = False
+
+    def __repr__(self) -> str:
+        return (
+            f"Batch(commands={len(self.commands)}, entries={len(self.entries)},"
+            f" audit={len(self.audit)})"
+        )
+
+    @property
+    def is_empty(self) -> bool:
+        """True when there is nothing to commit."""
+        return not (self.commands or self.audit)
+
+    def account(self, address: str, kind: str, owner_did: str | None) -> Account:
+        """Return the account at this address; an absent one is opened, empty."""
+        known = self.books.accounts.get(address)
+        if known is not None:
+            return known
+        head = self.books.head
+        head.account_seq += 1
+        opened = Account(head.account_seq, kind, 0)
+        self.books.accounts[address] = opened
+        self.accounts.append(
+            {"id": opened.id, "address": address, "owner_did": owner_did, "kind": kind}
+        )
+        return opened
+
+    def move(
+        self,
+        debit: Account,
+        credit: Account,
+        micro: int,
+        *,
+        kind: str,
+        description: str,
+        command_id: str,
+        workflow_id: str | None = None,
+        node_id: str | None = None,
+    ) -> int:
+        """Add an entry of `micro` > 0 micro-credits from `debit` to `credit`; return its id."""
+        debit.balance -= micro
+        credit.balance += micro
+        # Whoever plans checks before; the CHECK in the database is the second half of this pair.
+        assert micro > 0, micro
+        assert debit.balance >= 0 or debit.kind == "external", (debit, micro)
+        assert credit.balance <= MICRO_MAX or credit.kind == "external", (credit, micro)
+        head = self.books.head
+        head.entry_seq += 1
+        row: Row = {
+            "id": head.entry_seq,
+            "debit": debit.id,
+            "credit": credit.id,
+            "amount": micro,
+            "kind": kind,
+            "description": description,
+            "command_id": command_id,
+        }
+        if workflow_id is not None:
+            row["workflow_id"] = workflow_id
+        if node_id is not None:
+            row["node_id"] = node_id
+        self.entries.append(row)
+        return head.entry_seq
+
+    def record(
+        self,
+        event: AuditEventType,
+        *,
+        actor_did: str,
+        target: tuple[str, str],
+        payload: dict[str, Any],
+    ) -> int:
+        """Add an audit record about `target` (type, id) and return its id."""
+        head = self.books.head
+        head.audit_seq += 1
+        name, action = _NAMES[event]
+        target_type, target_id = target
+        for is_cleaned in (False, True):
+            try:
+                body = record_body(
+                    head.audit_seq,
+                    name,
+                    actor_did=actor_did,
+                    target_type=target_type,
+                    target_id=target_id,
+                    action=action,
+                    payload=payload,
+                    created_at=self.created_at,
+                    prev_hash=head.hash,
+                )
+                break
+            except TypeError:  # a lone surrogate somewhere, which UTF-8 does not have
+                if is_cleaned:
+                    raise
+                actor_did, target_id = _cleaned(actor_did), _cleaned(target_id)
+                payload = _cleaned(payload)
+        head.hash = record_hash(body)
+        self.audit.append(
+            f"{head.audit_seq}\t{name}\t{_plain(actor_did)}\t{target_type}\t{_plain(target_id)}"
+            f"\t{head.hash.hex()}\t{body.decode()}"
+        )
+        return head.audit_seq
+
+    def decided(
+        self,
+        key: str,
+        *,
+        result: dict[str, Any] | None = None,
+        request_hash: bytes | None = None,
+        audit_id: int | None = None,
+    ) -> Outcome:
+        """Store a command's result under its key and return it as its outcome."""
+        row: Row = {"id": key}
+        if request_hash is not None:
+            row["request_hash"] = request_hash.hex()
+        if result:
+            row["result"] = result
+        if audit_id is not None:
+            row["audit_id"] = audit_id
+        self.commands.append(row)
+        return Outcome(OutcomeStatus.APPLIED, result or {})
+
+    def refused(self, key: str, request_hash: bytes | None, refusal: Refusal) -> Outcome:
+        """Store a rejection under its key and return it as its outcome."""
+        row: Row = {"id": key, "error": refusal.code.value, "detail": refusal.detail}
+        if request_hash is not None:
+            row["request_hash"] = request_hash.hex()
+        if refusal.is_audited:
+            row["audit_id"] = self.record(
+                AuditEventType.COMMAND_REFUSED,
+                actor_did="",
+                target=("command", key),
+                payload={"code": refusal.code.value, "detail": refusal.detail},
+            )
+        self.commands.append(row)
+        return Outcome(OutcomeStatus.REJECTED, {}, refusal.code, refusal.detail)
+
+    def register(self, table: str, key: str, row: Row | str) -> None:
+        """Set the row of one of the rarely written tables (see `commit_registry`)."""
+        self.registry.setdefault(table, {})[key] = row
+
+    def trade(self, table: str, key: str, row: Row) -> None:
+        """Set the row of one of the market's tables (see `commit_market`)."""
+        self.market.setdefault(table, {})[key] = row
+
+    def parameters(self) -> tuple[Any, ...]:
+        """Return the parameters of `commit_batch`, in its order."""
+        registry: dict[str, Any] = {
+            table: list(rows.values()) for table, rows in self.registry.items()
+        }
+        if self.is_directory_changed:
+            registry["notice"] = str(self.books.head.audit_seq)
+        return (
+            self.books.head.epoch,
+            _json(self.accounts),
+            _json(self.commands),
+            _json(list(self.workflows.values())),
+            _json(list(self.changes.values())),
+            _json(list(self.nodes.values())),
+            _json(self.attempts),
+            _json(self.escrows),
+            _json(self.entries),
+            "\n".join(self.audit) if self.audit else None,
+            self.releases or None,
+            _json(registry),
+            _json({table: list(rows.values()) for table, rows in self.market.items()}),
+            _json(list(self.reputation.values())),
+            self.now_ms,
+        )
+
+
+def _json(rows: list[Row] | dict[str, Any]) -> str | None:
+    """Encode rows; once more with cleaned texts when something in them cannot be stored.
+
+    Postgres refuses NUL in texts and UTF-8 has no lone surrogates: one such character in an agent's
+    error message must not stop the batch of a thousand others.
+    """
+    if not rows:
+        return None
+    try:
+        encoded = orjson.dumps(rows)
+    except TypeError:
+        return orjson.dumps(_cleaned(rows)).decode()
+    if b"\\u0000" in encoded:
+        encoded = orjson.dumps(_cleaned(rows))
+    return encoded.decode()
+
+
+def _plain(text: str) -> str:
+    """Return a text that can stand in a column of an audit line; the body keeps it as it was."""
+    return text if text.isprintable() else _UNPRINTABLE.sub("\ufffd", text)
+
+
+def _cleaned(value: Any) -> Any:
+    """Return the value with NUL and lone surrogates in texts replaced by U+FFFD."""
+    if isinstance(value, str):
+        text = value.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+        return text.replace("\x00", "\ufffd")
+    if isinstance(value, dict):
+        return {_cleaned(key): _cleaned(member) for key, member in value.items()}
+    if isinstance(value, list | tuple):
+        return [_cleaned(member) for member in value]
+    return value

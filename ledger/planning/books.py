@@ -1,0 +1,162 @@
+"""What the one writer remembers between batches: accounts, escrows, owners, agents' owners.
+
+A cache of committed rows and nothing more: it is dropped whenever the outcome of a batch is not a
+commit, and filled again by reading. Correct because there is one writer (the fence proves it).
+money.md sections 0 and 4.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Final, TypeVar
+
+from core.market.auction import Bid
+from core.market.quota import QuotaLimits
+from ledger.planning.grounds import Grounds
+
+WORLD_ADDRESS: Final = "world"
+FEE_ADDRESS: Final = "fee"
+
+_Key = TypeVar("_Key")
+_Cached = TypeVar("_Cached")
+
+# Entries kept at most; beyond it the older half is forgotten and read again when needed.
+CACHED_MAX: Final = 200_000
+
+
+@dataclass(slots=True)
+class Account:
+    """An account as of the last planned command; `balance` in micro-credits."""
+
+    id: int
+    kind: str
+    balance: int
+
+
+@dataclass(slots=True)
+class Escrow:
+    """A workflow's escrow: what is left is its account's balance."""
+
+    account: Account
+    payer_did: str
+    amount: int
+    fee_bps: int
+    published_ms: int
+    is_released: bool = False
+
+
+@dataclass(slots=True)
+class KnownAgent:
+    """Who claimed an agent's DID, how often its row was stored, and whether it takes work.
+
+    `token_revision`: heartbeat tokens name it; it moves when a deregistered agent comes back.
+    """
+
+    owner_did: str
+    revision: int
+    token_revision: int = 1
+    is_active: bool = True
+
+
+@dataclass(slots=True)
+class Usage:
+    """What a payer uses of its quota, kept for payers that have one.
+
+    `running`: workflows whose escrow is held. `days`: by UTC midnight, how many were published that
+    day, and what they hold or have cost in the end, micro-credits.
+    """
+
+    running: int
+    days: dict[int, tuple[int, int]] = field(default_factory=dict)
+
+
+@dataclass(slots=True)
+class OpenRound:
+    """A round of an auction that has not been closed; `bids` are its live ones, by agent.
+
+    `is_over`: its owner has been told the bids, so no more come, whatever the clock says.
+    """
+
+    number: int
+    reserve_micro: int
+    closes_ms: int
+    bids: dict[str, Bid] = field(default_factory=dict)
+    is_over: bool = False
+
+
+@dataclass(slots=True)
+class Head:
+    """The counters and the chain's head after the last planned command."""
+
+    epoch: int
+    entry_seq: int
+    audit_seq: int
+    hash: bytes
+    account_seq: int
+
+
+@dataclass(slots=True)
+class Books:
+    """Everything planning may look at. Absent addresses and DIDs map to None once looked up."""
+
+    head: Head
+    owners: dict[str, int] = field(default_factory=dict)
+    accounts: dict[str, Account | None] = field(default_factory=dict)
+    escrows: dict[str, Escrow | None] = field(default_factory=dict)
+    agents: dict[str, KnownAgent | None] = field(default_factory=dict)
+    quotas: dict[str, QuotaLimits | None] = field(default_factory=dict)
+    usage: dict[str, Usage] = field(default_factory=dict)
+    # By workflow and node: the attempt whose agent has stake locked, and how much, micro-credits.
+    staked: dict[tuple[str, str], tuple[int, int] | None] = field(default_factory=dict)
+    # By workflow and node: the round that takes bids, None when no round does.
+    rounds: dict[tuple[str, str], OpenRound | None] = field(default_factory=dict)
+    # Of the batch at hand only: keys that can be revoked (id → owner), (workflow, node) pairs that
+    # are already paid or have succeeded, how many workflows a claim will move, and the stored rows
+    # that its one command stands on.
+    live_keys: dict[str, str] = field(default_factory=dict)
+    settled: set[tuple[str, str]] = field(default_factory=set)
+    claimable: dict[str, int] = field(default_factory=dict)
+    grounds: Grounds | None = None
+
+    def end_batch(self) -> None:
+        """Forget what was read for one batch and keep the caches within their bound."""
+        self.live_keys.clear()
+        self.settled.clear()
+        self.claimable.clear()
+        self.grounds = None
+        _shrink(self.escrows)
+        _shrink(self.agents)
+        _shrink(self.quotas)
+        _shrink(self.usage)
+        _shrink(self.staked)
+        _shrink(self.rounds)
+        if len(self.accounts) > CACHED_MAX:
+            kept = {name: self.accounts[name] for name in (WORLD_ADDRESS, FEE_ADDRESS)}
+            _shrink(self.accounts)
+            self.accounts.update(kept)
+
+
+def _shrink(cache: dict[_Key, _Cached]) -> None:
+    if len(cache) > CACHED_MAX:
+        for name in list(cache)[: CACHED_MAX // 2]:
+            del cache[name]
+
+
+def wallet_address(did: str) -> str:
+    """Return the address of an owner's or agent's wallet."""
+    return "wallet:" + did
+
+
+def escrow_address(workflow_id: str) -> str:
+    """Return the address of a workflow's escrow account."""
+    return "escrow:" + workflow_id
+
+
+def stake_address(did: str) -> str:
+    """Return the address of the stake that an agent can take back."""
+    return "stake:" + did
+
+
+def stake_locked_address(did: str) -> str:
+    """Return the address of the stake that an agent's running work may cost it."""
+    return "stake_locked:" + did

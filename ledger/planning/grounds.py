@@ -1,0 +1,107 @@
+"""What the writer has read for a command that stands on stored rows: payments, invoices, a dispute.
+
+Values only, of the one command at hand; ledger/loading/grounds.py reads them. money.md cases 15,
+33 and 33a.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+from core.market.reputation import Tally
+from core.market.settlement import PaymentSplit
+
+# A payment is one or two entries. The writer serves nobody else while it adds an invoice up.
+ENTRIES_MAX: Final = 100_000
+
+
+@dataclass(frozen=True, slots=True)
+class Billable:
+    """A ledger entry that can stand on an invoice. Of a payment, `micro` is gross: with the fee."""
+
+    entry_id: int
+    micro: int
+
+
+@dataclass(frozen=True, slots=True)
+class InvoiceGrounds:
+    """What an invoice would be made of, and what is in its way.
+
+    `same_id`: the invoice that already is what is asked for; `overlapping_id`: another of this
+    payer whose period overlaps. `is_complete` False: there are more payments than one invoice
+    holds. Of a workflow, the period is its life, and `is_over` says that it has ended;
+    `invoiced` counts its entries that are on invoices.
+    """
+
+    payments: tuple[Billable, ...] = ()
+    refunds: tuple[Billable, ...] = ()
+    same_id: str | None = None
+    overlapping_id: str | None = None
+    is_complete: bool = True
+    period_start_ms: int = 0
+    period_end_ms: int = 0
+    is_over: bool = True
+    invoiced: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class PaidLine:
+    """What one payment line was paid, and what of it has come back."""
+
+    line: str
+    agent_did: str
+    paid: PaymentSplit
+    refunded: PaymentSplit
+
+    @property
+    def left_micro(self) -> int:
+        """What the payer still has paid, gross, micro-credits."""
+        paid = self.paid.agent_micro + self.paid.fee_micro
+        return paid - self.refunded.agent_micro - self.refunded.fee_micro
+
+
+@dataclass(frozen=True, slots=True)
+class DisputeGrounds:
+    """A dispute as stored, with the payments of its workflow, in the order of settlement.
+
+    `locks`: of the respondent's open attempts at the disputed nodes, each with its node, its number
+    and the stake locked with it, micro-credits.
+    """
+
+    status: str
+    workflow_id: str | None
+    complainant_did: str
+    respondent_did: str | None
+    node_id: str | None
+    dispute_type: str
+    payer_did: str | None
+    lines: tuple[PaidLine, ...]
+    locks: tuple[tuple[str, int, int], ...] = ()
+
+    @property
+    def agent_did(self) -> str | None:
+        """The agent in it, whichever side it is on; None when it is about several."""
+        if self.workflow_id is not None and self.complainant_did != self.payer_did:
+            return self.complainant_did
+        return self.respondent_did
+
+    def disputed_lines(self) -> list[PaidLine]:
+        """Return the payments it is about; what somebody paid to themselves is none of them."""
+        return [
+            line
+            for line in self.lines
+            if self.node_id in (None, line.line)
+            and self.agent_did in (None, line.agent_did)
+            and line.agent_did != self.payer_did
+        ]
+
+
+@dataclass(frozen=True, slots=True)
+class ReputationGrounds:
+    """By agent: its counts as stored, and as history gives them."""
+
+    counts: dict[str, tuple[Tally, Tally]]
+
+
+Grounds = InvoiceGrounds | DisputeGrounds | ReputationGrounds

@@ -1,0 +1,216 @@
+"""Planning: each command of a batch, in order, becomes rows and an outcome; each sees those before
+it.
+
+One closed match over the commands; it goes on in `market.py`. Planning reads the books
+only: `needs` says beforehand what has to be in them. It never waits and never talks to the
+database. Spec: Settlement rules; money.md section 4.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from core.errors import ErrorCode
+from core.market.quota import day_start_ms
+from core.money import MICRO_MAX, credits_text
+from core.records.audit import AuditEventType
+from core.workflow.events import NodeChanged, NodePaid, StakeFreed, StakeLocked, WorkflowChanged
+from core.workflow.transitions import is_terminal
+from ledger.commands import (
+    AdvanceWorkflow,
+    ClaimWorkflows,
+    Command,
+    CreateKey,
+    Deposit,
+    DeregisterAgent,
+    Outcome,
+    OutcomeStatus,
+    PublishWorkflow,
+    RegisterAgent,
+    RegisterOwner,
+    RevokeKey,
+)
+from ledger.market_commands import DepositStake, PlaceBid, WithdrawStake
+from ledger.planning.batch import Batch, Refusal, StaleCommand
+from ledger.planning.books import WORLD_ADDRESS, Books, stake_address, wallet_address
+from ledger.planning.market import market_needs, plan_trade
+from ledger.planning.needs import Needs
+from ledger.planning.registry import (
+    plan_claim,
+    plan_create_key,
+    plan_deregister_agent,
+    plan_register_agent,
+    plan_register_owner,
+    plan_revoke_key,
+)
+from ledger.planning.risk import risk_needs
+from ledger.planning.workflow import plan_advance, plan_publish
+from ledger.review_commands import GiveFeedback, GroundedCommand, SettleInvoice
+
+
+def needs(commands: Iterable[Command]) -> Needs:
+    """Return what has to be in the books before these commands are planned."""
+    wanted = Needs()
+    for command in commands:
+        match command:
+            case PublishWorkflow():
+                for record in command.records:
+                    if type(record) is StakeLocked:
+                        risk_needs(command.workflow_id, record, wanted)
+                wanted.addresses.add(wallet_address(command.payer_did))
+                wanted.published.add((command.payer_did, day_start_ms(command.created_ms)))
+            case AdvanceWorkflow():
+                wanted.workflow_ids.add(command.workflow_id)
+                for record in command.records:
+                    if type(record) is NodePaid:
+                        wanted.addresses.add(wallet_address(record.agent_did))
+                    elif type(record) is WorkflowChanged and is_terminal(record.status):
+                        wanted.ending.add(command.workflow_id)
+                    elif isinstance(record, StakeLocked | StakeFreed | NodeChanged):
+                        risk_needs(command.workflow_id, record, wanted)
+            case Deposit():
+                wanted.addresses.add(wallet_address(command.owner_did))
+            case RegisterAgent() | DeregisterAgent():
+                wanted.agent_dids.add(command.did)
+                wanted.addresses.add(stake_address(command.did))
+            case RevokeKey():
+                wanted.key_ids.add(command.key_id)
+            case ClaimWorkflows():
+                wanted.claimed_owners.add(command.from_owner)
+            case RegisterOwner() | CreateKey():
+                pass
+            case _:
+                market_needs(command, wanted)
+    return wanted
+
+
+def plan(command: Command, batch: Batch) -> Outcome:
+    """Add a command's rows to the batch and return its outcome."""
+    try:
+        return _plan(command, batch)
+    except StaleCommand:
+        return Outcome(OutcomeStatus.STALE)
+    except Refusal as refusal:
+        if not refusal.is_stored:
+            batch.untraced.add(command.key)
+            wait_s = refusal.retry_after_s
+            result = {} if wait_s is None else {"retryAfterS": wait_s}
+            return Outcome(OutcomeStatus.REJECTED, result, refusal.code, refusal.detail)
+        return batch.refused(command.key, request_hash_of(command), refusal)
+
+
+def is_stale(command: Command, books: Books) -> bool:
+    """Say whether a command comes from an owner that has been replaced."""
+    match command:
+        case PublishWorkflow() | AdvanceWorkflow():
+            return books.owners.get(command.owner) != command.owner_epoch
+        case ClaimWorkflows():
+            return books.owners.get(command.to_owner) != command.to_epoch
+        case _:
+            return False
+
+
+def is_alone(command: Command) -> bool:
+    """Say whether a command looks at rows that others of its batch may change."""
+    return isinstance(command, ClaimWorkflows | GroundedCommand)
+
+
+def request_hash_of(command: Command) -> bytes | None:
+    """Return the hash a repeat of the command must carry too; None when the key alone decides."""
+    if isinstance(
+        command,
+        PublishWorkflow
+        | Deposit
+        | DepositStake
+        | WithdrawStake
+        | SettleInvoice
+        | GiveFeedback
+        | PlaceBid,
+    ):
+        return command.request_hash
+    return None
+
+
+def repeated(command: Command, request_hash: bytes | None, first: Outcome) -> Outcome:
+    """Return what a repeated key answers: the first outcome, or KEY_REUSED for another request."""
+    if request_hash_of(command) != request_hash:
+        return Outcome(
+            OutcomeStatus.REJECTED,
+            {},
+            ErrorCode.KEY_REUSED,
+            "the key was used before for a different request",
+        )
+    return Outcome(OutcomeStatus.REPEATED, first.result, first.error, first.detail)
+
+
+def _plan(command: Command, batch: Batch) -> Outcome:
+    match command:
+        case AdvanceWorkflow():
+            return plan_advance(command, batch)
+        case PublishWorkflow():
+            return plan_publish(command, batch)
+        case Deposit():
+            return _plan_deposit(command, batch)
+        case RegisterAgent():
+            return plan_register_agent(command, batch)
+        case DeregisterAgent():
+            return plan_deregister_agent(command, batch)
+        case CreateKey():
+            return plan_create_key(command, batch)
+        case RevokeKey():
+            return plan_revoke_key(command, batch)
+        case RegisterOwner():
+            return plan_register_owner(command, batch)
+        case ClaimWorkflows():
+            return plan_claim(command, batch)
+        case _:
+            return plan_trade(command, batch)
+
+
+def _plan_deposit(command: Deposit, batch: Batch) -> Outcome:
+    address = wallet_address(command.owner_did)
+    known = batch.books.accounts.get(address)
+    balance = known.balance if known is not None else 0
+    if not 0 < command.amount_micro <= MICRO_MAX - balance:
+        raise Refusal(
+            ErrorCode.INVALID_REQUEST,
+            f"got a deposit of {credits_text(command.amount_micro)} credits, expected more than 0"
+            f" and at most {credits_text(MICRO_MAX - balance)}",
+        )
+    wallet = batch.account(address, "wallet", command.owner_did)
+    world = batch.books.accounts[WORLD_ADDRESS]
+    assert world is not None
+    entry_id = batch.move(
+        world,
+        wallet,
+        command.amount_micro,
+        kind="deposit",
+        description=command.description,
+        command_id=command.key,
+    )
+    audit_id = batch.record(
+        AuditEventType.LEDGER_DEPOSITED,
+        actor_did=command.actor_did,
+        target=("account", command.owner_did),
+        payload={"amountCredits": credits_text(command.amount_micro), "entryIds": [entry_id]},
+    )
+    return batch.decided(
+        command.key,
+        result={
+            # The entry as a row: what a reader of the table gets.
+            "entry": {
+                "id": entry_id,
+                "debit_account_id": world.id,
+                "credit_account_id": wallet.id,
+                "amount": command.amount_micro,
+                "kind": "deposit",
+                "description": command.description,
+                "workflow_id": None,
+                "node_id": None,
+                "created_ms": batch.now_ms,
+            },
+            "balanceMicro": wallet.balance,
+        },
+        request_hash=command.request_hash,
+        audit_id=audit_id,
+    )

@@ -1,0 +1,264 @@
+"""Planning stakes at risk: locked with an attempt, freed at its end, slashed when the node failed
+or its agent is found to have defrauded the payer.
+
+All of it within the command that stores the attempt or decides the dispute. A lock that the agent's
+free stake does not cover does not happen; the outcome says so, and nothing is sent. A slash takes
+of its own node's lock alone, and ends it: no attempt is slashed twice. Spec: Settlement rules 8;
+contract.md section 6 (Slash triggers); money.md cases 26 to 29. Decisions 0074 and 0081.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Final
+
+from core.errors import NodeErrorCode
+from core.market.slashing import SlashTrigger, is_agents_failure, slash_micro
+from core.money import MICRO_MAX, credits_text
+from core.records.audit import AuditEventType
+from core.workflow.events import NodeChanged, StakeFreed, StakeLocked
+from core.workflow.transitions import NodeStatus
+from ledger.commands import AdvanceWorkflow, PublishWorkflow
+from ledger.planning.batch import Batch
+from ledger.planning.books import Account, stake_address, stake_locked_address, wallet_address
+from ledger.planning.grounds import DisputeGrounds
+from ledger.planning.needs import Needs
+from ledger.planning.stakes import stake_accounts
+from ledger.review_commands import ResolveDispute
+
+_FAILED: Final = (NodeStatus.FAILED, NodeStatus.TIMEOUT)
+# By what happens to a lock: the kind and the description of its entry.
+_ENTRIES: Final = {
+    AuditEventType.STAKE_LOCKED: ("stake_lock", "stake at risk with a node"),
+    AuditEventType.STAKE_UNLOCKED: ("stake_unlock", "stake free again"),
+    AuditEventType.STAKE_SLASHED: ("stake_slash", "stake lost by a failed node or by fraud"),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class _Lock:
+    """The stake locked with an attempt, and the command that changes it.
+
+    Without an attempt: nothing is locked for this node, or for any of the workflow's.
+    """
+
+    command: PublishWorkflow | AdvanceWorkflow | ResolveDispute
+    agent_did: str
+    workflow_id: str
+    node: str | None
+    attempt: int | None
+
+    @property
+    def place(self) -> dict[str, Any]:
+        """Where it belongs, as audit records say it."""
+        place: dict[str, Any] = {"workflowId": self.workflow_id, "nodeId": self.node}
+        return place if self.attempt is None else {**place, "attempt": self.attempt}
+
+
+def risk_needs(
+    workflow_id: str, record: StakeLocked | StakeFreed | NodeChanged, wanted: Needs
+) -> None:
+    """Add what has to be in the books before a lock begins, goes on or ends."""
+    match record:
+        case NodeChanged():
+            if record.stake_micro:
+                wanted.staked.add((workflow_id, record.node))
+        case StakeLocked() | StakeFreed():
+            did = record.agent_did
+            wanted.addresses |= {stake_address(did), stake_locked_address(did)}
+            if type(record) is StakeFreed:
+                wanted.staked.add((workflow_id, record.node))
+                wanted.ending.add(workflow_id)  # whose payer a slash would go to
+
+
+def move_stakes(command: PublishWorkflow | AdvanceWorkflow, batch: Batch) -> list[str]:
+    """Lock and free what the command's records say; return the nodes whose lock was refused.
+
+    After the command's rows and its release, so that the payer's wallet has room for both. A row
+    that says that stake is locked is corrected last: its owner may not have heard yet that the lock
+    was refused, or ended by a dispute.
+    """
+    unstaked: list[str] = []
+    at_risk: list[NodeChanged] = []
+    for record in command.records:
+        match record:
+            case StakeLocked():
+                if not _lock(command, record, batch):
+                    unstaked.append(record.node)
+            case StakeFreed():
+                assert isinstance(command, AdvanceWorkflow), "nothing ends at publish"
+                _free(command, record, batch)
+            case NodeChanged():
+                if record.stake_micro:
+                    at_risk.append(record)
+            case _:
+                pass
+    for change in at_risk:
+        place = (command.workflow_id, change.node)
+        staked = batch.books.staked.get(place)
+        if staked is None or staked[0] != change.attempt:
+            batch.nodes[place].pop("stake_micro", None)
+    return unstaked
+
+
+def slash_fraud(command: ResolveDispute, grounds: DisputeGrounds, batch: Batch) -> int:
+    """End the locks of the disputed nodes, the payer's part first; return that, micro-credits.
+
+    A node that has ended has nothing locked, so its agent loses nothing: there is an event only.
+    """
+    did, workflow_id = grounds.respondent_did, grounds.workflow_id
+    assert did is not None, grounds
+    assert workflow_id is not None, grounds
+    if not grounds.locks:
+        nothing = _Lock(command, did, workflow_id, grounds.node_id, None)
+        _slash_fraud(nothing, None, 0, grounds, batch)
+        return 0
+    free, locked = stake_accounts(did, batch)
+    slashed_micro = 0
+    for node, attempt, at_risk_micro in grounds.locks:
+        lock = _Lock(command, did, workflow_id, node, attempt)
+        locked_micro = min(at_risk_micro, locked.balance)
+        lost_micro = _slash_fraud(lock, locked, locked_micro, grounds, batch)
+        _unlock(lock, (locked, free), locked_micro - lost_micro, batch)
+        batch.books.staked[workflow_id, node] = None
+        batch.trade("ended_locks", node, {"workflow_id": workflow_id, "name": node})
+        slashed_micro += lost_micro
+    return slashed_micro
+
+
+def _slash_fraud(
+    lock: _Lock, locked: Account | None, micro: int, grounds: DisputeGrounds, batch: Batch
+) -> int:
+    assert isinstance(lock.command, ResolveDispute), lock
+    assert grounds.payer_did is not None, grounds
+    return _slash(
+        lock,
+        (locked, micro),
+        lock.command.slash_bps,
+        payer_did=grounds.payer_did,
+        reason=SlashTrigger.FRAUD_DISPUTE,
+        evidence={"disputeId": lock.command.dispute_id},
+        batch=batch,
+    )
+
+
+def _lock(command: PublishWorkflow | AdvanceWorkflow, record: StakeLocked, batch: Batch) -> bool:
+    known = batch.books.accounts.get(stake_address(record.agent_did))
+    if known is None or known.balance < record.micro:
+        return False
+    accounts = stake_accounts(record.agent_did, batch)
+    lock = _Lock(command, record.agent_did, command.workflow_id, record.node, record.attempt)
+    batch.books.staked[command.workflow_id, record.node] = (record.attempt, record.micro)
+    _change(AuditEventType.STAKE_LOCKED, lock, accounts, record.micro, lock.place, batch)
+    return True
+
+
+def _free(command: AdvanceWorkflow, record: StakeFreed, batch: Batch) -> None:
+    """End a lock: the payer's part first, the rest is the agent's again.
+
+    A lock that was refused or has ended, of which its owner had not heard yet, has nothing to end.
+    A refund may have taken from the locked stake meanwhile: then less is left than was locked.
+    """
+    staked = batch.books.staked.pop((command.workflow_id, record.node), None)
+    if staked is None or staked[0] != record.attempt:
+        return
+    free, locked = stake_accounts(record.agent_did, batch)
+    lock = _Lock(command, record.agent_did, command.workflow_id, record.node, record.attempt)
+    micro = min(staked[1], locked.balance)
+    code = _failure_code(command, record)
+    if code is not None:
+        escrow = batch.books.escrows[command.workflow_id]
+        assert escrow is not None, command
+        micro -= _slash(
+            lock,
+            (locked, micro),
+            command.slash_bps,
+            payer_did=escrow.payer_did,
+            reason=SlashTrigger.NODE_FAILED,
+            evidence={"code": code.value},
+            batch=batch,
+        )
+    _unlock(lock, (locked, free), micro, batch)
+
+
+def _failure_code(command: AdvanceWorkflow, record: StakeFreed) -> NodeErrorCode | None:
+    """Return the code of the node's end in this command, if that end is its agent's failure."""
+    for change in command.records:
+        if type(change) is NodeChanged and change.node == record.node:
+            error = change.error or {}
+            is_last = change.status in _FAILED and change.attempt == record.attempt
+            if not is_last or "code" not in error:
+                return None
+            code = NodeErrorCode(error["code"])
+            is_spared = error.get("isSpared") is True
+            return code if is_agents_failure(code, is_spared=is_spared) else None
+    return None
+
+
+def _slash(
+    lock: _Lock,
+    locked: tuple[Account | None, int],
+    bps: int,
+    *,
+    payer_did: str,
+    reason: SlashTrigger,
+    evidence: dict[str, Any],
+    batch: Batch,
+) -> int:
+    """Move a share of a lock to the payer, without a fee; return it, micro-credits.
+
+    Args:
+        locked: the agent's locked stake, and what of it is locked for this attempt, micro-credits.
+        bps: basis points of that.
+    """
+    account, locked_micro = locked
+    payer = batch.account(wallet_address(payer_did), "wallet", payer_did)
+    micro = min(slash_micro(locked_micro, bps), MICRO_MAX - payer.balance)
+    members = {
+        "reason": reason.value,
+        "evidence": {**lock.place, **evidence},
+        "payerDid": payer_did,
+        "lockedCredits": credits_text(locked_micro),
+    }
+    _change(AuditEventType.STAKE_SLASHED, lock, (account, payer), micro, members, batch)
+    return micro
+
+
+def _unlock(lock: _Lock, accounts: tuple[Account, Account], micro: int, batch: Batch) -> None:
+    """Give the agent back what is left of a lock."""
+    if micro:
+        _change(AuditEventType.STAKE_UNLOCKED, lock, accounts, micro, lock.place, batch)
+
+
+def _change(
+    event: AuditEventType,
+    lock: _Lock,
+    accounts: tuple[Account | None, Account],
+    micro: int,
+    members: dict[str, Any],
+    batch: Batch,
+) -> None:
+    """Add the entry of what happens to a lock, none for nothing, and its audit record."""
+    debit, credit = accounts
+    entry_ids: list[int] = []
+    if micro:
+        assert debit is not None, lock
+        kind, description = _ENTRIES[event]
+        entry_ids.append(
+            batch.move(
+                debit,
+                credit,
+                micro,
+                kind=kind,
+                description=description,
+                command_id=lock.command.key,
+                workflow_id=lock.workflow_id,
+                node_id=lock.node,
+            )
+        )
+    batch.record(
+        event,
+        actor_did=lock.command.actor_did,
+        target=("stake", lock.agent_did),
+        payload={**members, "amountCredits": credits_text(micro), "entryIds": entry_ids},
+    )

@@ -1,0 +1,70 @@
+"""Agents as dispatching needs them, whole or only what has changed.
+
+Reads like those of `reader.py`, over the same pool. What has changed is told by the audit chain,
+whose ids are in the order of the commits whatever any clock says. Spec: Registry; design.md
+section 3 (Events). Decision 0003.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+import sqlalchemy as sql
+
+from core.records.audit import AuditEventType
+from ledger.queries.reader import LedgerReader, RowDict
+from ledger.schema import agent, audit
+
+_COLUMNS: Final = (
+    agent.c.did,
+    agent.c.owner_did,
+    agent.c.card,
+    agent.c.endpoint,
+    agent.c.capability_ids,
+    agent.c.public_key,
+    agent.c.signing_secret,
+    agent.c.status,
+    agent.c.updated_ms,
+)
+_CHANGES: Final = (AuditEventType.AGENT_REGISTERED, AuditEventType.AGENT_DEREGISTERED)
+
+
+async def directory_rows(reader: LedgerReader) -> list[RowDict]:
+    """Return what dispatching needs of every agent, sealed signing secrets included.
+
+    In the order of registration, whatever their status: who was deregistered is known as such.
+    """
+    return await reader.rows(sql.select(*_COLUMNS).order_by(agent.c.registered_ms, agent.c.did))
+
+
+async def newest_change(reader: LedgerReader) -> int:
+    """Return the audit id of the newest change of any agent, 0 when there is none."""
+    newest = [
+        sql.select(sql.func.max(audit.c.id)).where(audit.c.event_type == kind).scalar_subquery()
+        for kind in _CHANGES
+    ]
+    rows = await reader.rows(
+        sql.select(sql.func.coalesce(sql.func.greatest(*newest), 0).label("id"))
+    )
+    return int(rows[0]["id"])
+
+
+async def directory_changes(reader: LedgerReader, *, after: int) -> list[RowDict]:
+    """Return the rows, as `directory_rows`, of agents that have changed, with `changed_id`.
+
+    Args:
+        after: an audit id; later changes are looked for.
+
+    Returns: each changed agent once, as it is now, in the order of their newest changes.
+    """
+    changed = (
+        sql.select(audit.c.target_id, sql.func.max(audit.c.id).label("changed_id"))
+        .where(audit.c.event_type.in_(_CHANGES), audit.c.id > after)
+        .group_by(audit.c.target_id)
+        .subquery()
+    )
+    return await reader.rows(
+        sql.select(*_COLUMNS, changed.c.changed_id)
+        .join(changed, changed.c.target_id == agent.c.did)
+        .order_by(changed.c.changed_id)
+    )

@@ -1,0 +1,342 @@
+"""Committed rows, read straight from Postgres: what was acknowledged is what a reader sees.
+
+Short transactions on a small pool, as a role that can only read. Rows are plain dicts keyed by
+column, amounts in micro-credits (`…_micro`, `amount`, `balance`), times in Unix milliseconds
+(`…_ms`); their JSON form is the API's business. Spec: Workflow record, Ledger records, Audit entry.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Mapping, Sequence
+from typing import Any, Final, Self
+
+import sqlalchemy as sql
+from sqlalchemy.ext.asyncio import AsyncEngine
+
+from core.workflow.transitions import WorkflowStatus
+from ledger.patience import cut_after, line_of
+from ledger.planning.books import wallet_address
+from ledger.pools import pool_of
+from ledger.queries.stored import Balance, RowDict, StoredOwner, StoredWorkflow
+from ledger.queries.workflows import NODES, WORKFLOWS, nodes_to_resume, workflow_select
+from ledger.schema import (
+    READER_ROLE,
+    UNREACHABLE,
+    account,
+    agent,
+    api_key,
+    attempt,
+    audit,
+    entry,
+    escrow,
+    owner,
+    unreachable,
+    workflow,
+)
+
+__all__ = ["Balance", "LedgerReader", "RowDict", "StoredOwner", "StoredWorkflow"]
+
+READ_PATIENCE_S: Final = 5.0
+_UNFINISHED: Final = (WorkflowStatus.PENDING, WorkflowStatus.RUNNING)
+
+
+class LedgerReader:
+    """Read models over a small pool of connections."""
+
+    def __init__(
+        self, url: str, *, pool_size: int = 5, patience_s: float = READ_PATIENCE_S
+    ) -> None:
+        """Make the pool; connections are opened when first needed.
+
+        Args:
+            url: `postgresql://…` of a login that is a member of `ledger_reader`.
+            patience_s: how long a read waits for a connection, and then for the server.
+        """
+        self._patience_s = patience_s
+        self._engine: AsyncEngine = pool_of(
+            url, READER_ROLE, "callboard-reader", size=pool_size, patience_s=patience_s
+        )
+
+    def __repr__(self) -> str:
+        return f"LedgerReader({self._engine.pool.status()})"
+
+    async def close(self) -> None:
+        """Close all connections."""
+        await self._engine.dispose()
+
+    async def ping(self) -> None:
+        """Return when the database answers."""
+        await self.rows(sql.text("SELECT 1"))
+
+    # -- workflows --------------------------------------------------------------------------------
+
+    async def workflow(self, workflow_id: str) -> StoredWorkflow | None:
+        """Return a workflow with its nodes, by its own id."""
+        return (await self.workflows_by_ids([workflow_id]))[0]
+
+    async def workflow_by_task(self, task_id: str) -> StoredWorkflow | None:
+        """Return a workflow with its nodes, by its task id."""
+        known = _uuid(task_id)
+        if known is None:
+            return None
+        ids = await self.rows(sql.select(workflow.c.id).where(workflow.c.task_id == known))
+        return await self.workflow(str(ids[0]["id"])) if ids else None
+
+    async def workflows_by_ids(self, ids: Sequence[str]) -> list[StoredWorkflow | None]:
+        """Return one workflow or None per id, in their order: two statements for all of them."""
+        known = {text: canonical for text in ids if (canonical := _uuid(text)) is not None}
+        if not known:
+            return [None] * len(ids)
+        values = {"ids": list(set(known.values()))}
+        found = {str(row["id"]): StoredWorkflow(row) for row in await self.rows(WORKFLOWS, values)}
+        for row in await self.rows(NODES, values) if found else ():
+            found[row["workflow_id"]].nodes.append(row)
+        return [found.get(known.get(text, "")) for text in ids]
+
+    async def workflows(
+        self,
+        *,
+        payer_did: str | None = None,
+        status: str | None = None,
+        limit: int = 50,
+        offset: int = 0,
+        before_id: str | None = None,
+    ) -> list[RowDict]:
+        """Return workflow rows without nodes and manifest, newest first.
+
+        Args:
+            before_id: the last id of the page before (keyset paging).
+        """
+        query = workflow_select(with_manifest=False).order_by(workflow.c.id.desc())
+        if payer_did is not None:
+            query = query.where(workflow.c.payer_did == payer_did)
+        if status is not None:
+            query = query.where(workflow.c.status == status)
+        if before_id is not None:
+            known = _uuid(before_id)
+            if known is None:
+                return []
+            query = query.where(workflow.c.id < known)
+        return await self.rows(query.limit(limit).offset(offset))
+
+    async def unfinished(self, owner_name: str) -> list[StoredWorkflow]:
+        """Return all workflows that this owner has to drive on, oldest first."""
+        query = workflow_select(with_manifest=True).order_by(workflow.c.id)
+        is_its_own = sql.and_(workflow.c.owner == owner_name, workflow.c.status.in_(_UNFINISHED))
+        found = {
+            str(row["id"]): StoredWorkflow(row) for row in await self.rows(query.where(is_its_own))
+        }
+        # The workflow first: read the other way round, a workflow could be over and its node not.
+        for row in await self.rows(nodes_to_resume(list(found))) if found else ():
+            found[row["workflow_id"]].nodes.append(row)
+        return list(found.values())
+
+    async def attempts(self, workflow_id: str) -> list[RowDict]:
+        """Return the history of a workflow's attempts, in the order of their commits."""
+        known = _uuid(workflow_id)
+        if known is None:
+            return []
+        return await self.rows(
+            sql.select(attempt).where(attempt.c.workflow_id == known).order_by(attempt.c.id)
+        )
+
+    async def escrow(self, workflow_id: str) -> RowDict | None:
+        """Return a workflow's escrow with what is left in it (`remaining_micro`)."""
+        known = _uuid(workflow_id)
+        if known is None:
+            return None
+        query = (
+            sql.select(escrow, account.c.balance.label("remaining_micro"))
+            .join(account, account.c.id == escrow.c.account_id)
+            .where(escrow.c.workflow_id == known)
+        )
+        rows = await self.rows(query)
+        return rows[0] if rows else None
+
+    async def owners(self) -> list[StoredOwner]:
+        """Return all workflow owners."""
+        rows = await self.rows(sql.select(owner).order_by(owner.c.name))
+        return [StoredOwner(**row) for row in rows]
+
+    # -- agents and keys --------------------------------------------------------------------------
+
+    async def agents(
+        self,
+        *,
+        capability_id: str | None = None,
+        owner_did: str | None = None,
+        status: str | None = None,
+        limit: int = 50,
+        offset: int = 0,
+        after_did: str | None = None,
+    ) -> list[RowDict]:
+        """Return agent rows in the order of their DIDs, signing secrets left out."""
+        query = _agent_select().order_by(agent.c.did)
+        if capability_id is not None:
+            query = query.where(agent.c.capability_ids.contains([capability_id]))
+        if owner_did is not None:
+            query = query.where(agent.c.owner_did == owner_did)
+        if status is not None:
+            query = query.where(agent.c.status == status)
+        if after_did is not None:
+            query = query.where(agent.c.did > after_did)
+        return await self.rows(query.limit(limit).offset(offset))
+
+    async def agent(self, did: str) -> RowDict | None:
+        """Return an agent's row, its signing secret left out."""
+        rows = await self.rows(_agent_select().where(agent.c.did == did))
+        return rows[0] if rows else None
+
+    async def api_key_by_hash(self, key_hash: bytes) -> RowDict | None:
+        """Return the row of an API key by its SHA-256, a revoked one too."""
+        rows = await self.rows(sql.select(api_key).where(api_key.c.hash == key_hash))
+        return rows[0] if rows else None
+
+    async def api_keys(
+        self,
+        *,
+        owner_did: str | None = None,
+        limit: int = 50,
+        offset: int = 0,
+        after_id: str | None = None,
+    ) -> list[RowDict]:
+        """Return API keys in the order of their ids, hashes left out."""
+        columns = [column for column in api_key.c if column.name != "hash"]
+        query = sql.select(*columns).order_by(api_key.c.id)
+        if owner_did is not None:
+            query = query.where(api_key.c.owner_did == owner_did)
+        if after_id is not None:
+            query = query.where(api_key.c.id > after_id)
+        return await self.rows(query.limit(limit).offset(offset))
+
+    # -- money and audit --------------------------------------------------------------------------
+
+    async def balance(self, did: str) -> Balance:
+        """Return an owner's wallet, and the rest of their held escrows as pending (money.md 32)."""
+        wallet = (
+            sql.select(account.c.balance)
+            .where(account.c.address == wallet_address(did))
+            .scalar_subquery()
+        )
+        held = (
+            sql.select(sql.func.coalesce(sql.func.sum(account.c.balance), 0))
+            .select_from(escrow.join(account, account.c.id == escrow.c.account_id))
+            .where(escrow.c.payer_did == did, escrow.c.status == "held")
+            .scalar_subquery()
+        )
+        query = sql.select(sql.func.coalesce(wallet, 0).label("balance"), held.label("held"))
+        row = (await self.rows(query))[0]
+        return Balance(int(row["balance"]), int(row["held"]))
+
+    async def transactions(
+        self,
+        did: str,
+        *,
+        workflow_id: str | None = None,
+        limit: int = 50,
+        offset: int = 0,
+        before_id: int | None = None,
+    ) -> list[RowDict]:
+        """Return the entries of an owner's wallet, newest first.
+
+        Of a workflow that the owner pays, every entry: all of them touch its escrow, but only the
+        hold and the refund touch the wallet.
+        """
+        own = (
+            sql.select(account.c.id)
+            .where(account.c.address == wallet_address(did))
+            .scalar_subquery()
+        )
+        paid_from = (
+            sql.select(escrow.c.account_id)
+            .where(
+                escrow.c.workflow_id == (_uuid(workflow_id or "") or uuid.UUID(int=0)),
+                escrow.c.payer_did == did,
+            )
+            .scalar_subquery()
+        )
+        wallet = own if workflow_id is None else sql.func.coalesce(paid_from, own)
+        # Two index scans, each stopped at the page's end; an entry is never in both.
+        sides = []
+        for column in (entry.c.debit_account_id, entry.c.credit_account_id):
+            side = sql.select(entry).where(column == wallet)
+            if workflow_id is not None:
+                side = side.where(entry.c.workflow_id == (_uuid(workflow_id) or uuid.UUID(int=0)))
+            if before_id is not None:
+                side = side.where(entry.c.id < before_id)
+            page = side.order_by(entry.c.id.desc()).limit(limit + offset).subquery()
+            sides.append(sql.select(page))
+        both = sql.union_all(*sides).subquery()
+        query = sql.select(both).order_by(both.c.id.desc()).limit(limit).offset(offset)
+        return await self.rows(query)
+
+    async def audit(
+        self,
+        *,
+        event_type: str | None = None,
+        actor_did: str | None = None,
+        target_type: str | None = None,
+        target_id: str | None = None,
+        start_ms: int | None = None,
+        end_ms: int | None = None,
+        limit: int = 100,
+        offset: int = 0,
+        before_id: int | None = None,
+    ) -> list[RowDict]:
+        """Return audit rows (`id, body, hash`, …), newest first; times are [start, end)."""
+        query = sql.select(audit).order_by(audit.c.id.desc())
+        for column, value in (
+            (audit.c.event_type, event_type),
+            (audit.c.actor_did, actor_did),
+            (audit.c.target_type, target_type),
+            (audit.c.target_id, target_id),
+        ):
+            if value is not None:
+                query = query.where(column == value)
+        if start_ms is not None:
+            query = query.where(audit.c.created_ms >= start_ms)
+        if end_ms is not None:
+            query = query.where(audit.c.created_ms < end_ms)
+        if before_id is not None:
+            query = query.where(audit.c.id < before_id)
+        return await self.rows(query.limit(limit).offset(offset))
+
+    async def audit_after(self, last_id: int, *, limit: int = 1000) -> list[RowDict]:
+        """Return audit rows with ids above `last_id`, oldest first: the event stream."""
+        query = sql.select(audit).where(audit.c.id > last_id).order_by(audit.c.id)
+        return await self.rows(query.limit(limit))
+
+    async def rows(
+        self, query: sql.Executable, values: Mapping[str, Any] | None = None
+    ) -> list[RowDict]:
+        """Return the rows of a query; the other reads of this package stand on it.
+
+        Args:
+            values: of the query's named parameters.
+        """
+        try:
+            async with self._engine.connect() as connection:
+                with cut_after(await line_of(connection), self._patience_s):
+                    result = await connection.execute(query, values)
+                return [dict(row) for row in result.mappings()]
+        except UNREACHABLE as error:
+            raise unreachable(error) from None
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()
+
+
+def _agent_select() -> sql.Select[Any]:
+    return sql.select(*(column for column in agent.c if column.name != "signing_secret"))
+
+
+def _uuid(text: str) -> str | None:
+    """Return the id in its one spelling, None when it is no UUID."""
+    try:
+        return str(uuid.UUID(text))
+    except ValueError:
+        return None

@@ -1,0 +1,1 @@
+"""The API described: schemas by name, parameters, the OpenAPI document and its page."""

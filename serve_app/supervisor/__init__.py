@@ -1,0 +1,1 @@
+"""A local deployment: its folder, its processes, their starting, healing and ending."""

@@ -1,0 +1,145 @@
+"""Deploys the API onto a running Ray cluster: `python -m serve_app.supervisor.deploy`.
+
+The supervisor does so at every start. Repeating it replaces the replicas one after the other and
+nothing else. It prints what it does and ends with 0 once the service answers, else with 1 and the
+reason.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import sys
+import time
+import urllib.error
+import urllib.request
+from pathlib import Path
+
+import ray
+from ray import serve
+from ray.exceptions import RayActorError
+
+from actors.gateway import Gateway
+from actors.names import NAMESPACE
+from actors.runtime import ensure_runtime
+from core.errors import ErrorCode, ServiceError
+from core.settings import Settings
+from serve_app.app import APPLICATION, build
+from serve_app.settings_from_env import read_settings
+from serve_app.supervisor.admin_key import FILE, admin_key_command, prepared_key, publish_key
+
+READY_TIMEOUT_S = 120.0
+START_ATTEMPTS = 5
+WHEN_TOLD = "--when-told"
+
+_PAUSE_S = 0.05
+_PROGRESS_S = 5.0
+
+
+def main() -> int:
+    """Deploy, wait until the service answers, say where it is."""
+    settings = read_settings()
+    if WHEN_TOLD in sys.argv[1:]:
+        # Its modules take seconds to load: the supervisor starts it early, and a line on standard
+        # input says that the cluster is there.
+        sys.stdin.readline()
+    began = time.monotonic()
+    ray.init(
+        address="auto", namespace=NAMESPACE, log_to_driver=False, logging_level=logging.WARNING
+    )
+    _say(began, "starting the actors and the API")
+    # The replicas would start the actors too; from here they start while Serve itself does.
+    ensure_runtime(settings)
+    _start_serve(settings, began)
+    serve.run(build(settings), name=APPLICATION, route_prefix="/", blocking=False)
+    if settings.home:
+        _say(began, "storing the admin key")
+        asyncio.run(_store_admin_key(settings, Path(settings.home)))
+    return _wait_healthy(settings.url, began)
+
+
+def _start_serve(settings: Settings, began: float) -> None:
+    """Start Serve's controller and proxies.
+
+    On a busy machine the controller replaces a proxy that is slow to come up; the call that waited
+    for it then fails, although another is on its way.
+    """
+    for attempt in range(1, START_ATTEMPTS + 1):
+        try:
+            serve.start(
+                proxy_location="EveryNode",
+                http_options={"host": settings.host, "port": settings.port},
+            )
+            return
+        except RayActorError:
+            if attempt == START_ATTEMPTS:
+                raise
+            _say(began, "a proxy was replaced while it started, waiting for the next one")
+
+
+async def _store_admin_key(settings: Settings, home: Path) -> None:
+    api_key = prepared_key(home)
+    gateway = await Gateway.connect(settings)
+    try:
+        await _committed(gateway, api_key)
+    finally:
+        await gateway.close()
+    publish_key(home)
+    print(f"admin key: {home / FILE}", flush=True)
+
+
+async def _committed(gateway: Gateway, api_key: str) -> None:
+    """Commit the key; the ledger may be starting, so it is asked again until it answers."""
+    deadline = time.monotonic() + READY_TIMEOUT_S
+    while True:
+        try:
+            await gateway.commit(admin_key_command(api_key))
+            return
+        except ServiceError as error:
+            is_starting = error.code in (ErrorCode.LEDGER_UNAVAILABLE, ErrorCode.OVERLOADED)
+            if not is_starting or time.monotonic() > deadline:
+                raise
+            await asyncio.sleep(_PAUSE_S)
+
+
+def _wait_healthy(url: str, began: float) -> int:
+    deadline = time.monotonic() + READY_TIMEOUT_S
+    said_at = time.monotonic()
+    while True:
+        state = _health(url)
+        if state is None:
+            _say(began, f"the API answers at {url}")
+            return 0
+        if time.monotonic() > deadline:
+            print(f"the API is not healthy after {READY_TIMEOUT_S:.0f} s: {state}", file=sys.stderr)
+            return 1
+        if time.monotonic() - said_at > _PROGRESS_S:
+            said_at = time.monotonic()
+            _say(began, f"waiting: {state}")
+        time.sleep(_PAUSE_S)
+
+
+def _health(url: str) -> str | None:
+    """Return what is not healthy yet, None when all is."""
+    try:
+        with urllib.request.urlopen(f"{url}/health", timeout=5.0) as reply:
+            reply.read()
+            return None
+    except urllib.error.HTTPError as error:
+        body = error.read()
+        try:
+            components = json.loads(body)["components"]
+        except (ValueError, KeyError, TypeError):
+            return f"/health answers {error.code}"
+        return ", ".join(f"{name} {state}" for name, state in components.items())
+    except (OSError, ValueError) as error:
+        return f"nothing answers at {url} ({type(error).__name__})"
+
+
+def _say(began: float, text: str) -> None:
+    print(f"[{time.monotonic() - began:5.1f} s] {text}", flush=True)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

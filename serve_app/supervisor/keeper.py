@@ -1,0 +1,294 @@
+"""Keeps one local deployment alive: starts its parts in order, restarts what dies, ends it all.
+
+Start order: leftovers of an earlier run are ended; Ray's head and Postgres start side by side; the
+schema is migrated; the API is deployed. Postgres and the head are children that end with this
+process even after `kill -9`. Everything durable lies in Postgres, so a head that died is replaced
+by a new one and the API deployed again. This file knows processes, not the command line.
+design.md sections 3, 4 and 6.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+import select
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import IO
+
+from ledger.embedded.server import EmbeddedPostgres, EmbeddedPostgresError, end_leftovers
+from ledger.embedded.tethered import tethered_command
+from serve_app.settings_from_env import LoadedSettings, child_environment, settings_as_environment
+from serve_app.supervisor.deployment import Deployment, DeploymentError, PortBlock, is_free
+from serve_app.supervisor.processes import end_marked, wait_end
+from serve_app.supervisor.ray_head import VITAL_COUNT, ray_environment, start_head, vital_processes
+
+ROOT = Path(__file__).resolve().parent.parent.parent
+HEAD_START_TIMEOUT_S = 120.0
+_HEAD_READY = "Ray runtime started"
+_API_OFFSET = 10
+_WATCH_S = 30.0
+_RETRY_PAUSES_S = (0.1, 0.5, 2.0, 5.0)
+_STOP_GRACE_S = 1.0
+
+
+class StartFailed(RuntimeError):
+    """A part did not start; the text holds its last log lines and what to do."""
+
+
+class Keeper:
+    """One deployment under this process's care.
+
+    Args:
+        loaded: its settings.
+        say: gets a line for people about each thing that happens.
+    """
+
+    def __init__(self, loaded: LoadedSettings, say: Callable[[str], None]) -> None:
+        self._loaded = loaded
+        self._settings = loaded.settings
+        self._deployment = loaded.deployment
+        self._say = say
+        self._lock: int | None = None
+        self._ports: PortBlock | None = None
+        self._postgres: EmbeddedPostgres | None = None
+        self._head: subprocess.Popen[bytes] | None = None
+        self._head_log_from = 0
+        self._vital: list[int] = []
+        self._variables: dict[str, str] = {}
+        self._mark = f"{self._deployment.id}.{secrets.token_hex(4)}"
+        self.url = loaded.settings.url
+
+    def __repr__(self) -> str:
+        return f"Keeper({self._settings.home!r}, {self._postgres!r}, {self._ports!r})"
+
+    def start(self) -> None:
+        """Start every part and return when the API answers.
+
+        Raises:
+            AlreadyRunning: another process keeps this deployment.
+            DeploymentError, EmbeddedPostgresError, StartFailed: a part cannot start.
+        """
+        self._lock = self._deployment.lock()
+        self._deployment.prepare()
+        clear_leftovers(self._deployment, self._say)
+        self._deployment.make_run_folder()
+        self._ports = PortBlock.reserve(self._deployment.id)
+        self._choose_variables()
+        self._start_head()
+        if self._postgres:
+            self._postgres.start()
+        self._migrate()
+        self._deploy()
+        (self._deployment.url_file).write_text(f"{self.url}\n", encoding="utf-8")
+
+    def watch(self) -> None:
+        """Restart what dies, for ever; ends by an exception of a signal handler only."""
+        failures = 0
+        while True:
+            try:
+                self._heal()
+                failures = 0
+            except (StartFailed, EmbeddedPostgresError, DeploymentError) as failure:
+                pause_s = _RETRY_PAUSES_S[min(failures, len(_RETRY_PAUSES_S) - 1)]
+                failures += 1
+                self._say(f"{failure}\ntrying again in {pause_s} s")
+                time.sleep(pause_s)
+
+    def stop(self) -> None:
+        """End every part and remove the run folder; returns when nothing is left."""
+        if self._lock is None:
+            return
+        end_marked(self._deployment.id, self._deployment.run_folder, grace_s=_STOP_GRACE_S)
+        if self._postgres:
+            self._postgres.stop()
+        if self._ports:
+            self._ports.close()
+        shutil.rmtree(self._deployment.run_folder, ignore_errors=True)
+        self._deployment.url_file.unlink(missing_ok=True)
+
+    # --- parts ------------------------------------------------------------------------------------
+
+    def _choose_variables(self) -> None:
+        """Decide where the database and the API are, and what children must know of it."""
+        changed = {"run_folder": str(self._deployment.run_folder)}
+        if not self._settings.database_url:
+            self._postgres = EmbeddedPostgres(
+                self._deployment.home,
+                self._deployment.run_folder,
+                shared_buffers_mib=self._settings.embedded_shared_buffers_mib,
+                max_connections=self._settings.embedded_max_connections,
+                progress=self._say,
+            )
+            changed["database_url"] = self._postgres.database_url
+        port = self._settings.port
+        if not is_free(port, self._settings.host):
+            if self._loaded.sources["port"] != "default":
+                raise DeploymentError(f"port {port} is in use: choose another with --port")
+            assert self._ports is not None
+            port = self._ports.first + _API_OFFSET
+            self.url = self.url.replace(f":{self._settings.port}", f":{port}")
+            changed["port"] = str(port)
+        self._variables = settings_as_environment(self._loaded, **changed)
+
+    def _ray_environment(self) -> dict[str, str]:
+        assert self._ports is not None
+        return ray_environment(self._deployment, self._ports, self._mark, self._variables)
+
+    def _start_head(self) -> None:
+        assert self._ports is not None
+        self._say("starting Ray")
+        self._vital = []
+        log = self._deployment.logs / "ray.log"
+        self._head_log_from = log.stat().st_size if log.exists() else 0
+        environment = self._ray_environment()
+        sentinel = [sys.executable, "-m", "serve_app.supervisor.sentinel"]
+        sentinel += [str(os.getpid()), self._mark, str(self._deployment.run_folder)]
+        subprocess.Popen(
+            sentinel, cwd=ROOT, env=environment, stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True,
+        )  # fmt: skip
+        self._head = start_head(self._deployment, self._ports, self._settings, environment)
+
+    def _wait_head(self) -> None:
+        assert self._head is not None
+        log = self._deployment.logs / "ray.log"
+        deadline = time.monotonic() + HEAD_START_TIMEOUT_S
+        while True:
+            with log.open("rb") as file:
+                file.seek(self._head_log_from)
+                if _HEAD_READY.encode() in file.read():
+                    return
+            if self._head.poll() is not None or time.monotonic() > deadline:
+                raise StartFailed(
+                    "Ray's head did not start: is there memory and disk left, and does the"
+                    f" machine's own name resolve?\n{last_lines(log)}"
+                )
+            time.sleep(0.02)
+
+    def _deploy(self) -> None:
+        """Deploy the API; the head is being started by the caller.
+
+        The deploying program loads its modules, seconds of work, while Ray starts.
+        """
+        log = self._deployment.logs / "deploy.log"
+        command = ["serve_app.supervisor.deploy", "--when-told"]
+        with log.open("ab") as file, self._step(command, file, self._ray_environment()) as step:
+            try:
+                self._wait_head()
+                self._say("deploying the API")
+                assert step.stdin is not None
+                with suppress(BrokenPipeError):  # it has failed already; its log says why
+                    step.stdin.write(b"the cluster is there\n")
+                    step.stdin.close()
+                self._follow(step, log, file, "the API did not start; its log says why")
+            except BaseException:
+                step.kill()
+                raise
+
+    def _migrate(self) -> None:
+        owner_url = self._settings.owner_url or self._settings.database_url
+        if self._postgres:
+            owner_url = self._postgres.owner_url
+        advice = "the schema could not be brought up to date; the log says why"
+        if not self._postgres:
+            advice = (
+                "the schema could not be brought up to date: does the database of"
+                " CALLBOARD_DATABASE_URL answer, and may CALLBOARD_OWNER_URL change it?"
+            )
+        log = self._deployment.logs / "migrate.log"
+        self._say("bringing the database's schema up to date")
+        command = ["ledger.migrate", "--url", owner_url]
+        with log.open("ab") as file, self._step(command, file, child_environment({})) as step:
+            try:
+                self._follow(step, log, file, advice)
+            except BaseException:
+                step.kill()
+                raise
+
+    def _step(
+        self, module: list[str], errors: IO[bytes], environment: dict[str, str]
+    ) -> subprocess.Popen[bytes]:
+        """Start a module that runs to its end, tethered to this process."""
+        command = tethered_command([sys.executable, "-m", *module], end_signal=signal.SIGKILL)
+        return subprocess.Popen(
+            command, env=environment, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+            stderr=errors, start_new_session=True, bufsize=0,
+        )  # fmt: skip
+
+    def _follow(
+        self, step: subprocess.Popen[bytes], log: Path, file: IO[bytes], advice: str
+    ) -> None:
+        """Pass a step's lines on and into its log; return when it has ended well."""
+        for line in self._lines(step):
+            file.write(line)
+            file.flush()
+            self._say(line.decode("utf-8", "replace").rstrip())
+        status = step.wait()
+        if status != 0:
+            raise StartFailed(f"{advice} (exit status {status}).\n{last_lines(log)}")
+
+    def _lines(self, step: subprocess.Popen[bytes]) -> Iterator[bytes]:
+        """Yield a step's lines; Postgres is kept alive meanwhile, for the step may wait for it."""
+        assert step.stdout is not None
+        while True:
+            readable, _, _ = select.select([step.stdout], [], [], _WATCH_S)
+            if not readable:
+                self._heal_postgres()
+            elif line := step.stdout.readline():
+                yield line
+            else:
+                return
+
+    def _heal_postgres(self) -> None:
+        if self._postgres and self._postgres.poll() is not None:
+            self._say("Postgres has ended; starting it again")
+            self._postgres.start()
+            self._say("Postgres is back")
+
+    def _heal(self) -> None:
+        """Wait a moment; restart what is found dead."""
+        assert self._head is not None
+        self._heal_postgres()
+        # Found once per head: reading all of /proc takes milliseconds, this runs for ever.
+        self._vital = self._vital or vital_processes(self._deployment)
+        is_whole = len(self._vital) == VITAL_COUNT and not wait_end(self._vital, 0)
+        if self._head.poll() is not None or not is_whole:
+            self._say("Ray's head has ended; starting a new one")
+            end_marked(self._deployment.id, self._deployment.run_folder, grace_s=0)
+            self._start_head()
+            self._deploy()
+            self._say(f"Ray is back, callboard answers at {self.url}")
+            return
+        watched = [self._head.pid, *self._vital]
+        if self._postgres and self._postgres.pid:
+            watched.append(self._postgres.pid)
+        wait_end(watched, _WATCH_S)
+
+
+def clear_leftovers(deployment: Deployment, say: Callable[[str], None]) -> int:
+    """End what an earlier run of a deployment left behind; return the number of processes.
+
+    The caller holds the deployment's lock, or knows that its holder is gone.
+    """
+    ended = end_marked(deployment.id, deployment.run_folder, grace_s=0)
+    if ended:
+        say(f"ended {ended} processes of an earlier run")
+    end_leftovers(deployment.home / "postgres", say)
+    shutil.rmtree(deployment.run_folder, ignore_errors=True)
+    return ended
+
+
+def last_lines(log: Path, count: int = 15) -> str:
+    """Return the end of a log, for a message that says where the whole is."""
+    try:
+        lines = log.read_text(encoding="utf-8", errors="replace").splitlines()
+    except FileNotFoundError:
+        return f"(no log at {log})"
+    return "\n".join([f"The last lines of {log}:", *(f"  {line}" for line in lines[-count:])])

@@ -1,0 +1,126 @@
+"""The Ray head of a local deployment: its command line, its environment, what of it to watch.
+
+`ray start` is a program like any other here; this file does not import Ray. Every port and path
+that Ray or Serve would take by default is set, so that deployments run side by side (design.md
+section 4). Serve's fast path, HAProxy in front of replicas that listen themselves, is switched on.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+from core.settings import MIB, Settings
+from ledger.embedded.tethered import tethered_command
+from serve_app.settings_from_env import DEPLOYMENT_MARK, child_environment
+from serve_app.supervisor.deployment import Deployment, PortBlock
+from serve_app.supervisor.processes import marked_processes, process_name
+
+# Offsets in the deployment's block of ports.
+_GCS, _DASHBOARD, _AGENT, _CLIENT, _METRICS, _PROXY_STATS, _PROXY_METRICS = range(7)
+_FALLBACK_HTTP, _FALLBACK_GRPC = 7, 8
+_HTTP_FROM, _HTTP_TO = 20, 59
+_GRPC_FROM, _GRPC_TO = 60, 99
+# The kernel cuts a process name after 15 characters.
+_VITAL = {"gcs_server", "raylet"}
+VITAL_COUNT = len(_VITAL)
+
+
+def ray_address(ports: PortBlock) -> str:
+    """Return the address under which drivers of this machine join the cluster."""
+    return f"127.0.0.1:{ports.first + _GCS}"
+
+
+def ray_environment(
+    deployment: Deployment, ports: PortBlock, mark: str, settings_variables: dict[str, str]
+) -> dict[str, str]:
+    """Return the environment of the head, of every worker under it, and of the deploying driver.
+
+    Args:
+        deployment: whose folders are used.
+        ports: its block.
+        mark: by which the processes of this run are found.
+        settings_variables: CALLBOARD_* from which workers build their settings.
+    """
+    # Serve adds the node's id, 56 digits, between folder and name: only short ones fit a socket.
+    proxy = deployment.run_folder / "h"
+    fast_path = {
+        "RAY_SERVE_ENABLE_HA_PROXY": "1",
+        "RAY_SERVE_THROUGHPUT_OPTIMIZED": "1",
+        "RAY_SERVE_HAPROXY_CONFIG_FILE_LOC": str(proxy / "haproxy.cfg"),
+        "RAY_SERVE_HAPROXY_SOCKET_PATH": str(proxy / "a"),
+        "RAY_SERVE_HAPROXY_SERVER_STATE_BASE": str(proxy),
+        "RAY_SERVE_HAPROXY_SERVER_STATE_FILE": str(proxy / "server-state"),
+        "RAY_SERVE_HAPROXY_METRICS_SOCKET_PATH": str(proxy / "m"),
+        "RAY_SERVE_HAPROXY_STATS_PORT": str(ports.first + _PROXY_STATS),
+        "RAY_SERVE_HAPROXY_METRICS_PORT": str(ports.first + _PROXY_METRICS),
+        # HAProxy falls back to a proxy in Python. It listens with SO_REUSEPORT: on its default port
+        # two deployments would answer each other's requests.
+        "RAY_SERVE_FALLBACK_PROXY_HTTP_PORT": str(ports.first + _FALLBACK_HTTP),
+        "RAY_SERVE_FALLBACK_PROXY_GRPC_PORT": str(ports.first + _FALLBACK_GRPC),
+        "RAY_SERVE_HAPROXY_NBTHREAD": str(min(4, os.cpu_count() or 1)),
+        "RAY_SERVE_HAPROXY_HARD_STOP_AFTER_S": "5",
+        # A path that nobody listens at: HAProxy then logs nowhere, not into the machine's syslog.
+        "RAY_SERVE_HAPROXY_LOG_TARGET": str(proxy / "log.sock"),
+        "RAY_SERVE_DIRECT_INGRESS_MIN_HTTP_PORT": str(ports.first + _HTTP_FROM),
+        "RAY_SERVE_DIRECT_INGRESS_MAX_HTTP_PORT": str(ports.first + _HTTP_TO),
+        "RAY_SERVE_DIRECT_INGRESS_MIN_GRPC_PORT": str(ports.first + _GRPC_FROM),
+        "RAY_SERVE_DIRECT_INGRESS_MAX_GRPC_PORT": str(ports.first + _GRPC_TO),
+        "RAY_SERVE_DIRECT_INGRESS_MIN_DRAINING_PERIOD_S": "0",
+        # Five seconds are not enough for a proxy to start on a machine that is busy otherwise.
+        "RAY_SERVE_PROXY_READY_CHECK_TIMEOUT_S": "60",
+        # Three failed checks replace a proxy: at the default period the API is away for 30 s.
+        "RAY_SERVE_PROXY_HEALTH_CHECK_PERIOD_S": "1",
+    }
+    ray = {
+        "RAY_ADDRESS": ray_address(ports),
+        "RAY_AUTH_MODE": "token",
+        "RAY_AUTH_TOKEN_PATH": str(deployment.ray_token_file),
+        "RAY_TMPDIR": str(deployment.run_folder / "ray"),
+        "RAY_USAGE_STATS_ENABLED": "0",
+        "RAY_ENABLE_UV_RUN_RUNTIME_ENV": "0",
+        # The module search path of `python -m` is the project; workers start elsewhere.
+        "PYTHONPATH": os.pathsep.join([str(Path(__file__).resolve().parent.parent.parent)]),
+    }
+    return child_environment(fast_path | ray | {DEPLOYMENT_MARK: mark} | settings_variables)
+
+
+def start_head(
+    deployment: Deployment, ports: PortBlock, settings: Settings, environment: dict[str, str]
+) -> subprocess.Popen[bytes]:
+    """Start `ray start --head --block` as a child that ends with this process.
+
+    Its output goes to `logs/ray.log`. Earlier processes of the deployment must be gone: the ports
+    are the same ones.
+    """
+    (deployment.run_folder / "h").mkdir(exist_ok=True)
+    session = deployment.run_folder / "ray"
+    session.mkdir(exist_ok=True)
+    # The `ray` script of this very environment, found beside its interpreter.
+    command = [sys.executable, str(Path(sys.executable).parent / "ray"), "start", "--head"]
+    command += ["--block", "--node-ip-address=127.0.0.1", f"--port={ports.first + _GCS}"]
+    command += [f"--dashboard-port={ports.first + _DASHBOARD}"]
+    command += [f"--dashboard-agent-listen-port={ports.first + _AGENT}"]
+    command += [f"--ray-client-server-port={ports.first + _CLIENT}"]
+    command += [f"--metrics-export-port={ports.first + _METRICS}"]
+    # 0: the kernel chooses, always above the blocks of `deployment.PortBlock`.
+    command += ["--min-worker-port=0", "--max-worker-port=0"]
+    command += ["--include-dashboard=false", "--include-log-monitor=false", "--no-monitor"]
+    command += [f"--object-store-memory={settings.object_store_mib * MIB}"]
+    command += [f"--temp-dir={session}", "--disable-usage-stats", "--log-color=false"]
+    if settings.ray_cpus:
+        command.append(f"--num-cpus={settings.ray_cpus}")
+    with (deployment.logs / "ray.log").open("ab") as log:
+        return subprocess.Popen(
+            tethered_command(command, end_signal=signal.SIGKILL),
+            env=environment, stdin=subprocess.DEVNULL, stdout=log, stderr=log,
+            cwd=deployment.run_folder, start_new_session=True,
+        )  # fmt: skip
+
+
+def vital_processes(deployment: Deployment) -> list[int]:
+    """Return the processes without which the cluster is dead; `ray start` overlooks some ends."""
+    return [pid for pid in marked_processes(deployment.id) if process_name(pid) in _VITAL]
