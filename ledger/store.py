@@ -217,7 +217,7 @@ class LedgerStore:
         self, commands: Sequence[Command], now_ms: int, known: Known
     ) -> list[Outcome]:
         keys = tuple(command.key for command in commands)
-        for _ in range(2):
+        for is_first in (True, False):
             try:
                 await load_needs(self._connection, self.books, needs(commands))  # (1)
                 batch = Batch(self.books, now_ms)
@@ -235,6 +235,8 @@ class LedgerStore:
                 await self._reload()
                 raise _KeyConflict
             try:
+                if is_first and any(one.error is ErrorCode.INTERNAL_ERROR for one in outcomes):
+                    raise _SettledConflict  # too dear because it was paid before, perhaps
                 if not batch.is_empty:
                     await self._run(batch, keys)  # (3)
             except _SettledConflict:

@@ -204,6 +204,20 @@ async def test_case_09_a_node_is_paid_once_even_under_another_key(
     await store.close()
 
 
+async def test_case_09_a_twin_that_the_escrow_could_not_pay_is_told_that_the_node_is_settled(
+    database: Database, auditor: Auditor
+) -> None:
+    """Why it is refused does not depend on what the first payment has left."""
+    store, epoch = await open_with_owner(database.service_url)
+    flow = Flow(epoch, hold=CREDIT)
+    await store.commit([flow.publish(), flow.pay(CREDIT)], AT)
+    (refused,) = await store.commit([flow.pay(CREDIT)], AT)
+    assert refused.error is ErrorCode.ALREADY_SETTLED
+    too_dear = await store.commit([flow.pay(1, node="b")], AT)
+    assert too_dear[0].error is ErrorCode.INTERNAL_ERROR
+    await store.close()
+
+
 async def test_case_11_a_payment_after_the_end_is_refused(
     database: Database, auditor: Auditor
 ) -> None:
