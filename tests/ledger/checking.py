@@ -5,6 +5,7 @@ check.
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import psycopg
@@ -13,15 +14,21 @@ import psycopg.rows
 from core.trust.hashchain import GENESIS_HASH, find_break
 from ledger.reputation import HISTORY, tallies_of_history, tally_of
 
+_WORLD_ID = 1
+# One round trip: new entries, the accounts they touch and others, the sum, new audit records.
+_NEWS = """
+WITH news AS MATERIALIZED (
+    SELECT id, debit_account_id AS debit, credit_account_id AS credit, amount FROM entry
+    WHERE id > %(entry)s ORDER BY id)
+SELECT 'entry', id, debit, credit, amount, NULL::text, NULL::bytea FROM news
+UNION ALL SELECT 'account', id, balance, 0, 0, address, NULL FROM account
+    WHERE id = ANY (ARRAY(SELECT debit FROM news UNION SELECT credit FROM news))
+        OR address = ANY(%(addresses)s)
+UNION ALL SELECT 'sum', 0, sum(balance)::bigint, 0, 0, '', NULL FROM account
+UNION ALL (SELECT 'audit', 0, 0, 0, 0, body, hash FROM audit WHERE id > %(audit)s ORDER BY id)
+"""
 _FAULTS = {
     "the balances do not sum to 0": "SELECT sum(balance) FROM account HAVING sum(balance) <> 0",
-    "a balance is not the sum of its entries": """
-        SELECT a.address, a.balance, e.total FROM account a LEFT JOIN (
-            SELECT id, sum(amount) AS total FROM (
-                SELECT credit_account_id AS id, amount FROM entry
-                UNION ALL SELECT debit_account_id, -amount FROM entry) legs
-            GROUP BY id) e ON e.id = a.id
-        WHERE a.balance <> coalesce(e.total, 0)""",
     "a negative balance": "SELECT address FROM account WHERE balance < 0 AND kind <> 'external'",
     "a hold is not paid + fee + refund + rest": """
         SELECT s.workflow_id FROM escrow s JOIN account a ON a.id = s.account_id
@@ -34,6 +41,18 @@ _FAULTS = {
     "an ended workflow holds money": """
         SELECT w.id FROM workflow w JOIN escrow s ON s.workflow_id = w.id
         WHERE (w.status IN ('pending', 'running')) <> (s.status = 'held')""",
+    "an auction's winner is paid another price": """
+        SELECT n.workflow_id, n.name FROM node n JOIN auction a ON a.workflow_id = n.workflow_id
+            AND a.node = n.name AND a.round = n.auction_round AND a.status = 'awarded'
+        WHERE n.status = 'success' AND (n.agent_did, n.price_micro) <> (a.winner_did, a.price_micro)
+    """,
+    "a node is paid another amount than its price": """
+        SELECT n.workflow_id, n.name FROM node n LEFT JOIN entry e
+            ON e.workflow_id = n.workflow_id AND e.node_id = n.name
+            AND e.kind IN ('node_payment', 'protocol_fee')
+        WHERE n.status = 'success'
+        GROUP BY n.workflow_id, n.name, n.price_micro
+        HAVING n.price_micro <> coalesce(sum(e.amount), 0)""",
     "a node is paid twice": """
         SELECT workflow_id, node_id FROM entry WHERE kind = 'node_payment'
         GROUP BY 1, 2 HAVING count(*) > 1""",
@@ -57,7 +76,7 @@ class Auditor:
 
     def __init__(self, url: str) -> None:
         self.connection = connect(url)
-        self._last_id = 0
+        self.last_id = 0
         self._last_hash = GENESIS_HASH
 
     def check(self) -> None:
@@ -70,17 +89,34 @@ class Auditor:
         counted = cursor.execute("SELECT * FROM reputation").fetchall()
         assert {row["agent_did"]: tally_of(row) for row in counted} == history
         self.check_chain()
+        self.replay()
 
     def check_chain(self) -> None:
         """Raise AssertionError where the chain breaks, from where it was looked at before."""
         records = self.connection.execute(
-            "SELECT convert_to(body, 'UTF8'), hash FROM audit WHERE id > %s ORDER BY id",
-            (self._last_id,),
+            "SELECT body, hash FROM audit WHERE id > %s ORDER BY id", (self.last_id,)
         ).fetchall()
-        assert find_break(records, first_id=self._last_id + 1, prev_hash=self._last_hash) is None
+        self.follow_chain(records)
+
+    def follow_chain(self, records: Sequence[tuple[str, bytes]]) -> None:
+        """Raise AssertionError where these records, the next ones, break the chain."""
+        bodies = [(body.encode(), hash_) for body, hash_ in records]
+        assert find_break(bodies, first_id=self.last_id + 1, prev_hash=self._last_hash) is None
         if records:
-            self._last_id += len(records)
+            self.last_id += len(records)
             self._last_hash = records[-1][1]
+
+    def replay(self) -> None:
+        """Raise AssertionError unless all entries in order give every balance, none overdrawn."""
+        replayed = Replay()
+        entries = self.connection.execute(
+            "SELECT id, debit_account_id, credit_account_id, amount FROM entry ORDER BY id"
+        )
+        for entry in entries:
+            replayed.add(*entry)
+        balances = self.connection.execute("SELECT id, balance FROM account").fetchall()
+        for account_id, balance in balances:
+            assert balance == replayed.by_account[account_id], account_id
 
     def one(self, query: str, *parameters: object) -> Any:
         """Return the one value of the one row of a query."""
@@ -110,25 +146,38 @@ def check_books(url: str) -> None:
         auditor.close()
 
 
-class EntrySums:
-    """What every account must hold by its entries, added up as they come."""
+class Replay:
+    """Every entry from the first on, replayed in order as they come."""
 
     def __init__(self) -> None:
         self.last_id = 0
         self.by_account: defaultdict[int, int] = defaultdict(int)
 
-    def add_new(self, auditor: Auditor) -> set[int]:
-        """Add what was entered since the last call; return the accounts it touched."""
-        touched = set()
+    def add(self, entry_id: int, debit: int, credit: int, amount: int) -> None:
+        """Replay the next entry: no account but the outside world may ever be overdrawn."""
+        assert entry_id == self.last_id + 1, "ids have no gap"
+        self.last_id = entry_id
+        self.by_account[debit] -= amount
+        self.by_account[credit] += amount
+        assert self.by_account[debit] >= 0 or debit == _WORLD_ID, (entry_id, debit)
+
+    def follow(self, auditor: Auditor, addresses: Iterable[str] = ()) -> dict[str, int]:
+        """Replay what is new; return the balances of the accounts it touched and of these.
+
+        Each is what its entries add up to, all balances together are 0, and the chain goes on.
+        """
         rows = auditor.connection.execute(
-            "SELECT id, debit_account_id, credit_account_id, amount FROM entry WHERE id > %s"
-            " ORDER BY id",
-            (self.last_id,),
+            _NEWS, {"entry": self.last_id, "audit": auditor.last_id, "addresses": list(addresses)}
         ).fetchall()
-        for entry_id, debit, credit, amount in rows:
-            assert entry_id == self.last_id + 1, "ids have no gap"
-            self.last_id = entry_id
-            self.by_account[debit] -= amount
-            self.by_account[credit] += amount
-            touched |= {debit, credit}
-        return touched
+        for kind, *entry in rows:
+            if kind == "entry":
+                self.add(*entry[:4])
+        balances = {}
+        for kind, account_id, balance, *_, address, _hash in rows:
+            if kind == "account":
+                assert balance == self.by_account[account_id], address
+                balances[address] = balance
+            elif kind == "sum":
+                assert balance == 0, "the balances do not sum to 0"
+        auditor.follow_chain([(body, hash_) for kind, *_, body, hash_ in rows if kind == "audit"])
+        return balances

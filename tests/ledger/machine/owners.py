@@ -1,0 +1,180 @@
+"""Rules of who acts: owners that start anew and take over, writers that are lost, repeats.
+
+Any earlier command may come again at any time, among others or after the writer was lost.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from hypothesis import strategies as st
+from hypothesis.stateful import precondition, rule
+
+from core.errors import ErrorCode
+from ledger.commands import (
+    AdvanceWorkflow,
+    ClaimWorkflows,
+    Command,
+    Deposit,
+    DeregisterAgent,
+    OutcomeStatus,
+    PublishWorkflow,
+    RegisterOwner,
+)
+from ledger.errors import LedgerFenced, LedgerUnavailable
+from ledger.market_commands import DepositStake, PlaceBid, WithdrawStake
+from ledger.review_commands import SettleInvoice
+from tests.ledger.machine.base import MoneyMachine, few, four
+from tests.ledger.making import Flow, card, deposit, new_key, open_store
+
+# Losing the writer costs as much as thirty other steps.
+STEPS_BETWEEN_LOSSES = 60
+# What is always possible would else be done most of the time.
+STEPS_BETWEEN_CHANGES = 12
+# Between two commands; together they pass midnight in most histories.
+PAUSES_MS = (0, 300, 5_000, 1_000_000, 4_000_000)
+
+
+class OwnerRules(MoneyMachine):
+    """Owners, agents' registrations, lost writers, repeats, the time."""
+
+    def registered(self, owner: str) -> int:
+        (outcome,) = self.commit(RegisterOwner(key=new_key(), owner=owner, address=""))
+        return int(outcome.result["epoch"])
+
+    @precondition(lambda self: self.is_due("owner", STEPS_BETWEEN_CHANGES))
+    @rule(number=st.integers(0, 1))
+    def owner_starts_anew(self, number: int) -> None:
+        """What it has sent before, and not been answered, must not be taken any more."""
+        self.done_now("owner")
+        owner = self.owners[number]
+        self.epochs[owner] = self.registered(owner)
+        owned = [flow for flow in self.flows if flow.owner == owner]
+        self.are_fenced_off(owned)
+        for flow in owned:
+            flow.epoch = self.epochs[owner]
+
+    @precondition(lambda self: self.is_due("owner", STEPS_BETWEEN_CHANGES))
+    @rule(number=st.integers(0, 1), is_late=st.booleans())
+    def claim(self, number: int, is_late: bool) -> None:
+        """An owner takes over what a silent one has; that one starts anew later."""
+        self.done_now("owner")
+        silent, other = self.owners[number], self.owners[1 - number]
+        command = ClaimWorkflows(
+            key=new_key(),
+            from_owner=silent,
+            from_epoch=self.epochs[silent] - is_late,
+            to_owner=other,
+            to_epoch=self.epochs[other],
+        )
+        if is_late:
+            self.refuses(command, ErrorCode.CONFLICT)
+            return
+        owned = [flow for flow in self.flows if flow.owner == silent]
+        assert self.applies(command) == {"claimed": len(owned)}
+        self.are_fenced_off(owned)
+        for flow in owned:
+            flow.owner, flow.epoch = other, self.epochs[other]
+        self.epochs[silent] = self.registered(silent)
+
+    def are_fenced_off(self, flows: list[Flow]) -> None:
+        late = [flow.pay(1, node="late", key=new_key()) for flow in flows]
+        assert all(one.status is OutcomeStatus.STALE for one in self.commit(*late))
+
+    @precondition(lambda self: self.is_due("agent", STEPS_BETWEEN_CHANGES))
+    @rule(number=few, by_owner=st.booleans())
+    def leave_or_return(self, number: int, by_owner: bool) -> None:
+        """An agent is taken out of service, or comes back; its money stays where it is."""
+        self.done_now("agent")
+        did = self.agents[number]
+        asking = self.owner_of(did) if by_owner else self.payers[2]
+        if self.active[did]:
+            command: Command = DeregisterAgent(
+                key=new_key(), actor_did=asking, owner_did=asking, is_admin=False, did=did
+            )
+        else:
+            command = card(did, owner_did=asking)
+        if not by_owner:
+            self.refuses(command, ErrorCode.FORBIDDEN)
+            return
+        self.applies(command)
+        self.active[did] = not self.active[did]
+
+    @precondition(lambda self: self.is_due("time", STEPS_BETWEEN_CHANGES))
+    @rule(pause=st.sampled_from(PAUSES_MS))
+    def time_passes(self, pause: int) -> None:
+        self.done_now("time")
+        self.now += pause
+
+    # -- repeats and lost writers -----------------------------------------------------------------
+
+    @precondition(lambda self: self.history)
+    @rule(indexes=st.lists(st.integers(0, 999), max_size=4), payer=four)
+    def repeat(self, indexes: list[int], payer: int) -> None:
+        """Earlier commands come again, with a new one behind them."""
+        chosen = [self.history[index % len(self.history)] for index in indexes]
+        new = deposit(7, owner_did=self.payers[payer])
+        outcomes = self.commit(*(command for command, _ in chosen), new)
+        self.model.wallets[self.payers[payer]] += 7
+        for (command, first), outcome in zip(chosen, outcomes, strict=False):
+            if self.is_stale(command):
+                assert outcome.status is OutcomeStatus.STALE
+                continue
+            assert outcome.status is OutcomeStatus.REPEATED, (command, outcome)
+            assert (outcome.result, outcome.error) == (first.result, first.error)
+
+    @precondition(lambda self: self.is_due("another", STEPS_BETWEEN_CHANGES))
+    @rule(index=st.integers(0, 999))
+    def key_comes_with_another_request(self, index: int) -> None:
+        self.done_now("another")
+        hashed = [command for command, _ in self.history if _is_hashed(command)]
+        command = replace(hashed[index % len(hashed)], request_hash=b"another")
+        outcome = self.one(command)
+        if self.is_stale(command):
+            assert outcome.status is OutcomeStatus.STALE
+        else:
+            assert outcome.error is ErrorCode.KEY_REUSED
+
+    def is_stale(self, command: Command) -> bool:
+        """Say whether the owner that sent a command has started anew, or was taken over."""
+        if isinstance(command, PublishWorkflow | AdvanceWorkflow):
+            return self.epochs[command.owner] != command.owner_epoch
+        if isinstance(command, ClaimWorkflows):
+            return self.epochs[command.to_owner] != command.to_epoch
+        return False
+
+    @precondition(lambda self: self.is_due("loss", STEPS_BETWEEN_LOSSES))
+    @rule()
+    def crash(self) -> None:
+        """The writer's connection dies; a new writer takes over."""
+        self.done_now("loss")
+        self.auditor.one("SELECT pg_terminate_backend(%s, 5000)", self.store.backend_pid)
+        lost = deposit(1, owner_did=self.payers[0])
+        with pytest.raises(LedgerUnavailable):
+            self.run(self.store.commit([lost], self.now))
+        self.run(self.store.close())
+        self.store = self.run(open_store(self.database.service_url))
+
+    @precondition(lambda self: self.is_due("loss", STEPS_BETWEEN_LOSSES))
+    @rule(slow_ms=st.sampled_from((0, 0, 2_000)))
+    def take_over(self, slow_ms: int) -> None:
+        """A second writer opens while the first lives: the first can write nothing more.
+
+        `slow_ms`: how far its clock is behind.
+        """
+        self.done_now("loss")
+        old = self.store
+        self.store = self.run(open_store(self.database.service_url))
+        self.now -= slow_ms
+        with pytest.raises(LedgerFenced):
+            self.run(old.commit([deposit(1, owner_did=self.payers[0])], self.now))
+        self.run(old.close())
+
+
+def _is_hashed(command: Command) -> bool:
+    """Say whether a key answers only the very request it was first used for."""
+    return isinstance(
+        command,
+        PublishWorkflow | Deposit | DepositStake | WithdrawStake | PlaceBid | SettleInvoice,
+    )

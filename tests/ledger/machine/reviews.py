@@ -1,0 +1,223 @@
+"""Rules of what comes after payment: disputes, invoices, counts of outcomes."""
+
+from __future__ import annotations
+
+from hypothesis import strategies as st
+from hypothesis.stateful import precondition, rule
+
+from core.errors import ErrorCode
+from ledger.commands import OutcomeStatus
+from ledger.review_commands import (
+    CreateInvoice,
+    RebuildReputation,
+    SettleInvoice,
+    invoice_settled_key,
+)
+from tests.ledger.disputing import about, decide
+from tests.ledger.machine.base import MoneyMachine, any_index, four, share_of
+from tests.ledger.machine.reviewing import Complaint, Invoice
+from tests.ledger.making import AT, new_id, new_key
+
+# It reads all of history.
+STEPS_BETWEEN_REBUILDS = 100
+STEPS_BETWEEN_INVOICES = 5
+
+
+class ReviewRules(MoneyMachine):
+    """Refunds, slashes for fraud, bills."""
+
+    @precondition(lambda self: self.works(at_work=True))
+    @rule(
+        index=any_index,
+        is_of_node=st.booleans(),
+        slash_bps=st.sampled_from([10_000, 2_500, 0]),
+    )
+    def uphold_fraud(self, index: int, is_of_node: bool, slash_bps: int) -> None:
+        """Fraud at work that goes on: what is locked for it goes, and nothing else."""
+        busy = self.works(at_work=True)
+        flow, work = busy[index % len(busy)]
+        complaint = Complaint(
+            new_id(),
+            flow.payer,
+            work.agent,
+            "fraud",
+            flow.id,
+            work.name if is_of_node else None,
+            flow.payer,
+        )
+        self.complained(complaint)
+        self.decided(complaint, "resolved_complainant", 0, slash_bps)
+
+    @precondition(lambda self: self.model.lines)
+    @rule(
+        index=any_index,
+        is_payers=st.sampled_from([True, True, True, False]),
+        is_of_node=st.booleans(),
+        is_named=st.booleans(),
+        is_fraud=st.booleans(),
+        share=st.integers(0, 110),
+        status=st.sampled_from(
+            ["resolved_complainant"] * 3 + ["resolved_respondent", "resolved_split", "dismissed"]
+        ),
+        slash_bps=st.sampled_from([10_000, 2_500]),
+        is_later=st.booleans(),
+    )
+    def complain(
+        self,
+        index: int,
+        is_payers: bool,
+        is_of_node: bool,
+        is_named: bool,
+        is_fraud: bool,
+        share: int,
+        status: str,
+        slash_bps: int,
+        is_later: bool,
+    ) -> None:
+        """A dispute about a payment or a whole workflow, decided at once or `later`."""
+        lines = self.model.lines
+        line = lines[index % len(lines)]
+        complaint = Complaint(
+            new_id(),
+            line.payer if is_payers else line.agent,
+            (line.agent if is_named else None) if is_payers else line.payer,
+            "fraud" if is_fraud else "quality",
+            line.workflow_id,
+            line.node if is_of_node else None,
+            line.payer,
+        )
+        self.complained(complaint)
+        if not is_later:
+            self.decided(complaint, status, share, slash_bps)
+
+    def complained(self, complaint: Complaint) -> None:
+        self.applies(
+            about(
+                None,
+                dispute_id=complaint.id,
+                workflow_id=complaint.workflow_id,
+                node_id=complaint.node,
+                complainant_did=complaint.complainant,
+                respondent_did=complaint.respondent,
+                dispute_type=complaint.kind,
+            )
+        )
+        self.reviews.complaints.append(complaint)
+
+    @precondition(lambda self: self.reviews.complaints)
+    @rule(
+        index=any_index,
+        share=st.integers(0, 110),
+        status=st.sampled_from(["resolved_complainant", "resolved_split", "dismissed"]),
+        slash_bps=st.sampled_from([10_000, 2_500]),
+        is_repeated=st.booleans(),
+    )
+    def decide(
+        self, index: int, share: int, status: str, slash_bps: int, is_repeated: bool
+    ) -> None:
+        """An earlier dispute is decided; one that was decided before stays so."""
+        complaints = self.reviews.complaints
+        complaint = complaints[index % len(complaints)]
+        self.decided(complaint, status, share, slash_bps)
+        if is_repeated and not complaint.is_open:
+            again = decide(about(None, dispute_id=complaint.id), 0, status)
+            self.refuses(again, ErrorCode.CONFLICT)
+
+    def decided(self, complaint: Complaint, status: str, share: int, slash_bps: int) -> None:
+        left = sum(line.left for line in self.reviews.disputed(complaint))
+        micro = share_of(left, share)
+        command = decide(about(None, dispute_id=complaint.id), micro, status, slash_bps)
+        outcome = self.one(command)
+        expected = self.reviews.decide(complaint, status, micro, slash_bps, self.now)
+        assert outcome.error is expected.error
+        if expected.error is None:
+            assert outcome.result == {
+                "disputeId": complaint.id,
+                "refundedMicro": expected.refunded,
+                "shortMicro": expected.short,
+                "slashedMicro": expected.slashed,
+            }
+
+    # -- invoices ---------------------------------------------------------------------------------
+
+    @precondition(lambda self: self.is_due("invoice", STEPS_BETWEEN_INVOICES))
+    @rule(
+        payer=four,
+        start=st.integers(0, 9),
+        length=st.integers(1, 10),
+        is_early=st.sampled_from([False] * 5 + [True]),
+    )
+    def invoice_a_period(self, payer: int, start: int, length: int, is_early: bool) -> None:
+        """Bill some tenths of the time so far; one that has not passed is refused."""
+        tenth = (self.now - AT) // 10 + 1
+        start_ms = AT + start * tenth
+        end_ms = start_ms + length * tenth
+        end_ms = end_ms if is_early else max(start_ms + 1, min(end_ms, self.now))
+        self.invoiced(self.payers[payer], (start_ms, end_ms), None)
+
+    @precondition(
+        lambda self: self.model.contracts and self.is_due("invoice", STEPS_BETWEEN_INVOICES)
+    )
+    @rule(index=any_index)
+    def invoice_a_workflow(self, index: int) -> None:
+        names = list(self.model.contracts)
+        name = names[index % len(names)]
+        self.invoiced(self.model.contracts[name].payer, (0, 0), name)
+
+    def invoiced(self, payer: str, period: tuple[int, int], workflow_id: str | None) -> None:
+        command = CreateInvoice(
+            key=new_key(),
+            actor_did=payer,
+            invoice_id=new_id(),
+            payer_did=payer,
+            period_start_ms=period[0],
+            period_end_ms=period[1],
+            workflow_id=workflow_id,
+        )
+        self.done_now("invoice")
+        outcome = self.one(command)
+        expected = self.reviews.invoice(command.invoice_id, payer, period, workflow_id, self.now)
+        if isinstance(expected, ErrorCode):
+            assert outcome.error is expected
+            return
+        is_new = expected.id == command.invoice_id
+        assert outcome.result == {"invoiceId": expected.id, "isNew": is_new}
+        if is_new:
+            stored = self.auditor.connection.execute(
+                "SELECT subtotal_micro, subtotal_cents, protocol_fee_cents, total_cents"
+                " FROM invoice WHERE id = %s",
+                (expected.id,),
+            ).fetchone()
+            assert stored == (expected.micro, *expected.cents)
+
+    @precondition(lambda self: self.reviews.invoices)
+    @rule(index=any_index, status=st.sampled_from(["paid", "void"]))
+    def settle_an_invoice(self, index: int, status: str) -> None:
+        """Pay or void it, once: the other way round is refused, the same once more is a repeat."""
+        invoices = self.reviews.invoices
+        invoice: Invoice = invoices[index % len(invoices)]
+        command = SettleInvoice(
+            key=invoice_settled_key(invoice.id),
+            request_hash=status.encode(),
+            actor_did="did:test:admin",
+            invoice_id=invoice.id,
+            status="paid" if status == "paid" else "void",
+        )
+        outcome = self.one(command)
+        if invoice.status == "pending":
+            assert outcome.status is OutcomeStatus.APPLIED
+            self.reviews.settle(invoice, status)
+        elif invoice.status == status:
+            assert outcome.status is OutcomeStatus.REPEATED
+        else:
+            assert outcome.error is ErrorCode.KEY_REUSED
+
+    # -- counts -----------------------------------------------------------------------------------
+
+    @precondition(lambda self: self.is_due("rebuild", STEPS_BETWEEN_REBUILDS))
+    @rule()
+    def rebuild_reputation(self) -> None:
+        """What was counted step by step is what history says."""
+        self.done_now("rebuild")
+        result = self.applies(RebuildReputation(key=new_key(), actor_did="did:test:admin"))
+        assert result["changed"] == 0
