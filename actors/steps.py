@@ -25,7 +25,7 @@ from core.workflow.events import (
 )
 from core.workflow.terms import reserved_json
 from ledger.commands import AdvanceWorkflow, Outcome, PublishWorkflow
-from ledger.market_commands import EndBidding
+from ledger.market_commands import EndBidding, bids_key
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,7 +105,7 @@ def key_of(workflow_id: str, event: Event) -> str:
 
 def end_bidding(workflow_id: str, action: CloseAuction) -> EndBidding:
     """Return the command that asks for a round's live bids."""
-    key = f"bids:{workflow_id}:{action.node}:{action.round}"
+    key = bids_key(workflow_id, action.node, action.round)
     return EndBidding(key=key, workflow_id=workflow_id, node=action.node, round=action.round)
 
 

@@ -113,6 +113,11 @@ def bid_key(workflow_id: str, node: str, round_: int, agent_did: str) -> str:
     return f"bid:{workflow_id}:{node}:{round_}:{agent_did}"
 
 
+def bids_key(workflow_id: str, node: str, round_: int) -> str:
+    """Return the key under which a round's bids are told: once it stands, no bid is taken."""
+    return f"bids:{workflow_id}:{node}:{round_}"
+
+
 MarketCommand = (
     SetPrice | ReviewCommand | SetQuota | DepositStake | WithdrawStake | PlaceBid | EndBidding
 )

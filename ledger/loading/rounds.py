@@ -8,6 +8,7 @@ from typing import Any
 import psycopg
 
 from core.market.auction import Bid
+from ledger.market_commands import bids_key
 from ledger.planning.books import Books, OpenRound
 
 
@@ -16,6 +17,7 @@ async def load_rounds(
 ) -> None:
     """Put the open rounds of these (workflow, node) pairs into the books, None where none is."""
     books.rounds.update(dict.fromkeys(pairs))
+    asked: dict[str, tuple[str, str]] = {}
     places = ([workflow_id for workflow_id, _ in pairs], [name for _, name in pairs])
     cursor = await connection.execute(
         "SELECT a.workflow_id::text, a.node, a.round, a.reserve_micro, a.closes_ms"
@@ -25,6 +27,15 @@ async def load_rounds(
     )
     for workflow_id, node, number, reserve_micro, closes_ms in await cursor.fetchall():
         books.rounds[workflow_id, node] = OpenRound(number, reserve_micro, closes_ms)
+        asked[bids_key(workflow_id, node, number)] = (workflow_id, node)
+    # Bids that another writer has told are all there are, however far its clock was ahead.
+    cursor = await connection.execute(
+        "SELECT id FROM callboard.command WHERE id = ANY(%s)", (list(asked),)
+    )
+    for (key,) in await cursor.fetchall():
+        round_ = books.rounds[asked[key]]
+        assert round_ is not None, key
+        round_.is_over = True
     cursor = await connection.execute(
         "SELECT b.workflow_id::text, b.node, b.agent_did, b.amount_micro, b.eta_ms,"
         " b.stake_offered_micro, b.received_ms FROM callboard.bid b"

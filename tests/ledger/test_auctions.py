@@ -15,7 +15,7 @@ from core.market.auction import Award, Bid, award
 from core.workflow.events import AuctionClosed, AuctionOpened, NodeChanged, WorkflowChanged
 from core.workflow.transitions import NodeStatus, WorkflowStatus
 from ledger.commands import Outcome, OutcomeStatus
-from ledger.market_commands import EndBidding, PlaceBid, bid_key
+from ledger.market_commands import EndBidding, PlaceBid, bid_key, bids_key
 from ledger.store import LedgerStore
 from tests.conftest import Database
 from tests.ledger.checking import Auditor
@@ -78,7 +78,9 @@ def bid(flow: Flow, did: str, micro: int, **changes: Any) -> PlaceBid:
 
 def end(flow: Flow, round_: int = 1) -> EndBidding:
     """Return the question for a round's bids."""
-    return EndBidding(key=f"bids:{flow.id}:a:{round_}", workflow_id=flow.id, node="a", round=round_)
+    return EndBidding(
+        key=bids_key(flow.id, "a", round_), workflow_id=flow.id, node="a", round=round_
+    )
 
 
 async def one(store: LedgerStore, command: PlaceBid | EndBidding, at_ms: int = AT + 1) -> Outcome:
@@ -189,6 +191,19 @@ async def test_case_24_once_the_bids_are_told_none_comes_even_if_the_clock_steps
     assert (await one(store, bid(flow, B, 1), CLOSES - 100)).error is ErrorCode.CONFLICT
     again = await one(store, end(flow), CLOSES + 9)
     assert (again.status, again.result) == (OutcomeStatus.REPEATED, first.result)
+    await store.close()
+
+
+async def test_case_24_nor_if_the_writer_that_told_them_is_gone_and_the_next_ones_clock_is_behind(
+    database: Database, auditor: Auditor
+) -> None:
+    """A bid that is taken after the others were told would never be heard."""
+    store, flow = await auctioned(database.service_url, A, B)
+    await one(store, bid(flow, A, 7))
+    await one(store, end(flow), CLOSES)
+    await store.close()
+    store, _ = await open_with_owner(database.service_url, micro=1)
+    assert (await one(store, bid(flow, B, 1), CLOSES - 100)).error is ErrorCode.CONFLICT
     await store.close()
 
 

@@ -19,7 +19,7 @@ from core.market.reputation import NEUTRAL, Tally, score, stake_required_micro
 from core.workflow.events import AuctionClosed, AuctionOpened, NodeChanged
 from core.workflow.transitions import NodeStatus
 from ledger.commands import OutcomeStatus
-from ledger.market_commands import EndBidding, PlaceBid, bid_key
+from ledger.market_commands import EndBidding, PlaceBid, bid_key, bids_key
 from tests.ledger.machine.base import any_index, asking, few, share_of
 from tests.ledger.machine.model import BPS, Round, Work
 from tests.ledger.machine.work import Attempt, WorkRules
@@ -139,7 +139,7 @@ class AuctionRules(WorkRules):
         flow, work = pairs[index % len(pairs)]
         round_ = _round_of(work)
         command = EndBidding(
-            key=f"bids:{flow.id}:{work.name}:{round_.number}",
+            key=bids_key(flow.id, work.name, round_.number),
             workflow_id=flow.id,
             node=work.name,
             round=round_.number,
