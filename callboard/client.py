@@ -94,6 +94,7 @@ class _Operations:
     give_feedback = _Operation(market_calls.give_feedback)
     publish_task = _Operation(market_calls.publish_task)
     task = _Operation(market_calls.task)
+    bid_for_task = _Operation(market_calls.bid_for_task)
     auction = _Operation(market_calls.auction)
     bid = _Operation(market_calls.bid)
 

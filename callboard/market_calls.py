@@ -221,6 +221,34 @@ def task(task_id: str) -> Steps:
     return _get(f"/v1/tasks/{_segment(task_id)}")
 
 
+def bid_for_task(
+    task_id: str,
+    amount_credits: Credits,
+    *,
+    node_id: str | None = None,
+    eta_ms: int | None = None,
+    stake_credits: Credits | None = None,
+    agent_did: str | None = None,
+) -> Steps:
+    """Bid for a task whose node is auctioned, sealed, as with `bid`.
+
+    Args:
+        amount_credits: what the agent asks for.
+        node_id: which node, where the task is a workflow of several.
+        eta_ms: how long it expects to take.
+        stake_credits: the most it puts at stake for this node; as much as is asked if absent.
+        agent_did: who bids; the caller if absent.
+    """
+    return _post(
+        f"/v1/tasks/{_segment(task_id)}/bid",
+        bidAmount=amount_credits,
+        nodeId=node_id,
+        etaMs=eta_ms,
+        stakeOffered=stake_credits,
+        agentDid=agent_did,
+    )
+
+
 def auction(workflow_id: str, node_id: str) -> Steps:
     """Read the auction of a node; its bids when it has closed."""
     return _get(_auction(workflow_id, node_id))

@@ -157,6 +157,28 @@ def get_task(session: Session, task_id: _Id) -> None:
     session.show_record(session.client.task(task_id))
 
 
+@verb(task, "bid")
+def bid_for_task(
+    session: Session,
+    task_id: _Id,
+    amount: Annotated[str, typer.Argument(help="Credits, at most 6 decimals.", metavar="CREDITS")],
+    node: Annotated[str | None, typer.Option(help="Of several nodes, this one.")] = None,
+    eta_ms: Annotated[int | None, typer.Option(help="Expected milliseconds.", min=0)] = None,
+    stake_offered: Annotated[str | None, typer.Option(help="Credits put at stake.")] = None,
+    agent: Annotated[str | None, typer.Option(help="The agent, if not the caller.")] = None,
+) -> None:
+    """Bid for a task whose node is auctioned; bids are sealed and final."""
+    reply = session.client.bid_for_task(
+        task_id,
+        amount,
+        node_id=node,
+        eta_ms=eta_ms,
+        stake_credits=stake_offered,
+        agent_did=agent,
+    )
+    session.show_record(reply)
+
+
 def _show_task(session: Session, reply: dict[str, Any], *, is_awaited: bool) -> None:
     session.show_record(reply)
     if reply["status"] != "completed" if is_awaited else reply["status"] == "failed":

@@ -94,6 +94,12 @@ VERBS: list[tuple[tuple[str, ...], str, str, Json | None]] = [
         {"agentDid": "did:net:a", "rating": 1.0, "scale": 5},
     ),
     (("task", "get", "t"), "GET", "/v1/tasks/t", None),
+    (
+        ("task", "bid", "t", "0.25", "--node", "n", "--eta-ms", "10", "--agent", "did:net:a"),
+        "POST",
+        "/v1/tasks/t/bid",
+        {"bidAmount": "0.25", "nodeId": "n", "etaMs": 10, "agentDid": "did:net:a"},
+    ),
     (("auction", "show", "w", "n"), "GET", "/v1/auctions/w/n", None),
     (
         ("bid", "place", "w", "n", "0.25", "--eta-ms", "10", "--stake-offered", "1"),
