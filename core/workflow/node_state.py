@@ -15,7 +15,7 @@ from typing import Any, Final
 from core.errors import NodeErrorCode
 from core.workflow.blob_ref import BlobRef
 from core.workflow.dag import CompiledNode
-from core.workflow.events import Failure, NodeChanged
+from core.workflow.events import Failure, NodeChanged, Verdict
 from core.workflow.transitions import NodeStatus, is_terminal
 
 # What is stored of a node besides its name: `NodeState` has a field for each.
@@ -195,7 +195,8 @@ class Budget:
 def error_of(failure: Failure) -> dict[str, Any]:
     """Return a failure as `node.error`. Spec: Errors (AGENT_UNAVAILABLE); contract.md section 1."""
     error: dict[str, Any] = {"code": str(failure.code), "message": failure.message}
-    if failure.is_spared:
+    # A lost attempt that no other follows is the node's end, and still not its agent's doing.
+    if failure.is_spared or failure.verdict is Verdict.LOST:
         error["isSpared"] = True
     if failure.code is NodeErrorCode.AGENT_UNAVAILABLE:
         error["error"] = str(failure.code)

@@ -103,3 +103,19 @@ def test_lost_attempt_does_not_explain_a_missing_agent() -> None:
     run.agents = {}
     run.crash()
     assert run.error_code("a") == NodeErrorCode.NO_CANDIDATE
+
+
+def test_case_29_an_agent_is_spared_when_its_process_ends_while_the_workflow_fails() -> None:
+    """No next attempt follows, since another node has failed: this one ends by our doing."""
+    manifest = chain("a", maxRetries=0)
+    manifest["nodes"]["b"] = dict(manifest["nodes"]["a"])
+    run = engine(manifest)
+    run.fail("b")
+    run.crash()
+    error = run.rows["a"].error
+    assert run.status == "failed"
+    assert error is not None
+    assert (error["code"], error.get("isSpared")) == (NodeErrorCode.AGENT_ERROR, True)
+    spared = run.rows["b"].error
+    assert spared is not None
+    assert "isSpared" not in spared, "whose agent did fail"
