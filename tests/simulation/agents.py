@@ -28,6 +28,7 @@ from core.workflow.events import (
     WorkStarted,
 )
 from core.workflow.verdict import judge_reply
+from tests.simulation.shapes import tokens_spent
 
 if TYPE_CHECKING:
     from tests.simulation.process import Process
@@ -261,6 +262,11 @@ def result_of(node: str, attempt: int) -> dict[str, Any]:
     return {"value": f"{node}/{attempt}"}
 
 
+def _tokens(order: DispatchOrder) -> dict[str, int]:
+    read, written = tokens_spent(order.workflow_id, order.node, order.attempt)
+    return {"input_tokens": read, "output_tokens": written}
+
+
 def event_of(order: DispatchOrder, reply: Failure | bool, started_ms: int, at_ms: int) -> Event:
     """Return the event of an answer: a failure, a result, or a judgement."""
     if order.is_verification:
@@ -274,7 +280,7 @@ def event_of(order: DispatchOrder, reply: Failure | bool, started_ms: int, at_ms
     result = result_of(order.node, order.attempt)
     return AttemptSucceeded(
         order.node, order.attempt, result, orjson.dumps(result).decode(), "sha256:in",
-        "sha256:out", started_ms, at_ms, {"latency_ms": at_ms - started_ms},
+        "sha256:out", started_ms, at_ms, {"latency_ms": at_ms - started_ms, **_tokens(order)},
     )  # fmt: skip
 
 
@@ -296,4 +302,5 @@ def result_request(
         output_hash="sha256:out",
         failure=None if isinstance(reply, bool) else reply,
         is_late=is_late,
+        metrics=_tokens(order),
     )

@@ -6,21 +6,29 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from core.errors import ErrorCode
 from core.workflow.events import AuctionClosed, AuctionOpened, Record
+from ledger.commands import Outcome, OutcomeStatus
 from ledger.market_commands import EndBidding, PlaceBid
 
 Place = tuple[str, str]
 
 
 class BadBid(Exception):
-    """A bid that is not taken: late, a second one, above the reserve, or for nothing."""
+    """A bid that is not taken, or a question that comes too early; nothing of it is stored."""
+
+    def __init__(self, code: ErrorCode, detail: str) -> None:
+        super().__init__(code, detail)
+        self.outcome = Outcome(OutcomeStatus.REJECTED, {}, code, detail)
 
 
 @dataclass(slots=True)
 class AuctionModel:
-    """`open`: by workflow and node, the round that takes bids; `closed`: every round's end."""
+    """`open`: by workflow and node, the round that takes bids; `told`: those of them whose bids the
+    owner has heard; `closed`: every round's end."""
 
     open: dict[Place, AuctionOpened] = field(default_factory=dict)
+    told: set[Place] = field(default_factory=set)
     bids: dict[tuple[str, str, int], dict[str, dict[str, Any]]] = field(default_factory=dict)
     closed: dict[tuple[str, str, int], AuctionClosed] = field(default_factory=dict)
 
@@ -30,6 +38,7 @@ class AuctionModel:
             if isinstance(record, AuctionOpened):
                 assert (workflow_id, record.node) not in self.open, record
                 self.open[workflow_id, record.node] = record
+                self.told.discard((workflow_id, record.node))
                 self.bids[workflow_id, record.node, record.round] = {}
             elif isinstance(record, AuctionClosed):
                 opened = self.open.pop((workflow_id, record.node))
@@ -37,13 +46,16 @@ class AuctionModel:
                 self.closed[workflow_id, record.node, record.round] = record
 
     def place(self, command: PlaceBid, now_ms: int) -> dict[str, Any]:
-        """Take a bid."""
-        opened = self.open.get((command.workflow_id, command.node))
-        if opened is None or opened.round != command.round or now_ms >= opened.closes_ms:
-            raise BadBid("late")
-        bids = self.bids[command.workflow_id, command.node, command.round]
-        if command.agent_did in bids or command.amount_micro > opened.reserve_micro:
-            raise BadBid("a second one, or above the reserve")
+        """Take a bid: in time, the agent's first, and not above the reserve, in this order."""
+        opened = self._round(command)
+        place = (command.workflow_id, command.node)
+        if now_ms >= opened.closes_ms or place in self.told:
+            raise BadBid(ErrorCode.CONFLICT, "late")
+        bids = self.bids[*place, command.round]
+        if command.agent_did in bids:
+            raise BadBid(ErrorCode.CONFLICT, "a second one")
+        if not 0 <= command.amount_micro <= opened.reserve_micro:
+            raise BadBid(ErrorCode.INVALID_REQUEST, "above the reserve")
         bids[command.agent_did] = {
             "agentDid": command.agent_did,
             "amountMicro": command.amount_micro,
@@ -53,10 +65,16 @@ class AuctionModel:
         }
         return {"receivedMs": now_ms}
 
-    def end_bidding(self, command: EndBidding) -> dict[str, Any]:
-        """Tell the bids of a round."""
-        opened = self.open.get((command.workflow_id, command.node))
-        if opened is None or opened.round != command.round:
-            raise BadBid("no such round")
+    def end_bidding(self, command: EndBidding, now_ms: int) -> dict[str, Any]:
+        """Tell the bids of a round; none is taken afterwards."""
+        if now_ms < self._round(command).closes_ms:
+            raise BadBid(ErrorCode.OVERLOADED, "still open")
+        self.told.add((command.workflow_id, command.node))
         bids = self.bids[command.workflow_id, command.node, command.round]
         return {"bids": list(bids.values())}
+
+    def _round(self, command: PlaceBid | EndBidding) -> AuctionOpened:
+        opened = self.open.get((command.workflow_id, command.node))
+        if opened is None or opened.round != command.round:
+            raise BadBid(ErrorCode.CONFLICT, "no such round is open")
+        return opened

@@ -15,14 +15,14 @@ import orjson
 
 from actors.messages import NodeResultReply
 from actors.ports import DispatchOrder
-from core.errors import ErrorCode, ServiceError
+from core.errors import ErrorCode, NodeErrorCode, ServiceError
 from core.workflow.events import AttemptFinished, Failure, NodeChanged, Verdict
 from core.workflow.transitions import NodeStatus, WorkflowStatus
 from ledger.commands import AdvanceWorkflow, Command, Outcome, OutcomeStatus, PublishWorkflow
 from tests.simulation.ledger_model import LedgerModel, Row
-from tests.simulation.market import price_paid, wrong_auction
-from tests.simulation.money import misplaced_stake
-from tests.simulation.shapes import Shape, estimate_micro
+from tests.simulation.market import award_of, wrong_auction
+from tests.simulation.money import misplaced_lock, misplaced_stake
+from tests.simulation.shapes import Shape, estimate_micro, is_by_token, token_cost_micro
 
 if TYPE_CHECKING:
     from tests.simulation.process import Process
@@ -33,6 +33,10 @@ FEE_BPS = 500
 AGENTS_MAX = 3
 STUCK_MS = 60_000
 ENDS = (NodeStatus.SUCCESS, NodeStatus.FAILED, NodeStatus.SKIPPED, NodeStatus.TIMEOUT)
+GUILTY = (
+    "AGENT_ERROR", "AGENT_TIMEOUT", "INVALID_REPLY", "RESULT_TOO_LARGE", "OUTPUT_SCHEMA",
+    "VERIFICATION_REJECTED",
+)  # fmt: skip
 OPEN = (NodeStatus.DISPATCHED, NodeStatus.RUNNING)
 
 
@@ -70,7 +74,7 @@ class Checks:
         if not isinstance(command, PublishWorkflow | AdvanceWorkflow):
             return
         if self._world.market.stake_bps:
-            misplaced = misplaced_stake(self._model)
+            misplaced = misplaced_lock(self._model, command.workflow_id)
             require(misplaced is None, misplaced, "after", command)
         workflow_id = command.workflow_id
         failed_ms = {
@@ -135,6 +139,9 @@ class Checks:
         lock = self._model.locks.get((order.workflow_id, order.node))
         if stored.get("auction_round"):  # of the reserve: who has none at risk was asked for none
             require(lock is None or lock[:2] == (order.attempt, order.agent_did), lock, order)
+            return
+        if stored.get("price_json"):  # of the most that its tokens may cost
+            require(bool(lock) == bool(stored.get("stake_micro")), "locked", lock, "for", order)
             return
         required = -(-stored["price_micro"] * self._world.market.stake_bps // 10_000)
         expected = (order.attempt, order.agent_did, required) if required else None
@@ -217,7 +224,7 @@ class Checks:
             require(micro >= 0 or address == "world", "overdrawn:", address, micro)
             if address.startswith(("escrow:", "stake_locked:")):
                 require(micro == 0, "left after the end:", address, micro)
-        wrong = wrong_auction(self._model)
+        wrong = wrong_auction(self._model) or misplaced_stake(self._model)
         require(wrong is None, wrong)
         for workflow_id, row in self._model.workflows.items():
             try:
@@ -242,7 +249,8 @@ class Checks:
         require(escrow.rest >= 0, "overpaid")
         require(escrow.fee_bps == FEE_BPS, "fee", escrow.fee_bps)
         if not (self._world.troubles.gone or self._world.troubles.dearer):
-            require(row["estimate_micro"] == estimate_micro(shape), "estimate", row)
+            expected = estimate_micro(shape, has_market=self._world.market.is_whole)
+            require(row["estimate_micro"] == expected, "estimate", row)
         require(set(nodes) == set(shape.compiled.nodes), "nodes without an end", set(nodes))
         costs: dict[str, int] = {}
         for line, (agent, micro, fee) in escrow.paid.items():
@@ -280,8 +288,11 @@ class Checks:
         require(agent == node["agent_did"], "paid to", agent, "for", node)
         require(gross == node["price_micro"], "paid", gross, "for", node)
         if shape.compiled.nodes[name].is_auction:
-            won = price_paid(self._model, workflow_id, name, node)
+            won = award_of(self._model, workflow_id, name)
             require(won == (agent, gross), "paid", agent, gross, "won:", won)
+        elif self._world.market.is_whole and is_by_token(shape.compiled.nodes[name]):
+            due = token_cost_micro(agent, workflow_id, name, node["attempt"])
+            require(gross == due, "paid", gross, "for tokens of", due)
         else:
             require(gross in price[shape.compiled.nodes[name].capability_id], "price", gross)
         replies = self._replies.get((workflow_id, name, node["attempt"], 0), [])
@@ -309,6 +320,7 @@ class Checks:
                 require(parent_row["status"] is NodeStatus.SUCCESS, "ran before", parent)
         require(node["status"] in ENDS, "a node is left over:", node)
         self._check_not_forgotten(workflow_id, name, node)
+        self._check_slash(workflow_id, name, node)
         require(node.get("retries_used", 0) <= compiled.max_retries, "retries of", node)
         lost = sum(row["outcome"] == "lost" for row in tries)
         bound = 1 + compiled.max_retries + AGENTS_MAX - 1 + lost
@@ -318,6 +330,26 @@ class Checks:
         if compiled.target_agent_id is not None and compiled.allow_broadcast_fallback:
             limit = max(limit, 2)
         require(len(agents) <= limit, "agents of", name, agents)
+
+    def _check_slash(self, workflow_id: str, name: str, node: Row) -> None:
+        """Stake is lost by who had the node last, and failed it by its own doing."""
+        slash = self._model.slashed.get((workflow_id, name))
+        if slash is None:
+            return
+        require(slash[:2] == (node["attempt"], node["agent_did"]), "slashed", slash, "of", node)
+        require(node["status"] in (NodeStatus.FAILED, NodeStatus.TIMEOUT), "slashed:", node)
+        code = node["error"]["code"]
+        heard = self._replies.get((workflow_id, name, node["attempt"], 0), [])
+        if code == NodeErrorCode.VERIFICATION_REJECTED:
+            key = (workflow_id, name, node["attempt"], node["verify_attempt"])
+            is_due = False in self._replies.get(key, [])
+        elif code == NodeErrorCode.AGENT_TIMEOUT:
+            is_due = True  # who is silent has said nothing
+        else:
+            is_due = any(
+                isinstance(r, Failure) and r.code == code and not r.is_spared for r in heard
+            )
+        require(is_due and code in GUILTY, "slashed without a cause:", slash, node, heard)
 
     def _check_not_forgotten(self, workflow_id: str, name: str, node: Row) -> None:
         """Who was cut off by the deadline must have been at work, or waiting, until about then."""

@@ -84,6 +84,7 @@ class LedgerModel:
         self.attempts: dict[str, list[Row]] = {}
         self.escrows: dict[str, ModelEscrow] = {}
         self.locks: dict[tuple[str, str], tuple[int, str, int]] = {}
+        self.slashed: dict[tuple[str, str], tuple[int, str, int]] = {}
         self.auctions = AuctionModel()
         self.now_ms: Callable[[], int] = lambda: 0
         self._known: dict[str, tuple[bytes | None, Outcome]] = {}
@@ -118,6 +119,8 @@ class LedgerModel:
             return replace(known[1], status=OutcomeStatus.REPEATED)
         try:
             outcome = Outcome(OutcomeStatus.APPLIED, self._apply(command))
+        except BadBid as bad:
+            return bad.outcome
         except _Refusal as refusal:
             outcome = refusal.outcome
         if not is_start:
@@ -145,12 +148,9 @@ class LedgerModel:
             case DepositStake():
                 return self._stake(command)
             case PlaceBid() | EndBidding():
-                try:
-                    if isinstance(command, PlaceBid):
-                        return self.auctions.place(command, self.now_ms())
-                    return self.auctions.end_bidding(command)
-                except BadBid as bad:
-                    raise _Refusal(ErrorCode.CONFLICT, str(bad)) from None
+                if isinstance(command, PlaceBid):
+                    return self.auctions.place(command, self.now_ms())
+                return self.auctions.end_bidding(command, self.now_ms())
             case RegisterOwner(owner=owner):
                 self.owners[owner] = self.owners.get(owner, 0) + 1
                 return {"epoch": self.owners[owner]}
@@ -225,6 +225,8 @@ class LedgerModel:
                 if self.locks.get(place) == (record.attempt, record.agent_did, record.micro):
                     del self.locks[place]
                     lost = self._slashed(command, record)
+                    if lost:
+                        self.slashed[place] = (record.attempt, record.agent_did, lost)
                     self._move(locked, f"wallet:{self.escrows[place[0]].payer_did}", lost)
                     self._move(locked, free, record.micro - lost)
             elif self.balances[free] < record.micro:

@@ -1,14 +1,15 @@
-"""The market of a simulated world: what agents have at stake, what they bid, and what must hold.
+"""The market of a simulated world: what agents have at stake, what they bid and ask per token, and
+what must hold.
 
 Without stakes and auctions it does nothing, so that worlds without them run as they always have.
-Spec: Settlement rules 7 and 8; money.md cases 20 to 29.
+Spec: Settlement rules 6 to 8; money.md R3, cases 20 to 29.
 """
 
 from __future__ import annotations
 
 import random
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import orjson
 
@@ -17,7 +18,7 @@ from ledger.commands import AdvanceWorkflow, Command, PublishWorkflow
 from ledger.market_commands import PlaceBid, bid_key
 from tests.simulation.ledger_model import LedgerModel, Row
 from tests.simulation.money import stake_rows
-from tests.simulation.shapes import CENT_MICRO
+from tests.simulation.shapes import CENT_MICRO, TOKENS, token_rates
 
 if TYPE_CHECKING:
     from tests.simulation.world import World
@@ -30,20 +31,24 @@ class Market:
 
     Args:
         stake_bps: the stake that nodes ask of agents, basis points.
-        has_auctions: whether agents bid, in their cards and live.
+        is_whole: whether agents bid, in their cards and live, and have some work paid by tokens.
     """
 
-    def __init__(self, world: World, stake_bps: int, *, has_auctions: bool) -> None:
+    def __init__(self, world: World, stake_bps: int, *, is_whole: bool) -> None:
         self.stake_bps = stake_bps
-        self.has_auctions = has_auctions
+        self.is_whole = is_whole
         self._world = world
         self._chance = random.Random(f"market {world.seed}")
         self._is_look_due = False
         self._seen: set[tuple[str, str, int]] = set()
 
     def rows(self, rows: Sequence[Row]) -> dict[str, Row]:
-        """Return agents' rows by DID, with standing bids where there are auctions."""
-        return {row["did"]: self._with_bids(row) if self.has_auctions else row for row in rows}
+        """Return agents' rows by DID, with standing bids and prices by tokens."""
+        return {row["did"]: self.row(row) for row in rows}
+
+    def row(self, row: Row) -> Row:
+        """Return an agent's row as it is in this world."""
+        return self._with_bids(row) if self.is_whole else row
 
     def moved(self, batch: Sequence[Command]) -> None:
         """Hear of a commit: owners look at stakes later, agents bid in rounds that opened."""
@@ -52,7 +57,7 @@ class Market:
         if not self._is_look_due:
             self._is_look_due = True
             self._world.clock.call_in(LOOK_MS, self._look)
-        for command in batch if self.has_auctions else ():
+        for command in batch if self.is_whole else ():
             if isinstance(command, PublishWorkflow | AdvanceWorkflow):
                 for record in command.records:
                     if isinstance(record, AuctionOpened):
@@ -70,6 +75,10 @@ class Market:
             if self._chance.random() < 0.6:
                 micro = capability["price_cents"] * CENT_MICRO * self._chance.randint(3, 11) // 10
                 capability["standingBid"] = {"bidAmount": micro / 1_000_000}
+            if capability["id"] == TOKENS:
+                del capability["price_cents"]
+                rates = dict(zip(("inputRate", "outputRate"), token_rates(row["did"]), strict=True))
+                capability["pricing"] = {"model": "per-token", **rates}
         return {**row, "card": orjson.dumps(card).decode()}
 
     def _bid(self, workflow_id: str, opened: AuctionOpened) -> None:
@@ -127,7 +136,14 @@ def _wrong_award(closed: AuctionClosed) -> str | None:
     return None if closed.price_micro == (counted[:2][-1]) else "not the second-lowest is paid"
 
 
-def price_paid(model: LedgerModel, workflow_id: str, name: str, node: dict[str, Any]) -> Any:
-    """Return who has won an auctioned node's last round, and what it is to be paid."""
-    closed = model.auctions.closed[workflow_id, name, node["auction_round"]]
-    return closed.winner_did, closed.price_micro
+def award_of(model: LedgerModel, workflow_id: str, name: str) -> tuple[str | None, int | None]:
+    """Return who has won an auctioned node last, and what it is to be paid.
+
+    Later rounds in which nobody has won change nothing: a winner that was only away goes on.
+    """
+    awarded = [
+        (place[2], closed.winner_did, closed.price_micro)
+        for place, closed in model.auctions.closed.items()
+        if place[:2] == (workflow_id, name) and closed.winner_did is not None
+    ]
+    return max(awarded, default=(0, None, None))[1:]

@@ -56,21 +56,29 @@ def stake_rows(model: LedgerModel, dids: Iterable[str]) -> list[dict[str, Any]]:
     ]
 
 
+def misplaced_lock(model: LedgerModel, workflow_id: str) -> str | None:
+    """Return what is wrong with the stakes of a workflow: locked is what its open attempts say."""
+    for name, node in model.nodes.get(workflow_id, {}).items():
+        micro = node.get("stake_micro")
+        said = (node["attempt"], node["agent_did"], micro) if micro else None
+        locked = model.locks.get((workflow_id, name))
+        if said != locked:
+            return f"the row of {name} says {said}, locked is {locked}"
+        if said is not None and node["status"] not in _OPEN:
+            return f"{name} has ended, its stake is locked"
+    return None
+
+
 def misplaced_stake(model: LedgerModel) -> str | None:
-    """Return what is wrong with the stakes: locked is what open attempts say, to the last agent."""
-    open_attempts = {
-        (workflow_id, name): (node["attempt"], node["agent_did"], node["stake_micro"])
-        for workflow_id, nodes in model.nodes.items()
-        for name, node in nodes.items()
-        if node.get("stake_micro")
-    }
-    if open_attempts != model.locks:
-        return f"rows say {open_attempts}, locked is {model.locks}"
-    for workflow_id, name in open_attempts:
-        if model.nodes[workflow_id][name]["status"] not in _OPEN:
-            return f"{name} of {workflow_id} has ended, its stake is locked"
+    """Return what is wrong with the stakes of all: locked is what open attempts say."""
+    for workflow_id in model.nodes:
+        misplaced = misplaced_lock(model, workflow_id)
+        if misplaced is not None:
+            return f"{workflow_id}: {misplaced}"
     sums: dict[str, int] = {}
-    for _, did, micro in model.locks.values():
+    for (workflow_id, name), (_, did, micro) in model.locks.items():
+        if name not in model.nodes[workflow_id]:
+            return f"stake is locked for {name} of {workflow_id}, which has no row"
         sums[did] = sums.get(did, 0) + micro
     for address, micro in model.balances.items():
         kind, _, did = address.partition(":")

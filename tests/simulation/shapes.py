@@ -8,13 +8,16 @@ from __future__ import annotations
 import random
 from collections.abc import Callable
 from dataclasses import dataclass
+from fractions import Fraction
 from functools import cache
+from math import ceil
 from typing import Any
+from zlib import crc32
 
 import orjson
 
 from core.records.manifest import parse_manifest
-from core.workflow.dag import CompiledWorkflow, compile_workflow
+from core.workflow.dag import CompiledNode, CompiledWorkflow, compile_workflow
 
 SHAPES = 400
 CENT_MICRO = 10_000
@@ -24,6 +27,8 @@ CAPABILITIES = tuple(f"cap.sim.work{number}.v1" for number in range(5))
 PRICES_CENTS = {CAPABILITIES[0]: 0, CAPABILITIES[1]: 100, CAPABILITIES[2]: 7, CAPABILITIES[3]: 33,
                 CAPABILITIES[4]: 1, VERIFY: 3}  # fmt: skip
 WORKERS, VERIFIERS = 5, 3
+# What is paid by tokens where there is a market; odd rates, so that costs have to be rounded.
+TOKENS = CAPABILITIES[2]
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,6 +69,24 @@ def agent_rows() -> tuple[dict[str, Any], ...]:
     return tuple(rows)
 
 
+def token_rates(did: str) -> tuple[str, str]:
+    """Return what an agent asks for a token read and a token written, credits."""
+    number = int(did[-1]) + 1
+    return f"0.0000{number}1", f"0.000{number}07"
+
+
+def tokens_spent(workflow_id: str, node: str, attempt: int) -> tuple[int, int]:
+    """Return how many tokens an attempt reads and writes, whoever makes it."""
+    drawn = crc32(f"{workflow_id}/{node}/{attempt}".encode())
+    return drawn % 2_000, (drawn >> 16) % 400
+
+
+def token_cost_micro(did: str, workflow_id: str, node: str, attempt: int) -> int:
+    """Return what an attempt costs that is paid by tokens, rounded up."""
+    spent = zip(token_rates(did), tokens_spent(workflow_id, node, attempt), strict=True)
+    return ceil(sum(Fraction(rate) * tokens for rate, tokens in spent) * 1_000_000)
+
+
 @cache
 def price_max_cents(capability_id: str) -> int:
     """Return the dearest price of a capability, which is what an estimate reserves."""
@@ -100,7 +123,10 @@ def shape(number: int) -> Shape:
 
 @cache
 def auctioned_shape(number: int) -> Shape:
-    """Return the n-th generated shape with about half of its nodes auctioned, at most its price."""
+    """Return the n-th generated shape with about half of its nodes auctioned, at most its price.
+
+    What is paid by tokens has a limit, perhaps too low, or the budget's share.
+    """
     chance = random.Random(f"auctions {number}")
     manifest = orjson.loads(shape(number).manifest_json)
     for node in manifest["nodes"].values():
@@ -110,6 +136,10 @@ def auctioned_shape(number: int) -> Shape:
             node.setdefault("maxCostCredits", price_max_cents(node["capabilityId"]) / 100)
             node["selection"] = "auction"
             node["auctionWindowMs"] = chance.choice((0, 0, 300, 2_000))
+        elif node["capabilityId"] == TOKENS:
+            has_budget = "maxBudgetCredits" in manifest["settings"]
+            if not has_budget or chance.random() < 0.5:
+                node.setdefault("maxCostCredits", chance.choice((0.03, 0.15, 0.5)))
     return compiled(manifest)
 
 
@@ -164,7 +194,12 @@ def _node(chance: random.Random, name: str, depends_on: list[str]) -> dict[str, 
     return node
 
 
-def estimate_micro(shape: Shape) -> int:
+def is_by_token(node: CompiledNode) -> bool:
+    """Say whether a node is paid by tokens where there is a market."""
+    return node.capability_id == TOKENS and not node.is_auction
+
+
+def estimate_micro(shape: Shape, *, has_market: bool) -> int:
     """Return what an estimate must be while no agent has come, gone or changed its price.
 
     A target's own price when it offers the work and nobody may replace it, else the dearest; the
@@ -179,7 +214,10 @@ def estimate_micro(shape: Shape) -> int:
         if not node.allow_broadcast_fallback:
             asked = target.get(node.capability_id, dearest)
         limit = node.max_cost_micro
-        total += asked if limit is None else limit if node.is_auction else min(asked, limit)
+        if has_market and is_by_token(node):
+            total += limit or 0
+        else:
+            total += asked if limit is None else limit if node.is_auction else min(asked, limit)
         if node.requires_verification:
             total += price_max_cents(node.verifier_capability_id) * CENT_MICRO
     return total
@@ -205,4 +243,4 @@ def _budget(chance: random.Random, nodes: dict[str, Any]) -> float:
 def prices_micro(row: dict[str, Any]) -> dict[str, int]:
     """Return an agent's prices by capability, micro-credits."""
     offers = orjson.loads(row["card"])["capabilities"]
-    return {offer["id"]: offer["price_cents"] * CENT_MICRO for offer in offers}
+    return {o["id"]: o["price_cents"] * CENT_MICRO for o in offers if "price_cents" in o}

@@ -70,7 +70,7 @@ class World:
         script: what agents answer, for runs without chance.
         crash_point: kill the owner as it passes its n-th step (see `Process.step`).
         stake_bps: the stake that nodes ask of agents.
-        has_auctions: agents bid, half of all nodes are auctioned.
+        has_market: agents bid, half of all nodes are auctioned, others are paid by tokens.
     """
 
     def __init__(
@@ -83,7 +83,7 @@ class World:
         script: Script | None = None,
         crash_point: int | None = None,
         stake_bps: int = 0,
-        has_auctions: bool = False,
+        has_market: bool = False,
     ) -> None:
         self.seed = seed
         self.chance = random.Random(seed)
@@ -94,7 +94,7 @@ class World:
         self.points: list[str] = []
         self.checks = Checks(self)
         self.model = self.new_model()
-        self.market = Market(self, stake_bps, has_auctions=has_auctions)
+        self.market = Market(self, stake_bps, is_whole=has_market)
         self.model.now_ms = self.clock.now_ms
         self.rows = self.market.rows(agent_rows())
         self.prices_seen: dict[str, dict[str, set[int]]] = {}
@@ -165,7 +165,7 @@ class World:
             self.clock.call_in(self.chance.randint(0, 8_000), self._cancel, client)
 
     def _shape(self, number: int) -> Shape:
-        return auctioned_shape(number) if self.market.has_auctions else shape(number)
+        return auctioned_shape(number) if self.market.is_whole else shape(number)
 
     def _request(self, number: int, key: str, payer: str, chosen: Shape) -> PublishRequest:
         workflow_id = f"{self.seed:08x}-0000-7000-8000-{number:012x}"
@@ -323,7 +323,7 @@ class World:
         known = self.prices_seen[did]
         more = self.chance.choice((-1, 1, 50))
         cents = {name: max(0, max(p) // CENT_MICRO + more) for name, p in known.items()}
-        self.rows[did] = agent_row(did, cents)
+        self.rows[did] = self.market.row(agent_row(did, cents))
         self._know_prices(self.rows[did])
         self._tell_directories(self.rows[did])
 
