@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, LiteralString
 
 import psycopg
 
 from tests.conftest import RunningDeployment
+from tests.faults import market_books
 from tests.faults.victims import superuser_url
 
-CHECKS = {
+CHECKS: dict[str, LiteralString] = {
     "the sum of all balances is not 0": "SELECT sum(balance) FROM account HAVING sum(balance) <> 0",
     "a balance is not the sum of its entries": """
         SELECT a.address, a.balance, coalesce(e.total, 0) FROM account a LEFT JOIN (
@@ -51,10 +52,28 @@ CHECKS = {
 def books_problems(deployment: RunningDeployment) -> dict[str, list[Any]]:
     """Return every check that found rows, with the first few of them."""
     found: dict[str, list[Any]] = {}
-    options = "-c search_path=callboard"
-    with psycopg.connect(superuser_url(deployment), options=options) as connection:
-        for sentence, query in CHECKS.items():
-            rows = connection.execute(query).fetchmany(5)  # type: ignore[arg-type]
+    with _connected(deployment) as connection:
+        for sentence, query in (CHECKS | market_books.CHECKS).items():
+            rows = connection.execute(query).fetchmany(5)
             if rows:
                 found[sentence] = rows
+        wrong = market_books.wrong_reputation(connection)
+        if wrong:
+            found["reputation is not what history gives"] = list(wrong.items())
     return found
+
+
+def market_totals(deployment: RunningDeployment) -> dict[str, int]:
+    """Return how much of each part of the market the deployment has seen."""
+    with _connected(deployment) as connection:
+        return market_books.seen(connection)
+
+
+def bids_on_the_chain(deployment: RunningDeployment, did: str) -> set[str]:
+    """Return the workflows whose closed auctions name a bid of this agent."""
+    with _connected(deployment) as connection:
+        return {row[0] for row in connection.execute(market_books.BIDDEN, (did,)).fetchall()}
+
+
+def _connected(deployment: RunningDeployment) -> psycopg.Connection[Any]:
+    return psycopg.connect(superuser_url(deployment), options="-c search_path=callboard")

@@ -11,6 +11,7 @@ from core.settings import Settings
 from ledger.group_commit import GroupCommit
 from tests.conftest import Database, RunningDeployment, free_port, start_deployment
 from tests.faults.load import Load
+from tests.faults.market_load import SETTINGS
 from tests.faults.scene import Scene, agent, registration
 from tests.ledger.checking import Auditor
 from tests.ledger.making import CREDIT, GENESIS, deposit
@@ -24,8 +25,11 @@ def kills(request: pytest.FixtureRequest) -> int:
 
 @pytest.fixture(scope="package")
 def victim(short_folder: Path) -> Iterator[RunningDeployment]:
-    """A deployment that tests may break, apart from the one that the contract tests use."""
-    running = start_deployment(short_folder / "victim", port=free_port())
+    """A deployment that tests may break, with stakes at risk; the contract tests use another."""
+    home = short_folder / "victim"
+    home.mkdir()
+    (home / "callboard.toml").write_text(SETTINGS, encoding="utf-8")
+    running = start_deployment(home, port=free_port())
     yield running
     running.down()
 

@@ -2,7 +2,7 @@
 
 A client repeats a publish with the same Idempotency-Key until it is answered, as the contract tells
 clients to; what was answered with 200 is accepted and must end. What was answered with 503 is
-counted, and whether it said when to come again.
+counted, and whether it said when to come again. What is published is said by `market_load.work`.
 """
 
 from __future__ import annotations
@@ -13,7 +13,9 @@ import threading
 import time
 import uuid
 from collections import Counter
+from contextlib import suppress
 from dataclasses import dataclass, field
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -21,10 +23,19 @@ import httpx
 import psycopg
 
 from tests.conftest import RunningDeployment
+from tests.faults.market_load import (
+    CAPABILITY,
+    JUDGE,
+    SCARCE,
+    SCARCE_CREDITS,
+    STAKE_CREDITS,
+    card,
+    verifier_card,
+    work,
+)
 from tests.faults.victims import superuser_url
 
 ROOT = Path(__file__).resolve().parent.parent.parent
-CAPABILITY = "cap.fault.v1"
 CLIENTS = 4
 PAYER = "did:fault:payer"
 DEADLINE_S = 120.0
@@ -33,30 +44,22 @@ AGENTS = 2
 WORK_S = 0.05
 # What is allowed from the healing to the end of everything accepted.
 ENDED_S = 60.0
+BIDDER = "did:fault:agent0"
+# A bid that is not answered by then is too late.
+BID_S = 2.0
 UNFINISHED = ("pending", "running", "missing")
-
-
-def chain(**payload: Any) -> dict[str, Any]:
-    """Return a manifest of three nodes in a row; the payload tells the agent what to do."""
-    node = {"capabilityId": CAPABILITY, "payload": {"n": 1, **payload}}
-    mapping = {"n": "$.a.result.n"}
-    return {
-        "intent": "fault",
-        "nodes": {
-            "a": node,
-            "b": {**node, "dependsOn": ["a"], "inputMappings": mapping},
-            "c": {**node, "dependsOn": ["b"], "inputMappings": mapping},
-        },
-    }
 
 
 @dataclass
 class Load:
-    """Running clients and agents. `accepted`: workflow ids that were answered with 200."""
+    """Running clients and agents. `accepted`: workflow ids that were answered with 200; `doomed`:
+    those of them whose last node an agent fails; `bids`: workflows in which a bid was taken."""
 
     deployment: RunningDeployment
     folder: Path
     accepted: list[str] = field(default_factory=list)
+    doomed: set[str] = field(default_factory=set)
+    bids: set[str] = field(default_factory=set)
     problems: list[str] = field(default_factory=list)
     refused: int = 0
     refused_without_time: int = 0
@@ -67,10 +70,13 @@ class Load:
         self._stop = threading.Event()
         self._ports: list[int] = []
         self._agents: list[subprocess.Popen[str]] = []
-        for index in range(AGENTS):
-            self.add_agent(f"did:fault:agent{index}", CAPABILITY)
+        self._numbers = count()
         with self.client() as client:
             self._until_answered(client, "/v1/ledger/deposit", {"amount": 100_000})
+        for index in range(AGENTS):
+            self.add_agent(f"did:fault:agent{index}", CAPABILITY)
+        self._register(SCARCE, CAPABILITY, SCARCE_CREDITS)
+        self._register_verifier()
         self._threads = [threading.Thread(target=self._publish) for _ in range(self.clients)]
         for thread in self._threads:
             thread.start()
@@ -93,13 +99,13 @@ class Load:
             self._stop.wait(0.02)
 
     def finish(self) -> list[dict[str, Any]]:
-        """Stop publishing; return all accepted workflows (`id`, `status`) once they have ended."""
+        """Stop publishing; return all accepted workflows once they have ended."""
         self._stop.set()
         for thread in self._threads:
             thread.join()
         assert not self.problems, self.problems
         deadline = time.monotonic() + ENDED_S
-        while unfinished := [row for row in self._stored() if row["status"] in UNFINISHED]:
+        while unfinished := self._unfinished():
             assert time.monotonic() < deadline, (
                 f"{len(unfinished)} have not ended: {unfinished[:3]}"
             )
@@ -153,11 +159,19 @@ class Load:
 
     def _stored(self) -> list[dict[str, Any]]:
         """Return what the database holds of the accepted workflows; a missing one is stuck."""
-        found = dict.fromkeys(self.accepted, "missing")
-        query = "SELECT id::text, status FROM callboard.workflow WHERE id = ANY(%s::uuid[])"
+        found: dict[str, tuple[str, Any]] = dict.fromkeys(self.accepted, ("missing", None))
+        query = "SELECT id::text, status, error FROM callboard.workflow WHERE id = ANY(%s::uuid[])"
         with psycopg.connect(superuser_url(self.deployment)) as connection:
-            found.update(connection.execute(query, (self.accepted,)).fetchall())
-        return [{"id": workflow_id, "status": status} for workflow_id, status in found.items()]
+            rows = connection.execute(query, (self.accepted,)).fetchall()
+        found.update({workflow_id: (status, error) for workflow_id, status, error in rows})
+        return [{"id": key, "status": status, "error": e} for key, (status, e) in found.items()]
+
+    def _unfinished(self) -> list[Any]:
+        """Return what is to end: what was accepted, and what nobody has heard the acceptance of."""
+        query = "SELECT id::text, status FROM callboard.workflow WHERE status = ANY(%s)"
+        with psycopg.connect(superuser_url(self.deployment)) as connection:
+            running = connection.execute(query, (list(UNFINISHED),)).fetchall()
+        return [row for row in self._stored() if row["status"] in UNFINISHED] or running
 
     def _start_agent(self, index: int) -> subprocess.Popen[str]:
         command = [sys.executable, "-m", "tests.faults.recording_agent"]
@@ -173,32 +187,55 @@ class Load:
         return process
 
     def add_agent(self, did: str, capability_id: str) -> None:
-        """Start an agent and register it."""
+        """Start an agent, register it and give it a stake."""
         self._ports.append(0)
         self._agents.append(self._start_agent(len(self._ports) - 1))
-        card = {
-            "did": did,
-            "endpoint": f"http://127.0.0.1:{self._ports[-1]}",
-            "version": 1,
-            "capabilities": [{"id": capability_id, "description": "works", "price_cents": 2}],
-        }
+        self._register(did, capability_id, STAKE_CREDITS)
+
+    def _register(self, did: str, capability_id: str, stake_credits: float) -> None:
+        """Register the agent of the newest process under this name, and stake for it once."""
+        body = {"acard": card(did, f"http://127.0.0.1:{self._ports[-1]}", capability_id)}
+        stake = {"amount": stake_credits, "agentDid": did}
         with self.client() as client:
-            self._until_answered(client, "/v1/agents/register", {"acard": card})
+            self._until_answered(client, "/v1/agents/register", body)
+            self._until_answered(client, "/v1/stakes", stake, key=f"stake:{did}")
+
+    def _register_verifier(self) -> None:
+        """Register one more agent, of an owner of its own: nobody judges their own work."""
+        body = {"acard": verifier_card(f"http://127.0.0.1:{self._ports[0]}")}
+        with self.client() as client:
+            key = self._until_answered(client, "/v1/keys", {"ownerDid": JUDGE})
+            assert key is not None, self.problems
+            client.headers["x-api-key"] = key["key"]
+            self._until_answered(client, "/v1/agents/register", body)
 
     def _publish(self) -> None:
         with self.client() as client:
             while not self._stop.is_set():
-                record = self._until_answered(
-                    client, "/v1/workflows/publish", chain(delay_s=WORK_S)
-                )
-                if record is not None:
-                    self.accepted.append(record["workflowId"])
+                number = next(self._numbers)
+                chosen = work(number, delay_s=WORK_S)
+                record = self._until_answered(client, "/v1/workflows/publish", chosen.manifest)
+                if record is None:
+                    continue
+                self.accepted.append(record["workflowId"])
+                if chosen.is_doomed:
+                    self.doomed.add(record["workflowId"])
+                if chosen.has_bidding:
+                    self._bid(client, record["workflowId"], number)
+
+    def _bid(self, client: httpx.Client, workflow_id: str, number: int) -> None:
+        """Bid once; while something is away it may be too late, or nobody may hear."""
+        body = {"agentDid": BIDDER, "bidAmount": (3 + number % 7) / 1000}
+        with suppress(httpx.TransportError):
+            path = f"/v1/auctions/{workflow_id}/a/bids"
+            if client.post(path, json=body, timeout=BID_S).status_code == 200:
+                self.bids.add(workflow_id)
 
     def _until_answered(
-        self, client: httpx.Client, path: str, body: dict[str, Any]
+        self, client: httpx.Client, path: str, body: dict[str, Any], *, key: str = ""
     ) -> dict[str, Any] | None:
         """Post with one key until there is an answer; None when stopped before."""
-        headers = {"Idempotency-Key": str(uuid.uuid4())}
+        headers = {"Idempotency-Key": key or str(uuid.uuid4())}
         deadline = time.monotonic() + DEADLINE_S
         while time.monotonic() < deadline:
             try:

@@ -2,8 +2,9 @@
 
 Called with the path of its log and, to come back where it was, a port; prints its port; ends when
 its standard input closes. Each line of the log is `eventId workflowId node attempt`, so that a test
-can see what was repeated. Inputs may ask for a behaviour: `delay_s`, and `manner` (`hang`, `huge`,
-`slow`, `redirect`) for an agent that means harm.
+can see what was repeated; the node of a verification ends in `#verify`. Inputs may ask for a
+behaviour: `delay_s`, and `manner`: `fail`, or what an agent does that means harm (`hang`, `huge`,
+`slow`, `redirect`).
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from aiohttp import web
 HUGE_BYTES = 10 * 1024 * 1024
 FOREVER_S = 3_600.0
 PRIVATE = "http://10.0.0.1/"
+TOKENS = {"input_tokens": 700, "output_tokens": 301}
 
 
 async def answer(request: web.Request, body: dict[str, Any]) -> web.StreamResponse:
@@ -25,6 +27,9 @@ async def answer(request: web.Request, body: dict[str, Any]) -> web.StreamRespon
     inputs = body["inputs"]
     await asyncio.sleep(float(inputs.get("delay_s", 0)))
     match inputs.get("manner"):
+        case "fail":
+            failed = {"eventId": body["eventId"], "status": "error", "error": "as it was told"}
+            return web.json_response(failed)
         case "hang":
             await asyncio.sleep(FOREVER_S)
         case "huge":
@@ -35,7 +40,8 @@ async def answer(request: web.Request, body: dict[str, Any]) -> web.StreamRespon
             return await _drip(request)
         case "redirect":
             raise web.HTTPTemporaryRedirect(PRIVATE)
-    return web.json_response({"eventId": body["eventId"], "status": "success", "result": {"n": 1}})
+    reply = {"status": "success", "result": {"n": 1, "approved": True}, "metrics": TOKENS}
+    return web.json_response({"eventId": body["eventId"], **reply})
 
 
 async def _drip(request: web.Request) -> web.StreamResponse:
@@ -55,9 +61,9 @@ async def main(path: str, port: int) -> None:
 
         async def work(request: web.Request) -> web.StreamResponse:
             body = await request.json()
-            log.write(
-                f"{body['eventId']} {body['workflowId']} {body['nodeId']} {body['attempt']}\n"
-            )
+            event = str(body["eventId"])
+            node = body["nodeId"] + ("#verify" if event.endswith("#verify") else "")
+            log.write(f"{event} {body['workflowId']} {node} {body['attempt']}\n")
             return await answer(request, body)
 
         application = web.Application()

@@ -20,7 +20,8 @@ import pytest
 
 from tests.conftest import RunningDeployment
 from tests.faults.checks import check
-from tests.faults.load import Load, chain
+from tests.faults.load import Load
+from tests.faults.market_load import chain
 from tests.faults.victims import await_one
 
 pytestmark = pytest.mark.slow

@@ -14,7 +14,8 @@ import pytest
 
 from tests.conftest import RunningDeployment, free_port, start_deployment
 from tests.faults.checks import check
-from tests.faults.load import Load, chain
+from tests.faults.load import Load
+from tests.faults.market_load import chain
 from tests.faults.victims import find_all, wait
 
 pytestmark = [pytest.mark.slow, pytest.mark.soak]

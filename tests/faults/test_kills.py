@@ -15,6 +15,7 @@ from contextlib import suppress
 import pytest
 
 from tests.conftest import RunningDeployment, start_deployment
+from tests.faults.books import market_totals
 from tests.faults.checks import check
 from tests.faults.load import Load
 from tests.faults.victims import await_one, kill
@@ -70,6 +71,7 @@ def strike_again_and_again(
         strike(victim, load, kinds, last)
     load.wait_progress(PROGRESS)
     check(load, victim)
+    assert all(market_totals(victim).values()), "a part of the market was not in use"
 
 
 @pytest.mark.parametrize("kind", KINDS)

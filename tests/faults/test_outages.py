@@ -21,7 +21,8 @@ from ledger.store import Genesis, LedgerStore
 from serve_app.supervisor.deployment import run_folder_of
 from tests.conftest import RunningDeployment
 from tests.faults.checks import check
-from tests.faults.load import Load, chain
+from tests.faults.load import Load
+from tests.faults.market_load import chain
 from tests.faults.victims import (
     await_one,
     find_all,
