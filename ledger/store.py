@@ -336,8 +336,11 @@ def _plan_all(commands: Sequence[Command], batch: Batch, known: Known) -> list[O
         # Each registration of an owner is a new start, not a repeat.
         is_start = isinstance(command, RegisterOwner)
         if first is None or is_start or is_stale(command, batch.books):
+            batch.untraced.discard(command.key)
             outcome = plan(command, batch)
-            if not is_start and outcome.status is not OutcomeStatus.STALE:
+            # A refusal without a trace leaves the key to whoever uses it next, in this batch too.
+            is_traced = outcome.status is not OutcomeStatus.STALE
+            if not is_start and is_traced and command.key not in batch.untraced:
                 known[command.key] = (request_hash_of(command), outcome)
         else:
             outcome = repeated(command, *first)
