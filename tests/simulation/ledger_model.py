@@ -222,8 +222,8 @@ class LedgerModel:
             place = (command.workflow_id, record.node)
             free, locked = f"stake:{record.agent_did}", f"stake_locked:{record.agent_did}"
             if isinstance(record, StakeFreed):
-                if self.locks.get(place) == (record.attempt, record.agent_did, record.micro):
-                    del self.locks[place]
+                if self.locks.get(place, (0, "", 0))[0] == record.attempt:
+                    assert self.locks.pop(place)[1:] == (record.agent_did, record.micro), record
                     lost = self._slashed(command, record)
                     if lost:
                         self.slashed[place] = (record.attempt, record.agent_did, lost)

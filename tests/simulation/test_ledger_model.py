@@ -10,6 +10,7 @@ from __future__ import annotations
 import random
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
+from functools import partial
 from typing import Any
 
 import pytest
@@ -22,8 +23,9 @@ from ledger.queries.reader import LedgerReader
 from ledger.store import LedgerStore
 from tests.conftest import Database
 from tests.ledger.checking import Auditor, connect
-from tests.ledger.making import AT, OWNER, Flow, deposit, open_store, succeeded
+from tests.ledger.making import AT, OWNER, Flow, card, deposit, open_store, succeeded
 from tests.simulation.ledger_model import LedgerModel
+from tests.simulation.test_simulation import market_of
 from tests.simulation.world import OWNERS, World
 
 pytestmark = pytest.mark.anyio
@@ -52,6 +54,34 @@ def assert_same_balances(url: str, model: LedgerModel) -> None:
         rows = connection.execute("SELECT address, balance FROM account WHERE balance <> 0")
         real = dict(rows.fetchall())
     assert real == {address: micro for address, micro in model.balances.items() if micro}
+
+
+def assert_same_market(url: str, model: LedgerModel) -> None:
+    """Every round ended as the model says, with the same live bids; the same stakes were lost."""
+    closed = model.auctions.closed
+    with connect(url) as connection:
+        rows = connection.execute(
+            "SELECT workflow_id::text, node, round, winner_did, price_micro FROM auction"
+            " WHERE status <> 'open'"
+        ).fetchall()
+        assert {row[:3]: row[3:] for row in rows} == {
+            place: (end.winner_did, end.price_micro) for place, end in closed.items()
+        }
+        bids = connection.execute(
+            "SELECT workflow_id::text, node, round, agent_did, amount_micro FROM bid"
+            " WHERE NOT is_standing"
+        ).fetchall()
+        assert {bid[:4]: bid[4] for bid in bids} == {
+            (*place, did): bid["amountMicro"]
+            for place, of_round in model.auctions.bids.items()
+            for did, bid in of_round.items()
+        }
+        lost = connection.execute(
+            "SELECT workflow_id::text, node_id, amount FROM entry WHERE kind = 'stake_slash'"
+        ).fetchall()
+    assert {row[:2]: row[2] for row in lost} == {
+        place: slash[2] for place, slash in model.slashed.items()
+    }
 
 
 async def assert_same_rows(reader: LedgerReader, model: LedgerModel, owner: str) -> None:
@@ -83,16 +113,16 @@ async def writer(database: Database) -> AsyncIterator[LedgerStore]:
 
 
 class RecordingModel(LedgerModel):
-    """A model that remembers its batches and their outcomes."""
+    """A model that remembers its batches, their outcomes, and when they were committed."""
 
     def __init__(self, model: LedgerModel) -> None:
         super().__init__(model._on_applied)
-        self.batches: list[tuple[list[Command], list[Outcome]]] = []
+        self.batches: list[tuple[list[Command], list[Outcome], int]] = []
 
     def commit(self, commands: Sequence[Command]) -> list[Outcome]:
         """Commit and remember."""
         outcomes = super().commit(commands)
-        self.batches.append((list(commands), outcomes))
+        self.batches.append((list(commands), outcomes, self.now_ms()))
         return outcomes
 
 
@@ -110,17 +140,23 @@ class RecordedWorld(World):
 async def test_store_says_the_same_as_the_model_in_a_simulated_run(
     seed: int, database: Database, auditor: Auditor
 ) -> None:
-    world = RecordedWorld(seed, stake_bps=5_000 * (seed % 2))
+    world = RecordedWorld(seed, **market_of(seed))
     world.run()
     replayed = LedgerModel()
+    agents: list[Command] = [
+        card(did, owner_did=row["owner_did"]) for did, row in world.rows.items()
+    ]
     async with writer(database) as store, LedgerReader(database.service_url, pool_size=1) as reader:
-        for number, (batch, outcomes) in enumerate(world.recording.batches):
+        await store.commit(agents, AT)  # of whom the model knows nothing
+        for number, (batch, outcomes, now_ms) in enumerate(world.recording.batches):
+            replayed.now_ms = partial(int, now_ms)
             replayed.commit(batch)
-            assert_same(await store.commit(batch, AT), outcomes, batch)
+            assert_same(await store.commit(batch, now_ms), outcomes, batch)
             if number % 40 == 0:
                 for owner in OWNERS:
                     await assert_same_rows(reader, replayed, owner)
     assert_same_balances(database.superuser_url, replayed)
+    assert_same_market(database.superuser_url, replayed)
     assert replayed.balances == world.model.balances
 
 
