@@ -76,7 +76,7 @@ class Load:
         for index in range(AGENTS):
             self.add_agent(f"did:fault:agent{index}", CAPABILITY)
         self._register(SCARCE, CAPABILITY, SCARCE_CREDITS)
-        self._register_verifier()
+        self._register_verifiers()
         self._threads = [threading.Thread(target=self._publish) for _ in range(self.clients)]
         for thread in self._threads:
             thread.start()
@@ -200,14 +200,15 @@ class Load:
             self._until_answered(client, "/v1/agents/register", body)
             self._until_answered(client, "/v1/stakes", stake, key=f"stake:{did}")
 
-    def _register_verifier(self) -> None:
-        """Register one more agent, of an owner of its own: nobody judges their own work."""
-        body = {"acard": verifier_card(f"http://127.0.0.1:{self._ports[0]}")}
+    def _register_verifiers(self) -> None:
+        """Let each process judge too, as agents of another owner: nobody judges their own work."""
         with self.client() as client:
             key = self._until_answered(client, "/v1/keys", {"ownerDid": JUDGE})
             assert key is not None, self.problems
             client.headers["x-api-key"] = key["key"]
-            self._until_answered(client, "/v1/agents/register", body)
+            for number, port in enumerate(self._ports):
+                body = {"acard": verifier_card(number, f"http://127.0.0.1:{port}")}
+                self._until_answered(client, "/v1/agents/register", body)
 
     def _publish(self) -> None:
         with self.client() as client:

@@ -76,9 +76,9 @@ def card(did: str, endpoint: str, capability_id: str) -> dict[str, Any]:
     return _card(did, endpoint, offers)
 
 
-def verifier_card(endpoint: str) -> dict[str, Any]:
-    """Return the card of the agent that judges."""
-    return _card("did:fault:verifier", endpoint, [{"id": VERIFY, "price_cents": 1}])
+def verifier_card(number: int, endpoint: str) -> dict[str, Any]:
+    """Return the card of an agent that judges."""
+    return _card(f"did:fault:verifier{number}", endpoint, [{"id": VERIFY, "price_cents": 1}])
 
 
 def _card(did: str, endpoint: str, offers: list[dict[str, Any]]) -> dict[str, Any]:

@@ -35,13 +35,14 @@ _FAILED = re.compile(r"^FAILED (\S+)", re.MULTILINE)
 
 @dataclass(frozen=True, slots=True)
 class Mutant:
-    """One planted defect."""
+    """One planted defect. `tests`: who is to catch it; none: `TESTS` without the slow ones."""
 
     says: str
     file: str
     old: str
     new: str
     nth: int = 1
+    tests: str = ""
 
     def apply(self, tree: Path) -> None:
         """Change the one line. Raises LookupError when the line is not there (any more)."""
@@ -84,11 +85,11 @@ def caught_by(mutant: Mutant | None) -> str | None:
     with tree_copy() as tree:
         if mutant is not None:
             mutant.apply(tree)
+        chosen = ["-m", "not slow", *TESTS]
+        if mutant is not None and mutant.tests:
+            chosen = [mutant.tests]
         done = subprocess.run(
-            [
-                sys.executable, "-m", "pytest", "-x", "-q", "-m", "not slow",
-                "-p", "no:cacheprovider", *TESTS,
-            ],
+            [sys.executable, "-m", "pytest", "-x", "-q", "-p", "no:cacheprovider", *chosen],
             cwd=tree, capture_output=True, text=True, timeout=TIMEOUT_S,
         )  # fmt: skip
     if done.returncode == 0:
