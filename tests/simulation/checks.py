@@ -195,8 +195,11 @@ class Checks:
 
     def answered_commit(self, command: Command, outcome: Outcome, process: Process) -> None:
         """Hear a commit's outcome just before the runner does."""
+        # A round that is over in the meantime is no reason to stop: its bids are just not told.
+        if not isinstance(command, PublishWorkflow | AdvanceWorkflow):
+            return
         if outcome.status is OutcomeStatus.STALE or outcome.error is not None:
-            process.refused.add(getattr(command, "workflow_id", ""))
+            process.refused.add(command.workflow_id)
 
     def lost(self, process: Process, reason: str) -> None:
         """Hear that a runner gave up: only being fenced off is a reason."""
