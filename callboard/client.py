@@ -76,6 +76,7 @@ class _Operations:
     stake = _Operation(market_calls.stake)
     deposit_stake = _Operation(market_calls.deposit_stake)
     withdraw_stake = _Operation(market_calls.withdraw_stake)
+    slash_stake = _Operation(market_calls.slash_stake)
     reputation = _Operation(market_calls.reputation)
     rebuild_reputation = _Operation(market_calls.rebuild_reputation)
     quota = _Operation(market_calls.quota)

@@ -62,6 +62,17 @@ def withdraw_stake(amount_credits: Credits, *, agent_did: str | None = None) -> 
     return _post("/v1/stakes/unstake", amount=amount_credits, agentDid=agent_did)
 
 
+def slash_stake(agent_did: str, workflow_id: str, node_id: str, reason: str) -> Steps:
+    """Take what an agent has locked for a node, for its payer; for administrators."""
+    return _post(
+        "/v1/stakes/slash",
+        agentDid=agent_did,
+        workflowId=workflow_id,
+        nodeId=node_id,
+        reason=reason,
+    )
+
+
 def reputation(did: str) -> Steps:
     """Read an agent's reputation. Spec: Reputation."""
     return _get(f"/v1/reputation/{_segment(did)}")

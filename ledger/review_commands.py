@@ -1,4 +1,4 @@
-"""Commands about what was paid already: invoices over it, disputes about it, opinions on it.
+"""Commands about work done: invoices over it, disputes, what it costs by decree, opinions on it.
 
 Plain values, as in ledger/commands.py. Spec: Settlement rules 5 and 10; contract.md section 6
 (Invoices, Disputes, Feedback); money.md cases 15 and 33a to 36.
@@ -86,6 +86,25 @@ class ResolveDispute:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class SlashStake:
+    """Take what an agent has locked for a node, by an administrator's word.
+
+    `slash_bps`: of that lock, which ends; the rest is free. Rejections: NOT_FOUND (no such node was
+    dispatched), CONFLICT (it is another agent's), KEY_REUSED. Result: {"payerDid", "slashedMicro",
+    "freeMicro", "lockedMicro"}.
+    """
+
+    key: str
+    request_hash: bytes
+    actor_did: str
+    agent_did: str
+    workflow_id: str
+    node: str
+    reason: str
+    slash_bps: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class GiveFeedback:
     """Store a payer's opinion of an agent in one workflow, 0 to 1,000 thousandths.
 
@@ -111,10 +130,16 @@ class RebuildReputation:
 
 
 ReviewCommand = (
-    CreateInvoice | SettleInvoice | OpenDispute | ResolveDispute | GiveFeedback | RebuildReputation
+    CreateInvoice
+    | SettleInvoice
+    | OpenDispute
+    | ResolveDispute
+    | SlashStake
+    | GiveFeedback
+    | RebuildReputation
 )
 # Those that look at stored rows which other commands may change; each is a transaction of its own.
-GroundedCommand = CreateInvoice | ResolveDispute | RebuildReputation
+GroundedCommand = CreateInvoice | ResolveDispute | SlashStake | RebuildReputation
 
 
 def invoice_settled_key(invoice_id: str) -> str:

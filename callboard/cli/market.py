@@ -68,6 +68,18 @@ def withdraw_stake(session: Session, amount: _Credits, agent: _ForAgent = None) 
     session.show_record(session.client.withdraw_stake(amount, agent_did=agent))
 
 
+@verb(stake, "slash")
+def slash_stake(
+    session: Session,
+    did: _Did,
+    workflow_id: _Workflow,
+    node: _Node,
+    reason: Annotated[str, typer.Argument(help="Why, in words.", metavar="REASON")],
+) -> None:
+    """Take what an agent has locked for a node, for its payer."""
+    session.show_record(session.client.slash_stake(did, workflow_id, node, reason))
+
+
 @verb(reputation, "show")
 def show_reputation(session: Session, did: _Did) -> None:
     """Show an agent's score and what it is made of."""

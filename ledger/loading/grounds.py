@@ -20,9 +20,15 @@ from ledger.planning.grounds import (
     InvoiceGrounds,
     PaidLine,
     ReputationGrounds,
+    SlashGrounds,
 )
 from ledger.reputation import load_compared
-from ledger.review_commands import CreateInvoice, GroundedCommand, RebuildReputation
+from ledger.review_commands import (
+    CreateInvoice,
+    GroundedCommand,
+    RebuildReputation,
+    SlashStake,
+)
 
 Connection = psycopg.AsyncConnection[Any]
 
@@ -119,15 +125,23 @@ WHERE workflow_id = %(workflow)s::uuid AND agent_did = %(agent)s AND stake_micro
 ORDER BY name
 """
 
+_NODE: Final = """
+SELECT w.payer_did, n.agent_did, n.attempt, n.stake_micro
+FROM callboard.node n JOIN callboard.workflow w ON w.id = n.workflow_id
+WHERE n.workflow_id = %(workflow)s::uuid AND n.name = %(node)s
+"""
+
 
 async def load_grounds(
     connection: Connection, command: GroundedCommand
 ) -> tuple[Grounds | None, set[str]]:
-    """Return what a command stands on, None for an unknown dispute, and the accounts it needs."""
+    """Return what a command stands on, None for what is not known, and the accounts it needs."""
     if isinstance(command, CreateInvoice):
         return await _invoice_grounds(connection, command), set()
     if isinstance(command, RebuildReputation):
         return ReputationGrounds(await load_compared(connection)), set()
+    if isinstance(command, SlashStake):
+        return await _slash_grounds(connection, command)
     grounds = await _dispute_grounds(connection, command.dispute_id)
     if grounds is None or grounds.payer_did is None:
         return grounds, set()
@@ -201,6 +215,18 @@ async def _dispute_grounds(connection: Connection, dispute_id: str) -> DisputeGr
         ),
         tuple((name, attempt, micro) for name, attempt, micro in locks),
     )
+
+
+async def _slash_grounds(
+    connection: Connection, command: SlashStake
+) -> tuple[SlashGrounds | None, set[str]]:
+    place = {"workflow": command.workflow_id, "node": command.node}
+    found = [SlashGrounds(*row) for row in await _rows(connection, _NODE, place)]
+    did = command.agent_did
+    addresses = {stake_address(did), stake_locked_address(did)}
+    for grounds in found:
+        return grounds, addresses | {wallet_address(grounds.payer_did)}
+    return None, set()
 
 
 async def _rows(

@@ -14,6 +14,7 @@ import orjson
 from core.canonical import hash_text
 from core.errors import ErrorCode
 from core.market.refund import RefundSources, share_refund, split_refund
+from core.market.slashing import SlashTrigger
 from core.money import MICRO_MAX, credits_text
 from core.records.audit import AuditEventType
 from ledger.commands import Outcome
@@ -26,7 +27,7 @@ from ledger.planning.books import (
     wallet_address,
 )
 from ledger.planning.grounds import DisputeGrounds, PaidLine
-from ledger.planning.risk import slash_fraud
+from ledger.planning.risk import Guilt, slash_guilty
 from ledger.review_commands import GiveFeedback, OpenDispute, ResolveDispute
 
 COMPLAINANT: Final = "resolved_complainant"
@@ -87,7 +88,7 @@ def plan_resolve_dispute(command: ResolveDispute, batch: Batch) -> Outcome:
         if share:
             refunding.refund(line, share)  # (3)
     is_fraud = _is_upheld_fraud(command, grounds)
-    slashed_micro = slash_fraud(command, grounds, batch) if is_fraud else 0  # (4)
+    slashed_micro = slash_guilty(command, _guilt(command, grounds), batch) if is_fraud else 0  # (4)
     batch.trade(  # (5)
         "resolved_disputes",
         command.dispute_id,
@@ -166,6 +167,23 @@ def _is_upheld_fraud(command: ResolveDispute, grounds: DisputeGrounds) -> bool:
         and command.status == COMPLAINANT
         and grounds.complainant_did == grounds.payer_did
         and grounds.respondent_did is not None
+    )
+
+
+def _guilt(command: ResolveDispute, grounds: DisputeGrounds) -> Guilt:
+    agent_did, payer_did = grounds.respondent_did, grounds.payer_did
+    assert agent_did is not None, grounds
+    assert payer_did is not None, grounds
+    assert grounds.workflow_id is not None, grounds
+    return Guilt(
+        agent_did=agent_did,
+        workflow_id=grounds.workflow_id,
+        node=grounds.node_id,
+        payer_did=payer_did,
+        locks=grounds.locks,
+        bps=command.slash_bps,
+        reason=SlashTrigger.FRAUD_DISPUTE,
+        evidence={"disputeId": command.dispute_id},
     )
 
 

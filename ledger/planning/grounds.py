@@ -1,4 +1,4 @@
-"""What the writer has read for a command that stands on stored rows: payments, invoices, a dispute.
+"""What the writer has read for a command that stands on stored rows: payments, a dispute, a node.
 
 Values only, of the one command at hand; ledger/loading/grounds.py reads them. money.md cases 15,
 33 and 33a.
@@ -98,10 +98,20 @@ class DisputeGrounds:
 
 
 @dataclass(frozen=True, slots=True)
+class SlashGrounds:
+    """A node that was dispatched: whose it is, and what is locked with its attempt."""
+
+    payer_did: str
+    agent_did: str | None
+    attempt: int
+    locked_micro: int
+
+
+@dataclass(frozen=True, slots=True)
 class ReputationGrounds:
     """By agent: its counts as stored, and as history gives them."""
 
     counts: dict[str, tuple[Tally, Tally]]
 
 
-Grounds = InvoiceGrounds | DisputeGrounds | ReputationGrounds
+Grounds = InvoiceGrounds | DisputeGrounds | SlashGrounds | ReputationGrounds

@@ -28,6 +28,7 @@ from ledger.planning.disputes import plan_give_feedback, plan_open_dispute, plan
 from ledger.planning.invoices import plan_create_invoice, plan_settle_invoice
 from ledger.planning.needs import Needs
 from ledger.planning.quotas import plan_set_quota
+from ledger.planning.risk import plan_slash_stake
 from ledger.planning.stakes import plan_deposit_stake, plan_withdraw_stake, stake_needs
 from ledger.reputation import plan_rebuild
 from ledger.review_commands import (
@@ -37,6 +38,7 @@ from ledger.review_commands import (
     RebuildReputation,
     ResolveDispute,
     SettleInvoice,
+    SlashStake,
 )
 
 
@@ -45,7 +47,7 @@ def market_needs(command: MarketCommand, wanted: Needs) -> None:
     match command:
         case SetPrice():
             pass
-        case CreateInvoice() | ResolveDispute() | RebuildReputation():
+        case CreateInvoice() | ResolveDispute() | SlashStake() | RebuildReputation():
             wanted.grounded = command
         case SettleInvoice() | OpenDispute() | GiveFeedback():
             pass
@@ -74,6 +76,8 @@ def plan_trade(command: MarketCommand, batch: Batch) -> Outcome:
             return plan_open_dispute(command, batch)
         case ResolveDispute():
             return plan_resolve_dispute(command, batch)
+        case SlashStake():
+            return plan_slash_stake(command, batch)
         case GiveFeedback():
             return plan_give_feedback(command, batch)
         case RebuildReputation():

@@ -45,7 +45,7 @@ from ledger.planning.registry import (
 )
 from ledger.planning.risk import risk_needs
 from ledger.planning.workflow import plan_advance, plan_publish
-from ledger.review_commands import GiveFeedback, GroundedCommand, SettleInvoice
+from ledger.review_commands import GiveFeedback, GroundedCommand, SettleInvoice, SlashStake
 
 
 def needs(commands: Iterable[Command]) -> Needs:
@@ -124,6 +124,7 @@ def request_hash_of(command: Command) -> bytes | None:
         | DepositStake
         | WithdrawStake
         | SettleInvoice
+        | SlashStake
         | GiveFeedback
         | PlaceBid,
     ):

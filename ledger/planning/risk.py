@@ -1,7 +1,7 @@
-"""Planning stakes at risk: locked with an attempt, freed at its end, slashed when the node failed
-or its agent is found to have defrauded the payer.
+"""Planning stakes at risk: locked with an attempt, freed at its end, slashed when the node failed,
+its agent is found to have defrauded the payer, or an administrator says so.
 
-All of it within the command that stores the attempt or decides the dispute. A lock that the agent's
+All of it within the command that stores the attempt or decides. A lock that the agent's
 free stake does not cover does not happen; the outcome says so, and nothing is sent. A slash takes
 of its own node's lock alone, and ends it: no attempt is slashed twice. Spec: Settlement rules 8;
 contract.md section 6 (Slash triggers); money.md cases 26 to 29. Decisions 0074 and 0081.
@@ -12,19 +12,19 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Final
 
-from core.errors import NodeErrorCode
+from core.errors import ErrorCode, NodeErrorCode
 from core.market.slashing import SlashTrigger, is_agents_failure, slash_micro
 from core.money import MICRO_MAX, credits_text
 from core.records.audit import AuditEventType
 from core.workflow.events import NodeChanged, StakeFreed, StakeLocked
 from core.workflow.transitions import NodeStatus
-from ledger.commands import AdvanceWorkflow, PublishWorkflow
-from ledger.planning.batch import Batch
+from ledger.commands import AdvanceWorkflow, Outcome, PublishWorkflow
+from ledger.planning.batch import Batch, Refusal
 from ledger.planning.books import Account, stake_address, stake_locked_address, wallet_address
-from ledger.planning.grounds import DisputeGrounds
+from ledger.planning.grounds import SlashGrounds
 from ledger.planning.needs import Needs
-from ledger.planning.stakes import stake_accounts
-from ledger.review_commands import ResolveDispute
+from ledger.planning.stakes import stake_accounts, stake_parts
+from ledger.review_commands import ResolveDispute, SlashStake
 
 _FAILED: Final = (NodeStatus.FAILED, NodeStatus.TIMEOUT)
 # By what happens to a lock: the kind and the description of its entry.
@@ -42,7 +42,7 @@ class _Lock:
     Without an attempt: nothing is locked for this node, or for any of the workflow's.
     """
 
-    command: PublishWorkflow | AdvanceWorkflow | ResolveDispute
+    command: PublishWorkflow | AdvanceWorkflow | ResolveDispute | SlashStake
     agent_did: str
     workflow_id: str
     node: str | None
@@ -101,24 +101,39 @@ def move_stakes(command: PublishWorkflow | AdvanceWorkflow, batch: Batch) -> lis
     return unstaked
 
 
-def slash_fraud(command: ResolveDispute, grounds: DisputeGrounds, batch: Batch) -> int:
-    """End the locks of the disputed nodes, the payer's part first; return that, micro-credits.
+@dataclass(frozen=True, slots=True)
+class Guilt:
+    """What an agent is found guilty of: at which node, None for all of the workflow; for whom.
+
+    `locks`: of its open attempts there, each with its node, its number and the stake locked with
+    it, micro-credits. `bps` of each is taken. `evidence`: what the record says besides the place.
+    """
+
+    agent_did: str
+    workflow_id: str
+    node: str | None
+    payer_did: str
+    locks: tuple[tuple[str, int, int], ...]
+    bps: int
+    reason: SlashTrigger
+    evidence: dict[str, Any]
+
+
+def slash_guilty(command: ResolveDispute | SlashStake, guilt: Guilt, batch: Batch) -> int:
+    """End the locks of the guilty, the payer's part first; return that, micro-credits.
 
     A node that has ended has nothing locked, so its agent loses nothing: there is an event only.
     """
-    did, workflow_id = grounds.respondent_did, grounds.workflow_id
-    assert did is not None, grounds
-    assert workflow_id is not None, grounds
-    if not grounds.locks:
-        nothing = _Lock(command, did, workflow_id, grounds.node_id, None)
-        _slash_fraud(nothing, None, 0, grounds, batch)
+    did, workflow_id = guilt.agent_did, guilt.workflow_id
+    if not guilt.locks:
+        _slash_for(guilt, _Lock(command, did, workflow_id, guilt.node, None), None, 0, batch)
         return 0
     free, locked = stake_accounts(did, batch)
     slashed_micro = 0
-    for node, attempt, at_risk_micro in grounds.locks:
+    for node, attempt, at_risk_micro in guilt.locks:
         lock = _Lock(command, did, workflow_id, node, attempt)
         locked_micro = min(at_risk_micro, locked.balance)
-        lost_micro = _slash_fraud(lock, locked, locked_micro, grounds, batch)
+        lost_micro = _slash_for(guilt, lock, locked, locked_micro, batch)
         _unlock(lock, (locked, free), locked_micro - lost_micro, batch)
         batch.books.staked[workflow_id, node] = None
         batch.trade("ended_locks", node, {"workflow_id": workflow_id, "name": node})
@@ -126,19 +141,53 @@ def slash_fraud(command: ResolveDispute, grounds: DisputeGrounds, batch: Batch) 
     return slashed_micro
 
 
-def _slash_fraud(
-    lock: _Lock, locked: Account | None, micro: int, grounds: DisputeGrounds, batch: Batch
-) -> int:
-    assert isinstance(lock.command, ResolveDispute), lock
-    assert grounds.payer_did is not None, grounds
+def _slash_for(guilt: Guilt, lock: _Lock, locked: Account | None, micro: int, batch: Batch) -> int:
     return _slash(
         lock,
         (locked, micro),
-        lock.command.slash_bps,
-        payer_did=grounds.payer_did,
-        reason=SlashTrigger.FRAUD_DISPUTE,
-        evidence={"disputeId": lock.command.dispute_id},
+        guilt.bps,
+        payer_did=guilt.payer_did,
+        reason=guilt.reason,
+        evidence=guilt.evidence,
         batch=batch,
+    )
+
+
+def plan_slash_stake(command: SlashStake, batch: Batch) -> Outcome:
+    """Take what an agent has locked for a node because an administrator says so.
+
+    Steps: (1) the node was dispatched, (2) it is this agent's, (3) its lock ends.
+    """
+    grounds = batch.books.grounds
+    if grounds is None:  # (1)
+        place = f"node {command.node[:128]!r} of workflow {command.workflow_id}"
+        raise Refusal(ErrorCode.NOT_FOUND, f"{place} is not known or was never dispatched")
+    assert isinstance(grounds, SlashGrounds), grounds
+    if grounds.agent_did != command.agent_did:  # (2)
+        detail = f"the node is {grounds.agent_did or 'nobody'}'s, expected {command.agent_did}'s"
+        raise Refusal(ErrorCode.CONFLICT, detail)
+    lock = (command.node, grounds.attempt, grounds.locked_micro)
+    guilt = Guilt(
+        agent_did=command.agent_did,
+        workflow_id=command.workflow_id,
+        node=command.node,
+        payer_did=grounds.payer_did,
+        locks=(lock,) if grounds.locked_micro else (),
+        bps=command.slash_bps,
+        reason=SlashTrigger.ADMIN,
+        evidence={"explanation": command.reason},
+    )
+    slashed_micro = slash_guilty(command, guilt, batch)  # (3)
+    free_micro, locked_micro = stake_parts(command.agent_did, batch)
+    return batch.decided(
+        command.key,
+        result={
+            "payerDid": grounds.payer_did,
+            "slashedMicro": slashed_micro,
+            "freeMicro": free_micro,
+            "lockedMicro": locked_micro,
+        },
+        request_hash=command.request_hash,
     )
 
 

@@ -35,7 +35,7 @@ def plan_deposit_stake(command: DepositStake, batch: Batch) -> Outcome:
     known = batch.books.accounts.get(wallet_address(wallet_did))
     available = known.balance if known is not None else 0
     # Whatever is unlocked later must fit into the free part: the bound is on both together.
-    room = MICRO_MAX - sum(_parts(command.agent_did, batch))
+    room = MICRO_MAX - sum(stake_parts(command.agent_did, batch))
     if not 0 < command.amount_micro <= room:
         raise Refusal(
             ErrorCode.INVALID_REQUEST,
@@ -56,7 +56,7 @@ def plan_deposit_stake(command: DepositStake, batch: Batch) -> Outcome:
 def plan_withdraw_stake(command: WithdrawStake, batch: Batch) -> Outcome:
     """Move credits from the free part of the agent's stake to a wallet (money.md case 30)."""
     wallet_did = _wallet_did(command, batch)
-    free_micro, locked_micro = _parts(command.agent_did, batch)
+    free_micro, locked_micro = stake_parts(command.agent_did, batch)
     if not 0 < command.amount_micro <= free_micro:
         raise Refusal(
             ErrorCode.STAKE_LOCKED,
@@ -86,6 +86,17 @@ def stake_accounts(agent_did: str, batch: Batch) -> tuple[Account, Account]:
     return free, locked
 
 
+def stake_parts(agent_did: str, batch: Batch) -> tuple[int, int]:
+    """Return the free and the locked part of an agent's stake, micro-credits."""
+    accounts = batch.books.accounts
+    free = accounts.get(stake_address(agent_did))
+    locked = accounts.get(stake_locked_address(agent_did))
+    return (
+        free.balance if free is not None else 0,
+        locked.balance if locked is not None else 0,
+    )
+
+
 def _wallet_did(command: StakeCommand, batch: Batch) -> str:
     """Say whose wallet a stake comes from and returns to: that of whoever asks, if they may.
 
@@ -100,16 +111,6 @@ def _wallet_did(command: StakeCommand, batch: Batch) -> str:
     raise Refusal(
         ErrorCode.FORBIDDEN,
         f"only {command.agent_did}, its owner or an administrator may move its stake",
-    )
-
-
-def _parts(agent_did: str, batch: Batch) -> tuple[int, int]:
-    accounts = batch.books.accounts
-    free = accounts.get(stake_address(agent_did))
-    locked = accounts.get(stake_locked_address(agent_did))
-    return (
-        free.balance if free is not None else 0,
-        locked.balance if locked is not None else 0,
     )
 
 
@@ -140,7 +141,7 @@ def _moved(
             "entryIds": [entry_id],
         },
     )
-    free_micro, locked_micro = _parts(command.agent_did, batch)
+    free_micro, locked_micro = stake_parts(command.agent_did, batch)
     return batch.decided(
         command.key,
         result={

@@ -195,6 +195,44 @@ MARKET_SCHEMAS: Mapping[str, Schema] = {
         ),
         {"success": True, **_STAKE_EXAMPLE, "walletDid": "did:net:summariser", "balance": 3},
     ),
+    "SlashRequest": with_example(
+        record(
+            "agentDid workflowId nodeId reason",
+            agentDid=STRING,
+            workflowId=STRING,
+            nodeId=STRING,
+            reason={"type": "string", "minLength": 1, "maxLength": 1_000},
+        ),
+        {
+            "agentDid": "did:net:summariser",
+            "workflowId": "0199c0de-0000-7000-8000-000000000001",
+            "nodeId": "summarise",
+            "reason": "It sells what it is given to read.",
+        },
+    ),
+    "StakeSlashed": with_example(
+        record(
+            "success agentDid workflowId nodeId payerDid creditsSlashed stakedAmount lockedAmount",
+            **{name: schema for name, schema in _STAKE_MEMBERS.items() if name != "updatedAt"},
+            success=BOOLEAN,
+            id=STRING,
+            workflowId=STRING,
+            nodeId=STRING,
+            payerDid={**STRING, "description": "whose wallet it went to"},
+            creditsSlashed=CREDITS,
+        ),
+        {
+            "success": True,
+            "agentDid": "did:net:summariser",
+            "workflowId": "0199c0de-0000-7000-8000-000000000001",
+            "nodeId": "summarise",
+            "payerDid": "did:net:payer",
+            "creditsSlashed": 2.5,
+            "stakedAmount": 7.5,
+            "lockedAmount": 0,
+            "currency": "CREDITS",
+        },
+    ),
     "ReputationRebuild": with_example(record("", check=BOOLEAN), {"check": True}),
     "ReputationCompared": with_example(
         record(

@@ -13,7 +13,7 @@ from ledger.commands import OutcomeStatus
 from ledger.market_commands import DepositStake, WithdrawStake
 from ledger.queries.accounts import reputation_row, stake_row
 from ledger.reputation import read_compared
-from ledger.review_commands import RebuildReputation
+from ledger.review_commands import RebuildReputation, SlashStake
 from serve_app.calls import (
     REPLAYED,
     Call,
@@ -23,13 +23,16 @@ from serve_app.calls import (
     invalid,
     kind_of,
     not_found,
+    text_member,
 )
 from serve_app.limits import RateClass
+from serve_app.routes.invoices import uuid_of
 from serve_app.views_market import counts_record, reputation_record, stake_record
 from serve_app.whose import did_in_path, did_of, positive_micro
 
 # Of agents whose counts differ from history: who looks at more looks at the database.
 DIFFERENCES_MAX = 100
+NODE_CHARS_MAX, REASON_CHARS_MAX = 255, 1_000
 
 
 async def deposit_stake(call: Call) -> Reply:
@@ -64,6 +67,40 @@ async def _moved(call: Call, kind: type[DepositStake | WithdrawStake]) -> Reply:
             **stake_record(agent_did, moved["freeMicro"], moved["lockedMicro"], moved["updatedMs"]),
             "walletDid": moved["walletDid"],
             "balance": credits_number(moved["balanceMicro"]),
+        },
+        headers=(REPLAYED,) if is_repeat else (),
+    )
+
+
+async def slash_stake(call: Call) -> Reply:
+    """Take what an agent has locked for a node, for the workflow's payer."""
+    call.require(Need(ADMIN))
+    body = call.object_body()
+    command = SlashStake(
+        key=call.command_key(f"slash:{call.services.new_id()}"),
+        request_hash=call.request_hash,
+        actor_did=call.caller.did,
+        agent_did=did_of("agentDid", body.get("agentDid")),
+        workflow_id=uuid_of("workflowId", body.get("workflowId")),
+        node=text_member(body, "nodeId", least=1, most=NODE_CHARS_MAX),
+        reason=text_member(body, "reason", least=1, most=REASON_CHARS_MAX),
+        slash_bps=call.services.settings.slash_fraud_bps,
+    )
+    outcome = await call.services.to_the_end(call.services.gateway.commit(command))
+    await call.services.gateway.refresh_owners()
+    slashed = outcome.result
+    did, free_micro, locked_micro = command.agent_did, slashed["freeMicro"], slashed["lockedMicro"]
+    stake = stake_record(did, free_micro, locked_micro, None)
+    is_repeat = outcome.status is OutcomeStatus.REPEATED
+    return Reply(
+        {
+            "success": True,
+            "id": did,
+            **{name: value for name, value in stake.items() if name != "updatedAt"},
+            "workflowId": command.workflow_id,
+            "nodeId": command.node,
+            "payerDid": slashed["payerDid"],
+            "creditsSlashed": credits_number(slashed["slashedMicro"]),
         },
         headers=(REPLAYED,) if is_repeat else (),
     )
@@ -155,6 +192,19 @@ OPERATIONS = (
         request="StakeRequest",
         reply="StakeMoved",
         errors=(ErrorCode.FORBIDDEN, ErrorCode.STAKE_LOCKED),
+        repeats=Repeats.BY_COMMAND,
+    ),
+    Operation(
+        method="POST",
+        path="/v1/stakes/slash",
+        handler=slash_stake,
+        summary="Take what an agent has locked for a node, for administrators",
+        scope="stakes:write",
+        rate=RateClass.WRITE,
+        tag="market",
+        request="SlashRequest",
+        reply="StakeSlashed",
+        errors=(ErrorCode.NOT_FOUND, ErrorCode.CONFLICT),
         repeats=Repeats.BY_COMMAND,
     ),
     Operation(

@@ -48,6 +48,12 @@ VERBS: list[tuple[tuple[str, ...], str, str, Json | None]] = [
         "/v1/stakes/unstake",
         {"amount": "1", "agentDid": "did:net:a"},
     ),
+    (
+        ("stake", "slash", "did:net:a", "w", "n", "It lies."),
+        "POST",
+        "/v1/stakes/slash",
+        {"agentDid": "did:net:a", "workflowId": "w", "nodeId": "n", "reason": "It lies."},
+    ),
     (("reputation", "show", "did:net:a"), "GET", "/v1/reputation/did:net:a", None),
     (("quota", "get", "did:net:p"), "GET", "/v1/quotas/did:net:p", None),
     (

@@ -85,6 +85,44 @@ def test_an_owner_stakes_for_its_agent_and_strangers_do_not_see_it(
     assert payer.balance()["balance"] == 100
 
 
+def test_case_27_an_administrator_takes_what_is_locked_for_a_node(
+    payer: Caller, make_agent: MakeAgent, make_caller: MakeCaller, admin: Caller
+) -> None:
+    """A tenth of the reserve is locked by the auction's terms; the rest of the stake stays."""
+    owner = make_caller(10)
+    standing = {"price_cents": 5, "standingBid": {"bidAmount": 0.1}}
+    agent = make_agent(
+        capability=unique("cap.test.") + ".v1", owner=owner, is_held=True, price=standing
+    )
+    answer(owner.http.post(STAKES, json={"amount": 1, "agentDid": agent.did}))
+    node = {"capabilityId": agent.capability, "selection": "auction", "maxCostCredits": 1}
+    workflow_id = answer(payer.publish({"nodes": {"a": node}}))["workflowId"]
+    agent.stub.wait_dispatched()
+    before = payer.balance()["balance"]
+    path, headers = f"{STAKES}/slash", {"Idempotency-Key": unique("k")}
+    body = {"agentDid": agent.did, "workflowId": workflow_id, "nodeId": "a", "reason": "it leaks"}
+    for caller in (payer, owner):
+        refusal(caller.http.post(path, json=body), 403, "INSUFFICIENT_SCOPE")
+    refusal(admin.http.post(path, json={**body, "nodeId": "b"}), 404, "NOT_FOUND")
+    refusal(admin.http.post(path, json={**body, "agentDid": owner.did}), 409, "CONFLICT")
+    for name, value in (("agentDid", "me"), ("workflowId", "w"), ("nodeId", ""), ("reason", None)):
+        refused = refusal(admin.http.post(path, json={**body, name: value}), 400, "INVALID_REQUEST")
+        assert refused["errors"][0]["path"] == name
+    first = admin.http.post(path, json=body, headers=headers)
+    slashed = answer(first)
+    assert (slashed["creditsSlashed"], slashed["payerDid"]) == (0.1, payer.did)
+    assert (slashed["stakedAmount"], slashed["lockedAmount"]) == (0.9, 0)
+    again = admin.http.post(path, json=body, headers=headers)
+    assert answer(again) == slashed
+    assert again.headers["idempotency-replayed"] == "true"
+    assert answer(admin.http.post(path, json=body))["creditsSlashed"] == 0, "the lock has ended"
+    assert payer.balance()["balance"] == pytest.approx(before + 0.1)
+    agent.stub.gate.set()
+    record = answer(payer.http.get(f"/v1/workflows/{workflow_id}", headers={"Prefer": "wait=30"}))
+    assert record["status"] == "success", record
+    assert answer(owner.http.get(f"{STAKES}/{agent.did}"))["stakedAmount"] == 0.9
+
+
 def test_stakes_are_audited(payer: Caller, admin: Caller) -> None:
     answer(payer.http.post(STAKES, json={"amount": 2}))
     answer(payer.http.post(UNSTAKE, json={"amount": 1}))

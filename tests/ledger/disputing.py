@@ -7,7 +7,7 @@ from typing import Any
 from core.errors import ErrorCode
 from ledger.commands import Outcome, OutcomeStatus
 from ledger.planning.books import stake_address, stake_locked_address, wallet_address
-from ledger.review_commands import OpenDispute, ResolveDispute
+from ledger.review_commands import OpenDispute, ResolveDispute, SlashStake
 from ledger.store import LedgerStore
 from tests.conftest import Database
 from tests.ledger.checking import Auditor
@@ -44,6 +44,21 @@ def decide(
         refund_micro=micro,
         slash_bps=slash,
     )
+
+
+def slash(flow: Flow, bps: int = 10_000, **changes: Any) -> SlashStake:
+    """Slash the agent for node `a`."""
+    fields: dict[str, Any] = {
+        "key": new_key(),
+        "request_hash": b"s",
+        "actor_did": "did:test:admin",
+        "agent_did": AGENT,
+        "workflow_id": flow.id,
+        "node": "a",
+        "reason": "it sells what it reads",
+        "slash_bps": bps,
+    }
+    return SlashStake(**{**fields, **changes})
 
 
 async def resolve(

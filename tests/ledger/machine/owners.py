@@ -24,7 +24,7 @@ from ledger.commands import (
 )
 from ledger.errors import LedgerFenced, LedgerUnavailable
 from ledger.market_commands import DepositStake, PlaceBid, WithdrawStake
-from ledger.review_commands import SettleInvoice
+from ledger.review_commands import SettleInvoice, SlashStake
 from tests.ledger.machine.base import MoneyMachine, few, four
 from tests.ledger.making import Flow, card, deposit, new_key, open_store
 
@@ -176,5 +176,11 @@ def _is_hashed(command: Command) -> bool:
     """Say whether a key answers only the very request it was first used for."""
     return isinstance(
         command,
-        PublishWorkflow | Deposit | DepositStake | WithdrawStake | PlaceBid | SettleInvoice,
+        PublishWorkflow
+        | Deposit
+        | DepositStake
+        | WithdrawStake
+        | PlaceBid
+        | SettleInvoice
+        | SlashStake,
     )

@@ -1,4 +1,4 @@
-"""Rules of what comes after payment: disputes, invoices, counts of outcomes."""
+"""Rules of how work is judged: disputes, slashes by decree, invoices, counts of outcomes."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from ledger.review_commands import (
     SettleInvoice,
     invoice_settled_key,
 )
-from tests.ledger.disputing import about, decide
+from tests.ledger.disputing import about, decide, slash
 from tests.ledger.machine.base import MoneyMachine, any_index, four, share_of
 from tests.ledger.machine.reviewing import Complaint, Invoice
 from tests.ledger.making import AT, new_id, new_key
@@ -47,6 +47,29 @@ class ReviewRules(MoneyMachine):
         )
         self.complained(complaint)
         self.decided(complaint, "resolved_complainant", 0, slash_bps)
+
+    @precondition(lambda self: self.works(at_work=True))
+    @rule(
+        index=any_index,
+        is_its_agents=st.sampled_from([True, True, False]),
+        slash_bps=st.sampled_from([10_000, 2_500, 0]),
+    )
+    def slash_by_decree(self, index: int, is_its_agents: bool, slash_bps: int) -> None:
+        """An administrator takes of what is locked for a node; nobody else loses by it."""
+        busy = self.works(at_work=True)
+        flow, work = busy[index % len(busy)]
+        did = work.agent if is_its_agents else "did:test:former"
+        command = slash(flow, slash_bps, agent_did=did, node=work.name)
+        if not is_its_agents:
+            self.refuses(command, ErrorCode.CONFLICT)
+            return
+        slashed = self.model.free((flow.id, work.name), did, slash_bps)
+        assert self.applies(command) == {
+            "payerDid": flow.payer,
+            "slashedMicro": slashed,
+            "freeMicro": self.model.stakes.get(did, 0),
+            "lockedMicro": self.model.locked.get(did, 0),
+        }
 
     @precondition(lambda self: self.model.lines)
     @rule(

@@ -1,0 +1,108 @@
+"""What an administrator takes of a stake: what is locked for one node of one agent, once.
+
+Spec: Settlement rules 8; contract.md section 6 (Slash triggers); money.md cases 27 to 29;
+decision 0081.
+"""
+
+from __future__ import annotations
+
+import pytest
+
+from core.errors import ErrorCode
+from core.workflow.events import StakeFreed
+from ledger.commands import OutcomeStatus
+from tests.conftest import Database
+from tests.ledger.checking import Auditor
+from tests.ledger.disputing import refused, resolve, slash
+from tests.ledger.making import AGENT, AT, CREDIT, PAYER, Flow, open_with_owner, succeeded
+from tests.ledger.test_fraud import at_risk, fraud, two_nodes_at_risk
+from tests.ledger.test_stakes import parts
+from tests.ledger.test_stakes_at_risk import commit, ended, events
+
+pytestmark = pytest.mark.anyio
+
+
+@pytest.mark.parametrize(("bps", "slashed"), [(10_000, CREDIT), (1_000, CREDIT // 10), (0, 0)])
+async def test_case_27_an_administrator_takes_of_the_nodes_lock_alone_and_ends_it(
+    database: Database, auditor: Auditor, bps: int, slashed: int
+) -> None:
+    """The payer has it without a fee, the rest is free again, what is locked for `b` stays."""
+    store, flow = await two_nodes_at_risk(database.service_url)
+    before = auditor.balance(PAYER)
+    free, locked = 3 * CREDIT - slashed, CREDIT
+    command = slash(flow, bps)
+    (result,) = await commit(store, command)
+    assert result == {
+        "payerDid": PAYER,
+        "slashedMicro": slashed,
+        "freeMicro": free,
+        "lockedMicro": locked,
+    }
+    assert (parts(auditor), at_risk(auditor, flow)) == ((free, locked), {"b": CREDIT})
+    assert auditor.balance(PAYER) == before + slashed
+    assert auditor.one("SELECT balance FROM account WHERE address = 'fee'") == 0
+    name, payload = events(auditor)[2]
+    assert (name, payload["reason"], payload["lockedCredits"]) == ("stake.slashed", "admin", "1")
+    assert payload["evidence"] == {
+        "workflowId": flow.id,
+        "nodeId": "a",
+        "attempt": 1,
+        "explanation": "it sells what it reads",
+    }
+    (again,) = await store.commit([command], AT)
+    assert (again.status, again.result) == (OutcomeStatus.REPEATED, result)
+    (reused,) = await store.commit([slash(flow, key=command.key, request_hash=b"other")], AT)
+    assert reused.error is ErrorCode.KEY_REUSED
+    await store.close()
+
+
+async def test_case_27_of_a_node_that_has_ended_there_is_an_event_only(
+    database: Database, auditor: Auditor
+) -> None:
+    store, flow = await two_nodes_at_risk(database.service_url)
+    await commit(store, flow.advance(StakeFreed("a", 1, AGENT, CREDIT), *succeeded("a", CREDIT)))
+    (result,) = await commit(store, slash(flow))
+    assert (result["slashedMicro"], parts(auditor)) == (0, (3 * CREDIT, CREDIT))
+    name, payload = events(auditor)[-1]
+    assert (name, payload["amountCredits"], payload["entryIds"]) == ("stake.slashed", "0", [])
+    assert payload["evidence"]["nodeId"] == "a"
+    await store.close()
+
+
+async def test_case_27_an_agent_without_a_stake_has_none_afterwards(
+    database: Database, auditor: Auditor
+) -> None:
+    store, epoch = await open_with_owner(database.service_url)
+    flow = Flow(epoch)
+    _, result = await commit(store, flow.publish(), slash(flow))
+    assert (result["slashedMicro"], result["freeMicro"], result["lockedMicro"]) == (0, 0, 0)
+    assert auditor.one("SELECT count(*) FROM stake") == 0
+    await store.close()
+
+
+async def test_case_29_whoever_comes_first_ends_the_lock(
+    database: Database, auditor: Auditor
+) -> None:
+    """A second slash, an upheld dispute and the node's failure find nothing of it."""
+    store, flow = await two_nodes_at_risk(database.service_url)
+    first, second = await commit(store, slash(flow, 1_000), slash(flow, 1_000))
+    assert (first["slashedMicro"], second["slashedMicro"]) == (CREDIT // 10, 0)
+    assert (await resolve(store, fraud(flow))).result["slashedMicro"] == 0
+    await commit(store, flow.advance(*ended("AGENT_ERROR"), bps=1_000))
+    assert parts(auditor) == (3 * CREDIT - CREDIT // 10, CREDIT)
+    assert auditor.one("SELECT count(*) FROM entry WHERE kind = 'stake_slash'") == 1
+    await store.close()
+
+
+async def test_unknown_nodes_are_not_found_and_other_agents_are_a_conflict(
+    database: Database, auditor: Auditor
+) -> None:
+    store, flow = await two_nodes_at_risk(database.service_url)
+    unknown = (slash(flow, node="c"), slash(flow, workflow_id=Flow(1).id))
+    for outcome in await store.commit(unknown, AT):
+        refused(outcome, ErrorCode.NOT_FOUND)
+    (outcome,) = await store.commit([slash(flow, agent_did="did:test:former")], AT)
+    refused(outcome, ErrorCode.CONFLICT)
+    assert parts(auditor) == (2 * CREDIT, 2 * CREDIT)
+    assert "stake.slashed" not in [name for name, _ in events(auditor)]
+    await store.close()
