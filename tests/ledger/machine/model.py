@@ -165,6 +165,11 @@ class MoneyModel:
         spend = sum(item.hold if item.is_running else item.hold - item.rest for item in todays)
         return len(todays), sum(item.is_running for item in own), spend
 
+    def room_of_day(self, payer: str, now_ms: int) -> int | None:
+        """Return what a payer's quota lets it hold that day, None without such a limit."""
+        cents = self.limits.get(payer, Limits()).cents
+        return None if cents is None else cents * MICRO_PER_CENT - self.usage(payer, now_ms)[2]
+
     def publish(
         self, workflow_id: str, payer: str, hold: int, fee_bps: int, now_ms: int
     ) -> Contract:

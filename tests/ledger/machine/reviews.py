@@ -17,6 +17,7 @@ from tests.ledger.disputing import about, decide, slash
 from tests.ledger.machine.base import MoneyMachine, any_index, four, share_of
 from tests.ledger.machine.reviewing import Complaint, Invoice
 from tests.ledger.making import AT, new_id, new_key
+from tests.ledger.test_stakes import stake
 
 # It reads all of history.
 STEPS_BETWEEN_REBUILDS = 100
@@ -78,6 +79,7 @@ class ReviewRules(MoneyMachine):
         is_of_node=st.booleans(),
         is_named=st.booleans(),
         is_fraud=st.booleans(),
+        is_broke=st.booleans(),
         share=st.integers(0, 110),
         status=st.sampled_from(
             ["resolved_complainant"] * 3 + ["resolved_respondent", "resolved_split", "dismissed"]
@@ -92,6 +94,7 @@ class ReviewRules(MoneyMachine):
         is_of_node: bool,
         is_named: bool,
         is_fraud: bool,
+        is_broke: bool,
         share: int,
         status: str,
         slash_bps: int,
@@ -110,8 +113,17 @@ class ReviewRules(MoneyMachine):
             line.payer,
         )
         self.complained(complaint)
+        if is_broke and line.agent in self.agents and self.model.wallets[line.agent]:
+            self.stakes_all(line.agent)
         if not is_later:
             self.decided(complaint, status, share, slash_bps)
+
+    def stakes_all(self, did: str) -> None:
+        """Leave nothing in an agent's wallet: a refund then comes out of its stake."""
+        micro = self.model.wallets[did]
+        self.applies(stake(micro, agent=did, actor=did))
+        self.model.wallets[did] = 0
+        self.model.stakes[did] = self.model.stakes.get(did, 0) + micro
 
     def complained(self, complaint: Complaint) -> None:
         self.applies(

@@ -14,7 +14,6 @@ from hypothesis.stateful import precondition, rule
 from core.errors import ErrorCode
 from core.workflow.events import (
     AttemptFinished,
-    AuctionClosed,
     NodeChanged,
     NodePaid,
     Record,
@@ -28,7 +27,6 @@ from ledger.commands import OutcomeStatus
 from tests.ledger.machine.base import (
     MoneyMachine,
     any_index,
-    few,
     four,
     share_of,
     shares,
@@ -125,22 +123,32 @@ class WorkRules(MoneyMachine):
         first: list[tuple[int, int, int]],
     ) -> None:
         """Hold a share (percent) of the wallet and begin some nodes."""
-        did, name = self.payers[payer], self.owners[owner]
+        did = self.payers[payer]
         micro = share_of(self.model.wallets[did], share)
-        flow = Flow(
-            self.epochs[name], hold=micro, estimate=micro, payer=did, owner=name, fee_bps=fee_bps
-        )
         begun = [
             self.attempt(self.new_work(), self.worker(agent), micro * percent // 200, risk)
             for agent, percent, risk in first
         ]
+        self.publishes(did, self.owners[owner], micro, fee_bps, begun)
+
+    def publishes(
+        self, payer: str, owner: str, micro: int, fee_bps: int, begun: list[Attempt]
+    ) -> None:
+        flow = Flow(
+            self.epochs[owner],
+            hold=micro,
+            estimate=micro,
+            payer=payer,
+            owner=owner,
+            fee_bps=fee_bps,
+        )
         records = (STARTED, *(record for one in begun for record in one.records()))
         command = replace(flow.publish(records=records), created_ms=self.now)
-        error = self.model.publish_error(did, micro, self.now)
+        error = self.model.publish_error(payer, micro, self.now)
         outcome = self.one(command)
         assert outcome.error is error
         if error is None:
-            self.model.publish(flow.id, did, micro, fee_bps, command.created_ms)
+            self.model.publish(flow.id, payer, micro, fee_bps, command.created_ms)
             self.flows.append(flow)
             assert outcome.result.get("unstaked", []) == self.begins(flow, *begun)
 
@@ -349,44 +357,6 @@ class WorkRules(MoneyMachine):
             error=error,
             auction_round=work.rounds,
         )
-
-    # -- the end ----------------------------------------------------------------------------------
-
-    @precondition(lambda self: self.flows)
-    @rule(
-        index=any_index,
-        status=st.sampled_from([WorkflowStatus.CANCELLED, WorkflowStatus.TIMEOUT]),
-        agent=few,
-        slash_bps=bps,
-    )
-    def end(self, index: int, status: WorkflowStatus, agent: int, slash_bps: int) -> None:
-        """A workflow is over, with all that is at work: locks end whole, nothing is slashed, and
-        whatever still comes is refused. One with nothing at work has succeeded."""
-        flow = self.flows.pop(index % len(self.flows))
-        works = list(self.contract(flow).works.values())
-        status = status if works else WorkflowStatus.SUCCESS
-        is_cancelled = status is WorkflowStatus.CANCELLED
-        code = "CANCELLED" if is_cancelled else "WORKFLOW_TIMEOUT"
-        records: list[Record] = []
-        for work in works:
-            if work.is_at_work:
-                records += [*self.freed(work), self.finished(work, "discarded", code)]
-            if work.round is not None:
-                records.append(
-                    AuctionClosed(work.name, work.round.number, None, None, is_cancelled=True)
-                )
-            is_timeout = work.is_at_work and not is_cancelled
-            end = NodeStatus.TIMEOUT if is_timeout else NodeStatus.SKIPPED
-            records.append(self.ended(work, end, {"code": code}))
-        over = flow.advance(*records, WorkflowChanged(status, AT + 100), bps=slash_bps)
-        late = flow.pay(1, node="late", agent=self.agents[agent])
-        outcome, too_late, twice = self.commit(over, late, flow.end())
-        for work in works:
-            if work.is_at_work:
-                self.stops(flow, work)
-                self.model.count(work.agent, "cancelled")
-        assert outcome.result == {"releasedMicro": self.model.end(flow.id)}
-        assert too_late.error is twice.error is ErrorCode.ESCROW_RELEASED
 
 
 def _paid(records: tuple[Record, ...]) -> list[int]:
