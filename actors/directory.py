@@ -134,8 +134,8 @@ class Directory:
         return list(self._by_capability.get(capability_id, {}).values())
 
     def know_prices(self, prices: Mapping[str, Price]) -> None:
-        """Know exactly these capabilities' registered prices."""
-        self._prices = dict(prices)
+        """Take over registered prices, by capability."""
+        self._prices.update(prices)
 
     def asked(self, capability_id: str, target_agent_id: str | None) -> Asked:
         """Return what a node may be asked to pay, which is what an estimate reserves.

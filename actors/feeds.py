@@ -17,8 +17,13 @@ from actors.directory import Directory
 from actors.messages import PublishRequest
 from ledger.agent_live import live_rows, liveness_of
 from ledger.queries.accounts import stake_rows
-from ledger.queries.directory import directory_changes, directory_rows, newest_change
-from ledger.queries.prices import capability_prices
+from ledger.queries.directory import (
+    directory_changes,
+    directory_rows,
+    newest_change,
+    price_changes,
+)
+from ledger.queries.prices import price_of_row
 from ledger.queries.reader import LedgerReader
 from ledger.reputation import reputation_rows, tally_of
 from ledger.tail import DirectoryTail
@@ -50,7 +55,8 @@ class Feeds:
         self._reader = reader
         self._database_url = database_url
         self._owner = owner
-        self._changed_id = 0
+        self._agents_id = 0
+        self._prices_id = 0
         self._looks = [
             _Look(self._read_live),
             _Look(self._read_reputations),
@@ -65,9 +71,9 @@ class Feeds:
     async def start(self) -> None:
         """Read everything, then keep it fresh in the background."""
         # What changes between the two reads is read again, not missed.
-        self._changed_id = await newest_change(self._reader)
+        self._agents_id = await newest_change(self._reader)
         self._directory.replace(await directory_rows(self._reader))
-        self._directory.know_prices(await capability_prices(self._reader))
+        await self._read_prices()
         for look in self._looks:
             await look.now()
         following = [self._repeat(look) for look in self._looks] + [self._follow_notices()]
@@ -105,16 +111,22 @@ class Feeds:
             await self.refresh()
 
     async def _refresh(self, waiting: list[None]) -> list[None]:
-        await self._read_changes()
-        self._directory.know_prices(await capability_prices(self._reader))
+        await self._read_agents()
+        await self._read_prices()
         await self._looks[-1].now()
         return waiting
 
-    async def _read_changes(self) -> None:
-        rows = await directory_changes(self._reader, after=self._changed_id)
+    async def _read_agents(self) -> None:
+        rows = await directory_changes(self._reader, after=self._agents_id)
         self._directory.put(rows)
         if rows:
-            self._changed_id = rows[-1]["changed_id"]
+            self._agents_id = rows[-1]["changed_id"]
+
+    async def _read_prices(self) -> None:
+        rows = await price_changes(self._reader, after=self._prices_id)
+        self._directory.know_prices({row["capability_id"]: price_of_row(row) for row in rows})
+        if rows:
+            self._prices_id = rows[-1]["changed_id"]
 
     async def _read_live(self, since_ms: int) -> list[int]:
         rows = await live_rows(self._reader, since_ms=since_ms)

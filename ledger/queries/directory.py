@@ -1,4 +1,4 @@
-"""Agents as dispatching needs them, whole or only what has changed.
+"""Agents and prices as dispatching needs them, whole or only what has changed.
 
 Reads like those of `reader.py`, over the same pool. What has changed is told by the audit chain,
 whose ids are in the order of the commits whatever any clock says. Spec: Registry; design.md
@@ -13,7 +13,7 @@ import sqlalchemy as sql
 
 from core.records.audit import AuditEventType
 from ledger.queries.reader import LedgerReader, RowDict
-from ledger.schema import agent, audit
+from ledger.schema import agent, audit, capability_price
 
 _COLUMNS: Final = (
     agent.c.did,
@@ -26,7 +26,8 @@ _COLUMNS: Final = (
     agent.c.status,
     agent.c.updated_ms,
 )
-_CHANGES: Final = (AuditEventType.AGENT_REGISTERED, AuditEventType.AGENT_DEREGISTERED)
+_OF_AGENTS: Final = (AuditEventType.AGENT_REGISTERED, AuditEventType.AGENT_DEREGISTERED)
+_OF_PRICES: Final = (AuditEventType.CAPABILITY_PRICED,)
 
 
 async def directory_rows(reader: LedgerReader) -> list[RowDict]:
@@ -41,7 +42,7 @@ async def newest_change(reader: LedgerReader) -> int:
     """Return the audit id of the newest change of any agent, 0 when there is none."""
     newest = [
         sql.select(sql.func.max(audit.c.id)).where(audit.c.event_type == kind).scalar_subquery()
-        for kind in _CHANGES
+        for kind in _OF_AGENTS
     ]
     rows = await reader.rows(
         sql.select(sql.func.coalesce(sql.func.greatest(*newest), 0).label("id"))
@@ -57,14 +58,33 @@ async def directory_changes(reader: LedgerReader, *, after: int) -> list[RowDict
 
     Returns: each changed agent once, as it is now, in the order of their newest changes.
     """
-    changed = (
-        sql.select(audit.c.target_id, sql.func.max(audit.c.id).label("changed_id"))
-        .where(audit.c.event_type.in_(_CHANGES), audit.c.id > after)
-        .group_by(audit.c.target_id)
-        .subquery()
-    )
+    changed = _changed(_OF_AGENTS, after)
     return await reader.rows(
         sql.select(*_COLUMNS, changed.c.changed_id)
         .join(changed, changed.c.target_id == agent.c.did)
         .order_by(changed.c.changed_id)
+    )
+
+
+async def price_changes(reader: LedgerReader, *, after: int = 0) -> list[RowDict]:
+    """Return the registered prices that were set later, as `directory_changes` does agents.
+
+    Args:
+        after: an audit id; 0 for every price there is.
+    """
+    changed = _changed(_OF_PRICES, after)
+    return await reader.rows(
+        sql.select(capability_price, changed.c.changed_id)
+        .join(changed, changed.c.target_id == capability_price.c.capability_id)
+        .order_by(changed.c.changed_id)
+    )
+
+
+def _changed(events: tuple[AuditEventType, ...], after: int) -> sql.Subquery:
+    """Return the targets of these events after an audit id, each with its newest one."""
+    return (
+        sql.select(audit.c.target_id, sql.func.max(audit.c.id).label("changed_id"))
+        .where(audit.c.event_type.in_(events), audit.c.id > after)
+        .group_by(audit.c.target_id)
+        .subquery()
     )

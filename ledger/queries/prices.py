@@ -23,12 +23,6 @@ async def price_row(reader: LedgerReader, capability_id: str) -> RowDict | None:
     return rows[0] if rows else None
 
 
-async def capability_prices(reader: LedgerReader) -> dict[str, Price]:
-    """Return every registered price by capability id."""
-    rows = await reader.rows(sql.select(capability_price))
-    return {row["capability_id"]: price_of_row(row) for row in rows}
-
-
 def price_of_row(row: RowDict) -> Price:
     """Return a registered price."""
     if row["price_cents"] is not None:
