@@ -176,6 +176,20 @@ def bid(scene: Scene) -> Request:
     return f"/v1/auctions/{record['workflowId']}/a/bids", one, {**one, "bidAmount": 0.4}
 
 
+def bid_for_task(scene: Scene) -> Request:
+    task = {"description": f"[{scene.agent}] one", "selection": "auction", "budget": 1}
+    made_task = answer(
+        scene.http.post("/v1/tasks/publish", json={**task, "auctionWindowMs": 60_000})
+    )
+    one = {"bidAmount": 0.5, "agentDid": scene.did}
+    return f"/v1/tasks/{made_task['taskId']}/bid", one, {**one, "bidAmount": 0.4}
+
+
+def slash(scene: Scene) -> Request:
+    ids = {"agentDid": scene.did, "workflowId": scene.ended_workflow(), "nodeId": "a"}
+    return "/v1/stakes/slash", {**ids, "reason": "one"}, {**ids, "reason": "other"}
+
+
 def rebuild(scene: Scene) -> Request:
     return "/v1/reputation/rebuild", {}, {"check": True}
 
@@ -190,6 +204,7 @@ POSTS: tuple[Callable[[Scene], Request], ...] = (
     publish, publish_list_form, publish_bulk, cancel, node_result, register, register_flat,
     register_bulk, make_key, deposit, invoice, pay_invoice, void_invoice, dispute, resolve,
     feedback, publish_task, task_feedback, put_at_stake, unstake, quota, rebuild, bid,
+    bid_for_task, slash,
 )  # fmt: skip
 
 
