@@ -16,6 +16,7 @@ import ray
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from actors.calls import BatchCall, is_unknown_outcome
+from actors.escrow_watch import EscrowWatch
 from actors.ledger_client import LedgerClient
 from actors.ledger_watch import LedgerWatch
 from actors.logs import configure_logging
@@ -52,7 +53,8 @@ class Timekeeper:
         self._handles: dict[str, Any] = {}
         self._rounds = 0
         self._prober = Prober(settings, self._reader)
-        loops = (self._prober.run, LedgerWatch(settings.ledger_silence_ms).run, self._run)
+        watches = (LedgerWatch(settings.ledger_silence_ms), EscrowWatch(self._reader))
+        loops = (self._prober.run, *(watch.run for watch in watches), self._run)
         self._loops = [asyncio.create_task(loop()) for loop in loops]
 
     async def owners(self) -> list[str]:
@@ -93,8 +95,7 @@ class Timekeeper:
             await asyncio.wait_for(self._handles[name].adopt.remote(), CLAIM_TIMEOUT_S)
             self._watch.adopted(name)
         for name, peers in self._watch.news_of_peers(now_ms):
-            told = self._handles[name].know_peers.remote(peers)
-            await asyncio.wait_for(told, PING_TIMEOUT_S)
+            await asyncio.wait_for(self._handles[name].know_peers.remote(peers), PING_TIMEOUT_S)
 
     def _ensure_actors(self, machines: list[str]) -> None:
         wanted = {
@@ -142,8 +143,7 @@ class Timekeeper:
 
 
 def _machines() -> list[str]:
-    nodes = ray.nodes()  # type: ignore[no-untyped-call]
-    return [node["NodeID"] for node in nodes if node["Alive"]]
+    return [one["NodeID"] for one in ray.nodes() if one["Alive"]]  # type: ignore[no-untyped-call]
 
 
 def _now_ms() -> int:
