@@ -33,7 +33,7 @@ class CardReader:
     max_concurrency: int
 
     def entry_of(self, row: Mapping[str, Any], order: int) -> AgentEntry:
-        """Return the entry of a row (`did, owner_did, card, endpoint, signing_secret`).
+        """Return the entry of a row (`did, owner_did, card, endpoint, public_key, signing_secret`).
 
         Args:
             order: the agent's place among those that were read, for a stable choice.
@@ -61,6 +61,7 @@ class CardReader:
             max_concurrency=int(card.get("maxConcurrency") or self.max_concurrency),
             order=order,
             standing=standing_offers(card["capabilities"]),
+            public_key=row["public_key"],
         )
 
 

@@ -103,7 +103,7 @@ class NodeResultRequest:
 
     `verify_attempt`: of the verification it answers, 0 for the attempt itself. `result` is a
     `BlobRef`, and `result_json` None, when it is large. `is_late`: the workflow is known to have
-    ended, only the refusal is to be recorded.
+    ended, only the refusal is to be recorded. `signature`, `public_key`: the agent's words.
     """
 
     workflow_id: str
@@ -116,6 +116,8 @@ class NodeResultRequest:
     metrics: dict[str, Any] = field(default_factory=dict)
     failure: Failure | None = None
     is_late: bool = False
+    signature: Any = None
+    public_key: Any = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -72,6 +72,7 @@ def order_of(
         is_verification=verify_attempt > 0,
         verify_attempt=verify_attempt,
         large=large if is_large else None,
+        public_key=entry.public_key,
     )
 
 
@@ -132,6 +133,7 @@ def accepted_orders(
             inputs={},
             parents={},
             timeout_ms=max(1, due_ms - now_ms),
+            public_key=entry.public_key,
         )
         orders.append(order)
     return orders

@@ -53,7 +53,8 @@ class DispatchOrder:
 
     `is_verification`: the reply is a judgement of `attempt`'s result, not a result.
     `secret`: the agent's signing secret, or None for unsigned dispatches. `payer_did`: whose turn
-    it takes while it waits for its agent.
+    it takes while it waits for its agent. `public_key`: what a signature over the result is judged
+    by, None where the agent has registered no key.
     `large`: set when results have to be loaded before `inputs` and `parents` can be made.
     """
 
@@ -73,6 +74,7 @@ class DispatchOrder:
     verify_attempt: int = 0
     payer_did: str = ""
     large: LargeInputs | None = None
+    public_key: str | None = None
 
 
 class DispatchPort(Protocol):
@@ -112,6 +114,7 @@ class AgentEntry:
     max_concurrency: int
     order: int
     standing: dict[str, Offer] = field(default_factory=dict)
+    public_key: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

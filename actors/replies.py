@@ -10,12 +10,14 @@ from typing import Any
 from actors.ports import DispatchOrder
 from core.canonical import canonical, hash_bytes
 from core.errors import NodeErrorCode
+from core.trust.signatures import is_signed_by, result_message
 from core.workflow.events import (
     AttemptAccepted,
     AttemptFailed,
     AttemptSucceeded,
     Event,
     Failure,
+    Verdict,
     VerificationFinished,
 )
 from core.workflow.verdict import Accepted, Success, is_approved
@@ -56,6 +58,39 @@ def event_of(
     return _succeeded(order, reply, input_hash, started_ms, at_ms)
 
 
+def signature_failure(
+    order: DispatchOrder, signature: object, named_key: object, output_hash: str
+) -> Failure | None:
+    """Return what is wrong with the signature of a result, None when it holds or nobody can tell.
+
+    1. The agent has registered no key: there is nothing to judge by. 2. It names another key than
+    the registered one, which may be one that it has changed meanwhile: try again. 3. The signature
+    is not the registered key's: fraud.
+
+    Args:
+        signature: as the agent gave it, not None.
+        named_key: the key that it says it has signed with, None for the registered one.
+        output_hash: of the result.
+
+    Spec: Signed results; contract.md section 6; decision 0087.
+    """
+    if order.public_key is None:  # 1
+        return None
+    if named_key is not None and not _is_key(named_key, order.public_key):  # 2
+        message = f"the result is signed with another key than the one {order.agent_did} registered"
+        return Failure(NodeErrorCode.INVALID_REPLY, message)
+    message_bytes = result_message(order.node, order.workflow_id, output_hash)
+    if is_signed_by(order.public_key, message_bytes, signature):
+        return None
+    message = f"the signature of the result is not {order.agent_did}'s"  # 3
+    verdict = Verdict.FINAL_FOR_AGENT
+    return Failure(NodeErrorCode.INVALID_REPLY, message, verdict, is_forged=True)
+
+
+def _is_key(named: object, registered: str) -> bool:
+    return isinstance(named, str) and named.removeprefix("ed25519:") == registered
+
+
 def offline(order: DispatchOrder, message: str) -> Failure:
     """Return the failure of an agent that takes no connection."""
     return _unavailable(order, message, "agent_offline")
@@ -83,6 +118,11 @@ def _succeeded(
     except ValueError as error:
         failure = Failure(NodeErrorCode.INVALID_REPLY, f"the result has no canonical form: {error}")
         return AttemptFailed(order.node, order.attempt, failure, started_ms, at_ms)
+    output_hash = hash_bytes(result)
+    if reply.signature is not None:
+        wrong = signature_failure(order, reply.signature, reply.public_key, output_hash)
+        if wrong is not None:
+            return AttemptFailed(order.node, order.attempt, wrong, started_ms, at_ms)
     metrics: dict[str, Any] = {**reply.metrics, "latency_ms": at_ms - started_ms}
     return AttemptSucceeded(
         order.node,
@@ -90,7 +130,7 @@ def _succeeded(
         reply.result,
         result.decode(),
         input_hash,
-        hash_bytes(result),
+        output_hash,
         started_ms,
         at_ms,
         metrics,

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from actors.messages import NodeResultReply, NodeResultRequest
+from actors.replies import signature_failure
 from actors.runner import Runner
 from actors.running import RunningWorkflow
 from core.canonical import canonical, hash_bytes
@@ -18,6 +19,7 @@ from core.workflow.events import (
     AttemptFailed,
     AttemptSucceeded,
     Event,
+    Failure,
     VerificationFinished,
 )
 from core.workflow.transitions import NodeStatus
@@ -114,6 +116,8 @@ def _event(run: RunningWorkflow, request: NodeResultRequest, now_ms: int) -> Eve
             node, attempt, is_good, failure, began_ms, now_ms, request.verify_attempt
         )
     began_ms = state.started_ms or state.dispatched_ms or now_ms
+    if failure is None:
+        failure = _wrong_signature(run, request)
     if failure is not None:
         return AttemptFailed(node, attempt, failure, began_ms, now_ms)
     return AttemptSucceeded(
@@ -127,6 +131,13 @@ def _event(run: RunningWorkflow, request: NodeResultRequest, now_ms: int) -> Eve
         now_ms,
         {**request.metrics, "latency_ms": now_ms - began_ms},
     )
+
+
+def _wrong_signature(run: RunningWorkflow, request: NodeResultRequest) -> Failure | None:
+    order = run.orders.get((request.node, False))
+    if request.signature is None or order is None:
+        return None
+    return signature_failure(order, request.signature, request.public_key, request.output_hash)
 
 
 def _input_hash(run: RunningWorkflow, node: str) -> str | None:

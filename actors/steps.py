@@ -73,6 +73,7 @@ class OwnerCommands:
             actor_did=actor_did,
             records=tuple(records),
             slash_bps=self.settings.slash_failure_bps,
+            slash_fraud_bps=self.settings.slash_fraud_bps,
         )
 
 

@@ -105,8 +105,9 @@ class AdvanceWorkflow:
     A terminal WorkflowChanged releases what is left in the escrow. Payments above the rest of the
     escrow never arrive here: the machine reserves before it dispatches; if one does, it is an
     integrity error. `slash_bps`: the share of its locked stake that an agent loses by a failed
-    node. Rejections: STALE only. Result: {"releasedMicro": int} when it ended; {"unstaked": nodes}
-    whose agent's free stake did not cover the lock: their attempts must not be sent.
+    node, `slash_fraud_bps` by a wrong signature. Rejections: STALE only.
+    Result: {"releasedMicro": int} when it ended; {"unstaked": nodes} whose agent's free stake did
+    not cover the lock: their attempts must not be sent.
     """
 
     key: str
@@ -116,6 +117,7 @@ class AdvanceWorkflow:
     actor_did: str
     records: tuple[Record, ...]
     slash_bps: int = 0
+    slash_fraud_bps: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

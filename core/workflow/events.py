@@ -36,6 +36,7 @@ class Failure:
     `is_spared`: the agent did no wrong, although the code alone would say so: it was too busy, or
     its connection broke. It loses neither stake nor reputation (contract.md section 6).
     `is_unstaked`: nothing was sent, nothing is locked: other work had the agent's stake.
+    `is_forged`: the result bore a signature that is not the agent's, which costs it as fraud does.
     """
 
     code: NodeErrorCode
@@ -46,6 +47,7 @@ class Failure:
     retry_after_ms: int = 0
     is_spared: bool = False
     is_unstaked: bool = False
+    is_forged: bool = False
 
 
 # -- events ----------------------------------------------------------------------------------------
@@ -319,12 +321,16 @@ class StakeLocked:
 @travels
 @dataclass(frozen=True, slots=True)
 class StakeFreed:
-    """The attempt has ended, and with it the lock; what of it is lost, the ledger decides."""
+    """The attempt has ended, and with it the lock; what of it is lost, the ledger decides.
+
+    `is_forged`: it ended with a signature that is not the agent's.
+    """
 
     node: str
     attempt: int
     agent_did: str
     micro: int
+    is_forged: bool = False
 
 
 @travels

@@ -198,7 +198,7 @@ class Progress:
     ) -> None:
         """End the open attempt without success; its line of history is written already."""
         state.status = next_node_status(state.status, NodeTrigger.ATTEMPT_FAILED)
-        free_stake(state, decision)
+        free_stake(state, decision, is_forged=failure.is_forged)
         self._active -= 1
         state.forget_result()
         state.error = error_of(failure)

@@ -25,11 +25,17 @@ def lock_stake(state: NodeState, micro: int, decision: Decision) -> None:
         decision.records.append(StakeLocked(name, state.attempt, state.agent_did, micro))
 
 
-def free_stake(state: NodeState, decision: Decision) -> None:
-    """End the lock of the open attempt, if it has one."""
+def free_stake(state: NodeState, decision: Decision, *, is_forged: bool = False) -> None:
+    """End the lock of the open attempt, if it has one.
+
+    Args:
+        is_forged: the attempt ended with a wrong signature.
+    """
     if state.stake_micro:
         assert state.agent_did is not None, state
         decision.records.append(
-            StakeFreed(state.compiled.name, state.attempt, state.agent_did, state.stake_micro)
+            StakeFreed(
+                state.compiled.name, state.attempt, state.agent_did, state.stake_micro, is_forged
+            )
         )
         state.stake_micro = 0

@@ -34,10 +34,15 @@ _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]+")
 
 @dataclass(frozen=True, slots=True)
 class Success:
-    """The agent delivered. `metrics` are its own words, unchecked."""
+    """The agent delivered. `metrics`, the signature and the key it names are its words, unchecked.
+
+    `signature` None: the result is not signed.
+    """
 
     result: Any
     metrics: dict[str, Any] = field(default_factory=dict)
+    signature: Any = None
+    public_key: Any = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,7 +107,12 @@ def _judge_object(reply: dict[str, Any], capability_id: str) -> Success | Accept
     if status in ("success", "ok") or (status is None and error is None and has_result):
         result = reply["result"] if "result" in reply else reply.get("output", {})
         metrics = reply.get("metrics")
-        return Success(result, metrics if type(metrics) is dict else {})
+        return Success(
+            result,
+            metrics if type(metrics) is dict else {},
+            reply.get("signature"),
+            reply.get("publicKey"),
+        )
     if reply == {"ok": True}:
         return Accepted()
     if status == "error" or (status is None and (error is not None or reply.get("ok") is False)):

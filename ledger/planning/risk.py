@@ -1,5 +1,6 @@
 """Planning stakes at risk: locked with an attempt, freed at its end, slashed when the node failed,
-its agent is found to have defrauded the payer, or an administrator says so.
+a result was signed wrongly, an agent is found to have defrauded the payer, or an administrator
+says so.
 
 All of it within the command that stores the attempt or decides. A lock that the agent's
 free stake does not cover does not happen; the outcome says so, and nothing is sent. A slash takes
@@ -13,7 +14,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from core.errors import ErrorCode, NodeErrorCode
-from core.market.slashing import SlashTrigger, is_agents_failure, slash_micro
+from core.market.slashing import SlashTrigger, bps_of, is_agents_failure, slash_micro
 from core.money import MICRO_MAX, credits_text
 from core.records.audit import AuditEventType
 from core.workflow.events import NodeChanged, StakeFreed, StakeLocked
@@ -214,24 +215,30 @@ def _free(command: AdvanceWorkflow, record: StakeFreed, batch: Batch) -> None:
     free, locked = stake_accounts(record.agent_did, batch)
     lock = _Lock(command, record.agent_did, command.workflow_id, record.node, record.attempt)
     micro = min(staked[1], locked.balance)
-    code = _failure_code(command, record)
-    if code is not None:
+    blame = _blame(command, record)
+    if blame is not None:
+        reason, code = blame
         escrow = batch.books.escrows[command.workflow_id]
         assert escrow is not None, command
         micro -= _slash(
             lock,
             (locked, micro),
-            command.slash_bps,
+            bps_of(reason, failure_bps=command.slash_bps, fraud_bps=command.slash_fraud_bps),
             payer_did=escrow.payer_did,
-            reason=SlashTrigger.NODE_FAILED,
+            reason=reason,
             evidence={"code": code.value},
             batch=batch,
         )
     _unlock(lock, (locked, free), micro, batch)
 
 
-def _failure_code(command: AdvanceWorkflow, record: StakeFreed) -> NodeErrorCode | None:
-    """Return the code of the node's end in this command, if that end is its agent's failure."""
+def _blame(
+    command: AdvanceWorkflow, record: StakeFreed
+) -> tuple[SlashTrigger, NodeErrorCode] | None:
+    """Say what the end of an attempt costs its agent stake for: a wrong signature, whatever becomes
+    of the node; else the node's end in this command, if that is its agent's failure."""
+    if record.is_forged:
+        return SlashTrigger.WRONG_SIGNATURE, NodeErrorCode.INVALID_REPLY
     for change in command.records:
         if type(change) is NodeChanged and change.node == record.node:
             error = change.error or {}
@@ -240,7 +247,8 @@ def _failure_code(command: AdvanceWorkflow, record: StakeFreed) -> NodeErrorCode
                 return None
             code = NodeErrorCode(error["code"])
             is_spared = error.get("isSpared") is True
-            return code if is_agents_failure(code, is_spared=is_spared) else None
+            is_blamed = is_agents_failure(code, is_spared=is_spared)
+            return (SlashTrigger.NODE_FAILED, code) if is_blamed else None
     return None
 
 

@@ -223,6 +223,11 @@ SCHEMAS: Mapping[str, Schema] = {
             metrics=OBJECT,
             agentDid=STRING,
             eventId=STRING,
+            signature={
+                "type": "string",
+                "description": "ed25519: + base64, over nodeId:workflowId:resultHash",
+            },
+            publicKey={"type": "string", "description": "the key it is signed with"},
         ),
         {
             "workflowId": "0199c0de-0000-7000-8000-000000000001",

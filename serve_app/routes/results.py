@@ -220,6 +220,8 @@ async def _successful(
         result_json=result_json,
         output_hash=hash_bytes(text),
         metrics=reply.metrics,
+        signature=reply.signature,
+        public_key=reply.public_key,
     )
 
 

@@ -27,6 +27,7 @@ def row(did: str, *, cents: int = 1, owner: str = "did:x:owner", **more: Any) ->
         "card": json.dumps(card),
         "endpoint": "http://127.0.0.1:9000",
         "status": "active",
+        "public_key": None,
         "signing_secret": None,
         **more,
     }

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import base64
 import json
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
@@ -11,6 +12,7 @@ from typing import Any
 
 import pytest
 from aiohttp import web
+from nacl.signing import SigningKey
 
 from actors.clock import LoopClock
 from actors.dispatch import Dispatcher
@@ -161,6 +163,60 @@ async def test_a_bad_reply_is_a_failed_attempt(
     assert event.failure.code is (code or NodeErrorCode.INVALID_REPLY)
     assert event.failure.verdict is (verdict or Verdict.RETRYABLE)
     assert here.reachable == [True]
+
+
+RESULT = {"b": 1.5, "a": ["é"]}
+KEY = SigningKey(bytes(range(32)))
+PUBLIC = base64.b64encode(bytes(KEY.verify_key)).decode()
+SIGNED = KEY.sign(f"a:{WORKFLOW}:{hash_text(RESULT)}".encode()).signature
+SIGNATURE = "ed25519:" + base64.b64encode(SIGNED).decode()
+
+
+@pytest.mark.parametrize(
+    ("registered", "members"),
+    [
+        (PUBLIC, {"signature": SIGNATURE}),
+        (PUBLIC, {"signature": SIGNATURE, "publicKey": f"ed25519:{PUBLIC}"}),
+        (PUBLIC, {}),
+        (PUBLIC, {"signature": None}),
+        (None, {"signature": "of a key that nobody knows"}),
+    ],
+)
+async def test_a_result_that_its_agent_has_signed_or_nobody_can_judge_is_taken(
+    registered: str | None, members: dict[str, Any]
+) -> None:
+    async with scene(replying(status="success", result=RESULT, **members)) as here:
+        event = await here.outcome(public_key=registered)
+    assert isinstance(event, AttemptSucceeded)
+    assert (event.result, event.output_hash) == (RESULT, hash_text(RESULT))
+
+
+@pytest.mark.parametrize(
+    ("order", "members", "is_forged"),
+    [
+        ({}, {"signature": "ed25519:AAAA"}, True),
+        ({}, {"signature": 7}, True),
+        ({}, {"signature": SIGNATURE, "result": {"b": 2}}, True),
+        ({"node": "b"}, {"signature": SIGNATURE}, True),
+        ({"public_key": base64.b64encode(bytes(32)).decode()}, {"signature": SIGNATURE}, True),
+        ({}, {"signature": SIGNATURE, "publicKey": "another"}, False),
+    ],
+)
+async def test_a_result_signed_wrongly_is_the_agents_last_word_and_forged(
+    order: dict[str, Any], members: dict[str, Any], is_forged: bool
+) -> None:
+    """Naming another key than the registered one is no forgery: it may have changed."""
+    reply = {"status": "success", "result": RESULT, **members}
+    async with scene(replying(**reply)) as here:
+        event = await here.outcome(**{"public_key": PUBLIC, **order})
+        judged = await here.outcome(
+            **{"public_key": PUBLIC, **order, "is_verification": True, "verify_attempt": 1}
+        )
+    assert isinstance(event, AttemptFailed)
+    assert (event.failure.code, event.failure.is_forged) == ("INVALID_REPLY", is_forged)
+    assert event.failure.verdict is (Verdict.FINAL_FOR_AGENT if is_forged else Verdict.RETRYABLE)
+    assert isinstance(judged, VerificationFinished)
+    assert judged.failure is None, "nobody judges how a verifier signs"
 
 
 async def test_a_reply_above_the_limit_is_cut_off_whether_its_length_is_told_or_not() -> None:

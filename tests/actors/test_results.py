@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import base64
 from typing import Any
 
 import pytest
+from nacl.signing import SigningKey
 
 from actors.messages import NodeResultReply, NodeResultRequest
 from actors.orders import timed_out
@@ -14,7 +16,9 @@ from core.errors import ErrorCode, NodeErrorCode, ServiceError
 from core.workflow.actions import AwaitResult
 from core.workflow.events import AttemptAccepted, Failure, Verdict
 from tests.actors.runner_bench import VERIFIED, Bench
-from tests.simulation.shapes import Shape
+from tests.simulation.shapes import Shape, agent_rows
+
+KEY = SigningKey(bytes(range(32)))
 
 
 class Stopped(Exception):
@@ -211,6 +215,48 @@ def test_failure_handed_in_is_an_attempt_that_failed() -> None:
     bench.gate.commit()
     assert answers == [NodeResultReply(status="ready")]
     assert code_of(hand_in(bench)) is ErrorCode.ALREADY_SETTLED
+
+
+def signed_bench() -> Bench:
+    """Return a bench with an accepted order to an agent that has registered `KEY`."""
+    bench = Bench()
+    public_key = base64.b64encode(bytes(KEY.verify_key)).decode()
+    bench.directory.put([{**row, "public_key": public_key} for row in agent_rows()])
+    bench.publish()
+    bench.gate.commit()
+    accept(bench)
+    return bench
+
+
+def test_result_with_the_agents_signature_is_taken_also_after_a_restart() -> None:
+    signature = base64.b64encode(KEY.sign(b"a:w1:sha256:o").signature).decode()
+    for is_restarted in (False, True):
+        bench = signed_bench()
+        if is_restarted:
+            bench.runner = bench.new_runner()
+            bench.adopt_all()
+            bench.gate.commit()
+        answers = hand_in(bench, signature=signature)
+        bench.gate.commit()
+        assert answers == [NodeResultReply(status="success")]
+
+
+def test_result_with_a_wrong_signature_is_a_forgery_and_the_agents_last_word() -> None:
+    for is_restarted in (False, True):
+        bench = signed_bench()
+        if is_restarted:
+            bench.runner = bench.new_runner()
+            bench.adopt_all()
+            bench.gate.commit()
+        first = bench.model.nodes["w1"]["a"]["agent_did"]
+        hand_in(bench, signature="ed25519:AAAA")
+        bench.gate.commit()
+        (tried,) = bench.model.attempts["w1"]
+        assert (tried["agent_did"], tried["error_code"]) == (first, "INVALID_REPLY")
+        assert "signature" in tried["error_message"]
+        node = bench.model.nodes["w1"]["a"]
+        assert node["agents_tried"] == (first,)
+        assert node["agent_did"] != first
 
 
 def test_fenced_owner_does_not_say_that_a_result_was_taken() -> None:

@@ -5,10 +5,15 @@ Spec: Stake, Reputation; contract.md section 6 (Stakes, bids; Reputation inputs)
 
 from __future__ import annotations
 
+import base64
+from collections.abc import Callable
+from typing import Any
 from urllib.parse import quote
 
 import pytest
+from nacl.signing import SigningKey
 
+from core.canonical import hash_text
 from tests.contract.conftest import (
     Caller,
     MakeAgent,
@@ -21,6 +26,7 @@ from tests.contract.conftest import (
 
 STAKES = "/v1/stakes"
 UNSTAKE = "/v1/stakes/unstake"
+KEY = SigningKey(bytes(range(32)))
 
 
 def test_a_stake_is_deposited_read_and_withdrawn(payer: Caller) -> None:
@@ -121,6 +127,50 @@ def test_case_27_an_administrator_takes_what_is_locked_for_a_node(
     record = answer(payer.http.get(f"/v1/workflows/{workflow_id}", headers={"Prefer": "wait=30"}))
     assert record["status"] == "success", record
     assert answer(owner.http.get(f"{STAKES}/{agent.did}"))["stakedAmount"] == 0.9
+
+
+def test_a_wrong_signature_costs_the_lock_although_another_agent_succeeds(
+    payer: Caller, make_agent: MakeAgent, make_caller: MakeCaller, admin: Caller
+) -> None:
+    """contract.md section 6 (Slash triggers: wrong signature on a result); decision 0087."""
+    owner, capability = make_caller(10), unique("cap.test.") + ".v1"
+
+    def forge(dispatch: dict[str, Any]) -> tuple[int, dict[str, Any]]:
+        return 200, {"status": "success", "result": {"n": 1}, "signature": "ed25519:AAAA"}
+
+    forger, honest = (
+        make_agent(
+            reply,
+            capability=capability,
+            owner=owner,
+            price={"price_cents": 5, "standingBid": {"bidAmount": amount}},
+        )
+        for reply, amount in ((forge, 0.1), (signing(KEY), 0.2))
+    )
+    for agent, key in ((forger, bytes(32)), (honest, bytes(KEY.verify_key))):
+        card = {"publicKey": base64.b64encode(key).decode()}
+        answer(owner.http.patch(f"/v1/agents/{agent.did}", json=card))
+        answer(owner.http.post(STAKES, json={"amount": 1, "agentDid": agent.did}))
+    node = {"capabilityId": capability, "selection": "auction", "maxCostCredits": 1}
+    record = payer.run({"nodes": {"a": node}})
+    assert (record["status"], record["nodes"]["a"]["agentDid"]) == ("success", honest.did)
+    stakes = [answer(admin.http.get(f"{STAKES}/{one.did}")) for one in (forger, honest)]
+    assert [one["stakedAmount"] for one in stakes] == [0.9, 1]
+    found = answer(admin.http.get(f"/v1/audit?targetId={forger.did}&targetType=stake"))["entries"]
+    (slashed,) = (one["payload"] for one in found if one["eventType"] == "stake.slashed")
+    assert (slashed["reason"], slashed["amountCredits"]) == ("wrong_signature", "0.1")
+
+
+def signing(key: SigningKey) -> Callable[[dict[str, Any]], tuple[int, dict[str, Any]]]:
+    """Return an agent's answer that is signed as the contract says."""
+
+    def answer_signed(dispatch: dict[str, Any]) -> tuple[int, dict[str, Any]]:
+        result = {"inputs": dispatch["inputs"]}
+        text = f"{dispatch['nodeId']}:{dispatch['workflowId']}:{hash_text(result)}"
+        signature = base64.b64encode(key.sign(text.encode()).signature).decode()
+        return 200, {"status": "success", "result": result, "signature": f"ed25519:{signature}"}
+
+    return answer_signed
 
 
 def test_stakes_are_audited(payer: Caller, admin: Caller) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -102,6 +103,31 @@ async def test_case_26_locked_at_dispatch_and_free_again_at_the_nodes_end(
     locked = events(auditor)[0][1]
     assert (locked["workflowId"], locked["nodeId"], locked["attempt"]) == (flow.id, "a", 1)
     assert locked["amountCredits"] == "1"
+    await store.close()
+
+
+@pytest.mark.parametrize("is_last", [False, True])
+async def test_a_wrong_signature_costs_as_fraud_does_whatever_becomes_of_the_node(
+    is_last: bool, database: Database, auditor: Auditor
+) -> None:
+    """Another agent may go on with the node: what was locked with the attempt is lost with it."""
+    store, epoch = await staked(database.service_url)
+    flow = Flow(epoch)
+    await commit(store, flow.publish(records=(STARTED, *opened())))
+    before = auditor.balance(PAYER)
+    freed = StakeFreed("a", 1, AGENT, CREDIT, is_forged=True)
+    records = [record for record in ended("INVALID_REPLY") if not isinstance(record, StakeFreed)]
+    if not is_last:
+        records[-1] = NodeChanged("a", NodeStatus.READY, attempt=1)
+    forged = replace(flow.advance(freed, *records, bps=BPS), slash_fraud_bps=6_000)
+    await commit(store, forged)
+    lost = CREDIT * 6 // 10
+    assert parts(auditor) == (4 * CREDIT - lost, 0)
+    assert auditor.balance(PAYER) == before + lost
+    assert [name for name, _ in events(auditor)][1:] == ["stake.slashed", "stake.unlocked"]
+    payload = events(auditor)[1][1]
+    assert (payload["reason"], payload["evidence"]["code"]) == ("wrong_signature", "INVALID_REPLY")
+    assert (payload["evidence"]["nodeId"], payload["evidence"]["attempt"]) == ("a", 1)
     await store.close()
 
 

@@ -60,6 +60,10 @@ LAST_WORDS = (
     _judged(401, b'{"eventId": "e", "status": "error", "error": "Invalid signature"}'),
     _judged(200, b'{"status": "error", "error": "unknown capability c"}'),
 )
+FORGED = Failure(
+    NodeErrorCode.INVALID_REPLY, "the signature is not the agent's", Verdict.FINAL_FOR_AGENT,
+    is_forged=True,
+)  # fmt: skip
 OUT_OF_BOUNDS = Failure(NodeErrorCode.POLICY_DENIED, "the egress policy forbids it", Verdict.FINAL)
 LOST = Failure(NodeErrorCode.AGENT_ERROR, "the dispatching process ended", Verdict.LOST)
 
@@ -190,7 +194,9 @@ class SimulatedDispatch:
         if kind < 0.5:
             return self._chance.choice(WORDS), latency_ms
         if kind < 0.6:
-            return self._chance.choice(LAST_WORDS), latency_ms
+            words = self._chance.choice(LAST_WORDS)
+            # Nobody judges how a verifier signs.
+            return FORGED if kind < 0.54 and not order.is_verification else words, latency_ms
         if kind < 0.62:
             return OUT_OF_BOUNDS, 0
         if kind < 0.72:

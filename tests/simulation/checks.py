@@ -15,7 +15,7 @@ import orjson
 
 from actors.messages import NodeResultReply
 from actors.ports import DispatchOrder
-from core.errors import ErrorCode, NodeErrorCode, ServiceError
+from core.errors import ErrorCode, ServiceError
 from core.workflow.events import AttemptFinished, Failure, NodeChanged, Verdict
 from core.workflow.transitions import NodeStatus, WorkflowStatus
 from ledger.commands import AdvanceWorkflow, Command, Outcome, OutcomeStatus, PublishWorkflow
@@ -23,6 +23,7 @@ from tests.simulation.ledger_model import LedgerModel, Row
 from tests.simulation.market import award_of, wrong_auction
 from tests.simulation.money import misplaced_lock, misplaced_stake
 from tests.simulation.shapes import Shape, estimate_micro, is_by_token, token_cost_micro
+from tests.simulation.slashes import wrong_slash
 
 if TYPE_CHECKING:
     from tests.simulation.process import Process
@@ -33,10 +34,6 @@ FEE_BPS = 500
 AGENTS_MAX = 3
 STUCK_MS = 60_000
 ENDS = (NodeStatus.SUCCESS, NodeStatus.FAILED, NodeStatus.SKIPPED, NodeStatus.TIMEOUT)
-GUILTY = (
-    "AGENT_ERROR", "AGENT_TIMEOUT", "INVALID_REPLY", "RESULT_TOO_LARGE", "OUTPUT_SCHEMA",
-    "VERIFICATION_REJECTED",
-)  # fmt: skip
 OPEN = (NodeStatus.DISPATCHED, NodeStatus.RUNNING)
 
 
@@ -323,7 +320,12 @@ class Checks:
                 require(parent_row["status"] is NodeStatus.SUCCESS, "ran before", parent)
         require(node["status"] in ENDS, "a node is left over:", node)
         self._check_not_forgotten(workflow_id, name, node)
-        self._check_slash(workflow_id, name, node)
+        for row in tries:
+            heard = self._replies.get((workflow_id, name, row["attempt"], 0), [])
+            key = (workflow_id, name, row["attempt"], node.get("verify_attempt", 0))
+            is_rejected = False in self._replies.get(key, [])
+            wrong = wrong_slash(self._model, row, node, heard, is_rejected=is_rejected)
+            require(wrong is None, wrong, row, node, heard)
         require(node.get("retries_used", 0) <= compiled.max_retries, "retries of", node)
         lost = sum(row["outcome"] == "lost" for row in tries)
         bound = 1 + compiled.max_retries + AGENTS_MAX - 1 + lost
@@ -333,26 +335,6 @@ class Checks:
         if compiled.target_agent_id is not None and compiled.allow_broadcast_fallback:
             limit = max(limit, 2)
         require(len(agents) <= limit, "agents of", name, agents)
-
-    def _check_slash(self, workflow_id: str, name: str, node: Row) -> None:
-        """Stake is lost by who had the node last, and failed it by its own doing."""
-        slash = self._model.slashed.get((workflow_id, name))
-        if slash is None:
-            return
-        require(slash[:2] == (node["attempt"], node["agent_did"]), "slashed", slash, "of", node)
-        require(node["status"] in (NodeStatus.FAILED, NodeStatus.TIMEOUT), "slashed:", node)
-        code = node["error"]["code"]
-        heard = self._replies.get((workflow_id, name, node["attempt"], 0), [])
-        if code == NodeErrorCode.VERIFICATION_REJECTED:
-            key = (workflow_id, name, node["attempt"], node["verify_attempt"])
-            is_due = False in self._replies.get(key, [])
-        elif code == NodeErrorCode.AGENT_TIMEOUT:
-            is_due = True  # who is silent has said nothing
-        else:
-            is_due = any(
-                isinstance(r, Failure) and r.code == code and not r.is_spared for r in heard
-            )
-        require(is_due and code in GUILTY, "slashed without a cause:", slash, node, heard)
 
     def _check_not_forgotten(self, workflow_id: str, name: str, node: Row) -> None:
         """Who was cut off by the deadline must have been at work, or waiting, until about then."""

@@ -84,7 +84,8 @@ class LedgerModel:
         self.attempts: dict[str, list[Row]] = {}
         self.escrows: dict[str, ModelEscrow] = {}
         self.locks: dict[tuple[str, str], tuple[int, str, int]] = {}
-        self.slashed: dict[tuple[str, str], tuple[int, str, int]] = {}
+        # By (workflow, node, attempt): of every lock that ended, whose it was, what, what was lost.
+        self.ended_locks: dict[tuple[str, str, int], tuple[str, int, int]] = {}
         self.auctions = AuctionModel()
         self.now_ms: Callable[[], int] = lambda: 0
         self._known: dict[str, tuple[bytes | None, Outcome]] = {}
@@ -214,7 +215,7 @@ class LedgerModel:
         return {**result, **self._move_stakes(command)}
 
     def _move_stakes(self, command: PublishWorkflow | AdvanceWorkflow) -> dict[str, Any]:
-        """Lock and free; the payer gets a share of what a node's last agent loses by failing."""
+        """Lock and free; the payer gets what agents lose by failing a node, or by forgery."""
         unstaked: list[str] = []
         for record in command.records:
             if not isinstance(record, StakeLocked | StakeFreed):
@@ -225,8 +226,8 @@ class LedgerModel:
                 if self.locks.get(place, (0, "", 0))[0] == record.attempt:
                     assert self.locks.pop(place)[1:] == (record.agent_did, record.micro), record
                     lost = self._slashed(command, record)
-                    if lost:
-                        self.slashed[place] = (record.attempt, record.agent_did, lost)
+                    ended = (record.agent_did, record.micro, lost)
+                    self.ended_locks[*place, record.attempt] = ended
                     self._move(locked, f"wallet:{self.escrows[place[0]].payer_did}", lost)
                     self._move(locked, free, record.micro - lost)
             elif self.balances[free] < record.micro:
@@ -242,12 +243,15 @@ class LedgerModel:
         return {"unstaked": unstaked} if unstaked else {}
 
     def _slashed(self, command: PublishWorkflow | AdvanceWorkflow, freed: StakeFreed) -> int:
+        assert isinstance(command, AdvanceWorkflow), command
+        if freed.is_forged:
+            return freed.micro * command.slash_fraud_bps // 10_000
         for record in command.records:
             if isinstance(record, NodeChanged) and record.node == freed.node:
                 error = record.error or {}
                 is_last = str(record.status) in ("failed", "timeout")
                 if is_last and record.attempt == freed.attempt and "isSpared" not in error:
-                    bps = command.slash_bps if isinstance(command, AdvanceWorkflow) else 0
+                    bps = command.slash_bps
                     return freed.micro * bps // 10_000 if error["code"] in _GUILTY else 0
         return 0
 

@@ -48,6 +48,7 @@ def agent_row(did: str, prices_cents: dict[str, int]) -> dict[str, Any]:
         "card": orjson.dumps({"capabilities": capabilities}).decode(),
         "endpoint": f"http://{did}",
         "status": "active",
+        "public_key": None,
         "signing_secret": None,
     }
 

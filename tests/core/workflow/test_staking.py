@@ -7,7 +7,7 @@ Spec: Settlement rules 8; money.md cases 26 and 29.
 from __future__ import annotations
 
 from core.errors import NodeErrorCode
-from core.workflow.events import StakeFreed, StakeLocked, Verdict
+from core.workflow.events import AttemptFailed, Failure, StakeFreed, StakeLocked, Verdict
 from tests.core.workflow.engine import Engine, chain, engine
 from tests.core.workflow.stake_book import StakeBook
 
@@ -86,3 +86,18 @@ def test_an_agent_that_refuses_for_good_is_freed_before_the_next_one_locks() -> 
     run = engine(chain("a"))
     run.fail("a", Verdict.FINAL_FOR_AGENT)
     assert run.stakes.locked["a"].agent_did == TWO
+
+
+def test_a_wrong_signature_is_said_of_its_own_attempt_although_another_agent_succeeds() -> None:
+    run = engine(chain("a"))
+    forged = Failure(NodeErrorCode.INVALID_REPLY, "forged", Verdict.FINAL_FOR_AGENT, is_forged=True)
+    failed = run.hear(AttemptFailed("a", 1, forged, run.at_ms, run.at_ms))
+    succeeded = run.succeed("a")
+    freed = [
+        (record.agent_did, record.is_forged)
+        for decision in (failed, succeeded)
+        for record in decision.records
+        if isinstance(record, StakeFreed)
+    ]
+    assert freed == [(ONE, True), (TWO, False)]
+    assert run.status == "success"
