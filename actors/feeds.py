@@ -57,11 +57,8 @@ class Feeds:
         self._owner = owner
         self._agents_id = 0
         self._prices_id = 0
-        self._looks = [
-            _Look(self._read_live),
-            _Look(self._read_reputations),
-            _Look(self._read_stakes),
-        ]
+        self._stakes = _Look(self._read_stakes)
+        self._looks = (_Look(self._read_live), _Look(self._read_reputations), self._stakes)
         # Who asks while a refresh is under way shares the next one.
         self._refreshes: Channel[None, None] = Channel(
             "the directory", self._refresh, capacity=WAITING_MAX, batch_size=WAITING_MAX
@@ -113,7 +110,7 @@ class Feeds:
     async def _refresh(self, waiting: list[None]) -> list[None]:
         await self._read_agents()
         await self._read_prices()
-        await self._looks[-1].now()
+        await self._stakes.now()
         return waiting
 
     async def _read_agents(self) -> None:

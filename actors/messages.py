@@ -128,7 +128,6 @@ class NodeResultReply:
     is_repeat: bool = False
 
 
-# To a result, None says that the workflow is not driven here.
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RefreshRequest:
     """Know what the ledger says of agents, prices and stakes now; answered when it is known."""
@@ -137,4 +136,5 @@ class RefreshRequest:
 
 
 OwnerRequest = PublishRequest | WatchRequest | CancelRequest | NodeResultRequest | RefreshRequest
+# To a result, None says that the workflow is not driven here.
 OwnerReply = PublishReply | CancelReply | NodeResultReply | None | ServiceError

@@ -9,6 +9,7 @@ Spec: Settlement rules 7; money.md cases 20, 24 and 25. Decision 0075.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 from core.errors import NodeErrorCode
@@ -35,19 +36,9 @@ class AuctioningProgress(Progress):
 
     def _ask_holder(self, state: NodeState, at_ms: int, decision: Decision) -> None:
         """Ask whoever has won to go on."""
-        state.asked = Asked.AGENT
-        state.asked_micro = self._price_max_micro(state)
+        action = self._select_bidder(state, at_ms)
         decision.actions.append(
-            SelectBidder(
-                state.compiled.name,
-                state.compiled.capability_id,
-                state.auction_round,
-                self._reserve_micro(state),
-                self._terms[state.compiled.name].stake_bps,
-                at_ms,
-                holder_did=state.agent_did,
-                holder_price_micro=state.price_micro,
-            )
+            replace(action, holder_did=state.agent_did, holder_price_micro=state.price_micro)
         )
 
     def _open_round(self, state: NodeState, at_ms: int, decision: Decision) -> None:
@@ -117,19 +108,20 @@ class AuctioningProgress(Progress):
     def _award(
         self, state: NodeState, closes_ms: int, bids: tuple[Bid, ...], decision: Decision
     ) -> None:
+        action = self._select_bidder(state, closes_ms)
+        decision.actions.append(replace(action, bids=bids, exclude=state.agents_tried))
+
+    def _select_bidder(self, state: NodeState, closes_ms: int) -> SelectBidder:
+        """Let the node wait for an agent; return what both ways to one ask alike."""
         state.asked = Asked.AGENT
         state.asked_micro = self._price_max_micro(state)
-        decision.actions.append(
-            SelectBidder(
-                state.compiled.name,
-                state.compiled.capability_id,
-                state.auction_round,
-                self._reserve_micro(state),
-                self._terms[state.compiled.name].stake_bps,
-                closes_ms,
-                bids,
-                state.agents_tried,
-            )
+        return SelectBidder(
+            state.compiled.name,
+            state.compiled.capability_id,
+            state.auction_round,
+            self._reserve_micro(state),
+            self._terms[state.compiled.name].stake_bps,
+            closes_ms,
         )
 
     def _close_auction(
