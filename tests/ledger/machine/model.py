@@ -83,6 +83,11 @@ class Work:
         """Whether an auction has found its agent, who keeps it through its retries."""
         return self.rounds > 0 and self.agent != "" and self.agent not in self.tried
 
+    @property
+    def lacks_winner(self) -> bool:
+        """Whether its rounds have left it without an agent: another one must come first."""
+        return self.rounds > 0 and not self.has_winner
+
 
 @dataclass
 class Contract:

@@ -161,12 +161,16 @@ class WorkRules(MoneyMachine):
         result = self.applies(flow.advance(*one.records()))
         assert result.get("unstaked", []) == self.begins(flow, one)
 
-    @precondition(lambda self: self.works(at_work=False))
+    def due(self) -> list[tuple[Flow, Work]]:
+        """Return the nodes whose next attempt may begin: one without a winner needs a round."""
+        return [pair for pair in self.works(at_work=False) if not pair[1].lacks_winner]
+
+    @precondition(lambda self: self.due())
     @rule(index=any_index, agent=four, risk=shares)
     def begin_again(self, index: int, agent: int, risk: int) -> None:
         """The next attempt of a node; whoever has won it keeps it, at its price."""
-        waiting = self.works(at_work=False)
-        flow, work = waiting[index % len(waiting)]
+        due = self.due()
+        flow, work = due[index % len(due)]
         did = work.agent if work.has_winner else self.worker(agent)
         one = self.attempt(work, did, work.price, risk)
         result = self.applies(flow.advance(*one.records()))
