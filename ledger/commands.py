@@ -15,6 +15,7 @@ from core.errors import ErrorCode
 from core.travelling import travels
 from core.workflow.events import Record
 from ledger.market_commands import MarketCommand
+from ledger.trust_commands import TrustCommand
 
 
 class OutcomeStatus(StrEnum):
@@ -74,7 +75,7 @@ class PublishWorkflow:
     the budget arrives as a terminal WorkflowChanged(failed) and hold_micro 0: then nothing is held.
     `reserved_json`: what each node may cost, micro-credits by node; recovery goes on with it.
     Rejections: INSUFFICIENT_CREDITS, KEY_REUSED. Result: {"workflowId", "taskId", "status"},
-    and "unstaked" as of `AdvanceWorkflow`.
+    and "unstaked" and "revoked" as of `AdvanceWorkflow`.
     """
 
     key: str
@@ -105,9 +106,11 @@ class AdvanceWorkflow:
     A terminal WorkflowChanged releases what is left in the escrow. Payments above the rest of the
     escrow never arrive here: the machine reserves before it dispatches; if one does, it is an
     integrity error. `slash_bps`: the share of its locked stake that an agent loses by a failed
-    node, `slash_fraud_bps` by a wrong signature. Rejections: STALE only.
+    node, `slash_fraud_bps` by a wrong signature. `is_fresh`: decided from rows that have just been
+    read. Rejections: ESCROW_RELEASED, ALREADY_SETTLED, INTERNAL_ERROR; FORBIDDEN (it says what a
+    revoked agent has done) halts the workflow: CONFLICT, not stored, until a fresh command comes.
     Result: {"releasedMicro": int} when it ended; {"unstaked": nodes} whose agent's free stake did
-    not cover the lock: their attempts must not be sent.
+    not cover the lock, {"revoked": nodes} whose agent is revoked: their attempts must not be sent.
     """
 
     key: str
@@ -118,6 +121,7 @@ class AdvanceWorkflow:
     records: tuple[Record, ...]
     slash_bps: int = 0
     slash_fraud_bps: int = 0
+    is_fresh: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -208,5 +212,6 @@ Command = (
     | DeregisterAgent
     | CreateKey
     | RevokeKey
+    | TrustCommand
     | MarketCommand
 )

@@ -220,6 +220,18 @@ agent = Table(
     Column("updated_ms", BigInteger),
     Column("token_revision", Integer),
 )
+revocation = Table(
+    "revocation",
+    metadata,
+    Column("did", Text, primary_key=True),
+    Column("reason", Text),
+    Column("evidence", JSON),
+    Column("revoked_ms", BigInteger),
+    Column("expires_ms", BigInteger),
+    Column("revoked_by_did", Text),
+    Column("ended_ms", BigInteger),
+    Column("ended_by_did", Text),
+)
 agent_live = Table(
     "agent_live",
     metadata,

@@ -29,10 +29,11 @@ from ledger.commands import (
     RegisterOwner,
 )
 from ledger.errors import LedgerFenced, LedgerIntegrityError, LedgerUnavailable
+from ledger.loading.books import read_books
 from ledger.loading.load import has_stored, load_needs, load_settled, load_suspects, stored_commands
 from ledger.patience import cut_after
 from ledger.planning.batch import Batch, Refusal
-from ledger.planning.books import FEE_ADDRESS, WORLD_ADDRESS, Books, Head
+from ledger.planning.books import Books
 from ledger.planning.plan import is_alone, is_stale, needs, plan, repeated, request_hash_of
 from ledger.schema import WRITER_ROLE, driver_url, session_options
 
@@ -283,7 +284,7 @@ class LedgerStore:
         """Read the head again after a batch that was rolled back; the epoch stays ours."""
         self._books = None
         try:
-            self._books = await _read_books(self._connection, self.epoch)
+            self._books = await read_books(self._connection, self.epoch)
         except psycopg.Error as error:
             raise _translated(error, ()) from error
 
@@ -364,27 +365,7 @@ async def _take_over(connection: Connection) -> Books:
     row = await cursor.fetchone()
     assert row is not None, "the head row exists since migration 0001"
     await connection.execute("SELECT set_config('callboard.epoch', %s, false)", (str(row[0]),))
-    return await _read_books(connection, row[0])
-
-
-async def _read_books(connection: Connection, epoch: int) -> Books:
-    cursor = await connection.execute(
-        "SELECT entry_seq, audit_seq, hash, (SELECT max(id) FROM callboard.account), epoch"
-        " FROM callboard.head"
-    )
-    row = await cursor.fetchone()
-    assert row is not None
-    if row[4] != epoch:
-        raise LedgerFenced(f"ledger writer fenced off: epoch {epoch}, the ledger is at {row[4]}")
-    books = Books(
-        Head(epoch=epoch, entry_seq=row[0], audit_seq=row[1], hash=row[2], account_seq=row[3])
-    )
-    wanted = needs(())
-    wanted.addresses |= {WORLD_ADDRESS, FEE_ADDRESS}
-    await load_needs(connection, books, wanted)
-    owners = await connection.execute("SELECT name, epoch FROM callboard.owner")
-    books.owners.update(await owners.fetchall())
-    return books
+    return await read_books(connection, row[0])
 
 
 def _translated(error: psycopg.Error, keys: tuple[str, ...]) -> Exception:

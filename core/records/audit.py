@@ -32,6 +32,8 @@ class AuditEventType(StrEnum):
     PAYMENT_SETTLED = "payment.settled"
     AGENT_REGISTERED = "agent.registered"
     AGENT_DEREGISTERED = "agent.deregistered"
+    AGENT_REVOKED = "agent.revoked"
+    AGENT_UNREVOKED = "agent.unrevoked"
     KEY_CREATED = "key.created"
     KEY_REVOKED = "key.revoked"
     REPUTATION_REBUILT = "reputation.rebuilt"

@@ -186,6 +186,14 @@ class RetryDue:
 
 
 @dataclass(frozen=True, slots=True)
+class AgentRevoked:
+    """An agent is revoked: what it has here, to do or to judge, is taken from it."""
+
+    agent_did: str
+    at_ms: int
+
+
+@dataclass(frozen=True, slots=True)
 class RuntimeExceeded:
     """`maxRuntimeMs` is over."""
 
@@ -214,6 +222,7 @@ Event = (
     | VerifierSelected
     | VerificationFinished
     | RetryDue
+    | AgentRevoked
     | RuntimeExceeded
     | CancelRequested
 )

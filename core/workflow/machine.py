@@ -8,8 +8,8 @@ Theory of operation. A node becomes ready when the count of its unmet dependenci
 machine asks for an agent and gets the answer within the same step. An attempt that fails goes
 through `failed`: back to `ready` at once (another agent, a lost process), to `ready` with a time
 (back-off), or to its end. The first node at its end stops everything that was not dispatched; what
-is at work may finish and is paid. Then the workflow ends. Three layers, each in its file:
-`Progress` knows the consequences, `VerifyingProgress` the verifiers, `WorkflowMachine` the events.
+is at work may finish and is paid. Then the workflow ends. In layers, each in its file: `Progress`
+knows the consequences, `VerifyingProgress` the verifiers, `WorkflowMachine` the events.
 Spec: States and transitions, Execution order, Verification and budget; contract.md section 5.
 """
 
@@ -24,6 +24,7 @@ from core.workflow.blob_ref import BlobRef
 from core.workflow.dag import CompiledWorkflow
 from core.workflow.events import (
     AgentNotSelected,
+    AgentRevoked,
     AgentSelected,
     AttemptAccepted,
     AttemptFailed,
@@ -45,6 +46,7 @@ from core.workflow.events import (
 )
 from core.workflow.inputs import build_inputs
 from core.workflow.node_state import Asked, NodeState
+from core.workflow.revoking import RevokingProgress
 from core.workflow.staking import lock_stake
 from core.workflow.terms import NodeTerms
 from core.workflow.transitions import (
@@ -56,10 +58,9 @@ from core.workflow.transitions import (
     next_node_status,
     next_workflow_status,
 )
-from core.workflow.verification import VerifyingProgress
 
 
-class WorkflowMachine(VerifyingProgress):
+class WorkflowMachine(RevokingProgress):
     """One workflow.
 
     Args:
@@ -381,14 +382,15 @@ class WorkflowMachine(VerifyingProgress):
         WorkflowAccepted: _accept,
         AgentSelected: _agent_selected,
         AgentNotSelected: _not_selected,
-        BidsHeard: VerifyingProgress._bids_heard,
+        BidsHeard: RevokingProgress._bids_heard,
         WorkStarted: _work_started,
         AttemptAccepted: _attempt_accepted,
         AttemptSucceeded: _attempt_succeeded,
         AttemptFailed: _attempt_failed,
-        VerifierSelected: VerifyingProgress._verifier_selected,
-        VerificationFinished: VerifyingProgress._verification_finished,
+        VerifierSelected: RevokingProgress._verifier_selected,
+        VerificationFinished: RevokingProgress._verification_finished,
         RetryDue: _retry_due,
+        AgentRevoked: RevokingProgress._agent_revoked,
         RuntimeExceeded: _runtime_exceeded,
         CancelRequested: _cancel,
     }

@@ -71,7 +71,8 @@ async def _load_escrows(connection: Connection, books: Books, workflow_ids: list
     books.escrows.update(dict.fromkeys(workflow_ids))
     cursor = await connection.execute(
         "SELECT e.workflow_id::text, e.payer_did, e.amount, e.fee_bps, w.created_ms, e.status,"
-        " a.id, a.balance FROM callboard.escrow e JOIN callboard.account a ON a.id = e.account_id"
+        " w.is_halted, a.id, a.balance"
+        " FROM callboard.escrow e JOIN callboard.account a ON a.id = e.account_id"
         " JOIN callboard.workflow w ON w.id = e.workflow_id"
         " WHERE e.workflow_id = ANY(%s::uuid[])",
         (workflow_ids,),
@@ -83,6 +84,7 @@ async def _load_escrows(connection: Connection, books: Books, workflow_ids: list
         fee_bps,
         published_ms,
         status,
+        is_halted,
         account_id,
         balance,
     ) in await cursor.fetchall():
@@ -97,6 +99,7 @@ async def _load_escrows(connection: Connection, books: Books, workflow_ids: list
             fee_bps,
             published_ms,
             is_released=status == "released",
+            is_halted=is_halted,
         )
 
 

@@ -35,8 +35,8 @@ def record_auctions(command: PublishWorkflow | AdvanceWorkflow, batch: Batch) ->
 def plan_place_bid(command: PlaceBid, batch: Batch) -> Outcome:
     """Store a sealed bid.
 
-    Steps: (1) the caller may bid for the agent, (2) the round is open, (3) the bid is good. A
-    refusal leaves no trace: the key is the agent's, whoever has tried it.
+    Steps: (1) the agent is there, and the caller may bid for it, (2) the round is open, (3) the bid
+    is good. A refusal leaves no trace: the key is the agent's, whoever has tried it.
     """
     agent = batch.books.agents.get(command.agent_did)
     if agent is None or not agent.is_active:  # (1)
@@ -48,6 +48,8 @@ def plan_place_bid(command: PlaceBid, batch: Batch) -> Outcome:
             f"only {command.agent_did}, its owner or an administrator may bid for it",
             is_stored=False,
         )
+    if batch.books.is_revoked(command.agent_did, batch.now_ms):
+        raise Refusal(ErrorCode.FORBIDDEN, f"{command.agent_did} is revoked", is_stored=False)
     round_ = _open_round(command.workflow_id, command.node, command.round, batch)  # (2)
     terms = AuctionTerms(round_.reserve_micro, round_.closes_ms, 0)
     received_ms = max(batch.now_ms, round_.closes_ms) if round_.is_over else batch.now_ms

@@ -35,7 +35,10 @@ class Account:
 
 @dataclass(slots=True)
 class Escrow:
-    """A workflow's escrow: what is left is its account's balance."""
+    """A workflow's escrow: what is left is its account's balance.
+
+    `is_halted`: a step was refused; what comes next has to be decided from the rows.
+    """
 
     account: Account
     payer_did: str
@@ -43,6 +46,7 @@ class Escrow:
     fee_bps: int
     published_ms: int
     is_released: bool = False
+    is_halted: bool = False
 
 
 @dataclass(slots=True)
@@ -56,6 +60,14 @@ class KnownAgent:
     revision: int
     token_revision: int = 1
     is_active: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Revocation:
+    """Who has revoked an agent, and until when; None: for good."""
+
+    by_did: str
+    expires_ms: int | None
 
 
 @dataclass(slots=True)
@@ -104,6 +116,8 @@ class Books:
     accounts: dict[str, Account | None] = field(default_factory=dict)
     escrows: dict[str, Escrow | None] = field(default_factory=dict)
     agents: dict[str, KnownAgent | None] = field(default_factory=dict)
+    # Every revocation that was not taken back, complete: nobody is looked up here for each payment.
+    revoked: dict[str, Revocation] = field(default_factory=dict)
     quotas: dict[str, QuotaLimits | None] = field(default_factory=dict)
     usage: dict[str, Usage] = field(default_factory=dict)
     # By workflow and node: the attempt whose agent has stake locked, and how much, micro-credits.
@@ -117,6 +131,11 @@ class Books:
     settled: set[tuple[str, str]] = field(default_factory=set)
     claimable: dict[str, int] = field(default_factory=dict)
     grounds: Grounds | None = None
+
+    def is_revoked(self, did: str, at_ms: int) -> bool:
+        """Say whether an agent is revoked at a time, milliseconds."""
+        found = self.revoked.get(did)
+        return found is not None and (found.expires_ms is None or at_ms < found.expires_ms)
 
     def end_batch(self) -> None:
         """Forget what was read for one batch and keep the caches within their bound."""

@@ -44,8 +44,10 @@ from ledger.planning.registry import (
     plan_revoke_key,
 )
 from ledger.planning.risk import risk_needs
+from ledger.planning.trust import plan_revoke_agent, plan_unrevoke_agent
 from ledger.planning.workflow import plan_advance, plan_publish
 from ledger.review_commands import GiveFeedback, GroundedCommand, SettleInvoice, SlashStake
+from ledger.trust_commands import RevokeAgent, UnrevokeAgent
 
 
 def needs(commands: Iterable[Command]) -> Needs:
@@ -73,11 +75,13 @@ def needs(commands: Iterable[Command]) -> Needs:
             case RegisterAgent() | DeregisterAgent():
                 wanted.agent_dids.add(command.did)
                 wanted.addresses.add(stake_address(command.did))
+            case RevokeAgent():
+                wanted.agent_dids.add(command.did)
             case RevokeKey():
                 wanted.key_ids.add(command.key_id)
             case ClaimWorkflows():
                 wanted.claimed_owners.add(command.from_owner)
-            case RegisterOwner() | CreateKey():
+            case RegisterOwner() | CreateKey() | UnrevokeAgent():
                 pass
             case _:
                 market_needs(command, wanted)
@@ -126,7 +130,8 @@ def request_hash_of(command: Command) -> bytes | None:
         | SettleInvoice
         | SlashStake
         | GiveFeedback
-        | PlaceBid,
+        | PlaceBid
+        | RevokeAgent,
     ):
         return command.request_hash
     return None
@@ -160,6 +165,10 @@ def _plan(command: Command, batch: Batch) -> Outcome:
             return plan_create_key(command, batch)
         case RevokeKey():
             return plan_revoke_key(command, batch)
+        case RevokeAgent():
+            return plan_revoke_agent(command, batch)
+        case UnrevokeAgent():
+            return plan_unrevoke_agent(command, batch)
         case RegisterOwner():
             return plan_register_owner(command, batch)
         case ClaimWorkflows():

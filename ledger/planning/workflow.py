@@ -30,6 +30,7 @@ from ledger.planning.books import FEE_ADDRESS, Account, Escrow, escrow_address, 
 from ledger.planning.quotas import give_back, use_quota
 from ledger.planning.risk import move_stakes
 from ledger.planning.rows import attempt_row, change_workflow, node_payload, node_row, workflow_row
+from ledger.planning.trust import check_taken, revoked_attempts
 from ledger.reputation import count_end
 
 _NODE_EVENTS: Final = {
@@ -87,6 +88,8 @@ def plan_publish(command: PublishWorkflow, batch: Batch) -> Outcome:
     }
     if unstaked:
         result["unstaked"] = unstaked
+    if revoked := revoked_attempts(command, batch):
+        result["revoked"] = revoked
     return batch.decided(
         command.key,
         result=result,
@@ -98,15 +101,16 @@ def plan_publish(command: PublishWorkflow, batch: Batch) -> Outcome:
 def plan_advance(command: AdvanceWorkflow, batch: Batch) -> Outcome:
     """Store one step of a workflow: node rows, attempts, payments, perhaps its end.
 
-    Steps: (1) the owner is current, (2) what is to be paid can be paid, (3) rows and audit records
-    of nodes and attempts, (4) payments, (5) the end releases the rest of the escrow, (6) stakes.
+    Steps: (1) the owner is current, (2) what was done is taken and can be paid, (3) rows and audit
+    records of nodes and attempts, (4) payments, (5) the end releases the rest of the escrow, (6)
+    stakes.
     """
     books = batch.books
     if books.owners.get(command.owner) != command.owner_epoch:  # (1)
         raise StaleCommand
     payments = [record for record in command.records if type(record) is NodePaid]
-    _check_not_settled(command, batch)
-    _check_payments(command, payments, batch)  # (2)
+    _check_not_settled(command, batch)  # (2)
+    _check_payments(command, payments, batch)
     first_audit_id = books.head.audit_seq + 1
     record_auctions(command, batch)
     row = batch.workflows.get(command.workflow_id)
@@ -120,6 +124,8 @@ def plan_advance(command: AdvanceWorkflow, batch: Batch) -> Outcome:
         result["releasedMicro"] = _finish(command, batch, row, end)  # (5)
     if unstaked := move_stakes(command, batch):  # (6)
         result["unstaked"] = unstaked
+    if revoked := revoked_attempts(command, batch):
+        result["revoked"] = revoked
     if row and command.workflow_id not in batch.workflows:
         row["id"] = command.workflow_id
         batch.changes[command.workflow_id] = row
@@ -171,6 +177,7 @@ def _check_payments(command: AdvanceWorkflow, payments: list[NodePaid], batch: B
             f" expected at most {credits_text(escrow.account.balance)} left in the escrow",
             is_audited=True,
         )
+    check_taken(command, escrow, batch)
 
 
 def _hold(command: PublishWorkflow, wallet: Account | None, batch: Batch) -> None:

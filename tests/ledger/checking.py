@@ -56,6 +56,15 @@ _FAULTS = {
     "a node is paid twice": """
         SELECT workflow_id, node_id FROM entry WHERE kind = 'node_payment'
         GROUP BY 1, 2 HAVING count(*) > 1""",
+    "a revoked agent is paid": """
+        SELECT p.id FROM audit p JOIN audit r ON r.event_type = 'agent.revoked' AND r.id < p.id
+            AND r.target_id = p.body::json #>> '{payload,agentDid}'
+        WHERE p.event_type = 'payment.settled'
+            AND coalesce(
+                r.body::json #>> '{payload,expiresAt}' > p.body::json ->> 'createdAt', true)
+            AND NOT EXISTS (
+                SELECT 1 FROM audit u WHERE u.event_type = 'agent.unrevoked'
+                    AND u.target_id = r.target_id AND u.id BETWEEN r.id AND p.id)""",
     "an entry belongs to no command": """
         SELECT id FROM entry WHERE command_id NOT IN (SELECT id FROM command)""",
     "the head is not that of the tables": """

@@ -18,6 +18,7 @@ from ledger.commands import (
     RegisterOwner,
 )
 from ledger.store import Genesis, LedgerStore
+from ledger.trust_commands import RevokeAgent, UnrevokeAgent
 
 AT = 1_700_000_000_000
 CREDIT = 1_000_000
@@ -178,6 +179,26 @@ def card(did: str = AGENT, *, owner_did: str = PAYER, **changes: object) -> Regi
         "secret_encrypted": None,
     }
     return RegisterAgent(**{**fields, **changes})  # type: ignore[arg-type]
+
+
+def revoke(did: str = AGENT, **changes: object) -> RevokeAgent:
+    """Revoke an agent, as itself."""
+    fields: dict[str, object] = {
+        "key": new_key(),
+        "request_hash": b"r",
+        "actor_did": did,
+        "is_admin": False,
+        "did": did,
+        "reason": "it leaks",
+        "evidence_json": '{"seen":1}',
+        "expires_ms": None,
+    }
+    return RevokeAgent(**{**fields, **changes})  # type: ignore[arg-type]
+
+
+def unrevoke(did: str = AGENT, *, actor: str = "", is_admin: bool = False) -> UnrevokeAgent:
+    """Take a revoked agent back, as itself."""
+    return UnrevokeAgent(key=new_key(), actor_did=actor or did, is_admin=is_admin, did=did)
 
 
 def api_key(key_id: str, key_hash: bytes, *, owner_did: str = PAYER) -> CreateKey:

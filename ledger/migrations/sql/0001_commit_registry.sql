@@ -1,5 +1,6 @@
 -- The rare rows of a batch, called by commit_batch.
--- p_registry: {owners, claims, agents, deregistered, keys, revoked, notice}, each absent when empty.
+-- p_registry: {owners, claims, agents, deregistered, revocations, unrevocations, keys, revoked, halts,
+-- notice}, each absent when empty.
 
 CREATE FUNCTION callboard.commit_registry(p_registry json, p_now_ms bigint) RETURNS void
 LANGUAGE plpgsql AS $$
@@ -35,6 +36,24 @@ BEGIN
         status = 'inactive', revision = r.revision, updated_ms = p_now_ms
     FROM json_to_recordset(p_registry -> 'deregistered') AS r(did text, revision integer)
     WHERE a.did = r.did AND a.status = 'active';
+
+    INSERT INTO callboard.revocation AS v (
+        did, reason, evidence, revoked_ms, expires_ms, revoked_by_did)
+    SELECT did, reason, evidence, p_now_ms, expires_ms, revoked_by_did
+    FROM json_to_recordset(p_registry -> 'revocations') AS r(
+        did text, reason text, evidence json, expires_ms bigint, revoked_by_did text)
+    ON CONFLICT (did) DO UPDATE SET
+        reason = excluded.reason, evidence = excluded.evidence, revoked_ms = excluded.revoked_ms,
+        expires_ms = excluded.expires_ms, revoked_by_did = excluded.revoked_by_did,
+        ended_ms = NULL, ended_by_did = NULL;
+
+    UPDATE callboard.revocation v SET ended_ms = p_now_ms, ended_by_did = r.ended_by_did
+    FROM json_to_recordset(p_registry -> 'unrevocations') AS r(did text, ended_by_did text)
+    WHERE v.did = r.did;
+
+    UPDATE callboard.workflow w SET is_halted = r.is_halted
+    FROM json_to_recordset(p_registry -> 'halts') AS r(id uuid, is_halted boolean)
+    WHERE w.id = r.id;
 
     INSERT INTO callboard.api_key (
         id, hash, owner_did, name, scopes, rate_class, rate_limits, created_ms, expires_ms)

@@ -32,20 +32,22 @@ REVOKE SELECT ON callboard.rate_lease, callboard.suspect FROM ledger_reader;
 GRANT SELECT ON
     callboard.head, callboard.account, callboard.command, callboard.entry, callboard.escrow,
     callboard.audit, callboard.workflow, callboard.node, callboard.attempt, callboard.owner,
-    callboard.agent, callboard.api_key
+    callboard.agent, callboard.api_key, callboard.revocation
     TO ledger_writer;
 GRANT UPDATE (epoch) ON callboard.head TO ledger_writer;
 -- No balance column: an account starts empty.
 GRANT INSERT (id, address, owner_did, kind, created_ms) ON callboard.account TO ledger_writer;
 GRANT INSERT ON
     callboard.command, callboard.entry, callboard.escrow, callboard.audit, callboard.workflow,
-    callboard.node, callboard.attempt, callboard.owner, callboard.agent, callboard.api_key
+    callboard.node, callboard.attempt, callboard.owner, callboard.agent, callboard.api_key,
+    callboard.revocation
     TO ledger_writer;
 GRANT UPDATE (status, released_ms) ON callboard.escrow TO ledger_writer;
 GRANT UPDATE (
     status, owner, started_ms, completed_ms, spent_micro, error, end_reason, end_details,
-    ended_by_did) ON callboard.workflow TO ledger_writer;
-GRANT UPDATE ON callboard.node, callboard.owner, callboard.agent TO ledger_writer;
+    ended_by_did, is_halted) ON callboard.workflow TO ledger_writer;
+GRANT UPDATE ON callboard.node, callboard.owner, callboard.agent, callboard.revocation
+    TO ledger_writer;
 GRANT UPDATE (revoked_ms) ON callboard.api_key TO ledger_writer;
 GRANT SELECT, INSERT, UPDATE, DELETE ON callboard.suspect TO ledger_writer;
 GRANT EXECUTE ON FUNCTION callboard.commit_batch(

@@ -91,6 +91,7 @@ CREATE INDEX audit_target ON callboard.audit (target_id, id);
 CREATE INDEX audit_created ON callboard.audit USING brin (created_ms);
 
 -- spent_micro is written when the workflow ends; before that it is escrow.amount - balance.
+-- is_halted: a step was refused, none is taken until an owner has read the rows again.
 CREATE TABLE callboard.workflow (
     id uuid PRIMARY KEY,
     task_id uuid NOT NULL UNIQUE,
@@ -113,6 +114,7 @@ CREATE TABLE callboard.workflow (
     end_reason text,
     end_details text,
     ended_by_did text,
+    is_halted boolean NOT NULL DEFAULT false,
     CHECK ((completed_ms IS NULL) = (status IN ('pending', 'running')))
 ) WITH (fillfactor = 85);
 CREATE INDEX workflow_payer ON callboard.workflow (payer_did, id);
@@ -226,6 +228,20 @@ CREATE TABLE callboard.api_key (
     revoked_ms bigint
 );
 CREATE INDEX api_key_owner ON callboard.api_key (owner_did, id);
+
+-- Who was revoked last, of each DID; the earlier ones are in the audit chain. expires_ms NULL: for
+-- good. ended_ms: taken back.
+CREATE TABLE callboard.revocation (
+    did text PRIMARY KEY,
+    reason text NOT NULL,
+    evidence json NOT NULL,
+    revoked_ms bigint NOT NULL,
+    expires_ms bigint CHECK (expires_ms > revoked_ms),
+    revoked_by_did text NOT NULL,
+    ended_ms bigint,
+    ended_by_did text,
+    CHECK ((ended_ms IS NULL) = (ended_by_did IS NULL))
+);
 
 -- Keys of commands in batches that an integrity error stopped: they are tried alone after two stops.
 CREATE TABLE callboard.suspect (

@@ -1,0 +1,232 @@
+"""Revocation at the one writer: what it stops, what it leaves, and who may do it (money.md 19)."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from core.errors import ErrorCode
+from core.workflow.events import AttemptFinished, NodeChanged, NodePaid
+from core.workflow.transitions import NodeStatus
+from ledger.commands import OutcomeStatus
+from ledger.market_commands import PlaceBid
+from ledger.store import LedgerStore
+from tests.conftest import Database
+from tests.ledger.checking import Auditor
+from tests.ledger.making import (
+    AGENT,
+    AT,
+    CREDIT,
+    PAYER,
+    Flow,
+    card,
+    open_store,
+    open_with_owner,
+    revoke,
+    succeeded,
+    unrevoke,
+)
+
+pytestmark = pytest.mark.anyio
+
+OTHER = "did:test:other"
+ADMIN = "did:test:admin"
+
+
+async def running(url: str) -> tuple[LedgerStore, Flow]:
+    """Open a ledger with a workflow whose node `a` is at work."""
+    store, epoch = await open_with_owner(url)
+    flow = Flow(epoch)
+    (published,) = await store.commit([flow.publish()], AT)
+    assert published.status is OutcomeStatus.APPLIED
+    return store, flow
+
+
+async def test_case_19_what_a_revoked_agent_has_done_is_refused_and_unpaid(
+    database: Database, auditor: Auditor
+) -> None:
+    """Also within one batch; what it was paid before stays, and another agent is paid."""
+    store, flow = await running(database.service_url)
+    first, revoked, late = await store.commit(
+        [flow.pay(CREDIT, node="before"), revoke(), flow.pay(CREDIT)], AT + 1
+    )
+    assert (first.error, revoked.result) == (None, {"revokedMs": AT + 1})
+    assert late.error is ErrorCode.FORBIDDEN
+    assert "revoked" in late.detail
+    assert auditor.balance(AGENT) == 950_000
+    assert auditor.one("SELECT status FROM node WHERE name = 'a'") == "dispatched"
+    assert auditor.one("SELECT count(*) FROM attempt WHERE node = 'a'") == 0
+    by_another = flow.advance(*succeeded("a", CREDIT, agent=OTHER))
+    ended = flow.end()
+    outcomes = await store.commit([replace(by_another, is_fresh=True), ended], AT + 2)
+    assert [one.error for one in outcomes] == [None, None]
+    assert (auditor.balance(AGENT), auditor.balance(OTHER)) == (950_000, 950_000)
+    assert auditor.balance(PAYER) == 98 * CREDIT
+    await store.close()
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        pytest.param(AttemptFinished("a", 1, AGENT, "success", AT, AT), id="unpaid"),
+        pytest.param(AttemptFinished("b", 1, AGENT, "rejected", AT, AT, "verify"), id="judgement"),
+        pytest.param(NodePaid("b#verify", AGENT, 5), id="verifier's pay"),
+    ],
+)
+async def test_case_19_also_what_costs_nothing_and_judgements(
+    database: Database, auditor: Auditor, said: AttemptFinished | NodePaid
+) -> None:
+    store, flow = await running(database.service_url)
+    _, refused = await store.commit([revoke(), flow.advance(said)], AT + 1)
+    assert refused.error is ErrorCode.FORBIDDEN
+    await store.close()
+
+
+async def test_what_it_failed_at_is_taken(database: Database, auditor: Auditor) -> None:
+    """That an attempt has ended is its owner's word, not the agent's."""
+    store, flow = await running(database.service_url)
+    over = flow.advance(
+        AttemptFinished("a", 1, AGENT, "discarded", AT, AT + 1, error_code="REVOKED"),
+        NodeChanged("a", NodeStatus.DISPATCHED, attempt=2, agent_did=OTHER, price_micro=CREDIT),
+    )
+    _, taken = await store.commit([revoke(), over], AT + 1)
+    assert (taken.error, taken.result) == (None, {})
+    await store.close()
+
+
+async def test_after_a_refused_step_nothing_is_taken_until_the_rows_were_read_again(
+    database: Database, auditor: Auditor
+) -> None:
+    """What an owner had sent meanwhile was decided on a result that does not count; its keys stay
+    free, and a new writer knows it too."""
+    store, flow = await running(database.service_url)
+    child = NodeChanged("b", NodeStatus.DISPATCHED, attempt=1, agent_did=OTHER, price_micro=5)
+    after, end = flow.advance(child), flow.end()
+    _, refused, *later = await store.commit([revoke(), flow.pay(CREDIT), after, end], AT + 1)
+    assert refused.error is ErrorCode.FORBIDDEN
+    assert [one.error for one in later] == [ErrorCode.CONFLICT] * 2
+    await store.close()
+
+    store = await open_store(database.service_url)
+    (again,) = await store.commit([end], AT + 2)
+    assert again.error is ErrorCode.CONFLICT
+    assert auditor.one("SELECT count(*) FROM node WHERE name = 'b'") == 0
+    assert auditor.one("SELECT status FROM workflow") == "running"
+    fresh, *taken = await store.commit([replace(flow.advance(), is_fresh=True), after, end], AT + 3)
+    assert [one.error for one in (fresh, *taken)] == [None] * 3
+    assert auditor.one("SELECT is_halted FROM workflow") is False
+    await store.close()
+
+
+async def test_an_attempt_that_a_revoked_agent_is_given_is_named(
+    database: Database, auditor: Auditor
+) -> None:
+    """Its owner did not know yet: nothing is sent (contract.md: effective on new dispatches)."""
+    store, flow = await running(database.service_url)
+    given = NodeChanged("b", NodeStatus.DISPATCHED, attempt=1, agent_did=AGENT, price_micro=5)
+    other = replace(given, node="c", agent_did=OTHER)
+    second = Flow(flow.epoch)
+    _, step, published = await store.commit(
+        [revoke(), flow.advance(given, other), second.publish()], AT + 1
+    )
+    assert step.result == {"revoked": ["b"]}
+    assert published.result["revoked"] == ["a"]
+    await store.close()
+
+
+async def test_a_revocation_ends_when_it_expires(database: Database, auditor: Auditor) -> None:
+    store, flow = await running(database.service_url)
+    await store.commit([revoke(expires_ms=AT + 100)], AT)
+    (refused,) = await store.commit([flow.pay(CREDIT)], AT + 99)
+    assert refused.error is ErrorCode.FORBIDDEN
+    paid = replace(flow.pay(CREDIT), is_fresh=True)
+    again, late = revoke(expires_ms=AT + 100), revoke(expires_ms=AT + 200)
+    outcomes = await store.commit([paid, again, late], AT + 100)
+    assert [one.error for one in outcomes] == [None, ErrorCode.INVALID_REQUEST, None]
+    await store.close()
+
+
+async def test_it_is_revoked_once_and_taken_back_once(database: Database, auditor: Auditor) -> None:
+    """In whatever batches; a new writer knows who is revoked."""
+    store, _ = await running(database.service_url)
+    commands = [unrevoke(), revoke(), revoke(), unrevoke(), unrevoke(), revoke()]
+    expected = [
+        ErrorCode.NOT_FOUND, None, ErrorCode.ALREADY_REVOKED, None, ErrorCode.NOT_FOUND, None,
+    ]  # fmt: skip
+    outcomes = await store.commit(commands, AT + 1)
+    assert [one.error for one in outcomes] == expected
+    await store.close()
+
+    store = await open_store(database.service_url)
+    found = [(await store.commit([command], AT + 2))[0].error for command in map(fresh, commands)]
+    assert found == [None, None, ErrorCode.ALREADY_REVOKED, None, ErrorCode.NOT_FOUND, None]
+    query = "SELECT event_type FROM audit WHERE target_id = %s ORDER BY id"
+    events = [row[0] for row in auditor.connection.execute(query, (AGENT,)).fetchall()]
+    revoked, back = "agent.revoked", "agent.unrevoked"
+    assert events == [revoked, back, revoked, back, revoked, back, revoked]
+    assert auditor.one("SELECT ended_ms FROM revocation") is None
+    await store.close()
+
+
+def fresh(command: object) -> object:
+    """Return the same command under another key."""
+    key = revoke().key
+    return replace(command, key=key)  # type: ignore[type-var]
+
+
+async def test_who_may_revoke_and_take_back(database: Database, auditor: Auditor) -> None:
+    """The agent, its owner, an administrator; what another has revoked, only an administrator."""
+    store, _ = await running(database.service_url)
+    outcomes = await store.commit(
+        [
+            card(AGENT, owner_did=PAYER),
+            revoke(actor_did=OTHER),
+            revoke(actor_did=PAYER),
+            unrevoke(actor=AGENT),
+            unrevoke(actor=PAYER),
+            revoke(actor_did=ADMIN, is_admin=True),
+            unrevoke(actor=PAYER),
+            unrevoke(actor=OTHER, is_admin=True),
+            revoke("did:test:unregistered", actor_did=PAYER),
+            revoke("did:test:unregistered"),
+        ],
+        AT + 1,
+    )
+    forbidden = ErrorCode.FORBIDDEN
+    assert [one.error for one in outcomes] == [
+        None, forbidden, None, forbidden, None, None, forbidden, None, forbidden, None,
+    ]  # fmt: skip
+    await store.close()
+
+
+async def test_the_chain_has_the_reason_and_the_hash_of_the_evidence(
+    database: Database, auditor: Auditor
+) -> None:
+    store, _ = await running(database.service_url)
+    command = revoke(expires_ms=AT + 60_000)
+    first, repeat, other = await store.commit(
+        [command, command, replace(command, request_hash=b"another")], AT + 1
+    )
+    assert (first.status, repeat.status) == (OutcomeStatus.APPLIED, OutcomeStatus.REPEATED)
+    assert repeat.result == first.result
+    assert other.error is ErrorCode.KEY_REUSED
+    query = "SELECT body::json -> 'payload' FROM audit WHERE event_type = 'agent.revoked'"
+    payload = auditor.one(query)
+    assert payload.pop("evidenceHash").startswith("sha256:")
+    assert payload == {"reason": "it leaks", "expiresAt": "2023-11-14T22:14:20.000Z"}
+    await store.close()
+
+
+async def test_case_24_a_revoked_agent_cannot_bid(database: Database, auditor: Auditor) -> None:
+    store, flow = await running(database.service_url)
+    bid = PlaceBid(
+        key="b", request_hash=b"b", actor_did=PAYER, is_admin=True, agent_did=AGENT,
+        workflow_id=flow.id, node="a", round=1, amount_micro=1, eta_ms=None,
+        stake_offered_micro=None,
+    )  # fmt: skip
+    outcomes = await store.commit([card(AGENT), revoke(), bid, unrevoke(), bid], AT + 1)
+    assert [one.error for one in outcomes] == [
+        None, None, ErrorCode.FORBIDDEN, None, ErrorCode.CONFLICT,
+    ]  # fmt: skip
+    await store.close()
