@@ -17,6 +17,7 @@ import orjson
 from actors.cards import CardReader, asked_of
 from actors.circuits import Circuits
 from actors.ports import AgentEntry, Asked
+from actors.revocations import Revocations
 from actors.stakes import STAKE_LOCKED, UNDER_STAKED, Stakes
 from core.errors import NodeErrorCode
 from core.market.liveness import UNHEARD, Availability, Liveness, availability, reported_load, since
@@ -76,6 +77,7 @@ class Directory:
         self._standings: dict[str, Standing] = {}
         self._stored_ms: dict[str, int] = {}
         self.stakes = Stakes(stake_bps)
+        self.revocations = Revocations()
         self._circuits = Circuits()
         self._in_flight: Counter[str] = Counter()
         self._order = 0
@@ -241,7 +243,7 @@ class Directory:
         price = self._price(entry, action)
         excluded = None
         # Of most agents nothing is known but their card: a thousand offers cost little.
-        if did in self._live or did in self._circuits:
+        if did in self._live or did in self._circuits or did in self.revocations:
             excluded = self._unavailable(did, at_ms)
         is_by_token = isinstance(price, TokenPrice)
         if is_by_token and not (isinstance(action, SelectAgent) and action.is_by_token):
@@ -334,13 +336,14 @@ class Directory:
     # -- health -----------------------------------------------------------------------------------
 
     def _unavailable(self, did: str, at_ms: int, *, is_excluded: bool = False) -> str | None:
-        """Return why an agent takes no work at all, None when it does.
-
-        In the contract's order; `agent_revoked` will stand second, once agents can be revoked.
-        """
+        """Return why an agent takes no work at all, None when it does; in the contract's order."""
         entry = self._entries.get(did)
+        if entry is None and did not in self._inactive:
+            return "agent_not_found"
+        if self.revocations.is_revoked(did, at_ms):
+            return "agent_revoked"
         if entry is None:
-            return "agent_inactive" if did in self._inactive else "agent_not_found"
+            return "agent_inactive"
         said = availability(self._heard(did), at_ms)
         if is_excluded or said is Availability.UNHEALTHY or self._circuits.is_open(did, at_ms):
             return "agent_unhealthy"

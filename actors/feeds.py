@@ -22,6 +22,7 @@ from ledger.queries.directory import (
     directory_rows,
     newest_change,
     price_changes,
+    revocation_changes,
 )
 from ledger.queries.prices import price_of_row
 from ledger.queries.reader import LedgerReader
@@ -46,17 +47,26 @@ class Feeds:
         reader: of the ledger's rows.
         database_url: for the connection that notices come on.
         owner: whose feeds these are, for the log.
+        on_revoked: called when agents were revoked, or taken back.
     """
 
     def __init__(
-        self, directory: Directory, reader: LedgerReader, *, database_url: str, owner: str
+        self,
+        directory: Directory,
+        reader: LedgerReader,
+        *,
+        database_url: str,
+        owner: str,
+        on_revoked: Callable[[], None],
     ) -> None:
         self._directory = directory
         self._reader = reader
         self._database_url = database_url
         self._owner = owner
+        self._on_revoked = on_revoked
         self._agents_id = 0
         self._prices_id = 0
+        self._revocations_id = 0
         self._stakes = _Look(self._read_stakes)
         self._looks = (_Look(self._read_live), _Look(self._read_reputations), self._stakes)
         # Who asks while a refresh is under way shares the next one.
@@ -71,6 +81,7 @@ class Feeds:
         self._agents_id = await newest_change(self._reader)
         self._directory.replace(await directory_rows(self._reader))
         await self._read_prices()
+        await self._read_revocations()
         for look in self._looks:
             await look.now()
         following = [self._repeat(look) for look in self._looks] + [self._follow_notices()]
@@ -84,7 +95,7 @@ class Feeds:
         self._refreshes.close()
 
     async def refresh(self) -> None:
-        """Know what the ledger says of agents, prices and stakes now.
+        """Know what the ledger says of agents, revocations, prices and stakes now.
 
         Raises:
             ServiceError: LEDGER_UNAVAILABLE when it cannot be read.
@@ -109,6 +120,7 @@ class Feeds:
 
     async def _refresh(self, waiting: list[None]) -> list[None]:
         await self._read_agents()
+        await self._read_revocations()
         await self._read_prices()
         await self._stakes.now()
         return waiting
@@ -124,6 +136,13 @@ class Feeds:
         self._directory.know_prices({row["capability_id"]: price_of_row(row) for row in rows})
         if rows:
             self._prices_id = rows[-1]["changed_id"]
+
+    async def _read_revocations(self) -> None:
+        rows = await revocation_changes(self._reader, after=self._revocations_id)
+        if rows:
+            self._directory.revocations.know(rows)
+            self._revocations_id = rows[-1]["changed_id"]
+            self._on_revoked()
 
     async def _read_live(self, since_ms: int) -> list[int]:
         rows = await live_rows(self._reader, since_ms=since_ms)

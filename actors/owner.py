@@ -83,7 +83,11 @@ class Owner:
             score_min_percent=settings.auction_score_min_percent,
         )
         self._feeds = Feeds(
-            self._directory, self._reader, database_url=settings.database_url, owner=name
+            self._directory,
+            self._reader,
+            database_url=settings.database_url,
+            owner=name,
+            on_revoked=self._end_revoked_work,
         )
         self._dispatcher = Dispatcher(
             settings,
@@ -140,8 +144,10 @@ class Owner:
         """Restore every unfinished workflow owned but not running here; returns how many."""
         runner = self._started()
         count = 0
+        # What begins to be halted while the rows are read needs rows that are read later.
+        driven = runner.driven()
         for stored in await self._unfinished():
-            if runner.runs(stored.workflow_id):
+            if stored.workflow_id in driven or runner.runs(stored.workflow_id):
                 continue
             try:
                 restored = restore(stored, self._settings, self._clock.now_ms())
@@ -151,6 +157,7 @@ class Owner:
                 continue
             runner.adopt(*restored)
             count += 1
+        self._end_revoked_work()
         return count
 
     async def take_over(self, is_left: Callable[[str], bool]) -> None:
@@ -265,8 +272,18 @@ class Owner:
             log.warning("agent is left alone owner=%s agent=%s", self._name, did)
             asyncio.get_running_loop().call_soon(self._dispatcher.refuse_waiting, did)
 
+    def _end_revoked_work(self) -> None:
+        revocations, now_ms = self._directory.revocations, self._clock.now_ms()
+        if self._runner is not None and revocations:
+            self._runner.end_work_of(lambda did: revocations.is_revoked(did, now_ms))
+
+    async def _restore_again(self) -> int:
+        """Restore by what is known of agents now: a revocation may be why."""
+        await self._until_read(self._feeds.refresh)
+        return await self.restore_unfinished()
+
     def _restore_soon(self, _: str) -> None:
-        task = asyncio.create_task(self.restore_unfinished())
+        task = asyncio.create_task(self._restore_again())
         self._restoring.add(task)
         task.add_done_callback(self._restoring.discard)
 

@@ -57,7 +57,8 @@ def take_result(runner: Runner, request: NodeResultRequest, now_ms: int, done: D
         reply = NodeResultReply(status=state.status, is_repeat=True)
 
         def confirmed(outcome: Outcome) -> None:
-            done(None if outcome.status is OutcomeStatus.STALE else reply)
+            is_known = outcome.error is None and outcome.status is not OutcomeStatus.STALE
+            done(reply if is_known else None)
 
         runner.confirm(request.workflow_id, key, confirmed)
         return

@@ -14,14 +14,12 @@ Spec: Execution order; design.md section 3.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable
-from dataclasses import replace
+from collections.abc import Callable
 from functools import partial
-from typing import Any
 
+from actors.acting import ActingRunner
 from actors.messages import CancelReply, CancelRequest, PublishReply, PublishRequest
-from actors.orders import accepted_orders, is_wanted, order_of, timed_out, unstaked
-from actors.ports import Clock, DirectoryPort, DispatchOrder, DispatchPort, LedgerPort
+from actors.orders import accepted_orders
 from actors.publishing import (
     accepted,
     answer_of,
@@ -32,87 +30,25 @@ from actors.publishing import (
 )
 from actors.running import RunnerStatistics, RunningWorkflow
 from actors.selecting import complete
-from actors.steps import (
-    OwnerCommands,
-    bids_of,
-    end_bidding,
-    key_of,
-    not_cancellable,
-    overloaded,
-)
+from actors.steps import halted, is_halting, key_of, not_cancellable, overloaded
 from core.errors import ErrorCode, ServiceError
-from core.settings import Settings
-from core.workflow.actions import (
-    AbortDispatch,
-    Action,
-    AwaitResult,
-    CloseAuction,
-    DispatchNode,
-    DispatchVerification,
-    ScheduleRetry,
-)
+from core.workflow.actions import Action
 from core.workflow.events import (
+    AgentRevoked,
     CancelRequested,
     Event,
     NodeChanged,
     Record,
-    RetryDue,
-    RuntimeExceeded,
     WorkflowAccepted,
 )
-from ledger.commands import Command, Outcome, OutcomeStatus
-
-# After the ledger has said that a round is still open: clocks differ by little.
-EARLY_MS = 50
+from ledger.commands import Outcome, OutcomeStatus
 
 Publish = Callable[[PublishReply | ServiceError], None]
 Cancel = Callable[[CancelReply | ServiceError], None]
 
 
-class Runner:
-    """All workflows of one owner.
-
-    Args:
-        owner: the owner's name.
-        epoch: the owner's epoch; commands of an older one are refused by the ledger.
-        settings: bounds and the fee.
-        on_finished: told (workflow id, watchers) after the last commit of a workflow.
-        on_lost: called, with the reason, when this runner cannot be trusted any more: another
-            owner has taken over, or the ledger refused what the machine was sure of.
-        on_unsure: told the id of a workflow that is stored but may not be driven by anybody: its
-            rows have to be read and, if they are this owner's, adopted.
-    """
-
-    def __init__(
-        self,
-        owner: str,
-        epoch: int,
-        settings: Settings,
-        *,
-        ledger: LedgerPort,
-        directory: DirectoryPort,
-        dispatcher: DispatchPort,
-        clock: Clock,
-        on_finished: Callable[[str, set[str]], None],
-        on_lost: Callable[[str], None],
-        on_unsure: Callable[[str], None],
-    ) -> None:
-        self._owner = owner
-        self._epoch = epoch
-        self._settings = settings
-        self._ledger = ledger
-        self._directory = directory
-        self._dispatcher = dispatcher
-        self._clock = clock
-        self._on_finished = on_finished
-        self._on_lost = on_lost
-        self._on_unsure = on_unsure
-        self._running: dict[str, RunningWorkflow] = {}
-        self._opening = 0  # dispatches of publishes that are being committed
-        self._published = 0
-        self._finished = 0
-        self._commands = OwnerCommands(owner, epoch, settings)
-        self._submitted = 0
+class Runner(ActingRunner):
+    """All workflows of one owner; see `ActingRunner` for the arguments."""
 
     def __repr__(self) -> str:
         return f"<Runner {self._owner} epoch={self._epoch} running={len(self._running)}>"
@@ -125,11 +61,16 @@ class Runner:
 
     def runs(self, workflow_id: str) -> bool:
         """Whether the workflow is unfinished and driven here."""
-        return workflow_id in self._running
+        return self.run_of(workflow_id) is not None
+
+    def driven(self) -> set[str]:
+        """Return the ids of all that run: rows that are read from now on are not for them."""
+        return {name for name, run in self._running.items() if not run.is_halted}
 
     def run_of(self, workflow_id: str) -> RunningWorkflow | None:
         """Return a workflow that is driven here, to be read only."""
-        return self._running.get(workflow_id)
+        run = self._running.get(workflow_id)
+        return None if run is None or run.is_halted else run
 
     # -- requests ---------------------------------------------------------------------------------
 
@@ -175,6 +116,9 @@ class Runner:
     def cancel(self, request: CancelRequest, done: Cancel) -> None:
         """Cancel a workflow; `done` after the commit (spec: Verification and budget 4)."""
         run = self._running.get(request.workflow_id)
+        if run is not None and run.is_halted:
+            done(halted(run.workflow_id))
+            return
         if run is None or run.machine.is_finished:
             done(not_cancellable(request.workflow_id))
             return
@@ -188,6 +132,8 @@ class Runner:
         def committed(outcome: Outcome) -> None:
             if outcome.error is ErrorCode.ESCROW_RELEASED:
                 done(not_cancellable(run.workflow_id))
+            elif is_halting(outcome):
+                done(halted(run.workflow_id))
             if self._committed(run, actions, True, outcome):
                 done(
                     CancelReply(
@@ -205,6 +151,9 @@ class Runner:
 
         After a commit, even of nothing: rows may be older than the end, which the ledger knows.
         """
+        former = self._running.get(run.workflow_id)
+        if former is not None:
+            run.watchers |= former.watchers
         self._running[run.workflow_id] = run
         self._arm_deadline(run)
         for order in accepted_orders(run, self._directory.entry, self._clock.now_ms()):
@@ -213,7 +162,7 @@ class Runner:
         records, actions = self._complete(run, records, actions)
         # Rows that are read again may say something else: never the same key twice.
         key = f"restore:{run.workflow_id}:{self._owner}:{self._epoch}:{self._submitted}"
-        self._submit_step(run, key, records, actions)
+        self._submit_step(run, key, records, actions, is_fresh=True)
 
     # -- events -----------------------------------------------------------------------------------
 
@@ -224,7 +173,7 @@ class Runner:
 
         `done`: told after the commit, of an event that changes something, whether it was applied.
         """
-        run = self._running.get(workflow_id)
+        run = self.run_of(workflow_id)
         if run is None:
             return
         order = run.close_order(event)
@@ -235,6 +184,13 @@ class Runner:
             self._submit_step(run, key_of(workflow_id, event), records, actions, done)
         else:
             self._perform(run, actions)
+
+    def end_work_of(self, is_revoked: Callable[[str], bool]) -> None:
+        """Take what revoked agents have to do from them, in every workflow."""
+        at_ms = self._clock.now_ms()
+        for run in list(self._running.values()):
+            for did in filter(is_revoked, run.machine.agents_at_work()):
+                self.receive(run.workflow_id, AgentRevoked(did, at_ms))
 
     def confirm(self, workflow_id: str, key: str, done: Callable[[Outcome], None]) -> None:
         """Commit nothing of a workflow: says whether it has ended, after all that came before."""
@@ -258,103 +214,6 @@ class Runner:
         self, run: RunningWorkflow, records: list[Record], asked: list[Action]
     ) -> tuple[list[Record], list[Action]]:
         return complete(run.machine, self._directory, self._clock, records, asked)
-
-    def _submit_step(
-        self,
-        run: RunningWorkflow,
-        key: str,
-        records: list[Record],
-        actions: list[Action],
-        done: Callable[[bool], None] | None = None,
-    ) -> None:
-        is_last = run.machine.is_finished
-        command = self._commands.advance(run.workflow_id, key, records, self._owner)
-        if done is None:
-            self._submit(command, partial(self._committed, run, actions, is_last))
-            return
-        self._submit(command, lambda got: done(self._committed(run, actions, is_last, got)))
-
-    def _committed(
-        self, run: RunningWorkflow, actions: list[Action], is_last: bool, outcome: Outcome
-    ) -> bool:
-        """Act after a commit; returns whether the command was applied, now or before."""
-        if outcome.status is OutcomeStatus.STALE:
-            self._on_lost(f"{self._owner} epoch {self._epoch} was fenced off")
-            return False
-        if outcome.error is ErrorCode.ESCROW_RELEASED:
-            # Adopted from rows that were read before its end: nothing was done, nothing is left.
-            if self._running.get(run.workflow_id) is run:
-                self._forget(run)
-            return False
-        if outcome.error is not None:
-            # The machine reserved before it acted, so this is our own mistake: stop, do not guess;
-            # a new process restores what is stored.
-            self._on_lost(f"{run.workflow_id}: {outcome.error} {outcome.detail}")
-            return False
-        if self._running.get(run.workflow_id) is not run:
-            return True
-        self._perform(run, actions, outcome.result.get("unstaked", ()))
-        if is_last:
-            self._forget(run)
-            self._finished += 1
-            self._on_finished(run.workflow_id, run.watchers)
-        return True
-
-    def _forget(self, run: RunningWorkflow) -> None:
-        del self._running[run.workflow_id]
-        run.cancel_timers()
-        for order in run.orders.values():
-            self._dispatcher.ended(order)
-
-    # -- acting -----------------------------------------------------------------------------------
-
-    def _perform(
-        self, run: RunningWorkflow, actions: Iterable[Action], refused: Collection[str] = ()
-    ) -> None:
-        """Act; attempts of the nodes `refused` are not sent, because their stake is not locked."""
-        for action in actions:
-            match action:
-                case DispatchNode(node=node) if node in refused:
-                    self.receive(run.workflow_id, unstaked(action, self._clock.now_ms()))
-                case DispatchNode() | DispatchVerification():
-                    self._dispatch(run, action)
-                case ScheduleRetry(node, due_ms):
-                    self._call_at(run, node, due_ms, RetryDue(node, due_ms))
-                case CloseAuction(node, _, due_ms):
-                    timer = self._clock.call_at(due_ms, self._end_bidding, run, action)
-                    run.set_timer(node, timer)
-                case AwaitResult(node, _, _, _, due_ms):
-                    self._call_at(run, node, due_ms, timed_out(action))
-                case AbortDispatch(node, _, _, reason):
-                    for order in run.take_orders(node):
-                        self._dispatcher.abort(order, reason)
-                case _:
-                    raise AssertionError(f"{action} was not answered before the commit")
-
-    def _dispatch(self, run: RunningWorkflow, action: DispatchNode | DispatchVerification) -> None:
-        if not is_wanted(run.machine, action):
-            return
-        entry = self._directory.entry(action.agent_did)
-        order = order_of(run, action, entry, self._clock.now_ms())
-        if not isinstance(order, DispatchOrder):
-            self.receive(run.workflow_id, order)
-            return
-        run.orders[(action.node, order.is_verification)] = order
-        self._dispatcher.send(order, self.receive)
-
-    def _end_bidding(self, run: RunningWorkflow, action: CloseAuction) -> None:
-        """Ask the ledger, whose clock it is, for the bids; a little later if that says so."""
-
-        def ended(outcome: Outcome) -> None:
-            if self._running.get(run.workflow_id) is not run:
-                return
-            now_ms = self._clock.now_ms()
-            if outcome.error is None:
-                self.receive(run.workflow_id, bids_of(action, outcome, now_ms))
-            elif outcome.error is ErrorCode.OVERLOADED:
-                self._perform(run, [replace(action, due_ms=now_ms + EARLY_MS)])
-
-        self._submit(end_bidding(run.workflow_id, action), ended)
 
     # -- commands ---------------------------------------------------------------------------------
 
@@ -383,16 +242,3 @@ class Runner:
         if not is_last:
             self._arm_deadline(run)
         self._committed(run, actions, is_last, outcome)
-
-    def _submit(self, command: Command, done: Callable[[Outcome], Any]) -> None:
-        self._submitted += 1
-        self._ledger.submit(command, done)
-
-    # -- timers -----------------------------------------------------------------------------------
-
-    def _arm_deadline(self, run: RunningWorkflow) -> None:
-        deadline_ms = run.machine.deadline_ms
-        self._call_at(run, "\x00deadline", deadline_ms, RuntimeExceeded(deadline_ms))
-
-    def _call_at(self, run: RunningWorkflow, name: str, at_ms: int, event: Event) -> None:
-        run.set_timer(name, self._clock.call_at(at_ms, self.receive, run.workflow_id, event))

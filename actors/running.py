@@ -14,7 +14,10 @@ from core.workflow.machine import WorkflowMachine
 
 @dataclass(slots=True)
 class RunningWorkflow:
-    """One unfinished workflow in this process."""
+    """One unfinished workflow in this process.
+
+    `is_halted`: a step was refused, so the machine is ahead of the rows: another takes its place.
+    """
 
     task_id: str
     machine: WorkflowMachine
@@ -22,6 +25,7 @@ class RunningWorkflow:
     timers: dict[str, Timer] = field(default_factory=dict)
     watchers: set[str] = field(default_factory=set)
     payer_did: str = ""
+    is_halted: bool = False
 
     @property
     def workflow_id(self) -> str:

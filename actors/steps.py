@@ -16,6 +16,7 @@ from core.market.auction import Bid
 from core.settings import Settings
 from core.workflow.actions import CloseAuction
 from core.workflow.events import (
+    AgentRevoked,
     BidsHeard,
     Event,
     NodeChanged,
@@ -62,7 +63,13 @@ class OwnerCommands:
         )
 
     def advance(
-        self, workflow_id: str, key: str, records: Iterable[Record], actor_did: str
+        self,
+        workflow_id: str,
+        key: str,
+        records: Iterable[Record],
+        actor_did: str,
+        *,
+        is_fresh: bool = False,
     ) -> AdvanceWorkflow:
         """Return the command that stores one step of a workflow."""
         return AdvanceWorkflow(
@@ -74,6 +81,7 @@ class OwnerCommands:
             records=tuple(records),
             slash_bps=self.settings.slash_failure_bps,
             slash_fraud_bps=self.settings.slash_fraud_bps,
+            is_fresh=is_fresh,
         )
 
 
@@ -99,6 +107,8 @@ def key_of(workflow_id: str, event: Event) -> str:
         turn = event.at_ms
     elif isinstance(event, BidsHeard):
         turn = event.round
+    elif isinstance(event, AgentRevoked):
+        node, turn = event.agent_did, event.at_ms
     elif isinstance(event, VerificationFinished):
         turn = event.at_ms if event.verify_attempt is None else event.verify_attempt
     return f"{kind}:{workflow_id}:{node}:{attempt}:{turn}"
@@ -141,6 +151,17 @@ def overloaded(running: int, waiting: int, settings: Settings) -> ServiceError |
         message = f"{waiting} dispatches wait here, limit {settings.dispatch_queue_max}"
     else:
         return None
+    return ServiceError(ErrorCode.OVERLOADED, message, retry_after_s=1)
+
+
+def is_halting(outcome: Outcome) -> bool:
+    """Say whether a step was refused for a revoked agent's doing, or for an earlier such step."""
+    return outcome.error in (ErrorCode.FORBIDDEN, ErrorCode.CONFLICT)
+
+
+def halted(workflow_id: str) -> ServiceError:
+    """Return the refusal of a request while the workflow's rows are read again."""
+    message = f"workflow {workflow_id} is being read again"
     return ServiceError(ErrorCode.OVERLOADED, message, retry_after_s=1)
 
 

@@ -21,6 +21,14 @@ REASON: Final = "policy_violation"
 class RevokingProgress(VerifyingProgress):
     """`Progress` whose agents can be revoked while they are at work."""
 
+    def agents_at_work(self) -> set[str]:
+        """Return who has something to do or to judge here."""
+        found = set()
+        for state in self._states.values():
+            if state.is_active:
+                found |= {did for did in (state.agent_did, state.verifier_did) if did is not None}
+        return found
+
     def _agent_revoked(self, event: AgentRevoked, decision: Decision) -> None:
         for state in self._states.values():
             if not state.is_active:

@@ -13,7 +13,7 @@ import sqlalchemy as sql
 
 from core.records.audit import AuditEventType
 from ledger.queries.reader import LedgerReader, RowDict
-from ledger.schema import agent, audit, capability_price
+from ledger.schema import agent, audit, capability_price, revocation
 
 _COLUMNS: Final = (
     agent.c.did,
@@ -28,6 +28,7 @@ _COLUMNS: Final = (
 )
 _OF_AGENTS: Final = (AuditEventType.AGENT_REGISTERED, AuditEventType.AGENT_DEREGISTERED)
 _OF_PRICES: Final = (AuditEventType.CAPABILITY_PRICED,)
+_OF_REVOCATIONS: Final = (AuditEventType.AGENT_REVOKED, AuditEventType.AGENT_UNREVOKED)
 
 
 async def directory_rows(reader: LedgerReader) -> list[RowDict]:
@@ -76,6 +77,21 @@ async def price_changes(reader: LedgerReader, *, after: int = 0) -> list[RowDict
     return await reader.rows(
         sql.select(capability_price, changed.c.changed_id)
         .join(changed, changed.c.target_id == capability_price.c.capability_id)
+        .order_by(changed.c.changed_id)
+    )
+
+
+async def revocation_changes(reader: LedgerReader, *, after: int = 0) -> list[RowDict]:
+    """Return whom was revoked or taken back later, as `directory_changes` does agents.
+
+    Args:
+        after: an audit id; 0 for every revocation there was.
+    """
+    changed = _changed(_OF_REVOCATIONS, after)
+    columns = (revocation.c.did, revocation.c.expires_ms, revocation.c.ended_ms)
+    return await reader.rows(
+        sql.select(*columns, changed.c.changed_id)
+        .join(changed, changed.c.target_id == revocation.c.did)
         .order_by(changed.c.changed_id)
     )
 

@@ -1,0 +1,38 @@
+"""Which agents are revoked, as one workflow owner knows it.
+
+Like all of the directory it follows the ledger, which has the last word: an attempt that is given
+to a revoked agent is never sent, its result never taken. Spec: Revocation; decision 0085.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+
+class Revocations:
+    """Revoked agents, each with the time at which that ends."""
+
+    def __init__(self) -> None:
+        self._until_ms: dict[str, float] = {}
+
+    def __contains__(self, did: object) -> bool:
+        """Whether an agent was revoked, be it over by now or not."""
+        return did in self._until_ms
+
+    def __bool__(self) -> bool:
+        return bool(self._until_ms)
+
+    def know(self, rows: Iterable[Mapping[str, Any]]) -> None:
+        """Take over rows (`did, expires_ms, ended_ms`)."""
+        for row in rows:
+            if row["ended_ms"] is None:
+                until_ms = row["expires_ms"]
+                self._until_ms[row["did"]] = math.inf if until_ms is None else until_ms
+            else:
+                self._until_ms.pop(row["did"], None)
+
+    def is_revoked(self, did: str, at_ms: int) -> bool:
+        """Say whether an agent is revoked at a time, milliseconds."""
+        return did in self._until_ms and at_ms < self._until_ms[did]
