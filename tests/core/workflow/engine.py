@@ -31,6 +31,7 @@ from core.workflow.actions import (
 from core.workflow.dag import compile_workflow
 from core.workflow.events import (
     AgentNotSelected,
+    AgentRevoked,
     AgentSelected,
     AttemptAccepted,
     AttemptFailed,
@@ -88,6 +89,7 @@ class Engine:
         self.heard: list[Event] = []
         self.selections: list[Selection] = []
         self.has_failure = False
+        self.revoked: set[str] = set()
 
     def _machine(self) -> WorkflowMachine:
         return WorkflowMachine(
@@ -205,6 +207,11 @@ class Engine:
         self.at_ms = max(self.at_ms, due_ms)
         return self.hear(RetryDue(node, due_ms))
 
+    def revoke(self, did: str) -> Decision:
+        """An agent is revoked: nobody asks it any more, and nothing it has is taken."""
+        self.revoked.add(did)
+        return self.hear(AgentRevoked(did, self.at_ms))
+
     def cancel(self) -> Decision:
         return self.hear(CancelRequested("user_request", "enough", "did:x:payer", self.at_ms))
 
@@ -277,6 +284,7 @@ class Engine:
 
     def _answer(self, action: Selection) -> Event:
         offers = self.agents.get(action.capability_id, {})
+        offers = {did: price for did, price in offers.items() if did not in self.revoked}
         target = None if isinstance(action, SelectVerifier) else action.target_agent_id
         if target is not None:
             if target in offers and target not in action.exclude:
@@ -328,12 +336,15 @@ class Engine:
                 case NodePaid():
                     assert record.line not in self.payments, f"{record.line} is paid twice"
                     assert record.gross_micro > 0
+                    assert record.agent_did not in self.revoked
                     self.payments[record.line] = record
                     assert self.paid_micro <= self.hold_micro
                 case AttemptFinished():
                     key = (record.node, record.kind, record.attempt)
                     known = [(line.node, line.kind, line.attempt) for line in self.history]
                     assert key not in known, f"two lines for {key}"
+                    is_theirs = record.outcome in ("success", "rejected")
+                    assert not (is_theirs and record.agent_did in self.revoked), record
                     self.history.append(record)
         self.stakes.check(self.rows)
         if is_terminal(self.status):
@@ -347,6 +358,7 @@ class Engine:
         assert before is None or not is_terminal(before.status), f"{row} after {before}"
         if row.status is NodeStatus.DISPATCHED:
             assert not self.has_failure, f"{row.node} was dispatched after a failure"
+            assert row.agent_did not in self.revoked
             for parent in self.compiled.nodes[row.node].depends_on:
                 assert self.rows[parent].status is NodeStatus.SUCCESS
         if row.status in (NodeStatus.FAILED, NodeStatus.TIMEOUT):

@@ -82,6 +82,7 @@ FAILURES = st.sampled_from(
 )
 
 
+ALL_AGENTS = sorted({did for offers in AGENTS.values() for did in offers})
 # Of what each agent has staked; a node asks 2.
 SCARCE = st.integers(0, 5)
 
@@ -161,6 +162,12 @@ class AnyWorkflow(RuleBasedStateMachine):
             return  # news again after a crash: the verification went out again as the same one
         if self.run.machine.is_finished or not isinstance(event, WorkflowAccepted):
             assert self.run.machine.step(event) == Decision()
+
+    @rule(did=st.sampled_from(ALL_AGENTS), odds=st.integers(0, 3))
+    def revoke(self, did: str, odds: int) -> None:
+        if odds == 0:
+            self.run.revoke(did)
+            assert did not in self.run.machine.agents_at_work()
 
     @precondition(lambda self: not self.run.machine.is_finished)
     @rule()
