@@ -9,6 +9,7 @@ Spec: States and transitions, Settlement rules, Limits.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import orjson
@@ -73,6 +74,7 @@ class Checks:
         if self._world.market.stake_bps:
             misplaced = misplaced_lock(self._model, command.workflow_id)
             require(misplaced is None, misplaced, "after", command)
+        self._world.revoking.applied(command)
         workflow_id = command.workflow_id
         failed_ms = {
             record.node: record.completed_ms
@@ -119,6 +121,8 @@ class Checks:
         else:
             key = (workflow_id, node, order.attempt, order.agent_did)
             require(key in self._opened, "dispatch before its commit", order)
+            is_mistrusted = self._world.revoking.is_mistrusted(key)
+            require(not is_mistrusted, "dispatched to a revoked agent", order)
             if self._world.market.stake_bps and self._world.is_current(process):
                 self._check_staked(order, stored)
             for parent, given in order.parents.items():
@@ -182,6 +186,14 @@ class Checks:
         )
         require(stored, "taken, but not stored:", order, answer)
 
+    def told(self, process: Process, *, is_revoked: Callable[[str], bool]) -> None:
+        """Hear that an owner was told who is revoked: none of them has anything to do there."""
+        for workflow_id in process.runner.driven():
+            run = process.runner.run_of(workflow_id)
+            assert run is not None, workflow_id
+            left = set(filter(is_revoked, run.machine.agents_at_work()))
+            require(not left, "revoked agents are at work in", workflow_id, left)
+
     def aborted(self, order: DispatchOrder) -> None:
         """Hear that the runner no longer wants a reply."""
         self._landed(order)
@@ -197,6 +209,8 @@ class Checks:
             return
         if outcome.status is OutcomeStatus.STALE or outcome.error is not None:
             process.refused.add(command.workflow_id)
+        elif isinstance(command, AdvanceWorkflow) and command.is_fresh:
+            process.refused.discard(command.workflow_id)
 
     def lost(self, process: Process, reason: str) -> None:
         """Hear that a runner gave up: only being fenced off is a reason."""

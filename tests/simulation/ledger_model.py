@@ -37,7 +37,9 @@ from ledger.planning.plan import request_hash_of
 from ledger.planning.rows import attempt_row, change_workflow, node_row, workflow_row
 from ledger.queries.stored import StoredWorkflow
 from ledger.schema import node as node_table
+from ledger.trust_commands import RevokeAgent, UnrevokeAgent
 from tests.simulation.auction_model import AuctionModel, BadBid
+from tests.simulation.trust_model import TrustModel, Untraced
 
 Row = dict[str, Any]
 # What loses an agent a part of its stake, written out again as the fee is.
@@ -87,6 +89,7 @@ class LedgerModel:
         # By (workflow, node, attempt): of every lock that ended, whose it was, what, what was lost.
         self.ended_locks: dict[tuple[str, str, int], tuple[str, int, int]] = {}
         self.auctions = AuctionModel()
+        self.trust = TrustModel()
         self.now_ms: Callable[[], int] = lambda: 0
         self._known: dict[str, tuple[bytes | None, Outcome]] = {}
         self._on_applied = on_applied
@@ -120,8 +123,8 @@ class LedgerModel:
             return replace(known[1], status=OutcomeStatus.REPEATED)
         try:
             outcome = Outcome(OutcomeStatus.APPLIED, self._apply(command))
-        except BadBid as bad:
-            return bad.outcome
+        except (BadBid, Untraced) as untraced:
+            return untraced.outcome
         except _Refusal as refusal:
             outcome = refusal.outcome
         if not is_start:
@@ -148,10 +151,17 @@ class LedgerModel:
                 return {"balanceMicro": self.balances[wallet]}
             case DepositStake():
                 return self._stake(command)
-            case PlaceBid() | EndBidding():
-                if isinstance(command, PlaceBid):
-                    return self.auctions.place(command, self.now_ms())
+            case PlaceBid():
+                if self.trust.is_revoked(command.agent_did, self.now_ms()):
+                    raise BadBid(ErrorCode.FORBIDDEN, "revoked")
+                return self.auctions.place(command, self.now_ms())
+            case EndBidding():
                 return self.auctions.end_bidding(command, self.now_ms())
+            case RevokeAgent() | UnrevokeAgent():
+                refused = self.trust.change(command, self.now_ms())
+                if refused is not None:
+                    raise _Refusal(refused, "not to be done")
+                return {}
             case RegisterOwner(owner=owner):
                 self.owners[owner] = self.owners.get(owner, 0) + 1
                 return {"epoch": self.owners[owner]}
@@ -190,7 +200,7 @@ class LedgerModel:
         self._store(command.workflow_id, command.records)
         ids = {"workflowId": command.workflow_id, "taskId": command.task_id}
         status = str(row["status"]) if is_terminal(row["status"]) else "pending"
-        return {**ids, "status": status, **self._move_stakes(command)}
+        return {**ids, "status": status, **self._move_stakes(command), **self._untrusted(command)}
 
     def _advance(self, command: AdvanceWorkflow) -> dict[str, Any]:
         escrow = self.escrows.get(command.workflow_id)
@@ -204,6 +214,8 @@ class LedgerModel:
             raise _Refusal(ErrorCode.ALREADY_SETTLED, "a line is already paid")
         if sum(record.gross_micro for record in paid) > escrow.rest:
             raise _Refusal(ErrorCode.INTERNAL_ERROR, "more than is left in the escrow")
+        if self.trust.refuses(command, self.now_ms()):
+            raise _Refusal(ErrorCode.FORBIDDEN, "of a revoked agent")
         for record in paid:
             fee = record.gross_micro * escrow.fee_bps // 10_000
             escrow.paid[record.line] = (record.agent_did, record.gross_micro - fee, fee)
@@ -212,7 +224,11 @@ class LedgerModel:
             self._move(source, "fee", fee)
         released = self._store(command.workflow_id, command.records)
         result: dict[str, Any] = {} if released is None else {"releasedMicro": released}
-        return {**result, **self._move_stakes(command)}
+        return {**result, **self._move_stakes(command), **self._untrusted(command)}
+
+    def _untrusted(self, command: PublishWorkflow | AdvanceWorkflow) -> dict[str, Any]:
+        nodes = self.trust.given(command.records, self.now_ms())
+        return {"revoked": nodes} if nodes else {}
 
     def _move_stakes(self, command: PublishWorkflow | AdvanceWorkflow) -> dict[str, Any]:
         """Lock and free; the payer gets what agents lose by failing a node, or by forgery."""

@@ -123,6 +123,7 @@ class Process:
         )
         self.directory.stakes.know(stake_rows(world.model, world.rows))
         self.directory.put(world.rows.values())
+        self.directory.revocations.know(world.revoking.rows())
         clock = ProcessClock(self)
         start = RegisterOwner(key=f"owner:{name}", owner=name, address="")
         self.epoch = int(world.model.commit([start])[0].result["epoch"])
@@ -151,12 +152,13 @@ class Process:
 
     def restore(self) -> None:
         """Restore every unfinished workflow that is owned but not running here."""
-        self._adopt_all(self.world.model.unfinished(self.name))
+        self._adopt_all(self.world.model.unfinished(self.name), set())
 
     def restore_later(self) -> None:
         """Read the rows now and restore from them a little later, as a real read would."""
-        stored = self.world.model.unfinished(self.name)
-        self.world.clock.call_in(self.world.chance.randint(0, 30), self._adopt_all, stored)
+        stored, driven = self.world.model.unfinished(self.name), self.runner.driven()
+        delay_ms = self.world.chance.randint(0, 30)
+        self.world.clock.call_in(delay_ms, self._adopt_all, stored, driven)
 
     def kill(self) -> None:
         """End at once; whoever waits for an answer of this process learns that it ended."""
@@ -173,9 +175,14 @@ class Process:
             self.world.restart_later(self)
 
     def _unsure(self, _: str) -> None:
+        self.directory.revocations.know(self.world.revoking.rows())
         self.restore_later()
 
-    def _adopt_all(self, rows: list[Any]) -> None:
+    def _adopt_all(self, rows: list[Any], driven: set[str]) -> None:
+        """Adopt what was not driven as its rows were read, and is not now."""
         for stored in rows:
-            if self.is_alive and not self.runner.runs(stored.workflow_id):
+            is_driven = stored.workflow_id in driven or self.runner.runs(stored.workflow_id)
+            if self.is_alive and not is_driven:
                 self.runner.adopt(*restore(stored, SETTINGS, self.world.clock.now_ms()))
+        if self.is_alive:
+            self.world.revoking.tell(self)

@@ -135,7 +135,7 @@ class RecordedWorld(World):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("seed", range(8))
 async def test_store_says_the_same_as_the_model_in_a_simulated_run(
     seed: int, database: Database, auditor: Auditor
 ) -> None:

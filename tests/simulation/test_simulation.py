@@ -45,8 +45,10 @@ def few_collections() -> Iterator[None]:
 
 
 def market_of(seed: int) -> dict[str, Any]:
-    """Return what a world of the long run has of the market: nothing, stakes, or everything."""
-    return ({}, {"stake_bps": 5_000}, {"stake_bps": 1_000, "has_market": True})[seed % 3]
+    """Return what a world of the long run has: nothing, stakes, revocations, or everything."""
+    whole: dict[str, Any] = {"stake_bps": 1_000, "has_market": True}
+    revoking = {"has_revocations": True}
+    return ({}, {"stake_bps": 5_000}, whole, revoking, {**whole, **revoking})[seed % 5]
 
 
 def run_all(seeds: Iterable[int], **market: Any) -> tuple[int, float]:
@@ -86,6 +88,15 @@ def test_a_thousand_workflows_with_a_whole_market_keep_every_promise(only_seed: 
     are paid by their rate, up to the node's limit."""
     seeds = range(20) if only_seed is None else (only_seed,)
     run_all(seeds, stake_bps=1_000, has_market=True)
+
+
+def test_a_thousand_workflows_whose_agents_are_revoked_keep_every_promise(
+    only_seed: int | None,
+) -> None:
+    """Nobody is paid, or sent anything, after its revocation, however late its owner hears of it;
+    what was refused is taken up again and comes to its end."""
+    seeds = range(20) if only_seed is None else (only_seed,)
+    run_all(seeds, stake_bps=1_000, has_market=True, has_revocations=True)
 
 
 def test_run_is_decided_by_its_seed_alone() -> None:

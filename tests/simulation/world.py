@@ -30,6 +30,7 @@ from tests.simulation.ledger_model import LedgerModel
 from tests.simulation.market import Market
 from tests.simulation.money import PAYERS, opening
 from tests.simulation.process import Process
+from tests.simulation.revoking import Revoking
 from tests.simulation.shapes import (
     CENT_MICRO,
     SHAPES,
@@ -71,6 +72,7 @@ class World:
         crash_point: kill the owner as it passes its n-th step (see `Process.step`).
         stake_bps: the stake that nodes ask of agents.
         has_market: agents bid, half of all nodes are auctioned, others are paid by tokens.
+        has_revocations: agents are revoked for a while.
     """
 
     def __init__(
@@ -84,6 +86,7 @@ class World:
         crash_point: int | None = None,
         stake_bps: int = 0,
         has_market: bool = False,
+        has_revocations: bool = False,
     ) -> None:
         self.seed = seed
         self.chance = random.Random(seed)
@@ -93,6 +96,7 @@ class World:
         self.crash_point = crash_point
         self.points: list[str] = []
         self.checks = Checks(self)
+        self.revoking = Revoking(self, is_on=has_revocations)
         self.model = self.new_model()
         self.market = Market(self, stake_bps, is_whole=has_market)
         self.model.now_ms = self.clock.now_ms
@@ -130,6 +134,7 @@ class World:
             if self.troubles is not CALM:
                 for second in range(TROUBLE_S):
                     self.clock.call_in(1_000 * second + 7, self._misfortune)
+            self.revoking.begin()
             self.clock.run()
             self.checks.at_end(self.shapes)
             self._check_clients()
@@ -228,7 +233,7 @@ class World:
             now = str(self.model.workflows[workflow_id]["status"])
             if isinstance(reply, CancelReply):
                 require(now == "cancelled", "cancelled, but", workflow_id, now)
-            elif is_running:
+            elif is_running and reply.code is not ErrorCode.OVERLOADED:
                 require(reply.code is ErrorCode.NOT_CANCELLABLE, "cancel:", reply)
 
         process.runner.cancel(request, done)

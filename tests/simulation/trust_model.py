@@ -1,0 +1,85 @@
+"""Revocations as the ledger's model knows them, and the workflows that they have halted."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import TypeGuard
+
+from core.errors import ErrorCode
+from core.workflow.events import AttemptFinished, NodeChanged, NodePaid, Record
+from ledger.commands import AdvanceWorkflow, Outcome, OutcomeStatus
+from ledger.trust_commands import RevokeAgent, UnrevokeAgent
+
+
+class Untraced(Exception):
+    """A step of a halted workflow; nothing of it is stored."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.outcome = Outcome(OutcomeStatus.REJECTED, {}, ErrorCode.CONFLICT, "halted")
+
+
+@dataclass(slots=True)
+class TrustModel:
+    """`revoked`: by agent, who has done it and until when; `halted`: workflows."""
+
+    revoked: dict[str, tuple[str, int | None]] = field(default_factory=dict)
+    halted: set[str] = field(default_factory=set)
+
+    def is_revoked(self, did: str | None, at_ms: int) -> bool:
+        """Say whether an agent is revoked at a time."""
+        if did not in self.revoked:
+            return False
+        _, expires_ms = self.revoked[did]
+        return expires_ms is None or at_ms < expires_ms
+
+    def change(self, command: RevokeAgent | UnrevokeAgent, at_ms: int) -> ErrorCode | None:
+        """Revoke an agent or take it back; return why not. Nobody owns an agent but itself."""
+        did, is_revoked = command.did, self.is_revoked(command.did, at_ms)
+        if isinstance(command, UnrevokeAgent):
+            if not is_revoked:
+                return ErrorCode.NOT_FOUND
+            if not (command.is_admin or command.actor_did == self.revoked[did][0]):
+                return ErrorCode.FORBIDDEN
+            del self.revoked[did]
+            return None
+        if not command.is_admin and command.actor_did != did:
+            return ErrorCode.FORBIDDEN
+        if is_revoked:
+            return ErrorCode.ALREADY_REVOKED
+        if command.expires_ms is not None and command.expires_ms <= at_ms:
+            return ErrorCode.INVALID_REQUEST
+        self.revoked[did] = (command.actor_did, command.expires_ms)
+        return None
+
+    def refuses(self, command: AdvanceWorkflow, at_ms: int) -> bool:
+        """Say whether a step tells what a revoked agent has done, which halts its workflow.
+
+        Raises:
+            Untraced: it was halted before, and the step was not decided since.
+        """
+        if command.workflow_id in self.halted and not command.is_fresh:
+            raise Untraced
+        told = {record.agent_did for record in command.records if _is_told(record)}
+        if any(self.is_revoked(did, at_ms) for did in told):
+            self.halted.add(command.workflow_id)
+            return True
+        self.halted.discard(command.workflow_id)
+        return False
+
+    def given(self, records: Sequence[Record], at_ms: int) -> list[str]:
+        """Return the nodes that are given to revoked agents."""
+        return [
+            record.node
+            for record in records
+            if isinstance(record, NodeChanged)
+            and record.status == "dispatched"
+            and self.is_revoked(record.agent_did, at_ms)
+        ]
+
+
+def _is_told(record: Record) -> TypeGuard[NodePaid | AttemptFinished]:
+    if isinstance(record, AttemptFinished):
+        return record.outcome in ("success", "rejected")
+    return isinstance(record, NodePaid)
