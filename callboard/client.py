@@ -17,7 +17,7 @@ from typing import Any, Generic, ParamSpec, Self, overload
 
 import httpx
 
-from callboard import calls, market_calls
+from callboard import calls, market_calls, trust_calls
 from callboard.calls import Call, Json, NoReply, Reply, Steps, persistently
 
 P = ParamSpec("P")
@@ -98,6 +98,10 @@ class _Operations:
     bid_for_task = _Operation(market_calls.bid_for_task)
     auction = _Operation(market_calls.auction)
     bid = _Operation(market_calls.bid)
+    revoke_agent = _Operation(trust_calls.revoke_agent)
+    unrevoke_agent = _Operation(trust_calls.unrevoke_agent)
+    revocation = _Operation(trust_calls.revocation)
+    revocations = _Operation(trust_calls.revocations)
 
     def __init__(self, url: str | None = None, api_key: str | None = None) -> None:
         self.url = (url or os.environ.get("CALLBOARD_URL") or DEFAULT_URL).rstrip("/")

@@ -32,6 +32,7 @@ from serve_app.routes import (
     results,
     stakes,
     tasks,
+    trust,
     workflows,
 )
 from serve_app.services import Services
@@ -76,6 +77,7 @@ def all_operations() -> tuple[Operation, ...]:
         *stakes.OPERATIONS,
         *quotas.OPERATIONS,
         *auctions.OPERATIONS,
+        *trust.OPERATIONS,
     )
     return (*described, *health.operations(service_version(), described))
 

@@ -13,6 +13,7 @@ from enum import StrEnum
 from typing import Any
 from urllib.parse import parse_qsl
 
+from core.canonical import canonical
 from core.errors import ErrorCode, Problem, ServiceError
 from core.trust.access import Need, Principal, refusal
 from serve_app.limits import RateClass
@@ -187,6 +188,27 @@ def text_member(body: Mapping[str, Any], name: str, *, least: int = 0, most: int
     if not isinstance(value, str) or not least <= len(value) <= most:
         got = f"{len(value)} characters" if isinstance(value, str) else kind_of(value)
         raise invalid(name, got, f"text of {least} to {most} characters")
+    return value
+
+
+def canonical_member(
+    body: Mapping[str, Any], name: str, *, default: dict[str, Any] | None = None
+) -> dict[str, Any]:
+    """Return an object of a body that is to be hashed.
+
+    Args:
+        default: what stands for one that is left out; None: it must be there.
+
+    Raises:
+        ServiceError: INVALID_REQUEST.
+    """
+    value = body.get(name, default)
+    if not isinstance(value, dict):
+        raise invalid(name, kind_of(value), "a JSON object")
+    try:
+        canonical(value)
+    except ValueError as error:
+        raise invalid(name, str(error)[:200], "canonical JSON") from None
     return value
 
 

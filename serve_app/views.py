@@ -123,12 +123,13 @@ def entry_record(row: Row) -> dict[str, Any]:
     return record
 
 
-def agent_record(row: Row, live: Row | None, now_ms: int) -> dict[str, Any]:
+def agent_record(row: Row, live: Row | None, now_ms: int, *, is_revoked: bool) -> dict[str, Any]:
     """Return an agent: its card's members, the card whole, and what the registry adds.
 
     Args:
         live: its heartbeats and probes, None when there never were any.
         now_ms: by which its availability is judged.
+        is_revoked: whether it is revoked then.
     """
     card = orjson.loads(row["card"])
     return {
@@ -139,6 +140,7 @@ def agent_record(row: Row, live: Row | None, now_ms: int) -> dict[str, Any]:
         "acard": card,
         "ownerDid": row["owner_did"],
         "status": row["status"],
+        "isRevoked": is_revoked,
         "registeredAt": iso_time(row["registered_ms"]),
         "updatedAt": iso_time(row["updated_ms"]),
         "availability": _availability(row, live, now_ms),

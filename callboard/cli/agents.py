@@ -1,4 +1,4 @@
-"""`agent`: the registry. Spec: Registry, Agent card."""
+"""`agent`: the registry, and who is revoked. Spec: Registry, Agent card, Revocation."""
 
 from __future__ import annotations
 
@@ -13,6 +13,8 @@ from callboard.cli.session import EXIT_REFUSED, EXIT_USAGE, Session, stop, verb
 app = typer.Typer(help="The registry of agents.", no_args_is_help=True)
 
 CARD_PATH = "/.well-known/acard.json"
+
+_Did = Annotated[str, typer.Argument(help="The agent's DID.", metavar="DID")]
 
 
 @verb(app, "list")
@@ -70,11 +72,52 @@ def read_card(source: str) -> dict[str, Any]:
 
 
 @verb(app, "show")
-def show(
-    session: Session, did: Annotated[str, typer.Argument(help="The agent's DID.", metavar="DID")]
-) -> None:
+def show(session: Session, did: _Did) -> None:
     """Show an agent's card."""
     agent = session.client.agent(did)
     # The card's members are in the record itself; for people once is enough.
     without_card = {name: value for name, value in agent.items() if name != "acard"}
     session.show_record(agent if session.is_json else without_card)
+
+
+@verb(app, "revoke")
+def revoke(
+    session: Session,
+    did: _Did,
+    reason: Annotated[str, typer.Option(help="Why; everybody can read it.")],
+    evidence: Annotated[str, typer.Option(help="What shows it, a JSON object.")] = "{}",
+    expires_at: Annotated[
+        str | None, typer.Option(help="Until when, an ISO 8601 time; for good when left out.")
+    ] = None,
+) -> None:
+    """Revoke an agent: it gets no work and is paid for none."""
+    try:
+        shown = json.loads(evidence)
+    except ValueError as error:
+        stop(EXIT_USAGE, f"--evidence: {error}")
+    if not isinstance(shown, dict):
+        stop(EXIT_USAGE, f"--evidence: got {type(shown).__name__}, expected a JSON object")
+    session.show_record(
+        session.client.revoke_agent(did, reason, evidence=shown, expires_at=expires_at)
+    )
+
+
+@verb(app, "unrevoke")
+def unrevoke(session: Session, did: _Did) -> None:
+    """Take a revoked agent back."""
+    session.show_record(session.client.unrevoke_agent(did))
+
+
+@verb(app, "revoked")
+def revoked(
+    session: Session,
+    did: Annotated[
+        str | None, typer.Argument(help="Only this one; all when left out.", metavar="DID")
+    ] = None,
+) -> None:
+    """Show who is revoked."""
+    if did is not None:
+        session.show_record(session.client.revocation(did))
+        return
+    reply = session.client.revocations(limit=100)
+    session.show_table(reply, reply["revoked"], ("did", "revokedAt", "expiresAt", "reason"))

@@ -22,7 +22,9 @@ _SEARCH: Final = sql.text(
     )
     SELECT o.capability_id AS id, max(ts_rank(o.words, asked.query))::double precision AS rank
     FROM asked CROSS JOIN callboard.agent a CROSS JOIN LATERAL callboard.offered_words(a.card) o
-    WHERE a.status = 'active' AND o.words @@ asked.query
+    WHERE a.status = 'active' AND o.words @@ asked.query AND NOT EXISTS (
+        SELECT 1 FROM callboard.revocation v WHERE v.did = a.did AND v.ended_ms IS NULL
+            AND (v.expires_ms IS NULL OR v.expires_ms > extract(epoch FROM now()) * 1000))
     GROUP BY o.capability_id ORDER BY rank DESC, o.capability_id LIMIT :limit
     """
 )

@@ -82,6 +82,7 @@ AGENT_SCHEMAS: Mapping[str, Schema] = {
         acard={"$ref": "#/components/schemas/AgentCard"},
         ownerDid=STRING,
         status={"enum": ["active", "inactive"]},
+        isRevoked=BOOLEAN,
         registeredAt=TIME,
         updatedAt=TIME,
         availability=_AVAILABILITY,

@@ -28,6 +28,7 @@ from serve_app.openapi.parts import (
     with_example,
 )
 from serve_app.openapi.review import REVIEW_SCHEMAS
+from serve_app.openapi.trust import TRUST_SCHEMAS
 
 _MANIFEST_EXAMPLE = {
     "intent": "Sum an article up",
@@ -160,6 +161,7 @@ SCHEMAS: Mapping[str, Schema] = {
     **MARKET_SCHEMAS,
     **AUCTION_SCHEMAS,
     **REVIEW_SCHEMAS,
+    **TRUST_SCHEMAS,
     "BulkResults": record(
         "results",
         results={

@@ -16,6 +16,7 @@ from core.trust.heartbeat_token import heartbeat_token
 from ledger.agent_live import live_rows
 from ledger.commands import DeregisterAgent, Outcome, RegisterAgent
 from ledger.queries.reader import RowDict
+from ledger.queries.revocations import revoked_of
 from serve_app.bulk import judged, refusal
 from serve_app.calls import Call, Operation, Repeats, Reply, not_found
 from serve_app.limits import RateClass
@@ -79,17 +80,13 @@ async def list_agents(call: Call) -> Reply:
         offset=page.offset,
         after_did=page.after,
     )
-    live = await _live(call, [row["did"] for row in rows])
-    now_ms = call.services.now_ms()
-    shown = [agent_record(row, live.get(row["did"]), now_ms) for row in rows]
-    return Reply(listed("agents", shown, page, lambda row: row["did"]))
+    return Reply(listed("agents", await _shown(call, rows), page, lambda row: row["did"]))
 
 
 async def get_agent(call: Call) -> Reply:
     """Read one agent."""
-    row = await _stored(call)
-    live = await _live(call, [row["did"]])
-    return Reply(agent_record(row, live.get(row["did"]), call.services.now_ms()))
+    (shown,) = await _shown(call, [await _stored(call)])
+    return Reply(shown)
 
 
 async def change(call: Call) -> Reply:
@@ -137,9 +134,15 @@ async def _stored(call: Call) -> RowDict:
     raise not_found(f"the agent {given[:255]}")
 
 
-async def _live(call: Call, dids: list[str]) -> dict[str, RowDict]:
-    rows = await live_rows(call.services.reader, dids=dids) if dids else []
-    return {row["did"]: row for row in rows}
+async def _shown(call: Call, rows: list[RowDict]) -> list[dict[str, Any]]:
+    reader, now_ms = call.services.reader, call.services.now_ms()
+    dids = [row["did"] for row in rows]
+    live = {row["did"]: row for row in await live_rows(reader, dids=dids)} if dids else {}
+    revoked = await revoked_of(reader, dids, at_ms=now_ms)
+    return [
+        agent_record(row, live.get(row["did"]), now_ms, is_revoked=row["did"] in revoked)
+        for row in rows
+    ]
 
 
 def _named(did: str) -> dict[str, Any]:

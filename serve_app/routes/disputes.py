@@ -10,7 +10,6 @@ from typing import Any, Final
 
 import orjson
 
-from core.canonical import canonical
 from core.errors import ErrorCode, ServiceError
 from core.money import credits_number, micro_from_credits
 from core.trust.access import ADMIN, Need
@@ -22,8 +21,8 @@ from serve_app.calls import (
     Operation,
     Repeats,
     Reply,
+    canonical_member,
     invalid,
-    kind_of,
     not_found,
     text_member,
 )
@@ -60,13 +59,7 @@ async def open_dispute(call: Call) -> Reply:
     if dispute_type not in TYPES:
         raise invalid("disputeType", str(dispute_type), ", ".join(TYPES))
     description = text_member(body, "description", least=DESCRIPTION_MIN, most=TEXT_MAX)
-    evidence = body.get("evidence", {})
-    if not isinstance(evidence, dict):
-        raise invalid("evidence", kind_of(evidence), "a JSON object")
-    try:
-        canonical(evidence)
-    except ValueError as error:
-        raise invalid("evidence", str(error)[:200], "canonical JSON") from None
+    evidence = canonical_member(body, "evidence", default={})
     subject = await _subject(call, body, dispute_type)
     dispute_id = call.services.new_id()
     command = OpenDispute(

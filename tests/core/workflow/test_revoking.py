@@ -122,3 +122,27 @@ def test_who_has_no_work_here_changes_nothing() -> None:
     run = engine(chain("a"))
     assert run.machine.step(AgentRevoked("did:x:three", run.at_ms)) == Decision()
     assert run.machine.agents_at_work() == {"did:x:one"}
+
+
+def test_a_verifier_that_was_waited_for_is_not_asked_when_its_time_comes() -> None:
+    """The node has ended, another still runs."""
+    run = engine(
+        {
+            "nodes": {
+                "a": {
+                    "capabilityId": "cap.work",
+                    "requiresVerification": True,
+                    "targetAgentId": "did:x:one",
+                },
+                "b": {"capabilityId": "cap.work", "targetAgentId": "did:x:two"},
+            }
+        }
+    )
+    run.succeed("a")
+    run.judge("a", failure=AWAY)
+    run.revoke("did:x:one")
+    assert run.statuses() == {"a": "failed", "b": "dispatched"}
+    assert run.wait_retry("a") == Decision()
+    run.succeed("b")
+    assert run.status == "failed"
+    assert set(run.payments) == {"b"}

@@ -1,0 +1,41 @@
+"""Requests about trust, as data like those of `calls.py`: who is revoked.
+
+Spec: Revocation, /v1/trust/revoke, /v1/revoked; contract.md section 6.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from callboard.calls import Call, Steps, _get, _keyed, _one, _segment
+
+
+def revoke_agent(
+    did: str, reason: str, *, evidence: Mapping[str, Any], expires_at: str | None = None
+) -> Steps:
+    """Revoke an agent: it gets no work and is paid for none; for itself, its owner, administrators.
+
+    Args:
+        evidence: what shows it; kept, its hash goes into the audit chain.
+        expires_at: an ISO 8601 time; None: for good.
+    """
+    body: dict[str, Any] = {"did": did, "reason": reason, "evidence": dict(evidence)}
+    if expires_at is not None:
+        body["expiresAt"] = expires_at
+    return _one(Call("POST", "/v1/trust/revoke", body=body, headers=_keyed(None)))
+
+
+def unrevoke_agent(did: str) -> Steps:
+    """Take a revoked agent back; for who has revoked it, and administrators."""
+    return _one(Call("DELETE", f"/v1/revoked/{_segment(did)}"))
+
+
+def revocation(did: str) -> Steps:
+    """Say whether a DID is revoked, since when and why."""
+    return _get(f"/v1/revoked/{_segment(did)}")
+
+
+def revocations(*, limit: int = 50, offset: int = 0) -> Steps:
+    """List who is revoked."""
+    return _get("/v1/revoked", limit=limit, offset=offset)

@@ -1,0 +1,180 @@
+"""Revocation: whom to trust no more, since when and until when.
+
+A revoked agent gets no work and is paid for none. Its agent's owner and administrators may revoke
+it, and it itself. Spec: Revocation, /v1/trust/revoke, /v1/revoked; contract.md section 6
+(Revocation); decision 0085.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import orjson
+
+from core.errors import ErrorCode
+from core.trust.access import Principal
+from ledger.commands import OutcomeStatus
+from ledger.queries.reader import RowDict
+from ledger.queries.revocations import revocation_row, revocation_rows
+from ledger.trust_commands import RevokeAgent, UnrevokeAgent
+from serve_app.calls import (
+    REPLAYED,
+    Call,
+    Operation,
+    Repeats,
+    Reply,
+    canonical_member,
+    text_member,
+)
+from serve_app.limits import RateClass
+from serve_app.lists import listed, page_of, parse_time
+from serve_app.views import iso_time
+from serve_app.whose import did_in_path, did_of
+
+REASON_CHARS_MAX: Final = 1_000
+
+
+async def revoke(call: Call) -> Reply:
+    """Revoke an agent; answered when every owner knows it."""
+    body = call.object_body()
+    did = did_of("did", body.get("did"))
+    evidence = canonical_member(body, "evidence")
+    command = RevokeAgent(
+        key=call.command_key(f"revoke:{call.services.new_id()}"),
+        request_hash=call.request_hash,
+        actor_did=call.caller.did,
+        is_admin=call.caller.is_admin,
+        did=did,
+        reason=text_member(body, "reason", least=1, most=REASON_CHARS_MAX),
+        evidence_json=orjson.dumps(evidence).decode(),
+        expires_ms=_expires_ms(body.get("expiresAt")),
+    )
+    outcome = await call.services.to_the_end(call.services.gateway.commit(command))
+    await call.services.gateway.refresh_owners()
+    row = {
+        "did": did,
+        "reason": command.reason,
+        "evidence": evidence,
+        "revoked_ms": outcome.result["revokedMs"],
+        "expires_ms": command.expires_ms,
+        "revoked_by_did": call.caller.did,
+    }
+    is_repeat = outcome.status is OutcomeStatus.REPEATED
+    return Reply(
+        {"success": True, "id": did, **_record(row, call.caller)},
+        headers=(REPLAYED,) if is_repeat else (),
+    )
+
+
+async def unrevoke(call: Call) -> Reply:
+    """Take a revoked agent back."""
+    did = did_in_path(call, 2)
+    command = UnrevokeAgent(
+        key=f"unrevoke:{call.services.new_id()}",
+        actor_did=call.caller.did,
+        is_admin=call.caller.is_admin,
+        did=did,
+    )
+    outcome = await call.services.to_the_end(call.services.gateway.commit(command))
+    await call.services.gateway.refresh_owners()
+    unrevoked_at = iso_time(outcome.result["unrevokedMs"])
+    return Reply({"success": True, "id": did, **_trusted(did), "unrevokedAt": unrevoked_at})
+
+
+async def look_up(call: Call) -> Reply:
+    """Say whether a DID is revoked now; of one that nobody knows, that it is not."""
+    did = did_of("did", did_in_path(call, 2))
+    row = await revocation_row(call.services.reader, did, at_ms=call.services.now_ms())
+    return Reply(_trusted(did) if row is None else _record(row, call.caller))
+
+
+async def list_revoked(call: Call) -> Reply:
+    """List who is revoked now, in the order of their DIDs."""
+    page = page_of(call)
+    rows = await revocation_rows(
+        call.services.reader,
+        at_ms=call.services.now_ms(),
+        limit=page.limit + 1,
+        offset=page.offset,
+        after_did=page.after,
+    )
+    shown = [_record(row, call.caller) for row in rows]
+    return Reply(listed("revoked", shown, page, lambda row: row["did"]))
+
+
+def _expires_ms(value: object) -> int | None:
+    if value is None:
+        return None
+    return round(parse_time("expiresAt", value).timestamp() * 1000)
+
+
+def _record(row: RowDict, caller: Principal) -> dict[str, Any]:
+    """Return a revocation in force; its evidence for those it is between, and administrators."""
+    record = {
+        "did": row["did"],
+        "revoked": True,
+        "reason": row["reason"],
+        "revokedAt": iso_time(row["revoked_ms"]),
+        "expiresAt": iso_time(row["expires_ms"]),
+        "revokedByDid": row["revoked_by_did"],
+    }
+    if caller.is_admin or caller.did in (row["did"], row["revoked_by_did"]):
+        record["evidence"] = row["evidence"]
+    return record
+
+
+def _trusted(did: str) -> dict[str, Any]:
+    return {"did": did, "revoked": False, "reason": None, "revokedAt": None, "expiresAt": None}
+
+
+OPERATIONS = (
+    Operation(
+        method="POST",
+        path="/v1/trust/revoke",
+        handler=revoke,
+        summary="Revoke an agent: it gets no work and is paid for none",
+        scope="trust:write",
+        rate=RateClass.WRITE,
+        tag="trust",
+        request="RevocationRequest",
+        reply="Revoked",
+        errors=(ErrorCode.FORBIDDEN, ErrorCode.ALREADY_REVOKED),
+        repeats=Repeats.BY_COMMAND,
+    ),
+    Operation(
+        method="GET",
+        path="/v1/revoked",
+        handler=list_revoked,
+        summary="List who is revoked",
+        scope="revoked:read",
+        rate=RateClass.READ,
+        tag="trust",
+        reply="RevocationList",
+        parameters=("Limit", "Offset", "Cursor"),
+        errors=(ErrorCode.INVALID_REQUEST,),
+    ),
+    Operation(
+        method="GET",
+        path="/v1/revoked/{did}",
+        handler=look_up,
+        summary="Say whether a DID is revoked",
+        scope="revoked:read",
+        rate=RateClass.READ,
+        tag="trust",
+        reply="Revocation",
+        parameters=("AccountDid",),
+        errors=(ErrorCode.INVALID_REQUEST,),
+    ),
+    Operation(
+        method="DELETE",
+        path="/v1/revoked/{did}",
+        handler=unrevoke,
+        summary="Take a revoked agent back",
+        scope="revoked:write",
+        rate=RateClass.WRITE,
+        tag="trust",
+        reply="Unrevoked",
+        parameters=("AccountDid",),
+        errors=(ErrorCode.NOT_FOUND, ErrorCode.FORBIDDEN),
+    ),
+)
