@@ -54,6 +54,20 @@ VERBS: list[tuple[tuple[str, ...], str, str, Json | None]] = [
         "/v1/stakes/slash",
         {"agentDid": "did:net:a", "workflowId": "w", "nodeId": "n", "reason": "It lies."},
     ),
+    (
+        ("agent", "revoke", "did:net:a", "--reason", "It lies.", "--evidence", '{"n": 1}'),
+        "POST",
+        "/v1/trust/revoke",
+        {"did": "did:net:a", "reason": "It lies.", "evidence": {"n": 1}},
+    ),
+    (
+        ("agent", "revoke", "did:net:a", "--reason", "Away.", "--expires-at", "2030-01-01"),
+        "POST",
+        "/v1/trust/revoke",
+        {"did": "did:net:a", "reason": "Away.", "evidence": {}, "expiresAt": "2030-01-01"},
+    ),
+    (("agent", "unrevoke", "did:net:a"), "DELETE", "/v1/revoked/did:net:a", None),
+    (("agent", "revoked", "did:net:a"), "GET", "/v1/revoked/did:net:a", None),
     (("reputation", "show", "did:net:a"), "GET", "/v1/reputation/did:net:a", None),
     (("quota", "get", "did:net:p"), "GET", "/v1/quotas/did:net:p", None),
     (

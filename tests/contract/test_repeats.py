@@ -190,6 +190,11 @@ def slash(scene: Scene) -> Request:
     return "/v1/stakes/slash", {**ids, "reason": "one"}, {**ids, "reason": "other"}
 
 
+def revoke(scene: Scene) -> Request:
+    one = {"did": unique("did:net:ghost-"), "reason": "one", "evidence": {}}
+    return "/v1/trust/revoke", one, {**one, "reason": "other"}
+
+
 def rebuild(scene: Scene) -> Request:
     return "/v1/reputation/rebuild", {}, {"check": True}
 
@@ -204,7 +209,7 @@ POSTS: tuple[Callable[[Scene], Request], ...] = (
     publish, publish_list_form, publish_bulk, cancel, node_result, register, register_flat,
     register_bulk, make_key, deposit, invoice, pay_invoice, void_invoice, dispute, resolve,
     feedback, publish_task, task_feedback, put_at_stake, unstake, quota, rebuild, bid,
-    bid_for_task, slash,
+    bid_for_task, slash, revoke,
 )  # fmt: skip
 
 
