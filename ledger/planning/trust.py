@@ -111,7 +111,12 @@ def check_taken(command: AdvanceWorkflow, escrow: Escrow, batch: Batch) -> None:
                 _set_halted(command.workflow_id, escrow, batch, is_halted=True)
                 detail = f"{did} is revoked: what it has done is neither taken nor paid"
                 raise Refusal(ErrorCode.FORBIDDEN, detail, is_audited=True)
+
+
+def resume(command: AdvanceWorkflow, escrow: Escrow, batch: Batch) -> None:
+    """Let a halted workflow go on with this step, which nothing speaks against."""
     if escrow.is_halted:
+        assert command.is_fresh, command
         _set_halted(command.workflow_id, escrow, batch, is_halted=False)
 
 

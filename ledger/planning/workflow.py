@@ -30,7 +30,7 @@ from ledger.planning.books import FEE_ADDRESS, Account, Escrow, escrow_address, 
 from ledger.planning.quotas import give_back, use_quota
 from ledger.planning.risk import move_stakes
 from ledger.planning.rows import attempt_row, change_workflow, node_payload, node_row, workflow_row
-from ledger.planning.trust import check_taken, revoked_attempts
+from ledger.planning.trust import check_taken, resume, revoked_attempts
 from ledger.reputation import count_end
 
 _NODE_EVENTS: Final = {
@@ -109,8 +109,11 @@ def plan_advance(command: AdvanceWorkflow, batch: Batch) -> Outcome:
     if books.owners.get(command.owner) != command.owner_epoch:  # (1)
         raise StaleCommand
     payments = [record for record in command.records if type(record) is NodePaid]
-    _check_not_settled(command, batch)  # (2)
-    _check_payments(command, payments, batch)
+    escrow = _held_escrow(command, batch)  # (2)
+    check_taken(command, escrow, batch)
+    _check_not_settled(command, batch)
+    _check_payments(payments, escrow, batch)
+    resume(command, escrow, batch)
     first_audit_id = books.head.audit_seq + 1
     record_auctions(command, batch)
     row = batch.workflows.get(command.workflow_id)
@@ -133,6 +136,17 @@ def plan_advance(command: AdvanceWorkflow, batch: Batch) -> Outcome:
     return batch.decided(command.key, result=result, audit_id=audit_id)
 
 
+def _held_escrow(command: AdvanceWorkflow, batch: Batch) -> Escrow:
+    escrow = batch.books.escrows.get(command.workflow_id)
+    if escrow is None or escrow.is_released:
+        raise Refusal(
+            ErrorCode.ESCROW_RELEASED,
+            "the workflow has ended and its escrow is released: nothing of it can change",
+            is_audited=True,
+        )
+    return escrow
+
+
 def _check_not_settled(command: AdvanceWorkflow, batch: Batch) -> None:
     """Refuse what is already decided: the first settlement of a node wins (money.md case 9)."""
     settled = batch.books.settled
@@ -149,14 +163,7 @@ def _check_not_settled(command: AdvanceWorkflow, batch: Batch) -> None:
                     )
 
 
-def _check_payments(command: AdvanceWorkflow, payments: list[NodePaid], batch: Batch) -> None:
-    escrow = batch.books.escrows.get(command.workflow_id)
-    if escrow is None or escrow.is_released:
-        raise Refusal(
-            ErrorCode.ESCROW_RELEASED,
-            "the workflow has ended and its escrow is released: nothing of it can change",
-            is_audited=True,
-        )
+def _check_payments(payments: list[NodePaid], escrow: Escrow, batch: Batch) -> None:
     due = 0
     for payment in payments:
         assert payment.gross_micro >= 0, payment
@@ -177,7 +184,6 @@ def _check_payments(command: AdvanceWorkflow, payments: list[NodePaid], batch: B
             f" expected at most {credits_text(escrow.account.balance)} left in the escrow",
             is_audited=True,
         )
-    check_taken(command, escrow, batch)
 
 
 def _hold(command: PublishWorkflow, wallet: Account | None, batch: Batch) -> None:

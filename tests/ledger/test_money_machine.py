@@ -23,6 +23,7 @@ from tests.ledger.machine.ends import EndRules
 from tests.ledger.machine.owners import OwnerRules
 from tests.ledger.machine.reviews import ReviewRules
 from tests.ledger.machine.stakes import StakeRules
+from tests.ledger.machine.trust import TrustRules
 
 STEPS_MIN: Final = 10_000
 # Histories are random, and the rarest entries come late in some. What has not come by then has a
@@ -38,7 +39,7 @@ WITHOUT_MONEY: Final[dict[type, str]] = {
 }
 
 
-class LedgerMachine(StakeRules, OwnerRules, AuctionRules, EndRules, ReviewRules):
+class LedgerMachine(StakeRules, OwnerRules, AuctionRules, EndRules, ReviewRules, TrustRules):
     """Everything that moves money, repeats, lost writers; the model says what must come of it."""
 
 

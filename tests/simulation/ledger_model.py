@@ -206,6 +206,8 @@ class LedgerModel:
         escrow = self.escrows.get(command.workflow_id)
         if escrow is None or escrow.is_released:
             raise _Refusal(ErrorCode.ESCROW_RELEASED, "the workflow has ended")
+        if self.trust.refuses(command, self.now_ms()):
+            raise _Refusal(ErrorCode.FORBIDDEN, "of a revoked agent")
         paid = [record for record in command.records if isinstance(record, NodePaid)]
         nodes = self.nodes[command.workflow_id]
         changed = [nodes.get(r.node, {}) for r in command.records if isinstance(r, NodeChanged)]
@@ -214,8 +216,7 @@ class LedgerModel:
             raise _Refusal(ErrorCode.ALREADY_SETTLED, "a line is already paid")
         if sum(record.gross_micro for record in paid) > escrow.rest:
             raise _Refusal(ErrorCode.INTERNAL_ERROR, "more than is left in the escrow")
-        if self.trust.refuses(command, self.now_ms()):
-            raise _Refusal(ErrorCode.FORBIDDEN, "of a revoked agent")
+        self.trust.resume(command)
         for record in paid:
             fee = record.gross_micro * escrow.fee_bps // 10_000
             escrow.paid[record.line] = (record.agent_did, record.gross_micro - fee, fee)

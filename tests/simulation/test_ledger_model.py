@@ -10,6 +10,7 @@ from __future__ import annotations
 import random
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -21,9 +22,21 @@ from core.workflow.transitions import WorkflowStatus
 from ledger.commands import ClaimWorkflows, Command, Outcome, OutcomeStatus, RegisterOwner
 from ledger.queries.reader import LedgerReader
 from ledger.store import LedgerStore
+from ledger.trust_commands import UnrevokeAgent
 from tests.conftest import Database
 from tests.ledger.checking import Auditor, connect
-from tests.ledger.making import AT, OWNER, Flow, card, deposit, open_store, succeeded
+from tests.ledger.making import (
+    AGENT,
+    AT,
+    OWNER,
+    PAYER,
+    Flow,
+    card,
+    deposit,
+    open_store,
+    revoke,
+    succeeded,
+)
 from tests.simulation.ledger_model import LedgerModel
 from tests.simulation.test_simulation import market_of
 from tests.simulation.world import OWNERS, World
@@ -173,8 +186,8 @@ class Chaos:
         if self.sent and self.chance.random() < 0.15:
             return self.chance.choice(self.sent)
         made = self.chance.choice(
-            (self._deposit, self._start, self._claim, self._publish, self._publish, self._advance,
-             self._advance, self._advance, self._advance)
+            (self._deposit, self._start, self._claim, self._publish, self._publish, self._trust,
+             self._advance, self._advance, self._advance, self._advance)
         )()  # fmt: skip
         self.sent.append(made)
         return made
@@ -184,6 +197,13 @@ class Chaos:
             self.chance.randint(1, 20_000_000), key=f"d{self.chance.randrange(20)}",
             body=self.chance.choice((b"a", b"b")),
         )  # fmt: skip
+
+    def _trust(self) -> Command:
+        key, actor = f"t{self.chance.randrange(30)}", self.chance.choice((AGENT, PAYER))
+        if self.chance.random() < 0.5:
+            return UnrevokeAgent(key=f"u{key}", actor_did=actor, is_admin=False, did=AGENT)
+        expires_ms = self.chance.choice((None, AT - 1, AT + 1))
+        return revoke(key=key, actor_did=actor, expires_ms=expires_ms)
 
     def _start(self) -> Command:
         owner = self.chance.choice(list(self.epochs))
@@ -225,7 +245,8 @@ class Chaos:
             return flow.advance(end, key=key)
         line = f"n{self.chance.randrange(4)}"
         micro = self.chance.choice((1, 7, 19, 999_999, 10_000_000))
-        return flow.advance(*succeeded(line, micro), key=key)
+        step = flow.advance(*succeeded(line, micro), key=key)
+        return replace(step, is_fresh=self.chance.random() < 0.3)
 
 
 _ENDS = (WorkflowStatus.SUCCESS, WorkflowStatus.CANCELLED, WorkflowStatus.TIMEOUT)
@@ -237,6 +258,7 @@ async def test_store_says_the_same_as_the_model_to_commands_nobody_should_send(
     seed: int, database: Database, auditor: Auditor
 ) -> None:
     model = LedgerModel()
+    model.now_ms = partial(int, AT)
     first: list[Command] = [RegisterOwner(key="owner", owner=OWNER, address=""), deposit(10**8)]
     seen: set[tuple[OutcomeStatus, ErrorCode | None]] = set()
     async with writer(database) as store:
@@ -251,8 +273,14 @@ async def test_store_says_the_same_as_the_model_to_commands_nobody_should_send(
     assert_same_balances(database.superuser_url, model)
     for status in OutcomeStatus:
         assert any(one is status for one, _ in seen), f"no command was {status}"
-    for code in (ErrorCode.ESCROW_RELEASED, ErrorCode.INSUFFICIENT_CREDITS, ErrorCode.KEY_REUSED):
-        assert (OutcomeStatus.REJECTED, code) in seen
+    for code in (
+        ErrorCode.ESCROW_RELEASED,
+        ErrorCode.INSUFFICIENT_CREDITS,
+        ErrorCode.KEY_REUSED,
+        ErrorCode.FORBIDDEN,
+        ErrorCode.CONFLICT,
+    ):
+        assert (OutcomeStatus.REJECTED, code) in seen, code
 
 
 async def test_fenced_owner_gets_stale_even_for_a_key_that_its_successor_used(

@@ -65,8 +65,11 @@ class TrustModel:
         if any(self.is_revoked(did, at_ms) for did in told):
             self.halted.add(command.workflow_id)
             return True
-        self.halted.discard(command.workflow_id)
         return False
+
+    def resume(self, command: AdvanceWorkflow) -> None:
+        """Take a step, after which its workflow is not halted."""
+        self.halted.discard(command.workflow_id)
 
     def given(self, records: Sequence[Record], at_ms: int) -> list[str]:
         """Return the nodes that are given to revoked agents."""
