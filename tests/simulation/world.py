@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from typing import Any
 
 from actors.messages import (
@@ -25,6 +24,7 @@ from core.workflow.events import Failure
 from ledger.commands import ClaimWorkflows
 from tests.simulation.agents import Temper, result_request
 from tests.simulation.checks import STUCK_MS, Checks, is_over, require
+from tests.simulation.clients import Client, check_clients
 from tests.simulation.clock import VirtualClock
 from tests.simulation.ledger_model import LedgerModel
 from tests.simulation.market import Market
@@ -48,16 +48,6 @@ HAND_IN_PATIENCE_MS = 3_000
 RESTART_MS, GATEWAY_RETRY_MS, GATEWAY_PATIENCE_MS = 1_000, 100, 15_000
 TROUBLE_S = 30
 Script = Callable[[DispatchOrder], list[bool | Failure]]
-
-
-@dataclass(slots=True)
-class Client:
-    """What the publisher of one workflow asked for and heard."""
-
-    request: PublishRequest
-    since_ms: int
-    replies: list[PublishReply | ServiceError] = field(default_factory=list)
-    is_cancelled: bool = False
 
 
 class World:
@@ -137,7 +127,7 @@ class World:
             self.revoking.begin()
             self.clock.run()
             self.checks.at_end(self.shapes)
-            self._check_clients()
+            check_clients(self.clients, self.model, is_calm=self.troubles is CALM)
         except Exception as error:
             if self._given_shapes is None:
                 error.add_note(f"replay: pytest tests/simulation --seed {self.seed}")
@@ -377,26 +367,6 @@ class World:
             for workflow_id, row in self.model.workflows.items()
             if row["owner"] == owner
         )
-
-    def _check_clients(self) -> None:
-        """Who was promised a workflow has it, under the id that was promised; one per key."""
-        stored_of: dict[str, set[str]] = {}
-        for client in self.clients:
-            request = client.request
-            if request.workflow_id in self.model.workflows:
-                stored_of.setdefault(request.command_key, set()).add(request.workflow_id)
-        for client in self.clients:
-            stored = stored_of.get(client.request.command_key, set())
-            require(len(stored) <= 1, "one key, two workflows:", stored)
-            for reply in client.replies:
-                if isinstance(reply, PublishReply):
-                    require({reply.workflow_id} == stored, "promised", reply, "stored", stored)
-                elif reply.code is ErrorCode.INSUFFICIENT_CREDITS:
-                    require(not stored, "refused, but stored:", client)
-                else:
-                    require(reply.code is ErrorCode.OVERLOADED, "publish:", reply)
-            if self.troubles is CALM:
-                require(len(client.replies) == 1, "replies:", client)
 
     def _now(self) -> int:
         return self.clock.now_ms()

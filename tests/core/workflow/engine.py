@@ -30,9 +30,7 @@ from core.workflow.actions import (
 )
 from core.workflow.dag import compile_workflow
 from core.workflow.events import (
-    AgentNotSelected,
     AgentRevoked,
-    AgentSelected,
     AttemptAccepted,
     AttemptFailed,
     AttemptFinished,
@@ -47,13 +45,13 @@ from core.workflow.events import (
     RuntimeExceeded,
     Verdict,
     VerificationFinished,
-    VerifierSelected,
     WorkflowAccepted,
     WorkflowChanged,
 )
 from core.workflow.machine import WorkflowMachine
 from core.workflow.terms import NodeTerms
 from core.workflow.transitions import NodeStatus, WorkflowStatus, is_terminal
+from tests.core.workflow.offers import answer
 from tests.core.workflow.stake_book import StakeBook
 
 Dispatch = DispatchNode | DispatchVerification
@@ -284,42 +282,9 @@ class Engine:
 
     def _answer(self, action: Selection) -> Event:
         offers = self.agents.get(action.capability_id, {})
-        offers = {did: price for did, price in offers.items() if did not in self.revoked}
-        target = None if isinstance(action, SelectVerifier) else action.target_agent_id
-        if target is not None:
-            if target in offers and target not in action.exclude:
-                return self._selected(action, target, offers[target])
-            if isinstance(action, SelectAgent) and not action.allow_fallback:
-                failure = Failure(
-                    NodeErrorCode.AGENT_UNAVAILABLE,
-                    "the target is away",
-                    Verdict.FINAL,
-                    "agent_not_found",
-                    target,
-                )
-                return AgentNotSelected(action.node, failure, self.at_ms)
-        for did, price in offers.items():
-            if did in action.exclude:
-                continue
-            if isinstance(price, TokenPrice):
-                if isinstance(action, SelectAgent) and action.is_by_token:
-                    return self._selected(action, did, price)
-            elif price <= action.price_max_micro:
-                return self._selected(action, did, price)
-        is_absent = all(did in action.exclude for did in offers)
-        code = NodeErrorCode.NO_CANDIDATE if is_absent else NodeErrorCode.BUDGET_EXCEEDED
-        failure = Failure(code, "nobody takes it", Verdict.FINAL)
-        return AgentNotSelected(action.node, failure, self.at_ms)
-
-    def _selected(
-        self, action: SelectAgent | SelectVerifier, did: str, price: int | TokenPrice
-    ) -> Event:
-        if isinstance(price, TokenPrice):
-            return AgentSelected(action.node, did, 0, self.at_ms, None, price)
-        if isinstance(action, SelectVerifier):
-            return VerifierSelected(action.node, did, price, self.at_ms)
-        stake_micro = self.stakes.asked_micro
-        return AgentSelected(action.node, did, price, self.at_ms, stake_micro=stake_micro)
+        here = {did: price for did, price in offers.items() if did not in self.revoked}
+        assert not isinstance(action, SelectBidder), action
+        return answer(action, here, self.at_ms, stake_micro=self.stakes.asked_micro)
 
     def _commit(self, records: list[Record]) -> None:
         changed: set[str] = set()
