@@ -28,6 +28,7 @@ from tests.ledger.making import PAYER
 
 DEADLINE_S = 60.0
 OWNER = "workflow@here#0"
+AGENT = "did:fault:agent"
 LIMITS = WorkflowLimits(
     nodes_max=10,
     timeout_ms_default=20_000,
@@ -69,9 +70,9 @@ class Scene:
     lost: list[str] = field(default_factory=list)
     owners: list[Owner] = field(default_factory=list)
 
-    async def owner(self, name: str = OWNER, **chances: float) -> Owner:
+    async def owner(self, name: str = OWNER, wire: Wire | None = None, **chances: float) -> Owner:
         """Start an owner over a wire of its own."""
-        wire = Wire(self.commits, **chances)  # type: ignore[arg-type]
+        wire = wire or Wire(self.commits, **chances)  # type: ignore[arg-type]
         client = LedgerClient(wire.submit, is_unknown_outcome, capacity=10_000, batch_size=20)
         owner = Owner(name, self.settings, client, self.lost.append)
         self.owners.append(owner)
@@ -111,13 +112,12 @@ async def agent(delay_s: float) -> AsyncIterator[str]:
         await runner.cleanup()
 
 
-def registration(url: str) -> RegisterAgent:
+def registration(url: str, did: str = AGENT) -> RegisterAgent:
     """Register the agent at this address."""
     capability = {"id": CAPABILITY, "description": "works", "price_cents": 2}
-    did = "did:fault:agent"
     card = {"did": did, "endpoint": url, "version": 1, "capabilities": [capability]}
     return RegisterAgent(
-        key="register",
+        key=f"register:{did}",
         actor_did=PAYER,
         owner_did="did:fault:owner",
         is_admin=False,
