@@ -222,9 +222,27 @@ def give_feedback(
 # -- tasks and auctions ----------------------------------------------------------------------------
 
 
-def publish_task(description: str, *, budget_credits: Credits | None = None) -> Steps:
-    """Publish one task described in words; `[cap.id]` before them names its capability."""
-    return _post("/v1/tasks/publish", description=description, budget=budget_credits)
+def publish_task(
+    description: str,
+    *,
+    budget_credits: Credits | None = None,
+    selection: str | None = None,
+    auction_window_ms: int | None = None,
+) -> Steps:
+    """Publish one task described in words; `[cap.id]` before them names its capability.
+
+    Args:
+        budget_credits: what it may cost.
+        selection: `best`, or `auction`.
+        auction_window_ms: how long live bids are taken.
+    """
+    return _post(
+        "/v1/tasks/publish",
+        description=description,
+        budget=budget_credits,
+        selection=selection,
+        auctionWindowMs=auction_window_ms,
+    )
 
 
 def task(task_id: str) -> Steps:

@@ -140,10 +140,19 @@ def publish_task(
         str, typer.Argument(help="In words; [cap.id] first names it.", metavar="DESCRIPTION")
     ],
     budget: Annotated[str | None, typer.Option(help="Credits at most.")] = None,
+    selection: Annotated[str | None, typer.Option(help="`best`, or `auction`.")] = None,
+    auction_window_ms: Annotated[
+        int | None, typer.Option(help="Milliseconds in which live bids are taken.", min=0)
+    ] = None,
     wait: Annotated[bool, typer.Option("--wait", help="Return when it has ended.")] = False,
 ) -> None:
     """Publish a task."""
-    reply = session.client.publish_task(description, budget_credits=budget)
+    reply = session.client.publish_task(
+        description,
+        budget_credits=budget,
+        selection=selection,
+        auction_window_ms=auction_window_ms,
+    )
     if wait:
         session.client.wait(reply["workflowId"])
         _show_task(session, session.client.task(reply["taskId"]), is_awaited=True)

@@ -191,6 +191,14 @@ def test_a_task_that_is_waited_for_exits_as_it_ended(
     assert service.asked[2].target == "/v1/tasks/t"
 
 
+def test_a_task_can_be_auctioned(service: ScriptedService) -> None:
+    service.script = [Scripted(200, {"taskId": "t", "workflowId": "w", "status": "pending"})]
+    options = ("--selection", "auction", "--auction-window-ms", "500", "--url", service.url)
+    assert run("task", "publish", "[cap.x] do", *options).exit_code == 0
+    asked = service.asked[0].body
+    assert asked == {"description": "[cap.x] do", "selection": "auction", "auctionWindowMs": 500}
+
+
 def test_a_refusal_of_the_market_exits_3(service: ScriptedService) -> None:
     service.script = [Scripted(409, {"code": "STAKE_LOCKED", "detail": "locked"})]
     result = run("stake", "withdraw", "1", "--url", service.url)
