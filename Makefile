@@ -1,6 +1,8 @@
 # Two commands matter: make demo, make test. Each sets up all it needs; the second time is quick.
 PYTHON ?= python3
 NICE ?=
+# Of what `make soak` draws; say SEED=... to see the same again.
+SEED ?= $(shell date +%s)
 BIN := .venv/bin
 STAMP := .venv/.locked
 DEMO_ARGS := $(if $(DOC),--doc "$(DOC)",)
@@ -23,7 +25,7 @@ test-fast: $(STAMP)
 	$(NICE) $(BIN)/python -m pytest -m "not slow and not soak"
 
 soak: $(STAMP)
-	$(NICE) $(BIN)/python -m pytest -m soak
+	$(NICE) $(BIN)/python -m pytest -m "soak or hypothesis" --hypothesis-seed=$(SEED)
 
 bench: $(STAMP)
 	$(BIN)/python -m bench.workflows

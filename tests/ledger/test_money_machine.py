@@ -6,10 +6,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
+from itertools import count
 from typing import Final, get_args
 
 import pytest
-from hypothesis import HealthCheck, Phase, settings
+from hypothesis import HealthCheck, Phase, seed, settings
 from hypothesis.stateful import run_state_machine_as_test
 
 from core.workflow.events import Record
@@ -44,14 +45,17 @@ class LedgerMachine(StakeRules, OwnerRules, AuctionRules, EndRules, ReviewRules,
 
 
 @pytest.mark.slow
-def test_money_is_conserved_in_every_history(shared_database: Database) -> None:
+def test_money_is_conserved_in_every_history(
+    shared_database: Database, request: pytest.FixtureRequest
+) -> None:
     """10,000 steps and more (money.md section 7), in which every command and entry occurs."""
     LedgerMachine.start(shared_database)
+    seeds = count(int(request.config.getoption("--hypothesis-seed") or 0))
     while LedgerMachine.steps < STEPS_MIN or (
         LedgerMachine.steps < STEPS_MAX and missing(LedgerMachine)
     ):
         run_state_machine_as_test(
-            LedgerMachine,
+            seed(next(seeds))(LedgerMachine),
             settings=settings(
                 max_examples=12,
                 stateful_step_count=200,
