@@ -64,6 +64,9 @@ class DirectoryTail:
             # Not reachable yet: the iterator goes on trying.
             _log.warning("directory notices: %s", str(error).strip())
             await self._drop()
+        except BaseException:
+            await self._drop()
+            raise
         return self
 
     async def __aexit__(self, *_: object) -> None:
@@ -100,7 +103,11 @@ class DirectoryTail:
             application_name="callboard-tail",
             connect_timeout=5,
         )
-        await connection.execute(f"LISTEN {CHANNEL}")
+        try:
+            await connection.execute(f"LISTEN {CHANNEL}")
+        except BaseException:
+            await connection.close()
+            raise
         return connection
 
     async def _latest(self, connection: psycopg.AsyncConnection[Any]) -> int:
