@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import socket
+import time
 import uuid
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
@@ -12,9 +14,12 @@ import httpx
 import pytest
 
 from tests.contract.stub_agent import Answer, StubAgent, stub_agent, succeed
-from tests.platform.deployments import RunningDeployment, free_port
+from tests.platform.deployments import RunningDeployment
 
 Json = dict[str, Any]
+# For a broken program, not for a slow machine.
+PATIENCE_S = 120.0
+LOOK_S = 0.02
 
 
 @dataclass(frozen=True)
@@ -37,8 +42,18 @@ class Caller:
     def run(self, manifest: Json) -> Json:
         """Publish a manifest and return the record once it has ended."""
         record = answer(self.publish(manifest, Prefer="wait=30"))
-        assert record.get("completedAt"), record
-        return record
+        if record.get("completedAt"):
+            return record
+        return self.finished(f"/v1/workflows/{record['workflowId']}")
+
+    def finished(self, path: str) -> Json:
+        """Return the record of a workflow once it has ended."""
+        deadline = time.monotonic() + PATIENCE_S
+        while True:
+            record = answer(self.http.get(path, headers={"Prefer": "wait=30"}))
+            if record["completedAt"]:
+                return record
+            assert time.monotonic() < deadline, record
 
 
 def answer(response: httpx.Response, status: int = 200) -> Json:
@@ -57,6 +72,14 @@ def refusal(response: httpx.Response, status: int, code: str) -> Json:
     assert body["detail"] == body["message"]
     assert {"type", "title", "requestId"} <= set(body)
     return body
+
+
+def wait(condition: Callable[[], bool], what: str) -> None:
+    """Return when the condition holds."""
+    deadline = time.monotonic() + PATIENCE_S
+    while not condition():
+        assert time.monotonic() < deadline, f"waited in vain for {what}"
+        time.sleep(LOOK_S)
 
 
 def unique(prefix: str) -> str:
@@ -166,9 +189,11 @@ def make_agent(admin: Caller) -> Iterator[MakeAgent]:
 
 
 @pytest.fixture
-def free_address() -> str:
-    """An address on loopback where nobody listens."""
-    return f"http://127.0.0.1:{free_port()}"
+def free_address() -> Iterator[str]:
+    """An address on loopback where nobody listens, and nobody else can."""
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        yield f"http://127.0.0.1:{taken.getsockname()[1]}"
 
 
 def chain_of(capability: str, names: str = "abc", **settings: Any) -> Json:

@@ -13,6 +13,15 @@ from typing import Any
 Json = dict[str, Any]
 # A reply is a status and a body; an Answer sees the dispatch.
 Answer = Callable[[Json], tuple[int, Json]]
+# For a broken program, not for a slow machine.
+PATIENCE_S = 60.0
+
+
+class Server(ThreadingHTTPServer):
+    """Takes all connections that come at once; one turned away would come again after a second."""
+
+    daemon_threads = True
+    request_queue_size = 1_024
 
 
 @dataclass
@@ -29,11 +38,11 @@ class StubAgent:
     arrived: threading.Semaphore = field(default_factory=lambda: threading.Semaphore(0))
     gate: threading.Event = field(default_factory=threading.Event)
 
-    def wait_dispatched(self, timeout_s: float = 20.0) -> None:
+    def wait_dispatched(self, timeout_s: float = PATIENCE_S) -> None:
         """Return when one more dispatch has arrived."""
         assert self.arrived.acquire(timeout=timeout_s), "no dispatch arrived"
 
-    def wait_cancelled(self, timeout_s: float = 20.0) -> None:
+    def wait_cancelled(self, timeout_s: float = PATIENCE_S) -> None:
         """Return when one more cancellation notice has arrived."""
         assert self.cancelled.acquire(timeout=timeout_s), "no cancellation notice arrived"
 
@@ -84,7 +93,7 @@ def stub_agent(answer: Answer = succeed, *, is_held: bool = False) -> Iterator[S
             agent.headers.append({name.lower(): value for name, value in self.headers.items()})
             agent.arrived.release()
             if is_held:
-                agent.gate.wait(30.0)
+                agent.gate.wait(PATIENCE_S)
             self._send(*answer(body))
 
         def _send(self, status: int, body: Json) -> None:
@@ -103,8 +112,7 @@ def stub_agent(answer: Answer = succeed, *, is_held: bool = False) -> Iterator[S
         def log_message(self, format: str, *args: Any) -> None:
             """Say nothing: the dispatches are recorded."""
 
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    server.daemon_threads = True
+    server = Server(("127.0.0.1", 0), Handler)
     agent.url = f"http://127.0.0.1:{server.server_address[1]}"
     thread = threading.Thread(
         target=server.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True

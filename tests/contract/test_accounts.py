@@ -90,7 +90,7 @@ def test_an_escrow_is_held_and_then_released(
     assert (held["payer_did"], held["amount"], held["status"]) == (payer.did, 3, "held")
     assert (held["remaining"], held["feeBps"], held["releasedAt"]) == (3, 500, None)
     agent.stub.gate.set()
-    answer(payer.http.get(f"/v1/workflows/{workflow_id}", headers={"Prefer": "wait=30"}))
+    payer.finished(f"/v1/workflows/{workflow_id}")
     released = answer(payer.http.get(path))
     assert (released["amount"], released["status"], released["remaining"]) == (3, "released", 0)
     assert released["releasedAt"] is not None
@@ -113,7 +113,7 @@ def test_a_budget_says_what_is_spent_and_left(
         "heldCredits": 3,
     }
     agent.stub.gate.set()
-    answer(payer.http.get(f"/v1/workflows/{workflow_id}", headers={"Prefer": "wait=30"}))
+    payer.finished(f"/v1/workflows/{workflow_id}")
     assert answer(payer.http.get(path)) == {
         **budget,
         "spentCents": 100,

@@ -20,7 +20,7 @@ from tests.contract.conftest import (
     refusal,
     unique,
 )
-from tests.contract.test_auctions import Json, auctioned, bid, ended
+from tests.contract.test_auctions import WINDOW_MS, Json, auctioned, bid, ended
 
 Bidder = tuple[Caller, RegisteredAgent]
 
@@ -61,21 +61,24 @@ def shown_bids(payer: Caller, path: str) -> dict[str, Json]:
     return {one["agentDid"]: one for one in bids}
 
 
-@pytest.mark.parametrize("own", [0, 0.2, 0.4, 0.49, 0.5, 0.51, 0.8])
 def test_no_bidder_gains_by_bidding_other_than_its_cost(
-    payer: Caller, make_bidder: Callable[..., Bidder], capability: str, own: float
+    make_caller: MakeCaller, make_bidder: Callable[..., Bidder], capability: str
 ) -> None:
     """A cost of 0.4 against a bid of 0.5 gains 0.1, told truly; any other bid gains no more."""
-    (one, agent), (two, rival) = make_bidder(), make_bidder()
-    path = auctioned(payer, capability)
-    answer(bid(two, path, rival, 0.5))
-    answer(bid(one, path, agent, own))
-    winner, paid = outcome(payer, path)
-    gain = paid - 0.4 if winner == agent.did else 0
-    assert gain <= 0.1 + 1e-9
-    if own <= 0.4:
-        assert gain == pytest.approx(0.1), "its own bid does not set its price"
-    assert paid == max(own, 0.5) if winner == rival.did else paid == 0.5
+    amounts = (0, 0.2, 0.4, 0.49, 0.5, 0.51, 0.8)
+    (one, agent), (two, rival) = (make_bidder(1) for _ in range(2))
+    payers = [make_caller(100) for _ in amounts]
+    paths = [auctioned(payer, capability, len(amounts) * WINDOW_MS // 2) for payer in payers]
+    for path, own in zip(paths, amounts, strict=True):
+        answer(bid(two, path, rival, 0.5))
+        answer(bid(one, path, agent, own))
+    for payer, path, own in zip(payers, paths, amounts, strict=True):
+        winner, paid = outcome(payer, path)
+        gain = paid - 0.4 if winner == agent.did else 0
+        assert gain <= 0.1 + 1e-9, own
+        if own <= 0.4:
+            assert gain == pytest.approx(0.1), "its own bid does not set its price"
+        assert paid == max(own, 0.5) if winner == rival.did else paid == 0.5, own
 
 
 def test_case_21_of_two_equal_bids_the_earlier_wins_and_is_paid_them(

@@ -163,7 +163,7 @@ def test_case_27_upheld_fraud_costs_what_is_locked_for_the_node_while_it_runs(
     stake = answer(owner.http.get(f"/v1/stakes/{agent.did}"))
     assert (stake["stakedAmount"], stake["lockedAmount"]) == (0.9, 0)
     agent.stub.gate.set()
-    record = answer(payer.http.get(f"/v1/workflows/{workflow_id}", headers={"Prefer": "wait=30"}))
+    record = payer.finished(f"/v1/workflows/{workflow_id}")
     assert record["status"] == "success", record
     assert uphold()["creditsSlashed"] == 0
     assert answer(owner.http.get(f"/v1/stakes/{agent.did}"))["stakedAmount"] == 0.9

@@ -16,7 +16,16 @@ import pytest
 from callboard import Agent, CallboardError, Later
 from callboard.serving import serving
 from core.trust.signing import is_signature_valid
-from tests.contract.conftest import Caller, MakeAgent, answer, chain_of, refusal, unique
+from tests.contract.conftest import (
+    LOOK_S,
+    PATIENCE_S,
+    Caller,
+    MakeAgent,
+    answer,
+    chain_of,
+    refusal,
+    unique,
+)
 from tests.platform.deployments import RunningDeployment
 
 Json = dict[str, Any]
@@ -47,19 +56,18 @@ def begin(payer: Caller, manifest: Json) -> str:
 
 def wait_node(payer: Caller, path: str, status: str, name: str = "a") -> Json:
     """Return the record once the node has this status."""
-    deadline = time.monotonic() + 20
+    deadline = time.monotonic() + PATIENCE_S
     while True:
         record = answer(payer.http.get(path))
         if record["nodes"][name]["status"] == status:
             return record
         assert time.monotonic() < deadline, record
+        time.sleep(LOOK_S)
 
 
 def finished(payer: Caller, path: str) -> Json:
     """Return the record once the workflow has ended."""
-    record = answer(payer.http.get(path, headers={"Prefer": "wait=30"}))
-    assert record["completedAt"], record
-    return record
+    return payer.finished(path)
 
 
 @pytest.mark.parametrize("reply", DIALECTS.values(), ids=DIALECTS)
@@ -217,7 +225,7 @@ def test_accepted_node_times_out_at_its_deadline_and_its_late_result_is_409(
     payer: Caller, make_agent: MakeAgent, anonymous: httpx.Client, admin: Caller
 ) -> None:
     agent = make_agent(later, price_cents=20)
-    path = begin(payer, one_node(agent.capability, timeoutMs=400, maxRetries=0))
+    path = begin(payer, one_node(agent.capability, timeoutMs=2_000, maxRetries=0))
     record = finished(payer, path)
     node = record["nodes"]["a"]
     assert (record["status"], node["status"]) == ("failed", "timeout")
@@ -237,7 +245,7 @@ def test_result_of_an_earlier_attempt_is_409_while_the_next_one_is_open(
     payer: Caller, make_agent: MakeAgent, anonymous: httpx.Client
 ) -> None:
     agent = make_agent(later)
-    path = begin(payer, one_node(agent.capability, timeoutMs=1_500, maxRetries=1))
+    path = begin(payer, one_node(agent.capability, timeoutMs=5_000, maxRetries=1))
     agent.stub.wait_dispatched()
     agent.stub.wait_dispatched()
     first, second = agent.stub.dispatches

@@ -100,7 +100,7 @@ def test_case_01_publish_holds_the_budget_and_the_rest_returns(
     assert payer.balance() == {**payer.balance(), "balance": 90, "pending": 10}
     agent.stub.gate.set()
     path = f"/v1/workflows/{workflow_id}"
-    record = answer(payer.http.get(path, headers={"Prefer": "wait=30"}))
+    record = payer.finished(path)
     assert record["spentCredits"] == 4
     assert payer.balance() == {**payer.balance(), "balance": 96, "pending": 0}
 

@@ -82,7 +82,7 @@ def test_case_17_a_price_that_changes_leaves_what_runs_alone(
     set_price(admin, agent.capability, {"price_cents": 70})
     agent.stub.gate.set()
     path = f"/v1/workflows/{published['workflowId']}"
-    record = answer(payer.http.get(path, headers={"Prefer": "wait=30"}))
+    record = payer.finished(path)
     assert (record["status"], record["spentCredits"]) == ("success", 0.6)
     assert payer.run(chain_of(agent.capability, "a"))["spentCredits"] == 0.7
 

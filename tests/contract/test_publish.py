@@ -83,9 +83,9 @@ def test_inputs_are_payload_merged_with_mappings_and_mapped_values_win(
 
 def test_prefer_wait_answers_with_the_finished_record(payer: Caller, make_agent: MakeAgent) -> None:
     agent = make_agent()
-    response = payer.publish(chain_of(agent.capability), Prefer="wait=30")
+    response = payer.publish(chain_of(agent.capability), Prefer="wait=60")
     record = answer(response)
-    assert response.headers["preference-applied"] == "wait=30"
+    assert response.headers["preference-applied"] == "wait=60"
     assert record["status"] == "success"
     assert record["workflowId"] == record["id"]
     assert record["taskId"]
@@ -208,7 +208,7 @@ def test_list_form_publishes_nodes_and_edges(payer: Caller, make_agent: MakeAgen
         "edges": [{"from": "one", "to": "two"}],
         "maxCents": 100,
     }
-    record = answer(payer.http.post("/v1/workflows", json=body, headers={"Prefer": "wait=30"}))
+    record = answer(payer.http.post("/v1/workflows", json=body, headers={"Prefer": "wait=60"}))
     assert record["status"] == "success"
     assert record["nodes"]["two"]["result"]["parents"]["one"]["result"]["inputs"] == {"own": 1}
     assert record["id"] == record["workflowId"]
@@ -291,7 +291,7 @@ def test_bulk_publish_answers_in_order_with_ids_or_problems(
     assert second["status"] == 400
     for reply, nodes in ((first, {"a", "b"}), (third, {"a"})):
         path = f"/v1/workflows/{reply['workflowId']}"
-        record = answer(payer.http.get(path, headers={"Prefer": "wait=30"}))
+        record = payer.finished(path)
         assert record["status"] == "success"
         assert set(record["nodes"]) == nodes
 
@@ -336,13 +336,13 @@ def test_a_publish_goes_on_after_its_client_has_left(payer: Caller, make_agent: 
             "/v1/workflows/publish",
             json=one_node(agent.capability),
             headers={"Prefer": "wait=30"},
-            timeout=1.0,
+            timeout=3.0,
         )
     agent.stub.wait_dispatched()
     agent.stub.gate.set()
     (row,) = answer(payer.http.get("/v1/workflows"))["workflows"]
     path = f"/v1/workflows/{row['id']}"
-    assert answer(payer.http.get(path, headers={"Prefer": "wait=30"}))["status"] == "success"
+    assert payer.finished(path)["status"] == "success"
 
 
 def test_node_failure_skips_downstream_and_fails_the_workflow(

@@ -38,7 +38,7 @@ class Scene:
 
     def ended_workflow(self) -> str:
         """Run a workflow of one paid node and return its id."""
-        path, wait = "/v1/workflows/publish", {"Prefer": "wait=30"}
+        path, wait = "/v1/workflows/publish", {"Prefer": "wait=60"}
         record = answer(self.http.post(path, json=chain_of(self.agent, "a"), headers=wait))
         assert record["status"] == "success", record
         return str(record["id"])

@@ -124,7 +124,7 @@ def test_case_27_an_administrator_takes_what_is_locked_for_a_node(
     assert answer(admin.http.post(path, json=body))["creditsSlashed"] == 0, "the lock has ended"
     assert payer.balance()["balance"] == pytest.approx(before + 0.1)
     agent.stub.gate.set()
-    record = answer(payer.http.get(f"/v1/workflows/{workflow_id}", headers={"Prefer": "wait=30"}))
+    record = payer.finished(f"/v1/workflows/{workflow_id}")
     assert record["status"] == "success", record
     assert answer(owner.http.get(f"{STAKES}/{agent.did}"))["stakedAmount"] == 0.9
 

@@ -5,15 +5,13 @@ Spec: Targeted routing, Errors; contract.md sections 5 and 6 (AGENT_UNAVAILABLE 
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 
 import pytest
 
-from tests.contract.conftest import Caller, Json, MakeAgent, answer, unique
+from tests.contract.conftest import Caller, Json, MakeAgent, answer, unique, wait
 
 NOBODY_LISTENS = "http://127.0.0.1:1"
-LEARNS_WITHIN_S = 10.0
 
 
 def targeted(capability: str, target: str, **node: object) -> Json:
@@ -53,11 +51,7 @@ def details_of(payer: Caller, capability: str, target: str) -> str | None:
 
 def wait_details(payer: Caller, capability: str, target: str, wanted: str | None) -> None:
     """Return when owners have learned what makes the agent unavailable, or available again."""
-    deadline = time.monotonic() + LEARNS_WITHIN_S
-    found = details_of(payer, capability, target)
-    while found != wanted and time.monotonic() < deadline:
-        found = details_of(payer, capability, target)
-    assert found == wanted
+    wait(lambda: details_of(payer, capability, target) == wanted, f"{wanted}")
 
 
 # -- the three rows --------------------------------------------------------------------------------

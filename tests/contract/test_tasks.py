@@ -17,6 +17,7 @@ from tests.contract.conftest import (
     refusal,
     unique,
 )
+from tests.contract.test_auctions import WINDOW_MS
 from tests.contract.test_execution_ends import BAD
 from tests.contract.test_execution_replies import scripted
 
@@ -26,8 +27,7 @@ PATH = "/v1/tasks"
 
 def ended(caller: Caller, published: Json) -> Json:
     """Return a task once it has ended."""
-    path = f"/v1/workflows/{published['workflowId']}"
-    answer(caller.http.get(path, headers={"Prefer": "wait=30"}))
+    caller.finished(f"/v1/workflows/{published['workflowId']}")
     return answer(caller.http.get(f"{PATH}/{published['taskId']}"))
 
 
@@ -162,7 +162,7 @@ def test_a_task_that_is_auctioned_takes_bids_and_pays_the_second_lowest(
     capability = unique("cap.test.") + ".v1"
     one, cheap = bidder(make_agent, make_caller, capability)
     two, dear = bidder(make_agent, make_caller, capability)
-    more = {"selection": "auction", "auctionWindowMs": 1_500, "budget": 1}
+    more = {"selection": "auction", "auctionWindowMs": WINDOW_MS, "budget": 1}
     made = publish(payer, f"[{capability}] do it", **more)
     placed = answer(bid(one, made["taskId"], cheap, 0.2, etaMs=5))
     assert (placed["workflowId"], placed["nodeId"]) == (made["workflowId"], "task")

@@ -64,7 +64,7 @@ def test_statuses_pending_running_success_are_seen_in_order(
     assert record["completedAt"] is None
     agent.stub.gate.set()
     path = f"/v1/workflows/{workflow_id}"
-    record = answer(payer.http.get(path, headers={"Prefer": "wait=30"}))
+    record = payer.finished(path)
     assert record["status"] == "success"
 
 
@@ -78,7 +78,7 @@ def test_nodes_without_mutual_dependencies_run_in_parallel(
         agent.stub.wait_dispatched()
     agent.stub.gate.set()
     path = f"/v1/workflows/{workflow_id}"
-    assert answer(payer.http.get(path, headers={"Prefer": "wait=30"}))["status"] == "success"
+    assert payer.finished(path)["status"] == "success"
 
 
 def test_a_child_is_dispatched_after_all_its_parents(payer: Caller, make_agent: MakeAgent) -> None:
