@@ -50,10 +50,12 @@ async def scene(database: Database) -> AsyncIterator[Scene]:
     commits = GroupCommit(database.service_url, genesis=GENESIS, on_fatal=lambda _: None)
     await commits.start()
     settings = Settings(database_url=database.service_url, deployment_key="11" * 32)
-    async with agent(0.05) as url:
+    made = Scene(commits, settings, auditor)
+    made.gate.set()
+    async with agent(0.05, made.gate) as url:
         await commits.submit([deposit(1_000 * CREDIT), registration(url)])
-        made = Scene(commits, settings, auditor)
         yield made
+        made.gate.set()
         for owner in made.owners:
             await owner.close()
     await commits.stop()

@@ -38,12 +38,12 @@ from tests.faults.victims import superuser_url
 ROOT = Path(__file__).resolve().parent.parent.parent
 CLIENTS = 4
 PAYER = "did:fault:payer"
-DEADLINE_S = 120.0
+DEADLINE_S = 240.0
 AGENTS = 2
 # How long agents work on a node of the load: some are always in flight when a process is killed.
 WORK_S = 0.05
 # What is allowed from the healing to the end of everything accepted.
-ENDED_S = 60.0
+ENDED_S = 180.0
 BIDDER = "did:fault:agent0"
 # A bid that is not answered by then is too late.
 BID_S = 2.0
@@ -138,7 +138,7 @@ class Load:
         process = self._agents[index]
         process.kill()
         with process:
-            process.wait(timeout=10)
+            process.wait(timeout=60)
         self._agents[index] = self._start_agent(index)
 
     def stop(self) -> None:
@@ -150,7 +150,7 @@ class Load:
             with process:  # closes its standard input, which ends it, and its output
                 assert process.stdin is not None
                 process.stdin.close()
-                process.wait(timeout=10)
+                process.wait(timeout=60)
 
     def _lines(self) -> list[str]:
         """Return what the agents wrote down; a line that is being written is left out."""

@@ -20,7 +20,7 @@ SCARCE_CREDITS = 0.012
 STAKE_BPS = 5_000
 SLASH_BPS = 1_000
 RESERVE_CREDITS = 0.02
-LIVE_WINDOW_MS = 250
+LIVE_WINDOW_MS = 1_000
 KINDS = 3
 # Of the workflows that are paid by tokens and verified, one in so many is to fail.
 DOOMED_EVERY = 3

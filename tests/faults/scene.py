@@ -26,7 +26,7 @@ from tests.faults.market_load import CAPABILITY, chain
 from tests.ledger.checking import Auditor
 from tests.ledger.making import PAYER
 
-DEADLINE_S = 60.0
+DEADLINE_S = 120.0
 OWNER = "workflow@here#0"
 AGENT = "did:fault:agent"
 LIMITS = WorkflowLimits(
@@ -62,13 +62,15 @@ class Wire:
 
 @dataclass
 class Scene:
-    """The writer, the settings, and how to start owners and publish."""
+    """The writer, the settings, and how to start owners, publish, and hold the agent back."""
 
     commits: GroupCommit
     settings: Settings
     auditor: Auditor
     lost: list[str] = field(default_factory=list)
     owners: list[Owner] = field(default_factory=list)
+    # While it is cleared, the agent does not answer.
+    gate: asyncio.Event = field(default_factory=asyncio.Event)
 
     async def owner(self, name: str = OWNER, wire: Wire | None = None, **chances: float) -> Owner:
         """Start an owner over a wire of its own."""
@@ -93,12 +95,13 @@ class Scene:
 
 
 @asynccontextmanager
-async def agent(delay_s: float) -> AsyncIterator[str]:
-    """Serve an agent and give its address."""
+async def agent(delay_s: float, gate: asyncio.Event) -> AsyncIterator[str]:
+    """Serve an agent that answers while the gate is open, and give its address."""
 
     async def work(request: web.Request) -> web.Response:
         body = await request.json()
         await asyncio.sleep(delay_s)
+        await gate.wait()
         return web.json_response({"eventId": body["eventId"], "status": "ok", "result": {"n": 1}})
 
     application = web.Application()

@@ -100,6 +100,7 @@ async def heard(owner: Owner, count: int) -> set[str]:
 
 async def test_each_workflow_has_a_process_of_its_own_that_ends_with_it(scene: Scene) -> None:
     made = await family(scene)
+    scene.gate.clear()
     replies = await made.dedicated.handle([request(n, watcher=WATCHER) for n in range(SLOTS)])
     assert all(isinstance(reply, PublishReply) for reply in replies)
     assert len(owners_of_workflows(scene)) == SLOTS
@@ -107,6 +108,7 @@ async def test_each_workflow_has_a_process_of_its_own_that_ends_with_it(scene: S
     (refused,) = await made.dedicated.handle([request(99)])
     assert isinstance(refused, ServiceError)
     assert refused.code is ErrorCode.OVERLOADED
+    scene.gate.set()
     ids = {reply.workflow_id for reply in replies if isinstance(reply, PublishReply)}
     assert await heard(made.owner, SLOTS) == ids
     assert scene.counts() == {"success": SLOTS}
@@ -119,8 +121,10 @@ async def test_each_workflow_has_a_process_of_its_own_that_ends_with_it(scene: S
 
 async def test_what_a_killed_child_leaves_is_driven_on_and_told(scene: Scene) -> None:
     made = await family(scene)
+    scene.gate.clear()
     replies = await made.dedicated.handle([request(n, watcher=WATCHER) for n in range(3)])
     made.children[1].end()
+    scene.gate.set()
     assert len(await heard(made.owner, 3)) == 3
     assert scene.counts() == {"success": 3}
     assert OWNER in owners_of_workflows(scene), "the pooled owner did not take over"
@@ -130,6 +134,7 @@ async def test_what_a_killed_child_leaves_is_driven_on_and_told(scene: Scene) ->
 
 async def test_requests_reach_the_child_that_drives(scene: Scene) -> None:
     made = await family(scene)
+    scene.gate.clear()
     (published,) = await made.dedicated.handle([request(1)])
     assert isinstance(published, PublishReply)
     workflow_id = published.workflow_id
@@ -149,10 +154,12 @@ async def test_children_of_an_owner_that_died_are_taken_over_by_its_successor(
     scene: Scene,
 ) -> None:
     made = await family(scene)
+    scene.gate.clear()
     await made.dedicated.handle([request(n) for n in range(3)])
     await made.dedicated.close()
     for child in made.children:
         child.end()  # children end with the process that made them
+    scene.gate.set()
     successor = await family(scene)
     await scene.wait_ended()
     assert scene.counts() == {"success": 3}

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import time
 from typing import Any
 
 import httpx
 
-from tests.contract.conftest import answer, client, unique
+from tests.contract.conftest import Caller, answer, client, unique, wait
 from tests.contract.stub_agent import StubAgent, stub_agent
 from tests.faults.victims import await_one, kill
 from tests.platform.deployments import RunningDeployment
@@ -25,8 +24,10 @@ def test_accepted_attempt_outlives_its_owner_and_its_large_result_reaches_the_ch
         stub_agent(lambda _: (202, {"ok": True})) as slow,
         stub_agent() as child,
     ):
+        payer = Caller("", victim.admin_key, "", http)
         nodes = {
-            "a": {"capabilityId": registered(http, slow)},
+            # However long the successor takes to start: the attempt is still open.
+            "a": {"capabilityId": registered(http, slow), "timeoutMs": 280_000},
             "b": {"capabilityId": registered(http, child), "dependsOn": ["a"]},
         }
         published = answer(http.post("/v1/workflows/publish", json={"nodes": nodes}))
@@ -36,9 +37,9 @@ def test_accepted_attempt_outlives_its_owner_and_its_large_result_reaches_the_ch
         await_one(victim, "workflows", after=first)
         ids = {name: slow.dispatches[0][name] for name in ("workflowId", "nodeId", "resultId")}
         body = {**ids, "status": "success", "result": {"text": TEXT}}
-        assert answer(http.post("/v1/workflows/nodeResult", json=body))["status"] == "success"
+        assert handed_in(http, body)["status"] == "success"
         child.wait_dispatched()
-        record = answer(http.get(path, headers={"Prefer": "wait=30"}))
+        record = payer.finished(path)
         assert record["status"] == "success", record
         assert [dispatch["attempt"] for dispatch in slow.dispatches] == [1]
         assert child.dispatches[0]["parents"] == {"a": {"result": {"text": TEXT}}}
@@ -61,6 +62,16 @@ def registered(http: httpx.Client, agent: StubAgent) -> str:
 
 def wait_running(http: httpx.Client, path: str) -> None:
     """Return when node `a` is running."""
-    deadline = time.monotonic() + 20
-    while answer(http.get(path))["nodes"]["a"]["status"] != "running":
-        assert time.monotonic() < deadline
+    wait(lambda: answer(http.get(path))["nodes"]["a"]["status"] == "running", "work on it")
+
+
+def handed_in(http: httpx.Client, body: Json) -> Json:
+    """Hand a result in; who is told to come again while the successor starts does so."""
+    replies: list[httpx.Response] = []
+
+    def is_answered() -> bool:
+        replies.append(http.post("/v1/workflows/nodeResult", json=body))
+        return replies[-1].status_code != 503
+
+    wait(is_answered, "the owner's successor")
+    return answer(replies[-1])

@@ -28,7 +28,7 @@ from tests.faults.victims import (
     find_all,
     frozen,
     kill,
-    postgres_processes,
+    postgres_frozen,
     superuser_url,
     wait,
 )
@@ -36,17 +36,11 @@ from tests.faults.victims import (
 pytestmark = pytest.mark.slow
 
 PROGRESS = 20
-SHORT_OUTAGE_S = 6.0
+SHORT_OUTAGE_S = 10.0
 LONG_OUTAGE_S = 30.0
 AGENT_DELAY_S = 3.0
-SLACK_MS = 2_500
-
-
-@contextmanager
-def postgres_frozen(victim: RunningDeployment) -> Iterator[None]:
-    """Postgres keeps its connections and answers nothing."""
-    with frozen(postgres_processes(victim)):
-        yield
+# A reply that is dated by its commit, or by a try of it, is dated later than this before the end.
+BEFORE_END_MS = 1_000
 
 
 @contextmanager
@@ -69,17 +63,17 @@ def during_outage(
     # Their first dispatch has reached an agent: the reply comes while Postgres is away.
     wait(lambda: set(slow) <= load.workflows_seen(), "dispatches")
     refused_before = load.refused
-    began_ms = time.time_ns() // 1_000_000
     with outage(victim):  # type: ignore[attr-defined]
         time.sleep(outage_s)  # the length of the outage is what is tested
         # Whoever waits for a silent Postgres gives up after a while.
         wait(lambda: load.refused > refused_before, "a publish that is refused")
-    healed_ms = time.time_ns() // 1_000_000
+        ends_ms = time.time_ns() // 1_000_000
     load.wait_progress(PROGRESS)
     check(load, victim)
     for workflow_id, arrived_ms in first_arrivals(victim, slow).items():
-        assert arrived_ms < began_ms + AGENT_DELAY_S * 1_000 + SLACK_MS, workflow_id
-        assert arrived_ms < healed_ms - 1_000, "the reply is dated by its commit, not its arrival"
+        assert arrived_ms < ends_ms - BEFORE_END_MS, (
+            f"the reply is dated by its commit, not its arrival: {workflow_id}"
+        )
 
 
 def first_arrivals(victim: RunningDeployment, ids: list[str]) -> dict[str, int]:

@@ -15,7 +15,7 @@ from ledger.embedded.server import DATABASE, SUPERUSER, EmbeddedPostgres
 from serve_app.supervisor.deployment import run_folder_of
 from tests.conftest import RunningDeployment
 
-DEADLINE_S = 90.0
+DEADLINE_S = 180.0
 
 # What the command line of a process carries.
 MARKS = {
@@ -86,7 +86,8 @@ def kill(deployment: RunningDeployment, kind: str, *, after: int | None = None) 
 def frozen(pids: list[int]) -> Iterator[None]:
     """Stop processes (SIGSTOP) for the length of the block; those that ended are passed over."""
     for pid in pids:
-        os.kill(pid, signal.SIGSTOP)
+        with suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGSTOP)
     try:
         yield
     finally:
@@ -95,10 +96,15 @@ def frozen(pids: list[int]) -> Iterator[None]:
                 os.kill(pid, signal.SIGCONT)
 
 
-def postgres_processes(deployment: RunningDeployment) -> list[int]:
-    """Return the postmaster and every process under it."""
+@contextmanager
+def postgres_frozen(deployment: RunningDeployment) -> Iterator[None]:
+    """Stop the postmaster, then every process under it, for the length of the block."""
     postmaster = psutil.Process(await_one(deployment, "postgres"))
-    return [postmaster.pid, *(child.pid for child in postmaster.children(recursive=True))]
+    with (
+        frozen([postmaster.pid]),  # from here on it makes no more of them
+        frozen([child.pid for child in postmaster.children(recursive=True)]),
+    ):
+        yield
 
 
 def superuser_url(deployment: RunningDeployment) -> str:
