@@ -35,7 +35,7 @@ from core.workflow.events import (
 pytestmark = pytest.mark.anyio
 
 WORKFLOW = "0198c0de-0000-7000-8000-000000000001"
-DEADLINE_S = 30.0
+DEADLINE_S = 60.0
 ORDERS = 60
 
 

@@ -224,7 +224,7 @@ def test_a_cancellation_needs_the_signature_too() -> None:
 
 def test_blocking_handlers_run_side_by_side() -> None:
     agent = Agent("did:net:a", max_concurrency=2)
-    both = threading.Barrier(2, timeout=10)
+    both = threading.Barrier(2, timeout=60)
 
     @agent.capability("cap.meet.v1")
     def meet() -> dict[str, Any]:

@@ -81,7 +81,7 @@ def test_run_registers_then_says_ready_and_ends_by_sigterm(service: ScriptedServ
         assert process.stdout is not None
         did, _, _, url, capability = process.stdout.readline().split()
         process.send_signal(signal.SIGTERM)
-        assert process.wait(10) == 0
+        assert process.wait(60) == 0
     assert (did, capability) == ("did:net:p", "(cap.text.upper.v1)")
     (asked,) = service.asked
     assert asked.target == "/v1/agents/register"
@@ -98,4 +98,4 @@ def test_run_until_eof_ends_with_its_starter() -> None:
         assert process.stdin is not None
         process.stdout.readline()
         process.stdin.close()
-        assert process.wait(10) == 0
+        assert process.wait(60) == 0

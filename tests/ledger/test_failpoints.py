@@ -28,7 +28,7 @@ from tests.ledger.checking import Auditor, connect
 from tests.ledger.making import AGENT, AT, CREDIT, Flow, open_store, open_with_owner, succeeded
 
 LOCK = 4242
-DEADLINE_S = 30.0
+DEADLINE_S = 60.0
 
 # Every statement of the settling transaction, in its order, and the ones inside its triggers.
 POINTS = [
@@ -156,7 +156,7 @@ def last_step(flow: Flow) -> Any:
 
 def terminate(holder: psycopg.Connection[Any], pid: int) -> None:
     """End one backend and wait until it is gone."""
-    holder.execute("SELECT pg_terminate_backend(%s, 10000)", (pid,))
+    holder.execute("SELECT pg_terminate_backend(%s, 60000)", (pid,))
 
 
 @pytest.mark.slow

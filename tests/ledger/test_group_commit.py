@@ -53,10 +53,10 @@ async def start(
 
 
 def kill_backends(auditor: Auditor) -> int:
-    """End every writer's backend, as a crash of the connection does."""
+    """End every writer's backend, as a crash of the connection does; return how many ended."""
     return int(
         auditor.one(
-            "SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity"
+            "SELECT count(pg_terminate_backend(pid, 60000)) FROM pg_stat_activity"
             " WHERE application_name = 'callboard-ledger' AND datname = current_database()"
         )
     )
@@ -134,12 +134,10 @@ async def test_lost_connection_is_reopened_with_a_new_epoch(start: Start, audito
 
 @pytest.mark.slow
 async def test_every_command_is_applied_once_while_its_writer_is_killed(
-    start: Start, auditor: Auditor, record_property: Callable[[str, object], None]
+    start: Start, auditor: Auditor
 ) -> None:
-    """3,000 payments of 64 callers; the writer's connection dies at least 12 times."""
-    seed = random.randrange(2**32)
-    record_property("seed", seed)
-    chance = random.Random(seed)
+    """3,000 payments of 64 callers; the writer's connection dies a dozen times."""
+    chance = random.Random(12)
     commits = await start()
     (owner, *_) = await commits.submit(
         [RegisterOwner(key="o", owner=OWNER, address=""), deposit(10_000 * CREDIT)]

@@ -28,7 +28,7 @@ sys.stdin.read()
 """
 
 
-def wait_until(condition: Callable[[], bool], deadline_s: float = 20.0) -> None:
+def wait_until(condition: Callable[[], bool], deadline_s: float = 60.0) -> None:
     """Wait for a condition; the deadline is for a broken program, not for a slow machine."""
     end = time.monotonic() + deadline_s
     while not condition():

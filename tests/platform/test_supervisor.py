@@ -69,8 +69,7 @@ def life(short_folder: Path) -> Iterator[RunningDeployment]:
 def test_two_deployments_answer_side_by_side(
     deployment: RunningDeployment, life: RunningDeployment
 ) -> None:
-    assert is_healthy(deployment.url)
-    assert is_healthy(life.url)
+    wait_until(lambda: is_healthy(deployment.url) and is_healthy(life.url))
     assert deployment.admin_key != life.admin_key
 
 

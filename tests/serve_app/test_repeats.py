@@ -218,7 +218,7 @@ def test_a_reply_is_kept_although_its_client_has_left() -> None:
             await handler
         may_end.set()
         work, done = counting(Reply({"n": 2}))
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(60):
             while (again := await answered(call_of(here), work)).body == {"n": 2}:
                 await asyncio.sleep(0)
         assert again.body == b'{"n":1}'

@@ -47,7 +47,7 @@ def test_work_ends_although_its_handler_was_cancelled() -> None:
         with pytest.raises(asyncio.CancelledError):
             await handler
         may_end.set()
-        await asyncio.wait_for(ended.wait(), 5)
+        await asyncio.wait_for(ended.wait(), 60)
 
     asyncio.run(scenario())
 

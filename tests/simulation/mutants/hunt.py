@@ -28,7 +28,7 @@ TESTS = (
     "tests/actors/test_estimate.py",
     "tests/core/workflow",
 )
-TIMEOUT_S = 300
+TIMEOUT_S = 1_200
 _SEED = re.compile(r"--seed (\d+)")
 _FAILED = re.compile(r"^FAILED (\S+)", re.MULTILINE)
 
