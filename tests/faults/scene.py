@@ -14,8 +14,9 @@ from aiohttp import web
 
 from actors.calls import is_unknown_outcome
 from actors.ledger_client import LedgerClient
-from actors.messages import PublishRequest
+from actors.messages import PublishReply, PublishRequest
 from actors.owner import Owner
+from core.errors import ErrorCode, ServiceError
 from core.ids import uuid7
 from core.records.manifest import parse_manifest
 from core.settings import Settings
@@ -80,6 +81,18 @@ class Scene:
         self.owners.append(owner)
         await owner.start()
         return owner
+
+    async def published(self, owner: Owner, batch: list[PublishRequest]) -> list[PublishReply]:
+        """Publish as a client does: who hears no outcome in time asks again under the same keys."""
+        async with asyncio.timeout(DEADLINE_S):
+            while True:
+                replies = await owner.handle(batch)
+                known = [reply for reply in replies if isinstance(reply, PublishReply)]
+                if len(known) == len(batch):
+                    return known
+                for reply in replies:
+                    if isinstance(reply, ServiceError):
+                        assert reply.code is ErrorCode.LEDGER_UNAVAILABLE, reply
 
     async def wait_ended(self) -> None:
         """Return when no workflow is unfinished."""

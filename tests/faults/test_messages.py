@@ -10,7 +10,6 @@ import asyncio
 
 import pytest
 
-from actors.messages import PublishReply
 from tests.faults.scene import DEADLINE_S, Scene, request
 
 pytestmark = [pytest.mark.anyio, pytest.mark.slow]
@@ -34,10 +33,8 @@ async def test_lost_and_repeated_messages_to_the_ledger(
     """Each publish is also repeated by its client, under the same key, as new ids."""
     owner = await scene.owner(**chances)
     batches = [[request(number), request(number)] for number in range(WORKFLOWS)]
-    answers = await asyncio.gather(*(owner.handle(batch) for batch in batches))
+    answers = await asyncio.gather(*(scene.published(owner, batch) for batch in batches))
     for first, second in answers:
-        assert isinstance(first, PublishReply)
-        assert isinstance(second, PublishReply)
         assert first.workflow_id == second.workflow_id
     await scene.wait_ended()
     assert scene.counts() == {"success": WORKFLOWS}
@@ -59,8 +56,7 @@ async def test_unsure_owner_reads_again_until_postgres_answers(scene: Scene) -> 
             await asyncio.sleep(0.01)
 
     cutting = asyncio.create_task(cut_readers())
-    answers = await asyncio.gather(*(owner.handle([request(n)]) for n in range(WORKFLOWS)))
-    assert all(isinstance(answer, PublishReply) for (answer,) in answers)
+    await asyncio.gather(*(scene.published(owner, [request(n)]) for n in range(WORKFLOWS)))
     cutting.cancel()
     await scene.wait_ended()
     assert scene.counts() == {"success": WORKFLOWS}
@@ -72,7 +68,7 @@ async def test_owner_that_was_replaced_is_fenced_and_its_successor_ends_everythi
 ) -> None:
     """It was frozen, its successor has restored all; then it goes on with replies and timers."""
     old = await scene.owner()
-    await asyncio.gather(*(old.handle([request(number)]) for number in range(WORKFLOWS)))
+    await asyncio.gather(*(scene.published(old, [request(n)]) for n in range(WORKFLOWS)))
     await wait_payments(scene, moment * WORKFLOWS // 2)
     scene.gate.clear()  # what is at work now ends after the successor's start
     await scene.owner()  # a process that starts under the same name takes the next epoch
