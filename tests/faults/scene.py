@@ -108,13 +108,14 @@ class Scene:
 
 
 @asynccontextmanager
-async def agent(delay_s: float, gate: asyncio.Event) -> AsyncIterator[str]:
-    """Serve an agent that answers while the gate is open, and give its address."""
+async def agent(delay_s: float, gate: asyncio.Event | None = None) -> AsyncIterator[str]:
+    """Serve an agent that answers while the gate is open, if there is one; give its address."""
 
     async def work(request: web.Request) -> web.Response:
         body = await request.json()
         await asyncio.sleep(delay_s)
-        await gate.wait()
+        if gate is not None:
+            await gate.wait()
         return web.json_response({"eventId": body["eventId"], "status": "ok", "result": {"n": 1}})
 
     application = web.Application()
