@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import re
 from decimal import Decimal
+from functools import lru_cache
 from typing import Final
 
 MICRO_PER_CREDIT: Final = 1_000_000
@@ -61,6 +62,7 @@ def credits_number(micro: int) -> int | float:
     return whole if rest == 0 else micro / MICRO_PER_CREDIT
 
 
+@lru_cache(maxsize=4096)  # few prices, many payments
 def credits_text(micro: int) -> str:
     """Return micro-credits as a decimal text of credits, as audit records carry it ("0.05")."""
     sign = "-" if micro < 0 else ""

@@ -73,9 +73,12 @@ def count_end(change: NodeChanged, attempt: AttemptFinished | None, batch: Batch
     if row is None:
         row = batch.reputation[change.agent_did] = {
             "agent_did": change.agent_did,
-            **dict.fromkeys(_COUNTED, 0),
+            "successful": 0,
+            "failed": 0,
+            "cancelled": 0,
+            "latency_ms_sum": 0,
         }
-    row[outcome.value] += 1
+    row[outcome] += 1
     if outcome is Outcome.SUCCESSFUL:
         row["latency_ms_sum"] += int((change.metrics or {}).get("latency_ms", 0))
 

@@ -12,6 +12,7 @@ import re
 from typing import Any, Final
 
 import orjson
+from psycopg.types.json import Json
 
 from core.errors import ErrorCode
 from core.money import MICRO_MAX
@@ -124,20 +125,19 @@ class Batch:
         assert credit.balance <= MICRO_MAX or credit.kind == "external", (credit, micro)
         head = self.books.head
         head.entry_seq += 1
-        row: Row = {
-            "id": head.entry_seq,
-            "debit": debit.id,
-            "credit": credit.id,
-            "amount": micro,
-            "kind": kind,
-            "description": description,
-            "command_id": command_id,
-        }
-        if workflow_id is not None:
-            row["workflow_id"] = workflow_id
-        if node_id is not None:
-            row["node_id"] = node_id
-        self.entries.append(row)
+        self.entries.append(
+            {
+                "id": head.entry_seq,
+                "debit": debit.id,
+                "credit": credit.id,
+                "amount": micro,
+                "kind": kind,
+                "description": description,
+                "command_id": command_id,
+                "workflow_id": workflow_id,
+                "node_id": node_id,
+            }
+        )
         return head.entry_seq
 
     def record(
@@ -247,21 +247,22 @@ class Batch:
         )
 
 
-def _json(rows: list[Row] | dict[str, Any]) -> str | None:
+def _json(rows: list[Row] | dict[str, Any]) -> Json | None:
+    """Return rows as a parameter; its bytes go to the server as they are encoded."""
+    return Json(rows, dumps=_encoded) if rows else None
+
+
+def _encoded(rows: list[Row] | dict[str, Any]) -> bytes:
     """Encode rows; once more with cleaned texts when something in them cannot be stored.
 
     Postgres refuses NUL in texts and UTF-8 has no lone surrogates: one such character in an agent's
     error message must not stop the batch of a thousand others.
     """
-    if not rows:
-        return None
     try:
         encoded = orjson.dumps(rows)
     except TypeError:
-        return orjson.dumps(_cleaned(rows)).decode()
-    if b"\\u0000" in encoded:
-        encoded = orjson.dumps(_cleaned(rows))
-    return encoded.decode()
+        return orjson.dumps(_cleaned(rows))
+    return orjson.dumps(_cleaned(rows)) if b"\\u0000" in encoded else encoded
 
 
 def _plain(text: str) -> str:

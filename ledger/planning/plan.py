@@ -9,6 +9,7 @@ database. Spec: Settlement rules; money.md section 4.
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import Final
 
 from core.errors import ErrorCode
 from core.market.quota import day_start_ms
@@ -49,6 +50,21 @@ from ledger.planning.workflow import plan_advance, plan_publish
 from ledger.review_commands import GiveFeedback, GroundedCommand, SettleInvoice, SlashStake
 from ledger.trust_commands import RevokeAgent, UnrevokeAgent
 
+# Made once: a union of classes written where it is asked for is made at every question.
+_ALONE: Final = ClaimWorkflows | GroundedCommand
+_AT_RISK: Final = (NodeChanged, StakeLocked, StakeFreed)
+_HASHED: Final = (
+    PublishWorkflow,
+    Deposit,
+    DepositStake,
+    WithdrawStake,
+    SettleInvoice,
+    SlashStake,
+    GiveFeedback,
+    PlaceBid,
+    RevokeAgent,
+)
+
 
 def needs(commands: Iterable[Command]) -> Needs:
     """Return what has to be in the books before these commands are planned."""
@@ -68,7 +84,7 @@ def needs(commands: Iterable[Command]) -> Needs:
                         wanted.addresses.add(wallet_address(record.agent_did))
                     elif type(record) is WorkflowChanged and is_terminal(record.status):
                         wanted.ending.add(command.workflow_id)
-                    elif isinstance(record, StakeLocked | StakeFreed | NodeChanged):
+                    elif isinstance(record, _AT_RISK):
                         risk_needs(command.workflow_id, record, wanted)
             case Deposit():
                 wanted.addresses.add(wallet_address(command.owner_did))
@@ -116,23 +132,12 @@ def is_stale(command: Command, books: Books) -> bool:
 
 def is_alone(command: Command) -> bool:
     """Say whether a command looks at rows that others of its batch may change."""
-    return isinstance(command, ClaimWorkflows | GroundedCommand)
+    return isinstance(command, _ALONE)
 
 
 def request_hash_of(command: Command) -> bytes | None:
     """Return the hash a repeat of the command must carry too; None when the key alone decides."""
-    if isinstance(
-        command,
-        PublishWorkflow
-        | Deposit
-        | DepositStake
-        | WithdrawStake
-        | SettleInvoice
-        | SlashStake
-        | GiveFeedback
-        | PlaceBid
-        | RevokeAgent,
-    ):
+    if isinstance(command, _HASHED):
         return command.request_hash
     return None
 

@@ -6,6 +6,7 @@ Spec: Workflow record; design.md section 3.
 
 from __future__ import annotations
 
+from operator import attrgetter
 from typing import Any, Final
 
 from core.workflow.events import AttemptFinished, NodeChanged, WorkflowChanged
@@ -70,9 +71,8 @@ def node_row(workflow_id: str, change: NodeChanged) -> Row:
         row["price_micro"] = change.price_micro
         row["dispatched_ms"] = change.dispatched_ms
         row["deadline_ms"] = change.deadline_ms
-    for name in _OPTIONAL_NODE_FIELDS:
-        if value := getattr(change, name):
-            row[name] = value
+    values = zip(_OPTIONAL_NODE_FIELDS, _optional_values(change), strict=True)
+    row.update({name: value for name, value in values if value})
     if change.result_ref is not None:
         row["result_ref"] = change.result_ref.to_json()
     return row
@@ -100,6 +100,7 @@ _OPTIONAL_NODE_FIELDS: Final = (
     "error",
     "cost_micro",
 )
+_optional_values: Final = attrgetter(*_OPTIONAL_NODE_FIELDS)
 
 
 def attempt_row(workflow_id: str, record: AttemptFinished) -> Row:

@@ -153,14 +153,18 @@ def _check_not_settled(command: AdvanceWorkflow, batch: Batch) -> None:
     if not settled:
         return
     for record in command.records:
-        match record:
-            case NodePaid(line=name) | NodeChanged(node=name):
-                if (command.workflow_id, name) in settled:
-                    raise Refusal(
-                        ErrorCode.ALREADY_SETTLED,
-                        f"node {name!r} has already succeeded or is paid",
-                        is_audited=True,
-                    )
+        if type(record) is NodePaid:
+            name = record.line
+        elif type(record) is NodeChanged:
+            name = record.node
+        else:
+            continue
+        if (command.workflow_id, name) in settled:
+            raise Refusal(
+                ErrorCode.ALREADY_SETTLED,
+                f"node {name!r} has already succeeded or is paid",
+                is_audited=True,
+            )
 
 
 def _check_payments(payments: list[NodePaid], escrow: Escrow, batch: Batch) -> None:
