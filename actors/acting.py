@@ -33,7 +33,8 @@ from ledger.commands import Command, Outcome, OutcomeStatus
 
 # After the ledger has said that a round is still open: clocks differ by little.
 EARLY_MS: Final = 50
-HALTED: Final = "error"
+# What agents are told whose work is begun anew.
+HALTED_REASON: Final = "error"
 _NOTHING: Final[Mapping[str, Any]] = {}
 
 
@@ -155,7 +156,7 @@ class ActingRunner:
         run.is_halted = True
         run.cancel_timers()
         for order in run.orders.values():
-            self._dispatcher.abort(order, HALTED)
+            self._dispatcher.abort(order, HALTED_REASON)
         run.orders.clear()
         self._on_unsure(run.workflow_id)
 
