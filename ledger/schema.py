@@ -145,6 +145,7 @@ workflow = Table(
     Column("end_reason", Text),
     Column("end_details", Text),
     Column("ended_by_did", Text),
+    Column("is_halted", Boolean),
 )
 node = Table(
     "node",
