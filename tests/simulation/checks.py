@@ -55,7 +55,8 @@ class Checks:
         self._world = world
         self._opened: set[tuple[str, str, int, str | None]] = set()
         self._verifying: set[tuple[str, str, int, str | None]] = set()
-        self._retry_at_ms: dict[tuple[str, str], int] = {}
+        # When the next try of a node is due; and of its verification: of which attempt.
+        self._retry_at_ms: dict[tuple[str, str], tuple[int, int | None]] = {}
         self._replies: dict[tuple[str, str, int, int], list[bool | Failure]] = {}
         self._in_flight: dict[str, dict[tuple[str, int, int], DispatchOrder]] = {}
         self.vanished: set[tuple[str, str]] = set()  # nodes whose port broke its promise
@@ -95,7 +96,8 @@ class Checks:
                     )
             if record.retry_at_ms is None:
                 continue
-            self._retry_at_ms[workflow_id, record.node] = record.retry_at_ms
+            of_attempt = record.attempt if record.status is NodeStatus.RUNNING else None
+            self._retry_at_ms[workflow_id, record.node] = record.retry_at_ms, of_attempt
             used = max(record.retries_used, record.verify_retries_used)
             if record.node in failed_ms:
                 used = record.retries_used
@@ -130,8 +132,11 @@ class Checks:
                 require(row.get("status") == NodeStatus.SUCCESS, "dispatched before", parent, order)
                 require(given == {"result": orjson.loads(row["result_json"])}, "inputs", order)
         if self._world.is_current(process):
-            due_ms = self._retry_at_ms.get((workflow_id, node), 0)
-            require(self._world.clock.now_ms() >= due_ms, "dispatched before its time", order)
+            due_ms, of_attempt = self._retry_at_ms.get((workflow_id, node), (0, None))
+            # A verification that was waited for is over when its agent's work counts no longer.
+            is_meant = of_attempt == (order.attempt if order.is_verification else None)
+            is_due = self._world.clock.now_ms() >= due_ms or not is_meant
+            require(is_due, "dispatched before its time", order)
         flying = self._in_flight.setdefault(workflow_id, {})
         flying[node, order.attempt, order.verify_attempt] = order
 
@@ -357,7 +362,7 @@ class Checks:
         if not is_cut_off or node.get("attempt", 0) == 0:
             return
         key = (workflow_id, name)
-        due_ms = max(node.get("deadline_ms") or 0, self._retry_at_ms.get(key, 0))
+        due_ms = max(node.get("deadline_ms") or 0, self._retry_at_ms.get(key, (0, None))[0])
         is_idle = due_ms + STUCK_MS < row["deadline_ms"]
         require(not is_idle or key in self.vanished, "forgotten:", node)
 
