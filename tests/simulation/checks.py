@@ -197,6 +197,7 @@ class Checks:
             run = process.runner.run_of(workflow_id)
             assert run is not None, workflow_id
             left = set(filter(is_revoked, run.machine.agents_at_work()))
+            left = left if run.is_stored else set()  # its work is taken when its publish is known
             require(not left, "revoked agents are at work in", workflow_id, left)
 
     def aborted(self, order: DispatchOrder) -> None:
