@@ -195,8 +195,11 @@ class ActingRunner:
     def _dispatch(self, run: RunningWorkflow, action: DispatchNode | DispatchVerification) -> None:
         if not is_wanted(run.machine, action):
             return
-        entry = self._directory.entry(action.agent_did)
-        order = order_of(run, action, entry, self._clock.now_ms())
+        did, now_ms = action.agent_did, self._clock.now_ms()
+        if self._directory.is_revoked(did, now_ms):
+            self.receive(run.workflow_id, AgentRevoked(did, now_ms))
+            return
+        order = order_of(run, action, self._directory.entry(did), now_ms)
         if not isinstance(order, DispatchOrder):
             self.receive(run.workflow_id, order)
             return

@@ -131,6 +131,10 @@ class Directory:
         """Return a known active agent."""
         return self._entries.get(did)
 
+    def is_revoked(self, did: str, at_ms: int) -> bool:
+        """Whether an agent is revoked at a time, as far as is known here."""
+        return self.revocations.is_revoked(did, at_ms)
+
     def candidates(self, capability_id: str) -> list[AgentEntry]:
         """Return every agent that offers the capability and has an address, as registered."""
         return list(self._by_capability.get(capability_id, {}).values())

@@ -188,16 +188,12 @@ class Runner(ActingRunner):
 
     def end_work_of(self, is_revoked: Callable[[str], bool]) -> None:
         """Take what revoked agents have to do from them, in every workflow."""
-        for run in list(self._running.values()):
-            if run.is_stored:
-                self._end_work_in(run, is_revoked)
-            else:
-                # Were the publish's answer lost, rows that are read then would be older than this.
-                run.when_stored = partial(self._end_work_in, run, is_revoked)
-
-    def _end_work_in(self, run: RunningWorkflow, is_revoked: Callable[[str], bool]) -> None:
-        for did in filter(is_revoked, run.machine.agents_at_work()):
-            self.receive(run.workflow_id, AgentRevoked(did, self._clock.now_ms()))
+        at_ms = self._clock.now_ms()
+        # Were a publish's answer lost, rows that are read then would be older than this; what it
+        # begins with is looked at as it is sent.
+        for run in [run for run in self._running.values() if run.is_stored]:
+            for did in filter(is_revoked, run.machine.agents_at_work()):
+                self.receive(run.workflow_id, AgentRevoked(did, at_ms))
 
     def confirm(self, workflow_id: str, key: str, done: Callable[[Outcome], None]) -> None:
         """Commit nothing of a workflow: says whether it has ended, after all that came before."""
@@ -247,8 +243,6 @@ class Runner(ActingRunner):
         self._published += 1
         run.is_stored = True
         done(reply)
-        if run.when_stored is not None:
-            run.when_stored()  # before its first dispatches: they may be unwanted by now
         if not is_last:
             self._arm_deadline(run)
         self._committed(run, actions, is_last, outcome)

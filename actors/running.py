@@ -5,7 +5,6 @@ Values only. design.md section 3.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from actors.ports import DispatchOrder, Timer
@@ -18,7 +17,7 @@ class RunningWorkflow:
     """One unfinished workflow in this process.
 
     `is_halted`: a step was refused, so the machine is ahead of the rows: another takes its place.
-    `is_stored`: its publish is known to be committed; `when_stored`: what waits for that.
+    `is_stored`: its publish is known to be committed; before that, nothing happens to it.
     """
 
     task_id: str
@@ -29,7 +28,6 @@ class RunningWorkflow:
     payer_did: str = ""
     is_halted: bool = False
     is_stored: bool = True
-    when_stored: Callable[[], None] | None = None
 
     @property
     def workflow_id(self) -> str:

@@ -111,7 +111,7 @@ class Bench:
         self.replies: list[Any] = []
         self.runner = self.new_runner()
 
-    def new_runner(self) -> Runner:
+    def new_runner(self, on_finished: Callable[[str, set[str]], None] | None = None) -> Runner:
         """Start an owner's process anew: a new epoch and nothing in memory."""
         start = RegisterOwner(key="o", owner="one", address="")
         epoch = int(self.model.commit([start])[0].result["epoch"])
@@ -123,7 +123,7 @@ class Bench:
             directory=self.directory,
             dispatcher=self.outbox,
             clock=self.clock,
-            on_finished=lambda workflow_id, _: self.finished.append(workflow_id),
+            on_finished=on_finished or (lambda workflow_id, _: self.finished.append(workflow_id)),
             on_lost=self.lost.append,
             on_unsure=self.unsure.append,
         )

@@ -170,27 +170,6 @@ def test_key_used_for_another_workflow_answers_with_the_first() -> None:
     assert not bench.unsure
 
 
-def test_work_is_not_taken_from_the_revoked_before_its_publish_is_known() -> None:
-    """Were its answer lost, the step would be behind the rows from which it is restored."""
-    bench = Bench()
-    bench.publish()
-    bench.runner.end_work_of(lambda _: True)
-    assert len(bench.gate.waiting) == 1
-    bench.gate.commit(times=2)
-    assert bench.unsure == ["w1"]
-    assert bench.model.attempts.get("w1", []) == []
-
-
-def test_work_is_taken_from_the_revoked_once_its_publish_is_known() -> None:
-    bench = Bench()
-    bench.publish()
-    bench.runner.end_work_of("did:sim:w0".__eq__)
-    bench.gate.commit()
-    assert [order.agent_did for order in bench.outbox.sent] == ["did:sim:w1"]
-    (ended,) = bench.model.attempts["w1"]
-    assert (ended["agent_did"], ended["outcome"]) == ("did:sim:w0", "discarded")
-
-
 def test_rows_older_than_the_end_are_not_acted_upon() -> None:
     bench = Bench()
     bench.publish(VERIFIED)

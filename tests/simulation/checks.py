@@ -112,6 +112,8 @@ class Checks:
         self.dispatches += 1
         workflow_id, node = order.workflow_id, order.node
         require(workflow_id not in process.refused, "dispatch after a refused commit", order)
+        is_known = process.directory.is_revoked(order.agent_did, self._world.clock.now_ms())
+        require(not is_known, "dispatch to an agent that is known to be revoked", order)
         stored = self._model.nodes.get(workflow_id, {}).get(node)
         require(stored is not None, "dispatch before its commit", order)
         assert stored is not None

@@ -30,6 +30,11 @@ FOUND = {
     334: "a node went to a fourth agent after a crash",
     426: "a target that was away was given up when nobody could stand in",
 }
+# The same of worlds whose agents are revoked.
+FOUND_REVOKING = {
+    1107: "a revoked agent's attempt ended twice: its owner did not know yet that it was stored",
+    5260: "as before, with a verifier",
+}
 
 
 @contextmanager
@@ -68,6 +73,12 @@ def run_all(seeds: Iterable[int], **market: Any) -> tuple[int, float]:
 @pytest.mark.parametrize("seed", FOUND, ids=lambda seed: f"seed{seed}")
 def test_defect_once_found_does_not_come_back(seed: int, only_seed: int | None) -> None:
     World(seed if only_seed is None else only_seed, workflows=RUN_WORKFLOWS).run()
+
+
+@pytest.mark.parametrize("seed", FOUND_REVOKING, ids=lambda seed: f"seed{seed}")
+def test_defect_of_revoking_does_not_come_back(seed: int, only_seed: int | None) -> None:
+    seed = seed if only_seed is None else only_seed
+    World(seed, workflows=RUN_WORKFLOWS, has_revocations=True).run()
 
 
 def test_two_thousand_workflows_keep_every_promise(only_seed: int | None) -> None:

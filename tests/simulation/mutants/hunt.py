@@ -25,6 +25,7 @@ TESTS = (
     "tests/simulation/test_simulation.py",
     "tests/simulation/test_proofs.py",
     "tests/actors/test_runner.py",
+    "tests/actors/test_revoking.py",
     "tests/actors/test_estimate.py",
     "tests/core/workflow",
 )
