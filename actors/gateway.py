@@ -52,6 +52,8 @@ OWNERS_REFRESH_S = 1.0
 # A lost notice is found by a look at the row; this often, per waiting request.
 WAIT_LOOK_S = 3.0
 PING_TIMEOUT_S = 2.0
+# An owner that says nothing for that long is replaced meanwhile, and reads everything as it starts.
+TOLD_TIMEOUT_S = 10.0
 RECORDS_BATCH = 200
 BULK_STEP = 50
 
@@ -176,7 +178,7 @@ class Gateway:
         asked = [channel.request(RefreshRequest()) for channel in self._owners.values()]
         with contextlib.suppress(TimeoutError):
             told = asyncio.gather(*asked, return_exceptions=True)
-            await asyncio.wait_for(told, PING_TIMEOUT_S)
+            await asyncio.wait_for(told, TOLD_TIMEOUT_S)
 
     async def commit_many(self, commands: Sequence[Command]) -> list[Outcome]:
         """Commit several commands as one batch; refusals are outcomes."""
