@@ -12,7 +12,8 @@ from core.settings import Settings
 from core.workflow.events import Failure
 from core.workflow.transitions import NodeStatus
 from tests.simulation.agents import FORGED
-from tests.simulation.ledger_model import LedgerModel, Row
+from tests.simulation.ledger_model import LedgerModel
+from tests.simulation.money_model import Row
 
 SLASH_BPS, FRAUD_BPS = Settings().slash_failure_bps, Settings().slash_fraud_bps
 GUILTY = (

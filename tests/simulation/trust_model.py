@@ -10,6 +10,7 @@ from core.errors import ErrorCode
 from core.workflow.events import AttemptFinished, NodeChanged, NodePaid, Record
 from ledger.commands import AdvanceWorkflow, Outcome, OutcomeStatus
 from ledger.trust_commands import RevokeAgent, UnrevokeAgent
+from tests.simulation.money_model import Refused
 
 
 class Untraced(Exception):
@@ -34,15 +35,23 @@ class TrustModel:
         _, expires_ms = self.revoked[did]
         return expires_ms is None or at_ms < expires_ms
 
-    def change(self, command: RevokeAgent | UnrevokeAgent, at_ms: int) -> ErrorCode | None:
-        """Revoke an agent or take it back; return why not. Nobody owns an agent but itself."""
+    def change(self, command: RevokeAgent | UnrevokeAgent, at_ms: int) -> None:
+        """Revoke an agent or take it back. Nobody owns an agent but itself."""
+        why_not = self._why_not(command, at_ms)
+        if why_not is not None:
+            raise Refused(why_not, "not to be done")
+        if isinstance(command, RevokeAgent):
+            self.revoked[command.did] = (command.actor_did, command.expires_ms)
+        else:
+            del self.revoked[command.did]
+
+    def _why_not(self, command: RevokeAgent | UnrevokeAgent, at_ms: int) -> ErrorCode | None:
         did, is_revoked = command.did, self.is_revoked(command.did, at_ms)
         if isinstance(command, UnrevokeAgent):
             if not is_revoked:
                 return ErrorCode.NOT_FOUND
             if not (command.is_admin or command.actor_did == self.revoked[did][0]):
                 return ErrorCode.FORBIDDEN
-            del self.revoked[did]
             return None
         if not command.is_admin and command.actor_did != did:
             return ErrorCode.FORBIDDEN
@@ -50,7 +59,6 @@ class TrustModel:
             return ErrorCode.ALREADY_REVOKED
         if command.expires_ms is not None and command.expires_ms <= at_ms:
             return ErrorCode.INVALID_REQUEST
-        self.revoked[did] = (command.actor_did, command.expires_ms)
         return None
 
     def refuses(self, command: AdvanceWorkflow, at_ms: int) -> bool:
