@@ -152,6 +152,11 @@ def _get(path: str, **query: str | int | None) -> Steps:
     return _one(Call("GET", path, query={k: v for k, v in query.items() if v is not None}))
 
 
+def _post(path: str, **members: Any) -> Steps:
+    body = {name: value for name, value in members.items() if value is not None}
+    return _one(Call("POST", path, body=body, headers=_keyed(None)))
+
+
 def _segment(value: str) -> str:
     return quote(value, safe=":")
 

@@ -9,14 +9,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from callboard.calls import Call, Json, Steps, _get, _keyed, _one, _segment
+from callboard.calls import Call, Json, Steps, _get, _keyed, _one, _post, _segment
 
 Credits = float | str
-
-
-def _post(path: str, **members: Any) -> Steps:
-    body = {name: value for name, value in members.items() if value is not None}
-    return _one(Call("POST", path, body=body, headers=_keyed(None)))
 
 
 # -- prices, stakes, reputation, quotas ------------------------------------------------------------

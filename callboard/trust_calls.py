@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from callboard.calls import Call, Steps, _get, _keyed, _one, _segment
+from callboard.calls import Call, Steps, _get, _one, _post, _segment
 
 
 def revoke_agent(
@@ -20,10 +20,9 @@ def revoke_agent(
         evidence: what shows it; kept, its hash goes into the audit chain.
         expires_at: an ISO 8601 time; None: for good.
     """
-    body: dict[str, Any] = {"did": did, "reason": reason, "evidence": dict(evidence)}
-    if expires_at is not None:
-        body["expiresAt"] = expires_at
-    return _one(Call("POST", "/v1/trust/revoke", body=body, headers=_keyed(None)))
+    return _post(
+        "/v1/trust/revoke", did=did, reason=reason, evidence=dict(evidence), expiresAt=expires_at
+    )
 
 
 def unrevoke_agent(did: str) -> Steps:

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
-from callboard.cli.session import EXIT_REFUSED, EXIT_USAGE, Session, stop, verb
+from callboard.cli.session import EXIT_REFUSED, EXIT_USAGE, Session, json_object, stop, verb
 
 app = typer.Typer(help="The registry of agents.", no_args_is_help=True)
 
@@ -91,12 +91,7 @@ def revoke(
     ] = None,
 ) -> None:
     """Revoke an agent: it gets no work and is paid for none."""
-    try:
-        shown = json.loads(evidence)
-    except ValueError as error:
-        stop(EXIT_USAGE, f"--evidence: {error}")
-    if not isinstance(shown, dict):
-        stop(EXIT_USAGE, f"--evidence: got {type(shown).__name__}, expected a JSON object")
+    shown = json_object("--evidence", evidence)
     session.show_record(
         session.client.revoke_agent(did, reason, evidence=shown, expires_at=expires_at)
     )

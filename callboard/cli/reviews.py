@@ -5,12 +5,11 @@ Spec: Invoice, Dispute; contract.md section 6 (Invoices, Disputes, Feedback, Tas
 
 from __future__ import annotations
 
-import json
 from typing import Annotated, Any
 
 import typer
 
-from callboard.cli.session import EXIT_UNSUCCESSFUL, EXIT_USAGE, Session, stop, verb
+from callboard.cli.session import EXIT_UNSUCCESSFUL, EXIT_USAGE, Session, json_object, stop, verb
 
 invoice = typer.Typer(help="Invoices over what was paid.", no_args_is_help=True)
 dispute = typer.Typer(help="Disputes about work and pay.", no_args_is_help=True)
@@ -85,7 +84,7 @@ def open_dispute(
         workflow_id=workflow,
         node_id=node,
         respondent_did=agent,
-        evidence=None if evidence is None else _object(evidence),
+        evidence=None if evidence is None else json_object("--evidence", evidence),
     )
     session.show_record(reply)
 
@@ -192,13 +191,3 @@ def _show_task(session: Session, reply: dict[str, Any], *, is_awaited: bool) -> 
     session.show_record(reply)
     if reply["status"] != "completed" if is_awaited else reply["status"] == "failed":
         raise typer.Exit(EXIT_UNSUCCESSFUL)
-
-
-def _object(text: str) -> dict[str, Any]:
-    try:
-        value = json.loads(text)
-    except ValueError as error:
-        stop(EXIT_USAGE, f"--evidence: {error}")
-    if not isinstance(value, dict):
-        stop(EXIT_USAGE, f"--evidence: got {type(value).__name__}, expected a JSON object")
-    return value

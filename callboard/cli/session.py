@@ -216,3 +216,14 @@ def verb(app: typer.Typer, name: str) -> Callable[[Callable[..., None]], Callabl
         return function
 
     return add
+
+
+def json_object(option: str, text: str) -> dict[str, Any]:
+    """Return the JSON object that an option holds; ends the process when it is none."""
+    try:
+        value = json.loads(text)
+    except ValueError as error:
+        stop(EXIT_USAGE, f"{option}: {error}")
+    if not isinstance(value, dict):
+        stop(EXIT_USAGE, f"{option}: got {type(value).__name__}, expected a JSON object")
+    return value
