@@ -147,7 +147,7 @@ class AuctioningDirectory(Directory):
                 excluded[did] = FAILED_BEFORE
                 continue
             staked_micro = self.stakes.staked_micro(did, counts_locked=counts_locked)
-            is_revoked = self.revocations.is_revoked(did, at_ms)
+            is_revoked = self.is_revoked(did, at_ms)
             why = exclusion(bid, terms, stake_free_micro=staked_micro, is_revoked=is_revoked)
             found = self._unavailable(did, at_ms) if why is None else str(why)
             if found is None and did not in offers:

@@ -344,7 +344,7 @@ class Directory:
         entry = self._entries.get(did)
         if entry is None and did not in self._inactive:
             return "agent_not_found"
-        if self.revocations.is_revoked(did, at_ms):
+        if self.is_revoked(did, at_ms):
             return "agent_revoked"
         if entry is None:
             return "agent_inactive"

@@ -273,9 +273,8 @@ class Owner:
             asyncio.get_running_loop().call_soon(self._dispatcher.refuse_waiting, did)
 
     def _end_revoked_work(self) -> None:
-        revocations, now_ms = self._directory.revocations, self._clock.now_ms()
-        if self._runner is not None and revocations:
-            self._runner.end_work_of(lambda did: revocations.is_revoked(did, now_ms))
+        if self._runner is not None and self._directory.revocations:
+            self._runner.end_revoked_work()
 
     async def _restore_again(self) -> int:
         """Restore by what is known of agents now: a revocation may be why."""

@@ -186,14 +186,15 @@ class Runner(ActingRunner):
         else:
             self._perform(run, actions)
 
-    def end_work_of(self, is_revoked: Callable[[str], bool]) -> None:
+    def end_revoked_work(self) -> None:
         """Take what revoked agents have to do from them, in every workflow."""
         at_ms = self._clock.now_ms()
         # Were a publish's answer lost, rows that are read then would be older than this; what it
         # begins with is looked at as it is sent.
         for run in [run for run in self._running.values() if run.is_stored]:
-            for did in filter(is_revoked, run.machine.agents_at_work()):
-                self.receive(run.workflow_id, AgentRevoked(did, at_ms))
+            for did in run.machine.agents_at_work():
+                if self._directory.is_revoked(did, at_ms):
+                    self.receive(run.workflow_id, AgentRevoked(did, at_ms))
 
     def confirm(self, workflow_id: str, key: str, done: Callable[[Outcome], None]) -> None:
         """Commit nothing of a workflow: says whether it has ended, after all that came before."""

@@ -18,8 +18,7 @@ FIRST = "did:sim:w0"
 def known_to(bench: Bench, did: str = FIRST) -> None:
     """Let the owner know that an agent is revoked, and act on it."""
     bench.directory.revocations.know([{"did": did, "expires_ms": None, "ended_ms": None}])
-    now_ms = bench.clock.now_ms()
-    bench.runner.end_work_of(lambda one: bench.directory.is_revoked(one, now_ms))
+    bench.runner.end_revoked_work()
 
 
 def revoked(bench: Bench, did: str = FIRST) -> None:

@@ -66,7 +66,7 @@ class Revoking:
     def tell(self, process: Process) -> None:
         """Let an owner know what there is, and take what revoked agents have there."""
         process.directory.revocations.know(self.rows())
-        process.runner.end_work_of(self._is_revoked)
+        process.runner.end_revoked_work()
 
     def _is_revoked(self, did: str | None) -> bool:
         world = self._world
