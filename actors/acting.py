@@ -8,6 +8,7 @@ process is wrong about something: it ends. Spec: Execution order; design.md sect
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from functools import partial
@@ -38,7 +39,7 @@ HALTED_REASON: Final = "error"
 _NOTHING: Final[Mapping[str, Any]] = {}
 
 
-class ActingRunner:
+class ActingRunner(ABC):
     """All workflows of one owner, as far as their steps are decided elsewhere.
 
     Args:
@@ -83,11 +84,11 @@ class ActingRunner:
         self._commands = OwnerCommands(owner, epoch, settings)
         self._submitted = 0
 
+    @abstractmethod
     def receive(
         self, workflow_id: str, event: Event, done: Callable[[bool], None] | None = None
     ) -> None:
         """Hear what happened; see `Runner`."""
-        raise NotImplementedError
 
     # -- committing -------------------------------------------------------------------------------
 
