@@ -10,8 +10,10 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Iterable
-from typing import Final
+from collections.abc import Callable, Iterable, Sequence
+from typing import Final, TypeVar
+
+Item = TypeVar("Item")
 
 # Half of the longest turn allowed: the item that uses a slice up may cost as much again.
 SLICE_MS: Final = 5
@@ -39,6 +41,15 @@ class Slices:
         if self._now_ns() >= self._ends_ns:
             await asyncio.sleep(0)
             self._ends_ns = self._now_ns() + self._length_ns
+
+
+async def take_in_slices(take: Callable[[list[Item]], object], batch: Sequence[Item]) -> list[None]:
+    """Give the items of a batch one by one to what takes them, in slices."""
+    slices = Slices()
+    for item in batch:
+        take([item])
+        await slices.pause()
+    return [None] * len(batch)
 
 
 async def run_in_slices(steps: Iterable[object], slices: Slices | None = None) -> None:
