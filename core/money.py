@@ -20,6 +20,8 @@ CURRENCY: Final = "CREDITS"
 
 # At most 15 significant digits, so that every JSON client keeps the value exactly (IEEE doubles).
 MICRO_MAX: Final = 10**15
+# All that was ever issued, and so whatever an account can come to hold: below a BIGINT's end.
+ISSUED_MICRO_MAX: Final = 9 * 10**18
 
 _DECIMALS: Final = re.compile(r"(-?)([0-9]{1,12})(?:\.([0-9]{1,6}))?", re.ASCII)
 

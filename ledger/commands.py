@@ -9,13 +9,16 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Any
+from typing import Any, Final
 
 from core.errors import ErrorCode, QuarantineCode
 from core.travelling import travels
 from core.workflow.events import Record
 from ledger.market_commands import MarketCommand
 from ledger.trust_commands import TrustCommand
+
+# What the keys of publishes without a client's own begin with; their workflow's id follows.
+PUBLISH_KEY: Final = "publish:"
 
 
 class OutcomeStatus(StrEnum):

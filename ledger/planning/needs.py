@@ -14,6 +14,8 @@ from ledger.review_commands import GroundedCommand
 class Needs:
     """Addresses, escrows, agents, keys, owners to claim from.
 
+    `trusted`: agents that must not be revoked. `owned_dids`: whose money in all is bounded, by
+    what the deposits of the batch, `deposited_micro` in all, may make of it.
     `ending` are the workflows whose payers may get something back: their wallets are needed too.
     `published`: payers and the UTC midnights before their publishes; `quota_dids`: whose quotas may
     change.
@@ -25,6 +27,9 @@ class Needs:
     addresses: set[str] = field(default_factory=set)
     workflow_ids: set[str] = field(default_factory=set)
     ending: set[str] = field(default_factory=set)
+    trusted: set[str] = field(default_factory=set)
+    owned_dids: set[str] = field(default_factory=set)
+    deposited_micro: int = 0
     agent_dids: set[str] = field(default_factory=set)
     key_ids: set[str] = field(default_factory=set)
     claimed_owners: set[str] = field(default_factory=set)

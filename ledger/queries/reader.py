@@ -19,6 +19,7 @@ from ledger.patience import cut_after, line_of
 from ledger.planning.books import wallet_address
 from ledger.pools import pool_of
 from ledger.queries.stored import Balance, RowDict, StoredOwner, StoredWorkflow
+from ledger.queries.turns import ReadTurns
 from ledger.queries.workflows import NODES, WORKFLOWS, nodes_to_resume, workflow_select
 from ledger.schema import (
     READER_ROLE,
@@ -53,6 +54,7 @@ class LedgerReader:
             url: `postgresql://…` of a login that is a member of `ledger_reader`.
             patience_s: how long a read waits for a connection, and then for the server.
         """
+        self.turns = ReadTurns()
         self._patience_s = patience_s
         self._engine: AsyncEngine = pool_of(
             url, READER_ROLE, "callboard-reader", size=pool_size, patience_s=patience_s

@@ -12,7 +12,7 @@ from core.trust.access import ADMIN, Need
 from ledger.commands import OutcomeStatus
 from ledger.market_commands import DepositStake, WithdrawStake
 from ledger.queries.accounts import reputation_row, stake_row
-from ledger.reputation import read_compared
+from ledger.reputation import corrections, read_compared
 from ledger.review_commands import RebuildReputation, SlashStake
 from serve_app.calls import (
     REPLAYED,
@@ -135,7 +135,7 @@ async def rebuild_reputation(call: Call) -> Reply:
     is_check = body.get("check", False)
     if not isinstance(is_check, bool):
         raise invalid("check", kind_of(is_check), "true or false")
-    counts = await read_compared(call.services.reader)
+    counts, read_audit_id = await read_compared(call.services.reader)
     differing = {did: pair for did, pair in counts.items() if pair[0] != pair[1]}
     reply = {
         "success": True,
@@ -149,7 +149,12 @@ async def rebuild_reputation(call: Call) -> Reply:
     if is_check:
         return Reply({**reply, "rebuilt": 0})
     key = call.command_key(f"reputation:{call.services.new_id()}")
-    command = RebuildReputation(key=key, actor_did=call.caller.did)
+    command = RebuildReputation(
+        key=key,
+        actor_did=call.caller.did,
+        changes=corrections(counts),
+        read_audit_id=read_audit_id,
+    )
     outcome = await call.services.to_the_end(call.services.gateway.commit(command))
     return Reply({**reply, "rebuilt": outcome.result["changed"]})
 

@@ -27,7 +27,7 @@ GRANT USAGE ON SCHEMA callboard TO ledger_writer, ledger_reader, ops_writer;
 
 GRANT SELECT ON ALL TABLES IN SCHEMA callboard TO ledger_reader;
 GRANT EXECUTE ON FUNCTION callboard.offered_words(text) TO ledger_reader;
-REVOKE SELECT ON callboard.rate_lease, callboard.suspect FROM ledger_reader;
+REVOKE SELECT ON callboard.rate_lease FROM ledger_reader;
 
 GRANT SELECT ON
     callboard.head, callboard.account, callboard.command, callboard.entry, callboard.escrow,
@@ -49,7 +49,6 @@ GRANT UPDATE (
 GRANT UPDATE ON callboard.node, callboard.owner, callboard.agent, callboard.revocation
     TO ledger_writer;
 GRANT UPDATE (revoked_ms) ON callboard.api_key TO ledger_writer;
-GRANT SELECT, INSERT, UPDATE, DELETE ON callboard.suspect TO ledger_writer;
 GRANT EXECUTE ON FUNCTION callboard.commit_batch(
     bigint, json, json, json, json, json, json, json, json, text, uuid[], json, json, json,
     bigint),

@@ -24,8 +24,10 @@ CREATE TABLE callboard.account (
     balance bigint NOT NULL DEFAULT 0,
     currency text NOT NULL DEFAULT 'CREDITS' CHECK (currency = 'CREDITS'),
     created_ms bigint NOT NULL,
-    CONSTRAINT account_balance_bounds
-        CHECK (kind = 'external' OR balance BETWEEN 0 AND 1000000000000000)
+    -- All that is issued is at most 9 * 10^18, so what one account receives cannot overflow it.
+    CONSTRAINT account_balance_bounds CHECK (
+        balance <= 9000000000000000000
+        AND balance >= CASE WHEN kind = 'external' THEN -9000000000000000000 ELSE 0 END)
 ) WITH (fillfactor = 70, autovacuum_vacuum_scale_factor = 0.02);
 INSERT INTO callboard.account (id, address, kind, created_ms)
 VALUES (1, 'world', 'external', 0), (2, 'fee', 'fee', 0);
@@ -248,13 +250,6 @@ CREATE TABLE callboard.revocation (
     ended_ms bigint,
     ended_by_did text,
     CHECK ((ended_ms IS NULL) = (ended_by_did IS NULL))
-);
-
--- Keys of commands in batches that an integrity error stopped: they are tried alone after two stops.
-CREATE TABLE callboard.suspect (
-    command_id text PRIMARY KEY,
-    stops integer NOT NULL CHECK (stops > 0),
-    stopped_ms bigint NOT NULL
 );
 
 -- Operational: blocks of a fixed minute's rate limit, leased to replicas.
