@@ -22,17 +22,22 @@ from actors.calls import BatchCall, actor_call, is_unknown_outcome
 from actors.channel import Channel
 from actors.ledger_client import LedgerClient, unavailable
 from actors.messages import (
+    CALL_BYTES_MAX,
     CancelReply,
     CancelRequest,
     NodeResultReply,
     NodeResultRequest,
+    NotYet,
     OwnerReply,
     OwnerRequest,
     PackedPublish,
     PublishReply,
     PublishRequest,
     RefreshRequest,
+    ResumeReply,
+    ResumeRequest,
     WatchRequest,
+    request_bytes,
 )
 from actors.names import LEDGER, TIMEKEEPER, pooled_owner
 from actors.runtime import ensure_runtime
@@ -137,6 +142,13 @@ class Gateway:
         owner = await self._owner_of(request.workflow_id)
         reply = await self._ask(request, request.workflow_id, owner)
         assert isinstance(reply, CancelReply)
+        return reply
+
+    async def resume(self, request: ResumeRequest) -> ResumeReply:
+        """Let a quarantined workflow be driven on by its owner; returns after the commit."""
+        owner = await self._owner_of(request.workflow_id)
+        reply = await self._ask(request, request.workflow_id, owner)
+        assert isinstance(reply, ResumeReply)
         return reply
 
     async def node_result(self, request: NodeResultRequest) -> NodeResultReply:
@@ -282,7 +294,7 @@ class Gateway:
 
     async def _ask(
         self, request: OwnerRequest | PackedPublish, key: str, owner: str | None = None
-    ) -> PublishReply | CancelReply | NodeResultReply | None:
+    ) -> PublishReply | CancelReply | ResumeReply | NodeResultReply | None:
         """Send a request to its owner until an outcome is known or the deadline has passed."""
         deadline = time.monotonic() + REQUEST_TIMEOUT_S
         refusal = unavailable()
@@ -301,7 +313,7 @@ class Gateway:
                 else:
                     if not isinstance(reply, ServiceError):
                         return reply
-                    if reply.code is not ErrorCode.OVERLOADED or len(self._owners) == 0:
+                    if not isinstance(reply, NotYet):
                         raise reply
                     refusal = reply
             if time.monotonic() + RETRY_DELAY_S >= deadline:
@@ -342,6 +354,8 @@ class Gateway:
                 call,
                 capacity=self.settings.replica_requests_max + self.settings.bulk_items_max,
                 batch_size=self.settings.batch_commands_max,
+                weight_of=request_bytes,
+                batch_weight=CALL_BYTES_MAX,
                 on_close=call.close,
             )
             self._polls[name] = asyncio.create_task(self._poll(name))

@@ -10,8 +10,9 @@ import pytest
 from core.workflow.events import AttemptFinished, NodeChanged, WorkflowChanged
 from core.workflow.transitions import NodeStatus, WorkflowStatus
 from ledger.commands import RegisterOwner
-from ledger.queries.directory import directory_rows
+from ledger.queries.directory import directory_pages
 from ledger.queries.reader import LedgerReader
+from ledger.queries.unfinished import unfinished_page
 from tests.conftest import Database
 from tests.ledger.making import (
     AGENT,
@@ -20,6 +21,7 @@ from tests.ledger.making import (
     OWNER,
     PAYER,
     Flow,
+    all_of,
     api_key,
     card,
     deposit,
@@ -110,7 +112,8 @@ async def test_case_43_unfinished_workflows_of_an_owner_are_all_it_needs_to_go_o
     await store.commit(
         [running.publish(), running.advance(waiting, *tries), ended.publish(), ended.end()], AT
     )
-    (found,) = await reader.unfinished(OWNER)
+    (found,), after = await unfinished_page(reader, OWNER)
+    assert after is None
     assert found.id == running.id
     (node,) = found.nodes
     expected = {
@@ -122,7 +125,7 @@ async def test_case_43_unfinished_workflows_of_an_owner_are_all_it_needs_to_go_o
     assert (node["agents_tried"], node["verifiers_tried"]) == (["did:x", "did:y"], ["did:z"])
     assert node["agents_used"] == ["did:second", "did:first", "did:second"]
     assert found.row["reserved"] == "{}"
-    assert await reader.unfinished("nobody") == []
+    assert await unfinished_page(reader, "nobody") == ([], None)
     await store.close()
 
 
@@ -239,7 +242,7 @@ async def test_agents_are_found_by_capability_and_keep_their_secret(
     assert one is not None
     assert "signing_secret" not in one
     assert await reader.agent("did:test:c") is None
-    secrets = {row["did"]: row["signing_secret"] for row in await directory_rows(reader)}
+    secrets = {row["did"]: row["signing_secret"] for row in await all_of(directory_pages(reader))}
     assert secrets == {"did:test:a": None, "did:test:b": b"sealed"}
     await store.close()
 

@@ -61,3 +61,14 @@ class VirtualClock:
             if timer.callback is not None:
                 self._now_ms = at_ms
                 timer.callback(*timer.arguments)
+
+    def run_until(self, at_ms: int, *, while_not: Callable[[], bool] = lambda: False) -> None:
+        """Run what is due until a time, which it is then, or until the condition holds."""
+        due = self._due
+        while due and due[0][0] <= at_ms and not while_not():
+            now_ms, _, timer = heapq.heappop(due)
+            if timer.callback is not None:
+                self._now_ms = now_ms
+                timer.callback(*timer.arguments)
+        if not while_not():
+            self._now_ms = max(self._now_ms, at_ms)

@@ -21,7 +21,9 @@ from ledger.commands import (
     Outcome,
     OutcomeStatus,
     PublishWorkflow,
+    QuarantineWorkflow,
     RegisterOwner,
+    ResumeWorkflow,
 )
 from ledger.market_commands import DepositStake, EndBidding, PlaceBid
 from ledger.planning.plan import request_hash_of
@@ -34,6 +36,7 @@ from tests.simulation.auction_model import AuctionModel, BadBid
 from tests.simulation.money_model import Escrow, MoneyModel, Refused, Row
 from tests.simulation.trust_model import TrustModel, Untraced
 
+_OWNED = PublishWorkflow | AdvanceWorkflow | QuarantineWorkflow | ResumeWorkflow
 _CODES = {ErrorCode.ALREADY_SETTLED: "ALREADY_SETTLED"}
 _UNFINISHED = (WorkflowStatus.PENDING, WorkflowStatus.RUNNING)
 # What a column holds that was stored without a value: zero for counts and amounts, else NULL.
@@ -70,7 +73,8 @@ class LedgerModel(MoneyModel):
                     tries = [t for t in self.attempts[workflow_id] if t["node"] == name]
                     used = [t["agent_did"] for t in tries if t["kind"] == "primary"]
                     rows.append({**_NODE_COLUMNS, **node, "agents_used": used or None})
-                found.append(StoredWorkflow(dict(row), rows))
+                code = self.trust.quarantined.get(workflow_id)
+                found.append(StoredWorkflow({**row, "quarantine_code": code}, rows))
         return found
 
     def _commit(self, command: Command) -> Outcome:
@@ -100,7 +104,7 @@ class LedgerModel(MoneyModel):
         return outcome
 
     def _is_stale(self, command: Command) -> bool:
-        if isinstance(command, PublishWorkflow | AdvanceWorkflow):
+        if isinstance(command, _OWNED):
             return self.owners.get(command.owner) != command.owner_epoch
         is_claim = isinstance(command, ClaimWorkflows)
         return is_claim and self.owners.get(command.to_owner) != command.to_epoch
@@ -126,12 +130,24 @@ class LedgerModel(MoneyModel):
             case RevokeAgent() | UnrevokeAgent():
                 self.trust.change(command, self.now_ms())
                 return {}
+            case QuarantineWorkflow() | ResumeWorkflow():
+                return self._stop_or_resume(command)
             case RegisterOwner(owner=owner):
                 self.owners[owner] = self.owners.get(owner, 0) + 1
                 return {"epoch": self.owners[owner]}
             case ClaimWorkflows():
                 return self._claim(command)
         raise AssertionError(f"the simulation has no {command}")
+
+    def _stop_or_resume(self, command: QuarantineWorkflow | ResumeWorkflow) -> dict[str, Any]:
+        escrow = self.escrows.get(command.workflow_id)
+        if escrow is None or escrow.is_released:
+            raise Refused(ErrorCode.ESCROW_RELEASED, "the workflow has ended")
+        if isinstance(command, QuarantineWorkflow):
+            return {"quarantined": self.trust.quarantine(command.workflow_id, str(command.code))}
+        if self.trust.quarantined.pop(command.workflow_id, None) is None:
+            raise Untraced
+        return {}
 
     def _claim(self, command: ClaimWorkflows) -> dict[str, Any]:
         is_current = self.owners.get(command.from_owner) == command.from_epoch

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any
 
 from actors.bidding import AuctioningDirectory
 from actors.ports import Timer
-from actors.recovery import restore
 from actors.runner import Runner
 from core.settings import Settings
 from ledger.commands import Command, Outcome, RegisterOwner
@@ -53,6 +52,7 @@ class LedgerLink:
         self._world = process.world
         self._waiting: list[tuple[Command, Callable[[Outcome], None]]] = []
         self._is_busy = False
+        self.is_full = False
 
     def submit(self, command: Command, done: Callable[[Outcome], None]) -> None:
         """Implement `LedgerPort`."""
@@ -152,13 +152,13 @@ class Process:
 
     def restore(self) -> None:
         """Restore every unfinished workflow that is owned but not running here."""
-        self._adopt_all(self.world.model.unfinished(self.name), set())
+        self._take_up(self.world.model.unfinished(self.name), self.runner.begin_read())
 
     def restore_later(self) -> None:
         """Read the rows now and restore from them a little later, as a real read would."""
-        stored, driven = self.world.model.unfinished(self.name), self.runner.driven()
+        stored, touched = self.world.model.unfinished(self.name), self.runner.begin_read()
         delay_ms = self.world.chance.randint(0, 30)
-        self.world.clock.call_in(delay_ms, self._adopt_all, stored, driven)
+        self.world.clock.call_in(delay_ms, self._take_up, stored, touched)
 
     def kill(self) -> None:
         """End at once; whoever waits for an answer of this process learns that it ended."""
@@ -178,11 +178,11 @@ class Process:
         self.directory.revocations.know(self.world.revoking.rows())
         self.restore_later()
 
-    def _adopt_all(self, rows: list[Any], driven: set[str]) -> None:
-        """Adopt what was not driven as its rows were read, and is not now."""
+    def _take_up(self, rows: list[Any], touched: set[str]) -> None:
+        """Restore what is not driven, of rows that are not out of date."""
         for stored in rows:
-            is_driven = stored.workflow_id in driven or self.runner.runs(stored.workflow_id)
-            if self.is_alive and not is_driven:
-                self.runner.adopt(*restore(stored, SETTINGS, self.world.clock.now_ms()))
+            if self.is_alive:
+                self.runner.take_up(stored, touched)
+        self.runner.end_read(touched)
         if self.is_alive:
             self.world.revoking.tell(self)

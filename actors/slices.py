@@ -1,0 +1,64 @@
+"""Long work in an event loop, cut into slices, so that no turn of the loop takes long.
+
+A loop over many items awaits `pause` after each of them: it returns at once until a slice's time is
+used up, and then lets the loop turn. What one item costs is the bound of what slicing can do: the
+unit is one workflow's step, never a whole batch. Knows nothing of what the items are.
+design.md section 3 (no turn of an event loop lasts > 10 ms). Decision 0091.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Iterable, Sequence
+from typing import Final, TypeVar
+
+Item = TypeVar("Item")
+
+# Half of the longest turn allowed: the item that uses a slice up may cost as much again.
+SLICE_MS: Final = 5
+
+
+class Slices:
+    """The time that one piece of work has used of its slice.
+
+    Args:
+        slice_ms: wall time until the loop may turn, 0 or more; 0: after each item.
+        now_ns: a monotonic clock, nanoseconds.
+    """
+
+    __slots__ = ("_ends_ns", "_length_ns", "_now_ns")
+
+    def __init__(
+        self, slice_ms: int = SLICE_MS, *, now_ns: Callable[[], int] = time.monotonic_ns
+    ) -> None:
+        self._length_ns = slice_ms * 1_000_000
+        self._now_ns = now_ns
+        self._ends_ns = now_ns() + self._length_ns
+
+    async def pause(self) -> None:
+        """Let the loop turn if the slice is used up; a new slice begins after it."""
+        if self._now_ns() >= self._ends_ns:
+            await asyncio.sleep(0)
+            self._ends_ns = self._now_ns() + self._length_ns
+
+
+async def take_in_slices(take: Callable[[list[Item]], object], batch: Sequence[Item]) -> list[None]:
+    """Give the items of a batch one by one to what takes them, in slices."""
+    slices = Slices()
+    for item in batch:
+        take([item])
+        await slices.pause()
+    return [None] * len(batch)
+
+
+async def run_in_slices(steps: Iterable[object], slices: Slices | None = None) -> None:
+    """Run a generator to its end, step by step, in slices.
+
+    Args:
+        steps: does a piece of work at each step.
+        slices: the budget; None: one of its own.
+    """
+    budget = Slices() if slices is None else slices
+    for _ in steps:
+        await budget.pause()
