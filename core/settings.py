@@ -120,11 +120,11 @@ class Settings:
     )
     transfer_rate_min: int = _setting(64 * KIB, "slowest longer transfer, bytes a second", low=1)
     bodies_max: int = _setting(500, "requests per replica whose body is incomplete", low=10)
-    bodies_bytes_max: int = _setting(256 * MIB, "bytes of bodies that a replica holds", low=MIB)
-    replies_bytes_max: int = _setting(256 * MIB, "bytes of replies that a replica holds", low=MIB)
-    waits_max: int = _setting(1_000, "requests per replica that wait (Prefer: wait)", low=10)
+    bodies_bytes_max: int = _setting(512 * MIB, "bytes of bodies that a replica holds", low=MIB)
+    replies_bytes_max: int = _setting(512 * MIB, "bytes of replies that a replica holds", low=MIB)
+    waits_max: int = _setting(1_600, "requests per replica that wait (Prefer: wait)", low=10)
     share_of_free: int = _setting(
-        4, "one owner or address holds at most 1/n of what all others leave free", low=2, high=100
+        8, "one owner or address holds at most 1/n of what is free", low=2, high=100
     )
     addresses_max: int = _setting(10_000, "addresses counted one by one, per replica", low=10)
     wrong_keys_rate: int = _setting(300, "look-ups of unknown keys a minute and address", low=1)

@@ -24,6 +24,9 @@ class Admission:
     def __init__(self, settings: Settings) -> None:
         part = settings.share_of_free
         self.requests = Shares(settings.replica_requests_max, part)
+        # Requests whose key is looked up: apart, so that open ones of an address do not keep the
+        # first request of an owner at the same address from being recognised.
+        self.lookups = Shares(settings.replica_requests_max, part)
         self.waits = Shares(settings.waits_max, part)
         self.incomplete_bodies = Shares(settings.bodies_max, part)
         self.body_bytes = Shares(settings.bodies_bytes_max, part)
@@ -51,18 +54,19 @@ class Place:
         """The stocks that it takes from."""
         return self._admission
 
-    def enter(self, holder: str) -> None:
-        """Take one of the places for open requests; a place held already is given back first.
+    def enter(self, holder: str, shares: Shares | None = None) -> None:
+        """Take a place, after giving back all that is held.
 
         Args:
             holder: a DID, or an address.
+            shares: the stock; None for the places of open requests.
 
         Raises:
             ServiceError: RATE_LIMITED or OVERLOADED.
         """
         self.leave()
         self.holder = holder
-        self.take(self._admission.requests, 1, "requests are open")
+        self.take(shares or self._admission.requests, 1, "requests are open")
 
     def take(self, shares: Shares, amount: int, what: str) -> None:
         """Take some of a stock until the request ends.

@@ -166,12 +166,9 @@ class Endpoint:
         now_ms, clock_ms = self._services.now_ms(), self._services.clock_ms()
         found = authenticator.recognise(call.headers, now_ms, clock_ms)
         if isinstance(found, Unproven):
-            place.enter(address if found.did is None else found.did)
+            place.enter(address if found.did is None else found.did, place.admission.lookups)
             found = await authenticator.look_up(found, address, now_ms, clock_ms)
-            if found.did != place.holder:
-                place.enter(found.did)
-        else:
-            place.enter(address if found is None else found.did)
+        place.enter(address if found is None else found.did)
         call.principal = found
 
     async def _read(

@@ -1,10 +1,10 @@
 """A bounded stock shared by many holders, so that no holder, and no few of them, takes it all.
 
-Theory of operation: a holder may have at most 1/n of what is free, counting what the holder has as
-free (dynamic thresholds, as switches share their buffers). One holder alone gets 1/(n+1) of the
-stock, ten greedy ones together leave more than a quarter of it, and a newcomer always finds room.
-No holder has to be known before it comes, and nothing is kept of one that has given all back.
-Decision 0101.
+Theory of operation: a holder may have at most 1/n of what is free (dynamic thresholds, as switches
+share their buffers). One holder alone gets 1/(n+1) of the stock; the next gets as large a part of
+what is left, and as things are given back and taken again all come to equal parts, with one such
+part always free for a newcomer. No holder has to be known before it comes, and nothing is kept of
+one that has given all back. Decision 0101.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class Shares:
         """Give a holder some of the stock; False, and nothing given, beyond its share.
 
         Args:
-            amount: 0 or more.
+            amount: 1 or more.
         """
         held = self._held.get(holder, 0)
         # One of anything can be had while any is free, so that the smallest stock serves.

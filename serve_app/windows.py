@@ -10,8 +10,6 @@ from dataclasses import dataclass
 from typing import Final
 
 WINDOW_MS: Final = 60_000
-# The count that addresses share when too many are counted already.
-OTHERS: Final = "others"
 
 
 @dataclass(slots=True)
@@ -45,6 +43,8 @@ class AddressWindows:
         self._addresses_max = addresses_max
         # In the order of their beginnings, which is that of their ends.
         self._windows: dict[str, Window] = {}
+        # The count that addresses share when as many are counted already.
+        self._others = Window(0, limit, 0)
 
     def __repr__(self) -> str:
         return f"<AddressWindows {len(self._windows)}/{self._addresses_max}>"
@@ -56,15 +56,11 @@ class AddressWindows:
             clock_ms: a monotonic clock, milliseconds.
         """
         window = self._windows.get(address)
-        if window is None and len(self._windows) >= self._addresses_max:
-            self._forget_ended(clock_ms)
-            if len(self._windows) >= self._addresses_max:
-                address = OTHERS
-                window = self._windows.get(OTHERS)
-        if window is None or clock_ms >= window.ends_ms:
-            self._windows.pop(address, None)
-            window = Window(0, self._limit, clock_ms + WINDOW_MS)
-            self._windows[address] = window
+        if window is not None and clock_ms >= window.ends_ms:
+            del self._windows[address]
+            window = None
+        if window is None:
+            window = self._begun(address, clock_ms)
         # One above the limit says all that is to be said.
         window.used = min(window.used + 1, self._limit + 1)
         return window
@@ -73,7 +69,7 @@ class AddressWindows:
         """Return the current window that an address is counted in; None before its first call."""
         window = self._windows.get(address)
         if window is None and len(self._windows) >= self._addresses_max:
-            window = self._windows.get(OTHERS)
+            window = self._others
         return window if window is not None and clock_ms < window.ends_ms else None
 
     def give_back(self, address: str, clock_ms: int) -> None:
@@ -81,6 +77,17 @@ class AddressWindows:
         window = self.find(address, clock_ms)
         if window is not None and window.used:
             window.used -= 1
+
+    def _begun(self, address: str, clock_ms: int) -> Window:
+        if len(self._windows) >= self._addresses_max:
+            self._forget_ended(clock_ms)
+        if len(self._windows) >= self._addresses_max:
+            if clock_ms >= self._others.ends_ms:
+                self._others = Window(0, self._limit, clock_ms + WINDOW_MS)
+            return self._others
+        window = Window(0, self._limit, clock_ms + WINDOW_MS)
+        self._windows[address] = window
+        return window
 
     def _forget_ended(self, clock_ms: int) -> None:
         ended = []
