@@ -127,7 +127,12 @@ class Settings:
         8, "one owner or address holds at most 1/n of what is free", low=2, high=100
     )
     addresses_max: int = _setting(10_000, "addresses counted one by one, per replica", low=10)
-    wrong_keys_rate: int = _setting(300, "look-ups of unknown keys a minute and address", low=1)
+    wrong_keys_rate: int = _setting(
+        300, "unknown keys a minute and address looked up at once", low=1
+    )
+    wrong_keys_pause_ms: int = _setting(
+        100, "pause before each batch of look-ups for addresses above wrong_keys_rate", low=1
+    )
     keys_cached_max: int = _setting(10_000, "API keys that a replica remembers", low=100)
 
     # Rates per minute and owner, or per minute and address without a key (specification, Limits).

@@ -3,8 +3,10 @@
 It proves identity only; what the principal may do is `core/trust/access.py`'s. Keys are looked up
 by their SHA-256. Theory of operation: a key that was found is remembered and asked for again after
 a second, so a revoked key ends within one; only valid keys are remembered so, whatever else is
-tried. Unknown keys are remembered apart, for a second, and each address has a budget of look-ups
-for them. Look-ups travel in batches, those of remembered keys before and apart from all others.
+tried. Unknown keys are remembered apart, for a second. Look-ups travel in batches, those of
+remembered keys apart from all others. Each address has a budget of unknown keys; beyond it, its
+keys are looked up in one paused batch after the other, a few of each address in each: so a flood
+costs a few queries a second in all, and a right key from the same address still gets through.
 Durations are of a monotonic clock, ends of keys of the wall clock.
 Spec: Authentication 1; contract.md section 3; decision 0102.
 """
@@ -24,6 +26,7 @@ from core.errors import ErrorCode, ServiceError
 from core.settings import Settings
 from core.trust.access import DEFAULT_SCOPES, HEARTBEAT, Principal, is_scope
 from core.trust.heartbeat_token import PREFIX, read_heartbeat_token
+from serve_app.shares import Shares
 from serve_app.windows import AddressWindows
 
 KEY_PREFIX = "cb_"
@@ -34,6 +37,7 @@ HEARTBEAT_KEY_ID = "heartbeat:"
 _CREDENTIAL_BYTES_MAX = 8_192
 _LOOKUP_BATCH = 200
 _LOOKUPS_WAITING_MAX = 2_000
+_PAUSED_RETRY_AFTER_S = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,10 +88,12 @@ class Authenticator:
         self._unknown: dict[bytes, int] = {}
         self._asked: dict[bytes, asyncio.Future[StoredKey | None]] = {}
         self._wrong = AddressWindows(settings.wrong_keys_rate, settings.addresses_max)
-        self._known_lookups, self._other_lookups = (
-            Channel(name, find_keys, capacity=_LOOKUPS_WAITING_MAX, batch_size=_LOOKUP_BATCH)
-            for name in ("look-ups of remembered keys", "look-ups of other keys")
-        )
+        self._pause_s = settings.wrong_keys_pause_ms / 1_000
+        self._find_keys = find_keys
+        self._known_lookups = _lookups("remembered keys", find_keys)
+        self._new_lookups = _lookups("new keys", find_keys)
+        self._paused_lookups = _lookups("keys of busy addresses", self._find_after_pause)
+        self._paused = Shares(_LOOKUP_BATCH, settings.share_of_free)
 
     def __repr__(self) -> str:
         return f"<Authenticator known={len(self._known)} unknown={len(self._unknown)}>"
@@ -156,21 +162,32 @@ class Authenticator:
             unknown_ms = self._unknown.get(digest)
             if unknown_ms is not None and clock_ms - unknown_ms < KEY_CACHE_MS:
                 raise _refused("the API key is not known")
-            window = self._wrong.take(address, clock_ms)
-            if not window.is_allowed:
-                wait_s = window.ends_in_s(clock_ms)
-                raise ServiceError(
-                    ErrorCode.RATE_LIMITED,
-                    f"too many unknown API keys came from {address}, again in {wait_s} s",
-                    retry_after_s=wait_s,
-                )
-            stored = await self._found(digest, self._other_lookups)
+            if self._wrong.take(address, clock_ms).is_allowed:
+                stored = await self._found(digest, self._new_lookups)
+            else:
+                stored = await self._found_after_pause(digest, address)
             if stored is not None:
                 self._wrong.give_back(address, clock_ms)
         self._remember(digest, stored, clock_ms)
         if stored is None:
             raise _refused("the API key is not known")
         return _living(stored, now_ms)
+
+    async def _found_after_pause(self, digest: bytes, address: str) -> StoredKey | None:
+        if not self._paused.take(address):
+            raise ServiceError(
+                ErrorCode.RATE_LIMITED,
+                f"too many unknown API keys come from {address}",
+                retry_after_s=_PAUSED_RETRY_AFTER_S,
+            )
+        try:
+            return await self._found(digest, self._paused_lookups)
+        finally:
+            self._paused.give_back(address)
+
+    async def _find_after_pause(self, digests: list[bytes]) -> Sequence[StoredKey | None]:
+        await asyncio.sleep(self._pause_s)
+        return await self._find_keys(digests)
 
     async def _found(
         self, digest: bytes, lookups: Channel[bytes, StoredKey | None]
@@ -221,6 +238,10 @@ class Authenticator:
             key_id="jwt",
             scopes=frozenset(scope for scope in scopes.split() if is_scope(scope)),
         )
+
+
+def _lookups(name: str, find_keys: FindKeys) -> Channel[bytes, StoredKey | None]:
+    return Channel(name, find_keys, capacity=_LOOKUPS_WAITING_MAX, batch_size=_LOOKUP_BATCH)
 
 
 def _living(stored: StoredKey, now_ms: int) -> Principal:
