@@ -21,6 +21,7 @@ from ledger.replies import ReplyStore
 from serve_app.admission import Admission
 from serve_app.api import Api, create_api
 from serve_app.auth import Authenticator
+from serve_app.compiling import switch_threads_often
 from serve_app.heartbeats import Heartbeats
 from serve_app.leases import find_keys_in, take_block_from
 from serve_app.limits import RateLimiter
@@ -41,6 +42,7 @@ class ApiDeployment:
     async def __init__(self, settings: Settings) -> None:  # type: ignore[misc]  # Serve awaits it
         configure_logging(settings, "api")
         collect_rarely()
+        switch_threads_often()
         gateway = await Gateway.connect(settings)
         self._services = Services(
             gateway,

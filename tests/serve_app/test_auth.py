@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 
 import jwt
 import pytest
@@ -38,7 +39,7 @@ class Keys:
 
 
 def authenticator(keys: Keys, secret: str = "", **settings: int) -> Authenticator:
-    return Authenticator(keys.find, Settings(jwt_secret=secret, **settings))  # type: ignore[arg-type]
+    return Authenticator(keys.find, replace(Settings(**settings), jwt_secret=secret))
 
 
 def with_key(api_key: str) -> dict[bytes, bytes]:
