@@ -15,11 +15,13 @@ import os
 import time
 from collections.abc import Awaitable, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 from actors.blobs import Blobs
 from actors.calls import BatchCall, actor_call, is_unknown_outcome
 from actors.channel import Channel
+from actors.latest import Latest
 from actors.ledger_client import LedgerClient, unavailable
 from actors.messages import (
     CALL_BYTES_MAX,
@@ -47,6 +49,7 @@ from core.workflow.blob_ref import BlobRef
 from core.workflow.transitions import is_terminal
 from ledger.blobs import BlobStore
 from ledger.commands import Command, Outcome
+from ledger.queries.endings import have_ended
 from ledger.queries.reader import LedgerReader, StoredWorkflow
 
 log = logging.getLogger("callboard.gateway")
@@ -60,6 +63,7 @@ PING_TIMEOUT_S = 2.0
 # An owner that says nothing for that long is replaced meanwhile, and reads everything as it starts.
 TOLD_TIMEOUT_S = 10.0
 RECORDS_BATCH = 200
+ENDINGS_BATCH = 1_000
 BULK_STEP = 50
 
 
@@ -89,6 +93,13 @@ class Gateway:
             capacity=settings.replica_requests_max,
             batch_size=RECORDS_BATCH,
         )
+        self._endings: Channel[str, bool] = Channel(
+            "ends of workflows",
+            partial(have_ended, self.reader),
+            capacity=settings.replica_requests_max,
+            batch_size=ENDINGS_BATCH,
+        )
+        self._health = Latest(self._look_at_components, age_max_s=settings.health_cache_ms / 1_000)
         self._refresh: asyncio.Task[None] | None = None
 
     @classmethod
@@ -216,7 +227,7 @@ class Gateway:
         self._waiting.setdefault(workflow_id, set()).add(future)
         try:
             if not watched:
-                if await self._has_finished(workflow_id):
+                if await self._endings.request(workflow_id):
                     return True
                 await self._watch(workflow_id)
             while True:
@@ -226,7 +237,7 @@ class Gateway:
                 with contextlib.suppress(TimeoutError):
                     await asyncio.wait_for(asyncio.shield(future), min(left_s, WAIT_LOOK_S))
                     return True
-                if await self._has_finished(workflow_id):
+                if await self._endings.request(workflow_id):
                     return True
         finally:
             waiting = self._waiting.get(workflow_id)
@@ -254,10 +265,6 @@ class Gateway:
             if size > self.settings.record_bytes_max:
                 return
             node["result_json"] = (await self.blobs.texts([ref]))[ref.hash].decode()
-
-    async def _has_finished(self, workflow_id: str) -> bool:
-        stored = await self.workflow_record(workflow_id)
-        return stored is None or is_terminal(stored.status)
 
     async def _watch(self, workflow_id: str) -> None:
         """Ask the owner to tell; without one the rows are looked at instead."""
@@ -363,7 +370,13 @@ class Gateway:
     # -- health -----------------------------------------------------------------------------------
 
     async def components(self) -> dict[str, str]:
-        """Return `healthy`, or what is wrong, for ledger, postgres, workflows and timekeeper."""
+        """Return `healthy`, or what is wrong, for ledger, postgres, workflows and timekeeper.
+
+        As it was at most `health_cache_ms` ago; however many ask, it is looked at once at a time.
+        """
+        return await self._health.get()
+
+    async def _look_at_components(self) -> dict[str, str]:
         ledger, postgres, timekeeper = await asyncio.gather(
             _state(actor_call(LEDGER, "ping")()),
             _state(self.reader.ping()),

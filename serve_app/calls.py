@@ -56,7 +56,7 @@ class Reply:
 
 @dataclass(slots=True)
 class Call:
-    """One request: who asks, for what, with which body."""
+    """One request: who asks, from which address, for what, with which body."""
 
     services: Services
     method: str
@@ -65,6 +65,7 @@ class Call:
     query_string: bytes
     raw_path: bytes
     request_id: str
+    address: str = ""
     principal: Principal | None = None
     body: bytes = b""
     json: Any = None

@@ -14,6 +14,8 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
+import orjson
+
 from serve_app.calls import Call, invalid
 
 OFFSET_MAX = 10_000
@@ -22,11 +24,15 @@ _CURSOR_MAX = 200
 
 @dataclass(frozen=True, slots=True)
 class Page:
-    """What part of a list is asked for. `after`: the key of the last row of the page before."""
+    """What part of a list is asked for. `after`: the key of the last row of the page before.
+
+    `bytes_max`: the page ends before the row that passes it; one row is always shown.
+    """
 
     limit: int
     offset: int
     after: str | None
+    bytes_max: int
 
 
 def page_of(call: Call, *, default: int | None = None, most: int | None = None) -> Page:
@@ -48,27 +54,43 @@ def page_of(call: Call, *, default: int | None = None, most: int | None = None) 
         limit=_whole(call, "limit", default, 1, most),
         offset=_whole(call, "offset", 0, 0, OFFSET_MAX),
         after=_decoded(call.query.get("cursor")),
+        bytes_max=call.services.settings.reply_bytes_max,
     )
 
 
 def listed(
-    plural: str, rows: Sequence[Any], page: Page, key_of_last: Callable[[Any], object]
+    plural: str,
+    rows: Sequence[Any],
+    page: Page,
+    key_of_last: Callable[[Any], object],
+    *,
+    form: Callable[[Any], object] = lambda row: row,
+    is_cut: bool = False,
 ) -> dict[str, Any]:
     """Return the reply of a list whose rows were read with one more than the page's limit.
 
     Args:
         plural: the member that holds the rows.
-        rows: at most `page.limit + 1` rows, in their JSON form.
+        rows: at most `page.limit + 1` rows.
         page: what was asked for.
         key_of_last: the key of a row, from which the next page continues.
+        form: makes the JSON form of a row.
+        is_cut: the read ended early, because more rows would have been too large.
     """
-    shown = list(rows[: page.limit])
-    has_more = len(rows) > page.limit
+    shown: list[orjson.Fragment] = []
+    size = 0
+    for row in rows[: page.limit]:
+        text = orjson.dumps(form(row))
+        size += len(text)
+        if shown and size > page.bytes_max:
+            break
+        shown.append(orjson.Fragment(text))
+    has_more = is_cut or len(rows) > len(shown)
     return {
         plural: shown,
         "limit": page.limit,
         "offset": page.offset,
-        "nextCursor": _encoded(str(key_of_last(shown[-1]))) if has_more else None,
+        "nextCursor": _encoded(str(key_of_last(rows[len(shown) - 1]))) if has_more else None,
     }
 
 

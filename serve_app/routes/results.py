@@ -101,6 +101,11 @@ async def _dispatched(call: Call, body: Mapping[str, Any]) -> tuple[StoredWorkfl
     for name in ("workflowId", "nodeId", "resultId"):
         if not isinstance(body.get(name), str):
             raise invalid(name, kind_of(body.get(name)), "a string, as the dispatch named it")
+    # An address that has guessed too often is refused before anything is read for it.
+    services = call.services
+    spent = services.limiter.spent(call.address, RateClass.MACHINE, services.clock_ms())
+    if spent is not None:
+        raise spent.refusal()
     token = body["resultId"].encode("utf-8", "replace")
     try:
         workflow_id = str(uuid.UUID(body["workflowId"]))
@@ -145,11 +150,13 @@ def _check_agent(agent_did: object, sent: _Dispatched) -> None:
 
 
 async def _unauthorized(call: Call) -> ServiceError:
-    """Return the refusal of a token that names nothing; guesses share one count."""
-    now_ms = call.services.now_ms()
-    standing = await call.services.limiter.take(None, RateClass.MACHINE, now_ms)
+    """Return the refusal of a token that names nothing; guesses are counted by their address."""
+    services = call.services
+    standing = await services.limiter.take(
+        None, call.address, RateClass.MACHINE, services.clock_ms()
+    )
     if standing is not None and not standing.is_allowed:
-        return standing.refusal(now_ms)
+        return standing.refusal()
     return ServiceError(
         ErrorCode.UNAUTHORIZED, "the resultId is not that of a dispatch of this node"
     )
@@ -162,13 +169,15 @@ async def _counted(call: Call, agent_did: str) -> tuple[tuple[bytes, bytes], ...
         ServiceError: RATE_LIMITED.
     """
     agent = Principal(did=agent_did, key_id="result", scopes=frozenset())
-    now_ms = call.services.now_ms()
-    standing = await call.services.limiter.take(agent, RateClass.MACHINE, now_ms)
+    services = call.services
+    standing = await services.limiter.take(
+        agent, call.address, RateClass.MACHINE, services.clock_ms()
+    )
     if standing is None:
         return ()
     if not standing.is_allowed:
-        raise standing.refusal(now_ms)
-    return tuple(standing.headers(now_ms))
+        raise standing.refusal()
+    return tuple(standing.headers(services.now_ms()))
 
 
 def _judged(call: Call, stored: StoredWorkflow, sent: _Dispatched) -> Success | Failure:

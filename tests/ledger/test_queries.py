@@ -254,11 +254,11 @@ async def test_api_keys_are_found_by_hash_and_listed_without_it(
     await store.commit(
         [api_key("k1", b"1" * 32), api_key("k2", b"2" * 32, owner_did="did:test:other")], AT
     )
-    found = await reader.api_key_by_hash(b"2" * 32)
-    assert found is not None
+    hashes = [b"2" * 32, b"3" * 32]
+    (found,) = (await reader.api_keys_by_hashes(hashes)).values()
+    assert found["hash"] == hashes[0]
     assert (found["id"], found["scopes"]) == ("k2", ["ledger:read", "ledger:write"])
     assert found["rate_limits"] == {"read": 5}
-    assert await reader.api_key_by_hash(b"3" * 32) is None
     assert [row["id"] for row in await reader.api_keys()] == ["k1", "k2"]
     (own,) = await reader.api_keys(owner_did=PAYER)
     assert "hash" not in own

@@ -15,11 +15,13 @@ from actors.gateway import Gateway
 from core.errors import ErrorCode, ServiceError
 from core.settings import KIB, Settings
 from ledger.replies import ReplyStore
+from serve_app.admission import Admission
 from serve_app.auth import Authenticator
 from serve_app.bulk import Judged, Slices, cut, judged
 from serve_app.calls import Call
 from serve_app.heartbeats import Heartbeats
 from serve_app.limits import RateLimiter
+from serve_app.peers import Peers
 from serve_app.services import Services
 
 TEXTS = st.text(st.sampled_from(['"', "\\", "{", "}", "[", "]", ",", "é", "\n", "a"]), max_size=12)
@@ -76,6 +78,8 @@ def judge_all(body: bytes) -> Judged[Any]:
         cast(RateLimiter, None),
         cast(Heartbeats, None),
         cast(ReplyStore, None),
+        cast(Admission, None),
+        cast(Peers, None),
     )
     call = Call(
         services=services,
