@@ -178,7 +178,10 @@ MARKET_SCHEMAS: Mapping[str, Schema] = {
         },
     ),
     "StakeRequest": with_example(
-        record("amount", amount=CREDITS_IN, agentDid=STRING),
+        {
+            **record("amount", amount=CREDITS_IN, agentDid=STRING),
+            "additionalProperties": False,
+        },
         {"amount": 10, "agentDid": "did:net:summariser"},
     ),
     "Stake": with_example(
@@ -196,13 +199,16 @@ MARKET_SCHEMAS: Mapping[str, Schema] = {
         {"success": True, **_STAKE_EXAMPLE, "walletDid": "did:net:summariser", "balance": 3},
     ),
     "SlashRequest": with_example(
-        record(
-            "agentDid workflowId nodeId reason",
-            agentDid=STRING,
-            workflowId=STRING,
-            nodeId=STRING,
-            reason={"type": "string", "minLength": 1, "maxLength": 1_000},
-        ),
+        {
+            **record(
+                "agentDid workflowId nodeId reason",
+                agentDid=STRING,
+                workflowId=STRING,
+                nodeId=STRING,
+                reason={"type": "string", "minLength": 1, "maxLength": 1_000},
+            ),
+            "additionalProperties": False,
+        },
         {
             "agentDid": "did:net:summariser",
             "workflowId": "0199c0de-0000-7000-8000-000000000001",
@@ -278,7 +284,14 @@ MARKET_SCHEMAS: Mapping[str, Schema] = {
             "updatedAt": "2026-01-31T12:00:00.000Z",
         },
     ),
-    "QuotaRequest": with_example(record(**_LIMIT_MEMBERS), _LIMITS_EXAMPLE),
+    "QuotaRequest": with_example(
+        {
+            **record(**_LIMIT_MEMBERS),
+            "additionalProperties": False,
+            "description": "absent members keep their value, null lifts one",
+        },
+        _LIMITS_EXAMPLE,
+    ),
     "Quota": record(
         "id did limits",
         id=STRING,
@@ -292,7 +305,10 @@ MARKET_SCHEMAS: Mapping[str, Schema] = {
         success=BOOLEAN,
     ),
     "QuotaCheckRequest": with_example(
-        record(estimatedSpendCents={"type": "integer", "minimum": 0}),
+        {
+            **record(estimatedSpendCents={"type": "integer", "minimum": 0}),
+            "additionalProperties": False,
+        },
         {"estimatedSpendCents": 150},
     ),
     "QuotaCheck": with_example(
