@@ -16,7 +16,8 @@ from dataclasses import dataclass
 import jwt
 
 from core.errors import ErrorCode, ServiceError
-from core.trust.access import DEFAULT_SCOPES, HEARTBEAT, Principal, is_scope
+from core.records.bounds import is_did
+from core.trust.access import DEFAULT_SCOPES, HEARTBEAT, JWT_KEY_ID, Principal, is_scope
 from core.trust.heartbeat_token import PREFIX, read_heartbeat_token
 
 KEY_PREFIX = "cb_"
@@ -133,12 +134,13 @@ class Authenticator:
         except jwt.InvalidTokenError as error:
             raise _refused(f"the access token is not valid: {error}") from None
         scopes = claims.get("scope", " ".join(DEFAULT_SCOPES))
-        if not isinstance(scopes, str) or not str(claims["sub"]).startswith("did:"):
+        if not isinstance(scopes, str) or not is_did(claims["sub"]):
             raise _refused("the access token names no DID as sub, or its scope is no text")
         return Principal(
             did=claims["sub"],
-            key_id="jwt",
+            key_id=JWT_KEY_ID,
             scopes=frozenset(scope for scope in scopes.split() if is_scope(scope)),
+            expires_ms=int(claims["exp"]) * 1_000,
         )
 
 

@@ -25,6 +25,7 @@ def find_key_in(reader: LedgerReader) -> FindKey:
             scopes=frozenset(row["scopes"]),
             rate_class=row["rate_class"],
             rate_limits=tuple((row["rate_limits"] or {}).items()),
+            expires_ms=row["expires_ms"],
         )
         return StoredKey(principal, row["expires_ms"])
 

@@ -14,6 +14,8 @@ from ledger.review_commands import GroundedCommand
 class Needs:
     """Addresses, escrows, agents, keys, owners to claim from.
 
+    `key_ids` are revoked, `parent_keys` made a new one, `key_owners` get one.
+
     `ending` are the workflows whose payers may get something back: their wallets are needed too.
     `published`: payers and the UTC midnights before their publishes; `quota_dids`: whose quotas may
     change.
@@ -27,6 +29,8 @@ class Needs:
     ending: set[str] = field(default_factory=set)
     agent_dids: set[str] = field(default_factory=set)
     key_ids: set[str] = field(default_factory=set)
+    parent_keys: set[str] = field(default_factory=set)
+    key_owners: set[str] = field(default_factory=set)
     claimed_owners: set[str] = field(default_factory=set)
     grounded: GroundedCommand | None = None
     published: set[tuple[str, int]] = field(default_factory=set)

@@ -70,7 +70,10 @@ _NODE_STATE = record(
     "status",
     status={"enum": [str(status) for status in NodeStatus]},
     result=OBJECT,
-    resultRef={**OBJECT, "description": "of a large result that the record has no room for"},
+    resultRef={
+        **record("sha256 size", sha256=HASH, size=INTEGER),
+        "description": "of a result that the record has no room for: GET …/nodes/{node}/result",
+    },
     error=nullable(OBJECT),
     agentDid=nullable(STRING),
     attempts=INTEGER,
@@ -126,6 +129,7 @@ _KEY = record(
     createdAt=TIME,
     expiresAt=nullable(TIME),
     revokedAt=nullable(TIME),
+    parentId={**nullable(STRING), "description": "the key it was made with and ends with"},
 )
 _AUDIT = record(
     "id eventType actorDid targetType targetId action payload hash prevHash createdAt",
@@ -239,6 +243,9 @@ SCHEMAS: Mapping[str, Schema] = {
             "result": {"text": "short"},
         },
     ),
+    "ResultOfNode": with_example(
+        {"description": "the result as the agent gave it, any JSON value"}, {"text": "short"}
+    ),
     "NodeResultTaken": record(
         "success workflowId nodeId attempt status",
         success=BOOLEAN,
@@ -301,14 +308,17 @@ SCHEMAS: Mapping[str, Schema] = {
     "AuditEntry": _AUDIT,
     "AuditList": listing("entries", "AuditEntry"),
     "KeyRequest": with_example(
-        record(
-            ownerDid=STRING,
-            name=STRING,
-            scopes={"type": "array", "items": STRING},
-            rateClass={"enum": ["standard", "unlimited"]},
-            rateLimits=record(read=INTEGER, write=INTEGER, bulk=INTEGER),
-            expiresAt=TIME,
-        ),
+        {
+            **record(
+                ownerDid=STRING,
+                name=STRING,
+                scopes={"type": "array", "items": STRING},
+                rateClass={"enum": ["standard", "unlimited"]},
+                rateLimits=record(read=INTEGER, write=INTEGER, bulk=INTEGER),
+                expiresAt=TIME,
+            ),
+            "additionalProperties": False,
+        },
         {"ownerDid": "did:net:payer", "name": "laptop", "scopes": ["workflows:write"]},
     ),
     "Key": _KEY,
@@ -317,7 +327,13 @@ SCHEMAS: Mapping[str, Schema] = {
         "properties": {**_KEY["properties"], "key": STRING, "success": BOOLEAN},
     },
     "KeyList": listing("keys", "Key"),
-    "KeyRevoked": record("success id keyId", success=BOOLEAN, id=STRING, keyId=STRING),
+    "KeyRevoked": record(
+        "success id keyId",
+        success=BOOLEAN,
+        id=STRING,
+        keyId=STRING,
+        endedKeys={"type": "integer", "description": "this one and all made with it"},
+    ),
     "Health": with_example(
         record("status version components", status=STRING, version=STRING, components=OBJECT),
         {"status": "healthy", "version": "0.1.0", "components": {"ledger": "healthy"}},
