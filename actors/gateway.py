@@ -35,10 +35,10 @@ from actors.messages import (
     WatchRequest,
 )
 from actors.names import LEDGER, TIMEKEEPER, pooled_owner
+from actors.record_bound import bound_results
 from actors.runtime import ensure_runtime
 from core.errors import ErrorCode, ServiceError
 from core.settings import Settings
-from core.workflow.blob_ref import BlobRef
 from core.workflow.transitions import is_terminal
 from ledger.blobs import BlobStore
 from ledger.commands import Command, Outcome
@@ -228,20 +228,15 @@ class Gateway:
         return await self._records.request(workflow_id)
 
     async def load_results(self, stored: StoredWorkflow) -> None:
-        """Put the texts of large results into their rows, in order, up to the record's bound.
+        """Put the texts of large results into their rows as far as the record has room for them.
 
         Raises:
             ServiceError: LEDGER_UNAVAILABLE.
         """
-        size = 0
-        for node in stored.nodes:
-            if node["result_json"] is not None or node["result_ref"] is None:
-                continue
-            ref = BlobRef.from_json(node["result_ref"])
-            size += ref.size
-            if size > self.settings.record_bytes_max:
-                return
-            node["result_json"] = (await self.blobs.texts([ref]))[ref.hash].decode()
+        refs = bound_results(stored, self.settings.record_bytes_max)
+        texts = await self.blobs.texts([ref for _, ref in refs]) if refs else {}
+        for node, ref in refs:
+            node["result_json"] = texts[ref.hash].decode()
 
     async def _has_finished(self, workflow_id: str) -> bool:
         stored = await self.workflow_record(workflow_id)
