@@ -16,7 +16,7 @@ from dataclasses import dataclass
 import jwt
 
 from core.errors import ErrorCode, ServiceError
-from core.records.bounds import is_did
+from core.records.bounds import TIME_MS_MAX, is_did
 from core.trust.access import DEFAULT_SCOPES, HEARTBEAT, JWT_KEY_ID, Principal, is_scope
 from core.trust.heartbeat_token import PREFIX, read_heartbeat_token
 
@@ -140,7 +140,7 @@ class Authenticator:
             did=claims["sub"],
             key_id=JWT_KEY_ID,
             scopes=frozenset(scope for scope in scopes.split() if is_scope(scope)),
-            expires_ms=int(claims["exp"]) * 1_000,
+            expires_ms=min(int(claims["exp"]) * 1_000, TIME_MS_MAX),
         )
 
 

@@ -9,6 +9,7 @@ from collections.abc import Mapping
 
 from core.market.pricing import PRICE_CENTS_MAX
 from serve_app.openapi.parts import (
+    BALANCE,
     BOOLEAN,
     CREDITS,
     CREDITS_IN,
@@ -114,7 +115,7 @@ MARKET_SCHEMAS: Mapping[str, Schema] = {
             "id ownerDid balance currency createdAt",
             id=INTEGER,
             ownerDid=STRING,
-            balance=CREDITS,
+            balance=BALANCE,
             currency=STRING,
             createdAt=TIME,
         ),
@@ -194,7 +195,7 @@ MARKET_SCHEMAS: Mapping[str, Schema] = {
             success=BOOLEAN,
             id=STRING,
             walletDid={**STRING, "description": "whose wallet it came from or went to"},
-            balance=CREDITS,
+            balance=BALANCE,
         ),
         {"success": True, **_STAKE_EXAMPLE, "walletDid": "did:net:summariser", "balance": 3},
     ),

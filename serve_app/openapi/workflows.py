@@ -13,6 +13,7 @@ from serve_app.openapi.agents import AGENT_SCHEMAS
 from serve_app.openapi.auctions import AUCTION_SCHEMAS
 from serve_app.openapi.market import MARKET_SCHEMAS
 from serve_app.openapi.parts import (
+    BALANCE,
     BOOLEAN,
     CREDITS,
     CREDITS_IN,
@@ -278,10 +279,10 @@ SCHEMAS: Mapping[str, Schema] = {
         record(
             "ownerDid balance credits currency pending",
             ownerDid=STRING,
-            balance=CREDITS,
-            credits=CREDITS,
+            balance=BALANCE,
+            credits=BALANCE,
             currency=STRING,
-            pending={**CREDITS, "description": "held in escrows of running workflows"},
+            pending={**BALANCE, "description": "held in escrows of running workflows"},
         ),
         {
             "ownerDid": "did:net:payer",
@@ -300,7 +301,7 @@ SCHEMAS: Mapping[str, Schema] = {
         success=BOOLEAN,
         id=INTEGER,
         entry={"$ref": "#/components/schemas/Entry"},
-        balance=CREDITS,
+        balance=BALANCE,
         currency=STRING,
     ),
     "Entry": _ENTRY,
