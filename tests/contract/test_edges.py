@@ -286,3 +286,45 @@ def test_one_tenants_idempotency_key_is_not_anothers(make_caller: MakeCaller) ->
         assert first.status_code == second.status_code == 200, (first.text, second.text)
         assert "idempotency-replayed" not in second.headers
         assert first.json()["id"] != second.json()["id"]
+
+
+@pytest.mark.parametrize(
+    ("changes", "member"),
+    [
+        ({"notes": "x" * 66_000}, "acard"),
+        ({"capabilities": [{"id": f"cap.n{n}.v1"} for n in range(101)]}, "acard.capabilities"),
+        ({"metadata": {"name": "x" * 513}}, "acard.metadata.name"),
+        ({"version": 2**53}, "acard.version"),
+        ({"did": "did:net:" + "x" * 249}, "acard.did"),
+    ],
+)
+def test_a_card_beyond_its_bounds_is_400(admin: Caller, changes: Json, member: str) -> None:
+    card = {
+        "did": unique("did:net:big-"),
+        "endpoint": "http://127.0.0.1:9",
+        "version": 1,
+        "capabilities": [{"id": "cap.big.v1"}],
+        **changes,
+    }
+    response = admin.http.post("/v1/agents/register", json={"acard": card})
+    assert refusal(response, 400, "INVALID_REQUEST")["errors"][0]["path"] == member
+    found = answer(admin.http.post("/v1/agents/register/bulk", json={"agents": [{"acard": card}]}))
+    assert found["results"][0]["code"] == "INVALID_REQUEST"
+
+
+def test_an_odd_item_of_a_bulk_refuses_itself_alone(payer: Caller, admin: Caller) -> None:
+    good = json.dumps({"nodes": {"a": {"capabilityId": "cap.a.v1"}}, "dryRun": True})
+    odd = (r'{"intent": "a\ud800"}', r'{"intent": "a\u0000"}', '{"intent": 1e400}', '{"a": nope}')
+    items = [json.dumps({"intent": "x" * 600_000}), "[" * 70 + "]" * 70, *odd]
+    body = "".join(f"{item}, {good}, " for item in items).removesuffix(", ")
+    response = payer.http.post(
+        "/v1/workflows/publish/bulk",
+        content=f'{{"workflows": [{body}]}}'.encode(),
+        headers={"content-type": "application/json"},
+    )
+    results = answer(response)["results"]
+    assert [result["status"] for result in results[1::2]] == [results[1]["status"]] * len(items)
+    assert [result["code"] for result in results[0::2]] == [
+        "PAYLOAD_TOO_LARGE",
+        *["INVALID_REQUEST"] * (len(items) - 1),
+    ]
