@@ -15,6 +15,7 @@ import os
 import time
 from collections.abc import Awaitable, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 from actors.blobs import Blobs
@@ -43,6 +44,7 @@ from core.workflow.transitions import is_terminal
 from ledger.blobs import BlobStore
 from ledger.commands import Command, Outcome
 from ledger.queries.reader import LedgerReader, StoredWorkflow
+from ledger.queries.records import workflow_records
 
 log = logging.getLogger("callboard.gateway")
 
@@ -54,7 +56,8 @@ WAIT_LOOK_S = 3.0
 PING_TIMEOUT_S = 2.0
 # An owner that says nothing for that long is replaced meanwhile, and reads everything as it starts.
 TOLD_TIMEOUT_S = 10.0
-RECORDS_BATCH = 200
+# Each may be as large as a record.
+RECORDS_BATCH = 32
 BULK_STEP = 50
 
 
@@ -80,7 +83,7 @@ class Gateway:
         self._finished: dict[str, float] = {}
         self._records: Channel[str, StoredWorkflow | None] = Channel(
             "workflow records",
-            self.reader.workflows_by_ids,
+            partial(workflow_records, self.reader, bytes_max=settings.record_bytes_max),
             capacity=settings.replica_requests_max,
             batch_size=RECORDS_BATCH,
         )

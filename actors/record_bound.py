@@ -19,7 +19,7 @@ _NODE_BYTES: Final = 1_000
 
 
 def bound_results(stored: StoredWorkflow, bytes_max: int) -> list[tuple[RowDict, BlobRef]]:
-    """Keep the results that fit into the record, in the order of the nodes, refer to the others.
+    """Keep results in the order of the nodes up to the first without room, refer to the others.
 
     Returns: the nodes whose large results fit, with the references to be resolved.
 
@@ -36,16 +36,16 @@ def bound_results(stored: StoredWorkflow, bytes_max: int) -> list[tuple[RowDict,
         left = _without_unfitting(node, "selection_json", left)
     resolved: list[tuple[RowDict, BlobRef]] = []
     for node in stored.nodes:
-        if node["result_json"] is not None:
-            text = node["result_json"]
-            left = _without_unfitting(node, "result_json", left)
-            if node["result_json"] is None:
-                node["result_ref"] = _ref_to(text).to_json()
-        elif node["result_ref"] is not None:
-            ref = BlobRef.from_json(node["result_ref"])
-            if ref.size <= left:
-                left -= ref.size
-                resolved.append((node, ref))
+        text, ref = node["result_json"], node["result_ref"]
+        if text is None and ref is None:
+            continue
+        size = _size(text) if text is not None else BlobRef.from_json(ref).size
+        # From the first that has no room none is shown: the rows hold no more (`queries/records`).
+        left = left - size if size <= left else -1
+        if left >= 0 and text is None:
+            resolved.append((node, BlobRef.from_json(ref)))
+        elif left < 0 and text is not None:
+            node["result_json"], node["result_ref"] = None, _ref_to(text).to_json()
     return resolved
 
 

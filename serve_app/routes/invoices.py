@@ -134,7 +134,7 @@ async def _paid_workflow(call: Call, body: dict[str, Any]) -> tuple[str, str]:
         if name in body:
             raise invalid(name, "a period and a workflow", "one of them")
     workflow_id = uuid_of("workflowId", body["workflowId"])
-    stored = await call.services.reader.workflow(workflow_id)
+    stored = await call.services.gateway.workflow_record(workflow_id)
     wanted = body.get("payerDid")
     if stored is None or not (call.caller.is_admin or stored.payer_did == call.caller.did):
         raise not_found(f"the workflow {workflow_id}")

@@ -21,6 +21,7 @@ from core.trust.access import Need
 from core.workflow.transitions import WorkflowStatus, is_terminal
 from ledger.queries.capabilities import find_capabilities
 from ledger.queries.reader import StoredWorkflow
+from ledger.queries.records import task_workflow_id
 from serve_app.calls import (
     REPLAYED,
     Call,
@@ -175,7 +176,8 @@ async def _readable(call: Call) -> StoredWorkflow:
         task_id = str(uuid.UUID(given))
     except ValueError:
         raise not_found(f"the task {given[:64]}") from None
-    stored = await call.services.reader.workflow_by_task(task_id)
+    workflow_id = await task_workflow_id(call.services.reader, task_id)
+    stored = await call.services.gateway.workflow_record(workflow_id) if workflow_id else None
     if stored is None or visible_workflow(stored, call.caller) is None:
         raise not_found(f"the task {task_id}")
     return stored

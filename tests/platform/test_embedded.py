@@ -116,7 +116,7 @@ def test_start_ends_a_server_that_an_earlier_owner_left_running(
 
 
 @pytest.mark.slow
-def test_an_operators_shell_in_the_data_folder_survives_a_start(
+def test_a_shell_in_the_folder_of_the_database_survives_a_start(
     folders: tuple[Path, Path], server: EmbeddedPostgres
 ) -> None:
     left = server.pid
