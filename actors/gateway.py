@@ -42,15 +42,16 @@ from actors.messages import (
     request_bytes,
 )
 from actors.names import LEDGER, TIMEKEEPER, pooled_owner
+from actors.record_bound import bound_results
 from actors.runtime import ensure_runtime
 from core.errors import ErrorCode, ServiceError
 from core.settings import Settings
-from core.workflow.blob_ref import BlobRef
 from core.workflow.transitions import is_terminal
 from ledger.blobs import BlobStore
 from ledger.commands import Command, Outcome
 from ledger.queries.endings import have_ended
 from ledger.queries.reader import LedgerReader, StoredWorkflow
+from ledger.queries.records import workflow_records
 
 log = logging.getLogger("callboard.gateway")
 
@@ -62,7 +63,8 @@ WAIT_LOOK_S = 3.0
 PING_TIMEOUT_S = 2.0
 # An owner that says nothing for that long is replaced meanwhile, and reads everything as it starts.
 TOLD_TIMEOUT_S = 10.0
-RECORDS_BATCH = 200
+# Each may be as large as a record.
+RECORDS_BATCH = 32
 ENDINGS_BATCH = 1_000
 BULK_STEP = 50
 
@@ -89,7 +91,7 @@ class Gateway:
         self._finished: dict[str, float] = {}
         self._records: Channel[str, StoredWorkflow | None] = Channel(
             "workflow records",
-            self.reader.workflows_by_ids,
+            partial(workflow_records, self.reader, bytes_max=settings.record_bytes_max),
             capacity=settings.replica_requests_max,
             batch_size=RECORDS_BATCH,
         )
@@ -251,20 +253,15 @@ class Gateway:
         return await self._records.request(workflow_id)
 
     async def load_results(self, stored: StoredWorkflow) -> None:
-        """Put the texts of large results into their rows, in order, up to the record's bound.
+        """Put the texts of large results into their rows as far as the record has room for them.
 
         Raises:
             ServiceError: LEDGER_UNAVAILABLE.
         """
-        size = 0
-        for node in stored.nodes:
-            if node["result_json"] is not None or node["result_ref"] is None:
-                continue
-            ref = BlobRef.from_json(node["result_ref"])
-            size += ref.size
-            if size > self.settings.record_bytes_max:
-                return
-            node["result_json"] = (await self.blobs.texts([ref]))[ref.hash].decode()
+        refs = bound_results(stored, self.settings.record_bytes_max)
+        texts = await self.blobs.texts([ref for _, ref in refs]) if refs else {}
+        for node, ref in refs:
+            node["result_json"] = texts[ref.hash].decode()
 
     async def _watch(self, workflow_id: str) -> None:
         """Ask the owner to tell; without one the rows are looked at instead."""

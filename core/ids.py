@@ -18,6 +18,18 @@ Did = NewType("Did", str)
 _EVENT_NAMESPACE = uuid.UUID("6f2d7e0a-3f0e-5c7b-9a51-6d1c0a9f4b11")
 
 
+def composed_key(kind: str, *parts: str) -> str:
+    """Return a key made of parts that others choose; other parts always make another key.
+
+    Each part stands behind its length (`http:13:did:web:x.com5:alice`), so that no part can pass
+    for the end of the one before it (docs/decisions/0106).
+
+    Args:
+        kind: what the key is of, without a digit or a colon; it is the key's prefix.
+    """
+    return f"{kind}:" + "".join(f"{len(part)}:{part}" for part in parts)
+
+
 def uuid7(*, at_ms: int, entropy: bytes) -> str:
     """Make a time-ordered UUID (RFC 9562 version 7) in its text form.
 

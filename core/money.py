@@ -55,9 +55,13 @@ def micro_from_credits(value: object) -> int:
     return -micro if sign else micro
 
 
-def credits_number(micro: int) -> int | float:
-    """Return micro-credits as the JSON number of credits: exact within ±10^15 micro-credits."""
-    assert -MICRO_MAX <= micro <= MICRO_MAX, micro
+def credits_number(micro: int) -> int | float | str:
+    """Return micro-credits as the JSON value of credits: always exact.
+
+    A number within ±10^15 micro-credits; beyond, where a double would round, decimal text.
+    """
+    if abs(micro) > MICRO_MAX:
+        return credits_text(micro)
     whole, rest = divmod(micro, MICRO_PER_CREDIT)
     # Division of two integers is correctly rounded, hence the double nearest to the decimal value,
     # which prints as that decimal again: no error is visible to a JSON reader.

@@ -103,6 +103,8 @@ class Settings:
     page_max: int = _setting(100, "most rows of a list", low=1, high=1_000)
     audit_page_max: int = _setting(1_000, "most rows of an audit list", low=1, high=10_000)
     prefer_wait_max_s: int = _setting(60, "longest Prefer: wait", low=0, high=600)
+    keys_per_owner_max: int = _setting(1_000, "live API keys of one owner", low=1, high=100_000)
+    key_depth_max: int = _setting(8, "keys that an API key may stand on", low=0, high=64)
     reply_kept_s: int = _setting(86_400, "how long Idempotency-Key replies are kept", low=86_400)
     reply_bytes_max: int = _setting(4 * MIB, "a list ends its page before this size", low=64 * KIB)
     health_cache_ms: int = _setting(500, "age up to which a state of health is told", low=1)
@@ -166,8 +168,9 @@ class Settings:
     result_inline_bytes_max: int = _setting(64 * KIB, "larger results go by reference", low=KIB)
     blob_cache_bytes_max: int = _setting(64 * MIB, "large results kept in an actor's memory", low=0)
     record_bytes_max: int = _setting(
-        64 * MIB, "large results shown whole in one workflow record", low=0
+        4 * MIB, "largest workflow record; results beyond it go by reference", low=64 * KIB
     )
+    card_bytes_max: int = _setting(64 * KIB, "largest agent card", low=KIB)
     connect_timeout_ms: int = _setting(5_000, "opening a connection to an agent", low=1)
     cancel_notice_timeout_ms: int = _setting(2_000, "the one try of a cancel notice", low=1)
     egress_allow: tuple[str, ...] = _setting(

@@ -212,7 +212,13 @@ class DeregisterAgent:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CreateKey:
-    """Store an API key by its hash (SHA-256, 32 bytes). Result: {"id"}."""
+    """Store an API key by its hash (SHA-256, 32 bytes).
+
+    `parent_id`: the key that it is made with and ends with; None for one that stands by itself.
+    `owner_keys_max`, `depth_max`: keys of one owner, and keys that one stands on, at most; None: no
+    bound. Rejections: UNAUTHORIZED (the parent has ended), FORBIDDEN (it expires earlier), CONFLICT
+    (too many keys). Result: {"id"}.
+    """
 
     key: str
     actor_did: str
@@ -224,11 +230,17 @@ class CreateKey:
     rate_class: str
     rate_limits_json: str | None
     expires_ms: int | None
+    parent_id: str | None = None
+    owner_keys_max: int | None = None
+    depth_max: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RevokeKey:
-    """End an API key. `owner_did` None: an admin may end any. Rejection: NOT_FOUND."""
+    """End an API key and all that stand on it. `owner_did` None: an admin may end any.
+
+    Rejection: NOT_FOUND. Result: {"id", "ended": keys}.
+    """
 
     key: str
     actor_did: str

@@ -263,6 +263,8 @@ api_key = Table(
     Column("created_ms", BigInteger),
     Column("expires_ms", BigInteger),
     Column("revoked_ms", BigInteger),
+    Column("parent_id", Text),
+    Column("depth", Integer),
 )
 capability_price = Table(
     "capability_price",

@@ -23,8 +23,9 @@ import jwt
 
 from actors.channel import Channel
 from core.errors import ErrorCode, ServiceError
+from core.records.bounds import TIME_MS_MAX, is_did
 from core.settings import Settings
-from core.trust.access import DEFAULT_SCOPES, HEARTBEAT, Principal, is_scope
+from core.trust.access import DEFAULT_SCOPES, HEARTBEAT, JWT_KEY_ID, Principal, is_scope
 from core.trust.heartbeat_token import PREFIX, read_heartbeat_token
 from serve_app.shares import Shares
 from serve_app.windows import AddressWindows
@@ -231,12 +232,13 @@ class Authenticator:
         except jwt.InvalidTokenError as error:
             raise _refused(f"the access token is not valid: {error}") from None
         scopes = claims.get("scope", " ".join(DEFAULT_SCOPES))
-        if not isinstance(scopes, str) or not str(claims["sub"]).startswith("did:"):
+        if not isinstance(scopes, str) or not is_did(claims["sub"]):
             raise _refused("the access token names no DID as sub, or its scope is no text")
         return Principal(
             did=claims["sub"],
-            key_id="jwt",
+            key_id=JWT_KEY_ID,
             scopes=frozenset(scope for scope in scopes.split() if is_scope(scope)),
+            expires_ms=min(int(claims["exp"]) * 1_000, TIME_MS_MAX),
         )
 
 

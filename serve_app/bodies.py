@@ -13,6 +13,7 @@ from typing import Any
 import orjson
 
 from core.errors import ErrorCode, Problem, ServiceError
+from core.records.bounds import text_defect
 from serve_app.pace import Pace
 
 Receive = Callable[[], Awaitable[Mapping[str, Any]]]
@@ -167,6 +168,9 @@ def load_json(body: bytes) -> Any:
 def check_value(value: Any, text: bytes, *, depth_max: int) -> None:
     """Refuse what the text says although it is JSON: too deep, or with a NUL in a text.
 
+    A lone surrogate, a number beyond a double and bytes that are not UTF-8 are no JSON to
+    `load_json`.
+
     Raises:
         ServiceError: INVALID_REQUEST.
     """
@@ -217,9 +221,9 @@ def _check_no_nul(value: Any) -> None:
                 waiting.append((path, key))
         elif isinstance(item, list):
             waiting.extend((f"{path}[{index}]", below) for index, below in enumerate(item))
-        elif isinstance(item, str) and "\0" in item:
+        elif isinstance(item, str) and (defect := text_defect(item)) is not None:
             raise ServiceError(
                 ErrorCode.INVALID_REQUEST,
                 "a text of the body holds the character U+0000",
-                (Problem(path.replace("\0", "\\u0000"), "U+0000", "text without U+0000"),),
+                (Problem(path.replace("\0", "\\u0000"), defect, "text without U+0000"),),
             )

@@ -32,6 +32,7 @@ def _stored(row: RowDict | None) -> StoredKey | None:
         scopes=frozenset(row["scopes"]),
         rate_class=row["rate_class"],
         rate_limits=tuple((row["rate_limits"] or {}).items()),
+        expires_ms=row["expires_ms"],
     )
     return StoredKey(principal, row["expires_ms"])
 

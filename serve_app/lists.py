@@ -16,10 +16,12 @@ from typing import Any
 
 import orjson
 
+from core.records.bounds import DID_CHARS_MAX, text_defect
 from serve_app.calls import Call, invalid
 
 OFFSET_MAX = 10_000
-_CURSOR_MAX = 200
+# A cursor is the base64 of a key, of which DIDs are the longest.
+_CURSOR_MAX = -(-DID_CHARS_MAX * 4 // 3) + 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,11 +163,11 @@ def parse_time(path: str, text: object) -> datetime:
     """
     try:
         parsed = datetime.fromisoformat(text) if isinstance(text, str) else None
-    except ValueError:
-        parsed = None
-    if parsed is None:
-        raise invalid(path, str(text), "a time such as 2026-01-31T12:00:00Z")
-    return parsed.replace(tzinfo=UTC) if parsed.tzinfo is None else parsed.astimezone(UTC)
+        if parsed is not None:
+            return parsed.replace(tzinfo=UTC) if parsed.tzinfo is None else parsed.astimezone(UTC)
+    except (ValueError, OverflowError):  # in UTC it would lie before the year 1 or after 9999
+        pass
+    raise invalid(path, str(text)[:100], "a time such as 2026-01-31T12:00:00Z")
 
 
 def _whole(call: Call, name: str, default: int, low: int, high: int) -> int:
@@ -188,6 +190,9 @@ def _decoded(cursor: str | None) -> str | None:
         if len(cursor) > _CURSOR_MAX:
             raise ValueError(cursor)
         padded = cursor + "=" * (-len(cursor) % 4)
-        return base64.b64decode(padded, altchars=b"-_", validate=True).decode()
+        key = base64.b64decode(padded, altchars=b"-_", validate=True).decode()
+        if text_defect(key) is not None:
+            raise ValueError(cursor)
     except (ValueError, binascii.Error):
         raise invalid("cursor", cursor, "the nextCursor of the page before") from None
+    return key

@@ -27,6 +27,7 @@ from core.trust.signatures import is_signed_by, key_bytes
 from ledger.commands import RegisterAgent
 from serve_app.calls import invalid, kind_of
 from serve_app.services import Services
+from serve_app.whose import did_of
 
 SIGNING_SECRET_MAX = 1_024
 _NOT_IN_IDS = re.compile(r"[^A-Za-z0-9._-]+")
@@ -52,15 +53,15 @@ async def registration(services: Services, principal: Principal, body: Any) -> R
         raise invalid("$", kind_of(body), "a JSON object with `acard`")
     raw_card = body.get("acard", body)
     card = _card(raw_card, "acard" if "acard" in body else "$")
-    owner_did = body.get("ownerDid", principal.did)
-    if not isinstance(owner_did, str):
-        raise invalid("ownerDid", kind_of(owner_did), "a DID")
+    owner_did = did_of("ownerDid", body.get("ownerDid", principal.did))
     code = refusal(principal, Need(None, owner_did))
     if code is not None:
         raise ServiceError(code, f"{principal.did} may not register agents for {owner_did}")
     if card.endpoint:
         await _check_endpoint(services, card.endpoint)
     public_key = None if card.public_key is None else _key_text(card.public_key)
+    card_json = orjson.dumps(card.to_json()).decode()
+    _check_size(services, card_json)
     signature = body.get("acardSignature")
     if signature is not None:
         await _check_signature(services, card, raw_card, signature, public_key)
@@ -71,7 +72,7 @@ async def registration(services: Services, principal: Principal, body: Any) -> R
         is_admin=principal.is_admin,
         is_signed=signature is not None,
         did=card.did,
-        card_json=orjson.dumps(card.to_json()).decode(),
+        card_json=card_json,
         endpoint=card.endpoint,
         capability_ids=tuple(capability.id for capability in card.capabilities),
         public_key=public_key,
@@ -181,6 +182,12 @@ def _path(base: str, location: tuple[int | str, ...]) -> str:
     for part in location:
         path += f"[{part}]" if isinstance(part, int) else f".{part}"
     return path
+
+
+def _check_size(services: Services, card_json: str) -> None:
+    size, most = len(card_json.encode()), services.settings.card_bytes_max
+    if size > most:
+        raise invalid("acard", f"{size} bytes", f"an agent card of at most {most} bytes")
 
 
 async def _check_endpoint(services: Services, endpoint: str) -> None:

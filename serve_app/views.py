@@ -16,6 +16,7 @@ from core.market.liveness import UNHEARD, Availability, availability, since
 from core.money import credits_number
 from core.timestamps import iso_ms
 from core.trust.access import Principal
+from core.workflow.blob_ref import BlobRef
 from core.workflow.transitions import NodeStatus, WorkflowStatus, is_terminal
 from ledger.agent_live import liveness_of
 from ledger.queries.reader import StoredWorkflow
@@ -96,7 +97,8 @@ def node_state(node: Row) -> dict[str, Any]:
         # The text is the compact JSON the ledger keeps; parsing it only to write it again is saved.
         state["result"] = orjson.Fragment(node["result_json"])
     elif node["result_ref"] is not None:
-        state["resultRef"] = _json(node["result_ref"])
+        ref = BlobRef.from_json(_json(node["result_ref"]))
+        state["resultRef"] = {"sha256": ref.hash, "size": ref.size}
     error = _json(node["error"])
     if error is not None:
         state["error"] = error
@@ -192,6 +194,7 @@ def key_record(row: Row) -> dict[str, Any]:
         "createdAt": iso_time(row["created_ms"]),
         "expiresAt": iso_time(row["expires_ms"]),
         "revokedAt": iso_time(row["revoked_ms"]),
+        "parentId": row["parent_id"],
     }
 
 

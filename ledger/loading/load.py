@@ -14,6 +14,7 @@ from core.errors import ErrorCode, QuarantineCode
 from core.money import MICRO_MAX
 from ledger.commands import Command, Outcome, OutcomeStatus
 from ledger.loading.grounds import load_grounds
+from ledger.loading.keys import load_keys
 from ledger.loading.quotas import load_quotas
 from ledger.loading.rounds import load_rounds
 from ledger.planning.books import (
@@ -64,12 +65,7 @@ async def load_needs(connection: Connection, books: Books, wanted: Needs) -> Non
     missing_nodes = [pair for pair in wanted.rounds if pair not in books.rounds]
     if missing_nodes:
         await load_rounds(connection, books, missing_nodes)
-    if wanted.key_ids:
-        cursor = await connection.execute(
-            "SELECT id, owner_did FROM callboard.api_key WHERE id = ANY(%s) AND revoked_ms IS NULL",
-            (list(wanted.key_ids),),
-        )
-        books.live_keys.update(await cursor.fetchall())
+    await load_keys(connection, books, wanted)
     for owner in wanted.claimed_owners:
         cursor = await connection.execute(
             "SELECT count(*) FROM callboard.workflow"

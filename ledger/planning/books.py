@@ -66,6 +66,19 @@ class KnownAgent:
 
 
 @dataclass(frozen=True, slots=True)
+class KnownKey:
+    """A live API key: whose it is, which key it was made with, on how many it stands.
+
+    `expires_ms` None: never.
+    """
+
+    owner_did: str
+    parent_id: str | None
+    depth: int
+    expires_ms: int | None
+
+
+@dataclass(frozen=True, slots=True)
 class Revocation:
     """Who has revoked an agent, and until when; None: for good."""
 
@@ -130,10 +143,11 @@ class Books:
     staked: dict[tuple[str, str], tuple[int, int] | None] = field(default_factory=dict)
     # By workflow and node: the round that takes bids, None when no round does.
     rounds: dict[tuple[str, str], OpenRound | None] = field(default_factory=dict)
-    # Of the batch at hand only: keys that can be revoked (id → owner), (workflow, node) pairs that
-    # are already paid or have succeeded, how many workflows a claim will move, and the stored rows
-    # that its one command stands on.
-    live_keys: dict[str, str] = field(default_factory=dict)
+    # Of the batch at hand only: keys that can be revoked or make others, how many keys an owner
+    # has, (workflow, node) pairs that are already paid or have succeeded, how many workflows a
+    # claim will move, and the stored rows that its one command stands on.
+    live_keys: dict[str, KnownKey] = field(default_factory=dict)
+    key_counts: dict[str, int] = field(default_factory=dict)
     settled: set[tuple[str, str]] = field(default_factory=set)
     claimable: dict[str, int] = field(default_factory=dict)
     grounds: Grounds | None = None
@@ -154,6 +168,7 @@ class Books:
     def end_batch(self) -> None:
         """Forget what was read for one batch and keep the caches within their bound."""
         self.live_keys.clear()
+        self.key_counts.clear()
         self.settled.clear()
         self.claimable.clear()
         self.grounds = None

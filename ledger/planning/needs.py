@@ -16,6 +16,8 @@ class Needs:
 
     `trusted`: agents that must not be revoked. `owned_dids`: whose money in all is bounded, by
     what the deposits of the batch, `deposited_micro` in all, may make of it.
+    `key_ids` are revoked, `parent_keys` made a new one, `key_owners` get one.
+
     `ending` are the workflows whose payers may get something back: their wallets are needed too.
     `published`: payers and the UTC midnights before their publishes; `quota_dids`: whose quotas may
     change.
@@ -32,6 +34,8 @@ class Needs:
     deposited_micro: int = 0
     agent_dids: set[str] = field(default_factory=set)
     key_ids: set[str] = field(default_factory=set)
+    parent_keys: set[str] = field(default_factory=set)
+    key_owners: set[str] = field(default_factory=set)
     claimed_owners: set[str] = field(default_factory=set)
     grounded: GroundedCommand | None = None
     published: set[tuple[str, int]] = field(default_factory=set)

@@ -43,16 +43,15 @@ from ledger.commands import (
 from ledger.market_commands import DepositStake, PlaceBid, WithdrawStake
 from ledger.planning.batch import Batch, Refusal, StaleCommand
 from ledger.planning.books import WORLD_ADDRESS, Books, stake_address, wallet_address
+from ledger.planning.keys import plan_create_key, plan_revoke_key
 from ledger.planning.market import market_needs, plan_trade
 from ledger.planning.needs import Needs
 from ledger.planning.quarantine import FORESEEN, plan_quarantine, plan_resume, quarantined
 from ledger.planning.registry import (
     plan_claim,
-    plan_create_key,
     plan_deregister_agent,
     plan_register_agent,
     plan_register_owner,
-    plan_revoke_key,
 )
 from ledger.planning.risk import risk_needs
 from ledger.planning.trust import plan_revoke_agent, plan_unrevoke_agent
@@ -120,7 +119,11 @@ def add_needs(command: Command, wanted: Needs) -> None:
             wanted.key_ids.add(command.key_id)
         case ClaimWorkflows():
             wanted.claimed_owners.add(command.from_owner)
-        case RegisterOwner() | CreateKey():
+        case CreateKey():
+            wanted.key_owners.add(command.owner_did)
+            if command.parent_id is not None:
+                wanted.parent_keys.add(command.parent_id)
+        case RegisterOwner():
             pass
         case _:
             market_needs(command, wanted)

@@ -1,4 +1,4 @@
-"""Planning what is rare: owners and their epochs, agent cards, API keys.
+"""Planning what is rare: owners and their epochs, agent cards.
 
 An owner's epoch is the fence between workflow actors: it only grows, and commands that carry an
 older one are stale. Spec: Agent card, Authentication; contract.md section 3; design.md section 3.
@@ -8,19 +8,15 @@ from __future__ import annotations
 
 import hashlib
 
-import orjson
-
 from core.errors import ErrorCode
 from core.records.audit import AuditEventType
 from ledger.commands import (
     ClaimWorkflows,
-    CreateKey,
     DeregisterAgent,
     Outcome,
     OutcomeStatus,
     RegisterAgent,
     RegisterOwner,
-    RevokeKey,
 )
 from ledger.planning.batch import Batch, Refusal, Row, StaleCommand
 from ledger.planning.books import KnownAgent, stake_address
@@ -176,51 +172,3 @@ def plan_deregister_agent(command: DeregisterAgent, batch: Batch) -> Outcome:
         payload={"revision": revision},
     )
     return batch.decided(command.key, result=result, audit_id=audit_id)
-
-
-def plan_create_key(command: CreateKey, batch: Batch) -> Outcome:
-    """Store an API key by its hash; the key itself never comes here."""
-    batch.register(
-        "keys",
-        command.key_id,
-        {
-            "id": command.key_id,
-            "hash": command.key_hash.hex(),
-            "owner_did": command.owner_did,
-            "name": command.name,
-            "scopes": list(command.scopes),
-            "rate_class": command.rate_class,
-            "rate_limits": _parsed(command.rate_limits_json),
-            "expires_ms": command.expires_ms,
-        },
-    )
-    batch.books.live_keys[command.key_id] = command.owner_did
-    batch.is_directory_changed = True
-    audit_id = batch.record(
-        AuditEventType.KEY_CREATED,
-        actor_did=command.actor_did,
-        target=("key", command.key_id),
-        payload={"ownerDid": command.owner_did, "scopes": list(command.scopes)},
-    )
-    return batch.decided(command.key, result={"id": command.key_id}, audit_id=audit_id)
-
-
-def plan_revoke_key(command: RevokeKey, batch: Batch) -> Outcome:
-    """End an API key that exists, is not revoked, and belongs to the one who asks (or an admin)."""
-    owner_did = batch.books.live_keys.get(command.key_id)
-    if owner_did is None or command.owner_did not in (None, owner_did):
-        raise Refusal(ErrorCode.NOT_FOUND, f"no key {command.key_id} to revoke")
-    del batch.books.live_keys[command.key_id]
-    batch.register("revoked", command.key_id, command.key_id)
-    batch.is_directory_changed = True
-    audit_id = batch.record(
-        AuditEventType.KEY_REVOKED,
-        actor_did=command.actor_did,
-        target=("key", command.key_id),
-        payload={"ownerDid": owner_did},
-    )
-    return batch.decided(command.key, result={"id": command.key_id}, audit_id=audit_id)
-
-
-def _parsed(json_text: str | None) -> object:
-    return orjson.loads(json_text) if json_text is not None else None

@@ -95,8 +95,11 @@ class LedgerReader:
     # -- workflows --------------------------------------------------------------------------------
 
     async def workflow(self, workflow_id: str) -> StoredWorkflow | None:
-        """Return a workflow with its nodes, by its own id."""
-        return (await self.workflows_by_ids([workflow_id]))[0]
+        """Return a workflow with its nodes and all of their results, by its own id."""
+        known = _uuid(workflow_id)
+        values = {"ids": [known]}
+        rows = [] if known is None else await self.rows(WORKFLOWS, values)
+        return StoredWorkflow(rows[0], await self.rows(NODES, values)) if rows else None
 
     async def workflow_by_task(self, task_id: str) -> StoredWorkflow | None:
         """Return a workflow with its nodes, by its task id."""
@@ -105,17 +108,6 @@ class LedgerReader:
             return None
         ids = await self.rows(sql.select(workflow.c.id).where(workflow.c.task_id == known))
         return await self.workflow(str(ids[0]["id"])) if ids else None
-
-    async def workflows_by_ids(self, ids: Sequence[str]) -> list[StoredWorkflow | None]:
-        """Return one workflow or None per id, in their order: two statements for all of them."""
-        known = {text: canonical for text in ids if (canonical := _uuid(text)) is not None}
-        if not known:
-            return [None] * len(ids)
-        values = {"ids": list(set(known.values()))}
-        found = {str(row["id"]): StoredWorkflow(row) for row in await self.rows(WORKFLOWS, values)}
-        for row in await self.rows(NODES, values) if found else ():
-            found[row["workflow_id"]].nodes.append(row)
-        return [found.get(known.get(text, "")) for text in ids]
 
     async def workflows(
         self,

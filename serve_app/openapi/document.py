@@ -122,6 +122,8 @@ def _responses(operation: Operation) -> dict[str, Any]:
         codes.extend((*_WITHOUT_CREDENTIAL, ErrorCode.RATE_LIMITED, ErrorCode.OVERLOADED))
     if operation.request is not None:
         codes.extend(_WITH_BODY)
+    if operation.parameters:
+        codes.append(ErrorCode.INVALID_REQUEST)
     by_status: dict[int, list[ErrorCode]] = {}
     for code in dict.fromkeys(codes):
         by_status.setdefault(STATUS[code], []).append(code)

@@ -19,9 +19,11 @@ from ledger.queries.invoices import REFUND_KINDS, invoice_row, invoice_rows, lin
 from ledger.queries.reader import RowDict
 from ledger.review_commands import CreateInvoice, SettleInvoice, invoice_settled_key
 from serve_app.calls import Call, Operation, Repeats, Reply, invalid, not_found
+from serve_app.fields import got_of
 from serve_app.limits import RateClass
 from serve_app.lists import listed, page_of, parse_time
 from serve_app.views import iso_time
+from serve_app.whose import did_of
 
 # An invoice is added up again so often when the ledger was written to meanwhile.
 STALE_TRIES: Final = 5
@@ -34,9 +36,7 @@ _MILLISECOND: Final = timedelta(milliseconds=1)
 async def create(call: Call) -> Reply:
     """Issue the invoice of a period or a workflow; the same again is the same invoice."""
     body = call.object_body()
-    payer_did = body.get("payerDid", call.caller.did)
-    if not isinstance(payer_did, str) or not payer_did.startswith("did:"):
-        raise invalid("payerDid", str(payer_did), "a DID")
+    payer_did = did_of("payerDid", body.get("payerDid", call.caller.did))
     call.require(Need(None, payer_did))
     start_ms = end_ms = 0
     workflow_id = None
@@ -163,7 +163,7 @@ async def _paid_workflow(call: Call, body: dict[str, Any]) -> tuple[str, str]:
         if name in body:
             raise invalid(name, "a period and a workflow", "one of them")
     workflow_id = uuid_of("workflowId", body["workflowId"])
-    stored = await call.services.reader.workflow(workflow_id)
+    stored = await call.services.gateway.workflow_record(workflow_id)
     wanted = body.get("payerDid")
     if stored is None or not (call.caller.is_admin or stored.payer_did == call.caller.did):
         raise not_found(f"the workflow {workflow_id}")
@@ -192,7 +192,7 @@ def uuid_of(path: str, given: object) -> str:
     try:
         return str(uuid.UUID(given if isinstance(given, str) else ""))
     except ValueError:
-        raise invalid(path, str(given), "an id in UUID form") from None
+        raise invalid(path, got_of(given), "an id in UUID form") from None
 
 
 def id_after(cursor: str | None) -> str | None:

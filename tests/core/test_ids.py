@@ -4,7 +4,11 @@ from __future__ import annotations
 
 from itertools import combinations
 
-from core.ids import event_id, result_id
+from hypothesis import given
+from hypothesis import strategies as st
+
+from core.ids import composed_key, event_id, result_id
+from ledger.market_commands import bid_key
 
 KEY = bytes(32)
 WORKFLOW = "0198c0de-0000-7000-8000-000000000001"
@@ -29,3 +33,15 @@ def test_result_id_differs_by_key_workflow_node_attempt_and_kind() -> None:
 def test_event_id_is_the_same_for_the_same_attempt() -> None:
     assert event_id(WORKFLOW, "a", 1) == event_id(WORKFLOW, "a", 1)
     assert event_id(WORKFLOW, "a", 1) != event_id(WORKFLOW, "a", 2)
+
+
+@given(st.lists(st.text(), max_size=4), st.lists(st.text(), max_size=4))
+def test_composed_keys_are_equal_only_of_equal_parts(one: list[str], other: list[str]) -> None:
+    assert (composed_key("k", *one) == composed_key("k", *other)) == (one == other)
+
+
+def test_a_did_and_a_key_do_not_pass_for_another_did_and_key() -> None:
+    pairs = [("did:web:x.com", "alice:k1"), ("did:web:x.com:alice", "k1")]
+    assert len({composed_key("http", *pair) for pair in pairs}) == 2
+    # A node's name may hold colons, digits and whole DIDs.
+    assert bid_key("w", "a", 1, "did:x:1:did:x") != bid_key("w", "a:1:did:x", 1, "did:x")

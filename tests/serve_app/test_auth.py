@@ -9,8 +9,9 @@ import jwt
 import pytest
 
 from core.errors import ErrorCode, ServiceError
+from core.records.bounds import TIME_MS_MAX
 from core.settings import Settings
-from core.trust.access import DEFAULT_SCOPES, Principal
+from core.trust.access import DEFAULT_SCOPES, JWT_KEY_ID, Principal
 from serve_app.auth import Authenticator, StoredKey, key_hash, new_api_key
 
 SECRET = "0123456789abcdef0123456789abcdef"
@@ -67,6 +68,21 @@ def ask(headers: dict[bytes, bytes], secret: str = SECRET, ends_ms: int | None =
 
 def token(**claims: object) -> bytes:
     return jwt.encode({"sub": "did:net:bob", "exp": 2**40, **claims}, SECRET, "HS256").encode()
+
+
+@pytest.mark.parametrize(
+    ("exp", "expires_ms"), [(2**40, TIME_MS_MAX), (4_000_000_000, 4_000_000_000_000)]
+)
+def test_a_token_ends_its_principal(exp: int, expires_ms: int) -> None:
+    principal = ask({b"authorization": b"Bearer " + token(exp=exp)})
+    assert (principal.key_id, principal.expires_ms) == (JWT_KEY_ID, expires_ms)
+
+
+@pytest.mark.parametrize("sub", ["did:net:a\0b", "did:net:" + "x" * 300, "did:net", "bob"])
+def test_a_token_for_no_did_is_refused(sub: str) -> None:
+    with pytest.raises(ServiceError) as refused:
+        ask({b"authorization": b"Bearer " + token(sub=sub)})
+    assert refused.value.code is ErrorCode.UNAUTHORIZED
 
 
 @pytest.mark.parametrize(

@@ -225,6 +225,7 @@ CREATE INDEX agent_capability ON callboard.agent USING gin (capability_ids);
 CREATE INDEX agent_owner ON callboard.agent (owner_did, did);
 CREATE INDEX agent_registered ON callboard.agent (registered_ms, did);
 
+-- parent_id: the key that it was made with, with which it ends; depth: on how many it stands.
 CREATE TABLE callboard.api_key (
     id text PRIMARY KEY,
     hash bytea NOT NULL UNIQUE CHECK (octet_length(hash) = 32),
@@ -235,9 +236,13 @@ CREATE TABLE callboard.api_key (
     rate_limits json,
     created_ms bigint NOT NULL,
     expires_ms bigint,
-    revoked_ms bigint
+    revoked_ms bigint,
+    parent_id text REFERENCES callboard.api_key (id),
+    depth integer NOT NULL CHECK (depth >= 0),
+    CHECK ((parent_id IS NULL) = (depth = 0))
 );
 CREATE INDEX api_key_owner ON callboard.api_key (owner_did, id);
+CREATE INDEX api_key_parent ON callboard.api_key (parent_id) WHERE parent_id IS NOT NULL;
 
 -- Who was revoked last, of each DID; the earlier ones are in the audit chain. expires_ms NULL: for
 -- good. ended_ms: taken back.

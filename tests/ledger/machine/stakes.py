@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
+
 from hypothesis import strategies as st
 from hypothesis.stateful import precondition, rule
 
@@ -92,5 +94,7 @@ class StakeRules(MoneyMachine):
         more = self.model.wallets[did] * (quarters or 0) // 4
         cents = None if quarters is None else cents_ceil(spend + more)
         new = QuotaLimits(per_day, at_once, cents)
-        self.applies(SetQuota(key=new_key(), actor_did="did:test:admin", did=did, limits=new))
+        self.applies(
+            SetQuota(key=new_key(), actor_did="did:test:admin", did=did, changes=asdict(new))
+        )
         self.model.limits[did] = Limits(per_day, at_once, cents)
