@@ -163,7 +163,7 @@ class Settings:
         0, "least reputation score of a bidder, percent", low=0, high=100
     )
     slash_failure_bps: int = _setting(
-        1_000, "locked stake lost by a failed node, basis points", low=0, high=10_000
+        1_000, "locked stake lost by a failure, basis points", low=0, high=10_000
     )
     slash_fraud_bps: int = _setting(
         10_000, "locked stake lost by fraud, basis points", low=0, high=10_000

@@ -330,9 +330,10 @@ class StakeLocked:
 @travels
 @dataclass(frozen=True, slots=True)
 class StakeFreed:
-    """The attempt has ended, and with it the lock; what of it is lost, the ledger decides.
+    """The attempt has ended, and with it the lock; how much of it is lost, the ledger decides.
 
-    `is_forged`: it ended with a signature that is not the agent's.
+    `is_forged`: it ended with a signature that is not the agent's. `failure_code`: the agent is
+    given up for the node because of this failure of its own; None when it is not to blame.
     """
 
     node: str
@@ -340,6 +341,7 @@ class StakeFreed:
     agent_did: str
     micro: int
     is_forged: bool = False
+    failure_code: NodeErrorCode | None = None
 
 
 @travels
