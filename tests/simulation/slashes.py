@@ -55,7 +55,8 @@ def wrong_slash(
         return None if lost == due and FORGED in heard else f"forgery cost {lost} of {locked}"
     is_nodes_end = number == node["attempt"] and node["status"] in FAILED
     is_excluded = is_own_last and did in node.get("agents_tried", ())
-    code = attempt.get("error_code")
+    # An attempt whose result came, and cost stake nevertheless, was rejected by its verifier.
+    code = attempt.get("error_code") or NodeErrorCode.VERIFICATION_REJECTED
     share = locked * SLASH_BPS // 10_000
     if lost == 0:
         message = attempt.get("error_message")
