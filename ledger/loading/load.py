@@ -43,6 +43,9 @@ async def load_needs(connection: Connection, books: Books, wanted: Needs) -> Non
     missing = [did for did in wanted.agent_dids if did not in books.agents]
     if missing:
         await _load_agents(connection, books, missing)
+    missing = [did for did in wanted.share_dids if did not in books.shares]
+    if missing:
+        await _load_shares(connection, books, missing)
     await load_quotas(connection, books, wanted)
     missing_nodes = [pair for pair in wanted.staked if pair not in books.staked]
     if missing_nodes:
@@ -122,6 +125,17 @@ async def _load_agents(connection: Connection, books: Books, dids: list[str]) ->
     )
     for did, *fields in await cursor.fetchall():
         books.agents[did] = KnownAgent(*fields)
+
+
+async def _load_shares(connection: Connection, books: Books, dids: list[str]) -> None:
+    books.shares.update({did: {} for did in dids})
+    cursor = await connection.execute(
+        "SELECT agent_did, depositor_did, micro FROM callboard.stake_share"
+        " WHERE agent_did = ANY(%s) AND micro > 0",
+        (dids,),
+    )
+    for agent_did, depositor_did, micro in await cursor.fetchall():
+        books.shares[agent_did][depositor_did] = micro
 
 
 async def _load_staked(
