@@ -2,8 +2,8 @@
 
 Everything is read once at start; then only what has changed: when a notice says so, when somebody
 asks for it, and by looking again and again for what has no notice. Whoever registers an agent, sets
-a price or stakes is answered when every owner has read it (`refresh`). Decisions 0003 and 0067;
-design.md section 3 (Events).
+a price, stakes, or changes an agent's health by a heartbeat is answered when every owner has read
+it (`refresh`). Decisions 0003, 0067 and 0098; design.md section 3 (Events).
 """
 
 from __future__ import annotations
@@ -68,7 +68,8 @@ class Feeds:
         self._prices_id = 0
         self._revocations_id = 0
         self._stakes = _Look(self._read_stakes)
-        self._looks = (_Look(self._read_live), _Look(self._read_reputations), self._stakes)
+        self._live = _Look(self._read_live)
+        self._looks = (self._live, _Look(self._read_reputations), self._stakes)
         # Who asks while a refresh is under way shares the next one.
         self._refreshes: Channel[None, None] = Channel(
             "the directory", self._refresh, capacity=WAITING_MAX, batch_size=WAITING_MAX
@@ -95,7 +96,7 @@ class Feeds:
         self._refreshes.close()
 
     async def refresh(self) -> None:
-        """Know what the ledger says of agents, revocations, prices and stakes now.
+        """Know what is stored of agents, their health, revocations, prices and stakes now.
 
         Raises:
             ServiceError: LEDGER_UNAVAILABLE when it cannot be read.
@@ -123,6 +124,7 @@ class Feeds:
         await self._read_revocations()
         await self._read_prices()
         await self._stakes.now()
+        await self._live.now()
         return waiting
 
     async def _read_agents(self) -> None:
@@ -192,8 +194,11 @@ class _Look:
     def __init__(self, read: Callable[[int], Awaitable[list[int]]]) -> None:
         self._read = read
         self._newest_ms = 0
+        self._turn = asyncio.Lock()
 
     async def now(self) -> None:
         """Read once."""
-        times = await self._read(self._newest_ms - OVERLAP_MS)
-        self._newest_ms = max([self._newest_ms, *times])
+        # One after the other: an older reading must not be taken over after a newer one.
+        async with self._turn:
+            times = await self._read(self._newest_ms - OVERLAP_MS)
+            self._newest_ms = max([self._newest_ms, *times])
