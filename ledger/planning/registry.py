@@ -80,7 +80,10 @@ def plan_register_agent(command: RegisterAgent, batch: Batch) -> Outcome:
     if known is None:
         _check_claim(command, batch)
     if command.revision_expected is not None and (
-        known is None or known.revision != command.revision_expected
+        known is None
+        or known.revision != command.revision_expected
+        # A change needs an active agent; a card of a new version brings it back.
+        or not (known.is_active or command.is_signed)
     ):
         raise Refusal(ErrorCode.CONFLICT, f"the card of {command.did} has changed meanwhile")
     if command.is_unchanged:
