@@ -40,6 +40,7 @@ def dispatch_body(
         order.node,
         order.verify_attempt or order.attempt,
         is_verification=order.is_verification,
+        key_version=order.key_version,
     )
     return orjson.dumps(
         {

@@ -55,10 +55,10 @@ class Authenticator:
     Args:
         find_key: looks an API key up by its hash; None for an unknown or revoked one.
         jwt_secret: the HS256 secret of accepted access tokens, empty to accept none.
-        deployment_key: signs heartbeat tokens; empty to accept none.
+        deployment_key: 32 bytes, from which heartbeat tokens are derived.
     """
 
-    def __init__(self, find_key: FindKey, jwt_secret: str, deployment_key: bytes = b"") -> None:
+    def __init__(self, find_key: FindKey, jwt_secret: str, deployment_key: bytes) -> None:
         self._find_key = find_key
         self._jwt_secret = jwt_secret
         self._deployment_key = deployment_key
@@ -88,7 +88,7 @@ class Authenticator:
                 return self._from_token(credential)
         if not 0 < len(credential) <= _CREDENTIAL_BYTES_MAX:
             raise _refused("the API key is empty or too long")
-        if credential.startswith(PREFIX.encode()) and self._deployment_key:
+        if credential.startswith(PREFIX.encode()):
             return self._from_heartbeat_token(credential)
         stored = await self._stored(hashlib.sha256(credential).digest(), now_ms)
         if stored is None:

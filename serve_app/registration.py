@@ -24,6 +24,7 @@ from core.market.pricing import parse_price
 from core.market.standing_bid import parse_offer
 from core.records.agent import AgentCard
 from core.trust.access import Need, Principal, refusal
+from core.trust.derived_keys import KeyPurpose
 from core.trust.did_key import key_of_did
 from core.trust.sealing import NONCE_BYTES, seal
 from core.trust.signatures import is_signed_by, key_bytes
@@ -287,4 +288,4 @@ def _sealed(services: Services, secret: Any) -> bytes | None:
     if not isinstance(secret, str) or not 0 < len(secret) <= SIGNING_SECRET_MAX:
         raise invalid("signingSecret", kind_of(secret), f"1 to {SIGNING_SECRET_MAX} characters")
     key = bytes.fromhex(services.settings.deployment_key)
-    return seal(secret, key, os.urandom(NONCE_BYTES))
+    return seal(secret, key, os.urandom(NONCE_BYTES), KeyPurpose.SIGNING_SECRET)

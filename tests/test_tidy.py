@@ -259,7 +259,7 @@ REFUSED: list[tuple[Callable[[Source], Iterator[str]], str, str]] = [
     (check_core_is_pure, "core/a.py", "def f():\n    from os import path"),
     (check_core_is_pure, "core/a.py", "at = datetime.now(UTC)"),
     (check_core_is_pure, "core/a.py", "text = open('x').read()"),
-    (check_sizes, "core/a.py", "x = 1\n" * 401),
+    (check_sizes, "core/a.py", "x = 1\n" * 701),
     (check_sizes, "actors/a.py", "import ray\n" + "x = 1\n" * 150),
     (check_sizes, "core/a.py", f"x = '{'y' * 100}'"),
     (check_sizes, "core/a.py", "def f():\n" + "    x = 1\n" * 70),

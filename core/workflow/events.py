@@ -246,6 +246,8 @@ class NodeChanged:
     set when that agent is paid by tokens: `price_micro` is its limit until its result is there.
     `stake_micro` is what is locked with the open attempt. `auction_round` is the last that was
     opened; live bids are taken until `auction_closes_ms`, None when there is nothing to wait for.
+    `key_version`: by which the tokens of the open attempt and its verifications are derived, 0
+    before the first attempt.
     A step holds at most one `NodeChanged` per node.
     """
 
@@ -277,6 +279,7 @@ class NodeChanged:
     stake_micro: int = 0
     auction_round: int = 0
     auction_closes_ms: int | None = None
+    key_version: int = 0
 
 
 @travels

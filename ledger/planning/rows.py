@@ -89,6 +89,7 @@ _OPTIONAL_NODE_FIELDS: Final = (
     "stake_micro",
     "auction_round",
     "auction_closes_ms",
+    "key_version",
     "retry_at_ms",
     "retries_used",
     "agents_tried",

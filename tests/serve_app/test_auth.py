@@ -31,7 +31,7 @@ class Keys:
 
 def ask(headers: dict[bytes, bytes], secret: str = SECRET, ends_ms: int | None = None) -> Principal:
     keys = Keys(StoredKey(ALICE, ends_ms))
-    principal = asyncio.run(Authenticator(keys.find, secret).principal(headers, 1_000))
+    principal = asyncio.run(Authenticator(keys.find, secret, bytes(32)).principal(headers, 1_000))
     assert principal is not None
     return principal
 
@@ -53,7 +53,7 @@ def test_a_key_is_taken_from_either_header(headers: dict[bytes, bytes]) -> None:
 
 
 def test_no_credential_is_nobody() -> None:
-    authenticator = Authenticator(Keys(None).find, "")
+    authenticator = Authenticator(Keys(None).find, "", bytes(32))
     assert asyncio.run(authenticator.principal({}, 0)) is None
 
 
@@ -112,7 +112,7 @@ def test_without_a_secret_no_access_token_is_taken() -> None:
 def test_a_revoked_key_ends_within_a_second_and_many_askers_ask_once() -> None:
     async def scenario() -> None:
         keys = Keys(StoredKey(ALICE, None))
-        authenticator = Authenticator(keys.find, "")
+        authenticator = Authenticator(keys.find, "", bytes(32))
         headers = {b"x-api-key": API_KEY.encode()}
         assert (
             await asyncio.gather(*(authenticator.principal(headers, 0) for _ in range(20)))
