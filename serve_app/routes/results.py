@@ -135,7 +135,8 @@ def is_token(
     The row names the version of the open attempt's keys; earlier attempts may have earlier ones.
     """
     newest = min(row["key_version"], KEY_VERSION)
-    oldest = newest if not is_verification and number == row["attempt"] else 1
+    is_open = not is_verification and number == row["attempt"]
+    oldest = max(1, newest) if is_open else 1
     expected = (
         result_id(
             key,
