@@ -195,7 +195,7 @@ class Gateway:
         return outcome
 
     async def refresh_owners(self) -> None:
-        """Let every owner know what was just committed of agents, prices or stakes.
+        """Let every owner know what was just stored of agents, their health, prices or stakes.
 
         A client that registers an agent and publishes at once finds it, although the notice may
         still be on its way. An owner that does not answer reads it at its next look.

@@ -11,6 +11,8 @@ import hmac
 import uuid
 from typing import NewType
 
+from core.trust.derived_keys import KeyPurpose, derived_key
+
 WorkflowId = NewType("WorkflowId", str)
 NodeName = NewType("NodeName", str)
 Did = NewType("Did", str)
@@ -52,7 +54,13 @@ def event_id(workflow_id: str, node: str, attempt: int) -> str:
 
 
 def result_id(
-    deployment_key: bytes, workflow_id: str, node: str, attempt: int, *, is_verification: bool
+    deployment_key: bytes,
+    workflow_id: str,
+    node: str,
+    attempt: int,
+    *,
+    is_verification: bool,
+    key_version: int,
 ) -> str:
     """Return the unguessable token with which an asynchronous agent hands in its result.
 
@@ -60,10 +68,12 @@ def result_id(
         deployment_key: 32 secret bytes of this deployment.
         attempt: of the node, or of its verification, whose token is another one: whoever did the
             work must not be able to approve it.
+        key_version: of the derived key, as it is stored with the attempt.
     """
+    key = derived_key(deployment_key, KeyPurpose.RESULT_ID, key_version)
     prefix = "verify|" if is_verification else ""
     message = f"{prefix}{workflow_id}|{node}|{attempt}".encode()
-    return hmac.new(deployment_key, message, hashlib.sha256).hexdigest()
+    return hmac.new(key, message, hashlib.sha256).hexdigest()
 
 
 def trace_id(workflow_id: str) -> str:

@@ -8,12 +8,16 @@ Spec: Limits; contract.md sections 1–5, design.md sections 3 and 6.
 from __future__ import annotations
 
 import dataclasses
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any, Final, Literal
 
 from core.market.fair_queue import parse_weights
 from core.market.ranking import RankingRules
+
+DEPLOYMENT_KEY_FORM: Final = "64 hex digits, which are 32 bytes"
+_DEPLOYMENT_KEY: Final = re.compile("[0-9a-fA-F]{64}")
 
 KIB, MIB = 1024, 1024 * 1024
 DAY_MS = 86_400_000
@@ -196,7 +200,7 @@ class Settings:
         0, "least reputation score of a bidder, percent", low=0, high=100
     )
     slash_failure_bps: int = _setting(
-        1_000, "locked stake lost by a failed node, basis points", low=0, high=10_000
+        1_000, "locked stake lost by a failure, basis points", low=0, high=10_000
     )
     slash_fraud_bps: int = _setting(
         10_000, "locked stake lost by fraud, basis points", low=0, high=10_000
@@ -217,6 +221,9 @@ class Settings:
     def __post_init__(self) -> None:
         for item in dataclasses.fields(self):
             _check_range(item, getattr(self, item.name))
+        if self.deployment_key and _DEPLOYMENT_KEY.fullmatch(self.deployment_key) is None:
+            got = f"{len(self.deployment_key)} characters"  # a secret is not repeated in a message
+            raise SettingsError("deployment_key", got, DEPLOYMENT_KEY_FORM)
         _require_member("dispatch", self.dispatch, ("local", "spread"))
         _require_member("isolation", self.isolation, ("pooled", "dedicated"))
         try:

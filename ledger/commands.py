@@ -177,9 +177,10 @@ class RegisterAgent:
 
     `is_admin` or `is_signed` (the card was signed by the DID's current key) replace ownership.
     `secret_encrypted`: the dispatch signing secret, already encrypted, or None to keep the old one.
-    `revision_expected`: what a change of the stored card started from; None for a card of its own.
+    `revision_expected`: the stored card that the command was decided from; None for any.
+    `is_unchanged`: the stored card came again by its signature alone, so nothing is stored.
     Rejections: FORBIDDEN; CONFLICT when the card has changed meanwhile.
-    Result: {"did", "registered": capabilities, "isNew": bool, "tokenRevision": int}.
+    Result: {"did", "ownerDid", "registered": capabilities, "isNew": bool, "tokenRevision": int}.
     """
 
     key: str
@@ -194,6 +195,7 @@ class RegisterAgent:
     public_key: str | None
     secret_encrypted: bytes | None
     revision_expected: int | None = None
+    is_unchanged: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -46,9 +46,10 @@ class DepositStake:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WithdrawStake:
-    """Move credits out of an agent's stake: what no work has locked.
+    """Move credits out of an agent's stake, back to their depositor: what no work has locked.
 
-    Rejections: FORBIDDEN, STAKE_LOCKED, KEY_REUSED. Result: as of `DepositStake`.
+    Rejections: FORBIDDEN (also above the depositor's share), STAKE_LOCKED, KEY_REUSED.
+    Result: as of `DepositStake`.
     """
 
     key: str

@@ -15,6 +15,7 @@ import sqlalchemy as sql
 from core.errors import ErrorCode, NodeErrorCode
 from core.market.reputation import Outcome, Tally, outcome_of
 from core.records.audit import AuditEventType
+from core.settings import DAY_MS
 from core.workflow.events import AttemptFinished, NodeChanged
 from core.workflow.transitions import NodeStatus, is_terminal
 from ledger.commands import Outcome as CommandOutcome
@@ -28,6 +29,8 @@ from ledger.schema import reputation
 # The errors of attempts that were cut off by the end of their workflow.
 CUT_OFF: Final = (NodeErrorCode.CANCELLED, NodeErrorCode.WORKFLOW_TIMEOUT)
 _ENDS: Final = [status.value for status in NodeStatus if is_terminal(status)]
+# A latency is a span between two clocks' words: one that was set must not reach a CHECK.
+LATENCY_MS_MAX: Final = 30 * DAY_MS
 # Nodes that ended after an agent had an attempt of them, grouped by what decides how they count.
 HISTORY: Final = f"""
 SELECT n.agent_did, n.status, n.error ->> 'code' AS code,
@@ -37,8 +40,9 @@ SELECT n.agent_did, n.status, n.error ->> 'code' AS code,
         WHERE a.workflow_id = n.workflow_id AND a.node = n.name AND a.attempt = n.attempt
             AND a.kind = 'primary' AND a.error_code = ANY(ARRAY{[c.value for c in CUT_OFF]})
     ) AS was_at_work,
-    count(*) AS nodes,
-    coalesce(sum(greatest(0, (n.metrics ->> 'latency_ms')::bigint)), 0)::bigint AS latency_ms
+    count(*) AS nodes, coalesce(sum(
+        least(greatest((n.metrics ->> 'latency_ms')::bigint, 0), {LATENCY_MS_MAX})
+    ), 0)::bigint AS latency_ms
 FROM callboard.node n
 WHERE n.attempt > 0 AND n.agent_did IS NOT NULL AND n.status = ANY(ARRAY{_ENDS})
 GROUP BY 1, 2, 3, 4, 5
@@ -77,8 +81,8 @@ def count_end(change: NodeChanged, attempt: AttemptFinished | None, batch: Batch
         row = batch.reputation[change.agent_did] = _row_of_counts(change.agent_did)
     row[outcome] += 1
     if outcome is Outcome.SUCCESSFUL:
-        # A clock that stepped back must not take away what others have added.
-        row["latency_ms_sum"] += max(0, int((change.metrics or {}).get("latency_ms", 0)))
+        latency_ms = int((change.metrics or {}).get("latency_ms", 0))
+        row["latency_ms_sum"] += min(max(latency_ms, 0), LATENCY_MS_MAX)
 
 
 def tally_of(row: Mapping[str, Any]) -> Tally:

@@ -181,6 +181,7 @@ node = Table(
     Column("stake_micro", BigInteger),
     Column("auction_round", Integer),
     Column("auction_closes_ms", BigInteger),
+    Column("key_version", Integer),
 )
 attempt = Table(
     "attempt",

@@ -54,7 +54,10 @@ class ApiDeployment:
             Authenticator(find_keys_in(gateway.reader), settings),
             RateLimiter(settings, take_block_from(OperationalStore(settings.database_url))),
             Heartbeats(
-                LivenessStore(settings.database_url), gateway.reader, settings.replica_requests_max
+                LivenessStore(settings.database_url),
+                gateway.reader,
+                settings.replica_requests_max,
+                gateway.refresh_owners,
             ),
             ReplyStore(settings.database_url, kept_s=settings.reply_kept_s),
             Admission(settings),

@@ -139,7 +139,7 @@ class Authenticator:
                 return self._from_token(credential)
         if not 0 < len(credential) <= _CREDENTIAL_BYTES_MAX:
             raise _refused("the API key is empty or too long")
-        if credential.startswith(PREFIX.encode()) and self._deployment_key:
+        if credential.startswith(PREFIX.encode()):
             return self._from_heartbeat_token(credential)
         digest = hashlib.sha256(credential).digest()
         known = self._known.pop(digest, None)

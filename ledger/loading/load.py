@@ -54,6 +54,9 @@ async def load_needs(connection: Connection, books: Books, wanted: Needs) -> Non
     missing = [did for did in wanted.agent_dids if did not in books.agents]
     if missing:
         await _load_agents(connection, books, missing)
+    missing = [did for did in wanted.share_dids if did not in books.shares]
+    if missing:
+        await _load_shares(connection, books, missing)
     missing = [did for did in wanted.trusted if did not in books.revoked]
     if missing:
         await _load_revocations(connection, books, missing)
@@ -155,8 +158,10 @@ async def _load_owned(connection: Connection, books: Books, wanted: Needs) -> No
     if wanted.deposited_micro - world.balance <= MICRO_MAX:
         return
     cursor = await connection.execute(
-        "SELECT d.did, (SELECT coalesce(sum(balance), 0) FROM callboard.account a"
-        " WHERE a.address IN ('wallet:' || d.did, 'stake:' || d.did, 'stake_locked:' || d.did))"
+        "SELECT d.did,"
+        " coalesce((SELECT balance FROM callboard.account WHERE address = 'wallet:' || d.did), 0)"
+        " + (SELECT coalesce(sum(micro), 0) FROM callboard.stake_share"
+        " WHERE depositor_did = d.did AND micro > 0)"
         " + (SELECT coalesce(sum(a.balance), 0) FROM callboard.escrow e"
         " JOIN callboard.account a ON a.id = e.account_id"
         " WHERE e.payer_did = d.did AND e.status = 'held')"
@@ -164,6 +169,17 @@ async def _load_owned(connection: Connection, books: Books, wanted: Needs) -> No
         (list(wanted.owned_dids),),
     )
     books.owned.update((did, int(micro)) for did, micro in await cursor.fetchall())
+
+
+async def _load_shares(connection: Connection, books: Books, dids: list[str]) -> None:
+    books.shares.update({did: {} for did in dids})
+    cursor = await connection.execute(
+        "SELECT agent_did, depositor_did, micro FROM callboard.stake_share"
+        " WHERE agent_did = ANY(%s) AND micro > 0",
+        (dids,),
+    )
+    for agent_did, depositor_did, micro in await cursor.fetchall():
+        books.shares[agent_did][depositor_did] = micro
 
 
 async def _load_staked(

@@ -139,6 +139,8 @@ class Books:
     owned: dict[str, int] = field(default_factory=dict)
     quotas: dict[str, QuotaLimits | None] = field(default_factory=dict)
     usage: dict[str, Usage] = field(default_factory=dict)
+    # By agent, then depositor: what of the stake is whose, as last settled (stake_shares.py).
+    shares: dict[str, dict[str, int]] = field(default_factory=dict)
     # By workflow and node: the attempt whose agent has stake locked, and how much, micro-credits.
     staked: dict[tuple[str, str], tuple[int, int] | None] = field(default_factory=dict)
     # By workflow and node: the round that takes bids, None when no round does.
@@ -181,6 +183,7 @@ class Books:
         _shrink(self.agents)
         _shrink(self.quotas)
         _shrink(self.usage)
+        _shrink(self.shares)
         _shrink(self.staked)
         _shrink(self.rounds)
         if len(self.accounts) > CACHED_MAX:

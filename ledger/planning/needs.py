@@ -21,6 +21,7 @@ class Needs:
     `ending` are the workflows whose payers may get something back: their wallets are needed too.
     `published`: payers and the UTC midnights before their publishes; `quota_dids`: whose quotas may
     change.
+    `share_dids`: agents whose stake is put up or taken back: the shares of its depositors.
     `staked`, `rounds`: (workflow, node) pairs whose attempt may have stake locked, whose auction
     may be open.
     `grounded` is the one command of the batch that stands on stored rows.
@@ -40,5 +41,6 @@ class Needs:
     grounded: GroundedCommand | None = None
     published: set[tuple[str, int]] = field(default_factory=set)
     quota_dids: set[str] = field(default_factory=set)
+    share_dids: set[str] = field(default_factory=set)
     staked: set[tuple[str, str]] = field(default_factory=set)
     rounds: set[tuple[str, str]] = field(default_factory=set)

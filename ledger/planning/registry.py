@@ -76,9 +76,15 @@ def plan_register_agent(command: RegisterAgent, batch: Batch) -> Outcome:
     if known is None:
         _check_claim(command, batch)
     if command.revision_expected is not None and (
-        known is None or not known.is_active or known.revision != command.revision_expected
+        known is None
+        or known.revision != command.revision_expected
+        # A change needs an active agent; a card of a new version brings it back.
+        or not (known.is_active or command.is_signed)
     ):
         raise Refusal(ErrorCode.CONFLICT, f"the card of {command.did} has changed meanwhile")
+    if command.is_unchanged:
+        assert known is not None, command
+        return batch.decided(command.key, result=_registered(command, known, is_new=False))
     agent = _after_registration(command.owner_did, known)
     batch.books.agents[command.did] = agent
     secret = command.secret_encrypted
@@ -114,20 +120,22 @@ def plan_register_agent(command: RegisterAgent, batch: Batch) -> Outcome:
             "cardSha256": hashlib.sha256(command.card_json.encode()).hexdigest(),
         },
     )
-    return batch.decided(
-        command.key,
-        result={
-            "did": command.did,
-            "registered": len(command.capability_ids),
-            "isNew": known is None,
-            "tokenRevision": agent.token_revision,
-        },
-        audit_id=audit_id,
-    )
+    result = _registered(command, agent, is_new=known is None)
+    return batch.decided(command.key, result=result, audit_id=audit_id)
+
+
+def _registered(command: RegisterAgent, agent: KnownAgent, *, is_new: bool) -> dict[str, object]:
+    return {
+        "did": command.did,
+        "ownerDid": agent.owner_did,
+        "registered": len(command.capability_ids),
+        "isNew": is_new,
+        "tokenRevision": agent.token_revision,
+    }
 
 
 def _check_claim(command: RegisterAgent, batch: Batch) -> None:
-    """Refuse to claim a DID that holds a stake, except as itself: owners may take stakes out."""
+    """Refuse to claim a DID that holds a stake, except as itself: its owner speaks for it."""
     is_staked = batch.books.accounts.get(stake_address(command.did)) is not None
     if is_staked and not (
         command.owner_did == command.did or command.is_admin or command.is_signed

@@ -155,18 +155,26 @@ def _named(did: str) -> dict[str, Any]:
 
 
 def _registered(call: Call, command: RegisterAgent, outcome: Outcome) -> dict[str, Any]:
-    key = bytes.fromhex(call.services.settings.deployment_key)
-    revision = int(outcome.result["tokenRevision"])
-    return {
+    reply = {
         **_named(command.did),
         "registered": len(command.capability_ids),
-        "ownerDid": command.owner_did,
-        "isNew": bool(outcome.result.get("isNew", False)),
-        "heartbeatToken": heartbeat_token(key, command.did, revision),
+        "ownerDid": outcome.result["ownerDid"],
+        "isNew": outcome.result["isNew"],
     }
+    if command.is_unchanged:
+        # A signed card may come from anybody who has seen it: it earns no credential.
+        return reply
+    key = bytes.fromhex(call.services.settings.deployment_key)
+    revision = int(outcome.result["tokenRevision"])
+    return {**reply, "heartbeatToken": heartbeat_token(key, command.did, revision)}
 
 
-_REGISTER_ERRORS = (ErrorCode.POLICY_DENIED, ErrorCode.FORBIDDEN, ErrorCode.INVALID_SIGNATURE)
+_REGISTER_ERRORS = (
+    ErrorCode.POLICY_DENIED,
+    ErrorCode.FORBIDDEN,
+    ErrorCode.INVALID_SIGNATURE,
+    ErrorCode.CONFLICT,
+)
 
 OPERATIONS = (
     Operation(
@@ -243,7 +251,7 @@ OPERATIONS = (
         request="CardChange",
         reply="Registered",
         parameters=("AgentDid",),
-        errors=(ErrorCode.NOT_FOUND, ErrorCode.CONFLICT, *_REGISTER_ERRORS),
+        errors=(ErrorCode.NOT_FOUND, *_REGISTER_ERRORS),
     ),
     Operation(
         method="DELETE",

@@ -193,11 +193,11 @@ def _task_record(call: Call, stored: StoredWorkflow) -> dict[str, Any]:
         "taskId": stored.task_id,
         "workflowId": stored.id,
         "status": status,
-        "description": record["intent"],
         "result": _result(nodes) if status == "completed" else None,
         "error": _error(record, nodes),
-        "spentCredits": record["spentCredits"],
     }
+    if "intent" in record:  # an agent of one of its nodes sees neither purpose nor cost
+        task |= {"description": record["intent"], "spentCredits": record["spentCredits"]}
     if len(nodes) == 1:
         (node,) = nodes.values()
         task["agentDid"] = node.get("agentDid")
@@ -222,8 +222,8 @@ def _error(record: Mapping[str, Any], nodes: Mapping[str, Any]) -> Any:
     """Return why it failed: the one node's error says more than the workflow's."""
     if len(nodes) == 1:
         (node,) = nodes.values()
-        return node.get("error") or record["error"]
-    return record["error"]
+        return node.get("error") or record.get("error")
+    return record.get("error")
 
 
 def _credits(name: str, value: object) -> int | float | str:

@@ -123,6 +123,12 @@ def test_an_agent_sees_its_own_nodes_of_a_workflow_only(
     path = f"/v1/workflows/{workflow_id}"
     record = answer(payer.http.get(path, headers={"x-api-key": key}))
     assert set(record["nodes"]) == {"a"}
+    money_and_purpose = {"intent", "payerDid", "spentCredits", "error"}
+    assert not money_and_purpose & set(record)
+    assert "selection" not in record["nodes"]["a"]
+    task_path = f"/v1/tasks/{record['taskId']}"
+    task = answer(payer.http.get(task_path, headers={"x-api-key": key}))
+    assert not {"description", "spentCredits"} & set(task)
     response = payer.http.post(f"{path}/cancel", json={}, headers={"x-api-key": key})
     refusal(response, 404, "NOT_FOUND")
 

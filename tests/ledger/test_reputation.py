@@ -12,7 +12,7 @@ from core.market.reputation import Tally
 from core.workflow.events import AttemptFinished, NodeChanged, Record, WorkflowChanged
 from core.workflow.transitions import NodeStatus, WorkflowStatus
 from ledger.queries.reader import LedgerReader
-from ledger.reputation import corrections, read_compared, tally_of
+from ledger.reputation import LATENCY_MS_MAX, corrections, read_compared, tally_of
 from ledger.review_commands import RebuildReputation
 from tests.conftest import Database
 from tests.ledger.checking import Auditor
@@ -64,6 +64,16 @@ CASES: dict[str, tuple[list[Record], WorkflowStatus, dict[str, Tally]]] = {
         ended(NodeStatus.SUCCESS, latency_ms=120),
         WorkflowStatus.SUCCESS,
         {AGENT: Tally(successful=1, latency_ms_sum=120)},
+    ),
+    "a latency below 0, of a clock that was set back, counts as none": (
+        ended(NodeStatus.SUCCESS, latency_ms=-3_600_000),
+        WorkflowStatus.SUCCESS,
+        {AGENT: Tally(successful=1)},
+    ),
+    "a latency of years, of a clock that was set forward, counts as the longest": (
+        ended(NodeStatus.SUCCESS, latency_ms=2**62),
+        WorkflowStatus.SUCCESS,
+        {AGENT: Tally(successful=1, latency_ms_sum=LATENCY_MS_MAX)},
     ),
     "the agent's own error counts as failed": (
         ended(NodeStatus.FAILED, "AGENT_ERROR", attempts=4),

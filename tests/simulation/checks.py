@@ -347,7 +347,13 @@ class Checks:
             heard = self._replies.get((workflow_id, name, row["attempt"], 0), [])
             key = (workflow_id, name, row["attempt"], node.get("verify_attempt", 0))
             is_rejected = False in self._replies.get(key, [])
-            wrong = wrong_slash(self._model, row, node, heard, is_rejected=is_rejected)
+            is_own_last = not any(
+                later["agent_did"] == row["agent_did"] and later["attempt"] > row["attempt"]
+                for later in tries
+            )
+            wrong = wrong_slash(
+                self._model, row, node, heard, is_rejected=is_rejected, is_own_last=is_own_last
+            )
             require(wrong is None, wrong, row, node, heard)
         require(node.get("retries_used", 0) <= compiled.max_retries, "retries of", node)
         lost = sum(row["outcome"] == "lost" for row in tries)

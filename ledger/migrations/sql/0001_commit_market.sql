@@ -1,7 +1,7 @@
 -- The market's rare rows of a batch, called by commit_batch, and the frequent ones: reputation.
--- p_market: {prices, stakes, auctions, closed_auctions, bids, quotas, invoices, invoice_lines,
--- settled_invoices, disputes, resolved_disputes, ended_locks, corrections, feedback}, each absent
--- when empty.
+-- p_market: {prices, stakes, stake_shares, auctions, closed_auctions, bids, quotas, invoices,
+-- invoice_lines, settled_invoices, disputes, resolved_disputes, ended_locks, corrections, feedback},
+-- each absent when empty.
 
 CREATE FUNCTION callboard.commit_market(p_market json, p_now_ms bigint) RETURNS void
 LANGUAGE plpgsql AS $$
@@ -23,6 +23,11 @@ BEGIN
     FROM json_to_recordset(p_market -> 'stakes') AS r(
         agent_did text, free_account_id bigint, locked_account_id bigint)
     ON CONFLICT (agent_did) DO UPDATE SET updated_ms = excluded.updated_ms;
+    INSERT INTO callboard.stake_share AS s (agent_did, depositor_did, micro)
+    SELECT agent_did, depositor_did, micro
+    FROM json_to_recordset(p_market -> 'stake_shares') AS r(
+        agent_did text, depositor_did text, micro bigint)
+    ON CONFLICT (agent_did, depositor_did) DO UPDATE SET micro = excluded.micro;
 
     INSERT INTO callboard.auction (
         workflow_id, node, round, capability_id, reserve_micro, stake_bps, opened_ms, closes_ms,

@@ -56,12 +56,14 @@ GRANT EXECUTE ON FUNCTION callboard.commit_batch(
     callboard.commit_reputation(json, bigint) TO ledger_writer;
 
 GRANT SELECT, INSERT ON
-    callboard.capability_price, callboard.stake, callboard.reputation, callboard.auction,
+    callboard.capability_price, callboard.stake, callboard.stake_share, callboard.reputation,
+    callboard.auction,
     callboard.bid, callboard.quota, callboard.invoice, callboard.invoice_line, callboard.dispute,
     callboard.feedback
     TO ledger_writer;
 GRANT UPDATE ON callboard.capability_price, callboard.reputation, callboard.quota TO ledger_writer;
 GRANT UPDATE (updated_ms) ON callboard.stake TO ledger_writer;
+GRANT UPDATE (micro) ON callboard.stake_share TO ledger_writer;
 GRANT UPDATE (status, winner_did, price_micro, excluded, closed_ms) ON callboard.auction
     TO ledger_writer;
 GRANT UPDATE (status, settled_ms, settled_by_did) ON callboard.invoice TO ledger_writer;

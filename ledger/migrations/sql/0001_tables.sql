@@ -134,7 +134,8 @@ CREATE INDEX workflow_quarantined ON callboard.workflow (id)
 -- result_ref is {"$blob": "sha256:…", "size": n}; such a node has no result_json. input_hash is that
 -- of an attempt that was accepted, until its result is there. selection_json says why its
 -- agent was chosen, price_json at which rates it is paid by tokens, stake_micro what is locked of
--- its agent's stake with the open attempt, auction_closes_ms until when its round takes bids.
+-- its agent's stake with the open attempt, auction_closes_ms until when its round takes bids,
+-- key_version by which keys the attempt's tokens are derived (0: never dispatched).
 CREATE TABLE callboard.node (
     workflow_id uuid NOT NULL,
     name text NOT NULL,
@@ -166,6 +167,7 @@ CREATE TABLE callboard.node (
     stake_micro bigint NOT NULL DEFAULT 0 CHECK (stake_micro >= 0),
     auction_round integer NOT NULL DEFAULT 0,
     auction_closes_ms bigint,
+    key_version smallint NOT NULL DEFAULT 0 CHECK (key_version >= 0),
     PRIMARY KEY (workflow_id, name),
     CONSTRAINT node_result_once CHECK (result_json IS NULL OR result_ref IS NULL)
 ) WITH (fillfactor = 70);

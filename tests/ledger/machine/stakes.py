@@ -32,8 +32,7 @@ class StakeRules(MoneyMachine):
             self.model.wallets[did] = START_MICRO
         self.commit(*(deposit(START_MICRO, owner_did=did) for did in self.model.wallets))
         for did in self.agents:
-            self.model.wallets[did] -= START_MICRO // 2
-            self.model.stakes[did] = START_MICRO // 2
+            self.model.deposit_stake(did, did, START_MICRO // 2)
         self.commit(*(stake(START_MICRO // 2, agent=did, actor=did) for did in self.agents))
 
     @rule(payer=four, micro=amounts)
@@ -55,13 +54,12 @@ class StakeRules(MoneyMachine):
         elif micro > self.model.wallets[actor]:
             self.refuses(command, ErrorCode.INSUFFICIENT_CREDITS)
         else:
-            self.model.wallets[actor] -= micro
-            self.model.stakes[did] = self.model.stakes.get(did, 0) + micro
+            self.model.deposit_stake(did, actor, micro)
             self.says_stake(self.applies(command), did, actor)
 
     @rule(agent=few, share=shares, asking=asking)
     def unstake(self, agent: int, share: int, asking: str) -> None:
-        """Take a share (percent) of the free stake out; above 100 it must be refused."""
+        """Take a share (percent) of the free stake out; above 100, or another's, it is refused."""
         did = self.agents[agent]
         actor = self.actor(did, asking)
         free = self.model.stakes.get(did, 0)
@@ -71,9 +69,10 @@ class StakeRules(MoneyMachine):
             self.refuses(command, ErrorCode.FORBIDDEN)
         elif micro > free:
             self.refuses(command, ErrorCode.STAKE_LOCKED)
+        elif micro > self.model.settled(did).get(actor, 0):
+            self.refuses(command, ErrorCode.FORBIDDEN)  # another depositor's
         else:
-            self.model.stakes[did] -= micro
-            self.model.wallets[actor] += micro
+            self.model.deposit_stake(did, actor, -micro)
             self.says_stake(self.applies(command), did, actor)
 
     def says_stake(self, result: dict[str, int], did: str, actor: str) -> None:
