@@ -14,6 +14,9 @@ import aiohttp
 import orjson
 from yarl import URL
 
+from ledger.embedded.server import DATABASE, SUPERUSER, EmbeddedPostgres
+from serve_app.supervisor.deployment import run_folder_of
+
 TIMEOUT_S = 30.0
 LOOK_S = 0.5
 
@@ -31,6 +34,12 @@ class Target:
         """Read the deployment's folder; `url` is another address of the same API."""
         given = url or (home / "url").read_text(encoding="utf-8").strip()
         return cls(given, home, (home / "admin.key").read_text(encoding="utf-8").strip())
+
+    @property
+    def database_url(self) -> str:
+        """Return the URL of the deployment's own database, as its superuser."""
+        server = EmbeddedPostgres(self.home, run_folder_of(self.home))
+        return server.url_for(SUPERUSER, DATABASE)
 
 
 def unique(prefix: str) -> str:

@@ -100,7 +100,7 @@ def run_row(kind: type[Attack], target: Target, seconds: float, cap: float) -> F
         attacked: Phase = tenant.reply()
         ended = meter.ended()
         account, (alone, attacked) = tenant.ask(("account", [alone, attacked]))  # 5
-        account.defects += money_defects(target.home, did, account)
+        account.defects += money_defects(target, did, account)
     return Finding(alone, attacked, account, spent, seen, ended)
 
 

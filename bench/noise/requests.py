@@ -24,6 +24,8 @@ class KeyWithNul(Attack):
 
     row = "1"
     title = "DELETE /v1/keys/%00 with an ordinary key"
+    first_rate = 2.0
+    workers = 2
 
     async def prepare(self, admin: Api) -> None:
         """Make the ordinary key."""
@@ -44,6 +46,8 @@ class LongRespondent(Attack):
 
     row = "2"
     title = "disputes with a respondentDid of 6 kB"
+    first_rate = 2.0
+    workers = 2
 
     async def prepare(self, admin: Api) -> None:
         """Make an ordinary key."""
@@ -124,7 +128,7 @@ class ManyInvoices(Attack):
     workers = 1
     AT_ONCE = 80
     WORKFLOWS, NODES = 1_000, 5
-    KEYS = 3  # an ordinary key allows 100 writes a minute
+    KEYS = 12  # an ordinary key allows 100 writes a minute
 
     async def prepare(self, admin: Api) -> None:
         """Pay 5,000 nodes."""

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import psycopg
 
+from bench.clients import Target
 from bench.noise.tenant import NODES, Account
-from ledger.embedded.server import DATABASE, SUPERUSER, EmbeddedPostgres
-from serve_app.supervisor.deployment import run_folder_of
 
 _WALLET = """
 SELECT a.id, a.balance FROM callboard.account a WHERE a.owner_did = %s AND a.kind = 'wallet'"""
@@ -26,19 +23,18 @@ _SUCCEEDED = """
 SELECT count(*) FROM callboard.workflow WHERE payer_did = %s AND status = 'success'"""
 
 
-def money_defects(home: Path, did: str, account: Account) -> list[str]:
+def money_defects(target: Target, did: str, account: Account) -> list[str]:
     """Return what is wrong with a tenant's money in the database; nothing when it is exact.
 
     1. Balance = deposits - payments - what is still held. 2. Each node of a workflow that succeeded
     is paid once. 3. What the API told is what is stored, if it told anything.
 
     Args:
-        home: the deployment's folder, with the embedded database.
+        target: a deployment with its own database.
         did: the tenant, all of whose workflows have `NODES` nodes.
         account: what the API told.
     """
-    url = EmbeddedPostgres(home, run_folder_of(home)).url_for(SUPERUSER, DATABASE)
-    with psycopg.connect(url) as connection:
+    with psycopg.connect(target.database_url) as connection:
         wallet_id, balance = _row(connection, _WALLET, did)
         deposited, deposits = _row(connection, _DEPOSITS, wallet_id)
         paid, payments = _row(connection, _PAID, did)
