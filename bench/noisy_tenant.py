@@ -134,7 +134,8 @@ def show(kind: type[Attack], finding: Finding, cap: float) -> None:
         f" {spent.baseline:.3f} for the other tenant; {spent.units} x {kind.unit}"
     )
     replies = ", ".join(f"{count} x {name}" for name, count in finding.seen.replies.most_common(8))
-    print(f"  replies to the attacker: {replies or 'none'}")
+    open_at_end = finding.seen.open_at_end
+    print(f"  replies to the attacker: {replies or 'none'}; {open_at_end} awaited when it ended")
     if finding.seen.bytes_read:
         print(f"  {finding.seen.bytes_read / 1e6:.1f} MB read by the attacker")
     print(

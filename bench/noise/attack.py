@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import time
 import traceback
 from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping
@@ -18,7 +19,7 @@ from typing import ClassVar
 import aiohttp
 import uvloop
 
-from bench.clients import Api, Target, unique
+from bench.clients import LOOK_S, Api, Target, unique
 from bench.noise.gate import Gate, Shared
 from bench.noise.remotes import FailedOrder
 
@@ -29,10 +30,14 @@ PREPARE, START, STOP = "prepare", "start", "stop"
 
 @dataclass(slots=True)
 class Seen:
-    """What an attack saw: replies by status or error, and moments (seconds, monotonic clock)."""
+    """What an attack saw: replies by status or error, and moments (seconds, monotonic clock).
+
+    `open_at_end`: units that were still going on when it was over.
+    """
 
     replies: Counter[str] = field(default_factory=Counter)
     bytes_read: int = 0
+    open_at_end: int = 0
     marks: dict[str, float] = field(default_factory=dict)
 
 
@@ -50,6 +55,8 @@ class Attack:
     unit: ClassVar[str] = "request"
     first_rate: ClassVar[float] = 20.0
     workers: ClassVar[int] = 4
+    # How long the replies to what has begun are waited for when no more may begin.
+    grace_s: ClassVar[float] = 0.0
     # Whether what it prepares belongs to the other tenant's measure alone, too.
     prepares_before_alone: ClassVar[bool] = True
 
@@ -58,6 +65,7 @@ class Attack:
         self.gate = gate
         self.seen = Seen()
         self.did = unique("did:bench:attacker-")
+        self.in_flight = 0
 
     async def prepare(self, admin: Api) -> None:
         """Make what the attack needs; its cost is not counted."""
@@ -72,7 +80,11 @@ class Attack:
         async def work() -> None:
             while True:
                 await self.gate.take()
-                await unit()
+                self.in_flight += 1
+                try:
+                    await unit()
+                finally:
+                    self.in_flight -= 1
 
         async with asyncio.TaskGroup() as group:
             for _ in range(self.workers):
@@ -128,6 +140,12 @@ async def _started(attack: Attack, tasks: list[asyncio.Task[None]]) -> None:
 
 
 async def _stopped(attack: Attack, tasks: list[asyncio.Task[None]]) -> Seen:
+    deadline = time.monotonic() + attack.grace_s
+    while True:
+        if attack.in_flight == 0 or time.monotonic() > deadline:
+            break
+        await asyncio.sleep(LOOK_S)
+    attack.seen.open_at_end = attack.in_flight
     for task in tasks:
         if task.done():
             await task  # an attack that ended by itself has failed

@@ -126,6 +126,7 @@ class ManyInvoices(Attack):
     unit = "round of 80 requests"
     first_rate = 1.0
     workers = 1
+    grace_s = 60.0
     AT_ONCE = 80
     WORKFLOWS, NODES = 1_000, 5
     KEYS = 12  # an ordinary key allows 100 writes a minute
@@ -176,6 +177,7 @@ class DeadAgentBulk(Attack):
     unit = "bulk request"
     first_rate = 1.0
     workers = 1
+    grace_s = 60.0
     CHAINS, NODES = 1_000, 100
 
     async def prepare(self, admin: Api) -> None:
