@@ -11,7 +11,7 @@ import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-_Z = statistics.NormalDist().inv_cdf(0.975)
+_Z: float = statistics.NormalDist().inv_cdf(0.975)
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,4 +51,4 @@ def t_quantile(freedom: int) -> float:
         (3 * _Z**7 + 19 * _Z**5 + 17 * _Z**3 - 15 * _Z) / 384,
         (79 * _Z**9 + 776 * _Z**7 + 1482 * _Z**5 - 1920 * _Z**3 - 945 * _Z) / 92_160,
     )
-    return _Z + sum(term / freedom**power for power, term in enumerate(terms, 1))
+    return _Z + math.fsum(term / freedom**power for power, term in enumerate(terms, 1))

@@ -40,7 +40,8 @@ def main() -> None:
             continue
         runner = reply.get("runner")
         running = 0 if runner is None else runner.running
-        line = {"s": time.monotonic(), "isReady": bool(reply["isReady"]), "running": running}
+        is_ready = bool(reply.get("isReady", True))
+        line = {"s": time.monotonic(), "isReady": is_ready, "running": running}
         print(json.dumps(line), flush=True)
 
 

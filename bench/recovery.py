@@ -19,7 +19,6 @@ import os
 import queue
 import signal
 import subprocess
-import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -43,6 +42,7 @@ CAPABILITY = "cap.bench.recovery.v1"
 NEAR = 100
 NEAR_FIRST_MS, NEAR_STEP_MS = 5_000, 500
 LOOK_S = 0.05
+FIRST_REPLY_WITHIN_S = 120.0
 MIB = 1024 * 1024
 
 _ENDS = """
@@ -94,8 +94,15 @@ class OwnerReplies:
             self._replies.put(json.loads(line))
 
     def wait_first(self) -> None:
-        """Return when the owner has been heard once."""
-        self._replies.get(timeout=120)
+        """Return when the owner has been heard once.
+
+        Raises:
+            SystemExit: it was not, in time.
+        """
+        try:
+            self._replies.get(timeout=FIRST_REPLY_WITHIN_S)
+        except queue.Empty:
+            raise SystemExit(f"no word of the owner in {FIRST_REPLY_WITHIN_S:.0f} s") from None
 
     def heard(self) -> Iterator[dict[str, Any]]:
         """Yield what was said since the last call."""
@@ -256,4 +263,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()

@@ -13,6 +13,8 @@ from bench.processes import owner_of
 from bench.stub_agent import HOLD, Tally, serve_stub
 
 HOUR_MS = 3_600_000
+# The mark of the moment of the kill.
+KILLED = "killed"
 
 
 async def publish_backlog(
@@ -63,5 +65,5 @@ class OwnerKilled(Attack):
         if owner is None:
             raise SystemExit("got no owner of workflows to kill")
         os.kill(owner.pid, signal.SIGKILL)
-        self.seen.marks["killedS"] = time.monotonic()
+        self.seen.marks[KILLED] = time.monotonic()
         await asyncio.Event().wait()

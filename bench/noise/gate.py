@@ -12,7 +12,7 @@ import time
 from collections import deque
 from ctypes import c_double, c_longlong
 from multiprocessing import get_context
-from typing import Protocol
+from typing import Protocol, cast
 
 TICK_S = 0.1
 # Within this time what was used too little or too much is made up for.
@@ -96,4 +96,6 @@ class Gate:
 def shared_numbers() -> tuple[Shared, Shared]:
     """Return a rate and a count for two processes; each is written by one of them only."""
     context = get_context("spawn")
-    return context.Value(c_double, 0.0, lock=False), context.Value(c_longlong, 0, lock=False)
+    # Without a lock the value itself is returned, not the wrapper that its stub declares.
+    rate = cast(Shared, context.Value(c_double, 0.0, lock=False))
+    return rate, cast(Shared, context.Value(c_longlong, 0, lock=False))
