@@ -31,8 +31,15 @@ class Target:
 
     @classmethod
     def at(cls, home: Path, url: str | None = None) -> Target:
-        """Read the deployment's folder; `url` is another address of the same API."""
+        """Read the deployment's folder; `url` is another address of the same API.
+
+        Raises:
+            SystemExit: the address is not one of loopback.
+        """
         given = url or (home / "url").read_text(encoding="utf-8").strip()
+        host = URL(given).host or ""
+        if host != "localhost" and not host.startswith("127."):
+            raise SystemExit(f"got {given}, expected an address of loopback")
         return cls(given, home, (home / "admin.key").read_text(encoding="utf-8").strip())
 
     @property

@@ -120,14 +120,15 @@ class Meter:
         return sum(seen.last_s - seen.first_s for seen in self._seen.values())
 
     def ended(self) -> list[str]:
-        """Return the kinds of the lasting processes that have ended since the meter was made."""
+        """Return the lasting processes that ended since the meter was made, with their pids."""
         alive = set()
         for process, _ in members(self._home):
             try:
                 alive.add((process.pid, process.create_time()))
             except psutil.NoSuchProcess:
                 continue
-        return sorted(kind for key, kind in self._lasting.items() if key not in alive)
+        gone = {key: kind for key, kind in self._lasting.items() if key not in alive}
+        return sorted(f"{kind} (pid {pid})" for (pid, _), kind in gone.items())
 
 
 def _is_of(process: psutil.Process, home: Path) -> bool:

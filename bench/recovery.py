@@ -38,8 +38,9 @@ from bench.processes import OWNER, members, owner_of
 from bench.workflows import stub
 
 CAPABILITY = "cap.bench.recovery.v1"
-# The near deadlines: the first, and the time between two of them.
-NEAR = 100
+COUNT_MIN = 10
+# Of the workflows with near deadlines: how many at most, the first, and the time between two.
+NEAR_MAX = 100
 NEAR_FIRST_MS, NEAR_STEP_MS = 5_000, 500
 LOOK_S = 0.05
 FIRST_REPLY_WITHIN_S = 120.0
@@ -55,6 +56,7 @@ class Timeline:
     """Moments of the monotonic clock; None until they are seen."""
 
     killed_s: float
+    awaits_dispatch: bool = True
     successor_s: float | None = None
     dispatched_s: float | None = None
     restored_s: float | None = None
@@ -64,7 +66,8 @@ class Timeline:
     @property
     def is_complete(self) -> bool:
         """Whether all of it was seen."""
-        return None not in (self.successor_s, self.dispatched_s, self.restored_s)
+        is_dispatched = self.dispatched_s is not None or not self.awaits_dispatch
+        return is_dispatched and None not in (self.successor_s, self.restored_s)
 
 
 class OwnerReplies:
@@ -127,6 +130,11 @@ def owner_replies(checkout: Checkout, home: Path) -> Iterator[OwnerReplies]:
         replies.end()
 
 
+def near_of(count: int) -> int:
+    """Return how many of that many workflows have near deadlines."""
+    return min(NEAR_MAX, count // 10)
+
+
 async def publish(target: Target, port: int, did: str, options: argparse.Namespace) -> None:
     """Publish the backlog, then the workflows with near deadlines."""
     async with Api(target.url, target.admin_key, timeout_s=180.0) as admin:
@@ -136,24 +144,31 @@ async def publish(target: Target, port: int, did: str, options: argparse.Namespa
             admin,
             did,
             CAPABILITY,
-            count=options.count - NEAR,
+            count=options.count - near_of(options.count),
             length=options.nodes,
             at_once=at_once,
         )
     async with Api(target.url, key) as api:
-        for number in range(NEAR):
+        for number in range(near_of(options.count)):
             near_ms = NEAR_FIRST_MS + number * NEAR_STEP_MS
             manifest = chain(CAPABILITY, options.nodes, timeoutMs=HOUR_MS, maxRuntimeMs=near_ms)
             await api.must("POST", "/v1/workflows/publish", manifest)
 
 
 def follow(
-    home: Path, replies: OwnerReplies, agent: subprocess.Popen[str], far: int, limit_s: float
+    home: Path,
+    replies: OwnerReplies,
+    agent: subprocess.Popen[str],
+    *,
+    far: int,
+    awaits_dispatch: bool,
+    limit_s: float,
 ) -> Timeline:
     """Kill the owner and watch its successor until everything was seen, or the limit is over.
 
     Args:
         far: workflows that do not end meanwhile.
+        awaits_dispatch: False where the agent has accepted all that it takes at once.
         limit_s: seconds from the kill on.
     """
     owner = owner_of(home)
@@ -162,7 +177,7 @@ def follow(
     for _ in replies.heard():
         pass
     os.kill(owner.pid, signal.SIGKILL)
-    seen = Timeline(time.monotonic())
+    seen = Timeline(time.monotonic(), awaits_dispatch)
     while not seen.is_complete and time.monotonic() - seen.killed_s < limit_s:
         for process, kind in members(home):
             if kind == OWNER and process.pid != owner.pid:
@@ -239,8 +254,8 @@ def main() -> None:
     parser.add_argument("--checkout", help="run the code of the checkout in this folder")
     parser.add_argument("--toml", default="", help="settings of the deployment")
     options = parser.parse_args()
-    if options.count <= NEAR:
-        parser.error(f"--count: got {options.count}, expected more than {NEAR}")
+    if options.count < COUNT_MIN:
+        parser.error(f"--count: got {options.count}, expected {COUNT_MIN} or more")
     checkout = Checkout.at(options.checkout)
     with checkout.deployment(options.toml) as home, stub(home, options.agent) as (agent, port):
         target, did = Target.at(home), unique("did:bench:payer-")
@@ -254,10 +269,17 @@ def main() -> None:
             )
             owner = owner_of(home)
             rss_before = 0 if owner is None else _rss(owner)
-            seen = follow(home, replies, agent, options.count - NEAR, options.limit)
+            seen = follow(
+                home,
+                replies,
+                agent,
+                far=options.count - near_of(options.count),
+                awaits_dispatch=options.agent == "hold",
+                limit_s=options.limit,
+            )
         ago_s = time.monotonic() - (seen.restored_s or time.monotonic())
         restored_ms = 1_000 * (time.time() - ago_s)
-        longest_s = (NEAR_FIRST_MS + NEAR * NEAR_STEP_MS) / 1_000
+        longest_s = (NEAR_FIRST_MS + near_of(options.count) * NEAR_STEP_MS) / 1_000
         rows = wait_near_ends(target, did, longest_s + 10.0)
         show(seen, rows, restored_ms, rss_before)
 
