@@ -36,7 +36,7 @@ from bench.noise.requests import (
 )
 from bench.noise.stored_money import money_defects
 from bench.noise.tenant import DEPOSIT, PUBLISH, Account, Phase, Sample, tenant_process
-from bench.noise.throttle import Spent, Throttle
+from bench.noise.throttle import CONTROL_S, Spent, Throttle
 from bench.processes import Meter
 from bench.workflows import stubs
 from core.money import credits_text
@@ -57,6 +57,7 @@ class Finding:
     attacked: Phase
     account: Account
     spent: Spent
+    units: int
     seen: Seen
     ended: list[str]
     first_accepted_s: float | None
@@ -95,11 +96,21 @@ def run_row(kind: type[Attack], target: Target, seconds: float, cap: float) -> F
         if not kind.prepares_before_alone:
             attacker.ask(PREPARE)
         meter = Meter(target.home)
-        throttle = Throttle(cap, per_request_s, answered, rate, started)
+        throttle = Throttle(
+            cap=cap,
+            meter=meter,
+            attacker_pid=attacker.pid,
+            answered=answered,
+            per_request_s=per_request_s,
+        )
         tenant.tell(("work", seconds))  # 4
         attacker.ask(START)
-        spent = throttle.hold(meter, attacker.pid, seconds, kind.first_rate)
-        seen: Seen = attacker.ask(STOP)
+        throttle.hold(rate, started, seconds, kind.first_rate)
+        attacker.tell(STOP)
+        spent = throttle.spent()
+        while not attacker.has_replied(CONTROL_S):
+            spent = throttle.spent()
+        seen: Seen = attacker.reply()
         attacked: Phase = tenant.reply()
         ended = meter.ended()
         first_accepted_s = _first_accepted_s(attacked, seen)
@@ -107,7 +118,8 @@ def run_row(kind: type[Attack], target: Target, seconds: float, cap: float) -> F
             first_accepted_s = tenant.ask(("first_accepted", FIRST_ACCEPTED_WITHIN_S))
         account, (alone, attacked) = tenant.ask(("account", [alone, attacked]))  # 5
         account.defects += money_defects(target, did, account)
-    return Finding(alone, attacked, account, spent, seen, ended, first_accepted_s)
+    units = int(started.value)
+    return Finding(alone, attacked, account, spent, units, seen, ended, first_accepted_s)
 
 
 def show(kind: type[Attack], finding: Finding, cap: float) -> None:
@@ -137,7 +149,7 @@ def show(kind: type[Attack], finding: Finding, cap: float) -> None:
     print(
         f"  CPU in cores: attack {spent.attacker + spent.service:.3f} (cap {cap}) ="
         f" attacker {spent.attacker:.3f} + service {spent.service:.3f} above its"
-        f" {spent.baseline:.3f} for the other tenant; {spent.units} x {kind.unit}"
+        f" {spent.baseline:.3f} for the other tenant; {finding.units} x {kind.unit}"
     )
     replies = ", ".join(f"{count} x {name}" for name, count in finding.seen.replies.most_common(8))
     open_at_end = finding.seen.open_at_end

@@ -39,9 +39,9 @@ from bench.workflows import stub
 
 CAPABILITY = "cap.bench.recovery.v1"
 COUNT_MIN = 10
-# Of the workflows with near deadlines: how many at most, the first, and the time between two.
+# Of the workflows with near deadlines: how many at most, the first deadline and the last.
 NEAR_MAX = 100
-NEAR_FIRST_MS, NEAR_STEP_MS = 5_000, 500
+NEAR_FIRST_MS, NEAR_LAST_MS = 5_000, 55_000
 LOOK_S = 0.05
 FIRST_REPLY_WITHIN_S = 120.0
 MIB = 1024 * 1024
@@ -149,8 +149,9 @@ async def publish(target: Target, port: int, did: str, options: argparse.Namespa
             at_once=at_once,
         )
     async with Api(target.url, key) as api:
-        for number in range(near_of(options.count)):
-            near_ms = NEAR_FIRST_MS + number * NEAR_STEP_MS
+        near = near_of(options.count)
+        for number in range(1, near + 1):
+            near_ms = NEAR_FIRST_MS + (NEAR_LAST_MS - NEAR_FIRST_MS) * number // near
             manifest = chain(CAPABILITY, options.nodes, timeoutMs=HOUR_MS, maxRuntimeMs=near_ms)
             await api.must("POST", "/v1/workflows/publish", manifest)
 
@@ -279,8 +280,7 @@ def main() -> None:
             )
         ago_s = time.monotonic() - (seen.restored_s or time.monotonic())
         restored_ms = 1_000 * (time.time() - ago_s)
-        longest_s = (NEAR_FIRST_MS + near_of(options.count) * NEAR_STEP_MS) / 1_000
-        rows = wait_near_ends(target, did, longest_s + 10.0)
+        rows = wait_near_ends(target, did, NEAR_LAST_MS / 1_000 + 10.0)
         show(seen, rows, restored_ms, rss_before)
 
 

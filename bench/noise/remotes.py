@@ -47,6 +47,10 @@ class Remote:
             raise SystemExit(reply.text)
         return reply
 
+    def has_replied(self, within_s: float) -> bool:
+        """Wait that long for the reply to the order that was sent."""
+        return bool(self._orders.poll(within_s))
+
     def ask(self, order: Any) -> Any:
         """Send an order and return its reply."""
         self.tell(order)

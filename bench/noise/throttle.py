@@ -18,67 +18,72 @@ class Spent:
     """What an attack used, in cores on average over its time.
 
     `baseline`: what the service used for the other tenant; `service` is what it used beyond that.
+    Under load requests share batches and each costs less, so `service` is rather too low.
     """
 
     attacker: float
     service: float
     baseline: float
-    units: int
 
 
-@dataclass(slots=True)
 class Throttle:
-    """Measures twice a second or more often, and sets the attack's rate.
+    """Watches what an attack uses and sets its rate; made when the attack begins.
 
     Args:
-        cap: the share of a core the attack may use.
-        per_request_s: CPU seconds of the service for a request of the other tenant, alone.
-        answered: requests of the other tenant that were answered.
-        rate, started: the attack's gate.
+        cap: the share of a core the attack may use on average.
+        meter: of the service, made at the same time.
+        attacker_pid: the process that attacks.
+        answered: counts the requests of the other tenant that were answered well.
+        per_request_s: CPU seconds of the service for one of them, without an attack.
     """
 
-    cap: float
-    per_request_s: float
-    answered: Shared
-    rate: Shared
-    started: Shared
+    def __init__(
+        self,
+        *,
+        cap: float,
+        meter: Meter,
+        attacker_pid: int,
+        answered: Shared,
+        per_request_s: float,
+    ) -> None:
+        self._cap = cap
+        self._meter = meter
+        self._attacker = psutil.Process(attacker_pid)
+        self._attacker_before_s = self._attacker_s()
+        self._answered = answered
+        self._answered_before = answered.value
+        self._per_request_s = per_request_s
+        self._began_s = time.monotonic()
 
-    def hold(self, meter: Meter, attacker_pid: int, seconds: float, first_rate: float) -> Spent:
-        """Let the attack go on for that long.
+    def hold(self, rate: Shared, started: Shared, seconds: float, first_rate: float) -> None:
+        """Let units begin for that long, then no more.
 
         Args:
-            meter: of the service, made when the attack begins.
-            attacker_pid: the process that attacks.
+            rate, started: the attack's gate.
             first_rate: units a second while nothing is known of their cost.
         """
-        attacker = psutil.Process(attacker_pid)
-        before_s, before_answered = _cpu_s(attacker), self.answered.value
-        began = time.monotonic()
-        self.rate.value = first_rate
-        while True:
-            elapsed_s = time.monotonic() - began
-            attacker_s = _cpu_s(attacker) - before_s
-            for_tenant_s = (self.answered.value - before_answered) * self.per_request_s
-            service_s = max(0.0, meter.seconds() - for_tenant_s)
-            if elapsed_s >= seconds:
-                self.rate.value = 0.0
-                return Spent(
-                    attacker_s / elapsed_s,
-                    service_s / elapsed_s,
-                    for_tenant_s / elapsed_s,
-                    int(self.started.value),
-                )
-            self.rate.value = next_rate(
-                cap=self.cap,
+        rate.value = first_rate
+        while (elapsed_s := time.monotonic() - self._began_s) < seconds:
+            spent = self.spent()
+            rate.value = next_rate(
+                cap=self._cap,
                 elapsed_s=elapsed_s,
-                spent_s=attacker_s + service_s,
-                started=int(self.started.value),
-                rate=self.rate.value,
+                spent_s=(spent.attacker + spent.service) * elapsed_s,
+                started=int(started.value),
+                rate=rate.value,
                 first_rate=first_rate,
             )
             time.sleep(CONTROL_S)
+        rate.value = 0.0
 
+    def spent(self) -> Spent:
+        """Return what was used since the attack began."""
+        elapsed_s = max(1e-3, time.monotonic() - self._began_s)
+        tenant_s = (self._answered.value - self._answered_before) * self._per_request_s
+        service_s = max(0.0, self._meter.seconds() - tenant_s)
+        attacker_s = self._attacker_s() - self._attacker_before_s
+        return Spent(attacker_s / elapsed_s, service_s / elapsed_s, tenant_s / elapsed_s)
 
-def _cpu_s(process: psutil.Process) -> float:
-    times = process.cpu_times()
-    return float(times.user + times.system)
+    def _attacker_s(self) -> float:
+        times = self._attacker.cpu_times()
+        return float(times.user + times.system)
