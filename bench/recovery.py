@@ -238,11 +238,11 @@ def show(
     print(f"RSS of the owner: {rss_before / MIB:.0f} MiB before, at most {peak:.0f} MiB after")
     late = [(ended - due, due) for _, due, ended in rows if ended is not None]
     after = [lateness for lateness, due in late if due > restored_ms]
-    print(
-        f"near deadlines: {len(late)} of {len(rows)} ended;"
-        f" latest {max((ms for ms, _ in late), default=0) / 1_000:.1f} s after its deadline;"
-        f" of the {len(after)} due after the restore {max(after, default=0) / 1_000:.2f} s"
-    )
+    print(f"near deadlines: {len(late)} of {len(rows)} workflows ended")
+    if late:
+        print(f"  the latest {max(ms for ms, _ in late) / 1_000:.2f} s after its deadline")
+    if after:
+        print(f"  of the {len(after)} due after the restore {max(after) / 1_000:.2f} s")
 
 
 def main() -> None:
