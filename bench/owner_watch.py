@@ -7,6 +7,7 @@ that replies can be read: `python -P owner_watch.py`. Ends when standard input c
 from __future__ import annotations
 
 import json
+import logging
 import sys
 import threading
 import time
@@ -20,7 +21,7 @@ REPLY_WITHIN_S = 1.0
 
 def main() -> None:
     """Ask until standard input closes."""
-    ray.init(address="auto", namespace="callboard", log_to_driver=False, logging_level="ERROR")
+    ray.init(address="auto", namespace="callboard", log_to_driver=False, logging_level=logging.ERROR)
     from ray.util import list_named_actors
 
     names = [one["name"] for one in list_named_actors(all_namespaces=True)]
