@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import orjson
 
-from actors.messages import NodeResultReply
+from actors.messages import OwnerReply
 from actors.ports import DispatchOrder
 from core.errors import ErrorCode, ServiceError
 from core.workflow.events import AttemptFinished, Failure, NodeChanged, Verdict
@@ -26,6 +26,7 @@ from tests.simulation.money import misplaced_lock, misplaced_stake
 from tests.simulation.money_model import Row
 from tests.simulation.shapes import Shape, estimate_micro, is_by_token, token_cost_micro
 from tests.simulation.slashes import wrong_slash
+from tests.simulation.violation import Violation, require
 
 if TYPE_CHECKING:
     from tests.simulation.process import Process
@@ -37,16 +38,6 @@ AGENTS_MAX = 3
 STUCK_MS = 60_000
 ENDS = (NodeStatus.SUCCESS, NodeStatus.FAILED, NodeStatus.SKIPPED, NodeStatus.TIMEOUT)
 OPEN = (NodeStatus.DISPATCHED, NodeStatus.RUNNING)
-
-
-class Violation(AssertionError):
-    """The engine broke one of its promises."""
-
-
-def require(holds: bool, *what: Any) -> None:
-    """Raise `Violation`, saying what, unless it holds."""
-    if not holds:
-        raise Violation(" ".join(map(str, what)))
 
 
 class Checks:
@@ -167,7 +158,7 @@ class Checks:
         key = (order.workflow_id, order.node, order.attempt, order.verify_attempt)
         self._replies.setdefault(key, []).append(reply)
         process = self._world.processes[self._model.workflows[order.workflow_id]["owner"]]
-        run = process.runner.run_of(order.workflow_id)
+        run = None if process.runner is None else process.runner.run_of(order.workflow_id)
         # Of an agent that has been deregistered, an adopted attempt holds no place.
         if run is None or not process.is_alive or self._world.troubles.gone:
             return
@@ -179,7 +170,7 @@ class Checks:
         if is_open and state.is_accepted:
             require(process.dispatch.holds(order), "no place is held for", order)
 
-    def taken(self, order: DispatchOrder, answer: NodeResultReply | ServiceError) -> None:
+    def taken(self, order: DispatchOrder, answer: OwnerReply) -> None:
         """Hear how a result that was handed in is answered: taken means stored."""
         if isinstance(answer, ServiceError):
             codes = (ErrorCode.ALREADY_SETTLED, ErrorCode.ESCROW_RELEASED)
@@ -196,8 +187,10 @@ class Checks:
 
     def told(self, process: Process, *, is_revoked: Callable[[str], bool]) -> None:
         """Hear that an owner was told who is revoked: none of them has anything to do there."""
-        for workflow_id in process.runner.driven():
-            run = process.runner.run_of(workflow_id)
+        runner = process.runner
+        for workflow_id in () if runner is None else runner.driven():
+            assert runner is not None
+            run = runner.run_of(workflow_id)
             assert run is not None, workflow_id
             left = set(filter(is_revoked, run.machine.agents_at_work()))
             left = left if run.is_stored else set()  # its work is taken when its publish is known

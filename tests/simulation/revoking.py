@@ -65,8 +65,8 @@ class Revoking:
 
     def tell(self, process: Process) -> None:
         """Let an owner know what there is, and take what revoked agents have there."""
-        process.directory.revocations.know(self.rows())
-        process.runner.end_revoked_work()
+        process.owner.told_of_revocations()
+        self._world.checks.told(process, is_revoked=self._is_revoked)
 
     def _is_revoked(self, did: str | None) -> bool:
         world = self._world
@@ -101,6 +101,4 @@ class Revoking:
 
     def _tell_all(self) -> None:
         for process in self._world.processes.values():
-            if process.is_alive:
-                self.tell(process)
-                self._world.checks.told(process, is_revoked=self._is_revoked)
+            process.loop.call_soon(self.tell, process)

@@ -17,7 +17,8 @@ class Troubles:
     the first half minute: `crash`, `rival` (an owner is replaced while it goes on), `claim`,
     `outage` of the ledger, `gone` (an agent deregisters for a while), `dearer` (prices rise).
     Per workflow: `cancel`, `request_repeated`, `key_repeated`. Agents: `flaky` is the share of
-    them that misbehave, `later` the share that hands results in.
+    them that misbehave, `later` the share that hands results in. Per commit: `slow` (it takes up to
+    11 s, all others wait). Per choice of an agent and per dispatch: `raising` (a defect raises).
     """
 
     commit_lost: float = 0.0
@@ -33,6 +34,8 @@ class Troubles:
     key_repeated: float = 0.0
     flaky: float = 0.0
     later: float = 0.0
+    slow: float = 0.0
+    raising: float = 0.0
 
 
 CALM = Troubles()

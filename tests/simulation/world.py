@@ -10,23 +10,19 @@ import random
 from collections.abc import Callable
 from typing import Any
 
-from actors.messages import (
-    CancelReply,
-    CancelRequest,
-    NodeResultReply,
-    PublishReply,
-    PublishRequest,
-)
+from actors.messages import CancelReply, CancelRequest, OwnerReply, PublishReply, PublishRequest
 from actors.ports import DispatchOrder
-from actors.results import take_result
 from core.errors import ErrorCode, ServiceError
+from core.settings import Settings
 from core.workflow.events import Failure
 from ledger.commands import ClaimWorkflows
 from tests.simulation.agents import Temper, result_request
-from tests.simulation.checks import STUCK_MS, Checks, is_over, require
+from tests.simulation.checks import STUCK_MS, Checks, is_over
 from tests.simulation.clients import Client, check_clients
 from tests.simulation.clock import VirtualClock
+from tests.simulation.faults import Faults
 from tests.simulation.ledger_model import LedgerModel
+from tests.simulation.ledger_service import LedgerService
 from tests.simulation.market import Market
 from tests.simulation.money import PAYERS, opening
 from tests.simulation.process import Process
@@ -42,7 +38,10 @@ from tests.simulation.shapes import (
     shape,
 )
 from tests.simulation.troubles import CALM, Troubles, troubles_of
+from tests.simulation.violation import require
 
+# What a caller repeats: the request may have been served, or will be soon.
+AGAIN = (ErrorCode.OVERLOADED, ErrorCode.LEDGER_UNAVAILABLE)
 OWNERS = ("workflow@one", "workflow@two")
 HAND_IN_PATIENCE_MS = 3_000
 RESTART_MS, GATEWAY_RETRY_MS, GATEWAY_PATIENCE_MS = 1_000, 100, 15_000
@@ -63,6 +62,7 @@ class World:
         stake_bps: the stake that nodes ask of agents.
         has_market: agents bid, half of all nodes are auctioned, others are paid by tokens.
         has_revocations: agents are revoked for a while.
+        settings: of the owners; None: the defaults.
     """
 
     def __init__(
@@ -77,6 +77,7 @@ class World:
         stake_bps: int = 0,
         has_market: bool = False,
         has_revocations: bool = False,
+        settings: Settings | None = None,
     ) -> None:
         self.seed = seed
         self.chance = random.Random(seed)
@@ -89,7 +90,11 @@ class World:
         self.revoking = Revoking(self, is_on=has_revocations)
         self.model = self.new_model()
         self.market = Market(self, stake_bps, is_whole=has_market)
-        self.model.now_ms = self.clock.now_ms
+        self.settings = Settings(stake_bps=stake_bps) if settings is None else settings
+        self.ledger = LedgerService(self)
+        self.model.now_ms = self.ledger.now_ms
+        self.faults = Faults(self)
+        self.offsets_ms: dict[str, int] = {}  # of each machine's wall clock
         self.rows = self.market.rows(agent_rows())
         self.prices_seen: dict[str, dict[str, set[int]]] = {}
         self.tempers = {
@@ -100,7 +105,6 @@ class World:
             )
             for did in self.rows
         }
-        self.is_ledger_away = False
         self.disturbed: set[str] = set()  # workflows whose owner changed while they ran
         self.shapes: dict[str, Shape] = {}
         self.clients: list[Client] = []
@@ -109,7 +113,8 @@ class World:
         for row in self.rows.values():
             self._know_prices(row)
         self.model.commit(opening(seed, stake_bps, self.rows))
-        self.processes = {name: Process(self, name) for name in OWNERS}
+        self.all_processes: list[Process] = []
+        self.processes = {name: self._new_process(name) for name in OWNERS}
 
     def new_model(self) -> LedgerModel:
         """Return the ledger of this world."""
@@ -128,10 +133,13 @@ class World:
             self.clock.run()
             self.checks.at_end(self.shapes)
             check_clients(self.clients, self.model, is_calm=self.troubles is CALM)
-        except Exception as error:
+        except BaseException as error:  # a violation is no `Exception`
             if self._given_shapes is None:
                 error.add_note(f"replay: pytest tests/simulation --seed {self.seed}")
             raise
+        finally:
+            for process in self.all_processes:
+                process.loop.discard_tasks()
         return self
 
     # -- clients ----------------------------------------------------------------------------------
@@ -188,20 +196,30 @@ class World:
         process = self.chance.choice(alive)
         is_open = True
 
-        def done(reply: PublishReply | ServiceError) -> None:
+        def done(replies: list[OwnerReply]) -> None:
             nonlocal is_open
             is_open = False
-            client.replies.append(reply)
-            if isinstance(reply, PublishReply):
-                deadline_ms = self.model.workflows[reply.workflow_id]["deadline_ms"]
-                self.clock.call_at(deadline_ms + STUCK_MS, self.checks.not_stuck, reply.workflow_id)
+            (reply,) = replies
+            if isinstance(reply, ServiceError) and reply.code in AGAIN:
+                waited_ms = self._now() - client.since_ms
+                if waited_ms + GATEWAY_RETRY_MS <= GATEWAY_PATIENCE_MS:
+                    self.clock.call_in(GATEWAY_RETRY_MS, self._ask, client)
+                    return
+            assert isinstance(reply, PublishReply | ServiceError)
+            self._replied(client, reply)
 
         def died() -> None:
             if is_open:
                 self.clock.call_in(GATEWAY_RETRY_MS, self._ask, client)
 
         process.on_death.append(died)
-        process.runner.publish(client.request, done)
+        process.ask([client.request], done)
+
+    def _replied(self, client: Client, reply: PublishReply | ServiceError) -> None:
+        client.replies.append(reply)
+        if isinstance(reply, PublishReply):
+            deadline_ms = self.model.workflows[reply.workflow_id]["deadline_ms"]
+            self.clock.call_at(deadline_ms + STUCK_MS, self.checks.not_stuck, reply.workflow_id)
 
     def _cancel(self, client: Client) -> None:
         row = self.model.workflows.get(client.request.workflow_id)
@@ -215,18 +233,19 @@ class World:
             details="",
             actor_did=client.request.payer_did,
         )
-        is_running = process.runner.runs(workflow_id)
-        answers: list[CancelReply | ServiceError] = []
+        is_running = process.runner is not None and process.runner.runs(workflow_id)
+        answers: list[OwnerReply] = []
 
-        def done(reply: CancelReply | ServiceError) -> None:
+        def done(replies: list[OwnerReply]) -> None:
+            (reply,) = replies
             answers.append(reply)
             now = str(self.model.workflows[workflow_id]["status"])
             if isinstance(reply, CancelReply):
                 require(now == "cancelled", "cancelled, but", workflow_id, now)
-            elif is_running and reply.code is not ErrorCode.OVERLOADED:
+            elif is_running and isinstance(reply, ServiceError) and reply.code not in AGAIN:
                 require(reply.code is ErrorCode.NOT_CANCELLABLE, "cancel:", reply)
 
-        process.runner.cancel(request, done)
+        process.ask([request], done)
         self.clock.call_in(
             40_000, lambda: require(bool(answers) or not process.is_alive, "no answer to cancel")
         )
@@ -241,8 +260,9 @@ class World:
         again = (HAND_IN_PATIENCE_MS, self.hand_in, order, reply, tries - 1)
         patience = self.clock.call_in(*again) if tries else None
 
-        def done(answer: NodeResultReply | ServiceError | None) -> None:
-            if answer is None:
+        def done(replies: list[OwnerReply]) -> None:
+            (answer,) = replies
+            if answer is None or (isinstance(answer, ServiceError) and answer.code in AGAIN):
                 return  # driven elsewhere: the agent tries again
             if patience is not None:
                 patience.cancel()
@@ -250,8 +270,7 @@ class World:
 
         if process.is_alive:
             is_late = is_over(row["status"])
-            request = result_request(order, reply, is_late=is_late)
-            take_result(process.runner, request, self._now(), done)
+            process.ask([result_request(order, reply, is_late=is_late)], done)
 
     # -- misfortune -------------------------------------------------------------------------------
 
@@ -285,28 +304,29 @@ class World:
         silent, other = (self.processes[name] for name in self.chance.sample(OWNERS, 2))
         if not other.is_alive:
             return
+        from_epoch = self.model.owners.get(silent.name, 0)
         claim = ClaimWorkflows(
-            key=f"claim:{silent.name}:{silent.epoch}",
+            key=f"claim:{silent.name}:{from_epoch}",
             from_owner=silent.name,
-            from_epoch=silent.epoch,
+            from_epoch=from_epoch,
             to_owner=other.name,
             to_epoch=other.epoch,
         )
         self._disturb(silent.name)
         outcome = self.model.commit([claim])[0]
         if outcome.error is None:
-            other.restore_later()
+            other.adopt()
         if silent.is_alive and self.chance.random() < 0.5:
             silent.kill()
         if not silent.is_alive:
             self.restart_later(silent)
 
     def _outage(self) -> None:
-        self.is_ledger_away = True
+        self.ledger.is_away = True
         self.clock.call_in(self.chance.choice((500, 5_000, 30_000)), self._ledger_back)
 
     def _ledger_back(self) -> None:
-        self.is_ledger_away = False
+        self.ledger.is_away = False
 
     def _agent_gone(self) -> None:
         row = self.rows[self.chance.choice(list(self.rows))]
@@ -347,11 +367,7 @@ class World:
 
     def is_current(self, process: Process) -> bool:
         """Say whether the ledger would still take this process's commands."""
-        return self.model.owners[process.name] == process.epoch
-
-    def finished(self, workflow_id: str, _: set[str]) -> None:
-        """Hear that an owner reports the end of a workflow."""
-        self.checks.finished(workflow_id)
+        return self.model.owners.get(process.name, 0) == process.epoch
 
     def _restart(self, process: Process) -> None:
         if self.processes[process.name] is process and not process.is_alive:
@@ -359,7 +375,12 @@ class World:
 
     def _start(self, name: str) -> None:
         self._disturb(name)
-        self.processes[name] = Process(self, name)
+        self.processes[name] = self._new_process(name)
+
+    def _new_process(self, name: str) -> Process:
+        process = Process(self, name)
+        self.all_processes.append(process)
+        return process
 
     def _disturb(self, owner: str) -> None:
         self.disturbed.update(
