@@ -36,6 +36,8 @@ BACKOFF_MS = (1_000, 5_000, 30_000)
 FEE_BPS = 500
 AGENTS_MAX = 3
 STUCK_MS = 60_000
+# A workflow whose rows have to be read again may be read so often: a read may come too early.
+READS_OF_ONE = 3
 ENDS = (NodeStatus.SUCCESS, NodeStatus.FAILED, NodeStatus.SKIPPED, NodeStatus.TIMEOUT)
 OPEN = (NodeStatus.DISPATCHED, NodeStatus.RUNNING)
 
@@ -68,6 +70,13 @@ class Checks:
             misplaced = misplaced_lock(self._model, command.workflow_id)
             require(misplaced is None, misplaced, "after", command)
         self._world.revoking.applied(command)
+        for record in command.records:
+            # A deadline may lie before the start of what it ends, when a commit was slow.
+            if isinstance(record, AttemptFinished) and record.error_code != "WORKFLOW_TIMEOUT":
+                took_ms = record.completed_ms - record.started_ms
+                require(took_ms >= 0, "a span below 0 ms:", record)
+            latency_ms = (getattr(record, "metrics", None) or {}).get("latency_ms", 0)
+            require(latency_ms >= 0, "a latency below 0 ms:", record)
         workflow_id = command.workflow_id
         failed_ms = {
             record.node: record.completed_ms
@@ -104,7 +113,8 @@ class Checks:
         self.dispatches += 1
         workflow_id, node = order.workflow_id, order.node
         require(workflow_id not in process.refused, "dispatch after a refused commit", order)
-        is_known = process.directory.is_revoked(order.agent_did, self._world.clock.now_ms())
+        now_ms = process.owner.clock.now_ms()
+        is_known = process.directory.is_revoked(order.agent_did, now_ms)
         require(not is_known, "dispatch to an agent that is known to be revoked", order)
         stored = self._model.nodes.get(workflow_id, {}).get(node)
         require(stored is not None, "dispatch before its commit", order)
@@ -129,7 +139,7 @@ class Checks:
             due_ms, of_attempt = self._retry_at_ms.get((workflow_id, node), (0, None))
             # A verification that was waited for is over when its agent's work counts no longer.
             is_meant = of_attempt == (order.attempt if order.is_verification else None)
-            is_due = self._world.clock.now_ms() >= due_ms or not is_meant
+            is_due = now_ms + self._world.faults.skew_ms >= due_ms or not is_meant
             require(is_due, "dispatched before its time", order)
         flying = self._in_flight.setdefault(workflow_id, {})
         flying[node, order.attempt, order.verify_attempt] = order
@@ -209,6 +219,11 @@ class Checks:
         # A round that is over in the meantime is no reason to stop: its bids are just not told.
         if not isinstance(command, PublishWorkflow | AdvanceWorkflow):
             return
+        is_unsure = isinstance(command, PublishWorkflow) and outcome.status is not (
+            OutcomeStatus.APPLIED
+        )
+        if is_unsure or outcome.error is not None:
+            process.rows_needed += READS_OF_ONE
         if outcome.status is OutcomeStatus.STALE or outcome.error is not None:
             process.refused.add(command.workflow_id)
         elif isinstance(command, AdvanceWorkflow) and command.is_fresh:
@@ -232,6 +247,9 @@ class Checks:
 
     def at_end(self, shapes: dict[str, Shape]) -> None:
         """Check every stored workflow, all balances, and that nothing is held at any agent."""
+        for process in self._world.all_processes:
+            read, needed = process.owner.reader.rows_read, process.rows_needed
+            require(read <= needed, process, "has read", read, "workflows; it needed", needed)
         for process in self._world.processes.values():
             held = process.dispatch.held if process.is_alive else {}
             require(not held, "a place is held after the end:", held)

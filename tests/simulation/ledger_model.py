@@ -40,7 +40,8 @@ _NODE_COLUMNS = {c.name: 0 if c.name.endswith(_COUNTS) else None for c in node_t
 
 
 class LedgerModel(MoneyModel):
-    """Committed state. `on_applied` hears every applied command with its outcome."""
+    """Committed state. `on_applied` hears every applied command with its outcome; `cannot_apply`
+    says at which commands this ledger fails."""
 
     def __init__(self, on_applied: Callable[[Command, Outcome], None] | None = None) -> None:
         super().__init__()
@@ -51,6 +52,7 @@ class LedgerModel(MoneyModel):
         self.auctions = AuctionModel()
         self.trust = TrustModel()
         self.now_ms: Callable[[], int] = lambda: 0
+        self.cannot_apply: Callable[[Command], bool] = lambda _: False
         self._known: dict[str, tuple[bytes | None, Outcome]] = {}
         self._on_applied = on_applied
 
@@ -138,6 +140,8 @@ class LedgerModel(MoneyModel):
         return {"claimed": len(claimed)}
 
     def _publish(self, command: PublishWorkflow) -> dict[str, Any]:
+        if self.cannot_apply(command):
+            raise Refused(ErrorCode.INTERNAL_ERROR, "a defect")
         wallet, hold = f"wallet:{command.payer_did}", command.hold_micro if command.has_hold else 0
         if hold > self.balances[wallet]:
             raise Refused(ErrorCode.INSUFFICIENT_CREDITS, "too little in the wallet")
@@ -166,6 +170,8 @@ class LedgerModel(MoneyModel):
             raise Refused(ErrorCode.ALREADY_SETTLED, "a line is already paid")
         if sum(record.gross_micro for record in paid) > escrow.rest:
             raise Refused(ErrorCode.INTERNAL_ERROR, "more than is left in the escrow")
+        if self.cannot_apply(command):
+            raise Refused(ErrorCode.INTERNAL_ERROR, "a defect")
         self.trust.resume(command)
         for record in paid:
             self._pay(command.workflow_id, escrow, record)

@@ -15,7 +15,7 @@ from collections.abc import Callable, Coroutine
 from typing import Any, TypeVar
 
 from tests.simulation.clock import VirtualClock
-from tests.simulation.violation import require
+from tests.simulation.violation import Violation, require
 
 Result = TypeVar("Result")
 
@@ -201,6 +201,8 @@ class VirtualLoop(asyncio.AbstractEventLoop):
             handle._context.run(handle._callback, *handle._args)  # type: ignore[attr-defined]
         except InjectedFault:
             self.swallowed += 1  # a real loop logs it and goes on
+        except Exception as error:
+            raise Violation(f"a callback raised in {self._name}: {error!r}") from error
         took_us = self._charged_us - before_us
         self.turns += 1
         self.turn_us_max = max(self.turn_us_max, took_us)

@@ -22,7 +22,7 @@ from tests.simulation.owner import SimulatedOwner
 if TYPE_CHECKING:
     from tests.simulation.world import World
 
-Done = Callable[[OwnerReply], None]
+READ_AS_WELL = 20
 
 
 class Process:
@@ -32,11 +32,18 @@ class Process:
         self.world = world
         self.name = name
         self.is_alive = True
+        self.was_frozen = False
         self.refused: set[str] = set()  # workflows of which a commit of this process was refused
         self.on_death: list[Callable[[], None]] = []
+        self.began_ms = world.clock.now_ms()
+        # How many workflows it may read: those that it owns at its start and after a claim, and
+        # those of which a step was refused.
+        self.rows_needed = 0
         self.loop = VirtualLoop(world.clock, name)
         self.owner = SimulatedOwner(self)
-        self._started = self.loop.create_task(self.owner.start())
+        self._needs_all()
+        self.ready_ms = 0
+        self._started = self.loop.create_task(self._start())
 
     def __repr__(self) -> str:
         return f"<Process {self.name}#{self.epoch} {'alive' if self.is_alive else 'dead'}>"
@@ -82,6 +89,7 @@ class Process:
 
     def adopt(self) -> None:
         """Restore what was claimed for this owner, as the timekeeper asks."""
+        self._needs_all()
         self.loop.create_task(self._adopt())
 
     def kill(self) -> None:
@@ -98,6 +106,14 @@ class Process:
             self.world.checks.lost(self, reason)
             self.kill()
             self.world.restart_later(self)
+
+    async def _start(self) -> None:
+        await self.owner.start()
+        self.ready_ms = self.world.clock.now_ms()
+
+    def _needs_all(self) -> None:
+        # What is published while they are read may be read as well.
+        self.rows_needed += len(self.world.model.unfinished(self.name)) + READ_AS_WELL
 
     async def _answer(
         self, requests: list[OwnerRequest], done: Callable[[list[OwnerReply]], None]

@@ -7,6 +7,7 @@ as by a notice; the ledger has the last word meanwhile. Spec: Revocation; money.
 from __future__ import annotations
 
 import random
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from core.workflow.events import NodeChanged
@@ -66,11 +67,13 @@ class Revoking:
     def tell(self, process: Process) -> None:
         """Let an owner know what there is, and take what revoked agents have there."""
         process.owner.told_of_revocations()
-        self._world.checks.told(process, is_revoked=self._is_revoked)
+        at_ms = self._world.model.now_ms() + self._world.faults.skew_ms
+        is_revoked = partial(self._world.model.trust.is_revoked, at_ms=at_ms)
+        self._world.checks.told(process, is_revoked=is_revoked)
 
     def _is_revoked(self, did: str | None) -> bool:
         world = self._world
-        return world.model.trust.is_revoked(did, world.clock.now_ms())
+        return world.model.trust.is_revoked(did, world.model.now_ms())
 
     def _revoke(self) -> None:
         world, did = self._world, self._chance.choice(list(self._world.rows))

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 from actors.messages import CancelReply, CancelRequest, OwnerReply, PublishReply, PublishRequest
@@ -19,7 +20,7 @@ from ledger.commands import ClaimWorkflows
 from tests.simulation.agents import Temper, result_request
 from tests.simulation.checks import STUCK_MS, Checks, is_over
 from tests.simulation.clients import Client, check_clients
-from tests.simulation.clock import VirtualClock
+from tests.simulation.clock import START_MS, VirtualClock
 from tests.simulation.faults import Faults
 from tests.simulation.ledger_model import LedgerModel
 from tests.simulation.ledger_service import LedgerService
@@ -37,6 +38,7 @@ from tests.simulation.shapes import (
     prices_micro,
     shape,
 )
+from tests.simulation.timekeeping import Timekeeping
 from tests.simulation.troubles import CALM, Troubles, troubles_of
 from tests.simulation.violation import require
 
@@ -46,7 +48,20 @@ OWNERS = ("workflow@one", "workflow@two")
 HAND_IN_PATIENCE_MS = 3_000
 RESTART_MS, GATEWAY_RETRY_MS, GATEWAY_PATIENCE_MS = 1_000, 100, 15_000
 TROUBLE_S = 30
+BULK_AT_MS = 500  # when every owner has started
 Script = Callable[[DispatchOrder], list[bool | Failure]]
+
+
+@dataclass(frozen=True, slots=True)
+class Crowd:
+    """How given shapes are published: within `spread_ms`, or all in one batch (`is_bulk`).
+
+    `crash_at_ms`: when an owner is killed, 0: never.
+    """
+
+    is_bulk: bool = False
+    spread_ms: int = 0
+    crash_at_ms: int = 0
 
 
 class World:
@@ -63,6 +78,7 @@ class World:
         has_market: agents bid, half of all nodes are auctioned, others are paid by tokens.
         has_revocations: agents are revoked for a while.
         settings: of the owners; None: the defaults.
+        crowd: how `shapes` are published when they are many; None: each by itself, at once.
     """
 
     def __init__(
@@ -78,6 +94,7 @@ class World:
         has_market: bool = False,
         has_revocations: bool = False,
         settings: Settings | None = None,
+        crowd: Crowd | None = None,
     ) -> None:
         self.seed = seed
         self.chance = random.Random(seed)
@@ -90,11 +107,15 @@ class World:
         self.revoking = Revoking(self, is_on=has_revocations)
         self.model = self.new_model()
         self.market = Market(self, stake_bps, is_whole=has_market)
-        self.settings = Settings(stake_bps=stake_bps) if settings is None else settings
+        queue_max = self.troubles.queue_max or Settings().ledger_queue_max
+        made = Settings(stake_bps=stake_bps, ledger_queue_max=queue_max)
+        self.settings = made if settings is None else settings
         self.ledger = LedgerService(self)
         self.model.now_ms = self.ledger.now_ms
         self.faults = Faults(self)
+        self.timekeeping = Timekeeping(self)
         self.offsets_ms: dict[str, int] = {}  # of each machine's wall clock
+        self.faults.begin(OWNERS)
         self.rows = self.market.rows(agent_rows())
         self.prices_seen: dict[str, dict[str, set[int]]] = {}
         self.tempers = {
@@ -109,6 +130,7 @@ class World:
         self.shapes: dict[str, Shape] = {}
         self.clients: list[Client] = []
         self._given_shapes = shapes
+        self._crowd = Crowd() if crowd is None else crowd
         self._workflows = workflows if shapes is None else len(shapes)
         for row in self.rows.values():
             self._know_prices(row)
@@ -118,21 +140,30 @@ class World:
 
     def new_model(self) -> LedgerModel:
         """Return the ledger of this world."""
-        return LedgerModel(self.checks.applied)
+        model = LedgerModel(self.checks.applied)
+        model.cannot_apply = lambda command: self.faults.cannot_apply(command)
+        return model
 
     def run(self) -> World:
         """Run to the end and check everything; a failure names the seed."""
         try:
-            for number in range(self._workflows):
-                delay_ms = self.chance.randint(0, 2_000) if self._given_shapes is None else 0
+            if self._crowd.is_bulk:
+                self.clock.call_in(BULK_AT_MS, self._publish_bulk)
+            for number in range(0 if self._crowd.is_bulk else self._workflows):
+                spread_ms = 2_000 if self._given_shapes is None else self._crowd.spread_ms
+                delay_ms = self.chance.randint(0, spread_ms) if spread_ms else 0
                 self.clock.call_in(delay_ms, self._publish, number)
+            if self._crowd.crash_at_ms:
+                self.clock.call_in(self._crowd.crash_at_ms, self._crash)
             if self.troubles is not CALM:
                 for second in range(TROUBLE_S):
                     self.clock.call_in(1_000 * second + 7, self._misfortune)
             self.revoking.begin()
+            self.timekeeping.begin()
             self.clock.run()
             self.checks.at_end(self.shapes)
-            check_clients(self.clients, self.model, is_calm=self.troubles is CALM)
+            is_calm, has_faults = self.troubles is CALM, self.faults.has_happened
+            check_clients(self.clients, self.model, is_calm=is_calm, has_faults=has_faults)
         except BaseException as error:  # a violation is no `Exception`
             if self._given_shapes is None:
                 error.add_note(f"replay: pytest tests/simulation --seed {self.seed}")
@@ -166,6 +197,23 @@ class World:
             self.clock.call_in(self.chance.randint(0, 3_000), self._ask, twin)
         if self.chance.random() < troubles.cancel:
             self.clock.call_in(self.chance.randint(0, 8_000), self._cancel, client)
+
+    def _publish_bulk(self) -> None:
+        """Publish all shapes in one batch at one owner, which must live."""
+        assert self._given_shapes is not None
+        clients = [
+            Client(self._request(number, f"key {number}", PAYERS[0], chosen), self._now())
+            for number, chosen in enumerate(self._given_shapes)
+        ]
+        self.clients += clients
+
+        def done(replies: list[OwnerReply]) -> None:
+            for client, reply in zip(clients, replies, strict=True):
+                assert isinstance(reply, PublishReply | ServiceError)
+                self._replied(client, reply)
+
+        process = self.processes[OWNERS[0]]
+        process.ask([client.request for client in clients], done)
 
     def _shape(self, number: int) -> Shape:
         return auctioned_shape(number) if self.market.is_whole else shape(number)
@@ -240,15 +288,18 @@ class World:
             (reply,) = replies
             answers.append(reply)
             now = str(self.model.workflows[workflow_id]["status"])
+            assert isinstance(reply, CancelReply | ServiceError)
             if isinstance(reply, CancelReply):
                 require(now == "cancelled", "cancelled, but", workflow_id, now)
-            elif is_running and isinstance(reply, ServiceError) and reply.code not in AGAIN:
+            elif is_running and reply.code not in AGAIN and not self.faults.has_happened:
                 require(reply.code is ErrorCode.NOT_CANCELLABLE, "cancel:", reply)
 
         process.ask([request], done)
-        self.clock.call_in(
-            40_000, lambda: require(bool(answers) or not process.is_alive, "no answer to cancel")
-        )
+        self.clock.call_in(40_000, self._is_answered, answers, process)
+
+    def _is_answered(self, answers: list[OwnerReply], process: Process) -> None:
+        is_silent = process.is_alive and not process.was_frozen
+        require(bool(answers) or not is_silent, "no answer to cancel")
 
     # -- agents that answer later -----------------------------------------------------------------
 
@@ -262,7 +313,8 @@ class World:
 
         def done(replies: list[OwnerReply]) -> None:
             (answer,) = replies
-            if answer is None or (isinstance(answer, ServiceError) and answer.code in AGAIN):
+            again = (*AGAIN, ErrorCode.INTERNAL_ERROR) if self.faults.has_happened else AGAIN
+            if answer is None or (isinstance(answer, ServiceError) and answer.code in again):
                 return  # driven elsewhere: the agent tries again
             if patience is not None:
                 patience.cancel()
@@ -368,6 +420,11 @@ class World:
     def is_current(self, process: Process) -> bool:
         """Say whether the ledger would still take this process's commands."""
         return self.model.owners.get(process.name, 0) == process.epoch
+
+    def is_over(self) -> bool:
+        """Say whether nothing can be published any more and all that was has ended."""
+        is_late = self._now() > START_MS + TROUBLE_S * 1_000 + GATEWAY_PATIENCE_MS
+        return is_late and all(is_over(row["status"]) for row in self.model.workflows.values())
 
     def _restart(self, process: Process) -> None:
         if self.processes[process.name] is process and not process.is_alive:
