@@ -1,4 +1,4 @@
-"""Every way the service says no, as two closed enums and one exception family.
+"""Every way the service says no, as three closed enums and one exception family.
 
 This file knows the names of failures and nothing of HTTP: `serve_app/errors.py` holds the one table
 from `ErrorCode` to a status. All fields travel in `args`, so that an error survives Ray's pickling.
@@ -66,6 +66,21 @@ class NodeErrorCode(StrEnum):
     CANCELLED = "CANCELLED"
     WORKFLOW_TIMEOUT = "WORKFLOW_TIMEOUT"
     UPSTREAM_FAILED = "UPSTREAM_FAILED"
+
+
+class QuarantineCode(StrEnum):
+    """Why a workflow is quarantined, as `quarantine.code`. Closed (contract.md section 6).
+
+    STEP_REFUSED: the ledger could not apply a step. STEP_TOO_SLOW: a step exceeded its statement
+    timeout alone. ALREADY_SETTLED: a step settles what is settled. STEP_FAILED: the owner failed
+    while it worked on the workflow. NOT_RESTORABLE: its rows cannot be read back.
+    """
+
+    STEP_REFUSED = "STEP_REFUSED"
+    STEP_TOO_SLOW = "STEP_TOO_SLOW"
+    ALREADY_SETTLED = "ALREADY_SETTLED"
+    STEP_FAILED = "STEP_FAILED"
+    NOT_RESTORABLE = "NOT_RESTORABLE"
 
 
 @dataclass(frozen=True, slots=True)

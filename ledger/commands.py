@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 
-from core.errors import ErrorCode
+from core.errors import ErrorCode, QuarantineCode
 from core.travelling import travels
 from core.workflow.events import Record
 from ledger.market_commands import MarketCommand
@@ -104,11 +104,13 @@ class AdvanceWorkflow:
     """Store what one step of a workflow decided: node rows, attempts, payments, perhaps its end.
 
     A terminal WorkflowChanged releases what is left in the escrow. Payments above the rest of the
-    escrow never arrive here: the machine reserves before it dispatches; if one does, it is an
-    integrity error. `slash_bps`: the share of its locked stake that an agent loses by a failed
-    node, `slash_fraud_bps` by a wrong signature. `is_fresh`: decided from rows that have just been
-    read. Rejections: ESCROW_RELEASED, ALREADY_SETTLED, INTERNAL_ERROR; FORBIDDEN (it says what a
-    revoked agent has done) halts the workflow: CONFLICT, not stored, until a fresh command comes.
+    escrow never arrive here: the machine reserves before it dispatches. `slash_bps`: the share of
+    its locked stake that an agent loses by a failed node, `slash_fraud_bps` by a wrong signature.
+    `is_fresh`: decided from rows that have just been read. Rejections: ESCROW_RELEASED; FORBIDDEN
+    (it says what a revoked agent has done) halts the workflow: CONFLICT, not stored, until a fresh
+    command comes. Any other rejection (INTERNAL_ERROR, ALREADY_SETTLED) is not stored either and
+    quarantines the workflow: {"quarantined": code} is its result and that of every later step,
+    CONFLICT, until `ResumeWorkflow`; only a fresh step that ends the workflow is taken before.
     Result: {"releasedMicro": int} when it ended; {"unstaked": nodes} whose agent's free stake did
     not cover the lock, {"revoked": nodes} whose agent is revoked: their attempts must not be sent.
     """
@@ -122,6 +124,35 @@ class AdvanceWorkflow:
     slash_bps: int = 0
     slash_fraud_bps: int = 0
     is_fresh: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QuarantineWorkflow:
+    """Stop a workflow for a reason that its owner has found; its status stays as it is.
+
+    Of a workflow that is quarantined already or has ended nothing changes; the first code stays.
+    Rejections: ESCROW_RELEASED. Result: {"quarantined": code}.
+    """
+
+    key: str
+    owner: str
+    owner_epoch: int
+    workflow_id: str
+    code: QuarantineCode
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ResumeWorkflow:
+    """End a workflow's quarantine: the next step, decided from its rows, is taken again.
+
+    Rejections: ESCROW_RELEASED; CONFLICT when it is not quarantined. No result.
+    """
+
+    key: str
+    owner: str
+    owner_epoch: int
+    workflow_id: str
+    actor_did: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -207,6 +238,8 @@ Command = (
     | ClaimWorkflows
     | PublishWorkflow
     | AdvanceWorkflow
+    | QuarantineWorkflow
+    | ResumeWorkflow
     | Deposit
     | RegisterAgent
     | DeregisterAgent

@@ -146,6 +146,8 @@ workflow = Table(
     Column("end_details", Text),
     Column("ended_by_did", Text),
     Column("is_halted", Boolean),
+    Column("quarantined_ms", BigInteger),
+    Column("quarantine_code", Text),
 )
 node = Table(
     "node",

@@ -23,6 +23,8 @@ class AuditEventType(StrEnum):
     WORKFLOW_STARTED = "workflow.started"
     WORKFLOW_FINISHED = "workflow.finished"
     WORKFLOW_CANCELLED = "workflow.cancelled"
+    WORKFLOW_QUARANTINED = "workflow.quarantined"
+    WORKFLOW_RESUMED = "workflow.resumed"
     NODE_SUCCEEDED = "node.succeeded"
     NODE_FAILED = "node.failed"
     NODE_TIMED_OUT = "node.timed_out"

@@ -10,7 +10,7 @@ from typing import Any
 
 import psycopg
 
-from core.errors import ErrorCode
+from core.errors import ErrorCode, QuarantineCode
 from ledger.commands import Command, Outcome, OutcomeStatus
 from ledger.loading.grounds import load_grounds
 from ledger.loading.quotas import load_quotas
@@ -71,7 +71,7 @@ async def _load_escrows(connection: Connection, books: Books, workflow_ids: list
     books.escrows.update(dict.fromkeys(workflow_ids))
     cursor = await connection.execute(
         "SELECT e.workflow_id::text, e.payer_did, e.amount, e.fee_bps, w.created_ms, e.status,"
-        " w.is_halted, a.id, a.balance"
+        " w.is_halted, w.quarantine_code, a.id, a.balance"
         " FROM callboard.escrow e JOIN callboard.account a ON a.id = e.account_id"
         " JOIN callboard.workflow w ON w.id = e.workflow_id"
         " WHERE e.workflow_id = ANY(%s::uuid[])",
@@ -85,6 +85,7 @@ async def _load_escrows(connection: Connection, books: Books, workflow_ids: list
         published_ms,
         status,
         is_halted,
+        quarantine,
         account_id,
         balance,
     ) in await cursor.fetchall():
@@ -100,6 +101,7 @@ async def _load_escrows(connection: Connection, books: Books, workflow_ids: list
             published_ms,
             is_released=status == "released",
             is_halted=is_halted,
+            quarantine=None if quarantine is None else QuarantineCode(quarantine),
         )
 
 

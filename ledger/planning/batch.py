@@ -42,13 +42,15 @@ class Refusal(Exception):
         is_audited: bool = False,
         is_stored: bool = True,
         retry_after_s: int | None = None,
+        result: dict[str, Any] | None = None,
     ) -> None:
-        super().__init__(code, detail, is_audited, is_stored, retry_after_s)
+        super().__init__(code, detail, is_audited, is_stored, retry_after_s, result)
         self.code = code
         self.detail = detail
         self.is_audited = is_audited
         self.is_stored = is_stored and retry_after_s is None
-        self.retry_after_s = retry_after_s
+        # What a rejection without a trace says besides: it has no stored row to say it.
+        self.result = {"retryAfterS": retry_after_s} if retry_after_s is not None else result or {}
 
 
 class StaleCommand(Exception):

@@ -10,6 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Final, TypeVar
 
+from core.errors import QuarantineCode
 from core.market.auction import Bid
 from core.market.quota import QuotaLimits
 from ledger.planning.grounds import Grounds
@@ -38,6 +39,7 @@ class Escrow:
     """A workflow's escrow: what is left is its account's balance.
 
     `is_halted`: a step was refused; what comes next has to be decided from the rows.
+    `quarantine`: a step was refused for an unforeseen reason; nothing but an end comes next.
     """
 
     account: Account
@@ -47,6 +49,7 @@ class Escrow:
     published_ms: int
     is_released: bool = False
     is_halted: bool = False
+    quarantine: QuarantineCode | None = None
 
 
 @dataclass(slots=True)

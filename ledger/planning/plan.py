@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Final
 
-from core.errors import ErrorCode
+from core.errors import ErrorCode, QuarantineCode
 from core.market.quota import day_start_ms
 from core.money import MICRO_MAX, credits_text
 from core.records.audit import AuditEventType
@@ -27,8 +27,10 @@ from ledger.commands import (
     Outcome,
     OutcomeStatus,
     PublishWorkflow,
+    QuarantineWorkflow,
     RegisterAgent,
     RegisterOwner,
+    ResumeWorkflow,
     RevokeKey,
 )
 from ledger.market_commands import DepositStake, PlaceBid, WithdrawStake
@@ -36,6 +38,7 @@ from ledger.planning.batch import Batch, Refusal, StaleCommand
 from ledger.planning.books import WORLD_ADDRESS, Books, stake_address, wallet_address
 from ledger.planning.market import market_needs, plan_trade
 from ledger.planning.needs import Needs
+from ledger.planning.quarantine import FORESEEN, plan_quarantine, plan_resume, quarantined
 from ledger.planning.registry import (
     plan_claim,
     plan_create_key,
@@ -50,6 +53,7 @@ from ledger.planning.workflow import plan_advance, plan_publish
 from ledger.review_commands import GiveFeedback, GroundedCommand, SettleInvoice, SlashStake
 from ledger.trust_commands import RevokeAgent, UnrevokeAgent
 
+_QUARANTINED_BY: Final = {ErrorCode.ALREADY_SETTLED: QuarantineCode.ALREADY_SETTLED}
 # Made once: a union of classes written where it is asked for is made at every question.
 _ALONE: Final = ClaimWorkflows | GroundedCommand
 _AT_RISK: Final = (NodeChanged, StakeLocked, StakeFreed)
@@ -86,6 +90,8 @@ def needs(commands: Iterable[Command]) -> Needs:
                         wanted.ending.add(command.workflow_id)
                     elif isinstance(record, _AT_RISK):
                         risk_needs(command.workflow_id, record, wanted)
+            case QuarantineWorkflow() | ResumeWorkflow():
+                wanted.workflow_ids.add(command.workflow_id)
             case Deposit():
                 wanted.addresses.add(wallet_address(command.owner_did))
             case RegisterAgent() | DeregisterAgent():
@@ -111,18 +117,19 @@ def plan(command: Command, batch: Batch) -> Outcome:
     except StaleCommand:
         return Outcome(OutcomeStatus.STALE)
     except Refusal as refusal:
+        if isinstance(command, AdvanceWorkflow) and refusal.code not in FORESEEN:
+            code = _QUARANTINED_BY.get(refusal.code, QuarantineCode.STEP_REFUSED)
+            return quarantined(command, code, refusal.code, refusal.detail, batch)
         if not refusal.is_stored:
             batch.untraced.add(command.key)
-            wait_s = refusal.retry_after_s
-            result = {} if wait_s is None else {"retryAfterS": wait_s}
-            return Outcome(OutcomeStatus.REJECTED, result, refusal.code, refusal.detail)
+            return Outcome(OutcomeStatus.REJECTED, refusal.result, refusal.code, refusal.detail)
         return batch.refused(command.key, request_hash_of(command), refusal)
 
 
 def is_stale(command: Command, books: Books) -> bool:
     """Say whether a command comes from an owner that has been replaced."""
     match command:
-        case PublishWorkflow() | AdvanceWorkflow():
+        case PublishWorkflow() | AdvanceWorkflow() | QuarantineWorkflow() | ResumeWorkflow():
             return books.owners.get(command.owner) != command.owner_epoch
         case ClaimWorkflows():
             return books.owners.get(command.to_owner) != command.to_epoch
@@ -160,6 +167,10 @@ def _plan(command: Command, batch: Batch) -> Outcome:
             return plan_advance(command, batch)
         case PublishWorkflow():
             return plan_publish(command, batch)
+        case QuarantineWorkflow():
+            return plan_quarantine(command, batch)
+        case ResumeWorkflow():
+            return plan_resume(command, batch)
         case Deposit():
             return _plan_deposit(command, batch)
         case RegisterAgent():

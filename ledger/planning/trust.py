@@ -21,6 +21,7 @@ from core.workflow.transitions import NodeStatus
 from ledger.commands import AdvanceWorkflow, Outcome, PublishWorkflow
 from ledger.planning.batch import Batch, Refusal
 from ledger.planning.books import Escrow, Revocation
+from ledger.planning.quarantine import check_not_quarantined, set_halted
 from ledger.trust_commands import RevokeAgent, UnrevokeAgent
 
 # What an agent or a verifier has to say of its work.
@@ -101,6 +102,7 @@ def check_taken(command: AdvanceWorkflow, escrow: Escrow, batch: Batch) -> None:
     Raises:
         Refusal: CONFLICT, FORBIDDEN; after the latter the workflow is halted.
     """
+    check_not_quarantined(command, escrow)
     if escrow.is_halted and not command.is_fresh:
         detail = "an earlier step of the workflow was refused: its rows have to be read again"
         raise Refusal(ErrorCode.CONFLICT, detail, is_stored=False)
@@ -108,7 +110,7 @@ def check_taken(command: AdvanceWorkflow, escrow: Escrow, batch: Batch) -> None:
         for record in command.records:
             did = _speaker(record)
             if did is not None and batch.books.is_revoked(did, batch.now_ms):
-                _set_halted(command.workflow_id, escrow, batch, is_halted=True)
+                set_halted(command.workflow_id, escrow, batch, is_halted=True)
                 detail = f"{did} is revoked: what it has done is neither taken nor paid"
                 raise Refusal(ErrorCode.FORBIDDEN, detail, is_audited=True)
 
@@ -117,7 +119,7 @@ def resume(command: AdvanceWorkflow, escrow: Escrow, batch: Batch) -> None:
     """Let a halted workflow go on with this step, which nothing speaks against."""
     if escrow.is_halted:
         assert command.is_fresh, command
-        _set_halted(command.workflow_id, escrow, batch, is_halted=False)
+        set_halted(command.workflow_id, escrow, batch, is_halted=False)
 
 
 def revoked_attempts(command: PublishWorkflow | AdvanceWorkflow, batch: Batch) -> list[str]:
@@ -141,8 +143,3 @@ def _speaker(record: object) -> str | None:
     if type(record) is AttemptFinished and record.outcome in _SAID:
         return record.agent_did
     return None
-
-
-def _set_halted(workflow_id: str, escrow: Escrow, batch: Batch, *, is_halted: bool) -> None:
-    escrow.is_halted = is_halted
-    batch.register("halts", workflow_id, {"id": workflow_id, "is_halted": is_halted})

@@ -27,6 +27,7 @@ from ledger.commands import AdvanceWorkflow, Outcome, PublishWorkflow
 from ledger.planning.auctions import record_auctions
 from ledger.planning.batch import Batch, Refusal, Row, StaleCommand
 from ledger.planning.books import FEE_ADDRESS, Account, Escrow, escrow_address, wallet_address
+from ledger.planning.quarantine import held_escrow
 from ledger.planning.quotas import give_back, use_quota
 from ledger.planning.risk import move_stakes
 from ledger.planning.rows import attempt_row, change_workflow, node_payload, node_row, workflow_row
@@ -109,7 +110,7 @@ def plan_advance(command: AdvanceWorkflow, batch: Batch) -> Outcome:
     if books.owners.get(command.owner) != command.owner_epoch:  # (1)
         raise StaleCommand
     payments = [record for record in command.records if type(record) is NodePaid]
-    escrow = _held_escrow(command, batch)  # (2)
+    escrow = held_escrow(command.workflow_id, batch)  # (2)
     check_taken(command, escrow, batch)
     _check_not_settled(command, batch)
     _check_payments(payments, escrow, batch)
@@ -134,17 +135,6 @@ def plan_advance(command: AdvanceWorkflow, batch: Batch) -> Outcome:
         batch.changes[command.workflow_id] = row
     audit_id = first_audit_id if books.head.audit_seq >= first_audit_id else None
     return batch.decided(command.key, result=result, audit_id=audit_id)
-
-
-def _held_escrow(command: AdvanceWorkflow, batch: Batch) -> Escrow:
-    escrow = batch.books.escrows.get(command.workflow_id)
-    if escrow is None or escrow.is_released:
-        raise Refusal(
-            ErrorCode.ESCROW_RELEASED,
-            "the workflow has ended and its escrow is released: nothing of it can change",
-            is_audited=True,
-        )
-    return escrow
 
 
 def _check_not_settled(command: AdvanceWorkflow, batch: Batch) -> None:

@@ -25,6 +25,7 @@ from ledger.commands import (
 )
 from ledger.market_commands import DepositStake, EndBidding, PlaceBid
 from ledger.planning.plan import request_hash_of
+from ledger.planning.quarantine import FORESEEN
 from ledger.planning.rows import attempt_row, change_workflow, node_row, workflow_row
 from ledger.queries.stored import StoredWorkflow
 from ledger.schema import node as node_table
@@ -33,6 +34,7 @@ from tests.simulation.auction_model import AuctionModel, BadBid
 from tests.simulation.money_model import Escrow, MoneyModel, Refused, Row
 from tests.simulation.trust_model import TrustModel, Untraced
 
+_CODES = {ErrorCode.ALREADY_SETTLED: "ALREADY_SETTLED"}
 _UNFINISHED = (WorkflowStatus.PENDING, WorkflowStatus.RUNNING)
 # What a column holds that was stored without a value: zero for counts and amounts, else NULL.
 _COUNTS = ("attempt", "_used", "_micro", "_round")
@@ -89,6 +91,10 @@ class LedgerModel(MoneyModel):
             return untraced.outcome
         except Refused as refusal:
             outcome = refusal.outcome
+            if isinstance(command, AdvanceWorkflow) and outcome.error not in FORESEEN:
+                code = _CODES.get(outcome.error, "STEP_REFUSED")
+                code = self.trust.quarantine(command.workflow_id, code)
+                return replace(outcome, result={"quarantined": code})
         if not is_start:
             self._known[command.key] = (request_hash_of(command), outcome)
         if self._on_applied is not None and outcome.error is None:

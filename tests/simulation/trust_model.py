@@ -7,26 +7,30 @@ from dataclasses import dataclass, field
 from typing import TypeGuard
 
 from core.errors import ErrorCode
-from core.workflow.events import AttemptFinished, NodeChanged, NodePaid, Record
+from core.workflow.events import AttemptFinished, NodeChanged, NodePaid, Record, WorkflowChanged
+from core.workflow.transitions import is_terminal
 from ledger.commands import AdvanceWorkflow, Outcome, OutcomeStatus
 from ledger.trust_commands import RevokeAgent, UnrevokeAgent
 from tests.simulation.money_model import Refused
 
 
 class Untraced(Exception):
-    """A step of a halted workflow; nothing of it is stored."""
+    """A step of a halted or quarantined workflow; nothing of it is stored."""
 
-    def __init__(self) -> None:
-        super().__init__()
-        self.outcome = Outcome(OutcomeStatus.REJECTED, {}, ErrorCode.CONFLICT, "halted")
+    def __init__(self, quarantined: str | None = None) -> None:
+        super().__init__(quarantined)
+        result = {} if quarantined is None else {"quarantined": quarantined}
+        self.outcome = Outcome(OutcomeStatus.REJECTED, result, ErrorCode.CONFLICT, "halted")
 
 
 @dataclass(slots=True)
 class TrustModel:
-    """`revoked`: by agent, who has done it and until when; `halted`: workflows."""
+    """`revoked`: by agent, who has done it and until when; `halted`: workflows; `quarantined`: by
+    workflow, why."""
 
     revoked: dict[str, tuple[str, int | None]] = field(default_factory=dict)
     halted: set[str] = field(default_factory=set)
+    quarantined: dict[str, str] = field(default_factory=dict)
 
     def is_revoked(self, did: str | None, at_ms: int) -> bool:
         """Say whether an agent is revoked at a time."""
@@ -67,6 +71,9 @@ class TrustModel:
         Raises:
             Untraced: it was halted before, and the step was not decided since.
         """
+        code = self.quarantined.get(command.workflow_id)
+        if code is not None and not (command.is_fresh and _is_end(command)):
+            raise Untraced(code)
         if command.workflow_id in self.halted and not command.is_fresh:
             raise Untraced
         told = {record.agent_did for record in command.records if _is_told(record)}
@@ -74,6 +81,11 @@ class TrustModel:
             self.halted.add(command.workflow_id)
             return True
         return False
+
+    def quarantine(self, workflow_id: str, code: str) -> str:
+        """Stop a workflow; return why it is stopped, which is its first reason."""
+        self.halted.add(workflow_id)
+        return self.quarantined.setdefault(workflow_id, code)
 
     def resume(self, command: AdvanceWorkflow) -> None:
         """Take a step, after which its workflow is not halted."""
@@ -88,6 +100,13 @@ class TrustModel:
             and record.status == "dispatched"
             and self.is_revoked(record.agent_did, at_ms)
         ]
+
+
+def _is_end(command: AdvanceWorkflow) -> bool:
+    return any(
+        isinstance(record, WorkflowChanged) and is_terminal(record.status)
+        for record in command.records
+    )
 
 
 def _is_told(record: Record) -> TypeGuard[NodePaid | AttemptFinished]:

@@ -51,8 +51,13 @@ BEGIN
     FROM json_to_recordset(p_registry -> 'unrevocations') AS r(did text, ended_by_did text)
     WHERE v.did = r.did;
 
-    UPDATE callboard.workflow w SET is_halted = r.is_halted
-    FROM json_to_recordset(p_registry -> 'halts') AS r(id uuid, is_halted boolean)
+    UPDATE callboard.workflow w SET
+        is_halted = r.is_halted,
+        quarantine_code = r.quarantine_code,
+        quarantined_ms =
+            CASE WHEN r.quarantine_code IS NOT NULL THEN coalesce(w.quarantined_ms, p_now_ms) END
+    FROM json_to_recordset(p_registry -> 'halts')
+        AS r(id uuid, is_halted boolean, quarantine_code text)
     WHERE w.id = r.id;
 
     INSERT INTO callboard.api_key (

@@ -45,7 +45,7 @@ GRANT INSERT ON
 GRANT UPDATE (status, released_ms) ON callboard.escrow TO ledger_writer;
 GRANT UPDATE (
     status, owner, started_ms, completed_ms, spent_micro, error, end_reason, end_details,
-    ended_by_did, is_halted) ON callboard.workflow TO ledger_writer;
+    ended_by_did, is_halted, quarantined_ms, quarantine_code) ON callboard.workflow TO ledger_writer;
 GRANT UPDATE ON callboard.node, callboard.owner, callboard.agent, callboard.revocation
     TO ledger_writer;
 GRANT UPDATE (revoked_ms) ON callboard.api_key TO ledger_writer;

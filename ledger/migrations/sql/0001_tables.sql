@@ -92,6 +92,8 @@ CREATE INDEX audit_created ON callboard.audit USING brin (created_ms);
 
 -- spent_micro is written when the workflow ends; before that it is escrow.amount - balance.
 -- is_halted: a step was refused, none is taken until an owner has read the rows again.
+-- quarantined_ms, quarantine_code: a step was refused for an unforeseen reason; set together, kept
+-- when the workflow ends, cleared when it is resumed.
 CREATE TABLE callboard.workflow (
     id uuid PRIMARY KEY,
     task_id uuid NOT NULL UNIQUE,
@@ -115,11 +117,16 @@ CREATE TABLE callboard.workflow (
     end_details text,
     ended_by_did text,
     is_halted boolean NOT NULL DEFAULT false,
+    quarantined_ms bigint,
+    quarantine_code text,
+    CHECK ((quarantined_ms IS NULL) = (quarantine_code IS NULL)),
     CHECK ((completed_ms IS NULL) = (status IN ('pending', 'running')))
 ) WITH (fillfactor = 85);
 CREATE INDEX workflow_payer ON callboard.workflow (payer_did, id);
 CREATE INDEX workflow_unfinished ON callboard.workflow (owner)
     WHERE status IN ('pending', 'running');
+CREATE INDEX workflow_quarantined ON callboard.workflow (id)
+    WHERE quarantined_ms IS NOT NULL AND status IN ('pending', 'running');
 
 -- A row appears when its node first leaves `pending`; readers add the others from the manifest.
 -- result_ref is {"$blob": "sha256:…", "size": n}; such a node has no result_json. input_hash is that

@@ -241,12 +241,15 @@ def leaves_a_trace(command: Command, outcome: Outcome) -> bool:
         return False  # each start is a new one
     if outcome.status is OutcomeStatus.APPLIED:
         return True
-    # The key of a bid is the agent's, whoever tried it; a quota's refusal passes by itself, and so
-    # does that of a halted workflow's step.
-    is_halted = isinstance(command, AdvanceWorkflow) and outcome.error is ErrorCode.CONFLICT
+    # The key of a bid is the agent's; a quota's refusal passes by itself, and so does that of a
+    # halted workflow's step. A step that quarantines its workflow leaves its key free.
+    is_free = isinstance(command, AdvanceWorkflow) and outcome.error not in (
+        ErrorCode.ESCROW_RELEASED,
+        ErrorCode.FORBIDDEN,
+    )
     return (
         outcome.status is OutcomeStatus.REJECTED
-        and not is_halted
+        and not is_free
         and not isinstance(command, PlaceBid | EndBidding)
         and outcome.error not in (ErrorCode.QUOTA_EXCEEDED, ErrorCode.KEY_REUSED)
     )

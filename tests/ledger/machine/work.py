@@ -23,7 +23,7 @@ from core.workflow.events import (
 )
 from core.workflow.transitions import NodeStatus, WorkflowStatus
 from core.workflow.verification import payment_line
-from ledger.commands import OutcomeStatus
+from ledger.commands import OutcomeStatus, ResumeWorkflow
 from tests.ledger.machine.base import (
     MoneyMachine,
     any_index,
@@ -214,6 +214,7 @@ class WorkRules(MoneyMachine):
         )
         if is_too_dear:
             self.refuses(command, ErrorCode.INTERNAL_ERROR)
+            self.resume(flow)
             return
         begun = []
         if then is not None:
@@ -283,7 +284,21 @@ class WorkRules(MoneyMachine):
         self.model.count(work.agent, "successful", 1)
         del self.contract(flow).works[work.name]
         assert second.error is ErrorCode.ALREADY_SETTLED
-        self.refuses(three, ErrorCode.ALREADY_SETTLED)
+        self.refuses(three, ErrorCode.CONFLICT)
+        self.resume(flow)
+
+    def resume(self, flow: Flow) -> None:
+        """End the quarantine of a workflow; only a fresh step is taken then."""
+        self.refuses(flow.advance(key=new_key()), ErrorCode.CONFLICT)
+        resume = ResumeWorkflow(
+            key=new_key(),
+            owner=flow.owner,
+            owner_epoch=flow.epoch,
+            workflow_id=flow.id,
+            actor_did=flow.payer,
+        )
+        self.applies(resume)
+        self.applies(replace(flow.advance(key=new_key()), is_fresh=True))
 
     # -- failure ----------------------------------------------------------------------------------
 

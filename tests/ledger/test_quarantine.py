@@ -1,0 +1,124 @@
+"""A step that the ledger cannot take stops its workflow, and nothing else. Decision 0115."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from core.errors import ErrorCode, QuarantineCode
+from core.workflow.events import WorkflowChanged
+from core.workflow.transitions import WorkflowStatus
+from ledger.commands import AdvanceWorkflow, OutcomeStatus, QuarantineWorkflow, ResumeWorkflow
+from tests.conftest import Database
+from tests.ledger.checking import Auditor
+from tests.ledger.making import (
+    AT,
+    CREDIT,
+    OWNER,
+    PAYER,
+    Flow,
+    new_key,
+    open_store,
+    open_with_owner,
+)
+
+pytestmark = pytest.mark.anyio
+
+
+def resume(flow: Flow, epoch: int) -> ResumeWorkflow:
+    return ResumeWorkflow(
+        key=new_key(), owner=OWNER, owner_epoch=epoch, workflow_id=flow.id, actor_did=PAYER
+    )
+
+
+def fresh(command: AdvanceWorkflow) -> AdvanceWorkflow:
+    return replace(command, is_fresh=True)
+
+
+def quarantine_of(auditor: Auditor, flow: Flow) -> tuple[object, ...]:
+    row = auditor.connection.execute(
+        "SELECT status, quarantine_code, quarantined_ms FROM workflow WHERE id = %s", (flow.id,)
+    ).fetchone()
+    assert row is not None
+    return tuple(row)
+
+
+async def test_step_above_its_escrow_quarantines_its_workflow_and_resume_repeats_it(
+    database: Database, auditor: Auditor
+) -> None:
+    store, epoch = await open_with_owner(database.service_url)
+    flow, other = Flow(epoch, hold=CREDIT), Flow(epoch)
+    too_dear = flow.pay(2 * CREDIT)
+    outcomes = await store.commit([flow.publish(), other.publish(), too_dear], AT)
+    refused = outcomes[2]
+    assert (refused.status, refused.error) == (OutcomeStatus.REJECTED, ErrorCode.INTERNAL_ERROR)
+    assert refused.result == {"quarantined": "STEP_REFUSED"}
+    assert quarantine_of(auditor, flow)[1:] == ("STEP_REFUSED", AT)
+    # Neither a later step nor one from fresh rows is taken; another workflow goes on.
+    later, from_rows, paid = await store.commit(
+        [flow.pay(CREDIT, node="b"), fresh(flow.pay(CREDIT, node="c")), other.pay(CREDIT)], AT
+    )
+    for one in (later, from_rows):
+        assert (one.error, one.result) == (ErrorCode.CONFLICT, refused.result)
+    assert paid.error is None
+    # Resumed, the same key is free: the step is decided anew.
+    (resumed,) = await store.commit([resume(flow, epoch)], AT)
+    assert resumed.error is None
+    (stale,) = await store.commit([flow.pay(CREDIT, node="d")], AT)
+    assert stale.error is ErrorCode.CONFLICT, "what was decided before the quarantine"
+    assert stale.result == {}
+    (taken,) = await store.commit([fresh(flow.pay(CREDIT, key=too_dear.key))], AT)
+    assert taken.status is OutcomeStatus.APPLIED
+    assert auditor.one(
+        "SELECT array_agg(event_type ORDER BY id) FROM audit WHERE event_type ~ 'quarant|resum'"
+    ) == ["workflow.quarantined", "workflow.resumed"]
+    await store.close()
+
+
+async def test_quarantined_workflow_can_only_end_and_its_escrow_returns(
+    database: Database, auditor: Auditor
+) -> None:
+    store, epoch = await open_with_owner(database.service_url)
+    flow = Flow(epoch, hold=CREDIT)
+    await store.commit([flow.publish(), flow.pay(2 * CREDIT)], AT)
+    await store.close()
+    # Remembered past the writer's end.
+    store = await open_store(database.service_url)
+    cancelled = flow.advance(WorkflowChanged(WorkflowStatus.CANCELLED, AT + 1))
+    stale, ended = await store.commit([cancelled, fresh(replace(cancelled, key="end"))], AT)
+    assert stale.error is ErrorCode.CONFLICT
+    assert ended.result == {"releasedMicro": CREDIT}
+    assert quarantine_of(auditor, flow)[:2] == ("cancelled", "STEP_REFUSED")
+    assert auditor.balance(PAYER) == 100 * CREDIT
+    (late,) = await store.commit([resume(flow, epoch)], AT)
+    assert late.error is ErrorCode.ESCROW_RELEASED
+    await store.close()
+
+
+async def test_owner_quarantines_what_it_cannot_drive_and_the_first_reason_stays(
+    database: Database, auditor: Auditor
+) -> None:
+    store, epoch = await open_with_owner(database.service_url)
+    flow = Flow(epoch)
+    first = QuarantineWorkflow(
+        key="q1", owner=OWNER, owner_epoch=epoch, workflow_id=flow.id,
+        code=QuarantineCode.NOT_RESTORABLE,
+    )  # fmt: skip
+    again = replace(first, key="q2", code=QuarantineCode.STEP_FAILED)
+    stale = replace(first, key="q3", owner_epoch=epoch + 1)
+    outcomes = await store.commit([flow.publish(), first, again, stale], AT)
+    assert [one.result for one in outcomes[1:]] == [{"quarantined": "NOT_RESTORABLE"}] * 2 + [{}]
+    assert outcomes[3].status is OutcomeStatus.STALE
+    assert quarantine_of(auditor, flow)[1] == "NOT_RESTORABLE"
+    (foreign,) = await store.commit([replace(resume(flow, epoch), owner_epoch=epoch + 1)], AT)
+    assert foreign.status is OutcomeStatus.STALE
+    await store.close()
+    # A workflow that runs has nothing to resume; that leaves the key to a later one.
+    store, epoch = await open_store(database.service_url), epoch
+    running = Flow(epoch)
+    command = resume(running, epoch)
+    refused = (await store.commit([running.publish(), command], AT))[1]
+    assert refused.error is ErrorCode.CONFLICT
+    assert auditor.one("SELECT count(*) FROM command WHERE id = %s", command.key) == 0
+    await store.close()
