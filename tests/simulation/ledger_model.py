@@ -21,7 +21,9 @@ from ledger.commands import (
     Outcome,
     OutcomeStatus,
     PublishWorkflow,
+    QuarantineWorkflow,
     RegisterOwner,
+    ResumeWorkflow,
 )
 from ledger.market_commands import DepositStake, EndBidding, PlaceBid
 from ledger.planning.plan import request_hash_of
@@ -34,7 +36,9 @@ from tests.simulation.auction_model import AuctionModel, BadBid
 from tests.simulation.money_model import Escrow, MoneyModel, Refused, Row
 from tests.simulation.trust_model import TrustModel, Untraced
 
+_OF_OWNERS = PublishWorkflow | AdvanceWorkflow | QuarantineWorkflow | ResumeWorkflow
 _CODES = {ErrorCode.ALREADY_SETTLED: "ALREADY_SETTLED"}
+_NOT_QUARANTINED = {"quarantined_ms": None, "quarantine_code": None}
 _UNFINISHED = (WorkflowStatus.PENDING, WorkflowStatus.RUNNING)
 # What a column holds that was stored without a value: zero for counts and amounts, else NULL.
 _COUNTS = ("attempt", "_used", "_micro", "_round")
@@ -72,7 +76,7 @@ class LedgerModel(MoneyModel):
                     tries = [t for t in self.attempts[workflow_id] if t["node"] == name]
                     used = [t["agent_did"] for t in tries if t["kind"] == "primary"]
                     rows.append({**_NODE_COLUMNS, **node, "agents_used": used or None})
-                found.append(StoredWorkflow(dict(row), rows))
+                found.append(StoredWorkflow({**_NOT_QUARANTINED, **row}, rows))
         return found
 
     def _commit(self, command: Command) -> Outcome:
@@ -93,8 +97,7 @@ class LedgerModel(MoneyModel):
             outcome = refusal.outcome
             if isinstance(command, AdvanceWorkflow) and outcome.error not in FORESEEN:
                 code = _CODES.get(outcome.error, "STEP_REFUSED")
-                code = self.trust.quarantine(command.workflow_id, code)
-                return replace(outcome, result={"quarantined": code})
+                return replace(outcome, result=self._quarantine(command.workflow_id, code))
         if not is_start:
             self._known[command.key] = (request_hash_of(command), outcome)
         if self._on_applied is not None and outcome.error is None:
@@ -102,7 +105,7 @@ class LedgerModel(MoneyModel):
         return outcome
 
     def _is_stale(self, command: Command) -> bool:
-        if isinstance(command, PublishWorkflow | AdvanceWorkflow):
+        if isinstance(command, _OF_OWNERS):
             return self.owners.get(command.owner) != command.owner_epoch
         is_claim = isinstance(command, ClaimWorkflows)
         return is_claim and self.owners.get(command.to_owner) != command.to_epoch
@@ -127,6 +130,14 @@ class LedgerModel(MoneyModel):
                 return self.auctions.end_bidding(command, self.now_ms())
             case RevokeAgent() | UnrevokeAgent():
                 self.trust.change(command, self.now_ms())
+                return {}
+            case QuarantineWorkflow(workflow_id=workflow_id, code=code):
+                self._held(workflow_id)
+                return self._quarantine(workflow_id, code)
+            case ResumeWorkflow(workflow_id=workflow_id):
+                self._held(workflow_id)
+                self.trust.end_quarantine(workflow_id)
+                self._show_quarantine(workflow_id, None)
                 return {}
             case RegisterOwner(owner=owner):
                 self.owners[owner] = self.owners.get(owner, 0) + 1
@@ -162,10 +173,25 @@ class LedgerModel(MoneyModel):
         status = str(row["status"]) if is_terminal(row["status"]) else "pending"
         return {**ids, "status": status, **self._named(command)}
 
-    def _advance(self, command: AdvanceWorkflow) -> dict[str, Any]:
-        escrow = self.escrows.get(command.workflow_id)
+    def _held(self, workflow_id: str) -> Escrow:
+        escrow = self.escrows.get(workflow_id)
         if escrow is None or escrow.is_released:
             raise Refused(ErrorCode.ESCROW_RELEASED, "the workflow has ended")
+        return escrow
+
+    def _quarantine(self, workflow_id: str, code: str) -> dict[str, Any]:
+        code = self.trust.quarantine(workflow_id, code)
+        self._show_quarantine(workflow_id, code)
+        return {"quarantined": code}
+
+    def _show_quarantine(self, workflow_id: str, code: str | None) -> None:
+        row = self.workflows[workflow_id]
+        if code != row.get("quarantine_code"):
+            row["quarantine_code"] = code
+            row["quarantined_ms"] = None if code is None else self.now_ms()
+
+    def _advance(self, command: AdvanceWorkflow) -> dict[str, Any]:
+        escrow = self._held(command.workflow_id)
         if self.trust.refuses(command, self.now_ms()):
             raise Refused(ErrorCode.FORBIDDEN, "of a revoked agent")
         paid = [record for record in command.records if isinstance(record, NodePaid)]
