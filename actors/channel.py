@@ -2,18 +2,25 @@
 
 One call is in flight per destination; what arrives meanwhile queues behind it and leaves as the
 next batch, so batches size themselves without a timer. Nothing above knows what carries the bytes:
-a socket (`actors/sockets.py`) or a Ray actor call (`actors/calls.py`). design.md section 3.
+a socket (`actors/sockets.py`) or a Ray actor call (`actors/calls.py`). A batch is bounded by its
+requests' number and weight, so that neither side's loop is held while it is pickled. Replies are
+delivered in slices, each behind a guard: a callback that raises is logged and counted, and neither
+ends the channel nor keeps the others from their replies. design.md section 3. Decision 0091.
 """
 
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
+from actors.slices import Slices
 from core.errors import ErrorCode, ServiceError
+
+log = logging.getLogger("callboard.channel")
 
 Request = TypeVar("Request")
 Reply = TypeVar("Reply")
@@ -21,13 +28,14 @@ Reply = TypeVar("Reply")
 
 @dataclass(frozen=True, slots=True)
 class ChannelStatistics:
-    """Counters since the channel was made."""
+    """Counters since the channel was made. `raised`: callbacks that raised an exception."""
 
     name: str
     calls: int
     requests: int
     batch_max: int
     queued: int
+    raised: int = 0
 
 
 class Channel(Generic[Request, Reply]):
@@ -39,6 +47,8 @@ class Channel(Generic[Request, Reply]):
             to every request of that batch.
         capacity: most requests that may wait; beyond it OVERLOADED is raised.
         batch_size: most requests in one call.
+        weight_of: the weight of a request, 0 or more; None: requests are only counted.
+        batch_weight: most weight in one call; a request that weighs more goes alone.
         on_close: lets go of what carries the batches.
     """
 
@@ -49,18 +59,24 @@ class Channel(Generic[Request, Reply]):
         *,
         capacity: int,
         batch_size: int,
+        weight_of: Callable[[Request], int] | None = None,
+        batch_weight: int = 0,
         on_close: Callable[[], None] = lambda: None,
     ) -> None:
         self._name = name
         self._call = call
         self._capacity = capacity
         self._batch_size = batch_size
+        self._weight_of = weight_of
+        self._batch_weight = batch_weight
         self._on_close = on_close
         self._waiting: deque[tuple[Request, Callable[[Reply | BaseException], None]]] = deque()
         self._pump: asyncio.Task[None] | None = None
         self._calls = 0
         self._requests = 0
         self._batch_max = 0
+        self._raised = 0
+        self._awaits_room: list[tuple[int, asyncio.Future[None]]] = []
 
     def __repr__(self) -> str:
         return f"<Channel {self._name} waiting={len(self._waiting)} calls={self._calls}>"
@@ -68,8 +84,18 @@ class Channel(Generic[Request, Reply]):
     def statistics(self) -> ChannelStatistics:
         """Return the counters."""
         return ChannelStatistics(
-            self._name, self._calls, self._requests, self._batch_max, len(self._waiting)
+            self._name,
+            self._calls,
+            self._requests,
+            self._batch_max,
+            len(self._waiting),
+            self._raised,
         )
+
+    @property
+    def is_full(self) -> bool:
+        """Whether `submit` would refuse a request now."""
+        return len(self._waiting) >= self._capacity
 
     def submit(self, request: Request, done: Callable[[Reply | BaseException], None]) -> None:
         """Queue a request; `done` gets the reply, or the exception of its batch.
@@ -77,15 +103,31 @@ class Channel(Generic[Request, Reply]):
         Raises:
             ServiceError: OVERLOADED when `capacity` requests are waiting.
         """
-        if len(self._waiting) >= self._capacity:
+        if self.is_full:
             raise ServiceError(
                 ErrorCode.OVERLOADED,
                 f"{len(self._waiting)} requests wait for {self._name}, limit {self._capacity}",
                 retry_after_s=1,
             )
+        self.submit_always(request, done)
+
+    def submit_always(
+        self, request: Request, done: Callable[[Reply | BaseException], None]
+    ) -> None:
+        """Queue a request that follows from an accepted one: it is never refused.
+
+        What is accepted bounds how many of these there are; `is_full` is asked at the door.
+        """
         self._waiting.append((request, done))
         if self._pump is None:
             self._pump = asyncio.get_running_loop().create_task(self._run())
+
+    async def wait_room(self, most: int) -> None:
+        """Return when at most so many requests wait."""
+        if len(self._waiting) > most:
+            room: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+            self._awaits_room.append((most, room))
+            await room
 
     async def request(self, request: Request) -> Reply:
         """Send one request and return its reply."""
@@ -109,11 +151,11 @@ class Channel(Generic[Request, Reply]):
         self._on_close()
 
     async def _run(self) -> None:
-        batch: list[tuple[Request, Callable[[Reply | BaseException], None]]] = []
+        batch: deque[tuple[Request, Callable[[Reply | BaseException], None]]] = deque()
         try:
             while self._waiting:
-                size = min(len(self._waiting), self._batch_size)
-                batch = [self._waiting.popleft() for _ in range(size)]
+                batch = self._next_batch()
+                size = len(batch)
                 self._calls += 1
                 self._requests += size
                 self._batch_max = max(self._batch_max, size)
@@ -124,14 +166,48 @@ class Channel(Generic[Request, Reply]):
                     assert len(replies) == size, f"{self._name}: {len(replies)} for {size}"
                 except Exception as error:  # the edge to another process: its failure is a reply
                     replies = [error] * size
-                answered, batch = batch, []
-                for (_, done), reply in zip(answered, replies, strict=True):
-                    done(reply)
+                slices = Slices()
+                for reply in replies:
+                    self._deliver(batch.popleft()[1], reply)
+                    await slices.pause()
         except asyncio.CancelledError:
             closed = ConnectionError(f"the channel to {self._name} was closed")
             for _, done in [*batch, *self._waiting]:
-                done(closed)
+                self._deliver(done, closed)
             self._waiting.clear()
+            self._tell_room()
             raise
         finally:
             self._pump = None
+
+    def _next_batch(self) -> deque[tuple[Request, Callable[[Reply | BaseException], None]]]:
+        """Take what waits, up to the bounds of one call."""
+        batch: deque[tuple[Request, Callable[[Reply | BaseException], None]]] = deque()
+        weight = 0
+        while self._waiting and len(batch) < self._batch_size:
+            if self._weight_of is not None:
+                weight += self._weight_of(self._waiting[0][0])
+                if batch and weight > self._batch_weight:
+                    break
+            batch.append(self._waiting.popleft())
+        if self._awaits_room:
+            self._tell_room()
+        return batch
+
+    def _tell_room(self) -> None:
+        still = []
+        for most, room in self._awaits_room:
+            if len(self._waiting) > most:
+                still.append((most, room))
+            elif not room.done():
+                room.set_result(None)
+        self._awaits_room = still
+
+    def _deliver(
+        self, done: Callable[[Reply | BaseException], None], reply: Reply | BaseException
+    ) -> None:
+        try:
+            done(reply)
+        except Exception:  # the edge of the pump: others wait for their replies too
+            self._raised += 1
+            log.exception("a callback raised channel=%s", self._name)

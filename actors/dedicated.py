@@ -15,7 +15,14 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Protocol
 
-from actors.messages import OwnerReply, OwnerRequest, PublishReply, PublishRequest, WatchRequest
+from actors.messages import (
+    NotYet,
+    OwnerReply,
+    OwnerRequest,
+    PublishReply,
+    PublishRequest,
+    WatchRequest,
+)
 from actors.names import dedicated_owner
 from actors.owner import Owner
 from core.errors import ErrorCode, ServiceError
@@ -134,7 +141,7 @@ async def _asked(child: Child, request: OwnerRequest) -> OwnerReply:
     try:
         return (await child.handle([request]))[0]
     except Exception as error:  # the edge to another process: outcome unknown, the same key again
-        return ServiceError(
+        return NotYet(
             ErrorCode.OVERLOADED,
             f"the workflow's process has ended ({type(error).__name__}), another takes it over",
             retry_after_s=1,

@@ -26,12 +26,15 @@ from actors.messages import (
     CancelRequest,
     NodeResultReply,
     NodeResultRequest,
+    NotYet,
     OwnerReply,
     OwnerRequest,
     PackedPublish,
     PublishReply,
     PublishRequest,
     RefreshRequest,
+    ResumeReply,
+    ResumeRequest,
     WatchRequest,
 )
 from actors.names import LEDGER, TIMEKEEPER, pooled_owner
@@ -137,6 +140,13 @@ class Gateway:
         owner = await self._owner_of(request.workflow_id)
         reply = await self._ask(request, request.workflow_id, owner)
         assert isinstance(reply, CancelReply)
+        return reply
+
+    async def resume(self, request: ResumeRequest) -> ResumeReply:
+        """Let a quarantined workflow be driven on by its owner; returns after the commit."""
+        owner = await self._owner_of(request.workflow_id)
+        reply = await self._ask(request, request.workflow_id, owner)
+        assert isinstance(reply, ResumeReply)
         return reply
 
     async def node_result(self, request: NodeResultRequest) -> NodeResultReply:
@@ -282,7 +292,7 @@ class Gateway:
 
     async def _ask(
         self, request: OwnerRequest | PackedPublish, key: str, owner: str | None = None
-    ) -> PublishReply | CancelReply | NodeResultReply | None:
+    ) -> PublishReply | CancelReply | ResumeReply | NodeResultReply | None:
         """Send a request to its owner until an outcome is known or the deadline has passed."""
         deadline = time.monotonic() + REQUEST_TIMEOUT_S
         refusal = unavailable()
@@ -301,7 +311,7 @@ class Gateway:
                 else:
                     if not isinstance(reply, ServiceError):
                         return reply
-                    if reply.code is not ErrorCode.OVERLOADED or len(self._owners) == 0:
+                    if not isinstance(reply, NotYet):
                         raise reply
                     refusal = reply
             if time.monotonic() + RETRY_DELAY_S >= deadline:

@@ -98,6 +98,29 @@ class CancelReply:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ResumeRequest:
+    """Drive a quarantined workflow on; who may do so was decided before."""
+
+    workflow_id: str
+    actor_did: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ResumeReply:
+    """Committed: the workflow is not quarantined any more."""
+
+    workflow_id: str
+    resumed_ms: int
+
+
+class NotYet(ServiceError):
+    """The owner cannot answer yet, but soon: the gateway asks again within its own deadline.
+
+    Any other refusal of an owner goes to the caller at once.
+    """
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class NodeResultRequest:
     """An agent hands in the result of an attempt that it had accepted; its token was checked.
 
@@ -135,6 +158,13 @@ class RefreshRequest:
     workflow_id: str = ""  # of none
 
 
-OwnerRequest = PublishRequest | WatchRequest | CancelRequest | NodeResultRequest | RefreshRequest
+OwnerRequest = (
+    PublishRequest
+    | WatchRequest
+    | CancelRequest
+    | ResumeRequest
+    | NodeResultRequest
+    | RefreshRequest
+)
 # To a result, None says that the workflow is not driven here.
-OwnerReply = PublishReply | CancelReply | NodeResultReply | None | ServiceError
+OwnerReply = PublishReply | CancelReply | ResumeReply | NodeResultReply | None | ServiceError

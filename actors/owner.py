@@ -1,17 +1,17 @@
 """A workflow owner: everything one `WorkflowActor` holds, wired together, without Ray.
 
-Starting is recovering: take a new epoch, load the directory, restore every unfinished workflow that
-the ledger says is ours. The same path serves a restart, a takeover and an empty database.
-design.md section 3 (Starting and owning, Recovery).
+Starting is recovering: take a new epoch, load the directory, then restore, in the background, every
+unfinished workflow that the ledger says is ours. The same path serves a restart, a takeover and an
+empty database. Whatever is done for many workflows at once is done in slices, so that no turn of
+the loop takes long. design.md section 3 (Starting and owning, Recovery). Decision 0091.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Sequence
-from functools import partial
-from typing import Any, TypeVar
+from collections.abc import Callable, Coroutine, Sequence
+from typing import Any
 
 from actors.bidding import AuctioningDirectory
 from actors.blobs import Blobs
@@ -24,30 +24,33 @@ from actors.messages import (
     CancelRequest,
     NodeResultReply,
     NodeResultRequest,
+    NotYet,
     OwnerReply,
     OwnerRequest,
     PublishReply,
     PublishRequest,
     RefreshRequest,
+    ResumeReply,
+    ResumeRequest,
+    WatchRequest,
 )
 from actors.outbox import Outboxes
-from actors.recovery import restore
+from actors.restoring import OwnersRows, Restorer, until_read
 from actors.results import take_result
 from actors.runner import Runner
+from actors.slices import Slices, run_in_slices
 from actors.spread import Spread
+from actors.steps import halted
 from core.errors import ErrorCode, ServiceError
 from core.settings import Settings
 from ledger.blobs import BlobStore
 from ledger.commands import ClaimWorkflows, Command, Outcome, OutcomeStatus, RegisterOwner
-from ledger.queries.reader import LedgerReader, StoredWorkflow
+from ledger.queries.reader import LedgerReader
 
 log = logging.getLogger("callboard.owner")
 
-Found = TypeVar("Found")
-
 # How long a caller waits for a commit before it is told that the outcome is unknown.
 COMMIT_TIMEOUT_S = 10.0
-READ_RETRY_S = 0.5
 # With each ping, so that someone looks at these agents; the next ones when these are better.
 OPEN_CIRCUITS_TOLD = 100
 
@@ -105,21 +108,22 @@ class Owner:
         )
         self.outboxes = Outboxes()
         self._runner: Runner | None = None
+        self._restorer: Restorer | None = None
         self._epoch = 0
-        self._restoring: set[asyncio.Task[int]] = set()
+        self._tasks: set[asyncio.Task[None]] = set()
 
     # -- starting ---------------------------------------------------------------------------------
 
     async def start(self) -> None:
-        """Register a new epoch, then restore what this owner owns; ends when all is dispatched."""
+        """Register a new epoch, know the agents, and begin to restore what this owner owns."""
         started_ms = self._clock.now_ms()
         command = RegisterOwner(
             key=f"owner:{self._name}:{started_ms}", owner=self._name, address=self._name
         )
         outcome = await self._until_known(command)
         self._epoch = int(outcome.result["epoch"])
-        await self._until_read(self._feeds.start)
-        self._runner = Runner(
+        await until_read(self._feeds.start)
+        runner = Runner(
             self._name,
             self._epoch,
             self._settings,
@@ -131,39 +135,38 @@ class Owner:
             on_lost=self._on_lost,
             on_unsure=self._restore_soon,
         )
-        restored = await self.restore_unfinished()
+        self._runner = runner
+        self._restorer = Restorer(
+            runner,
+            OwnersRows(self._reader, self._name),
+            refresh=self._feeds.refresh,
+            wait_room=self._ledger.wait_room,
+            restored=self._end_revoked_work,
+        )
         log.info(
-            "owner started owner=%s epoch=%d restored=%d ms=%d",
+            "owner started owner=%s epoch=%d ms=%d",
             self._name,
             self._epoch,
-            restored,
             self._clock.now_ms() - started_ms,
         )
+        self.restore_all()
 
-    async def restore_unfinished(self) -> int:
-        """Restore every unfinished workflow owned but not running here; returns how many."""
-        runner = self._started()
-        count = 0
-        # What begins to be halted while the rows are read needs rows that are read later.
-        driven = runner.driven()
-        for stored in await self._unfinished():
-            if stored.workflow_id in driven or runner.runs(stored.workflow_id):
-                continue
-            try:
-                restored = restore(stored, self._settings, self._clock.now_ms())
-            except (ServiceError, ValueError, KeyError):
-                # Stored by another version, or damaged: one bad workflow must not stop the others.
-                log.exception("workflow cannot be restored workflow=%s", stored.workflow_id)
-                continue
-            runner.adopt(*restored)
-            count += 1
-        self._end_revoked_work()
-        return count
+    def restore_all(self) -> asyncio.Future[None]:
+        """Restore whatever is owned and not driven here; returns what is done when it is."""
+        assert self._restorer is not None, "an owner restores after it has started"
+        return self._restorer.all_soon()
+
+    @property
+    def steps(self) -> int:
+        """Return a count that grows with all work done here; any thread may read it."""
+        runner, restorer = self._runner, self._restorer
+        steps = 0 if runner is None else runner.statistics().commands
+        return steps + (0 if restorer is None else restorer.count)
 
     async def take_over(self, is_left: Callable[[str], bool]) -> None:
         """Claim and restore what the owners of these names, who have ended, have left."""
-        for stored in await self._until_read(self._reader.owners):
-            if stored.address and is_left(stored.name):
+        for stored in await until_read(self._reader.owners):
+            if is_left(stored.name):
                 command = ClaimWorkflows(
                     key=f"claim:{stored.name}:{stored.epoch}",
                     from_owner=stored.name,
@@ -173,26 +176,16 @@ class Owner:
                 )
                 outcome = await self._commit(command)
                 log.info("owner taken over owner=%s outcome=%s", stored.name, outcome)
-        await self.restore_unfinished()
-
-    async def _unfinished(self) -> list[StoredWorkflow]:
-        """Read what this owner owns, however long Postgres is away: nobody would ask again."""
-        return await self._until_read(partial(self._reader.unfinished, self._name))
-
-    async def _until_read(self, read: Callable[[], Awaitable[Found]]) -> Found:
-        while True:
-            try:
-                return await read()
-            except ServiceError as error:
-                log.warning("rows not read owner=%s reason=%s", self._name, error)
-                await asyncio.sleep(READ_RETRY_S)
+        await self.restore_all()
 
     async def close(self) -> None:
         """End every task and connection."""
         await self._feeds.close()
-        for task in self._restoring:
+        if self._restorer is not None:
+            await self._restorer.close()
+        for task in self._tasks:
             task.cancel()
-        await asyncio.gather(*self._restoring, return_exceptions=True)
+        await asyncio.gather(*self._tasks, return_exceptions=True)
         await self._dispatcher.close()
         await self._blob_store.close()
         await self._reader.close()
@@ -212,28 +205,62 @@ class Owner:
         except ServiceError as error:
             return [error] * len(batch)
         loop = asyncio.get_running_loop()
+        slices = Slices()
         replies: list[asyncio.Future[OwnerReply]] = []
         for request in batch:
             reply: asyncio.Future[OwnerReply] = loop.create_future()
             replies.append(reply)
-            match request:
-                case PublishRequest():
-                    try:
-                        runner.publish(request, _settler(reply))
-                    except ServiceError as refused:  # its cost cannot be estimated
-                        reply.set_result(refused)
-                case CancelRequest():
-                    runner.cancel(request, _settler(reply))
-                case RefreshRequest():
-                    reply.set_result(None)
-                case NodeResultRequest():
-                    take_result(runner, request, self._clock.now_ms(), _settler(reply))
-                case _:
-                    if not runner.watch(request.workflow_id, request.watcher):
-                        self.outboxes.put(request.workflow_id, {request.watcher})
-                    reply.set_result(None)
+            self._answer(runner, request, reply)
+            await slices.pause()
         await asyncio.wait(replies, timeout=COMMIT_TIMEOUT_S)
         return [reply.result() if reply.done() else unavailable() for reply in replies]
+
+    def _answer(
+        self, runner: Runner, request: OwnerRequest, reply: asyncio.Future[OwnerReply]
+    ) -> None:
+        """Begin to answer a request; whatever is wrong with it is its own reply."""
+        settle = _settler(reply)
+        try:
+            if self._is_to_be_restored(runner, request):
+                settle(None if isinstance(request, WatchRequest) else halted(request.workflow_id))
+                return
+            match request:
+                case PublishRequest():
+                    runner.publish(request, settle)
+                case CancelRequest():
+                    runner.cancel(request, settle)
+                case ResumeRequest():
+                    runner.resume(request, settle)
+                case RefreshRequest():
+                    settle(None)
+                case NodeResultRequest():
+                    take_result(runner, request, self._clock.now_ms(), settle)
+                case WatchRequest():
+                    if not runner.watch(request.workflow_id, request.watcher):
+                        self.outboxes.put(request.workflow_id, {request.watcher})
+                    settle(None)
+        except ServiceError as refused:  # its cost cannot be estimated
+            settle(refused)
+        except Exception:  # the edge of one request: the others of its batch are answered too
+            log.exception("request failed workflow=%s", request.workflow_id)
+            settle(ServiceError(ErrorCode.INTERNAL_ERROR, "the request failed inside the service"))
+
+    def _is_to_be_restored(self, runner: Runner, request: OwnerRequest) -> bool:
+        """Say whether a workflow may be unfinished and not restored yet; then it is, next."""
+        assert self._restorer is not None, "an owner answers after it has started"
+        if not self._restorer.is_scanning or isinstance(request, PublishRequest | RefreshRequest):
+            return False
+        if isinstance(request, NodeResultRequest) and request.is_late:
+            return False
+        if runner.runs(request.workflow_id) or runner.is_quarantined(request.workflow_id):
+            return False
+        self._restorer.soon(request.workflow_id)
+        return True
+
+    @property
+    def is_full(self) -> bool:
+        """Implement `LedgerPort`."""
+        return self._ledger.is_full
 
     def submit(self, command: Command, done: Callable[[Outcome], None]) -> None:
         """Implement `LedgerPort`: a command whose fate cannot be known ends this process."""
@@ -255,6 +282,8 @@ class Owner:
             "runner": runner.statistics() if runner is not None else None,
             "dispatch": self._dispatcher.statistics(),
             "ledger": self._ledger.statistics(),
+            "isRestoring": self._restorer is None or self._restorer.is_scanning,
+            "restored": 0 if self._restorer is None else self._restorer.count,
             "openCircuits": self._directory.open_circuits()[:OPEN_CIRCUITS_TOLD],
         }
 
@@ -274,17 +303,22 @@ class Owner:
 
     def _end_revoked_work(self) -> None:
         if self._runner is not None and self._directory.revocations:
-            self._runner.end_revoked_work()
+            self._spawn(run_in_slices(self._runner.revoked_work_steps()))
 
-    async def _restore_again(self) -> int:
-        """Restore by what is known of agents now: a revocation may be why."""
-        await self._until_read(self._feeds.refresh)
-        return await self.restore_unfinished()
+    def _restore_soon(self, workflow_id: str) -> None:
+        assert self._restorer is not None, "a runner works after its owner has started"
+        self._restorer.soon(workflow_id)
 
-    def _restore_soon(self, _: str) -> None:
-        task = asyncio.create_task(self._restore_again())
-        self._restoring.add(task)
-        task.add_done_callback(self._restoring.discard)
+    def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.create_task(self._guarded(work))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _guarded(self, work: Coroutine[Any, Any, None]) -> None:
+        try:
+            await work
+        except Exception:  # the edge of a task: it belongs to no single workflow
+            log.exception("task failed owner=%s", self._name)
 
     # -- small things -----------------------------------------------------------------------------
 
@@ -300,7 +334,7 @@ class Owner:
 
     def _started(self) -> Runner:
         if self._runner is None:
-            raise ServiceError(
+            raise NotYet(
                 ErrorCode.OVERLOADED, "the workflow owner is still starting", retry_after_s=1
             )
         return self._runner
@@ -308,7 +342,9 @@ class Owner:
 
 def _settler(
     reply: asyncio.Future[OwnerReply],
-) -> Callable[[PublishReply | CancelReply | NodeResultReply | ServiceError | None], None]:
+) -> Callable[
+    [PublishReply | CancelReply | ResumeReply | NodeResultReply | ServiceError | None], None
+]:
     def settle(value: OwnerReply) -> None:
         if not reply.done():
             reply.set_result(value)

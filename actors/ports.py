@@ -33,7 +33,14 @@ class Clock(Protocol):
 
 
 class LedgerPort(Protocol):
-    """Commands into the ledger, committed in the order in which they were submitted."""
+    """Commands into the ledger, committed in the order in which they were submitted.
+
+    None is refused, because each follows from a step that a machine has made. `is_full`: so many
+    wait that no new workflow may be accepted.
+    """
+
+    @property
+    def is_full(self) -> bool: ...
 
     def submit(self, command: Command, done: Callable[[Outcome], None]) -> None: ...
 

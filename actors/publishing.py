@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from actors.messages import PublishReply, PublishRequest
+from actors.messages import NotYet, PublishReply, PublishRequest
 from actors.ports import Asked, DirectoryPort
 from actors.running import RunningWorkflow
 from core.errors import ErrorCode, Problem, ServiceError
@@ -232,7 +232,7 @@ def answer_of(outcome: Outcome) -> PublishReply | ServiceError:
         retry_after_s = outcome.result.get("retryAfterS")
         return ServiceError(outcome.error, outcome.detail, retry_after_s=retry_after_s)
     if outcome.status is OutcomeStatus.STALE:
-        return ServiceError(
+        return NotYet(
             ErrorCode.OVERLOADED, "the workflow's owner is being replaced", retry_after_s=1
         )
     return PublishReply(

@@ -6,20 +6,29 @@ and what that decides is committed and performed like any other step. design.md 
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import orjson
 
 from actors.running import RunningWorkflow
+from core.errors import NodeErrorCode
 from core.records.manifest import parse_manifest
 from core.settings import Settings
 from core.workflow.actions import Action
 from core.workflow.blob_ref import BlobRef
 from core.workflow.dag import CompiledWorkflow, WorkflowLimits, compile_workflow
-from core.workflow.events import NodeChanged, Record
+from core.workflow.events import (
+    CancelRequested,
+    NodeChanged,
+    Record,
+    RuntimeExceeded,
+    StakeFreed,
+    WorkflowChanged,
+)
 from core.workflow.machine import WorkflowMachine
 from core.workflow.terms import reserved_from_json
-from core.workflow.transitions import NodeStatus
+from core.workflow.transitions import NodeStatus, WorkflowStatus, is_terminal
 from ledger.queries.reader import RowDict, StoredWorkflow
 
 
@@ -51,6 +60,48 @@ def restore(
     )
     running = RunningWorkflow(stored.task_id, machine, payer_did=stored.payer_did)
     return running, decision.records, decision.actions
+
+
+def bare_end(stored: StoredWorkflow, event: CancelRequested | RuntimeExceeded) -> list[Record]:
+    """Return the end of a workflow whose machine cannot decide it: its escrow is released.
+
+    Nodes that have not ended are skipped, whatever they were doing, and what they have locked of
+    stakes is freed: it is not their agents' doing.
+    """
+    records: list[Record] = []
+    is_cancelled = isinstance(event, CancelRequested)
+    code = NodeErrorCode.CANCELLED if is_cancelled else NodeErrorCode.WORKFLOW_TIMEOUT
+    error = {"code": str(code), "message": "the workflow was quarantined until its end"}
+    for node in stored.nodes:
+        if is_terminal(NodeStatus(node["status"])):
+            continue
+        if node["stake_micro"]:
+            records.append(
+                StakeFreed(node["name"], node["attempt"], node["agent_did"], node["stake_micro"])
+            )
+        records.append(
+            replace(
+                _change(node),
+                status=NodeStatus.SKIPPED,
+                stake_micro=0,
+                retry_at_ms=None,
+                verifier_did=None,
+                auction_closes_ms=None,
+                error=error,
+                completed_ms=event.at_ms,
+            )
+        )
+    if isinstance(event, CancelRequested):
+        end = WorkflowChanged(
+            WorkflowStatus.CANCELLED,
+            event.at_ms,
+            reason=event.reason,
+            by_did=event.by_did,
+            details=event.details,
+        )
+    else:
+        end = WorkflowChanged(WorkflowStatus.TIMEOUT, event.at_ms, error=error)
+    return [*records, end]
 
 
 def recompiled(manifest_json: str, settings: Settings) -> CompiledWorkflow:

@@ -13,6 +13,7 @@ from actors.messages import NodeResultReply, NodeResultRequest
 from actors.replies import signature_failure
 from actors.runner import Runner
 from actors.running import RunningWorkflow
+from actors.steps import in_quarantine
 from core.canonical import canonical, hash_bytes
 from core.errors import ErrorCode, ServiceError
 from core.workflow.events import (
@@ -41,7 +42,8 @@ def take_result(runner: Runner, request: NodeResultRequest, now_ms: int, done: D
         _refuse_late(runner, request, done)
         return
     if run is None:
-        done(None)
+        is_kept = runner.is_quarantined(request.workflow_id)
+        done(in_quarantine(request.workflow_id) if is_kept else None)
         return
     state = run.machine.node(request.node)
     if _is_open(run, request):  # 2
@@ -130,7 +132,8 @@ def _event(run: RunningWorkflow, request: NodeResultRequest, now_ms: int) -> Eve
         request.output_hash,
         began_ms,
         now_ms,
-        {**request.metrics, "latency_ms": now_ms - began_ms},
+        # Begun by another process, perhaps, whose clock was ahead.
+        {**request.metrics, "latency_ms": max(0, now_ms - began_ms)},
     )
 
 

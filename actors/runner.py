@@ -14,11 +14,19 @@ Spec: Execution order; design.md section 3.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import logging
+from collections.abc import Callable, Iterator
 from functools import partial
 
 from actors.acting import ActingRunner
-from actors.messages import CancelReply, CancelRequest, PublishReply, PublishRequest
+from actors.messages import (
+    CancelReply,
+    CancelRequest,
+    PublishReply,
+    PublishRequest,
+    ResumeReply,
+    ResumeRequest,
+)
 from actors.orders import accepted_orders
 from actors.publishing import (
     accepted,
@@ -28,10 +36,18 @@ from actors.publishing import (
     foreseen,
     refusal,
 )
+from actors.recovery import restore
 from actors.running import RunnerStatistics, RunningWorkflow
 from actors.selecting import complete
-from actors.steps import halted, is_halting, key_of, not_cancellable, overloaded
-from core.errors import ErrorCode, ServiceError
+from actors.steps import (
+    halted,
+    is_halting,
+    key_of,
+    not_cancellable,
+    overloaded,
+    quarantine_code,
+)
+from core.errors import ErrorCode, QuarantineCode, ServiceError
 from core.workflow.actions import Action
 from core.workflow.events import (
     AgentRevoked,
@@ -42,9 +58,13 @@ from core.workflow.events import (
     WorkflowAccepted,
 )
 from ledger.commands import Outcome, OutcomeStatus
+from ledger.queries.stored import StoredWorkflow
+
+log = logging.getLogger("callboard.runner")
 
 Publish = Callable[[PublishReply | ServiceError], None]
 Cancel = Callable[[CancelReply | ServiceError], None]
+Resume = Callable[[ResumeReply | ServiceError], None]
 
 
 class Runner(ActingRunner):
@@ -56,7 +76,12 @@ class Runner(ActingRunner):
     def statistics(self) -> RunnerStatistics:
         """Return the counters."""
         return RunnerStatistics(
-            len(self._running), self._published, self._finished, self._submitted
+            len(self._running),
+            self._published,
+            self._finished,
+            self._submitted,
+            len(self._quarantine),
+            self._raised,
         )
 
     def runs(self, workflow_id: str) -> bool:
@@ -64,7 +89,7 @@ class Runner(ActingRunner):
         return self.run_of(workflow_id) is not None
 
     def driven(self) -> set[str]:
-        """Return the ids of all that run: rows that are read from now on are not for them."""
+        """Return the ids of all unfinished workflows that are driven here."""
         return {name for name, run in self._running.items() if not run.is_halted}
 
     def run_of(self, workflow_id: str) -> RunningWorkflow | None:
@@ -77,7 +102,10 @@ class Runner(ActingRunner):
     def publish(self, request: PublishRequest, done: Publish) -> None:
         """Store a workflow, hold its budget, open its first attempts; `done` after the commit."""
         waiting = self._dispatcher.waiting + self._opening
-        refused = overloaded(len(self._running), waiting, self._settings)
+        unfinished = len(self._running) + len(self._quarantine)
+        refused = overloaded(
+            unfinished, waiting, self._settings, is_ledger_full=self._ledger.is_full
+        )
         if refused is not None:
             done(refused)
             return
@@ -97,25 +125,30 @@ class Runner(ActingRunner):
         if request.workflow_id in self._running:
             # The request again, whose first reply was missed: driven here already, so only the
             # ledger's answer is of interest.
-            self._submit(command, lambda outcome: done(answer_of(outcome)))
+            self._submit(run, command, lambda outcome: done(answer_of(outcome)))
             return
         self._running[request.workflow_id] = run
         run.is_stored = False
         self._opening += len(actions)
         is_last = found.exceeds_budget or run.machine.is_finished
         reply = accepted(request, found)
-        self._submit(command, partial(self._publish_committed, run, actions, is_last, reply, done))
+        self._submit(
+            run, command, partial(self._publish_committed, run, actions, is_last, reply, done)
+        )
 
     def watch(self, workflow_id: str, watcher: str) -> bool:
         """Tell the watcher when the workflow has finished; False when it does not run here."""
         run = self._running.get(workflow_id)
         if run is None:
-            return False
+            return self._quarantine.watch(workflow_id, watcher)
         run.watchers.add(watcher)
         return True
 
     def cancel(self, request: CancelRequest, done: Cancel) -> None:
         """Cancel a workflow; `done` after the commit (spec: Verification and budget 4)."""
+        if request.workflow_id in self._quarantine:
+            self._quarantine.cancel(request, done)
+            return
         run = self._running.get(request.workflow_id)
         if run is not None and run.is_halted:
             done(halted(run.workflow_id))
@@ -133,7 +166,7 @@ class Runner(ActingRunner):
         def committed(outcome: Outcome) -> None:
             if outcome.error is ErrorCode.ESCROW_RELEASED:
                 done(not_cancellable(run.workflow_id))
-            elif is_halting(outcome):
+            elif is_halting(outcome) or quarantine_code(outcome) is not None:
                 done(halted(run.workflow_id))
             if self._committed(run, actions, True, outcome):
                 done(
@@ -145,13 +178,76 @@ class Runner(ActingRunner):
                     )
                 )
 
-        self._submit(command, committed)
+        self._submit(run, command, committed)
+
+    def resume(self, request: ResumeRequest, done: Resume) -> None:
+        """Let a quarantined workflow be driven on; `done` after the commit."""
+        self._quarantine.resume(request, done)
+
+    def is_quarantined(self, workflow_id: str) -> bool:
+        """Say whether a workflow is kept here without being driven on."""
+        return workflow_id in self._quarantine
+
+    # -- rows -------------------------------------------------------------------------------------
+
+    def begin_read(self) -> set[str]:
+        """Begin a read of rows; returns what `take_up` and `end_read` are told of it."""
+        touched: set[str] = set()
+        self._reads.append(touched)
+        return touched
+
+    def end_read(self, touched: set[str]) -> None:
+        """End a read of rows, all of which have been taken up."""
+        self._reads = [other for other in self._reads if other is not touched]
+
+    def take_up(self, stored: StoredWorkflow, touched: set[str]) -> bool:
+        """Drive a stored workflow on, keep it quarantined, or end it; returns whether it is driven.
+
+        Args:
+            stored: its rows.
+            touched: of their read, by `begin_read`: what has changed here since then is read again
+                by whoever changed it.
+        """
+        workflow_id = stored.workflow_id
+        is_ending = self._quarantine.is_ending(workflow_id)
+        if self.runs(workflow_id) or (workflow_id in touched and not is_ending):
+            return False
+        if not is_ending and workflow_id in self._quarantine:
+            return False
+        code, deadline_ms = stored.row["quarantine_code"], stored.row["deadline_ms"]
+        if code is not None and not is_ending:
+            self.quarantine(workflow_id, code, deadline_ms)
+            return False
+        try:
+            restored = restore(stored, self._settings, self._clock.now_ms())
+        except Exception:  # stored by another version, or damaged: the others must not stop for it
+            self._raised += 1
+            log.exception("workflow cannot be restored workflow=%s", workflow_id)
+            if is_ending:
+                self._quarantine.end(stored, None)
+            else:
+                self.quarantine(workflow_id, QuarantineCode.NOT_RESTORABLE, deadline_ms)
+                self._quarantine.store(workflow_id, QuarantineCode.NOT_RESTORABLE)
+            return False
+        if is_ending:
+            self._quarantine.end(stored, restored[:2])
+            return False
+        self.adopt(*restored)
+        return True
+
+    def not_found(self, workflow_id: str) -> None:
+        """Hear that a workflow that was read has no unfinished rows of this owner."""
+        if not self.runs(workflow_id):
+            self._quarantine.forget(workflow_id)
 
     def adopt(self, run: RunningWorkflow, records: list[Record], actions: list[Action]) -> None:
         """Go on with a workflow restored from rows: perform what restoring decided.
 
         After a commit, even of nothing: rows may be older than the end, which the ledger knows.
         """
+        self._guard(run, self._adopt, run, records, actions)
+
+    def _adopt(self, run: RunningWorkflow, records: list[Record], actions: list[Action]) -> None:
         former = self._running.get(run.workflow_id)
         if former is not None:
             run.watchers |= former.watchers
@@ -175,8 +271,13 @@ class Runner(ActingRunner):
         `done`: told after the commit, of an event that changes something, whether it was applied.
         """
         run = self.run_of(workflow_id)
-        if run is None:
-            return
+        if run is not None:
+            self._guard(run, self._receive, run, event, done)
+
+    def _receive(
+        self, run: RunningWorkflow, event: Event, done: Callable[[bool], None] | None
+    ) -> None:
+        workflow_id = run.workflow_id
         order = run.close_order(event)
         if order is not None:
             self._dispatcher.ended(order)
@@ -188,17 +289,25 @@ class Runner(ActingRunner):
 
     def end_revoked_work(self) -> None:
         """Take what revoked agents have to do from them, in every workflow."""
+        for _ in self.revoked_work_steps():
+            pass
+
+    def revoked_work_steps(self) -> Iterator[None]:
+        """As `end_revoked_work`, one workflow at each step."""
         at_ms = self._clock.now_ms()
         # Were a publish's answer lost, rows that are read then would be older than this; what it
         # begins with is looked at as it is sent.
         for run in [run for run in self._running.values() if run.is_stored]:
+            yield
+            if self.run_of(run.workflow_id) is not run:
+                continue
             for did in run.machine.agents_at_work():
                 if self._directory.is_revoked(did, at_ms):
                     self.receive(run.workflow_id, AgentRevoked(did, at_ms))
 
     def confirm(self, workflow_id: str, key: str, done: Callable[[Outcome], None]) -> None:
         """Commit nothing of a workflow: says whether it has ended, after all that came before."""
-        self._submit(self._commands.advance(workflow_id, key, [], self._owner), done)
+        self._submit_unfenced(self._commands.advance(workflow_id, key, [], self._owner), done)
 
     def drop_all(self) -> list[str]:
         """Forget every workflow without a word to the ledger: this owner was fenced off."""
@@ -206,6 +315,7 @@ class Runner(ActingRunner):
         for run in self._running.values():
             run.cancel_timers()
         self._running.clear()
+        self._quarantine.forget_all()
         return dropped
 
     # -- the step ---------------------------------------------------------------------------------
@@ -235,7 +345,10 @@ class Runner(ActingRunner):
             self._running.pop(run.workflow_id, None)
             done(answer_of(outcome))
             if outcome.status is OutcomeStatus.STALE:
-                self._on_lost(f"{self._owner} epoch {self._epoch} was fenced off")
+                self._fenced()
+            elif outcome.error is ErrorCode.INTERNAL_ERROR:
+                # Whether it is stored, an unforeseen refusal does not say.
+                self._on_unsure(run.workflow_id)
             elif outcome.result.get("workflowId") == run.workflow_id:
                 # Stored by an earlier try of this request, whose answer was lost on the way here or
                 # to another owner: who drives it, and how far it is, only the rows can tell.

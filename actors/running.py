@@ -70,9 +70,15 @@ class RunningWorkflow:
 
 @dataclass(frozen=True, slots=True)
 class RunnerStatistics:
-    """Counters since the runner was made."""
+    """Counters since the runner was made.
+
+    `quarantined`: workflows that are kept without being driven. `raised`: callbacks of workflows
+    that raised an exception, each of which quarantined its workflow.
+    """
 
     running: int
     published: int
     finished: int
     commands: int
+    quarantined: int = 0
+    raised: int = 0

@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from actors.messages import PublishRequest
+from actors.messages import NotYet, PublishRequest
 from actors.publishing import Estimate
-from core.errors import ErrorCode, ServiceError
+from core.errors import ErrorCode, QuarantineCode, ServiceError
 from core.market.auction import Bid
 from core.settings import Settings
 from core.workflow.actions import CloseAuction
@@ -135,20 +135,27 @@ def bids_of(action: CloseAuction, outcome: Outcome, at_ms: int) -> BidsHeard:
     return BidsHeard(action.node, action.round, bids, at_ms)
 
 
-def overloaded(running: int, waiting: int, settings: Settings) -> ServiceError | None:
+def overloaded(
+    running: int, waiting: int, settings: Settings, *, is_ledger_full: bool = False
+) -> ServiceError | None:
     """Return the refusal of one more workflow by an owner that has as much as it may have.
 
     Only at the door: what was accepted before goes on, however much waits (design.md section 3,
     Bounds).
 
     Args:
-        running: its unfinished workflows.
+        running: its unfinished workflows, quarantined ones included.
         waiting: its dispatches that wait to be sent, those being committed included.
+        is_ledger_full: as many commands wait for the ledger as may.
     """
     if running >= settings.workflows_per_actor_max:
         message = f"{running} workflows run here, limit {settings.workflows_per_actor_max}"
     elif waiting >= settings.dispatch_queue_max:
         message = f"{waiting} dispatches wait here, limit {settings.dispatch_queue_max}"
+    elif is_ledger_full:
+        message = (
+            f"{settings.ledger_queue_max} commands wait here for the ledger, which is the limit"
+        )
     else:
         return None
     return ServiceError(ErrorCode.OVERLOADED, message, retry_after_s=1)
@@ -156,13 +163,33 @@ def overloaded(running: int, waiting: int, settings: Settings) -> ServiceError |
 
 def is_halting(outcome: Outcome) -> bool:
     """Say whether a step was refused for a revoked agent's doing, or for an earlier such step."""
-    return outcome.error in (ErrorCode.FORBIDDEN, ErrorCode.CONFLICT)
+    is_refused = outcome.error in (ErrorCode.FORBIDDEN, ErrorCode.CONFLICT)
+    return is_refused and "quarantined" not in outcome.result
 
 
-def halted(workflow_id: str) -> ServiceError:
+def quarantine_code(outcome: Outcome) -> tuple[str, bool] | None:
+    """Return why a refused step quarantines its workflow, and whether the ledger has stored that.
+
+    None when the step was applied, or refused for a reason that an owner foresees.
+    """
+    stored = outcome.result.get("quarantined")
+    if stored is not None:
+        return str(stored), True
+    if outcome.error is None or outcome.error is ErrorCode.ESCROW_RELEASED or is_halting(outcome):
+        return None
+    return QuarantineCode.STEP_REFUSED, False
+
+
+def halted(workflow_id: str) -> NotYet:
     """Return the refusal of a request while the workflow's rows are read again."""
     message = f"workflow {workflow_id} is being read again"
-    return ServiceError(ErrorCode.OVERLOADED, message, retry_after_s=1)
+    return NotYet(ErrorCode.OVERLOADED, message, retry_after_s=1)
+
+
+def in_quarantine(workflow_id: str) -> ServiceError:
+    """Return the refusal of a result for a workflow that is not driven on for now."""
+    message = f"workflow {workflow_id} is quarantined: its results are taken when it is resumed"
+    return ServiceError(ErrorCode.OVERLOADED, message, retry_after_s=30)
 
 
 def not_cancellable(workflow_id: str) -> ServiceError:

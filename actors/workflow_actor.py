@@ -78,10 +78,10 @@ class WorkflowActor:
         """Return ids of finished workflows that the watcher waits for; waits for the first."""
         return await self._owner.outboxes.take(watcher, FINISHED_POLL_S)
 
-    async def adopt(self) -> int:
-        """Restore workflows that this owner has claimed from another; returns how many."""
+    async def adopt(self) -> None:
+        """Begin to restore workflows that this owner has claimed from another."""
         await asyncio.shield(self._start)
-        return await self._owner.restore_unfinished()
+        self._owner.restore_all()
 
     async def know_peers(self, peers: Sequence[tuple[str, int]]) -> None:
         """Learn the other machines' actors and epochs, for dispatches that find no room here."""

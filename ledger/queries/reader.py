@@ -19,7 +19,7 @@ from ledger.patience import cut_after, line_of
 from ledger.planning.books import wallet_address
 from ledger.pools import pool_of
 from ledger.queries.stored import Balance, RowDict, StoredOwner, StoredWorkflow
-from ledger.queries.workflows import NODES, WORKFLOWS, nodes_to_resume, workflow_select
+from ledger.queries.workflows import NODES, WORKFLOWS, workflow_select
 from ledger.schema import (
     READER_ROLE,
     UNREACHABLE,
@@ -38,7 +38,14 @@ from ledger.schema import (
 __all__ = ["Balance", "LedgerReader", "RowDict", "StoredOwner", "StoredWorkflow"]
 
 READ_PATIENCE_S: Final = 5.0
-_UNFINISHED: Final = (WorkflowStatus.PENDING, WorkflowStatus.RUNNING)
+# Spelt as the partial indexes are: values that are bound do not match them.
+_IS_UNFINISHED: Final = workflow.c.status.in_(
+    [
+        sql.literal_column(f"'{status}'")
+        for status in (WorkflowStatus.PENDING, WorkflowStatus.RUNNING)
+    ]
+)
+_OWNERS_PAGE: Final = 500
 
 
 class LedgerReader:
@@ -99,6 +106,7 @@ class LedgerReader:
         *,
         payer_did: str | None = None,
         status: str | None = None,
+        is_quarantined: bool | None = None,
         limit: int = 50,
         offset: int = 0,
         before_id: str | None = None,
@@ -106,6 +114,7 @@ class LedgerReader:
         """Return workflow rows without nodes and manifest, newest first.
 
         Args:
+            is_quarantined: whether they wait for being resumed; None: whether or not.
             before_id: the last id of the page before (keyset paging).
         """
         query = workflow_select(with_manifest=False).order_by(workflow.c.id.desc())
@@ -113,24 +122,15 @@ class LedgerReader:
             query = query.where(workflow.c.payer_did == payer_did)
         if status is not None:
             query = query.where(workflow.c.status == status)
+        if is_quarantined is not None:
+            waits = sql.and_(workflow.c.quarantined_ms.is_not(None), _IS_UNFINISHED)
+            query = query.where(waits if is_quarantined else sql.not_(waits))
         if before_id is not None:
             known = _uuid(before_id)
             if known is None:
                 return []
             query = query.where(workflow.c.id < known)
         return await self.rows(query.limit(limit).offset(offset))
-
-    async def unfinished(self, owner_name: str) -> list[StoredWorkflow]:
-        """Return all workflows that this owner has to drive on, oldest first."""
-        query = workflow_select(with_manifest=True).order_by(workflow.c.id)
-        is_its_own = sql.and_(workflow.c.owner == owner_name, workflow.c.status.in_(_UNFINISHED))
-        found = {
-            str(row["id"]): StoredWorkflow(row) for row in await self.rows(query.where(is_its_own))
-        }
-        # The workflow first: read the other way round, a workflow could be over and its node not.
-        for row in await self.rows(nodes_to_resume(list(found))) if found else ():
-            found[row["workflow_id"]].nodes.append(row)
-        return list(found.values())
 
     async def attempts(self, workflow_id: str) -> list[RowDict]:
         """Return the history of a workflow's attempts, in the order of their commits."""
@@ -155,9 +155,15 @@ class LedgerReader:
         return rows[0] if rows else None
 
     async def owners(self) -> list[StoredOwner]:
-        """Return all workflow owners."""
-        rows = await self.rows(sql.select(owner).order_by(owner.c.name))
-        return [StoredOwner(**row) for row in rows]
+        """Return the workflow owners that may own something, read in pages."""
+        found: list[StoredOwner] = []
+        while True:
+            after = found[-1].name if found else ""
+            query = sql.select(owner).where(owner.c.address != "", owner.c.name > after)
+            page = await self.rows(query.order_by(owner.c.name).limit(_OWNERS_PAGE))
+            found += [StoredOwner(**row) for row in page]
+            if len(page) < _OWNERS_PAGE:
+                return found
 
     # -- agents and keys --------------------------------------------------------------------------
 

@@ -13,7 +13,6 @@ import orjson
 from actors.bidding import AuctioningDirectory
 from actors.messages import CancelRequest, PublishRequest
 from actors.ports import DispatchOrder
-from actors.recovery import restore
 from actors.runner import Runner
 from core.settings import Settings
 from core.workflow.events import AttemptSucceeded, Event
@@ -42,6 +41,7 @@ class Gate:
     def __init__(self, model: LedgerModel) -> None:
         self.model = model
         self.waiting: list[tuple[Command, Callable[[Outcome], None]]] = []
+        self.is_full = False
 
     def submit(self, command: Command, done: Callable[[Outcome], None]) -> None:
         """Implement `LedgerPort`."""
@@ -164,8 +164,10 @@ class Bench:
 
     def adopt_all(self) -> None:
         """Restore what the ledger has, as an owner's start does."""
+        touched = self.runner.begin_read()
         for stored in self.model.unfinished("one"):
-            self.runner.adopt(*restore(stored, self.settings, self.clock.now_ms()))
+            self.runner.take_up(stored, touched)
+        self.runner.end_read(touched)
 
     def status(self) -> str:
         """Return the stored status of the workflow."""

@@ -343,16 +343,3 @@ def test_agent_that_left_before_its_dispatch_makes_the_attempt_fail() -> None:
 def test_different_events_have_different_keys(one: Event, other: Event) -> None:
     assert key_of("w", one) != key_of("w", other)
     assert key_of("w", one) == key_of("w", one)
-
-
-def test_error_of_the_ledger_ends_the_process() -> None:
-    """What the machine was sure of was refused: stop, do not guess."""
-    bench = Bench()
-    bench.publish()
-    bench.gate.commit()
-    bench.model.escrows["w1"].paid["a"] = ("did:test:other", 0, 0)
-    bench.deliver(bench.outbox.sent[0])
-    bench.gate.commit()
-    assert len(bench.lost) == 1
-    assert "ALREADY_SETTLED" in bench.lost[0]
-    assert [order.node for order in bench.outbox.sent] == ["a"]

@@ -12,6 +12,7 @@ from core.workflow.transitions import NodeStatus, WorkflowStatus
 from ledger.commands import RegisterOwner
 from ledger.queries.directory import directory_rows
 from ledger.queries.reader import LedgerReader
+from ledger.queries.unfinished import unfinished_page
 from tests.conftest import Database
 from tests.ledger.making import (
     AGENT,
@@ -110,7 +111,8 @@ async def test_case_43_unfinished_workflows_of_an_owner_are_all_it_needs_to_go_o
     await store.commit(
         [running.publish(), running.advance(waiting, *tries), ended.publish(), ended.end()], AT
     )
-    (found,) = await reader.unfinished(OWNER)
+    (found,), after = await unfinished_page(reader, OWNER)
+    assert after is None
     assert found.id == running.id
     (node,) = found.nodes
     expected = {
@@ -122,7 +124,7 @@ async def test_case_43_unfinished_workflows_of_an_owner_are_all_it_needs_to_go_o
     assert (node["agents_tried"], node["verifiers_tried"]) == (["did:x", "did:y"], ["did:z"])
     assert node["agents_used"] == ["did:second", "did:first", "did:second"]
     assert found.row["reserved"] == "{}"
-    assert await reader.unfinished("nobody") == []
+    assert await unfinished_page(reader, "nobody") == ([], None)
     await store.close()
 
 

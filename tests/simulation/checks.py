@@ -64,6 +64,7 @@ class Checks:
 
     def applied(self, command: Command, _: Outcome) -> None:
         """Hear of a commit: remember which attempts are stored, and judge the back-off."""
+        self._world.quarantines.applied(command)
         if not isinstance(command, PublishWorkflow | AdvanceWorkflow):
             return
         if self._world.market.stake_bps:
@@ -375,6 +376,8 @@ class Checks:
         row = self._model.workflows[workflow_id]
         is_cut_off = (node.get("error") or {}).get("code") == "WORKFLOW_TIMEOUT"
         if not is_cut_off or node.get("attempt", 0) == 0:
+            return
+        if workflow_id in self._world.quarantines.ever:
             return
         key = (workflow_id, name)
         due_ms = max(node.get("deadline_ms") or 0, self._retry_at_ms.get(key, (0, None))[0])

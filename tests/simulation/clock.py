@@ -66,3 +66,14 @@ class VirtualClock:
             if timer.callback is not None:
                 self.now_us = at_us
                 timer.callback(*timer.arguments)
+
+    def run_until(self, at_ms: int, *, while_not: Callable[[], bool] = lambda: False) -> None:
+        """Run what is due until a time, which it is then, or until the condition holds."""
+        due = self._due
+        while due and due[0][0] <= at_ms * US and not while_not():
+            at_us, _, timer = heapq.heappop(due)
+            if timer.callback is not None:
+                self.now_us = at_us
+                timer.callback(*timer.arguments)
+        if not while_not():
+            self.now_us = max(self.now_us, at_ms * US)

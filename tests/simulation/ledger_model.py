@@ -58,6 +58,7 @@ class LedgerModel(MoneyModel):
         self.auctions = AuctionModel()
         self.trust = TrustModel()
         self.now_ms: Callable[[], int] = lambda: 0
+        self.on_quarantined: Callable[[str, str], None] = lambda *_: None
         self.cannot_apply: Callable[[Command], bool] = lambda _: False
         self._known: dict[str, tuple[bytes | None, Outcome]] = {}
         self._on_applied = on_applied
@@ -78,6 +79,11 @@ class LedgerModel(MoneyModel):
                     rows.append({**_NODE_COLUMNS, **node, "agents_used": used or None})
                 found.append(StoredWorkflow({**_NOT_QUARANTINED, **row}, rows))
         return found
+
+    def stored(self, workflow_id: str) -> StoredWorkflow | None:
+        """Return an unfinished workflow, whoever owns it."""
+        owner = self.workflows[workflow_id]["owner"]
+        return next((one for one in self.unfinished(owner) if one.id == workflow_id), None)
 
     def _commit(self, command: Command) -> Outcome:
         if self._is_stale(command):
@@ -180,8 +186,11 @@ class LedgerModel(MoneyModel):
         return escrow
 
     def _quarantine(self, workflow_id: str, code: str) -> dict[str, Any]:
-        code = self.trust.quarantine(workflow_id, code)
+        is_new = workflow_id not in self.trust.quarantined
+        code = self.trust.quarantine(workflow_id, str(code))
         self._show_quarantine(workflow_id, code)
+        if is_new:
+            self.on_quarantined(workflow_id, code)
         return {"quarantined": code}
 
     def _show_quarantine(self, workflow_id: str, code: str | None) -> None:

@@ -11,7 +11,8 @@ import asyncio
 import contextvars
 from asyncio import events
 from collections import deque
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Iterator
+from contextlib import contextmanager
 from typing import Any, TypeVar
 
 from tests.simulation.clock import VirtualClock
@@ -65,6 +66,16 @@ class VirtualLoop(asyncio.AbstractEventLoop):
         self.is_alive = False
         self._ready.clear()
 
+    @contextmanager
+    def entered(self) -> Iterator[None]:
+        """Be the running loop, for what has to be made on it."""
+        before = events._get_running_loop()
+        events._set_running_loop(self)
+        try:
+            yield
+        finally:
+            events._set_running_loop(before)
+
     def freeze(self) -> None:
         """Run nothing until `thaw`, as a process that was sent SIGSTOP."""
         self.is_frozen = True
@@ -88,6 +99,10 @@ class VirtualLoop(asyncio.AbstractEventLoop):
     def time(self) -> float:
         """Return the virtual time in seconds, what this turn has cost so far included."""
         return (self._clock.now_us + self._charged_us) / 1_000_000
+
+    def monotonic_ns(self) -> int:
+        """Return the virtual time in nanoseconds."""
+        return (self._clock.now_us + self._charged_us) * 1_000
 
     def call_soon(
         self,

@@ -7,18 +7,19 @@ made here reads rows from the model, sends to simulated agents and charges virtu
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from actors.clock import LoopClock, SteadyTime
 from actors.ledger_client import LedgerClient
 from actors.messages import PublishRequest
 from actors.outbox import Outboxes
 from actors.owner import Owner
-from actors.ports import Timer
+from actors.restoring import Restorer
 from actors.runner import Runner
 from ledger.commands import AdvanceWorkflow, Command, Outcome, PublishWorkflow
-from ledger.queries.stored import StoredOwner, StoredWorkflow
+from ledger.queries import unfinished
 from tests.simulation.agents import SimulatedDispatch
 from tests.simulation.costs import (
     COMMAND_US,
@@ -37,27 +38,6 @@ if TYPE_CHECKING:
 READ_MS_MAX = 30
 
 
-class ProcessClock:
-    """Implements `actors.ports.Clock` with the wall clock of the process's machine.
-
-    As `actors/clock.py`: what is due at a time waits for as long as it is until then by now; the
-    wall clock may step meanwhile.
-    """
-
-    def __init__(self, process: Process) -> None:
-        self._process = process
-        self._loop = process.loop
-
-    def now_ms(self) -> int:
-        """Return the machine's time."""
-        return int(self._loop.time() * 1_000 + 1e-3) + self._process.offset_ms
-
-    def call_at(self, at_ms: int, callback: Callable[..., None], *arguments: Any) -> Timer:
-        """Implement `Clock`."""
-        delay_s = max(0, at_ms - self.now_ms()) / 1_000
-        return self._loop.call_later(delay_s, callback, *arguments)
-
-
 class SimulatedReader:
     """Reads rows of the model; they are a little old when they arrive."""
 
@@ -66,34 +46,31 @@ class SimulatedReader:
         self._world = process.world
         self.rows_read = 0
 
-    async def unfinished(self, owner_name: str) -> list[StoredWorkflow]:
-        """As `LedgerReader.unfinished`."""
-        found = [self._charged(stored) for stored in self._model_rows(owner_name)]
-        self.rows_read += len(found)
-        await self._arrive()
-        return found
-
-    async def owners(self) -> list[StoredOwner]:
-        """As `LedgerReader.owners`."""
-        found = [StoredOwner(name, epoch, name, 0) for name, epoch in self._owners()]
-        await self._arrive()
-        return found
-
-    def _owners(self) -> list[tuple[str, int]]:
-        return list(self._world.model.owners.items())
-
-    def _model_rows(self, owner_name: str) -> list[StoredWorkflow]:
-        return self._world.model.unfinished(owner_name)
-
-    def _charged(self, stored: StoredWorkflow) -> StoredWorkflow:
-        charge = self._process.loop.charge
-        nodes: list[dict[str, Any]] = [node_row(row, charge) for row in stored.nodes]
-        return StoredWorkflow(workflow_row(stored.row, charge), nodes)
-
-    async def _arrive(self) -> None:
-        if self._world.ledger.is_away:
+    async def rows(self, statement: object, values: Mapping[str, Any]) -> list[dict[str, Any]]:
+        """As `LedgerReader.rows`, for the statements that restoring needs."""
+        world = self._world
+        if world.ledger.is_away:
             raise unreachable()
-        await asyncio.sleep(self._world.chance.randint(0, READ_MS_MAX) / 1_000)
+        stored = self._answers(statement, values)
+        await asyncio.sleep(world.chance.randint(0, READ_MS_MAX) / 1_000)
+        return stored
+
+    def _answers(self, statement: object, values: Mapping[str, Any]) -> list[dict[str, Any]]:
+        charge, model = self._process.loop.charge, self._world.model
+        if statement is unfinished._NODES:
+            found = [stored for i in values["ids"] if (stored := model.stored(i)) is not None]
+            return [node_row(row, charge) for stored in found for row in stored.nodes]
+        mine = sorted(model.unfinished(values["owner"]), key=lambda stored: stored.id)
+        if statement is unfinished._WORKFLOWS:
+            rows = [stored.row for stored in mine if stored.id in values["ids"]]
+            self.rows_read += len(rows)
+            return [workflow_row(row, charge) for row in rows]
+        assert statement is unfinished._SIZES, statement
+        page = [stored for stored in mine if stored.id > values["after"]][: values["most"]]
+        return [
+            {"id": one.id, "nodes": len(one.nodes), "bytes": len(one.row["manifest"])}
+            for one in page
+        ]
 
 
 class SimulatedFeeds:
@@ -135,8 +112,8 @@ class SimulatedOwner(Owner):
         self._process = process
         self._name = process.name
         self._settings = world.settings
-        self.clock = ProcessClock(process)
-        self._clock = self.clock  # type: ignore[assignment]
+        steady = SteadyTime(process.wall_ns, process.loop.monotonic_ns)
+        self.clock = self._clock = LoopClock(steady)
         self._ledger = LedgerClient(
             partial(world.ledger.call, process),
             lambda error: not isinstance(error, AssertionError),
@@ -160,7 +137,13 @@ class SimulatedOwner(Owner):
         self.outboxes = Outboxes()
         self._runner: Runner | None = None
         self._epoch = 0
-        self._restoring: set[asyncio.Task[int]] = set()
+        self._restorer: Restorer | None = None
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    @property
+    def is_restoring(self) -> bool:
+        """Whether workflows may be unfinished and not driven yet."""
+        return self._restorer is None or self._restorer.is_scanning
 
     @property
     def runner(self) -> Runner | None:
@@ -181,10 +164,12 @@ class SimulatedOwner(Owner):
         is_step = isinstance(command, PublishWorkflow | AdvanceWorkflow)
         records = len(command.records) if is_step else 0
         process.loop.charge(COMMAND_US + RECORD_US * records)
+        process.world.quarantines.submitted(command, process)
 
         def heard(outcome: Outcome) -> None:
             if process.is_alive:
                 process.loop.charge(OUTCOME_US)
+                process.world.quarantines.answered(command, outcome, process)
                 process.world.checks.answered_commit(command, outcome, process)
                 done(outcome)
 

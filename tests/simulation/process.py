@@ -13,16 +13,16 @@ from typing import TYPE_CHECKING
 
 from actors.messages import OwnerReply, OwnerRequest
 from actors.runner import Runner
-from core.errors import ErrorCode, ServiceError
 from tests.simulation.agents import SimulatedDispatch
 from tests.simulation.costs import ChargedDirectory
-from tests.simulation.loop import InjectedFault, VirtualLoop
+from tests.simulation.loop import VirtualLoop
 from tests.simulation.owner import SimulatedOwner
 
 if TYPE_CHECKING:
     from tests.simulation.world import World
 
 READ_AS_WELL = 20
+LOOK_S = 0.05
 
 
 class Process:
@@ -33,6 +33,7 @@ class Process:
         self.name = name
         self.is_alive = True
         self.was_frozen = False
+        self.quarantined: set[str] = set()  # workflows that this process has heard to be
         self.refused: set[str] = set()  # workflows of which a commit of this process was refused
         self.on_death: list[Callable[[], None]] = []
         self.began_ms = world.clock.now_ms()
@@ -40,7 +41,8 @@ class Process:
         # those of which a step was refused.
         self.rows_needed = 0
         self.loop = VirtualLoop(world.clock, name)
-        self.owner = SimulatedOwner(self)
+        with self.loop.entered():
+            self.owner = SimulatedOwner(self)
         self._needs_all()
         self.ready_ms = 0
         self._started = self.loop.create_task(self._start())
@@ -68,10 +70,9 @@ class Process:
         """What the owner has sent."""
         return self.owner.dispatch
 
-    @property
-    def offset_ms(self) -> int:
-        """How far the machine's wall clock is ahead of the world's."""
-        return self.world.offsets_ms.get(self.name, 0)
+    def wall_ns(self) -> int:
+        """Return the wall time of the process's machine, which may step."""
+        return self.loop.monotonic_ns() + self.world.offsets_ms.get(self.name, 0) * 1_000_000
 
     @property
     def is_ready(self) -> bool:
@@ -85,6 +86,7 @@ class Process:
 
     def ask(self, requests: list[OwnerRequest], done: Callable[[list[OwnerReply]], None]) -> None:
         """Send a batch of requests; `done` gets the replies, never if the process dies before."""
+        self.rows_needed += len(requests)  # one that is asked for early is read by itself
         self.loop.create_task(self._answer(requests, done))
 
     def adopt(self) -> None:
@@ -109,24 +111,28 @@ class Process:
 
     async def _start(self) -> None:
         await self.owner.start()
-        self.ready_ms = self.world.clock.now_ms()
+        self._look()
+
+    def _look(self) -> None:
+        """Note when everything has been restored."""
+        if self.owner.is_restoring:
+            self.loop.call_later(LOOK_S, self._look)
+        else:
+            self.ready_ms = self.world.clock.now_ms()
 
     def _needs_all(self) -> None:
         # What is published while they are read may be read as well.
-        self.rows_needed += len(self.world.model.unfinished(self.name)) + READ_AS_WELL
+        # And once more at their ends, which quarantined ones need.
+        self.rows_needed += 2 * len(self.world.model.unfinished(self.name)) + READ_AS_WELL
 
     async def _answer(
         self, requests: list[OwnerRequest], done: Callable[[list[OwnerReply]], None]
     ) -> None:
         await asyncio.shield(self._started)
-        try:
-            replies = await self.owner.handle(requests)
-        except InjectedFault as fault:  # the edge of the process: the caller hears of it
-            error = ServiceError(ErrorCode.INTERNAL_ERROR, str(fault))
-            replies = [error] * len(requests)
+        replies = await self.owner.handle(requests)
         if self.is_alive:
             done(replies)
 
     async def _adopt(self) -> None:
         await asyncio.shield(self._started)
-        await self.owner.restore_unfinished()
+        await self.owner.restore_all()

@@ -7,7 +7,6 @@ as by a notice; the ledger has the last word meanwhile. Spec: Revocation; money.
 from __future__ import annotations
 
 import random
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from core.workflow.events import NodeChanged
@@ -21,6 +20,8 @@ if TYPE_CHECKING:
 
 SECONDS = 30
 TOLD_MS_MAX = 900
+# Work is taken from the revoked in slices.
+HEARD_S = 0.5
 ADMIN = "did:simulated:admin"
 Place = tuple[str, str, int, str | None]
 
@@ -67,9 +68,14 @@ class Revoking:
     def tell(self, process: Process) -> None:
         """Let an owner know what there is, and take what revoked agents have there."""
         process.owner.told_of_revocations()
+        known = {did for did in self._world.rows if self._is_revoked(did)}
+        process.loop.call_later(HEARD_S, self._check_told, process, known)
+
+    def _check_told(self, process: Process, known: set[str]) -> None:
+        """Look whether those who were revoked then, and still are, have anything to do."""
         at_ms = self._world.model.now_ms() + self._world.faults.skew_ms
-        is_revoked = partial(self._world.model.trust.is_revoked, at_ms=at_ms)
-        self._world.checks.told(process, is_revoked=is_revoked)
+        still = {did for did in known if self._world.model.trust.is_revoked(did, at_ms)}
+        self._world.checks.told(process, is_revoked=still.__contains__)
 
     def _is_revoked(self, did: str | None) -> bool:
         world = self._world

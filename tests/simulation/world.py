@@ -27,6 +27,7 @@ from tests.simulation.ledger_service import LedgerService
 from tests.simulation.market import Market
 from tests.simulation.money import PAYERS, opening
 from tests.simulation.process import Process
+from tests.simulation.quarantines import Quarantines
 from tests.simulation.revoking import Revoking
 from tests.simulation.shapes import (
     CENT_MICRO,
@@ -114,6 +115,7 @@ class World:
         self.model.now_ms = self.ledger.now_ms
         self.faults = Faults(self)
         self.timekeeping = Timekeeping(self)
+        self.quarantines = Quarantines(self)
         self.offsets_ms: dict[str, int] = {}  # of each machine's wall clock
         self.faults.begin(OWNERS)
         self.rows = self.market.rows(agent_rows())
@@ -141,6 +143,7 @@ class World:
     def new_model(self) -> LedgerModel:
         """Return the ledger of this world."""
         model = LedgerModel(self.checks.applied)
+        model.on_quarantined = lambda *what: self.quarantines.began(*what)
         model.cannot_apply = lambda command: self.faults.cannot_apply(command)
         return model
 

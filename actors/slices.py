@@ -1,0 +1,52 @@
+"""Long work in an event loop, cut into slices, so that no turn of the loop takes long.
+
+A loop over many items awaits `pause` after each of them: it returns at once until a slice's time is
+used up, and then lets the loop turn. What one item costs is the bound of what slicing can do: the
+unit is one workflow's step, never a whole batch. Knows nothing of what the items are.
+design.md section 3 (no turn of an event loop lasts > 10 ms). Decision 0091.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable
+from typing import Final
+
+# Half of the longest turn allowed: the item that uses a slice up may cost as much again.
+SLICE_MS: Final = 5
+
+
+class Slices:
+    """The time that one piece of work has used of its slice.
+
+    Args:
+        slice_ms: wall time until the loop may turn, 0 or more; 0: after each item.
+        now_s: a monotonic clock, seconds; None: the running loop's.
+    """
+
+    __slots__ = ("_ends_s", "_length_s", "_now_s")
+
+    def __init__(
+        self, slice_ms: int = SLICE_MS, *, now_s: Callable[[], float] | None = None
+    ) -> None:
+        self._length_s = slice_ms / 1_000
+        self._now_s = asyncio.get_running_loop().time if now_s is None else now_s
+        self._ends_s = self._now_s() + self._length_s
+
+    async def pause(self) -> None:
+        """Let the loop turn if the slice is used up; a new slice begins after it."""
+        if self._now_s() >= self._ends_s:
+            await asyncio.sleep(0)
+            self._ends_s = self._now_s() + self._length_s
+
+
+async def run_in_slices(steps: Iterable[object], slices: Slices | None = None) -> None:
+    """Run a generator to its end, step by step, in slices.
+
+    Args:
+        steps: does a piece of work at each step.
+        slices: the budget; None: one of its own.
+    """
+    budget = Slices() if slices is None else slices
+    for _ in steps:
+        await budget.pause()

@@ -1,0 +1,83 @@
+"""How long the turns of a process's event loop take, and whether it still turns at all.
+
+A tick is due every `TICK_MS`; what it is late by is the length of the turns before it. The count of
+ticks is the sign of life that other threads can read while the loop is held: a process whose loop
+turns, however slowly, works; one whose count stands still is frozen or stuck.
+design.md section 3 (no turn of an event loop lasts > 10 ms). Decisions 0091 and 0092.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final
+
+log = logging.getLogger("callboard.turns")
+
+TICK_MS: Final = 50
+LONG_TURN_MS: Final = 10
+# Shorter ones are counted only: on a busy machine the scheduler alone makes them.
+LOGGED_TURN_MS: Final = 250
+
+
+@dataclass(frozen=True, slots=True)
+class TurnStatistics:
+    """Counters since the watchdog was started.
+
+    `turns`: ticks. `long`: those that came more than `LONG_TURN_MS` late. `longest_ms`: the most.
+    """
+
+    turns: int
+    long: int
+    longest_ms: int
+
+
+class TurnWatchdog:
+    """Measures the turns of the running loop; has to be made on that loop.
+
+    Args:
+        name: whose loop it is, for the log.
+        now_s: the loop's clock, seconds; None: the loop's own.
+    """
+
+    def __init__(self, name: str, now_s: Callable[[], float] | None = None) -> None:
+        self._name = name
+        self._loop = asyncio.get_running_loop()
+        self._now_s = self._loop.time if now_s is None else now_s
+        self._turns = self._long = self._longest_ms = 0
+        self._timer: asyncio.TimerHandle | None = None
+
+    def __repr__(self) -> str:
+        return f"<TurnWatchdog {self._name} {self.statistics()}>"
+
+    @property
+    def turns(self) -> int:
+        """Return how often the loop has ticked; any thread may read it."""
+        return self._turns
+
+    def statistics(self) -> TurnStatistics:
+        """Return the counters."""
+        return TurnStatistics(self._turns, self._long, self._longest_ms)
+
+    def start(self) -> None:
+        """Begin to tick."""
+        due_s = self._now_s() + TICK_MS / 1000
+        self._timer = self._loop.call_later(TICK_MS / 1000, self.tick, due_s)
+
+    def stop(self) -> None:
+        """Tick no more."""
+        if self._timer is not None:
+            self._timer.cancel()
+
+    def tick(self, due_s: float) -> None:
+        """Count a tick that was due at this time, and set the next."""
+        late_ms = int((self._now_s() - due_s) * 1000)
+        self._turns += 1
+        if late_ms > LONG_TURN_MS:
+            self._long += 1
+            self._longest_ms = max(self._longest_ms, late_ms)
+            if late_ms > LOGGED_TURN_MS:
+                log.warning("long turn of the loop process=%s ms=%d", self._name, late_ms)
+        self.start()
