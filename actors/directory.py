@@ -87,14 +87,6 @@ class Directory:
 
     # -- contents ---------------------------------------------------------------------------------
 
-    def replace(self, rows: Iterable[Mapping[str, Any]]) -> None:
-        """Know exactly the agents of these rows, deregistered ones included."""
-        rows = list(rows)
-        for did in set(self._entries) - {row["did"] for row in rows}:
-            self._forget(did)
-        self._inactive.clear()
-        self.put(rows)
-
     def put(self, rows: Iterable[Mapping[str, Any]]) -> None:
         """Store agents from rows (`did, owner_did, card, endpoint, status, signing_secret`).
 

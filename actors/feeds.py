@@ -1,8 +1,9 @@
 """What an owner knows of agents, prices and stakes, kept as the ledger has it.
 
-Everything is read once at start; then only what has changed: when a notice says so, when somebody
-asks for it, and by looking again and again for what has no notice. Whoever registers an agent, sets
-a price or stakes is answered when every owner has read it (`refresh`). Decisions 0003 and 0067;
+Everything is read once at start, page by page; then only what has changed: when a notice says so,
+when a request asks for it, and by looking again and again for what has no notice. Who registers an
+agent, sets a price or stakes is answered when every owner has read it (`refresh`). Decisions 0003,
+0067 and 0091;
 design.md section 3 (Events).
 """
 
@@ -10,23 +11,25 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 
 from actors.channel import Channel
 from actors.directory import Directory
 from actors.messages import PublishRequest
-from ledger.agent_live import live_rows, liveness_of
-from ledger.queries.accounts import stake_rows
+from actors.slices import Slices
+from ledger.agent_live import live_pages, liveness_of
+from ledger.queries.accounts import stake_pages
 from ledger.queries.directory import (
+    CHANGES_MAX,
     directory_changes,
-    directory_rows,
+    directory_pages,
     newest_change,
     price_changes,
     revocation_changes,
 )
 from ledger.queries.prices import price_of_row
-from ledger.queries.reader import LedgerReader
-from ledger.reputation import reputation_rows, tally_of
+from ledger.queries.reader import LedgerReader, RowDict
+from ledger.reputation import reputation_pages, tally_of
 from ledger.tail import DirectoryTail
 
 log = logging.getLogger("callboard.owner")
@@ -76,10 +79,15 @@ class Feeds:
         self._tasks: list[asyncio.Task[None]] = []
 
     async def start(self) -> None:
-        """Read everything, then keep it fresh in the background."""
+        """Read everything, then keep it fresh in the background.
+
+        Raises:
+            ServiceError: LEDGER_UNAVAILABLE; to be called again, what was read is read again.
+        """
         # What changes between the two reads is read again, not missed.
         self._agents_id = await newest_change(self._reader)
-        self._directory.replace(await directory_rows(self._reader))
+        async for rows in directory_pages(self._reader):
+            await self._put(rows)
         await self._read_prices()
         await self._read_revocations()
         for look in self._looks:
@@ -125,39 +133,56 @@ class Feeds:
         await self._stakes.now()
         return waiting
 
+    async def _put(self, rows: Sequence[RowDict]) -> None:
+        slices = Slices()
+        for row in rows:
+            self._directory.put([row])
+            await slices.pause()
+
     async def _read_agents(self) -> None:
-        rows = await directory_changes(self._reader, after=self._agents_id)
-        self._directory.put(rows)
-        if rows:
-            self._agents_id = rows[-1]["changed_id"]
+        is_last = False
+        while not is_last:
+            rows = await directory_changes(self._reader, after=self._agents_id)
+            await self._put(rows)
+            is_last = len(rows) < CHANGES_MAX
+            if rows:
+                self._agents_id = rows[-1]["changed_id"]
 
     async def _read_prices(self) -> None:
-        rows = await price_changes(self._reader, after=self._prices_id)
-        self._directory.know_prices({row["capability_id"]: price_of_row(row) for row in rows})
-        if rows:
-            self._prices_id = rows[-1]["changed_id"]
+        is_last = False
+        while not is_last:
+            rows = await price_changes(self._reader, after=self._prices_id)
+            self._directory.know_prices({row["capability_id"]: price_of_row(row) for row in rows})
+            is_last = len(rows) < CHANGES_MAX
+            if rows:
+                self._prices_id = rows[-1]["changed_id"]
 
     async def _read_revocations(self) -> None:
-        rows = await revocation_changes(self._reader, after=self._revocations_id)
-        if rows:
+        is_last, is_changed = False, False
+        while not is_last:
+            rows = await revocation_changes(self._reader, after=self._revocations_id)
             self._directory.revocations.know(rows)
-            self._revocations_id = rows[-1]["changed_id"]
+            is_last = len(rows) < CHANGES_MAX
+            if rows:
+                self._revocations_id = rows[-1]["changed_id"]
+                is_changed = True
+        if is_changed:
             self._on_revoked()
 
-    async def _read_live(self, since_ms: int) -> list[int]:
-        rows = await live_rows(self._reader, since_ms=since_ms)
-        self._directory.know_live({row["did"]: liveness_of(row) for row in rows})
-        return [row["updated_ms"] for row in rows]
+    async def _read_live(self, since_ms: int | None) -> AsyncIterator[list[int]]:
+        async for rows in live_pages(self._reader, since_ms=since_ms):
+            self._directory.know_live({row["did"]: liveness_of(row) for row in rows})
+            yield [row["updated_ms"] for row in rows]
 
-    async def _read_reputations(self, since_ms: int) -> list[int]:
-        rows = await reputation_rows(self._reader, since_ms=since_ms)
-        self._directory.know_standings({row["agent_did"]: tally_of(row) for row in rows})
-        return [row["updated_ms"] for row in rows]
+    async def _read_reputations(self, since_ms: int | None) -> AsyncIterator[list[int]]:
+        async for rows in reputation_pages(self._reader, since_ms=since_ms):
+            self._directory.know_standings({row["agent_did"]: tally_of(row) for row in rows})
+            yield [row["updated_ms"] for row in rows]
 
-    async def _read_stakes(self, since_ms: int) -> list[int]:
-        rows = await stake_rows(self._reader, since_ms=since_ms)
-        self._directory.stakes.know(rows)
-        return [row["updated_ms"] for row in rows]
+    async def _read_stakes(self, since_ms: int | None) -> AsyncIterator[list[int]]:
+        async for rows in stake_pages(self._reader, since_ms=since_ms):
+            self._directory.stakes.know(rows)
+            yield [row["updated_ms"] for row in rows]
 
     async def _follow_notices(self) -> None:
         """Refresh whenever a card or a price has changed; a failed refresh is tried again."""
@@ -186,14 +211,18 @@ class _Look:
     """Reads rows that carry the time of their change, from where the last reading ended.
 
     Args:
-        read: takes over the rows that changed at a time or later; returns their times.
+        read: takes over the rows that changed at a time or later, None: all of them, page by page;
+            yields the times of each page.
     """
 
-    def __init__(self, read: Callable[[int], Awaitable[list[int]]]) -> None:
+    def __init__(self, read: Callable[[int | None], AsyncIterator[list[int]]]) -> None:
         self._read = read
-        self._newest_ms = 0
+        self._newest_ms: int | None = None
 
     async def now(self) -> None:
-        """Read once."""
-        times = await self._read(self._newest_ms - OVERLAP_MS)
-        self._newest_ms = max([self._newest_ms, *times])
+        """Read once; what a reading that failed has taken over is read again."""
+        since_ms = None if self._newest_ms is None else self._newest_ms - OVERLAP_MS
+        newest_ms = self._newest_ms or 0
+        async for times in self._read(since_ms):
+            newest_ms = max([newest_ms, *times])
+        self._newest_ms = newest_ms

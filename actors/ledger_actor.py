@@ -10,30 +10,36 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
+from collections.abc import Mapping
+from typing import Any
 
 import ray
 
+from actors.arguments import settings_from
 from actors.collection import collect_rarely
 from actors.ledger_client import RETRY_DELAY_S_MAX, RETRY_DELAY_S_MIN
 from actors.logs import configure_logging
-from actors.names import LEDGER
+from actors.names import LEDGER, LIVENESS
 from actors.sockets import serve_batches
-from core.settings import Settings
+from actors.turns import TurnWatchdog
 from ledger.commands import Command, Outcome
 from ledger.errors import LedgerIntegrityError, LedgerUnavailable
-from ledger.group_commit import CommitStatistics, GroupCommit
+from ledger.group_commit import GroupCommit
 from ledger.store import Genesis
 
 log = logging.getLogger("callboard.ledger")
 
 
-@ray.remote
+@ray.remote(concurrency_groups=LIVENESS)  # type: ignore[call-overload]
 class LedgerActor:
     """Commits batches of commands for every process of the cluster."""
 
-    async def __init__(self, settings: Settings) -> None:  # type: ignore[misc]
+    async def __init__(self, values: Mapping[str, object]) -> None:  # type: ignore[misc]
+        settings = settings_from(values)
         configure_logging(settings, "ledger")
         collect_rarely()
+        self._watchdog = TurnWatchdog(LEDGER)
+        self._watchdog.start()
         self._commits = GroupCommit(
             settings.database_url,
             genesis=Genesis(origin=f"callboard/{settings.region}", fee_bps=settings.fee_bps),
@@ -64,9 +70,15 @@ class LedgerActor:
             await asyncio.shield(self._start)
         return await self._commits.submit(commands)
 
-    async def ping(self) -> CommitStatistics:
-        """Return the writer's counters."""
-        return self._commits.statistics()
+    async def ping(self) -> dict[str, Any]:
+        """Return the writer's counters, those of its loop's turns, and its progress."""
+        commits, turns = self._commits.statistics(), self._watchdog.statistics()
+        return {"progress": turns.turns, "turns": turns, "commits": commits}
+
+    @ray.method(concurrency_group="liveness")
+    async def progress(self) -> int:
+        """Return a count that grows while this process works, from another thread than its own."""
+        return self._watchdog.turns
 
     async def process_id(self) -> int:
         """Return this process's id, for tests and operators."""

@@ -3,7 +3,8 @@
 Ray starts a dead actor anew by itself; one that is frozen, or whose loop is stuck, it leaves alone,
 and every commit of the cluster waits behind it. `actors/watch.py` judges, this file asks and acts.
 The successor takes a new epoch from the database, which fences the old one off should it wake up.
-A ping does not touch Postgres: its absence is no silence. Decision 0056.
+A ping does not touch Postgres: its absence is no silence. A ping that is late while the actor's
+counter of progress moves is no silence either. Decisions 0056 and 0092.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from ray.exceptions import RayError
 
 from actors.calls import actor_call
 from actors.names import LEDGER, NAMESPACE
+from actors.owner_actors import progress_of
 from actors.watch import Silence
 
 log = logging.getLogger("callboard.timekeeper")
@@ -35,6 +37,7 @@ class LedgerWatch:
     def __init__(self, silence_ms_max: int) -> None:
         self._silence = Silence(silence_ms_max, now_ms=_now_ms())
         self._ping = actor_call(LEDGER, "ping")
+        self._progress = actor_call(LEDGER, "progress")
 
     async def run(self) -> None:
         """Ask for ever."""
@@ -47,16 +50,19 @@ class LedgerWatch:
 
     async def _look(self) -> None:
         try:
-            await asyncio.wait_for(self._ping(), PING_TIMEOUT_S)
+            statistics = await asyncio.wait_for(self._ping(), PING_TIMEOUT_S)
         except TimeoutError:
-            if self._silence.is_too_long(_now_ms()):
+            progress = await progress_of(self._progress)
+            if progress is not None and self._silence.is_busy(progress, _now_ms()):
+                log.warning("the ledger is busy progress=%d", progress)
+            elif self._silence.is_too_long(_now_ms()):
                 await self._replace()
         except (RayError, ValueError) as error:
             # It has ended, or is being started: that is Ray's business, and takes its time.
             log.info("the ledger is not there error=%s", type(error).__name__)
             self._silence.began(_now_ms())
         else:
-            self._silence.ended(_now_ms())
+            self._silence.ended(_now_ms(), statistics["progress"])
 
     async def _replace(self) -> None:
         log.warning("the ledger is silent and is started anew")

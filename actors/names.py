@@ -6,6 +6,8 @@ NAMESPACE = "callboard"
 LEDGER = "ledger"
 TIMEKEEPER = "timekeeper"
 WORKFLOW_PREFIX = "workflow@"
+# Methods of an actor that run in a thread of their own, whatever its loop is doing, and how many.
+LIVENESS = {"liveness": 1}
 
 
 def workflow_actor(node_id: str, index: int) -> str:

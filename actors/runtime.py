@@ -10,6 +10,7 @@ from typing import Any
 
 import ray
 
+from actors.arguments import settings_argument
 from actors.ledger_actor import LedgerActor
 from actors.names import LEDGER, NAMESPACE, TIMEKEEPER
 from actors.timekeeper import Timekeeper
@@ -52,5 +53,6 @@ def ensure_runtime(settings: Settings) -> None:
         "max_task_retries": 0,
         "max_concurrency": 1_000,
     }
-    LedgerActor.options(name=LEDGER, **options).remote(settings)  # type: ignore[attr-defined]
-    Timekeeper.options(name=TIMEKEEPER, **options).remote(settings)  # type: ignore[attr-defined]
+    values = settings_argument(settings)
+    LedgerActor.options(name=LEDGER, **options).remote(values)  # type: ignore[attr-defined]
+    Timekeeper.options(name=TIMEKEEPER, **options).remote(values)  # type: ignore[attr-defined]

@@ -9,22 +9,21 @@ import asyncio
 import logging
 import os
 import time
+from collections.abc import Mapping
 from dataclasses import asdict
-from typing import Any
 
 import ray
-from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
+from actors.arguments import settings_from
 from actors.calls import BatchCall, is_unknown_outcome
 from actors.escrow_watch import EscrowWatch
 from actors.ledger_client import LedgerClient
 from actors.ledger_watch import LedgerWatch
 from actors.logs import configure_logging
-from actors.names import LEDGER, NAMESPACE, workflow_actor
+from actors.names import LEDGER
+from actors.owner_actors import OwnerActors
 from actors.probes import Prober
 from actors.watch import Claim, OwnerWatch
-from actors.workflow_actor import WorkflowActor
-from core.settings import Settings
 from ledger.commands import ClaimWorkflows
 from ledger.queries.reader import LedgerReader
 
@@ -39,9 +38,9 @@ CLAIM_TIMEOUT_S = 10.0
 class Timekeeper:
     """Reconciles what should run with what runs, twice a second."""
 
-    async def __init__(self, settings: Settings) -> None:  # type: ignore[misc]
+    async def __init__(self, values: Mapping[str, object]) -> None:  # type: ignore[misc]
+        settings = settings_from(values)
         configure_logging(settings, "timekeeper")
-        self._settings = settings
         self._reader = LedgerReader(settings.database_url, pool_size=1, patience_s=PING_TIMEOUT_S)
         self._ledger = LedgerClient(
             BatchCall(settings.run_folder, LEDGER, "submit"),
@@ -50,7 +49,7 @@ class Timekeeper:
             batch_size=settings.batch_commands_max,
         )
         self._watch = OwnerWatch(silence_ms_max=settings.owner_silence_ms)
-        self._handles: dict[str, Any] = {}
+        self._owners = OwnerActors(settings)
         self._rounds = 0
         self._prober = Prober(settings, self._reader)
         watches = (LedgerWatch(settings.ledger_silence_ms), EscrowWatch(self._reader))
@@ -79,59 +78,42 @@ class Timekeeper:
             await asyncio.sleep(ROUND_S)
 
     async def _round(self) -> None:
-        """1. actors for machines; 2. who answers; 3. who took orphans over; 4. who knows whom."""
-        self._ensure_actors(await asyncio.to_thread(_machines))
-        await asyncio.gather(*(self._ping(name) for name in self._handles))
+        """1. actors for machines; 2. who answers; 3. who is silent; 4. who took orphans over;
+        5. who knows whom."""
+        made, gone = self._owners.ensure(await asyncio.to_thread(_machines))
+        for name in gone:
+            self._watch.forget(name)
+        for name in made:
+            self._watch.expected(name, _now_ms())
+        await asyncio.gather(*(self._ping(name) for name in self._owners.names()))
         now_ms = _now_ms()
-        # An owner without an address was claimed before: it has nothing left.
-        stored = {item.name: item.epoch for item in await self._reader.owners() if item.address}
+        # Before rows are read: a silent owner is replaced while Postgres is away, too.
         for name in self._watch.silent(now_ms):
             log.warning("owner is silent and is restarted owner=%s", name)
-            ray.kill(self._handles[name], no_restart=False)
+            self._owners.restart(name)
             self._watch.expected(name, now_ms)
+        stored = {item.name: item.epoch for item in await self._reader.owners()}
         for claim in self._watch.claims(stored, now_ms):
             await self._claim(claim)
         for name in self._watch.to_adopt(now_ms):
-            await asyncio.wait_for(self._handles[name].adopt.remote(), CLAIM_TIMEOUT_S)
-            self._watch.adopted(name)
+            if await self._owners.tell(name, "adopt"):
+                self._watch.adopted(name)
         for name, peers in self._watch.news_of_peers(now_ms):
-            await asyncio.wait_for(self._handles[name].know_peers.remote(peers), PING_TIMEOUT_S)
-
-    def _ensure_actors(self, machines: list[str]) -> None:
-        wanted = {
-            workflow_actor(node_id, index): node_id
-            for node_id in machines
-            for index in range(self._settings.workflow_actors_per_machine)
-        }
-        for name in set(self._handles) - set(wanted):
-            log.warning("machine is gone owner=%s", name)
-            ray.kill(self._handles.pop(name))
-            self._watch.forget(name)
-        for name in set(wanted) - set(self._handles):
-            self._handles[name] = WorkflowActor.options(  # type: ignore[attr-defined]
-                name=name,
-                namespace=NAMESPACE,
-                get_if_exists=True,
-                lifetime="detached",
-                num_cpus=0,
-                max_restarts=-1,
-                max_task_retries=0,
-                max_concurrency=1_000,
-                scheduling_strategy=NodeAffinitySchedulingStrategy(wanted[name], soft=False),
-            ).remote(name, self._settings)
-            self._watch.expected(name, _now_ms())
+            if not await self._owners.tell(name, "know_peers", peers):
+                self._watch.untold(name)
 
     async def _ping(self, name: str) -> None:
-        try:
-            reply = await asyncio.wait_for(self._handles[name].ping.remote(), PING_TIMEOUT_S)
-        except Exception as error:  # any failure of another process is silence, nothing more
-            log.info("no answer owner=%s error=%s", name, type(error).__name__)
-            return
-        self._prober.name(reply["openCircuits"])
-        if reply["isReady"]:
-            self._watch.answered(name, int(reply["epoch"]), _now_ms())
-        else:
-            self._watch.restoring(name, _now_ms())
+        reply = await self._owners.ping(name)
+        if isinstance(reply, int):
+            if self._watch.is_busy(name, reply, _now_ms()):
+                log.warning("owner is busy owner=%s progress=%d", name, reply)
+        elif reply is not None:
+            self._prober.name(reply["openCircuits"])
+            progress = reply["progress"]
+            if reply["isReady"]:
+                self._watch.answered(name, int(reply["epoch"]), _now_ms(), progress)
+            else:
+                self._watch.starting(name, _now_ms(), progress)
 
     async def _claim(self, claim: Claim) -> None:
         key = f"claim:{claim.from_owner}:{claim.from_epoch}"

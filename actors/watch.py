@@ -1,8 +1,10 @@
 """Which processes are silent, which owners are alive, who takes over from those that are gone.
 
-Pure bookkeeping over times that the caller measures; `actors/timekeeper.py` and
-`actors/ledger_watch.py` act on it.
-design.md section 3 (Starting and owning).
+Three things are told apart. Ready: it has answered that it takes work. Busy: its answer is late,
+but its counter of progress, which another of its threads tells, has moved since. Silent: neither
+an answer nor progress for too long; only that is given up. Pure bookkeeping over times that the
+caller measures; `actors/timekeeper.py` and `actors/ledger_watch.py` act on it.
+design.md section 3 (Starting and owning). Decision 0092.
 """
 
 from __future__ import annotations
@@ -34,6 +36,7 @@ class Seen:
     epoch: int = 0
     is_ready: bool = False
     has_answered: bool = False
+    progress: int = 0
 
 
 class Silence:
@@ -58,10 +61,19 @@ class Silence:
     def began(self, now_ms: int) -> None:
         """Note that a new process is awaited, which has not answered yet."""
         self._heard_ms, self._misses, self._has_answered = now_ms, 0, False
+        self._progress = 0
 
-    def ended(self, now_ms: int) -> None:
-        """Note an answer."""
+    def ended(self, now_ms: int, progress: int = 0) -> None:
+        """Note an answer, and the process's counter of progress in it."""
         self._heard_ms, self._misses, self._has_answered = now_ms, 0, True
+        self._progress = progress
+
+    def is_busy(self, progress: int, now_ms: int) -> bool:
+        """Note what the counter of progress says of a late answer; returns whether it has moved."""
+        if progress == self._progress:
+            return False
+        self.ended(now_ms, progress)
+        return True
 
     def is_too_long(self, now_ms: int) -> bool:
         """Note a question that was not answered; returns whether to give the process up."""
@@ -91,18 +103,29 @@ class OwnerWatch:
         """Note that an owner should run and has been created."""
         self._seen[name] = Seen(now_ms)
 
-    def restoring(self, name: str, now_ms: int) -> None:
+    def starting(self, name: str, now_ms: int, progress: int = 0) -> None:
         """Note that an owner answered and is not ready yet."""
-        self._seen[name] = Seen(now_ms, has_answered=True)
+        self._seen[name] = Seen(now_ms, has_answered=True, progress=progress)
 
-    def answered(self, name: str, epoch: int, now_ms: int) -> None:
+    def is_busy(self, name: str, progress: int, now_ms: int) -> bool:
+        """Note what an owner's counter of progress says of a late answer.
+
+        Returns: whether it has moved; then the owner works, and is as ready as it was.
+        """
+        seen = self._seen.get(name)
+        if seen is None or progress == seen.progress:
+            return False
+        seen.progress, seen.heard_ms, seen.has_answered = progress, now_ms, True
+        return True
+
+    def answered(self, name: str, epoch: int, now_ms: int, progress: int = 0) -> None:
         """Note that an owner is ready and answered with its epoch."""
         known = self._seen.get(name)
         if known is None or known.epoch != epoch:
             self._told.pop(name, None)  # a new process knows nobody
             # What an earlier watch had claimed for it, it may not have been told to adopt.
             self._unadopted.add(name)
-        self._seen[name] = Seen(now_ms, epoch, is_ready=True, has_answered=True)
+        self._seen[name] = Seen(now_ms, epoch, is_ready=True, has_answered=True, progress=progress)
 
     def forget(self, name: str) -> None:
         """Note that an owner's machine is gone."""
@@ -174,3 +197,7 @@ class OwnerWatch:
                 self._told[name] = peers
                 news.append((name, peers))
         return news
+
+    def untold(self, name: str) -> None:
+        """Note that an owner did not hear of its peers."""
+        self._told.pop(name, None)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -17,16 +17,19 @@ from typing import Any
 import ray
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
+from actors.arguments import settings_argument, settings_from
 from actors.calls import BatchCall, actor_call, is_unknown_outcome
+from actors.child import ActorChild
 from actors.collection import collect_rarely
 from actors.dedicated import Dedicated
 from actors.ledger_client import LedgerClient
 from actors.logs import configure_logging
 from actors.messages import OwnerReply, OwnerRequest
-from actors.names import LEDGER
+from actors.names import LEDGER, LIVENESS
 from actors.owner import Owner
 from actors.sockets import serve_batches
 from actors.spread import PeerCalls, RemoteEvent, RemoteOrder
+from actors.turns import TurnWatchdog
 from core.settings import Settings
 
 log = logging.getLogger("callboard.workflows")
@@ -35,13 +38,18 @@ log = logging.getLogger("callboard.workflows")
 FINISHED_POLL_S = 10.0
 
 
-@ray.remote
+@ray.remote(concurrency_groups=LIVENESS)  # type: ignore[call-overload]
 class WorkflowActor:
     """Owns workflows: publishes, drives, dispatches, restores."""
 
-    async def __init__(self, name: str, settings: Settings) -> None:  # type: ignore[misc]
+    async def __init__(  # type: ignore[misc]
+        self, name: str, values: Mapping[str, object]
+    ) -> None:
+        settings = settings_from(values)
         configure_logging(settings, "workflows")
         collect_rarely()
+        self._watchdog = TurnWatchdog(name)
+        self._watchdog.start()
         ledger = LedgerClient(
             BatchCall(settings.run_folder, LEDGER, "submit"),
             is_unknown_outcome,
@@ -101,38 +109,33 @@ class WorkflowActor:
         return self._owner.spread.deliver(batch)
 
     async def ping(self) -> dict[str, Any]:
-        """Return counters; `isReady` once everything owned has been restored."""
-        return {"isReady": self._start.done(), **self._owner.statistics()}
+        """Return counters; `isReady` once work is taken, `isRestoring` while some is restored."""
+        return {
+            "isReady": self._start.done(),
+            "progress": self._steps(),
+            "turns": self._watchdog.statistics(),
+            **self._owner.statistics(),
+        }
+
+    @ray.method(concurrency_group="liveness")
+    async def progress(self) -> int:
+        """Return a count that grows while this process works, from another thread than its own."""
+        return self._steps()
+
+    def _steps(self) -> int:
+        return self._watchdog.turns + self._owner.steps
 
     async def process_id(self) -> int:
         """Return this process's id, for tests and operators."""
         return os.getpid()
 
 
-class _ActorChild:
-    """A `WorkflowActor` that drives one workflow; it ends with the process that made it."""
-
-    def __init__(self, actor: Any) -> None:
-        self._actor = actor
-
-    async def handle(self, batch: list[OwnerRequest]) -> Sequence[OwnerReply]:
-        replies: Sequence[OwnerReply] = await self._actor.handle.remote(batch)
-        return replies
-
-    async def finished(self, watcher: str) -> Sequence[str]:
-        names: Sequence[str] = await self._actor.finished.remote(watcher)
-        return names
-
-    def end(self) -> None:
-        ray.kill(self._actor)
-
-
-def _spawn(settings: Settings, name: str) -> _ActorChild:
+def _spawn(settings: Settings, name: str) -> ActorChild:
     here = NodeAffinitySchedulingStrategy(ray.get_runtime_context().get_node_id(), soft=False)
     options = {"num_cpus": 0, "max_restarts": 0, "max_task_retries": 0, "max_concurrency": 1_000}
     own = replace(settings, isolation="pooled", reader_pool_size=1)
     actor = WorkflowActor.options(**options, scheduling_strategy=here)  # type: ignore[attr-defined]
-    return _ActorChild(actor.remote(name, own))
+    return ActorChild(actor.remote(name, settings_argument(own)))
 
 
 def _stop(reason: str) -> None:

@@ -183,11 +183,7 @@ class Settings:
 
     def __post_init__(self) -> None:
         for item in dataclasses.fields(self):
-            value = getattr(self, item.name)
-            low, high = item.metadata["range"]
-            if (low is not None and value < low) or (high is not None and value > high):
-                wanted = f"{low} or more" if high is None else f"{low} to {high}"
-                raise SettingsError(item.name, repr(value), wanted)
+            _check_range(item, getattr(self, item.name))
         _require_member("dispatch", self.dispatch, ("local", "spread"))
         _require_member("isolation", self.isolation, ("pooled", "dedicated"))
         try:
@@ -272,6 +268,40 @@ def build_settings(values: Mapping[str, object]) -> Settings:
         if isinstance(value, bool) or not isinstance(value, type(default)):
             raise SettingsError(name, repr(value), f"a value of type {type(default).__name__}")
     return Settings(**values)  # type: ignore[arg-type]  # each value was checked just above
+
+
+def known_settings(values: Mapping[str, object]) -> tuple[Settings, tuple[str, ...]]:
+    """Make settings from values that another version of this code may have written.
+
+    Args:
+        values: by name.
+
+    Returns: the settings, and why each value that was not taken was left out: its name is unknown,
+    or this version does not accept it. Then, as where a name is missing, the default stands.
+
+    Raises:
+        SettingsError: values that are good one by one contradict each other.
+    """
+    known: dict[str, object] = {}
+    left_out: list[str] = []
+    for name, value in values.items():
+        try:
+            default = _declared(name).default
+            if isinstance(value, bool) or not isinstance(value, type(default)):
+                raise SettingsError(name, type(value).__name__, type(default).__name__)
+            _check_range(_declared(name), value)
+        except SettingsError as error:
+            left_out.append(f"{error.name}: expected {error.expected}")
+        else:
+            known[name] = value
+    return Settings(**known), tuple(left_out)  # type: ignore[arg-type]  # each was checked above
+
+
+def _check_range(item: dataclasses.Field[Any], value: Any) -> None:
+    low, high = item.metadata["range"]
+    if (low is not None and value < low) or (high is not None and value > high):
+        wanted = f"{low} or more" if high is None else f"{low} to {high}"
+        raise SettingsError(item.name, repr(value), wanted)
 
 
 def _declared(name: str) -> dataclasses.Field[Any]:

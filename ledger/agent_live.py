@@ -7,7 +7,7 @@ Spec: contract.md section 6 (Heartbeat).
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import AsyncIterator, Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Final
 
@@ -19,6 +19,7 @@ from core.market.liveness import HEARTBEAT_TTL_MS, Liveness
 from ledger.operational import PATIENCE_S
 from ledger.patience import cut_after, line_of
 from ledger.pools import pool_of
+from ledger.queries.pages import changed_pages
 from ledger.queries.reader import LedgerReader, RowDict
 from ledger.schema import (
     OPERATIONAL_ROLE,
@@ -151,6 +152,12 @@ async def live_rows(
     if dids is not None:
         query = query.where(agent_live.c.did.in_(list(dids)))
     return await reader.rows(query.where(agent_live.c.updated_ms >= since_ms))
+
+
+def live_pages(reader: LedgerReader, *, since_ms: int | None) -> AsyncIterator[list[RowDict]]:
+    """Yield the rows that changed at `since_ms` or later, None: all of them, page by page."""
+    query = sql.select(agent_live)
+    return changed_pages(reader, query, agent_live.c.did, agent_live.c.updated_ms, since_ms)
 
 
 async def agent_claims(reader: LedgerReader, dids: Collection[str]) -> list[RowDict]:

@@ -7,7 +7,7 @@ attempt was cut off. Spec: Settlement rules 9; contract.md section 6 (Reputation
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import AsyncIterator, Iterable, Mapping
 from typing import Any, Final
 
 import psycopg
@@ -21,6 +21,7 @@ from core.workflow.transitions import NodeStatus, is_terminal
 from ledger.commands import Outcome as CommandOutcome
 from ledger.planning.batch import Batch
 from ledger.planning.grounds import ReputationGrounds
+from ledger.queries.pages import changed_pages
 from ledger.queries.reader import LedgerReader
 from ledger.queries.stored import RowDict
 from ledger.review_commands import RebuildReputation
@@ -153,11 +154,9 @@ def plan_rebuild(command: RebuildReputation, batch: Batch) -> CommandOutcome:
     return batch.decided(command.key, result=result, audit_id=audit_id)
 
 
-async def reputation_rows(
-    reader: LedgerReader, *, dids: Collection[str] | None = None, since_ms: int = 0
-) -> list[RowDict]:
-    """Return the counts of these agents, or of all that changed at `since_ms` or later."""
-    query = sql.select(reputation)
-    if dids is not None:
-        query = query.where(reputation.c.agent_did.in_(list(dids)))
-    return await reader.rows(query.where(reputation.c.updated_ms >= since_ms))
+def reputation_pages(reader: LedgerReader, *, since_ms: int | None) -> AsyncIterator[list[RowDict]]:
+    """Yield the counts that changed at `since_ms` or later, None: all of them, page by page."""
+    columns = reputation.c
+    return changed_pages(
+        reader, sql.select(reputation), columns.agent_did, columns.updated_ms, since_ms
+    )

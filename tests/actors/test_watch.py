@@ -77,7 +77,7 @@ def test_an_owner_may_take_long_to_start_but_not_to_answer_again() -> None:
     watch.expected("a", 0)
     assert watch.silent(60_000) == []
     assert watch.silent(60_001) == ["a"]
-    watch.restoring("a", 60_001)
+    watch.starting("a", 60_001)
     assert watch.live(60_001) == []
     assert watch.silent(65_001) == []
     assert watch.silent(65_002) == ["a"]

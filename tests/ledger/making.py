@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
 from itertools import count
 
@@ -17,6 +18,7 @@ from ledger.commands import (
     RegisterAgent,
     RegisterOwner,
 )
+from ledger.queries.stored import RowDict
 from ledger.store import Genesis, LedgerStore
 from ledger.trust_commands import RevokeAgent, UnrevokeAgent
 
@@ -215,3 +217,8 @@ def api_key(key_id: str, key_hash: bytes, *, owner_did: str = PAYER) -> CreateKe
         rate_limits_json='{"read":5}',
         expires_ms=None,
     )
+
+
+async def all_of(pages: AsyncIterator[list[RowDict]]) -> list[RowDict]:
+    """Return the rows of all pages."""
+    return [row async for page in pages for row in page]

@@ -8,11 +8,11 @@ import pytest
 
 from core.errors import ErrorCode
 from ledger.commands import Command, DeregisterAgent, OutcomeStatus
-from ledger.queries.directory import directory_rows
+from ledger.queries.directory import directory_pages
 from ledger.queries.reader import LedgerReader
 from ledger.store import LedgerStore
 from tests.conftest import Database
-from tests.ledger.making import AGENT, AT, PAYER, card, new_key, open_store, open_with_owner
+from tests.ledger.making import AGENT, AT, PAYER, all_of, card, new_key, open_store, open_with_owner
 
 pytestmark = pytest.mark.anyio
 
@@ -69,7 +69,7 @@ async def test_who_left_is_inactive_and_stays_readable(
     assert [result["wasActive"] for result in told] == [True, False]
     assert await state(database) == ("inactive", 2, 1)
     async with LedgerReader(database.service_url, pool_size=1) as reader:
-        assert [row["status"] for row in await directory_rows(reader)] == ["inactive"]
+        assert [row["status"] for row in await all_of(directory_pages(reader))] == ["inactive"]
         events = await reader.audit(event_type="agent.deregistered")
         assert [event["target_id"] for event in events] == [AGENT], "once, not twice"
     await store.close()

@@ -9,13 +9,13 @@ from ledger.commands import DeregisterAgent
 from ledger.market_commands import SetPrice
 from ledger.queries.directory import (
     directory_changes,
-    directory_rows,
+    directory_pages,
     newest_change,
     price_changes,
 )
 from ledger.queries.reader import LedgerReader
 from tests.conftest import Database
-from tests.ledger.making import AT, CREDIT, PAYER, card, deposit, new_key, open_with_owner
+from tests.ledger.making import AT, CREDIT, PAYER, all_of, card, deposit, new_key, open_with_owner
 
 pytestmark = pytest.mark.anyio
 
@@ -28,7 +28,7 @@ async def test_only_what_changed_later_is_told_and_once(database: Database) -> N
         assert await newest_change(reader) == 0
         await store.commit([card(ONE), card(TWO)], AT)
         known = await newest_change(reader)
-        assert [row["did"] for row in await directory_rows(reader)] == [ONE, TWO]
+        assert [row["did"] for row in await all_of(directory_pages(reader))] == [ONE, TWO]
         assert await directory_changes(reader, after=known) == []
         await store.commit([deposit(CREDIT)], AT)
         assert await directory_changes(reader, after=known) == [], "no agent has changed"

@@ -10,7 +10,7 @@ import pytest
 from core.workflow.events import AttemptFinished, NodeChanged, WorkflowChanged
 from core.workflow.transitions import NodeStatus, WorkflowStatus
 from ledger.commands import RegisterOwner
-from ledger.queries.directory import directory_rows
+from ledger.queries.directory import directory_pages
 from ledger.queries.reader import LedgerReader
 from ledger.queries.unfinished import unfinished_page
 from tests.conftest import Database
@@ -21,6 +21,7 @@ from tests.ledger.making import (
     OWNER,
     PAYER,
     Flow,
+    all_of,
     api_key,
     card,
     deposit,
@@ -241,7 +242,7 @@ async def test_agents_are_found_by_capability_and_keep_their_secret(
     assert one is not None
     assert "signing_secret" not in one
     assert await reader.agent("did:test:c") is None
-    secrets = {row["did"]: row["signing_secret"] for row in await directory_rows(reader)}
+    secrets = {row["did"]: row["signing_secret"] for row in await all_of(directory_pages(reader))}
     assert secrets == {"did:test:a": None, "did:test:b": b"sealed"}
     await store.close()
 

@@ -221,6 +221,7 @@ CREATE TABLE callboard.agent (
 );
 CREATE INDEX agent_capability ON callboard.agent USING gin (capability_ids);
 CREATE INDEX agent_owner ON callboard.agent (owner_did, did);
+CREATE INDEX agent_registered ON callboard.agent (registered_ms, did);
 
 CREATE TABLE callboard.api_key (
     id text PRIMARY KEY,
