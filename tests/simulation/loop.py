@@ -47,6 +47,7 @@ class VirtualLoop(asyncio.AbstractEventLoop):
         self._tasks: set[asyncio.Task[Any]] = set()
         self.is_alive = True
         self.is_frozen = False
+        self.slowness = 1  # by so much all takes longer, on a machine that is overloaded
         self.turns = 0
         self.turn_us_max = 0
         self.swallowed = 0
@@ -202,7 +203,7 @@ class VirtualLoop(asyncio.AbstractEventLoop):
         finally:
             events._set_running_loop(began)
             self._is_woken = False
-            self._free_at_us = self._clock.now_us + self._charged_us
+            self._free_at_us = self._clock.now_us + self._charged_us * self.slowness
             self._charged_us = 0
         require(not self._unforeseen, "unforeseen in", self._name, self._unforeseen)
         if self._ready and not self.is_frozen:

@@ -75,6 +75,11 @@ class Process:
         return self.loop.monotonic_ns() + self.world.offsets_ms.get(self.name, 0) * 1_000_000
 
     @property
+    def progress(self) -> int:
+        """A count that grows while the process works, as its other thread tells it."""
+        return self.loop.turns + self.owner.steps
+
+    @property
     def is_ready(self) -> bool:
         """Whether everything that was owned at the start has been restored."""
         return self._started.done()

@@ -17,6 +17,8 @@ from tests.simulation.world import Crowd, World
 BULK, LONG, UNFINISHED = 150, 100, 1_000
 AWAY = Failure(NodeErrorCode.AGENT_UNAVAILABLE, "the connection was refused")
 READY_MS_MAX = 5_000
+# A machine so overloaded that a second's publishes take half a minute; the late answers in it.
+SLOWNESS, LATE_MIN = 400, 5
 
 
 def chain(length: int) -> Shape:
@@ -60,4 +62,15 @@ def test_owner_with_many_unfinished_workflows_restores_them_in_slices() -> None:
     (successor,) = [one for one in world.all_processes if one.began_ms > START_MS]
     assert successor.rows_needed > UNFINISHED // 3, "too few were unfinished"
     assert successor.ready_ms - successor.began_ms <= READY_MS_MAX
+    assert world.timekeeping.killed == 0
+
+
+def test_owner_that_is_busy_is_not_replaced() -> None:
+    """Its answers are late for longer than one may be silent, but its work goes on."""
+    troubles = Troubles(later=1.0, watched=True)
+    crowd = Crowd(spread_ms=1_000, slowness=SLOWNESS)
+    with few_collections():
+        shapes = [chain(1)] * (UNFINISHED // 2)
+        world = World(7, troubles=troubles, shapes=shapes, crowd=crowd).run()
+    assert world.timekeeping.late >= LATE_MIN
     assert world.timekeeping.killed == 0

@@ -8,6 +8,7 @@ design.md section 3 (Starting and owning).
 from __future__ import annotations
 
 import random
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from actors.watch import START_MS_MAX, OwnerWatch
@@ -26,6 +27,15 @@ FROZEN_MS = (1_000, 20_000, 200_000)
 REPLACED_MS_MAX = START_MS_MAX + 1_000 * SECONDS + 10_000
 
 
+@dataclass(slots=True)
+class _Ping:
+    """A question to a process, by the timekeeper of this number."""
+
+    process: Process
+    number: int
+    is_over: bool = False
+
+
 class Timekeeping:
     """Watches the owners of one world, if its troubles say so."""
 
@@ -35,6 +45,7 @@ class Timekeeping:
         self._watch = OwnerWatch(silence_ms_max=world.settings.owner_silence_ms)
         self._number = 0
         self.killed = 0
+        self.late = 0  # answers of owners that were only busy
 
     def begin(self) -> None:
         """Start the rounds, and draw what is frozen when."""
@@ -64,7 +75,9 @@ class Timekeeping:
         now_ms = world.clock.now_ms()
         for process in world.processes.values():
             if process.is_alive:
-                process.loop.call_soon(self._answered, process, number, now_ms)
+                ping = _Ping(process, number)
+                process.loop.call_soon(self._answered, ping)
+                world.clock.call_in(ANSWER_MS_MAX, self._not_answered, ping)
         for name in self._watch.silent(now_ms):
             process = world.processes[name]
             self._watch.expected(name, now_ms)
@@ -75,14 +88,25 @@ class Timekeeping:
                 world.restart_later(process)
         world.clock.call_in(ROUND_MS, self._round, number)
 
-    def _answered(self, process: Process, number: int, asked_ms: int) -> None:
-        now_ms = self._world.clock.now_ms()
-        if number != self._number or now_ms - asked_ms > ANSWER_MS_MAX:
+    def _answered(self, ping: _Ping) -> None:
+        process, now_ms = ping.process, self._world.clock.now_ms()
+        if ping.is_over or ping.number != self._number:
             return
+        ping.is_over = True
         if process.is_ready:
-            self._watch.answered(process.name, process.epoch, now_ms)
+            self._watch.answered(process.name, process.epoch, now_ms, process.progress)
         else:
-            self._watch.restoring(process.name, now_ms)
+            self._watch.starting(process.name, now_ms, process.progress)
+
+    def _not_answered(self, ping: _Ping) -> None:
+        """Ask another thread of a process that is late for its count of progress."""
+        process = ping.process
+        if ping.is_over or ping.number != self._number or not process.is_alive:
+            return
+        ping.is_over = True
+        if not process.loop.is_frozen:
+            now_ms = self._world.clock.now_ms()
+            self.late += self._watch.is_busy(process.name, process.progress, now_ms)
 
     def _freeze(self) -> None:
         world = self._world

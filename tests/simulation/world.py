@@ -57,12 +57,13 @@ Script = Callable[[DispatchOrder], list[bool | Failure]]
 class Crowd:
     """How given shapes are published: within `spread_ms`, or all in one batch (`is_bulk`).
 
-    `crash_at_ms`: when an owner is killed, 0: never.
+    `crash_at_ms`: when an owner is killed, 0: never. `slowness`: by how much owners are slower.
     """
 
     is_bulk: bool = False
     spread_ms: int = 0
     crash_at_ms: int = 0
+    slowness: int = 1
 
 
 class World:
@@ -439,6 +440,7 @@ class World:
 
     def _new_process(self, name: str) -> Process:
         process = Process(self, name)
+        process.loop.slowness = self._crowd.slowness
         self.all_processes.append(process)
         return process
 
