@@ -9,6 +9,7 @@ Spec: States and transitions, Settlement rules, Limits.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
@@ -20,6 +21,7 @@ from core.errors import ErrorCode, ServiceError
 from core.workflow.events import AttemptFinished, Failure, NodeChanged, Verdict
 from core.workflow.transitions import NodeStatus, WorkflowStatus
 from ledger.commands import AdvanceWorkflow, Command, Outcome, OutcomeStatus, PublishWorkflow
+from tests.simulation.agents import OrderId, order_id
 from tests.simulation.ledger_model import LedgerModel
 from tests.simulation.market import award_of, wrong_auction
 from tests.simulation.money import misplaced_lock, misplaced_stake
@@ -38,6 +40,8 @@ AGENTS_MAX = 3
 STUCK_MS = 60_000
 # A workflow whose rows have to be read again may be read so often: a read may come too early.
 READS_OF_ONE = 3
+# How often one order may be sent: a verification again after each restore of its workflow.
+SENT_MAX = 20
 ENDS = (NodeStatus.SUCCESS, NodeStatus.FAILED, NodeStatus.SKIPPED, NodeStatus.TIMEOUT)
 OPEN = (NodeStatus.DISPATCHED, NodeStatus.RUNNING)
 
@@ -55,6 +59,7 @@ class Checks:
         self._in_flight: dict[str, dict[tuple[str, int, int], DispatchOrder]] = {}
         self.vanished: set[tuple[str, str]] = set()  # nodes whose port broke its promise
         self.dispatches = 0
+        self._sent: Counter[OrderId] = Counter()
 
     @property
     def _model(self) -> LedgerModel:
@@ -72,8 +77,7 @@ class Checks:
             require(misplaced is None, misplaced, "after", command)
         self._world.revoking.applied(command)
         for record in command.records:
-            # A deadline may lie before the start of what it ends, when a commit was slow.
-            if isinstance(record, AttemptFinished) and record.error_code != "WORKFLOW_TIMEOUT":
+            if isinstance(record, AttemptFinished) and is_timed_by_one(record):
                 took_ms = record.completed_ms - record.started_ms
                 require(took_ms >= 0, "a span below 0 ms:", record)
             latency_ms = (getattr(record, "metrics", None) or {}).get("latency_ms", 0)
@@ -112,6 +116,9 @@ class Checks:
     def dispatched(self, order: DispatchOrder, process: Process) -> None:
         """Hear of a dispatch as it leaves."""
         self.dispatches += 1
+        identity = order_id(order)
+        self._sent[identity] += 1
+        require(self._sent[identity] <= SENT_MAX, "repeated without bound:", order)
         workflow_id, node = order.workflow_id, order.node
         require(workflow_id not in process.refused, "dispatch after a refused commit", order)
         now_ms = process.owner.clock.now_ms()
@@ -401,6 +408,15 @@ class Checks:
             (r["completed_ms"] for r in self._model.attempts[workflow_id] if r["node"] == name),
             default=0,
         )
+
+
+def is_timed_by_one(record: AttemptFinished) -> bool:
+    """Say whether one clock has told the start and the end of an attempt.
+
+    A lost attempt may have begun on another machine. A deadline may lie before the start of what it
+    ends, when a commit was slow.
+    """
+    return record.outcome != "lost" and record.error_code != "WORKFLOW_TIMEOUT"
 
 
 def is_over(status: WorkflowStatus) -> bool:

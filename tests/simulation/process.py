@@ -33,6 +33,7 @@ class Process:
         self.name = name
         self.is_alive = True
         self.was_frozen = False
+        self.thawed_ms = 0
         self.quarantined: set[str] = set()  # workflows that this process has heard to be
         self.refused: set[str] = set()  # workflows of which a commit of this process was refused
         self.on_death: list[Callable[[], None]] = []

@@ -83,7 +83,10 @@ class Timekeeping:
             self._watch.expected(name, now_ms)
             if process.is_alive:
                 self.killed += 1
-                require(process.loop.is_frozen, "killed for working:", process, process.loop)
+                # One that goes on, or was started, just now is not heard before the next answer.
+                since_ms = max(process.thawed_ms, process.began_ms)
+                is_silent = process.loop.is_frozen or now_ms - since_ms <= ROUND_MS
+                require(is_silent, "killed for working:", process, process.loop)
                 process.kill()
                 world.restart_later(process)
         world.clock.call_in(ROUND_MS, self._round, number)
@@ -122,7 +125,9 @@ class Timekeeping:
     def _thaw(self, process: Process) -> None:
         if process.is_alive:
             process.loop.thaw()
+            process.thawed_ms = self._world.clock.now_ms()
 
     def _is_replaced(self, process: Process) -> None:
-        is_gone = not process.is_alive or not process.loop.is_frozen
+        is_current = self._world.processes[process.name] is process
+        is_gone = not (process.is_alive and process.loop.is_frozen and is_current)
         require(is_gone or self._world.is_over(), "frozen and never replaced:", process)

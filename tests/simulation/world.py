@@ -39,7 +39,7 @@ from tests.simulation.shapes import (
     prices_micro,
     shape,
 )
-from tests.simulation.timekeeping import Timekeeping
+from tests.simulation.timekeeping import REPLACED_MS_MAX, Timekeeping
 from tests.simulation.troubles import CALM, Troubles, troubles_of
 from tests.simulation.violation import require
 
@@ -271,7 +271,10 @@ class World:
         client.replies.append(reply)
         if isinstance(reply, PublishReply):
             deadline_ms = self.model.workflows[reply.workflow_id]["deadline_ms"]
-            self.clock.call_at(deadline_ms + STUCK_MS, self.checks.not_stuck, reply.workflow_id)
+            late_ms = STUCK_MS + self.faults.skew_ms
+            if self.troubles.forgetful:  # a new timekeeper waits long for a first answer
+                late_ms += REPLACED_MS_MAX
+            self.clock.call_at(deadline_ms + late_ms, self.checks.not_stuck, reply.workflow_id)
 
     def _cancel(self, client: Client) -> None:
         row = self.model.workflows.get(client.request.workflow_id)
