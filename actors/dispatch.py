@@ -9,7 +9,8 @@ section 5; design.md section 3.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+import logging
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 import aiohttp
@@ -20,6 +21,7 @@ from actors.lines import AGED_MS, Lines
 from actors.orders import with_inputs
 from actors.ports import Clock, DispatchOrder
 from actors.replies import event_of, offline, unhealthy
+from actors.slices import run_in_slices
 from core.canonical import canonical, hash_bytes
 from core.errors import NodeErrorCode
 from core.market.fair_queue import parse_weights
@@ -27,6 +29,8 @@ from core.settings import Settings
 from core.workflow.events import Event, Failure, Verdict, WorkStarted
 from core.workflow.verdict import Accepted, Success, judge_reply
 from federation.egress import EgressDenied, gated_socket_factory
+
+log = logging.getLogger("callboard.dispatch")
 
 Receive = Callable[[str, Event], None]
 
@@ -100,6 +104,7 @@ class Dispatcher:
         self._open: dict[_Ticket, asyncio.Task[None]] = {}
         self._look_again: asyncio.TimerHandle | None = None
         self._is_closed = False
+        self._refusing: dict[str, asyncio.Task[None]] = {}
         self._notices: set[asyncio.Task[None]] = set()
         self._notice_turns = asyncio.Semaphore(CANCELS_AT_ONCE)
         self._sent = 0
@@ -181,13 +186,25 @@ class Dispatcher:
         self.notify(order, reason)
 
     def refuse_waiting(self, did: str) -> None:
-        """Answer every order that waits for this agent: it was found to be out of reach."""
-        now_ms = self._clock.now_ms()
-        for ticket in self._lines.clear(did):
-            self._forget(ticket, None)
-            order = ticket.order
-            failure = unhealthy(order, "its circuit opened while others waited for it")
-            ticket.receive(order.workflow_id, event_of(order, failure, "", now_ms, now_ms))
+        """Answer every order that waits for this agent, which was found to be out of reach.
+
+        In slices: each answer is a step of a workflow, and a hundred thousand orders may wait.
+        """
+        if did in self._refusing:
+            return
+        task = asyncio.get_running_loop().create_task(run_in_slices(self._refusals(did)))
+        self._refusing[did] = task
+        task.add_done_callback(lambda _: self._refusing.pop(did, None))
+
+    def _refusals(self, did: str) -> Iterator[None]:
+        # Not what comes meanwhile: that was given to the agent by what is known of it now.
+        for _ in range(self._lines.waiting_for(did)):
+            for ticket in self._lines.clear(did, 1):
+                self._forget(ticket, None)
+                order, now_ms = ticket.order, self._clock.now_ms()
+                failure = unhealthy(order, "its circuit opened while others waited for it")
+                ticket.receive(order.workflow_id, event_of(order, failure, "", now_ms, now_ms))
+            yield
 
     def notify(self, order: DispatchOrder, reason: str) -> None:
         """Tell the agent that the output is not wanted, once, best effort (spec: Events 3)."""
@@ -204,7 +221,7 @@ class Dispatcher:
         for ticket in self._tickets.values():
             if ticket.until is not None:
                 ticket.until.cancel()
-        for task in list(self._open.values()) + list(self._notices):
+        for task in [*self._open.values(), *self._notices, *self._refusing.values()]:
             task.cancel()
         await self._session.close()
 
@@ -268,6 +285,12 @@ class Dispatcher:
                     event, self._blobs, self._settings.result_inline_bytes_max
                 )
             is_accepted = isinstance(reply, Accepted) and not ticket.is_over
+        except Exception:  # the edge of one order: it is answered, whatever went wrong in here
+            log.exception("dispatch failed workflow=%s node=%s", order.workflow_id, order.node)
+            broken = Failure(
+                NodeErrorCode.AGENT_ERROR, "the dispatch failed inside the service", is_spared=True
+            )
+            event = event_of(order, broken, "", started_ms, self._clock.now_ms())
         finally:
             del self._open[ticket]
             if is_accepted:

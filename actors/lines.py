@@ -165,12 +165,17 @@ class Lines(Generic[Key, Item]):
         self._forget_empty(did, line)
         return True
 
-    def clear(self, did: str) -> list[Item]:
-        """Take out and return everything that waits for an agent."""
+    def waiting_for(self, did: str) -> int:
+        """Return how many orders wait for an agent."""
+        line = self._lines.get(did)
+        return 0 if line is None else len(line.waiting)
+
+    def clear(self, did: str, most: int) -> list[Item]:
+        """Take out and return what waits for an agent, in its turn, at most so many orders."""
         line = self._lines.get(did)
         if line is None:
             return []
-        items = line.waiting.clear()
+        items = [line.waiting.take() for _ in range(min(most, len(line.waiting)))]
         self._waiting -= len(items)
         self._forget_empty(did, line)
         return items

@@ -299,7 +299,7 @@ class Owner:
         now_ms = self._clock.now_ms()
         if self._directory.note_outcome(did, is_reachable=is_reachable, at_ms=now_ms):
             log.warning("agent is left alone owner=%s agent=%s", self._name, did)
-            asyncio.get_running_loop().call_soon(self._dispatcher.refuse_waiting, did)
+            self._dispatcher.refuse_waiting(did)
 
     def _end_revoked_work(self) -> None:
         if self._runner is not None and self._directory.revocations:

@@ -205,12 +205,24 @@ def workflow(workflow_id: str) -> Steps:
 def workflows(
     *,
     status: str | None = None,
+    quarantined: bool | None = None,
     limit: int | None = None,
     offset: int | None = None,
     cursor: str | None = None,
 ) -> Steps:
-    """List the caller's workflows, newest first."""
-    return _get("/v1/workflows", status=status, limit=limit, offset=offset, cursor=cursor)
+    """List the caller's workflows, newest first.
+
+    Args:
+        quarantined: only those that wait for being resumed, or only others; None: all.
+    """
+    return _get(
+        "/v1/workflows",
+        status=status,
+        quarantined=None if quarantined is None else str(quarantined).lower(),
+        limit=limit,
+        offset=offset,
+        cursor=cursor,
+    )
 
 
 def wait(workflow_id: str, *, timeout_s: float | None = None) -> Steps:
@@ -240,6 +252,12 @@ def cancel(workflow_id: str, *, reason: str = "user_request", details: str = "")
     body = {"reason": reason, "details": details}
     # Without a key, a second cancel is refused as NOT_CANCELLABLE although the first one worked.
     return _one(Call("POST", path, body=body, headers=_keyed(None)))
+
+
+def resume(workflow_id: str) -> Steps:
+    """Drive a quarantined workflow on. contract.md section 6 (Quarantine)."""
+    path = f"/v1/workflows/{_segment(workflow_id)}/resume"
+    return _one(Call("POST", path, body={}, headers=_keyed(None)))
 
 
 def node_result(

@@ -59,6 +59,7 @@ class _Operations:
     workflows = _Operation(calls.workflows)
     wait = _Operation(calls.wait)
     cancel = _Operation(calls.cancel)
+    resume = _Operation(calls.resume)
     node_result = _Operation(calls.node_result)
     register_agent = _Operation(calls.register_agent)
     agents = _Operation(calls.agents)

@@ -98,6 +98,16 @@ def choice_of(call: Call, name: str, choices: Iterable[str]) -> str | None:
     return text
 
 
+def flag_of(call: Call, name: str) -> bool | None:
+    """Read a query parameter that is `true` or `false`; None without one.
+
+    Raises:
+        ServiceError: INVALID_REQUEST.
+    """
+    text = choice_of(call, name, ("true", "false"))
+    return None if text is None else text == "true"
+
+
 def id_of(call: Call, name: str) -> str | None:
     """Read a query parameter that is an id, in its usual spelling.
 

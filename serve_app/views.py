@@ -44,7 +44,15 @@ def workflow_summary(row: Row) -> dict[str, Any]:
         "traceId": trace_id(workflow_id),
         "spentCredits": credits_number(row["spent_micro"]),
         "error": _json(row["error"]),
+        "quarantine": _quarantine(row),
     }
+
+
+def _quarantine(row: Row) -> dict[str, Any] | None:
+    """Return why and since when a workflow is, or was as it ended, driven no further."""
+    if row["quarantined_ms"] is None:
+        return None
+    return {"since": iso_time(row["quarantined_ms"]), "code": row["quarantine_code"]}
 
 
 def workflow_record(stored: StoredWorkflow) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""`workflow`: publish, read, watch, cancel. Spec: Workflow manifest, Workflow record."""
+"""`workflow`: publish, read, watch, cancel, resume. Spec: Workflow manifest, Workflow record."""
 
 from __future__ import annotations
 
@@ -109,14 +109,25 @@ def cancel(
     session.show_record(session.client.cancel(workflow_id, reason=reason, details=details))
 
 
+@verb(app, "resume")
+def resume(session: Session, workflow_id: _Id) -> None:
+    """Resume a quarantined workflow: the step that failed is decided anew."""
+    session.show_record(session.client.resume(workflow_id))
+
+
 @verb(app, "list")
 def list_workflows(
     session: Session,
     status: Annotated[str | None, typer.Option(help="Only workflows in this status.")] = None,
+    quarantined: Annotated[
+        bool, typer.Option("--quarantined", help="Only workflows that wait for being resumed.")
+    ] = False,
     limit: Annotated[int, typer.Option(help="How many.", min=1, max=100)] = 50,
     cursor: Annotated[str | None, typer.Option(help="Where the last page ended.")] = None,
 ) -> None:
     """List the caller's workflows, newest first."""
-    reply = session.client.workflows(status=status, limit=limit, cursor=cursor)
-    columns = ("id", "status", "intent", "createdAt", "spentCredits")
+    reply = session.client.workflows(
+        status=status, quarantined=quarantined or None, limit=limit, cursor=cursor
+    )
+    columns = ("id", "status", "intent", "createdAt", "spentCredits", "quarantine")
     session.show_table(reply, reply["workflows"], columns)

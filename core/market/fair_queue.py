@@ -83,14 +83,6 @@ class FairQueue(Generic[Key, Item]):
             self._ring.clear()
         return item
 
-    def clear(self) -> list[Item]:
-        """Take everything out and return it."""
-        items = list(self._items.values())
-        self._items.clear()
-        self._lines.clear()
-        self._ring.clear()
-        return items
-
     def _weight(self, payer: str) -> int:
         return max(1, min(self._weight_of(payer), WEIGHT_MAX))
 

@@ -39,6 +39,11 @@ PARAMETERS: Mapping[str, Schema] = {
     "Offset": _query("offset", {"type": "integer", "minimum": 0}, "rows to pass over"),
     "Cursor": _query("cursor", _STRING, "the `nextCursor` of the page before"),
     "Status": _query("status", {"enum": [str(status) for status in WorkflowStatus]}, "only these"),
+    "Quarantined": _query(
+        "quarantined",
+        {"enum": ["true", "false"]},
+        "only unfinished workflows that wait for being resumed, or only others",
+    ),
     "CapabilityId": _query("capabilityId", _STRING, "only agents that offer it"),
     "OwnerDid": _query("ownerDid", _STRING, "whose; others than one's own for administrators"),
     "AgentStatus": _query(

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from core.errors import QuarantineCode
 from core.workflow.transitions import NodeStatus, WorkflowStatus
 from serve_app.openapi.agents import AGENT_SCHEMAS
 from serve_app.openapi.auctions import AUCTION_SCHEMAS
@@ -94,6 +95,13 @@ _WORKFLOW = record(
     traceId=STRING,
     spentCredits=CREDITS,
     error=nullable(OBJECT),
+    quarantine=nullable(
+        record(
+            "since code",
+            since=TIME,
+            code={"enum": [str(code) for code in QuarantineCode]},
+        )
+    ),
 )
 _PUBLISHED = record(
     "workflowId taskId status", workflowId=STRING, taskId=STRING, status=STRING, id=STRING
@@ -266,6 +274,15 @@ SCHEMAS: Mapping[str, Schema] = {
         cancelledBy=STRING,
         nodesAffected=INTEGER,
         refundedCredits=CREDITS,
+    ),
+    "Resumed": record(
+        "success workflowId status resumedAt resumedBy",
+        success=BOOLEAN,
+        id=STRING,
+        workflowId=STRING,
+        status={"enum": [str(status) for status in WorkflowStatus]},
+        resumedAt=TIME,
+        resumedBy=STRING,
     ),
     "Balance": with_example(
         record(

@@ -1,6 +1,7 @@
-"""Workflows: publish, read, list, cancel.
+"""Workflows: publish, read, list, cancel, resume.
 
-Spec: Coordinator endpoints; contract.md section 6 (Publish, Bulk publish, list form, Cancel).
+Spec: Coordinator endpoints; contract.md section 6 (Publish, Bulk publish, list form, Cancel,
+Quarantine).
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from typing import Any
 
 import orjson
 
-from actors.messages import CancelRequest, PackedPublish, PublishReply
+from actors.messages import CancelRequest, PackedPublish, PublishReply, ResumeRequest
 from core.errors import ErrorCode, ServiceError
 from core.money import credits_number
 from core.records.manifest import WorkflowManifest, parse_list_form, parse_manifest
@@ -29,7 +30,7 @@ from serve_app.calls import (
     not_found,
 )
 from serve_app.limits import RateClass
-from serve_app.lists import choice_of, listed, page_of
+from serve_app.lists import choice_of, flag_of, listed, page_of
 from serve_app.publishing import (
     publish_request,
     published,
@@ -145,6 +146,7 @@ async def list_workflows(call: Call) -> Reply:
     rows = await call.services.reader.workflows(
         payer_did=payer_did,
         status=choice_of(call, "status", WorkflowStatus),
+        is_quarantined=flag_of(call, "quarantined"),
         limit=page.limit + 1,
         offset=page.offset,
         before_id=page.after,
@@ -163,9 +165,7 @@ async def cancel(call: Call) -> Reply:
     if not isinstance(details, str) or len(details) > CANCEL_DETAILS_MAX:
         got = kind_of(details) if not isinstance(details, str) else f"{len(details)} characters"
         raise invalid("details", got, f"text of at most {CANCEL_DETAILS_MAX} characters")
-    stored = await _readable(call)
-    if not call.caller.is_admin and stored.payer_did != call.caller.did:
-        raise _unknown(stored.id)
+    stored = await _own(call)
     if is_terminal(WorkflowStatus(stored.status)):
         raise ServiceError(
             ErrorCode.NOT_CANCELLABLE,
@@ -188,6 +188,40 @@ async def cancel(call: Call) -> Reply:
             "refundedCredits": credits_number(reply.refunded_micro),
         }
     )
+
+
+async def resume(call: Call) -> Reply:
+    """Drive a quarantined workflow on: the step that failed is decided anew, from its rows."""
+    stored = await _own(call)
+    if is_terminal(WorkflowStatus(stored.status)) or stored.row["quarantined_ms"] is None:
+        raise ServiceError(
+            ErrorCode.CONFLICT,
+            f"the workflow is {stored.status}, expected one that is quarantined",
+        )
+    request = ResumeRequest(workflow_id=stored.id, actor_did=call.caller.did)
+    reply = await call.services.to_the_end(call.services.gateway.resume(request))
+    return Reply(
+        {
+            "success": True,
+            "id": reply.workflow_id,
+            "workflowId": reply.workflow_id,
+            "status": stored.status,
+            "resumedAt": iso_time(reply.resumed_ms),
+            "resumedBy": call.caller.did,
+        }
+    )
+
+
+async def _own(call: Call) -> StoredWorkflow:
+    """Return the workflow of the path, if the caller pays for it or is an administrator.
+
+    Raises:
+        ServiceError: NOT_FOUND, as `_readable`.
+    """
+    stored = await _readable(call)
+    if not call.caller.is_admin and stored.payer_did != call.caller.did:
+        raise _unknown(stored.id)
+    return stored
 
 
 async def _readable(call: Call) -> StoredWorkflow:
@@ -291,7 +325,7 @@ OPERATIONS = (
         rate=RateClass.READ,
         tag="workflows",
         reply="WorkflowList",
-        parameters=("Status", "Limit", "Offset", "Cursor"),
+        parameters=("Status", "Quarantined", "Limit", "Offset", "Cursor"),
         errors=(ErrorCode.INVALID_REQUEST,),
     ),
     Operation(
@@ -318,6 +352,20 @@ OPERATIONS = (
         reply="Cancelled",
         parameters=("WorkflowId",),
         errors=(ErrorCode.NOT_FOUND, ErrorCode.NOT_CANCELLABLE),
+        is_body_optional=True,
+        repeats=Repeats.BY_REPLY,
+    ),
+    Operation(
+        method="POST",
+        path="/v1/workflows/{workflow_id}/resume",
+        handler=resume,
+        summary="Resume a quarantined workflow",
+        scope="workflows:write",
+        rate=RateClass.WRITE,
+        tag="workflows",
+        reply="Resumed",
+        parameters=("WorkflowId",),
+        errors=(ErrorCode.NOT_FOUND, ErrorCode.CONFLICT, ErrorCode.ESCROW_RELEASED),
         is_body_optional=True,
         repeats=Repeats.BY_REPLY,
     ),

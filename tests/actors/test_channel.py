@@ -97,3 +97,78 @@ async def test_closing_answers_what_is_under_way_and_what_waits() -> None:
     for answer in (first, second):
         with pytest.raises(ConnectionError):
             await answer
+
+
+async def test_callback_that_raises_loses_no_other_reply_and_no_later_batch() -> None:
+    """It ended the pump, with up to 999 other outcomes of its batch."""
+    destination = Destination()
+    channel = channel_to(destination)
+    heard: list[object] = []
+
+    def raising(_: object) -> None:
+        raise RuntimeError("unforeseen")
+
+    for value in range(9):
+        channel.submit(value, raising if value % 3 == 0 else heard.append)
+    for _ in range(3):
+        destination.gate.release()
+    last = asyncio.ensure_future(channel.request(9))
+    destination.gate.release()
+    assert await last == 18
+    assert heard == [2, 4, 8, 10, 14, 16]
+    assert channel.statistics().raised == 3
+
+
+async def test_callback_that_raises_as_the_channel_closes_loses_no_other() -> None:
+    destination = Destination()
+    channel = channel_to(destination)
+    heard: list[object] = []
+
+    def raising(_: object) -> None:
+        raise RuntimeError("unforeseen")
+
+    for done in (raising, heard.append, raising, heard.append):
+        channel.submit(1, done)
+    while not destination.batches:
+        await asyncio.sleep(0)
+    channel.close()
+    async with asyncio.timeout(60):
+        while len(heard) < 2:
+            await asyncio.sleep(0)
+    assert all(isinstance(one, ConnectionError) for one in heard)
+
+
+async def test_batch_is_bounded_by_weight_and_a_heavy_request_goes_alone() -> None:
+    destination = Destination()
+    channel: Channel[int, int] = Channel(
+        "test",
+        destination.call,
+        capacity=100,
+        batch_size=10,
+        weight_of=lambda value: value,
+        batch_weight=10,
+    )
+    asked = [asyncio.ensure_future(channel.request(value)) for value in (4, 6, 1, 50, 9, 2)]
+    for _ in range(5):
+        destination.gate.release()
+    await asyncio.gather(*asked)
+    assert destination.batches == [[4, 6], [1], [50], [9], [2]]
+
+
+async def test_what_follows_from_accepted_work_is_never_refused() -> None:
+    destination = Destination()
+    channel = channel_to(destination, capacity=2)
+    heard: list[object] = []
+    for value in range(2):
+        channel.submit(value, heard.append)
+    assert channel.is_full
+    with pytest.raises(ServiceError):
+        channel.submit(2, heard.append)
+    channel.submit_always(2, heard.append)
+    for _ in range(3):
+        destination.gate.release()
+    async with asyncio.timeout(60):
+        await channel.wait_room(0)
+        while len(heard) < 3:
+            await asyncio.sleep(0)
+    assert heard == [0, 2, 4]

@@ -75,7 +75,7 @@ def test_limits_are_kept_and_nobody_waits_without_a_reason(
             if waiting.get(many) == did:
                 del waiting[many]
         elif what == "clear":
-            cleared = {key for _, key in made.clear(did)}
+            cleared = {key for _, key in made.clear(did, made.waiting_for(did))}
             assert cleared == {key for key, agent in waiting.items() if agent == did}
             waiting = {key: agent for key, agent in waiting.items() if agent != did}
         else:

@@ -105,3 +105,49 @@ def test_a_process_that_is_being_started_has_longer() -> None:
     silence.ended(61_000)
     silence.began(62_000)
     assert not any(silence.is_too_long(at_ms) for at_ms in (80_000, 90_000, 122_000))
+
+
+def test_an_owner_whose_answer_is_late_is_busy_while_its_counter_moves() -> None:
+    """It was killed as silent for working: while it restored, or published a large bulk."""
+    watch = OwnerWatch(silence_ms_max=5_000)
+    watch.answered("a", 1, 0, progress=10)
+    for second in range(1, 60):
+        assert watch.is_busy("a", 10 + second, 2_000 * second)
+        assert watch.silent(2_000 * second + 1_999) == []
+        assert watch.live(2_000 * second) == ["a"], "as ready as it was"
+
+
+def test_an_owner_whose_counter_stands_still_is_silent() -> None:
+    watch = OwnerWatch(silence_ms_max=5_000)
+    watch.answered("a", 1, 0, progress=10)
+    assert watch.is_busy("a", 11, 2_000)
+    assert not watch.is_busy("a", 11, 4_000)
+    assert watch.silent(7_000) == []
+    assert watch.silent(7_001) == ["a"]
+
+
+def test_an_owner_that_is_starting_is_not_killed_while_its_counter_moves() -> None:
+    watch = OwnerWatch(silence_ms_max=5_000)
+    watch.expected("a", 0)
+    watch.starting("a", 1_000, progress=1)
+    assert watch.is_busy("a", 2, 5_500)
+    assert watch.silent(10_000) == []
+    assert watch.live(10_000) == []
+
+
+def test_silence_is_none_while_the_counter_moves() -> None:
+    silence = Silence(15_000, now_ms=0)
+    silence.ended(1_000, progress=5)
+    for second in range(2, 40, 2):
+        assert silence.is_busy(5 + second, 1_000 * second)
+    assert not silence.is_busy(43, 60_000), "the last one told"
+    assert [silence.is_too_long(60_000 + ms) for ms in range(3)] == [False, False, True]
+
+
+def test_peers_that_were_not_heard_are_told_again() -> None:
+    watch = OwnerWatch(silence_ms_max=5_000)
+    watch.answered("a", 1, 0)
+    watch.answered("b", 1, 0)
+    assert len(watch.news_of_peers(0)) == 2
+    watch.untold("a")
+    assert watch.news_of_peers(0) == [("a", (("b", 1),))]

@@ -75,16 +75,6 @@ def test_a_thousand_of_one_payer_delay_another_by_one() -> None:
     assert [queue.take(), queue.take()].count("modest") == 1
 
 
-def test_clear_returns_all_that_waited() -> None:
-    queue: FairQueue[int, str] = FairQueue()
-    queue.put("a", 1, "x")
-    queue.put("b", 2, "y")
-    assert queue.clear() == ["x", "y"]
-    assert len(queue) == 0
-    queue.put("a", 1, "again")
-    assert queue.take() == "again"
-
-
 def test_weights_are_read_from_settings() -> None:
     assert parse_weights(["did:web:h%3A1=5", "did:x:a=1"]) == {"did:web:h%3A1": 5, "did:x:a": 1}
     for wrong in ("did:x:a", "did:x:a=", "=3", "did:x:a=0", f"did:x:a={WEIGHT_MAX + 1}"):
