@@ -18,7 +18,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 @pytest.fixture(autouse=True)
 def without_logs() -> Iterator[None]:
-    """Owners that fail by the thousand log by the thousand; the checks of a run say what is wrong."""
+    """Owners that fail by the thousand log by the thousand; the checks say what is wrong."""
     logging.disable(logging.CRITICAL)
     yield
     logging.disable(logging.NOTSET)

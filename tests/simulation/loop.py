@@ -229,5 +229,7 @@ class VirtualLoop(asyncio.AbstractEventLoop):
         self._tasks.discard(task)
         # Not `exception()`, which would say that it has been asked for.
         error = task._exception  # type: ignore[attr-defined]
-        if isinstance(error, BaseException) and not isinstance(error, Exception | asyncio.CancelledError):
+        if isinstance(error, BaseException) and not isinstance(
+            error, Exception | asyncio.CancelledError
+        ):
             raise error

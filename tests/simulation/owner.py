@@ -161,9 +161,9 @@ class SimulatedOwner(Owner):
         process.step("submit")
         if not process.is_alive:
             return
-        is_step = isinstance(command, PublishWorkflow | AdvanceWorkflow)
-        records = len(command.records) if is_step else 0
-        process.loop.charge(COMMAND_US + RECORD_US * records)
+        process.loop.charge(COMMAND_US)
+        if isinstance(command, PublishWorkflow | AdvanceWorkflow):
+            process.loop.charge(RECORD_US * len(command.records))
         process.world.quarantines.submitted(command, process)
 
         def heard(outcome: Outcome) -> None:

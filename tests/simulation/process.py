@@ -1,4 +1,4 @@
-"""One owner's process in the simulation: the real owner on a loop of its own, behind breakable ports.
+"""One owner's process in the simulation: the real owner on a loop of its own, with breakable ports.
 
 A killed process is deaf and dumb at once, in the middle of whatever it was doing: nothing it still
 calls has an effect, no callback reaches it. What follows a start is what `actors/workflow_actor.py`
@@ -41,7 +41,8 @@ class Process:
         # How many workflows it may read: those that it owns at its start and after a claim, and
         # those of which a step was refused.
         self.rows_needed = 0
-        self.loop = VirtualLoop(world.clock, name)
+        # asyncio asks for no more of a loop than it has.
+        self.loop = VirtualLoop(world.clock, name)  # type: ignore[abstract]
         with self.loop.entered():
             self.owner = SimulatedOwner(self)
         self._needs_all()

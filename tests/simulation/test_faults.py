@@ -47,9 +47,7 @@ def run_faults(kind: str, seeds: Iterable[int]) -> None:
             fault_world(seed, kind).run()
 
 
-@pytest.mark.parametrize(
-    ("kind", "seed"), FOUND_FAULTS, ids=lambda part: str(part)
-)
+@pytest.mark.parametrize(("kind", "seed"), FOUND_FAULTS, ids=lambda part: str(part))
 def test_defect_that_was_found_does_not_come_back(kind: str, seed: int) -> None:
     fault_world(seed, kind).run()
 

@@ -45,7 +45,7 @@ def test_bulk_of_long_chains_whose_agent_is_away_holds_no_loop() -> None:
 
 
 def test_bulk_of_short_chains_holds_no_loop() -> None:
-    """The same class: hundreds of outcomes are delivered and dispatched, hundreds of results come."""
+    """The same class: hundreds of outcomes are delivered, and hundreds of results come."""
     crowd = Crowd(is_bulk=True)
     with few_collections():
         shapes = [chain(1)] * 3 * BULK

@@ -76,6 +76,7 @@ def troubles_of(chance: random.Random) -> Troubles:
         later=later,
     )
 
+
 KINDS = ("slow", "guilty", "raising", "clocks", "queue", "watch")
 
 
