@@ -232,6 +232,7 @@ class Checks:
         )
         if is_unsure or outcome.error is not None:
             process.rows_needed += READS_OF_ONE
+            self._world.disturbed.add(command.workflow_id)  # it is restored from its rows
         if outcome.status is OutcomeStatus.STALE or outcome.error is not None:
             process.refused.add(command.workflow_id)
         elif isinstance(command, AdvanceWorkflow) and command.is_fresh:

@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from tests.simulation.process import Process
 
 READ_MS_MAX = 30
+READ_AS_WELL = 20
 
 
 class SimulatedReader:
@@ -66,6 +67,11 @@ class SimulatedReader:
             self.rows_read += len(rows)
             return [workflow_row(row, charge) for row in rows]
         assert statement is unfinished._SIZES, statement
+        if self._process.scans_needed and values["after"] == unfinished._FIRST:
+            self._process.scans_needed -= 1
+            # What is published until the last page is read as well, and quarantined ones once more
+            # at their ends.
+            self._process.rows_needed += 2 * len(mine) + READ_AS_WELL
         page = [stored for stored in mine if stored.id > values["after"]][: values["most"]]
         return [
             {"id": one.id, "nodes": len(one.nodes), "bytes": len(one.row["manifest"])}

@@ -21,7 +21,6 @@ from tests.simulation.owner import SimulatedOwner
 if TYPE_CHECKING:
     from tests.simulation.world import World
 
-READ_AS_WELL = 20
 LOOK_S = 0.05
 
 
@@ -38,14 +37,15 @@ class Process:
         self.refused: set[str] = set()  # workflows of which a commit of this process was refused
         self.on_death: list[Callable[[], None]] = []
         self.began_ms = world.clock.now_ms()
-        # How many workflows it may read: those that it owns at its start and after a claim, and
-        # those of which a step was refused.
+        # How many workflows it may read: all that it owns at its start and after a claim, and those
+        # of which a step was refused.
         self.rows_needed = 0
+        self.scans_needed = 0
         # asyncio asks for no more of a loop than it has.
         self.loop = VirtualLoop(world.clock, name)  # type: ignore[abstract]
         with self.loop.entered():
             self.owner = SimulatedOwner(self)
-        self._needs_all()
+        self.scans_needed += 1
         self.ready_ms = 0
         self._started = self.loop.create_task(self._start())
 
@@ -98,7 +98,7 @@ class Process:
 
     def adopt(self) -> None:
         """Restore what was claimed for this owner, as the timekeeper asks."""
-        self._needs_all()
+        self.scans_needed += 1
         self.loop.create_task(self._adopt())
 
     def kill(self) -> None:
@@ -126,11 +126,6 @@ class Process:
             self.loop.call_later(LOOK_S, self._look)
         else:
             self.ready_ms = self.world.clock.now_ms()
-
-    def _needs_all(self) -> None:
-        # What is published while they are read may be read as well.
-        # And once more at their ends, which quarantined ones need.
-        self.rows_needed += 2 * len(self.world.model.unfinished(self.name)) + READ_AS_WELL
 
     async def _answer(
         self, requests: list[OwnerRequest], done: Callable[[list[OwnerReply]], None]

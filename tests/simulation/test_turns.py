@@ -14,11 +14,11 @@ from tests.simulation.test_simulation import few_collections
 from tests.simulation.troubles import CALM, Troubles
 from tests.simulation.world import Crowd, World
 
-BULK, LONG, UNFINISHED = 150, 100, 1_000
+BULK, LONG, UNFINISHED = 150, 100, 500
 AWAY = Failure(NodeErrorCode.AGENT_UNAVAILABLE, "the connection was refused")
 READY_MS_MAX = 5_000
 # A machine so overloaded that a second's publishes take half a minute; the late answers in it.
-SLOWNESS, LATE_MIN = 400, 5
+SLOWNESS, LATE_MIN = 800, 5
 
 
 def chain(length: int) -> Shape:
