@@ -22,6 +22,7 @@ from actors.calls import BatchCall, actor_call, is_unknown_outcome
 from actors.channel import Channel
 from actors.ledger_client import LedgerClient, unavailable
 from actors.messages import (
+    CALL_BYTES_MAX,
     CancelReply,
     CancelRequest,
     NodeResultReply,
@@ -36,6 +37,7 @@ from actors.messages import (
     ResumeReply,
     ResumeRequest,
     WatchRequest,
+    request_bytes,
 )
 from actors.names import LEDGER, TIMEKEEPER, pooled_owner
 from actors.runtime import ensure_runtime
@@ -352,6 +354,8 @@ class Gateway:
                 call,
                 capacity=self.settings.replica_requests_max + self.settings.bulk_items_max,
                 batch_size=self.settings.batch_commands_max,
+                weight_of=request_bytes,
+                batch_weight=CALL_BYTES_MAX,
                 on_close=call.close,
             )
             self._polls[name] = asyncio.create_task(self._poll(name))

@@ -19,9 +19,9 @@ from actors.arguments import settings_from
 from actors.collection import collect_rarely
 from actors.ledger_client import RETRY_DELAY_S_MAX, RETRY_DELAY_S_MIN
 from actors.logs import configure_logging
+from actors.metrics import watched_loop
 from actors.names import LEDGER, LIVENESS
 from actors.sockets import serve_batches
-from actors.turns import TurnWatchdog
 from ledger.commands import Command, Outcome
 from ledger.errors import LedgerIntegrityError, LedgerUnavailable
 from ledger.group_commit import GroupCommit
@@ -38,8 +38,7 @@ class LedgerActor:
         settings = settings_from(values)
         configure_logging(settings, "ledger")
         collect_rarely()
-        self._watchdog = TurnWatchdog(LEDGER)
-        self._watchdog.start()
+        self._watchdog = watched_loop(LEDGER, "ledger")
         self._commits = GroupCommit(
             settings.database_url,
             genesis=Genesis(origin=f"callboard/{settings.region}", fee_bps=settings.fee_bps),

@@ -8,7 +8,7 @@ from __future__ import annotations
 import pickle
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Final
 
 from core.errors import ServiceError
 from core.travelling import travels
@@ -52,6 +52,11 @@ class PackedPublish:
 
     def __reduce__(self) -> tuple[Callable[[bytes], Any], tuple[bytes]]:
         return pickle.loads, (self._body,)
+
+    @property
+    def size(self) -> int:
+        """Return how many bytes it travels as."""
+        return len(self._body)
 
 
 @travels
@@ -168,3 +173,22 @@ OwnerRequest = (
 )
 # To a result, None says that the workflow is not driven here.
 OwnerReply = PublishReply | CancelReply | ResumeReply | NodeResultReply | None | ServiceError
+
+# A process makes so many bytes of requests into values within some ten milliseconds.
+CALL_BYTES_MAX: Final = 384 * 1024
+_REQUEST_BYTES: Final = 400  # of one that carries no text
+# A compiled workflow travels as several times its manifest.
+_COMPILED: Final = 3
+
+
+def request_bytes(request: OwnerRequest | PackedPublish) -> int:
+    """Return about how many bytes a request to an owner travels as."""
+    match request:
+        case PackedPublish():
+            return request.size
+        case PublishRequest():
+            return _REQUEST_BYTES + _COMPILED * len(request.manifest_json)
+        case NodeResultRequest():
+            return _REQUEST_BYTES + 2 * len(request.result_json or "")
+        case _:
+            return _REQUEST_BYTES

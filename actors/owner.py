@@ -157,6 +157,11 @@ class Owner:
         return self._restorer.all_soon()
 
     @property
+    def quarantined(self) -> int:
+        """Return how many workflows wait here for being resumed or ended."""
+        return 0 if self._runner is None else self._runner.statistics().quarantined
+
+    @property
     def steps(self) -> int:
         """Return a count that grows with all work done here; any thread may read it."""
         runner, restorer = self._runner, self._restorer

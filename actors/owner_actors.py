@@ -76,6 +76,9 @@ class OwnerActors:
 
         Returns: its counters; of one whose answer is late, its counter of progress alone; None of
         one that says nothing.
+
+        Raises:
+            RayError: its process has ended, or is being started.
         """
         handle = self._handles[name]
         try:
@@ -87,9 +90,7 @@ class OwnerActors:
             # For good, as when its constructor has failed: Ray starts it no more, `ensure` does.
             log.exception("owner is gone and is made anew owner=%s", name)
             self._handles.pop(name, None)
-        except Exception as error:  # any failure of another process is silence, nothing more
-            log.info("no answer owner=%s error=%s", name, type(error).__name__)
-        return None
+            raise
 
     async def tell(self, name: str, method: str, *arguments: Any) -> bool:
         """Call a method of an owner; returns whether it was answered in time."""

@@ -9,8 +9,10 @@ design.md section 3 (no turn of an event loop lasts > 10 ms). Decision 0091.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable
-from typing import Final
+from collections.abc import Callable, Iterable, Sequence
+from typing import Final, TypeVar
+
+Item = TypeVar("Item")
 
 # Half of the longest turn allowed: the item that uses a slice up may cost as much again.
 SLICE_MS: Final = 5
@@ -38,6 +40,15 @@ class Slices:
         if self._now_s() >= self._ends_s:
             await asyncio.sleep(0)
             self._ends_s = self._now_s() + self._length_s
+
+
+async def take_in_slices(take: Callable[[list[Item]], object], batch: Sequence[Item]) -> list[None]:
+    """Give the items of a batch one by one to what takes them, in slices."""
+    slices = Slices()
+    for item in batch:
+        take([item])
+        await slices.pause()
+    return [None] * len(batch)
 
 
 async def run_in_slices(steps: Iterable[object], slices: Slices | None = None) -> None:

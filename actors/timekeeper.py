@@ -13,6 +13,7 @@ from collections.abc import Mapping
 from dataclasses import asdict
 
 import ray
+from ray.exceptions import RayError
 
 from actors.arguments import settings_from
 from actors.calls import BatchCall, is_unknown_outcome
@@ -103,7 +104,13 @@ class Timekeeper:
                 self._watch.untold(name)
 
     async def _ping(self, name: str) -> None:
-        reply = await self._owners.ping(name)
+        try:
+            reply = await self._owners.ping(name)
+        except RayError as error:
+            # Ended, or being started: that is Ray's business, and takes its time.
+            log.info("owner is not there owner=%s error=%s", name, type(error).__name__)
+            self._watch.ended(name, _now_ms())
+            return
         if isinstance(reply, int):
             if self._watch.is_busy(name, reply, _now_ms()):
                 log.warning("owner is busy owner=%s progress=%d", name, reply)

@@ -40,12 +40,20 @@ class TurnWatchdog:
     Args:
         name: whose loop it is, for the log.
         now_s: the loop's clock, seconds; None: the loop's own.
+        on_long: told the seconds of each long turn.
     """
 
-    def __init__(self, name: str, now_s: Callable[[], float] | None = None) -> None:
+    def __init__(
+        self,
+        name: str,
+        now_s: Callable[[], float] | None = None,
+        *,
+        on_long: Callable[[float], object] = lambda _: None,
+    ) -> None:
         self._name = name
         self._loop = asyncio.get_running_loop()
         self._now_s = self._loop.time if now_s is None else now_s
+        self._on_long = on_long
         self._turns = self._long = self._longest_ms = 0
         self._timer: asyncio.TimerHandle | None = None
 
@@ -77,6 +85,7 @@ class TurnWatchdog:
         self._turns += 1
         if late_ms > LONG_TURN_MS:
             self._long += 1
+            self._on_long(late_ms / 1000)
             self._longest_ms = max(self._longest_ms, late_ms)
             if late_ms > LOGGED_TURN_MS:
                 log.warning("long turn of the loop process=%s ms=%d", self._name, late_ms)

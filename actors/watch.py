@@ -103,6 +103,12 @@ class OwnerWatch:
         """Note that an owner should run and has been created."""
         self._seen[name] = Seen(now_ms)
 
+    def ended(self, name: str, now_ms: int) -> None:
+        """Note that an owner's process has ended: from now on another is awaited."""
+        seen = self._seen.get(name)
+        if seen is not None and seen.has_answered:
+            self._seen[name] = Seen(now_ms)
+
     def starting(self, name: str, now_ms: int, progress: int = 0) -> None:
         """Note that an owner answered and is not ready yet."""
         self._seen[name] = Seen(now_ms, has_answered=True, progress=progress)

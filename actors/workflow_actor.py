@@ -25,11 +25,12 @@ from actors.dedicated import Dedicated
 from actors.ledger_client import LedgerClient
 from actors.logs import configure_logging
 from actors.messages import OwnerReply, OwnerRequest
+from actors.metrics import quarantined_gauge, watched_loop
 from actors.names import LEDGER, LIVENESS
 from actors.owner import Owner
+from actors.slices import take_in_slices
 from actors.sockets import serve_batches
 from actors.spread import PeerCalls, RemoteEvent, RemoteOrder
-from actors.turns import TurnWatchdog
 from core.settings import Settings
 
 log = logging.getLogger("callboard.workflows")
@@ -48,8 +49,7 @@ class WorkflowActor:
         settings = settings_from(values)
         configure_logging(settings, "workflows")
         collect_rarely()
-        self._watchdog = TurnWatchdog(name)
-        self._watchdog.start()
+        self._watchdog, self._quarantined = watched_loop(name, "workflows"), quarantined_gauge()
         ledger = LedgerClient(
             BatchCall(settings.run_folder, LEDGER, "submit"),
             is_unknown_outcome,
@@ -102,14 +102,15 @@ class WorkflowActor:
 
     async def accept(self, batch: list[RemoteOrder]) -> list[None]:
         """Send orders of another machine's actor from this loop."""
-        return self._owner.spread.accept(batch)
+        return await take_in_slices(self._owner.spread.accept, batch)
 
     async def deliver(self, batch: list[RemoteEvent]) -> list[None]:
         """Hear what became of orders that this actor had sent away."""
-        return self._owner.spread.deliver(batch)
+        return await take_in_slices(self._owner.spread.deliver, batch)
 
     async def ping(self) -> dict[str, Any]:
         """Return counters; `isReady` once work is taken, `isRestoring` while some is restored."""
+        self._quarantined.set(self._owner.quarantined)
         return {
             "isReady": self._start.done(),
             "progress": self._steps(),

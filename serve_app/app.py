@@ -16,6 +16,7 @@ from actors.arguments import settings_argument, settings_from
 from actors.collection import collect_rarely
 from actors.gateway import Gateway
 from actors.logs import configure_logging
+from actors.metrics import watched_loop
 from core.settings import Settings
 from ledger.agent_live import LivenessStore
 from ledger.operational import OperationalStore
@@ -42,6 +43,7 @@ class ApiDeployment:
         settings = settings_from(values)
         configure_logging(settings, "api")
         collect_rarely()
+        self._watchdog = watched_loop("api", "api")
         gateway = await Gateway.connect(settings)
         self._services = Services(
             gateway,

@@ -151,3 +151,14 @@ def test_peers_that_were_not_heard_are_told_again() -> None:
     assert len(watch.news_of_peers(0)) == 2
     watch.untold("a")
     assert watch.news_of_peers(0) == [("a", (("b", 1),))]
+
+
+def test_an_owner_whose_process_has_ended_has_the_time_of_a_start() -> None:
+    """It was killed again while it was being started, because the one before had answered."""
+    watch = OwnerWatch(silence_ms_max=5_000, start_ms_max=60_000)
+    watch.answered("a", 1, 0)
+    for second in range(1, 61):
+        watch.ended("a", 1_000 * second)
+        assert watch.silent(1_000 * second) == []
+        assert watch.live(1_000 * second) == []
+    assert watch.silent(61_001) == ["a"], "since the first word of its end"

@@ -1,8 +1,8 @@
 """A workflow that fails inside the service is quarantined, alone, and can be resumed or ended.
 
-Method: while an agent works, the test damages the stored manifest under its own connection and
-revokes the agent: its result is refused, so that the workflow is read again, which fails. Contract:
-section 6 (Quarantine). Decision 0090.
+Method: while an agent works, the test stores under its own connection, in the place of its result,
+a refusal that no owner foresees; later it damages a stored manifest. Contract: section 6
+(Quarantine). Decision 0090.
 """
 
 from __future__ import annotations
@@ -31,25 +31,25 @@ TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z")
 
 
 class Damage:
-    """Changes stored manifests, which nothing else may, and puts them back."""
+    """Changes what is stored, which nothing else may."""
 
     def __init__(self, connection: psycopg.Connection) -> None:
         self._connection = connection
         connection.execute("SET session_replication_role = replica")  # no trigger looks on
 
+    def refuse_result(self, workflow_id: str, node: str) -> None:
+        """Refuse the result of a node's first attempt."""
+        self._connection.execute(
+            "INSERT INTO callboard.command (id, result, error, detail, created_ms)"
+            " VALUES (%s, '{}', 'INTERNAL_ERROR', 'damaged by a test', 0)",
+            (f"AttemptSucceeded:{workflow_id}:{node}:1:0",),
+        )
+
     def break_manifest(self, workflow_id: str) -> None:
         """Leave a manifest that this version refuses to compile."""
-        self._replace(workflow_id, '{"nodes"', '{"unheardOf":1,"nodes"')
-
-    def mend_manifest(self, workflow_id: str) -> None:
-        """Put the manifest back."""
-        self._replace(workflow_id, '{"unheardOf":1,"nodes"', '{"nodes"')
-
-    def _replace(self, workflow_id: str, old: str, new: str) -> None:
         changed = self._connection.execute(
-            "UPDATE callboard.workflow SET manifest = replace(manifest, %s, %s)"
-            " WHERE id = %s AND strpos(manifest, %s) = 1",
-            (old, new, workflow_id, old),
+            "UPDATE callboard.workflow SET manifest = replace(manifest, %s, %s) WHERE id = %s",
+            ('"nodes":', '"unheardOf":1,"nodes":', workflow_id),
         )
         assert changed.rowcount == 1
 
@@ -61,14 +61,11 @@ def damage(deployment: RunningDeployment) -> Iterator[Damage]:
         yield Damage(connection)
 
 
-def quarantined(payer: Caller, agent: RegisteredAgent, admin: Caller, damage: Damage) -> str:
+def quarantined(payer: Caller, agent: RegisteredAgent, damage: Damage) -> str:
     """Publish a workflow and quarantine it; returns its id."""
-    manifest = {"nodes": chain_of(agent.capability, "ab")["nodes"]}
-    workflow_id = str(answer(payer.publish(manifest))["workflowId"])
+    workflow_id = str(answer(payer.publish(chain_of(agent.capability, "ab")))["workflowId"])
     agent.stub.wait_dispatched()
-    damage.break_manifest(workflow_id)
-    revocation = {"did": agent.did, "reason": "It lies.", "evidence": {"seen": 1}}
-    answer(admin.http.post("/v1/trust/revoke", json=revocation))
+    damage.refuse_result(workflow_id, "a")
     agent.stub.gate.set()
     wait(lambda: record(payer, workflow_id)["quarantine"] is not None, "the quarantine")
     return workflow_id
@@ -86,10 +83,10 @@ def test_quarantined_workflow_is_shown_listed_resumed_and_others_go_on(
     damage: Damage,
 ) -> None:
     agent = make_agent(is_held=True)
-    workflow_id = quarantined(payer, agent, admin, damage)
+    workflow_id = quarantined(payer, agent, damage)
     shown = record(payer, workflow_id)
     assert shown["status"] == "running", "the status stays as it is"
-    assert shown["quarantine"]["code"] == "NOT_RESTORABLE"
+    assert shown["quarantine"]["code"] == "STEP_REFUSED"
     assert TIME.fullmatch(shown["quarantine"]["since"])
     for answers, ids in (("true", [workflow_id]), ("false", [])):
         listed = answer(payer.http.get(f"/v1/workflows?quarantined={answers}"))["workflows"]
@@ -100,9 +97,7 @@ def test_quarantined_workflow_is_shown_listed_resumed_and_others_go_on(
     assert other.run(chain_of(make_agent().capability))["status"] == "success"
     path = f"/v1/workflows/{workflow_id}/resume"
     refusal(other.http.post(path), 404, "NOT_FOUND")
-    # Mended, it goes on from its rows.
-    answer(admin.http.delete(f"/v1/revoked/{agent.did}"))
-    damage.mend_manifest(workflow_id)
+    # It goes on from its rows: the attempt whose result was refused is made again.
     resumed = answer(payer.http.post(path))
     assert (resumed["success"], resumed["workflowId"]) == (True, workflow_id)
     assert resumed["resumedBy"] == payer.did
@@ -114,11 +109,14 @@ def test_quarantined_workflow_is_shown_listed_resumed_and_others_go_on(
     assert kinds.count("workflow.quarantined") == kinds.count("workflow.resumed") == 1
 
 
+@pytest.mark.parametrize("is_restorable", [True, False])
 def test_quarantined_workflow_is_cancelled_and_its_money_returns(
-    payer: Caller, make_agent: MakeAgent, admin: Caller, damage: Damage
+    payer: Caller, make_agent: MakeAgent, damage: Damage, is_restorable: bool
 ) -> None:
     before = payer.balance()
-    workflow_id = quarantined(payer, make_agent(is_held=True), admin, damage)
+    workflow_id = quarantined(payer, make_agent(is_held=True), damage)
+    if not is_restorable:
+        damage.break_manifest(workflow_id)
     assert payer.balance()["pending"] > 0
     reply = answer(payer.http.post(f"/v1/workflows/{workflow_id}/cancel"))
     assert reply["status"] == "cancelled"

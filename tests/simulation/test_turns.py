@@ -44,12 +44,14 @@ def test_bulk_of_long_chains_whose_agent_is_away_holds_no_loop() -> None:
     assert len(world.model.workflows) == BULK
 
 
-def test_bulk_of_short_chains_holds_no_loop() -> None:
-    """The same class: hundreds of outcomes are delivered, and hundreds of results come."""
+def test_bulk_at_a_slow_ledger_holds_no_loop() -> None:
+    """The same class: hundreds of outcomes come with one batch, and then hundreds of results."""
     crowd = Crowd(is_bulk=True)
     with few_collections():
-        shapes = [chain(1)] * 3 * BULK
-        world = World(5, troubles=CALM, shapes=shapes, script=lambda _: [True], crowd=crowd).run()
+        shapes, troubles = [chain(1)] * 3 * BULK, Troubles(slow=1.0)
+        world = World(
+            5, troubles=troubles, shapes=shapes, script=lambda _: [True], crowd=crowd
+        ).run()
     assert {str(row["status"]) for row in world.model.workflows.values()} == {"success"}
 
 
