@@ -44,6 +44,7 @@ shares = st.integers(0, 110)
 asking = st.sampled_from(["agent", "agent", "agent", "owner", "owner", "owner", "stranger"])
 
 STEPS_BETWEEN_LOOKS_AT_ROWS = 10
+DID_CHARACTERS_MAX = 256
 
 
 def share_of(whole: int, percent: int) -> int:
@@ -81,6 +82,9 @@ class MoneyMachine(RuleBasedStateMachine):
         name = new_id()
         payers = [f"did:payer:{name}:{number}" for number in range(3)]
         self.agents = [f"did:agent:{name}:{number}" for number in range(3)]
+        # As long as a DID may be.
+        payers[2] = payers[2].ljust(DID_CHARACTERS_MAX, "x")
+        self.agents[2] = self.agents[2].ljust(DID_CHARACTERS_MAX, "x")
         # An agent may publish, too: then it has spent what a refund would take.
         self.payers = [*payers, self.agents[1]]
         fee = self.auditor.one("SELECT balance FROM account WHERE address = 'fee'")

@@ -12,7 +12,7 @@ from fractions import Fraction
 from core.errors import ErrorCode
 from core.market.quota import day_start_ms
 from core.market.settlement import PaymentSplit
-from core.money import MICRO_PER_CENT
+from core.money import MICRO_MAX, MICRO_PER_CENT
 
 BPS = 10_000
 # Contract.md section 6, Slash triggers: what an agent is to blame for.
@@ -135,6 +135,14 @@ class MoneyModel:
         # By agent: how many nodes ended in each way, and how long the successful ones took.
         self.tallies: dict[str, Counter[str]] = {}
         self.fee = fee
+
+    def room(self, did: str) -> int:
+        """Return what may be deposited: wallet, holds and stakes together have a bound."""
+        held = sum(
+            item.rest for item in self.contracts.values() if item.payer == did and item.is_running
+        )
+        staked = self.stakes.get(did, 0) + self.locked.get(did, 0)
+        return MICRO_MAX - self.wallets[did] - held - staked
 
     def balances(self) -> dict[str, int]:
         """Return the balance of every account this run has touched, by address."""

@@ -116,9 +116,10 @@ class OwnerRules(MoneyMachine):
     def repeat(self, indexes: list[int], payer: int) -> None:
         """Earlier commands come again, with a new one behind them."""
         chosen = [self.history[index % len(self.history)] for index in indexes]
-        new = deposit(7, owner_did=self.payers[payer])
-        outcomes = self.commit(*(command for command, _ in chosen), new)
-        self.model.wallets[self.payers[payer]] += 7
+        micro = 7 if self.model.room(self.payers[payer]) >= 7 else 0
+        new = [deposit(micro, owner_did=self.payers[payer])] if micro else []
+        outcomes = self.commit(*(command for command, _ in chosen), *new)
+        self.model.wallets[self.payers[payer]] += micro
         for (command, first), outcome in zip(chosen, outcomes, strict=False):
             if self.is_stale(command):
                 assert outcome.status is OutcomeStatus.STALE

@@ -38,6 +38,9 @@ class StakeRules(MoneyMachine):
     @rule(payer=four, micro=amounts)
     def deposit(self, payer: int, micro: int) -> None:
         did = self.payers[payer]
+        if micro > self.model.room(did):
+            self.refuses(deposit(micro, owner_did=did), ErrorCode.INVALID_REQUEST)
+            return
         self.model.wallets[did] += micro
         result = self.applies(deposit(micro, owner_did=did))
         assert result["balanceMicro"] == self.model.wallets[did]
