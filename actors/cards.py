@@ -13,6 +13,7 @@ from typing import Any
 from actors.ports import AgentEntry, Asked
 from core.market.pricing import FREE, Price, TokenPrice, parse_price, price_of
 from core.market.standing_bid import standing_offers
+from core.trust.derived_keys import KeyPurpose
 from core.trust.sealing import unseal
 
 
@@ -41,7 +42,9 @@ class CardReader:
         card = json.loads(row["card"])
         secret = self.default_secret
         if row["signing_secret"] is not None:
-            secret = unseal(bytes(row["signing_secret"]), self.deployment_key)
+            secret = unseal(
+                bytes(row["signing_secret"]), self.deployment_key, KeyPurpose.SIGNING_SECRET
+            )
         endpoint = str(row["endpoint"]).rstrip("/")
         base = endpoint.removesuffix("/node") if endpoint.endswith("/node") else None
         prefix = f"{endpoint}/{self.service}" if base is None else base

@@ -23,6 +23,7 @@ from actors.ports import Clock, DispatchOrder
 from actors.replies import event_of, offline, unhealthy
 from actors.slices import run_in_slices
 from core.canonical import canonical, hash_bytes
+from core.content_coding import BodyDecoder, BodyTooLarge, UndecodableBody
 from core.errors import NodeErrorCode
 from core.market.fair_queue import parse_weights
 from core.settings import Settings
@@ -273,11 +274,14 @@ class Dispatcher:
         is_reachable: bool | None = None
         is_accepted = False
         started_ms = self._clock.now_ms()
+        started_s = asyncio.get_running_loop().time()
         try:
             if not order.is_verification:
                 receive(order.workflow_id, WorkStarted(order.node, order.attempt, started_ms))
             reply, is_reachable, input_hash = await self._reply(order, started_ms)
-            at_ms = self._clock.now_ms()
+            # The span by the monotonic clock: the wall clock may be set while the agent works.
+            span_s = asyncio.get_running_loop().time() - started_s
+            at_ms = started_ms + int(span_s * 1_000)
             event = event_of(order, reply, input_hash, started_ms, at_ms)
             if self._blobs is not None:
                 # Within the limit of orders in flight, which bounds the bytes that wait here.
@@ -345,21 +349,7 @@ class Dispatcher:
                 timeout=timeout,
                 allow_redirects=False,
             ) as response:
-                reply_body = await self._read(response)
-                if reply_body is None:
-                    message = (
-                        f"the reply is larger than {self._settings.agent_reply_bytes_max} bytes"
-                    )
-                    return Failure(NodeErrorCode.RESULT_TOO_LARGE, message), True, input_hash
-                verdict = judge_reply(
-                    response.status,
-                    response.headers.get("Content-Type", ""),
-                    reply_body,
-                    event_id=event,
-                    capability_id=order.capability_id,
-                    retry_after=response.headers.get("Retry-After"),
-                )
-                return verdict, True, input_hash
+                return await self._judged(response, order, event), True, input_hash
         except aiohttp.ConnectionTimeoutError:
             return offline(order, "the connection was not accepted in time"), False, input_hash
         except TimeoutError:
@@ -379,20 +369,27 @@ class Dispatcher:
             broken = Failure(NodeErrorCode.AGENT_ERROR, message, is_spared=True)
             return broken, False, input_hash
 
-    async def _read(self, response: aiohttp.ClientResponse) -> bytes | None:
-        """Return the body, or None when it is larger than the limit (the rest is not read)."""
-        limit = self._settings.agent_reply_bytes_max
-        if response.content_length is not None and response.content_length <= limit:
-            return await response.read()
-        chunks: list[bytes] = []
-        size = 0
-        async for chunk in response.content.iter_any():
-            size += len(chunk)
-            if size > limit:
-                response.close()
-                return None
-            chunks.append(chunk)
-        return b"".join(chunks)
+    async def _judged(
+        self, response: aiohttp.ClientResponse, order: DispatchOrder, event: str
+    ) -> Success | Accepted | Failure:
+        bytes_max = self._settings.agent_reply_bytes_max
+        body, problem = b"", None
+        try:
+            body = await _read(response, bytes_max)
+        except BodyTooLarge:
+            message = f"the reply is larger than {bytes_max} bytes"
+            return Failure(NodeErrorCode.RESULT_TOO_LARGE, message)
+        except UndecodableBody as error:
+            problem = str(error)
+        return judge_reply(
+            response.status,
+            response.headers.get("Content-Type", ""),
+            body,
+            event_id=event,
+            capability_id=order.capability_id,
+            retry_after=response.headers.get("Retry-After"),
+            coding_problem=problem,
+        )
 
     async def _notify_cancel(self, order: DispatchOrder, reason: str) -> None:
         body, headers = cancel_notice(order, reason, self._service)
@@ -412,6 +409,26 @@ class Dispatcher:
         except (aiohttp.ClientError, TimeoutError, OSError):
             # Best effort by contract: the agent learns it from the 409 of its late reply otherwise.
             return
+
+
+async def _read(response: aiohttp.ClientResponse, bytes_max: int) -> bytes:
+    """Return the decoded body; of one that is too large or undecodable the rest is not read.
+
+    Raises:
+        BodyTooLarge, UndecodableBody.
+    """
+    coding = response.headers.get("Content-Encoding", "")
+    length = response.content_length
+    if not coding and length is not None and length <= bytes_max:
+        return await response.read()
+    try:
+        decoder = BodyDecoder(coding, bytes_max)
+        async for piece in response.content.iter_any():
+            decoder.feed(piece)
+        return decoder.finish()
+    except (BodyTooLarge, UndecodableBody):
+        response.close()
+        raise
 
 
 def _itself(ticket: _Ticket) -> _Ticket:

@@ -40,6 +40,7 @@ def dispatch_body(
         order.node,
         order.verify_attempt or order.attempt,
         is_verification=order.is_verification,
+        key_version=order.key_version,
     )
     return orjson.dumps(
         {
@@ -49,6 +50,7 @@ def dispatch_body(
             "taskId": order.task_id,
             "nodeId": order.node,
             "attempt": order.attempt,
+            "agentDid": order.agent_did,
             "capabilityId": order.capability_id,
             "capability": order.capability_id,
             "inputs": fragment,
@@ -66,6 +68,7 @@ def dispatch_headers(order: DispatchOrder, event: str, body: bytes, service: str
     span = span_id(order.workflow_id, order.node, order.attempt)
     headers = {
         "Content-Type": "application/json",
+        "Accept-Encoding": "identity",
         f"{prefix}-event": "node.dispatch",
         f"{prefix}-event-id": event,
         f"{prefix}-workflow-id": order.workflow_id,

@@ -1,10 +1,10 @@
 """What an owner knows of agents, prices and stakes, kept as the ledger has it.
 
 Everything is read once at start, page by page; then only what has changed: when a notice says so,
-when a request asks for it, and by looking again and again for what has no notice. Who registers an
-agent, sets a price or stakes is answered when every owner has read it (`refresh`). Decisions 0003,
-0067 and 0091;
-design.md section 3 (Events).
+when a request asks for it, and by looking again and again for what has no notice. A request that
+registers an agent, sets a price, stakes, or changes an agent's health by a heartbeat is answered
+when every owner has read it (`refresh`). Decisions 0003, 0067, 0091 and 0098; design.md section 3
+(Events).
 """
 
 from __future__ import annotations
@@ -71,7 +71,8 @@ class Feeds:
         self._prices_id = 0
         self._revocations_id = 0
         self._stakes = _Look(self._read_stakes)
-        self._looks = (_Look(self._read_live), _Look(self._read_reputations), self._stakes)
+        self._live = _Look(self._read_live)
+        self._looks = (self._live, _Look(self._read_reputations), self._stakes)
         # Who asks while a refresh is under way shares the next one.
         self._refreshes: Channel[None, None] = Channel(
             "the directory", self._refresh, capacity=WAITING_MAX, batch_size=WAITING_MAX
@@ -103,7 +104,7 @@ class Feeds:
         self._refreshes.close()
 
     async def refresh(self) -> None:
-        """Know what the ledger says of agents, revocations, prices and stakes now.
+        """Know what is stored of agents, their health, revocations, prices and stakes now.
 
         Raises:
             ServiceError: LEDGER_UNAVAILABLE when it cannot be read.
@@ -131,6 +132,7 @@ class Feeds:
         await self._read_revocations()
         await self._read_prices()
         await self._stakes.now()
+        await self._live.now()
         return waiting
 
     async def _put(self, rows: Sequence[RowDict]) -> None:
@@ -218,11 +220,14 @@ class _Look:
     def __init__(self, read: Callable[[int | None], AsyncIterator[list[int]]]) -> None:
         self._read = read
         self._newest_ms: int | None = None
+        self._turn = asyncio.Lock()
 
     async def now(self) -> None:
         """Read once; what a reading that failed has taken over is read again."""
-        since_ms = None if self._newest_ms is None else self._newest_ms - OVERLAP_MS
-        newest_ms = self._newest_ms or 0
-        async for times in self._read(since_ms):
-            newest_ms = max([newest_ms, *times])
-        self._newest_ms = newest_ms
+        # One after the other: an older reading must not be taken over after a newer one.
+        async with self._turn:
+            since_ms = None if self._newest_ms is None else self._newest_ms - OVERLAP_MS
+            newest_ms = self._newest_ms or 0
+            async for times in self._read(since_ms):
+                newest_ms = max([newest_ms, *times])
+            self._newest_ms = newest_ms

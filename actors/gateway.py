@@ -15,12 +15,14 @@ import os
 import time
 from collections.abc import Awaitable, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 from actors.ahead import ask_all
 from actors.blobs import Blobs
 from actors.calls import BatchCall, actor_call, is_unknown_outcome
 from actors.channel import Channel
+from actors.latest import Latest
 from actors.ledger_client import LedgerClient, unavailable
 from actors.messages import (
     CALL_BYTES_MAX,
@@ -41,14 +43,16 @@ from actors.messages import (
     request_bytes,
 )
 from actors.names import LEDGER, TIMEKEEPER, pooled_owner
+from actors.record_bound import bound_results
 from actors.runtime import ensure_runtime
 from core.errors import ErrorCode, ServiceError
 from core.settings import Settings
-from core.workflow.blob_ref import BlobRef
 from core.workflow.transitions import is_terminal
 from ledger.blobs import BlobStore
 from ledger.commands import Command, Outcome
+from ledger.queries.endings import have_ended
 from ledger.queries.reader import LedgerReader, StoredWorkflow
+from ledger.queries.records import workflow_records
 
 log = logging.getLogger("callboard.gateway")
 
@@ -60,7 +64,9 @@ WAIT_LOOK_S = 3.0
 PING_TIMEOUT_S = 2.0
 # An owner that says nothing for that long is replaced meanwhile, and reads everything as it starts.
 TOLD_TIMEOUT_S = 10.0
-RECORDS_BATCH = 200
+# Each may be as large as a record.
+RECORDS_BATCH = 32
+ENDINGS_BATCH = 1_000
 # Of one bulk, on its way to the owners: others wait behind two calls, not behind all of it.
 BULK_BYTES_AHEAD = 2 * CALL_BYTES_MAX
 
@@ -87,10 +93,17 @@ class Gateway:
         self._finished: dict[str, float] = {}
         self._records: Channel[str, StoredWorkflow | None] = Channel(
             "workflow records",
-            self.reader.workflows_by_ids,
+            partial(workflow_records, self.reader, bytes_max=settings.record_bytes_max),
             capacity=settings.replica_requests_max,
             batch_size=RECORDS_BATCH,
         )
+        self._endings: Channel[str, bool] = Channel(
+            "ends of workflows",
+            partial(have_ended, self.reader),
+            capacity=settings.replica_requests_max,
+            batch_size=ENDINGS_BATCH,
+        )
+        self._health = Latest(self._look_at_components, age_max_s=settings.health_cache_ms / 1_000)
         self._refresh: asyncio.Task[None] | None = None
 
     @classmethod
@@ -180,7 +193,7 @@ class Gateway:
         return outcome
 
     async def refresh_owners(self) -> None:
-        """Let every owner know what was just committed of agents, prices or stakes.
+        """Let every owner know what was just stored of agents, their health, prices or stakes.
 
         A client that registers an agent and publishes at once finds it, although the notice may
         still be on its way. An owner that does not answer reads it at its next look.
@@ -214,7 +227,7 @@ class Gateway:
         self._waiting.setdefault(workflow_id, set()).add(future)
         try:
             if not watched:
-                if await self._has_finished(workflow_id):
+                if await self._endings.request(workflow_id):
                     return True
                 await self._watch(workflow_id)
             while True:
@@ -224,7 +237,7 @@ class Gateway:
                 with contextlib.suppress(TimeoutError):
                     await asyncio.wait_for(asyncio.shield(future), min(left_s, WAIT_LOOK_S))
                     return True
-                if await self._has_finished(workflow_id):
+                if await self._endings.request(workflow_id):
                     return True
         finally:
             waiting = self._waiting.get(workflow_id)
@@ -238,24 +251,15 @@ class Gateway:
         return await self._records.request(workflow_id)
 
     async def load_results(self, stored: StoredWorkflow) -> None:
-        """Put the texts of large results into their rows, in order, up to the record's bound.
+        """Put the texts of large results into their rows as far as the record has room for them.
 
         Raises:
             ServiceError: LEDGER_UNAVAILABLE.
         """
-        size = 0
-        for node in stored.nodes:
-            if node["result_json"] is not None or node["result_ref"] is None:
-                continue
-            ref = BlobRef.from_json(node["result_ref"])
-            size += ref.size
-            if size > self.settings.record_bytes_max:
-                return
-            node["result_json"] = (await self.blobs.texts([ref]))[ref.hash].decode()
-
-    async def _has_finished(self, workflow_id: str) -> bool:
-        stored = await self.workflow_record(workflow_id)
-        return stored is None or is_terminal(stored.status)
+        refs = bound_results(stored, self.settings.record_bytes_max)
+        texts = await self.blobs.texts([ref for _, ref in refs]) if refs else {}
+        for node, ref in refs:
+            node["result_json"] = texts[ref.hash].decode()
 
     async def _watch(self, workflow_id: str) -> None:
         """Ask the owner to tell; without one the rows are looked at instead."""
@@ -361,7 +365,13 @@ class Gateway:
     # -- health -----------------------------------------------------------------------------------
 
     async def components(self) -> dict[str, str]:
-        """Return `healthy`, or what is wrong, for ledger, postgres, workflows and timekeeper."""
+        """Return `healthy`, or what is wrong, for ledger, postgres, workflows and timekeeper.
+
+        As it was at most `health_cache_ms` ago; however many ask, it is looked at once at a time.
+        """
+        return await self._health.get()
+
+    async def _look_at_components(self) -> dict[str, str]:
         ledger, postgres, timekeeper = await asyncio.gather(
             _state(actor_call(LEDGER, "ping")()),
             _state(self.reader.ping()),

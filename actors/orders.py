@@ -73,6 +73,7 @@ def order_of(
         verify_attempt=verify_attempt,
         large=large if is_large else None,
         public_key=entry.public_key,
+        key_version=machine.node(action.node).key_version,
     )
 
 

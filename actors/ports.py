@@ -12,6 +12,7 @@ from typing import Any, Protocol
 
 from core.market.pricing import Price, TokenPrice
 from core.market.standing_bid import Offer
+from core.trust.derived_keys import KEY_VERSION
 from core.workflow.actions import SelectAgent, SelectBidder, SelectVerifier
 from core.workflow.dag import CompiledNode
 from core.workflow.events import AgentNotSelected, AgentSelected, Event, Failure, VerifierSelected
@@ -63,6 +64,7 @@ class DispatchOrder:
     it takes while it waits for its agent. `public_key`: what a signature over the result is judged
     by, None where the agent has registered no key.
     `large`: set when results have to be loaded before `inputs` and `parents` can be made.
+    `key_version`: by which the attempt's token is derived, as stored with it.
     """
 
     workflow_id: str
@@ -82,6 +84,7 @@ class DispatchOrder:
     payer_did: str = ""
     large: LargeInputs | None = None
     public_key: str | None = None
+    key_version: int = KEY_VERSION
 
 
 class DispatchPort(Protocol):

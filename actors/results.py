@@ -112,13 +112,15 @@ def _is_open(run: RunningWorkflow, request: NodeResultRequest) -> bool:
 def _event(run: RunningWorkflow, request: NodeResultRequest, now_ms: int) -> Event:
     node, attempt, failure = request.node, request.attempt, request.failure
     state = run.machine.node(node)
+    # Begun by another machine's clock perhaps, or before this one's was set back.
+    now_ms = max(now_ms, state.verify_dispatched_ms or 0, state.started_ms or 0)
     if request.verify_attempt:
         began_ms = now_ms if state.verify_dispatched_ms is None else state.verify_dispatched_ms
         is_good = failure is None and is_approved(request.result)
         return VerificationFinished(
             node, attempt, is_good, failure, began_ms, now_ms, request.verify_attempt
         )
-    began_ms = state.started_ms or state.dispatched_ms or now_ms
+    began_ms = min(now_ms, state.started_ms or state.dispatched_ms or now_ms)
     if failure is None:
         failure = _wrong_signature(run, request)
     if failure is not None:

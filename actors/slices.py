@@ -9,7 +9,6 @@ design.md section 3 (no turn of an event loop lasts > 10 ms). Decision 0091.
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import Callable, Iterable, Sequence
 from typing import Final, TypeVar
 
@@ -24,23 +23,23 @@ class Slices:
 
     Args:
         slice_ms: wall time until the loop may turn, 0 or more; 0: after each item.
-        now_ns: a monotonic clock, nanoseconds.
+        now_s: a monotonic clock, seconds; None: the running loop's.
     """
 
-    __slots__ = ("_ends_ns", "_length_ns", "_now_ns")
+    __slots__ = ("_ends_s", "_length_s", "_now_s")
 
     def __init__(
-        self, slice_ms: int = SLICE_MS, *, now_ns: Callable[[], int] = time.monotonic_ns
+        self, slice_ms: int = SLICE_MS, *, now_s: Callable[[], float] | None = None
     ) -> None:
-        self._length_ns = slice_ms * 1_000_000
-        self._now_ns = now_ns
-        self._ends_ns = now_ns() + self._length_ns
+        self._length_s = slice_ms / 1_000
+        self._now_s = asyncio.get_running_loop().time if now_s is None else now_s
+        self._ends_s = self._now_s() + self._length_s
 
     async def pause(self) -> None:
         """Let the loop turn if the slice is used up; a new slice begins after it."""
-        if self._now_ns() >= self._ends_ns:
+        if self._now_s() >= self._ends_s:
             await asyncio.sleep(0)
-            self._ends_ns = self._now_ns() + self._length_ns
+            self._ends_s = self._now_s() + self._length_s
 
 
 async def take_in_slices(take: Callable[[list[Item]], object], batch: Sequence[Item]) -> list[None]:

@@ -1,36 +1,45 @@
-"""CPU time of a deployment's processes, by kind, out of the system's process table."""
+"""CPU time and memory of a deployment's processes, by kind, out of the system's process table."""
 
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 
 import psutil
 
+AGENTS = "agents"
+POSTGRES = "postgres"
+OWNER = "workflow actor"
 # The first match names the kind; the order goes from special to general.
 KINDS = (
     ("LedgerActor", "ledger actor"),
-    ("WorkflowActor", "workflow actor"),
+    ("WorkflowActor", OWNER),
     ("Timekeeper", "timekeeper"),
     ("ServeReplica", "serve replica"),
     ("haproxy", "haproxy"),
     ("ProxyActor", "serve proxy"),
     ("ServeController", "serve controller"),
-    ("postgres", "postgres"),
+    ("postgres", POSTGRES),
     ("raylet", "raylet"),
     ("gcs_server", "gcs"),
-    ("stub_agent", "agents"),
+    ("stub_agent", AGENTS),
 )
+# Processes that live as long as the deployment, unless something ends them.
+LASTING = {
+    "ledger actor", OWNER, "timekeeper", "serve replica", "haproxy", "serve controller",
+    POSTGRES, "raylet", "gcs",
+}  # fmt: skip
 
 
-def cpu_seconds(home: Path) -> dict[str, float]:
-    """Return user + system seconds by kind of process of the deployment in `home`.
+def members(home: Path) -> Iterator[tuple[psutil.Process, str]]:
+    """Yield every process of the deployment in `home` with its kind.
 
     Args:
         home: the deployment's folder; its processes are the descendants of the pids named in it and
             every process whose environment or command line carries the folder's path.
     """
-    seconds: dict[str, float] = defaultdict(float)
     postmaster = _postmaster(home)
     for process in psutil.process_iter(["pid", "ppid", "cmdline", "name"]):
         try:
@@ -38,12 +47,88 @@ def cpu_seconds(home: Path) -> dict[str, float]:
             is_postgres = postmaster in (process.info["pid"], process.info["ppid"])
             if not is_postgres and not _is_of(process, home):
                 continue
+        except (psutil.NoSuchProcess, psutil.AccessDenied):
+            continue
+        yield process, POSTGRES if is_postgres else _kind(line)
+
+
+def cpu_seconds(home: Path) -> dict[str, float]:
+    """Return user + system seconds by kind of process of the deployment in `home`."""
+    seconds: dict[str, float] = defaultdict(float)
+    for process, kind in members(home):
+        try:
             times = process.cpu_times()
         except (psutil.NoSuchProcess, psutil.AccessDenied):
             continue
-        kind = "postgres" if is_postgres else _kind(line)
         seconds[kind] += times.user + times.system
     return dict(seconds)
+
+
+def owner_of(home: Path) -> psutil.Process | None:
+    """Return the process of the deployment's workflow owner, None when there is none now."""
+    for process, kind in members(home):
+        if kind == OWNER:
+            return process
+    return None
+
+
+@dataclass(slots=True)
+class _Seen:
+    kind: str
+    first_s: float
+    last_s: float
+
+
+class Meter:
+    """The service's CPU seconds since the meter was made; ended processes keep what they used.
+
+    Agents are not counted. What a process used after the last sample before its end is lost.
+
+    Args:
+        home: the deployment's folder.
+    """
+
+    def __init__(self, home: Path) -> None:
+        self._home = home
+        self._seen: dict[tuple[int, float], _Seen] = {}
+        self._is_first = True
+        self.seconds()
+        self._is_first = False
+        self._lasting = {
+            key: seen.kind
+            for key, seen in self._seen.items()
+            if seen.kind in LASTING and (seen.kind != POSTGRES or key[0] == _postmaster(home))
+        }
+
+    def seconds(self) -> float:
+        """Take a sample; return the CPU seconds used since the meter was made."""
+        for process, kind in members(self._home):
+            if kind == AGENTS:
+                continue
+            try:
+                key = (process.pid, process.create_time())
+                times = process.cpu_times()
+            except (psutil.NoSuchProcess, psutil.AccessDenied):
+                continue
+            used_s = times.user + times.system
+            seen = self._seen.get(key)
+            if seen is None:
+                # What was there before the meter starts from here, what came later from nothing.
+                self._seen[key] = _Seen(kind, used_s if self._is_first else 0.0, used_s)
+            else:
+                seen.last_s = used_s
+        return sum(seen.last_s - seen.first_s for seen in self._seen.values())
+
+    def ended(self) -> list[str]:
+        """Return the lasting processes that ended since the meter was made, with their pids."""
+        alive = set()
+        for process, _ in members(self._home):
+            try:
+                alive.add((process.pid, process.create_time()))
+            except psutil.NoSuchProcess:
+                continue
+        gone = {key: kind for key, kind in self._lasting.items() if key not in alive}
+        return sorted(f"{kind} (pid {pid})" for (pid, _), kind in gone.items())
 
 
 def _is_of(process: psutil.Process, home: Path) -> bool:

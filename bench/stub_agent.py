@@ -1,28 +1,55 @@
-"""An agent that answers every dispatch at once, as cheaply as an asyncio process can.
+"""An agent that treats every dispatch alike, as cheaply as an asyncio process can.
 
 So that a measurement shows what the service costs, not what an agent costs: HTTP/1.1 by hand, one
-constant reply, keep-alive. Run as `python -m bench.stub_agent`; it prints its port.
+constant reply, keep-alive. Run as `python -m bench.stub_agent [answer|accept|hold]`; it prints its
+port. `answer` replies with a result at once, `accept` with 202, `hold` never replies. A line on
+standard input is answered with a line of JSON: how many dispatches have come since the line before
+it, and when the first of them came (seconds of the monotonic clock).
 """
 
 from __future__ import annotations
 
 import asyncio
+import json
 import sys
+import time
+from dataclasses import dataclass
+from functools import partial
 from typing import cast
 
 import uvloop
 
-REPLY_BODY = b'{"status":"success","result":{"text":"ok"}}'
-REPLY = (
-    b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: "
-    + str(len(REPLY_BODY)).encode()
-    + b"\r\n\r\n"
-    + REPLY_BODY
-)
+
+def _reply(status: bytes, body: bytes) -> bytes:
+    head = b"HTTP/1.1 %s\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n"
+    return head % (status, len(body)) + body
+
+
+ANSWER = _reply(b"200 OK", b'{"status":"success","result":{"text":"ok"}}')
+ACCEPT = _reply(b"202 Accepted", b'{"ok":true}')
+HOLD = b""
+REPLIES = {"answer": ANSWER, "accept": ACCEPT, "hold": HOLD}
+
+
+@dataclass(slots=True)
+class Tally:
+    """Dispatches since the last question, and when the first of them came."""
+
+    received: int = 0
+    first_s: float | None = None
 
 
 class StubAgent(asyncio.BufferedProtocol):
-    """Counts whole requests in the bytes it gets and answers each with the same reply."""
+    """Counts whole requests in the bytes it gets and gives each the same reply.
+
+    Args:
+        reply: the bytes of the reply, none to let the caller wait.
+        tally: counts the requests of all connections.
+    """
+
+    def __init__(self, reply: bytes, tally: Tally) -> None:
+        self._reply = reply
+        self._tally = tally
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Keep the connection."""
@@ -36,7 +63,7 @@ class StubAgent(asyncio.BufferedProtocol):
         return self._incoming
 
     def buffer_updated(self, nbytes: int) -> None:
-        """Answer every complete request in the buffer."""
+        """Reply to every complete request in the buffer."""
         self._buffer += self._incoming[:nbytes]
         while True:
             head_end = self._buffer.find(b"\r\n\r\n")
@@ -49,16 +76,31 @@ class StubAgent(asyncio.BufferedProtocol):
             if len(self._buffer) < end:
                 return
             self._buffer = self._buffer[end:]
-            self._transport.write(REPLY)
+            if self._tally.received == 0:
+                self._tally.first_s = time.monotonic()
+            self._tally.received += 1
+            if self._reply:
+                self._transport.write(self._reply)
 
 
-async def main() -> None:
-    """Serve until standard input closes, so that a stub ends with whoever started it."""
+async def serve_stub(reply: bytes, tally: Tally) -> tuple[asyncio.Server, int]:
+    """Serve in this loop; return the server and its port of loopback."""
     loop = asyncio.get_running_loop()
-    server = await loop.create_server(StubAgent, "127.0.0.1", 0, backlog=4096)
-    print(server.sockets[0].getsockname()[1], flush=True)
-    await loop.run_in_executor(None, sys.stdin.read)
+    factory = partial(StubAgent, reply, tally)
+    server = await loop.create_server(factory, "127.0.0.1", 0, backlog=4096)
+    return server, int(server.sockets[0].getsockname()[1])
+
+
+async def main(behaviour: str) -> None:
+    """Serve until standard input closes, so that a stub ends with the process that started it."""
+    loop = asyncio.get_running_loop()
+    tally = Tally()
+    _, port = await serve_stub(REPLIES[behaviour], tally)
+    print(port, flush=True)
+    while await loop.run_in_executor(None, sys.stdin.readline):
+        print(json.dumps({"received": tally.received, "firstS": tally.first_s}), flush=True)
+        tally.received, tally.first_s = 0, None
 
 
 if __name__ == "__main__":
-    uvloop.run(main())
+    uvloop.run(main(sys.argv[1] if len(sys.argv) > 1 else "answer"))

@@ -17,7 +17,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -225,30 +225,29 @@ def show_ledger(before: dict[str, float], after: dict[str, float], workflows: in
 
 
 @contextmanager
-def stubs(home: Path, count: int) -> Iterator[list[int]]:
-    """Run stub agents as processes of their own; they end with this one."""
-    environment = {"PATH": "/usr/bin:/bin", "CALLBOARD_BENCH": str(home)}
-    running = [
-        subprocess.Popen(
-            [sys.executable, "-m", "bench.stub_agent"],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            env=environment,
-            text=True,
-        )
-        for _ in range(count)
-    ]
+def stub(home: Path, behaviour: str = "answer") -> Iterator[tuple[subprocess.Popen[str], int]]:
+    """Run a stub agent as a process of its own; yield it with its port. It ends with this one."""
+    process = subprocess.Popen(
+        [sys.executable, "-m", "bench.stub_agent", behaviour],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        env={"PATH": "/usr/bin:/bin", "CALLBOARD_BENCH": str(home)},
+        text=True,
+    )
+    assert process.stdin is not None
+    assert process.stdout is not None
     try:
-        ports = []
-        for process in running:
-            assert process.stdout is not None
-            ports.append(int(process.stdout.readline()))
-        yield ports
+        yield process, int(process.stdout.readline())
     finally:
-        for process in running:
-            assert process.stdin is not None
-            process.stdin.close()
-            process.wait(timeout=10)
+        process.stdin.close()
+        process.wait(timeout=10)
+
+
+@contextmanager
+def stubs(home: Path, count: int) -> Iterator[list[int]]:
+    """Run stub agents that reply at once; yield their ports."""
+    with ExitStack() as stack:
+        yield [stack.enter_context(stub(home))[1] for _ in range(count)]
 
 
 @contextmanager

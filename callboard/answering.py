@@ -23,6 +23,7 @@ from pydantic import ValidationError
 from callboard.later import Later
 from core.records.agent import AgentCard, Capability, CardMetadata
 from core.records.dispatch import CancelNotice, DispatchReply, DispatchRequest
+from core.trust.addressing import addressing_problem
 from core.trust.signing import is_signature_valid
 
 DEFAULT_CONCURRENCY = 32
@@ -112,6 +113,7 @@ class AnsweringAgent:
         service: the service name in paths and headers.
         signing_secret: check the signature of every dispatch with it; None skips the check.
         max_concurrency: how many dispatches the coordinator may have open at once.
+        now_s: the wall clock, Unix seconds, by which a dispatch is too old or ahead.
     """
 
     def __init__(
@@ -124,12 +126,14 @@ class AnsweringAgent:
         service: str = "callboard",
         signing_secret: str | None = None,
         max_concurrency: int = DEFAULT_CONCURRENCY,
+        now_s: Callable[[], float] = time.time,
     ) -> None:
         self.did = did
         self.service = service
         self.signing_secret = signing_secret
         self._metadata = CardMetadata(name=name, author=author, model=model)
         self._max_concurrency = max_concurrency
+        self._now_s = now_s
         self._served: dict[str, _Served] = {}
         self._tasks: OrderedDict[str, asyncio.Task[Answer]] = OrderedDict()
         self._remembered_bytes = 0
@@ -213,8 +217,9 @@ class AnsweringAgent:
 
         1. Check the signature over the exact bytes, when a secret is set.
         2. Read the request.
-        3. Answer a repeated `eventId` with the reply given before, or about to be given.
-        4. Run the capability's handler.
+        3. Refuse one for another agent, and one written more than 300 s ago or ahead.
+        4. Answer a repeated `eventId` with the reply given before, or about to be given.
+        5. Run the capability's handler.
 
         Args:
             body: the request body as received.
@@ -226,6 +231,10 @@ class AnsweringAgent:
             request = DispatchRequest.model_validate_json(body)
         except ValidationError as error:
             return _failure(_event_id(body), 400, f"not a dispatch request: {_first(error)}")
+        now_ms = int(self._now_s() * 1_000)
+        problem = addressing_problem(self.did, request.agent_did, request.timestamp, now_ms=now_ms)
+        if problem is not None:
+            return _failure(request.event_id, 401, "Invalid signature", problem)
         task = self._tasks.get(request.event_id)
         if task is None:
             task = asyncio.get_running_loop().create_task(self._serve(request))

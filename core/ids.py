@@ -11,11 +11,25 @@ import hmac
 import uuid
 from typing import NewType
 
+from core.trust.derived_keys import KeyPurpose, derived_key
+
 WorkflowId = NewType("WorkflowId", str)
 NodeName = NewType("NodeName", str)
 Did = NewType("Did", str)
 
 _EVENT_NAMESPACE = uuid.UUID("6f2d7e0a-3f0e-5c7b-9a51-6d1c0a9f4b11")
+
+
+def composed_key(kind: str, *parts: str) -> str:
+    """Return a key made of parts that others choose; other parts always make another key.
+
+    Each part stands behind its length (`http:13:did:web:x.com5:alice`), so that no part can pass
+    for the end of the one before it (docs/decisions/0106).
+
+    Args:
+        kind: what the key is of, without a digit or a colon; it is the key's prefix.
+    """
+    return f"{kind}:" + "".join(f"{len(part)}:{part}" for part in parts)
 
 
 def uuid7(*, at_ms: int, entropy: bytes) -> str:
@@ -40,7 +54,13 @@ def event_id(workflow_id: str, node: str, attempt: int) -> str:
 
 
 def result_id(
-    deployment_key: bytes, workflow_id: str, node: str, attempt: int, *, is_verification: bool
+    deployment_key: bytes,
+    workflow_id: str,
+    node: str,
+    attempt: int,
+    *,
+    is_verification: bool,
+    key_version: int,
 ) -> str:
     """Return the unguessable token with which an asynchronous agent hands in its result.
 
@@ -48,10 +68,12 @@ def result_id(
         deployment_key: 32 secret bytes of this deployment.
         attempt: of the node, or of its verification, whose token is another one: whoever did the
             work must not be able to approve it.
+        key_version: of the derived key, as it is stored with the attempt.
     """
+    key = derived_key(deployment_key, KeyPurpose.RESULT_ID, key_version)
     prefix = "verify|" if is_verification else ""
     message = f"{prefix}{workflow_id}|{node}|{attempt}".encode()
-    return hmac.new(deployment_key, message, hashlib.sha256).hexdigest()
+    return hmac.new(key, message, hashlib.sha256).hexdigest()
 
 
 def trace_id(workflow_id: str) -> str:

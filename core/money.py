@@ -20,6 +20,8 @@ CURRENCY: Final = "CREDITS"
 
 # At most 15 significant digits, so that every JSON client keeps the value exactly (IEEE doubles).
 MICRO_MAX: Final = 10**15
+# All that was ever issued, and so whatever an account can come to hold: below a BIGINT's end.
+ISSUED_MICRO_MAX: Final = 9 * 10**18
 
 _DECIMALS: Final = re.compile(r"(-?)([0-9]{1,12})(?:\.([0-9]{1,6}))?", re.ASCII)
 
@@ -53,9 +55,13 @@ def micro_from_credits(value: object) -> int:
     return -micro if sign else micro
 
 
-def credits_number(micro: int) -> int | float:
-    """Return micro-credits as the JSON number of credits: exact within ±10^15 micro-credits."""
-    assert -MICRO_MAX <= micro <= MICRO_MAX, micro
+def credits_number(micro: int) -> int | float | str:
+    """Return micro-credits as the JSON value of credits: always exact.
+
+    A number within ±10^15 micro-credits; beyond, where a double would round, decimal text.
+    """
+    if abs(micro) > MICRO_MAX:
+        return credits_text(micro)
     whole, rest = divmod(micro, MICRO_PER_CREDIT)
     # Division of two integers is correctly rounded, hence the double nearest to the decimal value,
     # which prints as that decimal again: no error is visible to a JSON reader.

@@ -8,12 +8,16 @@ Spec: Limits; contract.md sections 1–5, design.md sections 3 and 6.
 from __future__ import annotations
 
 import dataclasses
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any, Final, Literal
 
 from core.market.fair_queue import parse_weights
 from core.market.ranking import RankingRules
+
+DEPLOYMENT_KEY_FORM: Final = "64 hex digits, which are 32 bytes"
+_DEPLOYMENT_KEY: Final = re.compile("[0-9a-fA-F]{64}")
 
 KIB, MIB = 1024, 1024 * 1024
 DAY_MS = 86_400_000
@@ -103,9 +107,41 @@ class Settings:
     page_max: int = _setting(100, "most rows of a list", low=1, high=1_000)
     audit_page_max: int = _setting(1_000, "most rows of an audit list", low=1, high=10_000)
     prefer_wait_max_s: int = _setting(60, "longest Prefer: wait", low=0, high=600)
+    keys_per_owner_max: int = _setting(1_000, "live API keys of one owner", low=1, high=100_000)
+    key_depth_max: int = _setting(8, "keys that an API key may stand on", low=0, high=64)
     reply_kept_s: int = _setting(86_400, "how long Idempotency-Key replies are kept", low=86_400)
+    reply_bytes_max: int = _setting(4 * MIB, "a list ends its page before this size", low=64 * KIB)
+    health_cache_ms: int = _setting(500, "age up to which a state of health is told", low=1)
 
-    # Rates per minute (specification, Limits).
+    # What one address or owner may hold of the front (decisions 0100 to 0103).
+    connections_max: int = _setting(6_000, "connections to the API per machine", low=100)
+    address_connections_max: int = _setting(
+        3_000, "connections of one address; a tenth of it when few are left", low=10
+    )
+    header_timeout_s: int = _setting(10, "for a request's headers and first 16 KiB", low=1)
+    idle_timeout_s: int = _setting(60, "a connection without a request is closed after", low=1)
+    stall_timeout_s: int = _setting(20, "a client that moves no byte is cut off after", low=1)
+    transfer_timeout_s: int = _setting(
+        10, "a body or a reply may take so long, and more at transfer_rate_min", low=1
+    )
+    transfer_rate_min: int = _setting(64 * KIB, "slowest longer transfer, bytes a second", low=1)
+    bodies_max: int = _setting(500, "requests per replica whose body is incomplete", low=10)
+    bodies_bytes_max: int = _setting(512 * MIB, "bytes of bodies that a replica holds", low=MIB)
+    replies_bytes_max: int = _setting(512 * MIB, "bytes of replies that a replica holds", low=MIB)
+    waits_max: int = _setting(1_600, "requests per replica that wait (Prefer: wait)", low=10)
+    share_of_free: int = _setting(
+        8, "one owner or address holds at most 1/n of what is free", low=2, high=100
+    )
+    addresses_max: int = _setting(10_000, "addresses counted one by one, per replica", low=10)
+    wrong_keys_rate: int = _setting(
+        300, "unknown keys a minute and address looked up at once", low=1
+    )
+    wrong_keys_pause_ms: int = _setting(
+        100, "pause before each batch of look-ups for addresses above wrong_keys_rate", low=1
+    )
+    keys_cached_max: int = _setting(10_000, "API keys that a replica remembers", low=100)
+
+    # Rates per minute and owner, or per minute and address without a key (specification, Limits).
     read_rate: int = _setting(1_000, "read operations a minute", low=1)
     write_rate: int = _setting(100, "write operations a minute", low=1)
     bulk_rate: int = _setting(10, "bulk operations a minute", low=1)
@@ -136,8 +172,9 @@ class Settings:
     result_inline_bytes_max: int = _setting(64 * KIB, "larger results go by reference", low=KIB)
     blob_cache_bytes_max: int = _setting(64 * MIB, "large results kept in an actor's memory", low=0)
     record_bytes_max: int = _setting(
-        64 * MIB, "large results shown whole in one workflow record", low=0
+        4 * MIB, "largest workflow record; results beyond it go by reference", low=64 * KIB
     )
+    card_bytes_max: int = _setting(64 * KIB, "largest agent card", low=KIB)
     connect_timeout_ms: int = _setting(5_000, "opening a connection to an agent", low=1)
     cancel_notice_timeout_ms: int = _setting(2_000, "the one try of a cancel notice", low=1)
     egress_allow: tuple[str, ...] = _setting(
@@ -163,7 +200,7 @@ class Settings:
         0, "least reputation score of a bidder, percent", low=0, high=100
     )
     slash_failure_bps: int = _setting(
-        1_000, "locked stake lost by a failed node, basis points", low=0, high=10_000
+        1_000, "locked stake lost by a failure, basis points", low=0, high=10_000
     )
     slash_fraud_bps: int = _setting(
         10_000, "locked stake lost by fraud, basis points", low=0, high=10_000
@@ -184,6 +221,9 @@ class Settings:
     def __post_init__(self) -> None:
         for item in dataclasses.fields(self):
             _check_range(item, getattr(self, item.name))
+        if self.deployment_key and _DEPLOYMENT_KEY.fullmatch(self.deployment_key) is None:
+            got = f"{len(self.deployment_key)} characters"  # a secret is not repeated in a message
+            raise SettingsError("deployment_key", got, DEPLOYMENT_KEY_FORM)
         _require_member("dispatch", self.dispatch, ("local", "spread"))
         _require_member("isolation", self.isolation, ("pooled", "dedicated"))
         try:

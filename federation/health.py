@@ -12,6 +12,7 @@ from collections.abc import Sequence
 import aiohttp
 import orjson
 
+from core.content_coding import BodyDecoder, BodyTooLarge, UndecodableBody
 from core.market.liveness import STATUSES, Availability
 from federation.egress import gated_socket_factory
 
@@ -51,10 +52,13 @@ class HealthProbe:
         """Whether an agent at this address answers, and does not say that it is unwell."""
         url = health_url(endpoint, self._service)
         try:
-            async with self._session.get(url, allow_redirects=False) as response:
+            async with self._session.get(
+                url, headers={"Accept-Encoding": "identity"}, allow_redirects=False
+            ) as response:
                 if response.status >= 500:
                     return response.status == NOT_IMPLEMENTED
-                return _says_healthy(await response.content.read(BODY_BYTES_MAX))
+                coding = response.headers.get("Content-Encoding", "")
+                return _says_healthy(await response.content.read(BODY_BYTES_MAX), coding)
         except (aiohttp.ClientError, TimeoutError, OSError, ValueError):
             # ValueError: an endpoint that is no address after all.
             return False
@@ -68,11 +72,13 @@ def health_url(endpoint: str, service: str) -> str:
     return f"{base}/health"
 
 
-def _says_healthy(body: bytes) -> bool:
+def _says_healthy(body: bytes, coding: str) -> bool:
     """Whether a reply's `status` is a good one, or is none of the words that agents use."""
     try:
-        reply = orjson.loads(body)
-    except orjson.JSONDecodeError:
+        decoder = BodyDecoder(coding, BODY_BYTES_MAX)
+        decoder.feed(body)
+        reply = orjson.loads(decoder.finish())
+    except (UndecodableBody, BodyTooLarge, orjson.JSONDecodeError):
         return True
     said = reply.get("status") if isinstance(reply, dict) else None
     word = said.lower() if isinstance(said, str) else ""

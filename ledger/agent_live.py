@@ -35,21 +35,33 @@ PROBE_PAUSE_MS: Final = 30_000
 PROBE_PAUSE_MS_MAX: Final = 300_000
 
 _NOW: Final = "(extract(epoch FROM clock_timestamp()) * 1000)::bigint"
+# The rows are locked before they are read, so that two replicas agree about what was there before.
 _HEARTBEATS: Final = sql.text(
     f"""
-    INSERT INTO callboard.agent_live AS l (
-        did, status, load, queue_depth, version, latency_ms, heartbeat_ms, updated_ms)
-    SELECT did, status, load, queue_depth, version, latency_ms, {_NOW}, {_NOW}
-    FROM json_to_recordset(CAST(:rows AS json)) AS r(
-        did text, status text, load double precision, queue_depth integer, version text,
-        latency_ms double precision)
-    ORDER BY did
-    ON CONFLICT (did) DO UPDATE SET
-        status = excluded.status, load = excluded.load,
-        queue_depth = coalesce(excluded.queue_depth, l.queue_depth),
-        version = coalesce(excluded.version, l.version),
-        latency_ms = coalesce(excluded.latency_ms, l.latency_ms),
-        heartbeat_ms = excluded.heartbeat_ms, updated_ms = excluded.updated_ms
+    WITH given AS (
+        SELECT * FROM json_to_recordset(CAST(:rows AS json)) AS r(
+            did text, status text, load double precision, queue_depth integer, version text,
+            latency_ms double precision)
+    ), before AS MATERIALIZED (
+        SELECT b.did, b.status, b.load, b.heartbeat_ms, b.probe_ms, b.probe_ok
+        FROM callboard.agent_live b WHERE b.did IN (SELECT did FROM given)
+        ORDER BY b.did FOR UPDATE
+    ), stored AS (
+        INSERT INTO callboard.agent_live AS l (
+            did, status, load, queue_depth, version, latency_ms, heartbeat_ms, updated_ms)
+        SELECT g.did, g.status, g.load, g.queue_depth, g.version, g.latency_ms, {_NOW}, {_NOW}
+        FROM given g LEFT JOIN before b ON b.did = g.did
+        ORDER BY g.did
+        ON CONFLICT (did) DO UPDATE SET
+            status = excluded.status, load = excluded.load,
+            queue_depth = coalesce(excluded.queue_depth, l.queue_depth),
+            version = coalesce(excluded.version, l.version),
+            latency_ms = coalesce(excluded.latency_ms, l.latency_ms),
+            heartbeat_ms = excluded.heartbeat_ms, updated_ms = excluded.updated_ms
+        RETURNING l.did, l.heartbeat_ms AS at_ms
+    )
+    SELECT s.did, s.at_ms, b.status, b.load, b.heartbeat_ms, b.probe_ms, b.probe_ok
+    FROM stored s LEFT JOIN before b ON b.did = s.did
     """
 )
 _PROBES: Final = sql.text(
@@ -98,6 +110,14 @@ class Heartbeat:
     latency_ms: float | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class StoredHeartbeat:
+    """When a heartbeat was stored, by the database's clock, and what was known before it."""
+
+    at_ms: int
+    before: Liveness
+
+
 class LivenessStore:
     """Writes heartbeats and probes as the role `ops_writer`."""
 
@@ -125,21 +145,26 @@ class LivenessStore:
         """Close all connections."""
         await self._engine.dispose()
 
-    async def store_heartbeats(self, heartbeats: Sequence[Heartbeat]) -> list[None]:
+    async def store_heartbeats(self, heartbeats: Sequence[Heartbeat]) -> list[StoredHeartbeat]:
         """Store a batch in one statement; of several heartbeats of an agent the last one counts."""
         newest = {heartbeat.did: asdict(heartbeat) for heartbeat in heartbeats}
-        await self._execute(_HEARTBEATS, list(newest.values()))
-        return [None] * len(heartbeats)
+        rows = await self._execute(_HEARTBEATS, list(newest.values()))
+        stored = {row["did"]: StoredHeartbeat(row["at_ms"], liveness_of(row)) for row in rows}
+        return [stored[heartbeat.did] for heartbeat in heartbeats]
 
     async def store_probes(self, found: Sequence[tuple[str, bool]]) -> None:
         """Store what probes found: (did, whether the agent answered as a healthy one)."""
         await self._execute(_PROBES, [{"did": did, "is_ok": is_ok} for did, is_ok in found])
 
-    async def _execute(self, statement: sql.TextClause, rows: list[dict[str, Any]]) -> None:
+    async def _execute(
+        self, statement: sql.TextClause, rows: list[dict[str, Any]]
+    ) -> Sequence[RowDict]:
         try:
             async with self._engine.connect() as connection:
                 with cut_after(await line_of(connection), self._patience_s):
-                    await connection.execute(statement, {"rows": orjson.dumps(rows).decode()})
+                    given = {"rows": orjson.dumps(rows).decode()}
+                    found = await connection.execute(statement, given)
+                    return [dict(row) for row in found.mappings()] if found.returns_rows else []
         except UNREACHABLE as error:
             raise unreachable(error) from None
 
@@ -161,8 +186,14 @@ def live_pages(reader: LedgerReader, *, since_ms: int | None) -> AsyncIterator[l
 
 
 async def agent_claims(reader: LedgerReader, dids: Collection[str]) -> list[RowDict]:
-    """Return `did, owner_did, status, token_revision` of these agents."""
-    columns = (agent.c.did, agent.c.owner_did, agent.c.status, agent.c.token_revision)
+    """Return `did, owner_did, status, token_revision, updated_ms` of these agents."""
+    columns = (
+        agent.c.did,
+        agent.c.owner_did,
+        agent.c.status,
+        agent.c.token_revision,
+        agent.c.updated_ms,
+    )
     return await reader.rows(sql.select(*columns).where(agent.c.did.in_(list(dids))))
 
 

@@ -9,13 +9,16 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Any
+from typing import Any, Final
 
 from core.errors import ErrorCode, QuarantineCode
 from core.travelling import travels
 from core.workflow.events import Record
 from ledger.market_commands import MarketCommand
 from ledger.trust_commands import TrustCommand
+
+# What the keys of publishes without a client's own begin with; their workflow's id follows.
+PUBLISH_KEY: Final = "publish:"
 
 
 class OutcomeStatus(StrEnum):
@@ -174,9 +177,10 @@ class RegisterAgent:
 
     `is_admin` or `is_signed` (the card was signed by the DID's current key) replace ownership.
     `secret_encrypted`: the dispatch signing secret, already encrypted, or None to keep the old one.
-    `revision_expected`: what a change of the stored card started from; None for a card of its own.
+    `revision_expected`: the stored card that the command was decided from; None for any.
+    `is_unchanged`: the stored card came again by its signature alone, so nothing is stored.
     Rejections: FORBIDDEN; CONFLICT when the card has changed meanwhile.
-    Result: {"did", "registered": capabilities, "isNew": bool, "tokenRevision": int}.
+    Result: {"did", "ownerDid", "registered": capabilities, "isNew": bool, "tokenRevision": int}.
     """
 
     key: str
@@ -191,6 +195,7 @@ class RegisterAgent:
     public_key: str | None
     secret_encrypted: bytes | None
     revision_expected: int | None = None
+    is_unchanged: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -209,7 +214,13 @@ class DeregisterAgent:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CreateKey:
-    """Store an API key by its hash (SHA-256, 32 bytes). Result: {"id"}."""
+    """Store an API key by its hash (SHA-256, 32 bytes).
+
+    `parent_id`: the key that it is made with and ends with; None for one that stands by itself.
+    `owner_keys_max`, `depth_max`: keys of one owner, and keys that one stands on, at most; None: no
+    bound. Rejections: UNAUTHORIZED (the parent has ended), FORBIDDEN (it expires earlier), CONFLICT
+    (too many keys). Result: {"id"}.
+    """
 
     key: str
     actor_did: str
@@ -221,11 +232,17 @@ class CreateKey:
     rate_class: str
     rate_limits_json: str | None
     expires_ms: int | None
+    parent_id: str | None = None
+    owner_keys_max: int | None = None
+    depth_max: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RevokeKey:
-    """End an API key. `owner_did` None: an admin may end any. Rejection: NOT_FOUND."""
+    """End an API key and all that stand on it. `owner_did` None: an admin may end any.
+
+    Rejection: NOT_FOUND. Result: {"id", "ended": keys}.
+    """
 
     key: str
     actor_did: str

@@ -1,6 +1,6 @@
-"""The three ways a commit ends without an outcome, by what the caller can do about it.
+"""The ways a commit ends without outcomes, by what the caller can do about it.
 
-Spec: none; design.md section 3, money.md section 4.
+Spec: none; design.md section 3, money.md section 4. Decision 0116.
 """
 
 from __future__ import annotations
@@ -17,16 +17,34 @@ class LedgerUnavailable(Exception):
         return f"ledger unavailable, outcome unknown: {self.reason}"
 
 
-class LedgerIntegrityError(Exception):
-    """The database refused a batch that planning accepted: memory and database disagree, stop."""
+class BatchRefused(Exception):
+    """A batch was rolled back because of one of its commands; the store is as it was before.
 
-    def __init__(self, reason: str, keys: tuple[str, ...] = ()) -> None:
-        super().__init__(reason, keys)
+    Args:
+        reason: what failed.
+        position: of the guilty command, when planning found it; None: any of them may be.
+        is_slow: a statement exceeded its timeout.
+    """
+
+    def __init__(self, reason: str, position: int | None = None, is_slow: bool = False) -> None:
+        super().__init__(reason, position, is_slow)
         self.reason = reason
-        self.keys = keys
+        self.position = position
+        self.is_slow = is_slow
 
     def __str__(self) -> str:
-        return f"ledger integrity: {self.reason} (keys: {', '.join(self.keys[:5]) or 'none'})"
+        return f"batch refused: {self.reason}"
+
+
+class LedgerIntegrityError(Exception):
+    """What this process remembers of the chain or the counters is wrong: stop."""
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(reason)
+        self.reason = reason
+
+    def __str__(self) -> str:
+        return f"ledger integrity: {self.reason}"
 
 
 class LedgerFenced(LedgerIntegrityError):

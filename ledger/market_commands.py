@@ -6,10 +6,11 @@ price, Per-token pricing, Stake, Quota check result; contract.md section 6.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
+from core.ids import composed_key
 from core.market.pricing import Price
-from core.market.quota import QuotaLimits
 from ledger.review_commands import ReviewCommand
 
 
@@ -45,9 +46,10 @@ class DepositStake:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WithdrawStake:
-    """Move credits out of an agent's stake: what no work has locked.
+    """Move credits out of an agent's stake, back to their depositor: what no work has locked.
 
-    Rejections: FORBIDDEN, STAKE_LOCKED, KEY_REUSED. Result: as of `DepositStake`.
+    Rejections: FORBIDDEN (also above the depositor's share), STAKE_LOCKED, KEY_REUSED.
+    Result: as of `DepositStake`.
     """
 
     key: str
@@ -60,15 +62,16 @@ class WithdrawStake:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SetQuota:
-    """Limit what a payer may publish from now on; the limits replace all of the earlier ones.
+    """Limit what a payer may publish from now on.
 
-    Result: {"updatedMs": int}.
+    `changes`: new values by field of `QuotaLimits`, None lifts a limit; a field that is absent
+    keeps its value. Result: {"updatedMs": int, "limits": all fields of `QuotaLimits`}.
     """
 
     key: str
     actor_did: str
     did: str
-    limits: QuotaLimits
+    changes: Mapping[str, int | None]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -110,12 +113,12 @@ class EndBidding:
 
 def bid_key(workflow_id: str, node: str, round_: int, agent_did: str) -> str:
     """Return the key under which an agent bids once in a round (money.md case 23)."""
-    return f"bid:{workflow_id}:{node}:{round_}:{agent_did}"
+    return composed_key("bid", workflow_id, node, str(round_), agent_did)
 
 
 def bids_key(workflow_id: str, node: str, round_: int) -> str:
     """Return the key under which a round's bids are told: once it stands, no bid is taken."""
-    return f"bids:{workflow_id}:{node}:{round_}"
+    return composed_key("bids", workflow_id, node, str(round_))
 
 
 MarketCommand = (

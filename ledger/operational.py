@@ -22,22 +22,31 @@ from ledger.schema import (
 
 PATIENCE_S: Final = 5.0
 
-# A window begins with its first call. What is granted is computed where the row is locked.
+# A window begins with its first call. What is granted is computed where the row is locked, by the
+# database's clock, which all replicas share; one that was set back begins a new window.
 _TAKE = sql.text(
     """
     INSERT INTO callboard.rate_lease AS r (principal, class, window_ms, used, granted)
-    VALUES (:principal, :class, :now_ms, least(:wanted, :most), least(:wanted, :most))
+    SELECT :principal, :class, now_ms, least(:wanted, :most), least(:wanted, :most)
+    FROM (
+        SELECT coalesce(:at_ms, (extract(epoch FROM clock_timestamp()) * 1000)::bigint)
+    ) AS clock (now_ms)
     ON CONFLICT (principal, class) DO UPDATE SET
-        window_ms = CASE WHEN r.window_ms + :length_ms <= :now_ms
-            THEN :now_ms ELSE r.window_ms END,
-        granted = CASE WHEN r.window_ms + :length_ms <= :now_ms
-            THEN least(:wanted, :most) ELSE least(:wanted, greatest(:most - r.used, 0)) END,
-        used = CASE WHEN r.window_ms + :length_ms <= :now_ms
-            THEN least(:wanted, :most) ELSE r.used + least(:wanted, greatest(:most - r.used, 0)) END
-    RETURNING granted, used, window_ms
+        window_ms = CASE WHEN excluded.window_ms BETWEEN r.window_ms
+                AND r.window_ms + :length_ms - 1
+            THEN r.window_ms ELSE excluded.window_ms END,
+        granted = CASE WHEN excluded.window_ms BETWEEN r.window_ms
+                AND r.window_ms + :length_ms - 1
+            THEN least(:wanted, greatest(:most - r.used, 0)) ELSE least(:wanted, :most) END,
+        used = CASE WHEN excluded.window_ms BETWEEN r.window_ms
+                AND r.window_ms + :length_ms - 1
+            THEN r.used + least(:wanted, greatest(:most - r.used, 0))
+            ELSE least(:wanted, :most) END
+    RETURNING granted, used, window_ms + :length_ms
+        - coalesce(:at_ms, (extract(epoch FROM clock_timestamp()) * 1000)::bigint) AS ends_in_ms
     """
 ).bindparams(
-    sql.bindparam("now_ms", type_=sql.BigInteger),
+    sql.bindparam("at_ms", type_=sql.BigInteger),
     sql.bindparam("length_ms", type_=sql.BigInteger),
     sql.bindparam("wanted", type_=sql.Integer),
     sql.bindparam("most", type_=sql.Integer),
@@ -46,11 +55,11 @@ _TAKE = sql.text(
 
 @dataclass(frozen=True, slots=True)
 class RateBlock:
-    """Calls leased from a window; `used` counts them, `resets_ms` is the window's end."""
+    """Calls leased from a window; `used` counts them, `ends_in_ms` is what is left of it."""
 
     calls: int
     used: int
-    resets_ms: int
+    ends_in_ms: int
 
 
 class OperationalStore:
@@ -87,19 +96,20 @@ class OperationalStore:
         *,
         wanted: int,
         limit: int,
-        now_ms: int,
         window_ms: int = 60_000,
+        at_ms: int | None = None,
     ) -> RateBlock:
         """Lease up to `wanted` calls of the principal's current window of this class.
 
         Args:
             limit: calls per window; the sum of all blocks of a window never exceeds it.
             window_ms: the window's length.
+            at_ms: the time, Unix milliseconds; None for the database's.
         """
         values = {
             "principal": principal,
             "class": rate_class,
-            "now_ms": now_ms,
+            "at_ms": at_ms,
             "length_ms": window_ms,
             "wanted": wanted,
             "most": limit,
@@ -110,4 +120,4 @@ class OperationalStore:
                     row = (await connection.execute(_TAKE, values)).one()
         except UNREACHABLE as error:
             raise unreachable(error) from None
-        return RateBlock(calls=row.granted, used=row.used, resets_ms=row.window_ms + window_ms)
+        return RateBlock(calls=row.granted, used=row.used, ends_in_ms=row.ends_in_ms)

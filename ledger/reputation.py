@@ -10,17 +10,16 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Iterable, Mapping
 from typing import Any, Final
 
-import psycopg
 import sqlalchemy as sql
 
-from core.errors import NodeErrorCode
+from core.errors import ErrorCode, NodeErrorCode
 from core.market.reputation import Outcome, Tally, outcome_of
 from core.records.audit import AuditEventType
+from core.settings import DAY_MS
 from core.workflow.events import AttemptFinished, NodeChanged
 from core.workflow.transitions import NodeStatus, is_terminal
 from ledger.commands import Outcome as CommandOutcome
-from ledger.planning.batch import Batch
-from ledger.planning.grounds import ReputationGrounds
+from ledger.planning.batch import Batch, Refusal
 from ledger.queries.pages import changed_pages
 from ledger.queries.reader import LedgerReader
 from ledger.queries.stored import RowDict
@@ -30,6 +29,8 @@ from ledger.schema import reputation
 # The errors of attempts that were cut off by the end of their workflow.
 CUT_OFF: Final = (NodeErrorCode.CANCELLED, NodeErrorCode.WORKFLOW_TIMEOUT)
 _ENDS: Final = [status.value for status in NodeStatus if is_terminal(status)]
+# A latency is a span between two clocks' words: one that was set must not reach a CHECK.
+LATENCY_MS_MAX: Final = 30 * DAY_MS
 # Nodes that ended after an agent had an attempt of them, grouped by what decides how they count.
 HISTORY: Final = f"""
 SELECT n.agent_did, n.status, n.error ->> 'code' AS code,
@@ -39,7 +40,9 @@ SELECT n.agent_did, n.status, n.error ->> 'code' AS code,
         WHERE a.workflow_id = n.workflow_id AND a.node = n.name AND a.attempt = n.attempt
             AND a.kind = 'primary' AND a.error_code = ANY(ARRAY{[c.value for c in CUT_OFF]})
     ) AS was_at_work,
-    count(*) AS nodes, coalesce(sum((n.metrics ->> 'latency_ms')::bigint), 0)::bigint AS latency_ms
+    count(*) AS nodes, coalesce(sum(
+        least(greatest((n.metrics ->> 'latency_ms')::bigint, 0), {LATENCY_MS_MAX})
+    ), 0)::bigint AS latency_ms
 FROM callboard.node n
 WHERE n.attempt > 0 AND n.agent_did IS NOT NULL AND n.status = ANY(ARRAY{_ENDS})
 GROUP BY 1, 2, 3, 4, 5
@@ -48,8 +51,11 @@ GROUP BY 1, 2, 3, 4, 5
 BOTH: Final = f"""
 SELECT
     (SELECT coalesce(json_agg(h), '[]') FROM ({HISTORY}) h) AS history,
-    (SELECT coalesce(json_agg(r), '[]') FROM callboard.reputation r) AS stored
+    (SELECT coalesce(json_agg(r), '[]') FROM callboard.reputation r) AS stored,
+    (SELECT audit_seq FROM callboard.head) AS audit_id
 """
+# Agents corrected by one command.
+CORRECTIONS_MAX: Final = 1_000
 _COUNTED: Final = ("successful", "failed", "cancelled", "latency_ms_sum")
 
 
@@ -72,16 +78,11 @@ def count_end(change: NodeChanged, attempt: AttemptFinished | None, batch: Batch
         return
     row = batch.reputation.get(change.agent_did)
     if row is None:
-        row = batch.reputation[change.agent_did] = {
-            "agent_did": change.agent_did,
-            "successful": 0,
-            "failed": 0,
-            "cancelled": 0,
-            "latency_ms_sum": 0,
-        }
+        row = batch.reputation[change.agent_did] = _row_of_counts(change.agent_did)
     row[outcome] += 1
     if outcome is Outcome.SUCCESSFUL:
-        row["latency_ms_sum"] += int((change.metrics or {}).get("latency_ms", 0))
+        latency_ms = int((change.metrics or {}).get("latency_ms", 0))
+        row["latency_ms_sum"] += min(max(latency_ms, 0), LATENCY_MS_MAX)
 
 
 def tally_of(row: Mapping[str, Any]) -> Tally:
@@ -121,37 +122,53 @@ def compared(
     }
 
 
-async def load_compared(connection: psycopg.AsyncConnection[Any]) -> dict[str, tuple[Tally, Tally]]:
-    """Return `compared` of all that is committed, for the writer."""
-    row = await (await connection.execute(BOTH)).fetchone()
-    assert row is not None
-    return compared(*row)
+async def read_compared(reader: LedgerReader) -> tuple[dict[str, tuple[Tally, Tally]], int]:
+    """Return `compared` of all that is committed, and the newest audit record of that moment."""
+    async with reader.turns.turn():
+        (row,) = await reader.rows(sql.text(BOTH.replace(":", "\\:")))
+    return compared(row["history"], row["stored"]), row["audit_id"]
 
 
-async def read_compared(reader: LedgerReader) -> dict[str, tuple[Tally, Tally]]:
-    """Return `compared` of all that is committed, for anybody who asks."""
-    (row,) = await reader.rows(sql.text(BOTH.replace(":", "\\:")))
-    return compared(row["history"], row["stored"])
+def corrections(
+    counts: Mapping[str, tuple[Tally, Tally]], most: int = CORRECTIONS_MAX
+) -> tuple[tuple[str, int, int, int, int], ...]:
+    """Return what makes the stored counts of at most `most` agents those of history.
+
+    As differences: what is counted between the reading and the correction is in both.
+    """
+    changes: list[tuple[str, int, int, int, int]] = []
+    for did, (stored, found) in counts.items():
+        if stored != found and len(changes) < most:
+            successful, failed, cancelled, latency_ms = (
+                getattr(found, name) - getattr(stored, name) for name in _COUNTED
+            )
+            changes.append((did, successful, failed, cancelled, latency_ms))
+    return tuple(changes)
 
 
 def plan_rebuild(command: RebuildReputation, batch: Batch) -> CommandOutcome:
-    """Set every agent's counts to what history gives."""
-    grounds = batch.books.grounds
-    assert isinstance(grounds, ReputationGrounds)
-    changed = 0
-    for did, (stored, found) in grounds.counts.items():
-        if stored != found:
-            changed += 1
-            row = {"agent_did": did, **{name: getattr(found, name) for name in _COUNTED}}
-            batch.trade("reputations", did, row)
+    """Add what history has more or less of to the counts, unless that was done meanwhile."""
+    books = batch.books
+    if command.read_audit_id < max(books.corrected_audit_id, books.read_audit_id):
+        raise Refusal(
+            ErrorCode.OVERLOADED, "the counts were just corrected: compare again", retry_after_s=1
+        )
+    for did, *differences in command.changes:
+        row = dict(zip(_COUNTED, differences, strict=True))
+        batch.trade("corrections", did, {"agent_did": did, **row})
     audit_id = batch.record(
         AuditEventType.REPUTATION_REBUILT,
         actor_did=command.actor_did,
         target=("reputation", "all"),
-        payload={"agents": len(grounds.counts), "changed": changed},
+        payload={"changed": len(command.changes)},
     )
-    result = {"agents": len(grounds.counts), "changed": changed}
+    books.corrected_audit_id = audit_id
+    result = {"changed": len(command.changes)}
     return batch.decided(command.key, result=result, audit_id=audit_id)
+
+
+def _row_of_counts(did: str) -> dict[str, Any]:
+    return {"agent_did": did, **dict.fromkeys(_COUNTED, 0)}
 
 
 def reputation_pages(reader: LedgerReader, *, since_ms: int | None) -> AsyncIterator[list[RowDict]]:

@@ -14,11 +14,12 @@ from typing import Literal
 class CreateInvoice:
     """Put what a payer paid in a period, or for one workflow, on an invoice.
 
-    With a period, `workflow_id` is None; with a workflow, the two times are 0. Only payments and
-    refunds that are on no other invoice, void ones apart, are taken. The invoice of the same period
-    or workflow is the answer when there is one.
-    Rejections: INVALID_REQUEST (a period that has not passed, or has too many payments), CONFLICT
-    (it overlaps another; the workflow runs; everything is invoiced elsewhere).
+    The content was added up outside the writer (`ledger/queries/invoice_content.py`), as of the
+    entry and the audit record that it names: payments (gross) and refunds, each (entry id, micro-
+    credits), which are on no other invoice, void ones apart. Of a workflow, the period is its life.
+    The invoice of the same period or workflow is the answer when there is one.
+    Rejections: INVALID_REQUEST (a period that has not passed), CONFLICT (it overlaps another);
+    OVERLOADED, not stored, when the content is not what it would be now: to be read again.
     Result: {"invoiceId", "isNew": bool}.
     """
 
@@ -29,6 +30,10 @@ class CreateInvoice:
     period_start_ms: int
     period_end_ms: int
     workflow_id: str | None
+    payments: tuple[tuple[int, int], ...] = ()
+    refunds: tuple[tuple[int, int], ...] = ()
+    read_entry_id: int = 0
+    read_audit_id: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -123,10 +128,17 @@ class GiveFeedback:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RebuildReputation:
-    """Count every agent's outcomes again from history. Result: {"agents", "changed"}."""
+    """Correct the counts of agents' outcomes by what history has more or less of each.
+
+    `changes`: (agent DID, successful, failed, cancelled, latency ms), each found minus stored, read
+    outside the writer as of an audit record. Rejections: OVERLOADED, not stored, when counts were
+    corrected since. Result: {"changed"}.
+    """
 
     key: str
     actor_did: str
+    changes: tuple[tuple[str, int, int, int, int], ...]
+    read_audit_id: int
 
 
 ReviewCommand = (
@@ -139,7 +151,7 @@ ReviewCommand = (
     | RebuildReputation
 )
 # Those that look at stored rows which other commands may change; each is a transaction of its own.
-GroundedCommand = CreateInvoice | ResolveDispute | SlashStake | RebuildReputation
+GroundedCommand = CreateInvoice | ResolveDispute | SlashStake
 
 
 def invoice_settled_key(invoice_id: str) -> str:

@@ -181,6 +181,7 @@ node = Table(
     Column("stake_micro", BigInteger),
     Column("auction_round", Integer),
     Column("auction_closes_ms", BigInteger),
+    Column("key_version", Integer),
 )
 attempt = Table(
     "attempt",
@@ -263,6 +264,8 @@ api_key = Table(
     Column("created_ms", BigInteger),
     Column("expires_ms", BigInteger),
     Column("revoked_ms", BigInteger),
+    Column("parent_id", Text),
+    Column("depth", Integer),
 )
 capability_price = Table(
     "capability_price",

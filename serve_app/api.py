@@ -27,6 +27,7 @@ from serve_app.routes import (
     invoices,
     keys,
     ledger,
+    node_results,
     prices,
     quotas,
     results,
@@ -63,6 +64,7 @@ def all_operations() -> tuple[Operation, ...]:
     described = (
         *results.OPERATIONS,  # before the workflows, whose paths match everything below theirs
         *workflows.OPERATIONS,
+        *node_results.OPERATIONS,
         *ledger.OPERATIONS,
         *agents.OPERATIONS,
         *heartbeats.OPERATIONS,

@@ -21,11 +21,14 @@ from core.settings import Settings
 from ledger.agent_live import LivenessStore
 from ledger.operational import OperationalStore
 from ledger.replies import ReplyStore
+from serve_app.admission import Admission
 from serve_app.api import Api, create_api
 from serve_app.auth import Authenticator
+from serve_app.compiling import switch_threads_often
 from serve_app.heartbeats import Heartbeats
-from serve_app.leases import find_key_in, take_block_from
+from serve_app.leases import find_keys_in, take_block_from
 from serve_app.limits import RateLimiter
+from serve_app.peers import Peers
 from serve_app.services import Services
 from serve_app.settings_from_env import read_settings
 
@@ -44,19 +47,21 @@ class ApiDeployment:
         configure_logging(settings, "api")
         collect_rarely()
         self._watchdog = watched_loop("api", "api")
+        switch_threads_often()
         gateway = await Gateway.connect(settings)
         self._services = Services(
             gateway,
-            Authenticator(
-                find_key_in(gateway.reader),
-                settings.jwt_secret,
-                bytes.fromhex(settings.deployment_key),
-            ),
+            Authenticator(find_keys_in(gateway.reader), settings),
             RateLimiter(settings, take_block_from(OperationalStore(settings.database_url))),
             Heartbeats(
-                LivenessStore(settings.database_url), gateway.reader, settings.replica_requests_max
+                LivenessStore(settings.database_url),
+                gateway.reader,
+                settings.replica_requests_max,
+                gateway.refresh_owners,
             ),
             ReplyStore(settings.database_url, kept_s=settings.reply_kept_s),
+            Admission(settings),
+            Peers(bytes.fromhex(settings.deployment_key)),
         )
 
     def __serve_build_asgi_app__(self) -> Api:
@@ -66,13 +71,14 @@ class ApiDeployment:
 def build(settings: Settings) -> Any:
     """Return the Serve application of a deployment with these settings."""
     # No CPUs are reserved: replicas wait for others most of the time, and two cores must also hold
-    # the actors. The bound of a replica is its open requests.
+    # the actors. The bound of a replica is its open requests, refused by `serve_app/admission.py`;
+    # Serve's own, which lets requests wait instead, is so high that it is never met first.
     deployment: Any = serve.deployment(
         serve.ingress()(ApiDeployment),
         name="api",
         num_replicas=settings.serve_replicas,
         ray_actor_options={"num_cpus": 0},
-        max_ongoing_requests=settings.replica_requests_max,
+        max_ongoing_requests=max(settings.connections_max, 2 * settings.replica_requests_max),
         graceful_shutdown_wait_loop_s=0.2,
         graceful_shutdown_timeout_s=5.0,
         logging_config=LoggingConfig(enable_access_log=False),

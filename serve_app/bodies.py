@@ -5,6 +5,7 @@ It knows ASGI's `receive` and JSON, not what a body means. contract.md section 2
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable, Mapping
 from io import BytesIO
 from typing import Any
@@ -12,40 +13,67 @@ from typing import Any
 import orjson
 
 from core.errors import ErrorCode, Problem, ServiceError
+from core.records.bounds import text_defect
+from serve_app.pace import Pace
 
 Receive = Callable[[], Awaitable[Mapping[str, Any]]]
 
 # What is read and thrown away of an oversized body, so that its sender reads the 413 instead of a
 # reset connection; beyond it the connection is closed.
 _DISCARDED_BYTES_MAX = 64 * 1024 * 1024
+# Bodies arrive within milliseconds; what is incomplete after this time is counted as slow.
+SLOW_AFTER_S = 1.0
 
 
 class ClientGone(Exception):
     """The client left before its request was complete; there is nobody to answer."""
 
 
-async def read_body(receive: Receive, declared: bytes | None, bytes_max: int) -> bytes:
+async def read_body(
+    receive: Receive,
+    declared: bytes | None,
+    bytes_max: int,
+    *,
+    pace: Pace,
+    on_slow: Callable[[], None] = lambda: None,
+) -> bytes:
     """Read a request body whole.
 
     Args:
         receive: the ASGI channel of this request.
         declared: the Content-Length header, None when absent.
         bytes_max: the largest body accepted.
+        pace: how slowly it may arrive.
+        on_slow: called once when the body is incomplete after `SLOW_AFTER_S`; may refuse.
 
     Raises:
-        ServiceError: PAYLOAD_TOO_LARGE.
+        ServiceError: PAYLOAD_TOO_LARGE, REQUEST_TIMEOUT, or what `on_slow` refuses.
         ClientGone: the connection ended first.
     """
     is_oversized = declared is not None and declared.isdigit() and int(declared) > bytes_max
     # Grows in place: joining 16 MiB of chunks at the end would hold the event loop for 10 ms.
     text = BytesIO()
     size = 0
+    began = asyncio.get_running_loop().time()
+    is_slow = False
+    end = began + SLOW_AFTER_S
     while True:
-        message = await receive()
+        try:
+            async with asyncio.timeout_at(end):
+                message = await receive()
+        except TimeoutError:
+            if is_slow:
+                raise _too_slow(size, began) from None
+            is_slow = True
+            on_slow()
+            end = pace.end(began, size)
+            continue
         if message["type"] == "http.disconnect":
             raise ClientGone
         chunk = message.get("body", b"")
         size += len(chunk)
+        if is_slow:
+            end = pace.end(began, size)
         if not is_oversized and size > bytes_max:
             is_oversized = True
             text = BytesIO()
@@ -59,6 +87,26 @@ async def read_body(receive: Receive, declared: bytes | None, bytes_max: int) ->
             ErrorCode.PAYLOAD_TOO_LARGE, f"the body has {got} bytes, at most {bytes_max} are read"
         )
     return text.getvalue()
+
+
+def held_bytes(declared: bytes | None, bytes_max: int) -> int:
+    """Return how many bytes reading a body may come to hold.
+
+    Args:
+        declared: the Content-Length header, None when absent.
+        bytes_max: the largest body accepted.
+    """
+    if declared is None or not declared.isdigit():
+        return bytes_max
+    size = int(declared)
+    return size if size <= bytes_max else 0  # an oversized one is thrown away as it arrives
+
+
+def _too_slow(size: int, began: float) -> ServiceError:
+    took_s = asyncio.get_running_loop().time() - began
+    return ServiceError(
+        ErrorCode.REQUEST_TIMEOUT, f"{size} bytes of the body have arrived in {took_s:.0f} s"
+    )
 
 
 def check_media_type(content_type: bytes | None) -> None:
@@ -120,6 +168,9 @@ def load_json(body: bytes) -> Any:
 def check_value(value: Any, text: bytes, *, depth_max: int) -> None:
     """Refuse what the text says although it is JSON: too deep, or with a NUL in a text.
 
+    A lone surrogate, a number beyond a double and bytes that are not UTF-8 are no JSON to
+    `load_json`.
+
     Raises:
         ServiceError: INVALID_REQUEST.
     """
@@ -170,9 +221,9 @@ def _check_no_nul(value: Any) -> None:
                 waiting.append((path, key))
         elif isinstance(item, list):
             waiting.extend((f"{path}[{index}]", below) for index, below in enumerate(item))
-        elif isinstance(item, str) and "\0" in item:
+        elif isinstance(item, str) and (defect := text_defect(item)) is not None:
             raise ServiceError(
                 ErrorCode.INVALID_REQUEST,
                 "a text of the body holds the character U+0000",
-                (Problem(path.replace("\0", "\\u0000"), "U+0000", "text without U+0000"),),
+                (Problem(path.replace("\0", "\\u0000"), defect, "text without U+0000"),),
             )

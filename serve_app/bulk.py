@@ -8,6 +8,7 @@ contract.md section 2 (Limits); design.md section 3 (bulk compiles in slices).
 
 from __future__ import annotations
 
+import logging
 import re
 import time
 from asyncio import sleep
@@ -20,6 +21,8 @@ from core.settings import Settings
 from serve_app.bodies import check_value, load_json, parse_json
 from serve_app.calls import Call, invalid, kind_of
 from serve_app.errors import problem
+
+_LOG = logging.getLogger("callboard.api")
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -81,8 +84,8 @@ async def judged(call: Call, plural: str, judge: Callable[[int, Any], Awaitable[
         judge: gets the index and the item, and returns what is to be done.
 
     Raises:
-        ServiceError: INVALID_REQUEST or PAYLOAD_TOO_LARGE; the body is no JSON object, or not with
-            1 to `bulk_items_max` items.
+        ServiceError: INVALID_REQUEST or PAYLOAD_TOO_LARGE; what stands around the items is no JSON
+            object, or not with 1 to `bulk_items_max` items.
     """
     settings = call.services.settings
     slices = Slices()
@@ -98,14 +101,18 @@ async def judged(call: Call, plural: str, judge: Callable[[int, Any], Awaitable[
         value, part = item, b""
         if isinstance(item, list):  # it names the part that was cut out there
             part = parts[item[0]]
-            # What is not JSON makes the whole body so; what is too large is not looked into.
-            value = load_json(part) if len(part) <= settings.body_bytes_max else None
         try:
-            _check_item(value, part, settings, index)
+            if part:
+                value = _loaded(part, settings, index)
             found.accepted.append(await judge(index, value))
             found.positions.append(index)
         except ServiceError as error:
             found.results[index] = refusal(call, error)
+        except Exception:
+            # The edge of one item: what is unforeseen about it must not refuse the others.
+            _LOG.exception("item failed request_id=%s index=%d", call.request_id, index)
+            inside = ServiceError(ErrorCode.INTERNAL_ERROR, "the item failed inside the service")
+            found.results[index] = refusal(call, inside)
         await slices.rest()
     return found
 
@@ -184,8 +191,8 @@ def _after_string(body: bytes, opening: int) -> int:
     return len(body)
 
 
-def _check_item(value: Any, part: bytes, settings: Settings, index: int) -> None:
-    """Hold one item to the bounds that a body of its own would have.
+def _loaded(part: bytes, settings: Settings, index: int) -> Any:
+    """Parse one item, held to the bounds that a body of its own would have.
 
     Raises:
         ServiceError: PAYLOAD_TOO_LARGE or INVALID_REQUEST.
@@ -197,4 +204,6 @@ def _check_item(value: Any, part: bytes, settings: Settings, index: int) -> None
             f"item {index} has {len(part)} bytes, at most {most} are read",
             (Problem(f"[{index}]", f"{len(part)} bytes", f"{most} bytes"),),
         )
+    value = load_json(part)
     check_value(value, part, depth_max=settings.json_depth_max)
+    return value

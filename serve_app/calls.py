@@ -15,6 +15,8 @@ from urllib.parse import parse_qsl
 
 from core.canonical import canonical
 from core.errors import ErrorCode, Problem, ServiceError
+from core.ids import composed_key
+from core.records.bounds import text_defect
 from core.trust.access import Need, Principal, refusal
 from serve_app.limits import RateClass
 from serve_app.services import Services
@@ -56,7 +58,7 @@ class Reply:
 
 @dataclass(slots=True)
 class Call:
-    """One request: who asks, for what, with which body."""
+    """One request: who asks, from which address, for what, with which body."""
 
     services: Services
     method: str
@@ -65,6 +67,7 @@ class Call:
     query_string: bytes
     raw_path: bytes
     request_id: str
+    address: str = ""
     principal: Principal | None = None
     body: bytes = b""
     json: Any = None
@@ -80,10 +83,13 @@ class Call:
 
     @property
     def query(self) -> Mapping[str, str]:
-        """The query parameters; of a repeated one the last counts."""
+        """The query parameters; of a repeated one the last counts.
+
+        Raises:
+            ServiceError: INVALID_REQUEST; the query is too long, is not UTF-8, or holds U+0000.
+        """
         if self._query is None:
-            text = self.query_string[:QUERY_BYTES_MAX].decode("ascii", "replace")
-            self._query = dict(parse_qsl(text, keep_blank_values=True)) if text else {}
+            self._query = _query_of(self.query_string) if self.query_string else {}
         return self._query
 
     def raw_segment(self, position: int) -> str:
@@ -120,8 +126,10 @@ class Call:
         key = self.repeat_key
         if key is None:
             return fallback
-        name = f"http:{self.caller.did}:{key.text}"
-        return name if self.repeats is Repeats.BY_COMMAND else f"{name}:{key.request_hash.hex()}"
+        parts = ["http", self.caller.did, key.text]
+        if self.repeats is not Repeats.BY_COMMAND:
+            parts.append(key.request_hash.hex())
+        return composed_key(*parts)
 
     @property
     def request_hash(self) -> bytes:
@@ -223,6 +231,20 @@ def kind_of(value: object) -> str:
     if isinstance(value, str):
         return "a string"
     return "an array" if isinstance(value, list) else "an object"
+
+
+def _query_of(query_string: bytes) -> dict[str, str]:
+    if len(query_string) > QUERY_BYTES_MAX:
+        got = f"{len(query_string)} bytes"
+        raise invalid("query", got, f"at most {QUERY_BYTES_MAX} bytes")
+    try:
+        pairs = parse_qsl(query_string.decode(), keep_blank_values=True, errors="strict")
+    except UnicodeDecodeError:
+        raise invalid("query", "bytes that are not UTF-8", "UTF-8 text") from None
+    for name, value in pairs:
+        if (defect := text_defect(value)) is not None:
+            raise invalid(name.replace("\0", "\\u0000"), defect, "text without U+0000")
+    return dict(pairs)
 
 
 def _refusal_text(code: ErrorCode, need: Need) -> str:

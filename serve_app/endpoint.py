@@ -1,27 +1,33 @@
-"""The way of a request: identity, permission, body, rate, handler, reply; the same for all.
+"""The way of a request: place, identity, permission, body, rate, handler, reply; the same for all.
 
 Plain ASGI under a Starlette route, without FastAPI's dependency and response models, which cost
 more than the rest of a publish (docs/decisions/0010). The order is fixed:
-1. name the request; 2. refuse a method, or a reply nobody wants; 3. who calls; 4. may they;
-5. read the body; 6. count the call; 7. parse; 8. handle, once per idempotency key; 9. answer.
-Spec: Authentication, Errors, Limits; contract.md sections 1–3.
+1. name the request; 2. refuse a method, or a reply nobody wants; 3. who calls, by what is known
+without asking; 4. take a place for it; 5. look a new key up; 6. may they; 7. read the body;
+8. count the call; 9. parse; 10. handle, once per idempotency key; 11. answer; 12. give it all back.
+Spec: Authentication, Errors, Limits; contract.md sections 1–3; decision 0101.
 """
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import os
 from collections.abc import Awaitable, Callable, Iterable, Mapping, MutableMapping
+from dataclasses import replace
 from typing import Any
 
 import orjson
 
 from core.errors import ErrorCode, ServiceError
 from core.trust.access import Need
-from serve_app.bodies import ClientGone, check_media_type, parse_json, read_body
+from serve_app.admission import Place
+from serve_app.auth import Unproven
+from serve_app.bodies import ClientGone, check_media_type, held_bytes, parse_json, read_body
 from serve_app.calls import Call, Operation, Repeats, Reply
 from serve_app.errors import PROBLEM_TYPE, STATUS, problem, problem_headers
 from serve_app.limits import Headers, RateClass
+from serve_app.pace import Pace
 from serve_app.paths import path_text, path_values
 from serve_app.repeats import once, repeat_key
 from serve_app.services import Services
@@ -33,6 +39,11 @@ Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 _LOG = logging.getLogger("callboard.api")
 _REQUEST_ID_MAX = 128
 _WITH_BODY = ("POST", "PATCH", "PUT")
+# Below, a body is counted by its request alone: HAProxy holds as much of each anyway.
+_UNCOUNTED_BYTES = 16 * 1024
+# As much of a reply is given to the server at a time.
+_PART_BYTES = 64 * 1024
+_CLOSE = (b"connection", b"close")
 
 
 class Endpoint:
@@ -56,13 +67,32 @@ class Endpoint:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one request."""
         headers: Mapping[bytes, bytes] = dict(scope["headers"])
+        place = Place(self._services.admission)
+        try:
+            await self._serve(scope, headers, place, receive, send)
+        finally:
+            place.leave()
+
+    async def _serve(
+        self,
+        scope: Scope,
+        headers: Mapping[bytes, bytes],
+        place: Place,
+        receive: Receive,
+        send: Send,
+    ) -> None:
+        settings = self._services.settings
         request_id = request_id_of(headers)
         # Not x-request-id: Serve echoes that header, made up when the client sent none, by itself.
         sent_headers: Headers = []
         try:
-            reply = await self._answer(scope, headers, request_id, receive, sent_headers)
+            call = self._call(scope, headers, request_id)
+            reply = rendered(await self._answer(scope, call, place, receive, sent_headers))
+            if call.method == "GET" and len(reply.body) > _PART_BYTES:
+                # Of what has changed something the reply goes out, counted or not.
+                place.take(place.admission.reply_bytes, len(reply.body), "bytes of replies wait")
         except ServiceError as error:
-            reply = refused(error, request_id, self._services.settings.unreachable_retry_after_s)
+            reply = refused(error, request_id, settings.unreachable_retry_after_s)
             if error.code is ErrorCode.METHOD_NOT_ALLOWED:
                 sent_headers.append((b"allow", self._allowed))
         except ClientGone:
@@ -72,17 +102,9 @@ class Endpoint:
             _LOG.exception("request failed request_id=%s path=%s", request_id, path_text(scope))
             inside = ServiceError(ErrorCode.INTERNAL_ERROR, "the request failed inside the service")
             reply = refused(inside, request_id, 1)
-        await send_reply(send, reply, sent_headers)
+        await send_reply(send, reply, sent_headers, pace=Pace.of(settings))
 
-    async def _answer(
-        self,
-        scope: Scope,
-        headers: Mapping[bytes, bytes],
-        request_id: str,
-        receive: Receive,
-        sent_headers: Headers,
-    ) -> Reply:
-        services = self._services
+    def _call(self, scope: Scope, headers: Mapping[bytes, bytes], request_id: str) -> Call:
         operation = self._operations.get(scope["method"])
         if operation is None:
             raise ServiceError(
@@ -90,8 +112,8 @@ class Endpoint:
                 f"got {scope['method'][:20]}, expected {self._allowed.decode()}",
             )
         _check_acceptable(headers.get(b"accept"), operation)
-        call = Call(
-            services=services,
+        return Call(
+            services=self._services,
             method=operation.method,
             path_values=path_values(scope),
             headers=headers,
@@ -99,20 +121,31 @@ class Endpoint:
             raw_path=scope.get("raw_path") or b"",
             request_id=request_id,
         )
-        now_ms = services.now_ms()
+
+    async def _answer(
+        self, scope: Scope, call: Call, place: Place, receive: Receive, sent_headers: Headers
+    ) -> Reply:
+        services = self._services
+        operation = self._operations[scope["method"]]
+        address = call.address = services.peers.address_of(scope, call.headers)
         if operation.scope is not None or operation.rate is not RateClass.EXEMPT:
-            # Health answers also while nobody can be recognised, because Postgres is away.
-            call.principal = await services.authenticator.principal(headers, now_ms)
+            await self._recognise(call, address, place)
+        elif operation.method in _WITH_BODY:
+            place.enter(address)
+        # The others are health and texts: they answer also when no key can be recognised, because
+        # Postgres is away, and when all places are taken.
         if operation.scope is not None:
             call.require(Need(operation.scope, narrow_scope=operation.narrow_scope))
         if operation.method in _WITH_BODY:
-            await self._read(call, operation, receive)
+            await self._read(call, operation, place, receive, sent_headers)
         rate = operation.rate if operation.rate_of is None else operation.rate_of(call)
-        standing = await services.limiter.take(call.principal, rate, now_ms)
+        standing = await services.limiter.take(call.principal, address, rate, services.clock_ms())
         if standing is not None:
-            sent_headers.extend(standing.headers(now_ms))
+            sent_headers.extend(standing.headers(services.now_ms()))
             if not standing.is_allowed:
-                raise standing.refusal(now_ms)
+                raise standing.refusal()
+        if _may_wait(call.headers, operation):
+            place.take(place.admission.waits, 1, "requests wait")
         has_body = operation.method in _WITH_BODY and (call.body or not operation.is_body_optional)
         if has_body and not operation.is_bulk_body:  # items of those are parsed one by one
             call.json = parse_json(call.body, depth_max=services.settings.json_depth_max)
@@ -123,14 +156,54 @@ class Endpoint:
                 return await once(call, call.caller.did, operation.handler)
         return await operation.handler(call)
 
-    async def _read(self, call: Call, operation: Operation, receive: Receive) -> None:
+    async def _recognise(self, call: Call, address: str, place: Place) -> None:
+        """Find out who calls, and take a place in the caller's name.
+
+        A key that is not remembered is looked up on its address's account, so that a flood of them
+        takes nothing from owners whose keys are.
+        """
+        authenticator = self._services.authenticator
+        now_ms, clock_ms = self._services.now_ms(), self._services.clock_ms()
+        found = authenticator.recognise(call.headers, now_ms, clock_ms)
+        if isinstance(found, Unproven):
+            place.enter(address if found.did is None else found.did, place.admission.lookups)
+            found = await authenticator.look_up(found, address, now_ms, clock_ms)
+        place.enter(address if found is None else found.did)
+        call.principal = found
+
+    async def _read(
+        self,
+        call: Call,
+        operation: Operation,
+        place: Place,
+        receive: Receive,
+        sent_headers: Headers,
+    ) -> None:
         settings = self._services.settings
         bytes_max = settings.body_bytes_max
         if operation.is_bulk_body:
             bytes_max = settings.bulk_body_bytes_max
         elif operation.is_agent_reply:
             bytes_max = settings.agent_reply_bytes_max
-        call.body = await read_body(receive, call.headers.get(b"content-length"), bytes_max)
+        admission = place.admission
+        declared = call.headers.get(b"content-length")
+        size = held_bytes(declared, bytes_max)
+        if size > _UNCOUNTED_BYTES:
+            place.take(admission.body_bytes, size, "bytes of bodies are held")
+        is_slow = False
+
+        def on_slow() -> None:
+            nonlocal is_slow
+            is_slow = True
+            sent_headers.append(_CLOSE)
+            place.take(admission.incomplete_bodies, 1, "bodies are incomplete")
+
+        call.body = await read_body(
+            receive, declared, bytes_max, pace=Pace.of(settings), on_slow=on_slow
+        )
+        if is_slow:
+            sent_headers.remove(_CLOSE)
+            place.give_back(admission.incomplete_bodies)
         if call.body:
             check_media_type(call.headers.get(b"content-type"))
 
@@ -155,9 +228,22 @@ def refused(error: ServiceError, request_id: str, retry_after_s: int) -> Reply:
     )
 
 
-async def send_reply(send: Send, reply: Reply, more_headers: Headers) -> None:
-    """Write a reply: one start, one body."""
-    body = reply.body if isinstance(reply.body, bytes) else orjson.dumps(reply.body)
+def rendered(reply: Reply) -> Reply:
+    """Return a reply with the bytes of its body."""
+    if isinstance(reply.body, bytes):
+        return reply
+    return replace(reply, body=orjson.dumps(reply.body))
+
+
+async def send_reply(
+    send: Send, reply: Reply, more_headers: Headers, *, pace: Pace | None = None
+) -> None:
+    """Write a reply: one start, then its body; a large one in parts, each once the last is taken.
+
+    Args:
+        pace: how slowly a large reply may be taken; afterwards the connection is closed.
+    """
+    body = rendered(reply).body
     headers = [
         (b"content-type", reply.content_type),
         (b"content-length", b"%d" % len(body)),
@@ -165,7 +251,30 @@ async def send_reply(send: Send, reply: Reply, more_headers: Headers) -> None:
         *reply.headers,
     ]
     await send({"type": "http.response.start", "status": reply.status, "headers": headers})
-    await send({"type": "http.response.body", "body": body})
+    if len(body) <= _PART_BYTES or pace is None:
+        await send({"type": "http.response.body", "body": body})
+        return
+    began, sent = asyncio.get_running_loop().time(), 0
+    try:
+        while sent < len(body):
+            part = body[sent : sent + _PART_BYTES]
+            sent += len(part)
+            async with asyncio.timeout_at(pace.end(began, sent)):
+                await send(
+                    {"type": "http.response.body", "body": part, "more_body": sent < len(body)}
+                )
+    except TimeoutError:
+        # The server closes the connection of an incomplete reply.
+        _LOG.info("a reply was taken too slowly sent=%d of=%d", sent, len(body))
+
+
+def _may_wait(headers: Mapping[bytes, bytes], operation: Operation) -> bool:
+    preferences = headers.get(b"prefer")
+    return (
+        preferences is not None
+        and "Prefer" in operation.parameters
+        and b"wait" in preferences.lower()
+    )
 
 
 def _check_acceptable(accept: bytes | None, operation: Operation) -> None:

@@ -34,6 +34,7 @@ STATUS: dict[ErrorCode, int] = {
     ErrorCode.ESCROW_RELEASED: 409,
     ErrorCode.STAKE_LOCKED: 409,
     ErrorCode.NOT_CANCELLABLE: 409,
+    ErrorCode.REQUEST_TIMEOUT: 408,
     ErrorCode.PAYLOAD_TOO_LARGE: 413,
     ErrorCode.UNSUPPORTED_MEDIA_TYPE: 415,
     ErrorCode.NO_CAPABILITY_MATCH: 422,
@@ -54,6 +55,11 @@ def title(code: ErrorCode) -> str:
     return code.replace("_", " ").capitalize()
 
 
+def problem_type(code: ErrorCode) -> str:
+    """Return the URI that names a kind of problem."""
+    return f"urn:callboard:problem:{code.lower().replace('_', '-')}"
+
+
 def problem(error: ServiceError, request_id: str) -> dict[str, Any]:
     """Return the problem details of a refusal.
 
@@ -62,7 +68,7 @@ def problem(error: ServiceError, request_id: str) -> dict[str, Any]:
         request_id: the id under which the logs know this request.
     """
     body: dict[str, Any] = {
-        "type": f"urn:callboard:problem:{error.code.lower().replace('_', '-')}",
+        "type": problem_type(error.code),
         "title": title(error.code),
         "status": STATUS[error.code],
         "detail": error.detail,

@@ -14,19 +14,27 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
+import orjson
+
+from core.records.bounds import DID_CHARS_MAX, text_defect
 from serve_app.calls import Call, invalid
 
 OFFSET_MAX = 10_000
-_CURSOR_MAX = 200
+# A cursor is the base64 of a key, of which DIDs are the longest.
+_CURSOR_MAX = -(-DID_CHARS_MAX * 4 // 3) + 4
 
 
 @dataclass(frozen=True, slots=True)
 class Page:
-    """What part of a list is asked for. `after`: the key of the last row of the page before."""
+    """What part of a list is asked for. `after`: the key of the last row of the page before.
+
+    `bytes_max`: the page ends before the row that passes it; one row is always shown.
+    """
 
     limit: int
     offset: int
     after: str | None
+    bytes_max: int
 
 
 def page_of(call: Call, *, default: int | None = None, most: int | None = None) -> Page:
@@ -48,27 +56,43 @@ def page_of(call: Call, *, default: int | None = None, most: int | None = None) 
         limit=_whole(call, "limit", default, 1, most),
         offset=_whole(call, "offset", 0, 0, OFFSET_MAX),
         after=_decoded(call.query.get("cursor")),
+        bytes_max=call.services.settings.reply_bytes_max,
     )
 
 
 def listed(
-    plural: str, rows: Sequence[Any], page: Page, key_of_last: Callable[[Any], object]
+    plural: str,
+    rows: Sequence[Any],
+    page: Page,
+    key_of_last: Callable[[Any], object],
+    *,
+    form: Callable[[Any], object] = lambda row: row,
+    is_cut: bool = False,
 ) -> dict[str, Any]:
     """Return the reply of a list whose rows were read with one more than the page's limit.
 
     Args:
         plural: the member that holds the rows.
-        rows: at most `page.limit + 1` rows, in their JSON form.
+        rows: at most `page.limit + 1` rows.
         page: what was asked for.
         key_of_last: the key of a row, from which the next page continues.
+        form: makes the JSON form of a row.
+        is_cut: the read ended early, because more rows would have been too large.
     """
-    shown = list(rows[: page.limit])
-    has_more = len(rows) > page.limit
+    shown: list[orjson.Fragment] = []
+    size = 0
+    for row in rows[: page.limit]:
+        text = orjson.dumps(form(row))
+        size += len(text)
+        if shown and size > page.bytes_max:
+            break
+        shown.append(orjson.Fragment(text))
+    has_more = is_cut or len(rows) > len(shown)
     return {
         plural: shown,
         "limit": page.limit,
         "offset": page.offset,
-        "nextCursor": _encoded(str(key_of_last(shown[-1]))) if has_more else None,
+        "nextCursor": _encoded(str(key_of_last(rows[len(shown) - 1]))) if has_more else None,
     }
 
 
@@ -139,11 +163,11 @@ def parse_time(path: str, text: object) -> datetime:
     """
     try:
         parsed = datetime.fromisoformat(text) if isinstance(text, str) else None
-    except ValueError:
-        parsed = None
-    if parsed is None:
-        raise invalid(path, str(text), "a time such as 2026-01-31T12:00:00Z")
-    return parsed.replace(tzinfo=UTC) if parsed.tzinfo is None else parsed.astimezone(UTC)
+        if parsed is not None:
+            return parsed.replace(tzinfo=UTC) if parsed.tzinfo is None else parsed.astimezone(UTC)
+    except (ValueError, OverflowError):  # in UTC it would lie before the year 1 or after 9999
+        pass
+    raise invalid(path, str(text)[:100], "a time such as 2026-01-31T12:00:00Z")
 
 
 def _whole(call: Call, name: str, default: int, low: int, high: int) -> int:
@@ -166,6 +190,9 @@ def _decoded(cursor: str | None) -> str | None:
         if len(cursor) > _CURSOR_MAX:
             raise ValueError(cursor)
         padded = cursor + "=" * (-len(cursor) % 4)
-        return base64.b64decode(padded, altchars=b"-_", validate=True).decode()
+        key = base64.b64decode(padded, altchars=b"-_", validate=True).decode()
+        if text_defect(key) is not None:
+            raise ValueError(cursor)
     except (ValueError, binascii.Error):
         raise invalid("cursor", cursor, "the nextCursor of the page before") from None
+    return key

@@ -15,6 +15,7 @@ from core.records.manifest import WorkflowManifest
 from core.settings import Settings
 from core.trust.access import Need, Principal, refusal
 from core.workflow.dag import WorkflowLimits, compile_workflow
+from ledger.commands import PUBLISH_KEY
 from serve_app.services import Services
 
 
@@ -62,7 +63,7 @@ def publish_request(
         raise ServiceError(code, f"{principal.did} may not spend as {payer_did}")
     workflow_id = services.new_id()
     return PublishRequest(
-        command_key=command_key or f"publish:{workflow_id}",
+        command_key=command_key or f"{PUBLISH_KEY}{workflow_id}",
         request_hash=body_hash,
         actor_did=principal.did,
         workflow_id=workflow_id,

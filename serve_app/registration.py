@@ -10,6 +10,8 @@ import base64
 import os
 import re
 from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -22,11 +24,15 @@ from core.market.pricing import parse_price
 from core.market.standing_bid import parse_offer
 from core.records.agent import AgentCard
 from core.trust.access import Need, Principal, refusal
+from core.trust.derived_keys import KeyPurpose
+from core.trust.did_key import key_of_did
 from core.trust.sealing import NONCE_BYTES, seal
 from core.trust.signatures import is_signed_by, key_bytes
 from ledger.commands import RegisterAgent
+from ledger.queries.reader import RowDict
 from serve_app.calls import invalid, kind_of
 from serve_app.services import Services
+from serve_app.whose import did_of
 
 SIGNING_SECRET_MAX = 1_024
 _NOT_IN_IDS = re.compile(r"[^A-Za-z0-9._-]+")
@@ -36,8 +42,8 @@ _NO_ENDPOINT = "http://absent.invalid"
 async def registration(services: Services, principal: Principal, body: Any) -> RegisterAgent:
     """Judge a registration and return its command.
 
-    1. the card's form; 2. in whose name; 3. the endpoint's address; 4. the key and the signature;
-    5. the secret, sealed.
+    1. the card's form; 2. in whose name; 3. the endpoint's address; 4. the key and the signature,
+    and what the signature alone permits; 5. the secret, sealed.
 
     Args:
         services: the replica's.
@@ -45,37 +51,44 @@ async def registration(services: Services, principal: Principal, body: Any) -> R
         body: the request as parsed JSON.
 
     Raises:
-        ServiceError: INVALID_REQUEST with every defect, POLICY_DENIED, INVALID_SIGNATURE or
-            FORBIDDEN.
+        ServiceError: INVALID_REQUEST with every defect, POLICY_DENIED, INVALID_SIGNATURE,
+            FORBIDDEN or CONFLICT.
     """
     if not isinstance(body, dict):
         raise invalid("$", kind_of(body), "a JSON object with `acard`")
     raw_card = body.get("acard", body)
     card = _card(raw_card, "acard" if "acard" in body else "$")
-    owner_did = body.get("ownerDid", principal.did)
-    if not isinstance(owner_did, str):
-        raise invalid("ownerDid", kind_of(owner_did), "a DID")
+    owner_did = did_of("ownerDid", body.get("ownerDid", principal.did))
     code = refusal(principal, Need(None, owner_did))
     if code is not None:
         raise ServiceError(code, f"{principal.did} may not register agents for {owner_did}")
     if card.endpoint:
         await _check_endpoint(services, card.endpoint)
     public_key = None if card.public_key is None else _key_text(card.public_key)
+    card_json = orjson.dumps(card.to_json()).decode()
+    _check_size(services, card_json)
     signature = body.get("acardSignature")
+    signed = _Signed()
     if signature is not None:
-        await _check_signature(services, card, raw_card, signature, public_key)
+        stored = await services.reader.agent(card.did)
+        _check_signature(stored, card, raw_card, signature, public_key)
+        is_owner = principal.is_admin or (stored is not None and stored["owner_did"] == owner_did)
+        if not is_owner:
+            signed = _by_signature_alone(stored, card, body)
     return RegisterAgent(
         key=f"register:{services.new_id()}",
         actor_did=principal.did,
         owner_did=owner_did,
         is_admin=principal.is_admin,
-        is_signed=signature is not None,
+        is_signed=signed.is_proof,
         did=card.did,
-        card_json=orjson.dumps(card.to_json()).decode(),
+        card_json=card_json,
         endpoint=card.endpoint,
         capability_ids=tuple(capability.id for capability in card.capabilities),
         public_key=public_key,
         secret_encrypted=_sealed(services, body.get("signingSecret")),
+        revision_expected=signed.revision,
+        is_unchanged=signed.is_unchanged,
     )
 
 
@@ -183,6 +196,12 @@ def _path(base: str, location: tuple[int | str, ...]) -> str:
     return path
 
 
+def _check_size(services: Services, card_json: str) -> None:
+    size, most = len(card_json.encode()), services.settings.card_bytes_max
+    if size > most:
+        raise invalid("acard", f"{size} bytes", f"an agent card of at most {most} bytes")
+
+
 async def _check_endpoint(services: Services, endpoint: str) -> None:
     try:
         parts = urlsplit(endpoint)
@@ -208,12 +227,56 @@ def _key_text(text: str) -> str:
         raise invalid("acard.publicKey", text, "base64 of 32 bytes") from None
 
 
-async def _check_signature(
-    services: Services, card: AgentCard, raw_card: Any, signature: Any, own_key: str | None
+@dataclass(frozen=True, slots=True)
+class _Signed:
+    """What a card's signature permits a caller who neither owns the agent nor administrates.
+
+    `is_proof`: it replaces ownership. `revision`: of the stored card that it was judged by.
+    `is_unchanged`: the card is the stored one.
+    """
+
+    is_proof: bool = False
+    revision: int | None = None
+    is_unchanged: bool = False
+
+
+def _by_signature_alone(
+    stored: RowDict | None, card: AgentCard, body: Mapping[str, Any]
+) -> _Signed:
+    """Return what a good signature permits.
+
+    1. Of a DID that is not registered, a key inside the card proves nothing, except that of a
+    `did:key`: the caller claims it as with an unsigned card. 2. What the signature does not cover
+    cannot come with it. 3. An older card, another one of the same version, and one of an agent that
+    was deregistered since are replays, or as good as one. Decision 0097.
+
+    Raises:
+        ServiceError: FORBIDDEN or CONFLICT.
+    """
+    if stored is None:  # 1
+        return _Signed(is_proof=key_of_did(card.did) is not None)
+    if body.get("signingSecret") is not None:  # 2
+        detail = f"acardSignature does not cover signingSecret: only {card.did}'s owner sets it"
+        raise ServiceError(ErrorCode.FORBIDDEN, detail)
+    known = orjson.loads(stored["card"])
+    is_unchanged = stored["status"] == "active" and card.to_json() == known
+    if card.version <= known["version"] and not is_unchanged:  # 3
+        raise ServiceError(
+            ErrorCode.CONFLICT,
+            f"got version {card.version} of the card of {card.did} by its signature alone, expected"
+            f" more than {known['version']}, or the stored card of an active agent",
+        )
+    return _Signed(is_proof=True, revision=stored["revision"], is_unchanged=is_unchanged)
+
+
+def _check_signature(
+    stored: RowDict | None, card: AgentCard, raw_card: Any, signature: Any, own_key: str | None
 ) -> None:
-    """Hold a card's signature against the key the registry has for the DID, else the card's own."""
-    stored = await services.reader.agent(card.did)
-    key = own_key if stored is None else stored["public_key"]
+    """Check a card's signature by the key that the registry has for the DID.
+
+    A `did:key` is its own key; of any other DID that is not registered, the card names the key.
+    """
+    key = key_of_did(card.did) or (own_key if stored is None else stored["public_key"])
     if key is None:
         raise ServiceError(ErrorCode.INVALID_SIGNATURE, f"no key is known for {card.did}")
     try:
@@ -232,4 +295,4 @@ def _sealed(services: Services, secret: Any) -> bytes | None:
     if not isinstance(secret, str) or not 0 < len(secret) <= SIGNING_SECRET_MAX:
         raise invalid("signingSecret", kind_of(secret), f"1 to {SIGNING_SECRET_MAX} characters")
     key = bytes.fromhex(services.settings.deployment_key)
-    return seal(secret, key, os.urandom(NONCE_BYTES))
+    return seal(secret, key, os.urandom(NONCE_BYTES), KeyPurpose.SIGNING_SECRET)

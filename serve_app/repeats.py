@@ -18,6 +18,7 @@ from typing import Final
 import orjson
 
 from core.errors import ErrorCode, ServiceError
+from core.trust.derived_keys import KeyPurpose
 from core.trust.sealing import NONCE_BYTES, seal, unseal
 from serve_app.calls import REPLAYED, Call, RepeatKey, Reply, invalid
 from serve_app.errors import STATUS
@@ -97,11 +98,11 @@ def _sealed(reply: Reply, key: bytes) -> bytes:
     headers = [(name.decode("latin-1"), value.decode("latin-1")) for name, value in reply.headers]
     body = orjson.dumps(reply.body).decode()
     text = orjson.dumps({"status": reply.status, "headers": headers, "body": body}).decode()
-    return seal(text, key, os.urandom(NONCE_BYTES))
+    return seal(text, key, os.urandom(NONCE_BYTES), KeyPurpose.STORED_REPLY)
 
 
 def _opened(kept: bytes, key: bytes) -> Reply:
-    text = unseal(kept, key)
+    text = unseal(kept, key, KeyPurpose.STORED_REPLY)
     if text is None:
         raise ServiceError(
             ErrorCode.CONFLICT,

@@ -18,9 +18,11 @@ from core.settings import Settings
 from core.topology.policy import address_denied
 from ledger.queries.reader import LedgerReader
 from ledger.replies import ReplyStore
+from serve_app.admission import Admission
 from serve_app.auth import Authenticator
 from serve_app.heartbeats import Heartbeats
 from serve_app.limits import RateLimiter
+from serve_app.peers import Peers
 
 T = TypeVar("T")
 
@@ -36,6 +38,8 @@ class Services:
     limiter: RateLimiter
     heartbeats: Heartbeats
     replies: ReplyStore
+    admission: Admission
+    peers: Peers
     _unfinished: set[asyncio.Task[Any]] = field(default_factory=set)
 
     @property
@@ -51,6 +55,10 @@ class Services:
     def now_ms(self) -> int:
         """Return Unix time in milliseconds."""
         return time.time_ns() // 1_000_000
+
+    def clock_ms(self) -> int:
+        """Return a monotonic time in milliseconds: what durations are measured by."""
+        return time.monotonic_ns() // 1_000_000
 
     def new_id(self) -> str:
         """Make a time-ordered id."""

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from core.settings import (
+    DEPLOYMENT_KEY_FORM,
     Settings,
     SettingsError,
     build_settings,
@@ -59,7 +60,8 @@ def load_settings(
         environment: variables to read; None: this process's own.
 
     Raises:
-        SettingsError: a name is unknown, or a value has the wrong type or range.
+        SettingsError: a name is unknown, a value has the wrong type or range, or the deployment key
+            is given and empty.
     """
     variables = os.environ if environment is None else environment
     given = {name: text for name, text in (flags or {}).items() if text is not None}
@@ -85,12 +87,29 @@ def load_settings(
             sources[name] = (
                 f"environment {PREFIX}{name.upper()}" if source == "environment" else source
             )
+    if values.get("deployment_key") == "":
+        got = f"nothing, by {sources['deployment_key']}"
+        raise SettingsError("deployment_key", got, DEPLOYMENT_KEY_FORM)
     return LoadedSettings(build_settings(values), sources)
 
 
-def read_settings() -> Settings:
-    """Return the settings of a process that was started by the deployment, or by hand."""
-    return load_settings().settings
+def read_settings(environment: Mapping[str, str] | None = None) -> Settings:
+    """Return the settings of a process of the service, started by the deployment or by hand.
+
+    Args:
+        environment: as of `load_settings`.
+
+    Raises:
+        SettingsError: as of `load_settings`, or there is no deployment key.
+    """
+    settings = load_settings(environment=environment).settings
+    if not settings.deployment_key:
+        expected = (
+            f"{DEPLOYMENT_KEY_FORM}: `callboard up` makes one at its first start;"
+            f" otherwise set {PREFIX}DEPLOYMENT_KEY, the same on all machines"
+        )
+        raise SettingsError("deployment_key", "nothing", expected)
+    return settings
 
 
 def child_environment(extra: Mapping[str, str]) -> dict[str, str]:

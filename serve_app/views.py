@@ -7,7 +7,7 @@ Spec: Workflow record, Ledger records, Audit entry; contract.md section 6 (Workf
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Final
 
 import orjson
 
@@ -16,6 +16,7 @@ from core.market.liveness import UNHEARD, Availability, availability, since
 from core.money import credits_number
 from core.timestamps import iso_ms
 from core.trust.access import Principal
+from core.workflow.blob_ref import BlobRef
 from core.workflow.transitions import NodeStatus, WorkflowStatus, is_terminal
 from ledger.agent_live import liveness_of
 from ledger.queries.reader import StoredWorkflow
@@ -73,11 +74,24 @@ def workflow_record(stored: StoredWorkflow) -> dict[str, Any]:
     return record
 
 
+# What an agent sees of a workflow besides its own nodes: nothing of its payer, purpose or cost.
+_SEEN_BY_AGENTS: Final = (
+    "id",
+    "workflowId",
+    "taskId",
+    "status",
+    "createdAt",
+    "startedAt",
+    "completedAt",
+    "traceId",
+)
+
+
 def visible_workflow(stored: StoredWorkflow, caller: Principal) -> dict[str, Any] | None:
     """Return what the caller may see of a workflow, None when they may not know of it.
 
-    The payer and administrators see all of it, an agent the nodes it works on, others nothing
-    (contract.md section 6, More reads).
+    The payer and administrators see all of it, an agent the nodes it works on and the workflow's
+    states, others nothing (contract.md section 6, More reads).
     """
     if caller.is_admin or stored.row["payer_did"] == caller.did:
         return workflow_record(stored)
@@ -85,8 +99,12 @@ def visible_workflow(stored: StoredWorkflow, caller: Principal) -> dict[str, Any
     if not own:
         return None
     record = workflow_record(stored)
-    record["nodes"] = {name: node for name, node in record["nodes"].items() if name in own}
-    return record
+    nodes = {
+        name: {member: value for member, value in node.items() if member != "selection"}
+        for name, node in record["nodes"].items()
+        if name in own
+    }
+    return {**{member: record[member] for member in _SEEN_BY_AGENTS}, "nodes": nodes}
 
 
 def node_state(node: Row) -> dict[str, Any]:
@@ -96,7 +114,8 @@ def node_state(node: Row) -> dict[str, Any]:
         # The text is the compact JSON the ledger keeps; parsing it only to write it again is saved.
         state["result"] = orjson.Fragment(node["result_json"])
     elif node["result_ref"] is not None:
-        state["resultRef"] = _json(node["result_ref"])
+        ref = BlobRef.from_json(_json(node["result_ref"]))
+        state["resultRef"] = {"sha256": ref.hash, "size": ref.size}
     error = _json(node["error"])
     if error is not None:
         state["error"] = error
@@ -192,6 +211,7 @@ def key_record(row: Row) -> dict[str, Any]:
         "createdAt": iso_time(row["created_ms"]),
         "expiresAt": iso_time(row["expires_ms"]),
         "revokedAt": iso_time(row["revoked_ms"]),
+        "parentId": row["parent_id"],
     }
 
 

@@ -9,9 +9,8 @@ from __future__ import annotations
 from typing import Any
 
 from core.money import MICRO_MAX, micro_from_credits
-from serve_app.calls import Call, invalid, not_found
-
-DID_CHARS_MAX = 255
+from core.records.bounds import DID_CHARS_MAX, is_did
+from serve_app.calls import Call, invalid, kind_of, not_found
 
 
 def did_in_path(call: Call, position: int) -> str:
@@ -42,13 +41,14 @@ def own_did_in_path(call: Call, position: int, what: str) -> str:
 
 
 def did_of(path: str, value: Any) -> str:
-    """Return a DID of a body.
+    """Return a DID of a body or a path.
 
     Raises:
         ServiceError: INVALID_REQUEST.
     """
-    if not isinstance(value, str) or not value.startswith("did:") or len(value) > DID_CHARS_MAX:
-        raise invalid(path, str(value)[:100], "a DID")
+    if not isinstance(value, str) or not is_did(value):
+        got = value[:100] if isinstance(value, str) else kind_of(value)
+        raise invalid(path, got, f"a DID of at most {DID_CHARS_MAX} characters")
     return value
 
 

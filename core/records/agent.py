@@ -11,19 +11,28 @@ from typing import Annotated, Any
 from pydantic import BaseModel, ConfigDict, Field, StrictInt, StringConstraints
 from pydantic.alias_generators import to_camel
 
-CapabilityId = Annotated[
-    str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,127}$", strict=True)
-]
+from core.json_bounds import INTEGER_MAX
+from core.records.bounds import (
+    CAPABILITY_ID_PATTERN,
+    DID_CHARS_MAX,
+    DID_PATTERN,
+    NAME_CHARS_MAX,
+    TEXT_CHARS_MAX,
+)
+
+CapabilityId = Annotated[str, StringConstraints(pattern=CAPABILITY_ID_PATTERN, strict=True)]
 AgentDid = Annotated[
-    str,
-    StringConstraints(pattern=r"^did:[A-Za-z0-9]+:[A-Za-z0-9._:%-]+$", max_length=255, strict=True),
+    str, StringConstraints(pattern=DID_PATTERN, max_length=DID_CHARS_MAX, strict=True)
 ]
+ShortText = Annotated[str, StringConstraints(max_length=NAME_CHARS_MAX)]
+FreeText = Annotated[str, StringConstraints(max_length=TEXT_CHARS_MAX)]
 Endpoint = Annotated[
     str, StringConstraints(pattern=r"^https?://[^\s/?#]+[^\s?#]*$", max_length=2048, strict=True)
 ]
 
 # 10^9 credits, the largest amount the ledger keeps (money.md, Money type).
 PRICE_CENTS_MAX = 10**11
+CAPABILITIES_MAX = 100
 
 
 class _OpenRecord(BaseModel):
@@ -36,7 +45,7 @@ class Capability(_OpenRecord):
     """One thing an agent can do, with its price when the card carries one (cents)."""
 
     id: CapabilityId
-    description: str = ""
+    description: FreeText = ""
     input_schema: dict[str, Any] | None = None
     output_schema: dict[str, Any] | None = None
     price_cents: Annotated[StrictInt, Field(ge=0, le=PRICE_CENTS_MAX)] | None = Field(
@@ -47,9 +56,9 @@ class Capability(_OpenRecord):
 class CardMetadata(_OpenRecord):
     """What people read about an agent."""
 
-    name: str | None = None
-    author: str | None = None
-    model: str | None = None
+    name: ShortText | None = None
+    author: ShortText | None = None
+    model: ShortText | None = None
 
 
 class AgentCard(_OpenRecord):
@@ -57,12 +66,14 @@ class AgentCard(_OpenRecord):
 
     did: AgentDid
     endpoint: Endpoint
-    version: StrictInt = Field(ge=1)
-    capabilities: list[Capability] = Field(min_length=1, max_length=1000)
+    version: StrictInt = Field(ge=1, le=INTEGER_MAX)
+    capabilities: list[Capability] = Field(min_length=1, max_length=CAPABILITIES_MAX)
     metadata: CardMetadata | None = None
-    public_key: str | None = None
-    dispatch_path: Annotated[str, StringConstraints(pattern=r"^/[^\s]*$")] | None = None
-    max_concurrency: Annotated[StrictInt, Field(ge=1)] | None = None
+    public_key: ShortText | None = None
+    dispatch_path: (
+        Annotated[str, StringConstraints(pattern=r"^/[^\s]*$", max_length=NAME_CHARS_MAX)] | None
+    ) = None
+    max_concurrency: Annotated[StrictInt, Field(ge=1, le=INTEGER_MAX)] | None = None
 
     def to_json(self) -> dict[str, Any]:
         """Return the card in its JSON form, absent members left out."""

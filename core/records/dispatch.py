@@ -30,6 +30,7 @@ class DispatchRequest(_DispatchRecord):
 
     event_id: str
     capability_id: str
+    agent_did: str | None = None
     inputs: dict[str, Any] = Field(default_factory=dict)
     parents: dict[str, ParentResult] = Field(default_factory=dict)
     workflow_id: str | None = None

@@ -10,7 +10,6 @@ Spec: Workflow manifest, Node definition, Input mapping expressions; contract.md
 
 from __future__ import annotations
 
-import re
 from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, StringConstraints
@@ -20,6 +19,14 @@ from pydantic.alias_generators import to_camel
 from core.errors import ErrorCode, Problem, ServiceError
 from core.json_bounds import json_problem
 from core.money import credits_number, micro_from_cents, micro_from_credits
+from core.records.bounds import (
+    CAPABILITY_ID_PATTERN,
+    DID_CHARS_MAX,
+    DID_PATTERN,
+    NODE_NAME_CHARS_MAX,
+    TEXT_CHARS_MAX,
+    is_node_name,
+)
 from core.records.manifest_problems import (
     described,
     graph_problems,
@@ -32,7 +39,6 @@ from core.records.manifest_problems import (
 NODES_MAX = 10_000
 DURATION_MS_MAX = 30 * 24 * 3_600_000
 RETRIES_MAX = 100
-NAME_CHARS_MAX = 128
 
 
 def _credits(value: object) -> int | None:
@@ -52,29 +58,24 @@ def _cents(value: object) -> int | None:
     return micro_from_cents(value)
 
 
-_NODE_NAME = re.compile(r"(?!\s)[^\x00-\x1f\x7f-\x9f\u2028\u2029'\"\\`]{1,128}(?<!\s)")
-
-
 def _node_name(value: object) -> object:
-    if type(value) is str and (not _NODE_NAME.fullmatch(value) or "#verify" in value):
+    if type(value) is str and not is_node_name(value):
         raise ValueError(
-            f"expected a node name of 1 to {NAME_CHARS_MAX} characters without control characters,"
-            " quotes, backslashes, outer spaces or #verify"
+            f"expected a node name of 1 to {NODE_NAME_CHARS_MAX} characters without control"
+            " characters, quotes, backslashes, outer spaces or #verify"
         )
     return value
 
 
 # A NUL has no place in the database's text columns, which these become.
-PlainText = Annotated[str, StringConstraints(pattern=r"^[^\x00]*$")]
-AgentId = Annotated[str, StringConstraints(pattern=r"^[^\x00-\x1f\x7f]{1,255}$")]
-CapabilityId = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,127}$")]
+PlainText = Annotated[str, StringConstraints(pattern=r"^[^\x00]*$", max_length=TEXT_CHARS_MAX)]
+AgentId = Annotated[str, StringConstraints(pattern=r"^[^\x00-\x1f\x7f]{1,256}$")]
+CapabilityId = Annotated[str, StringConstraints(pattern=CAPABILITY_ID_PATTERN)]
 NodeName = Annotated[str, BeforeValidator(_node_name)]
 DurationMs = Annotated[int, Field(ge=1, le=DURATION_MS_MAX)]
 CreditsMicro = Annotated[int | None, BeforeValidator(_credits)]
 CentsMicro = Annotated[int | None, BeforeValidator(_cents)]
-Did = Annotated[
-    str, StringConstraints(pattern=r"^did:[A-Za-z0-9]+:[A-Za-z0-9._:%-]+$", max_length=255)
-]
+Did = Annotated[str, StringConstraints(pattern=DID_PATTERN, max_length=DID_CHARS_MAX)]
 HttpUrl = Annotated[str, StringConstraints(pattern=r"^https?://[^\s/?#]+[^\s#]*$", max_length=2048)]
 
 

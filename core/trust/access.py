@@ -19,6 +19,8 @@ HEARTBEAT = "agents:heartbeat"
 # A new key may read and write everything except to create money and to administrate. The wildcard
 # stands for "every resource, also those of later versions"; it never covers the two above.
 DEFAULT_SCOPES = ("*:read", "*:write")
+# The key id of every caller with an access token.
+JWT_KEY_ID = "jwt"
 
 _SCOPE = re.compile(r"(?:\*|[a-z][a-z-]{0,31}):(?:read|write)")
 
@@ -28,7 +30,8 @@ class Principal:
     """A caller whose identity is proved.
 
     `key_id` names the credential (an API key's id, or `jwt`); `rate_class` is `standard` or
-    `unlimited`; `rate_limits` overrides single classes, in calls per minute.
+    `unlimited`; `rate_limits` overrides single classes, in calls per minute. `expires_ms`: when the
+    credential ends, None for never.
     """
 
     did: str
@@ -36,6 +39,7 @@ class Principal:
     scopes: frozenset[str]
     rate_class: str = "standard"
     rate_limits: tuple[tuple[str, int], ...] = ()
+    expires_ms: int | None = None
 
     @property
     def is_admin(self) -> bool:
@@ -100,6 +104,20 @@ def ungrantable(principal: Principal, scopes: Iterable[str]) -> tuple[str, ...]:
         if not _covers(principal.scopes, scope)
         and not (scope == HEARTBEAT and _covers(principal.scopes, "agents:write"))
     )
+
+
+def is_derived(maker: Principal, owner_did: str, scopes: Iterable[str]) -> bool:
+    """Tell whether a new key stands on its maker's credential: it can do no more and ends with it.
+
+    A key that an administrator makes for another owner, without the right to administrate, is that
+    owner's own (docs/decisions/0107).
+
+    Args:
+        maker: the caller who makes the key.
+        owner_did: whose key it becomes.
+        scopes: what it carries.
+    """
+    return owner_did == maker.did or ADMIN in scopes
 
 
 def _covers(held: frozenset[str], scope: str) -> bool:

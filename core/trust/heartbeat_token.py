@@ -1,7 +1,7 @@
 """The token with which an agent sends heartbeats without holding its owner's key.
 
-Derived, never stored: HMAC of the deployment's key over the agent's DID and a revision, which moves
-when a deregistered agent comes back, so that earlier tokens end. It opens nothing else.
+Derived, never stored: HMAC with a key of the deployment over the agent's DID and a revision, which
+moves when a deregistered agent comes back, so that earlier tokens end. It opens nothing else.
 contract.md section 6 (Heartbeat).
 """
 
@@ -13,6 +13,8 @@ import hashlib
 import hmac
 import re
 from typing import Final
+
+from core.trust.derived_keys import KEY_VERSION, KeyPurpose, derived_key
 
 PREFIX: Final = "hb_"
 _FORM: Final = re.compile(r"hb_([1-9][0-9]{0,9})_([A-Za-z0-9_-]{1,512})_([0-9a-f]{64})")
@@ -27,7 +29,7 @@ def heartbeat_token(key: bytes, did: str, revision: int) -> str:
         revision: 1 or more, from the agent's row.
     """
     name = base64.urlsafe_b64encode(did.encode()).decode().rstrip("=")
-    return f"{PREFIX}{revision}_{name}_{_signature(key, did, revision)}"
+    return f"{PREFIX}{revision}_{name}_{_signature(key, did, revision, KEY_VERSION)}"
 
 
 def read_heartbeat_token(key: bytes, token: str) -> tuple[str, int] | None:
@@ -44,10 +46,12 @@ def read_heartbeat_token(key: bytes, token: str) -> tuple[str, int] | None:
     except (binascii.Error, UnicodeDecodeError):
         return None
     revision = int(form[1])
-    return (did, revision) if hmac.compare_digest(_signature(key, did, revision), form[3]) else None
+    for version in range(KEY_VERSION, 0, -1):
+        if hmac.compare_digest(_signature(key, did, revision, version), form[3]):
+            return did, revision
+    return None
 
 
-def _signature(key: bytes, did: str, revision: int) -> str:
-    # The first word keeps these apart from everything else that is signed with the same key.
-    message = f"heartbeat|{revision}|{did}".encode()
-    return hmac.new(key, message, hashlib.sha256).hexdigest()
+def _signature(key: bytes, did: str, revision: int, version: int) -> str:
+    derived = derived_key(key, KeyPurpose.HEARTBEAT_TOKEN, version)
+    return hmac.new(derived, f"{revision}|{did}".encode(), hashlib.sha256).hexdigest()

@@ -1,6 +1,7 @@
-"""Secrets at rest: signing secrets are stored sealed with the deployment's key.
+"""Secrets at rest: signing secrets and stored replies are sealed with keys of the deployment.
 
 Pure: the nonce is the caller's. XSalsa20-Poly1305 (PyNaCl `SecretBox`): a changed byte is noticed.
+What is sealed begins with the version of the key that it is sealed with.
 contract.md section 3 (signingSecret, stored encrypted).
 """
 
@@ -9,23 +10,30 @@ from __future__ import annotations
 import nacl.exceptions
 from nacl.secret import SecretBox
 
+from core.trust.derived_keys import KEY_VERSION, KeyPurpose, derived_key
+
 NONCE_BYTES = SecretBox.NONCE_SIZE
 
 
-def seal(secret: str, key: bytes, nonce: bytes) -> bytes:
+def seal(secret: str, key: bytes, nonce: bytes, purpose: KeyPurpose) -> bytes:
     """Encrypt a secret.
 
     Args:
         secret: the text to hide.
         key: 32 bytes, the deployment's.
         nonce: `NONCE_BYTES` random bytes, never used twice.
+        purpose: what the text is; it is unsealed as the same only.
     """
-    return bytes(SecretBox(key).encrypt(secret.encode(), nonce))
+    box = SecretBox(derived_key(key, purpose, KEY_VERSION))
+    return bytes([KEY_VERSION]) + bytes(box.encrypt(secret.encode(), nonce))
 
 
-def unseal(sealed: bytes, key: bytes) -> str | None:
+def unseal(sealed: bytes, key: bytes, purpose: KeyPurpose) -> str | None:
     """Decrypt a sealed secret; None when the key is another one or a byte was changed."""
+    version = sealed[0] if sealed else 0
+    if not 1 <= version <= KEY_VERSION:
+        return None
     try:
-        return SecretBox(key).decrypt(sealed).decode()
+        return SecretBox(derived_key(key, purpose, version)).decrypt(sealed[1:]).decode()
     except nacl.exceptions.CryptoError:
         return None

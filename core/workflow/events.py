@@ -246,6 +246,8 @@ class NodeChanged:
     set when that agent is paid by tokens: `price_micro` is its limit until its result is there.
     `stake_micro` is what is locked with the open attempt. `auction_round` is the last that was
     opened; live bids are taken until `auction_closes_ms`, None when there is nothing to wait for.
+    `key_version`: by which the tokens of the open attempt and its verifications are derived, 0
+    before the first attempt.
     A step holds at most one `NodeChanged` per node.
     """
 
@@ -277,6 +279,7 @@ class NodeChanged:
     stake_micro: int = 0
     auction_round: int = 0
     auction_closes_ms: int | None = None
+    key_version: int = 0
 
 
 @travels
@@ -330,9 +333,10 @@ class StakeLocked:
 @travels
 @dataclass(frozen=True, slots=True)
 class StakeFreed:
-    """The attempt has ended, and with it the lock; what of it is lost, the ledger decides.
+    """The attempt has ended, and with it the lock; how much of it is lost, the ledger decides.
 
-    `is_forged`: it ended with a signature that is not the agent's.
+    `is_forged`: it ended with a signature that is not the agent's. `failure_code`: the agent is
+    given up for the node because of this failure of its own; None when it is not to blame.
     """
 
     node: str
@@ -340,6 +344,7 @@ class StakeFreed:
     agent_did: str
     micro: int
     is_forged: bool = False
+    failure_code: NodeErrorCode | None = None
 
 
 @travels

@@ -13,6 +13,7 @@ from operator import attrgetter
 from typing import Any, Final
 
 from core.errors import NodeErrorCode
+from core.trust.derived_keys import KEY_VERSION
 from core.workflow.blob_ref import BlobRef
 from core.workflow.dag import CompiledNode
 from core.workflow.events import Failure, NodeChanged, Verdict
@@ -63,6 +64,7 @@ class NodeState:
     stake_micro: int = 0
     auction_round: int = 0
     auction_closes_ms: int | None = None
+    key_version: int = 0
     # -- memory only
     unmet: int = 0  # dependencies that have not succeeded yet
     result: Any = None
@@ -102,6 +104,7 @@ class NodeState:
         self.is_stand_in = False
         self.is_accepted = False
         self.attempt += 1
+        self.key_version = KEY_VERSION
         self.agent_did = agent_did
         if agent_did not in self.agents_used:
             self.agents_used += (agent_did,)

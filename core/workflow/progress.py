@@ -196,22 +196,28 @@ class Progress:
     def _fail_attempt(
         self, state: NodeState, failure: Failure, at_ms: int, decision: Decision
     ) -> None:
-        """End the open attempt without success; its line of history is written already."""
+        """End the open attempt without success; its line of history is written already.
+
+        The agent stays in the race only while the node backs off: with another agent at once, or
+        with the node's end, it is given up.
+        """
         state.status = next_node_status(state.status, NodeTrigger.ATTEMPT_FAILED)
-        free_stake(state, decision, is_forged=failure.is_forged)
+        may_go_on = self._first_failure is None
+        goes_to_another = may_go_on and self._may_go_to_another(state, failure)
+        backs_off = may_go_on and not goes_to_another and self._may_back_off(state, failure)
+        free_stake(state, decision, failure, is_given_up=not backs_off)
         self._active -= 1
         state.forget_result()
         state.error = error_of(failure)
-        if self._first_failure is None:
-            if self._may_go_to_another(state, failure):
-                if failure.verdict is Verdict.LOST:
-                    state.error = None  # ours, not an agent's: it must not explain what comes
-                state.status = next_node_status(state.status, NodeTrigger.RETRY)
-                self._ask_agent(state, at_ms, decision)
-                return
-            if self._backs_off(state, failure, at_ms, decision):
-                return
-        self._node_failed(state, at_ms, decision)
+        if goes_to_another:
+            if failure.verdict is Verdict.LOST:
+                state.error = None  # ours, not an agent's: it must not explain what comes
+            state.status = next_node_status(state.status, NodeTrigger.RETRY)
+            self._ask_agent(state, at_ms, decision)
+        elif backs_off:
+            self._back_off(state, failure, at_ms, decision)
+        else:
+            self._node_failed(state, at_ms, decision)
 
     def _may_go_to_another(self, state: NodeState, failure: Failure) -> bool:
         """Say whether the next attempt follows at once, without using up a retry."""
@@ -240,21 +246,19 @@ class Progress:
             state.is_stand_in = is_away
         return may_change
 
-    def _backs_off(
-        self, state: NodeState, failure: Failure, at_ms: int, decision: Decision
-    ) -> bool:
-        """Use up a retry, if one is left, and wait."""
-        if failure.verdict is not Verdict.RETRYABLE:
-            return False
-        if state.retries_used >= state.compiled.max_retries:
-            return False
+    def _may_back_off(self, state: NodeState, failure: Failure) -> bool:
+        """Say whether the failure is one to retry after, and a retry is left."""
+        is_retryable = failure.verdict is Verdict.RETRYABLE
+        return is_retryable and state.retries_used < state.compiled.max_retries
+
+    def _back_off(self, state: NodeState, failure: Failure, at_ms: int, decision: Decision) -> None:
+        """Use up a retry and wait."""
         state.retries_used += 1
         state.status = next_node_status(state.status, NodeTrigger.RETRY)
         state.retry_at_ms = at_ms + delay_ms(state.retries_used + 1, failure.retry_after_ms)
         state.deadline_ms = None
         decision.records.append(state.row())
         decision.actions.append(ScheduleRetry(state.compiled.name, state.retry_at_ms))
-        return True
 
     def _selection_failed(
         self, state: NodeState, failure: Failure, at_ms: int, decision: Decision
@@ -277,7 +281,9 @@ class Progress:
             state.error = error_of(failure)
         state.is_retrying = False
         state.status = next_node_status(state.status, NodeTrigger.NO_AGENT)
-        if not self._backs_off(state, failure, at_ms, decision):
+        if self._may_back_off(state, failure):
+            self._back_off(state, failure, at_ms, decision)
+        else:
             self._node_failed(state, at_ms, decision)
 
     def _node_failed(self, state: NodeState, at_ms: int, decision: Decision) -> None:

@@ -3,7 +3,8 @@
 Pure: bytes in, judgement out. Every dialect that agents speak is read here and nowhere else.
 
 Order of judgement: 1. a body that was too large; 2. redirects; 3. a refused or failed request by
-HTTP status; 4. 202; 5. JSON and its bounds; 6. `eventId`; 7. `status`, `error`, `result`/`output`.
+HTTP status; 4. 202; 5. the content coding, JSON and its bounds; 6. `eventId`; 7. `status`, `error`,
+`result`/`output`.
 Spec: Dispatch response, Agent rules, Errors; contract.md section 5.
 """
 
@@ -58,12 +59,14 @@ def judge_reply(
     event_id: str,
     capability_id: str,
     retry_after: str | None = None,
+    coding_problem: str | None = None,
 ) -> Success | Accepted | Failure:
     """Judge an agent's reply.
 
     Args:
         body: the whole body, or None when it was larger than the limit.
         retry_after: the header's text; seconds count up to 30, dates do not.
+        coding_problem: why the body could not be decoded, `body` is empty then; None if it could.
 
     Spec: Dispatch response; contract.md section 5 (reply, retry by HTTP status).
     """
@@ -75,6 +78,8 @@ def judge_reply(
         return _refused(http_status, body, retry_after)
     if http_status == 202:
         return Accepted()
+    if coding_problem is not None:
+        return _invalid(_clean(coding_problem))
     try:
         reply = orjson.loads(body)
     except orjson.JSONDecodeError:

@@ -15,8 +15,12 @@ INITDB_OPTIONS = (
     "--data-checksums",
     "--no-instructions",
 )
-# The socket is the only way in, and nobody passes without a password.
-ACCESS_RULES = "local all all scram-sha-256\n"
+# The socket is the only way in, and every login needs its password. `all` does not cover
+# replication connections, which base backups use: those are for the superuser alone.
+ACCESS_RULES = """\
+local all all scram-sha-256
+local replication postgres scram-sha-256
+"""
 
 
 def server_conf(*, socket_folder: Path, shared_buffers_mib: int, max_connections: int) -> str:

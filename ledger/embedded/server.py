@@ -31,6 +31,7 @@ from ledger.embedded.tethered import tethered_command
 MAJOR_VERSION = 18
 DATABASE = "callboard"
 SUPERUSER, OWNER, SERVICE = "postgres", "callboard_owner", "callboard_service"
+_PROGRAM = "postgres"
 _POLL_S = 0.02
 _PROGRESS_EVERY_S = 2.0
 _FAST_STOP_S, _IMMEDIATE_STOP_S = 20.0, 10.0
@@ -285,14 +286,15 @@ class EmbeddedPostgres:
 def end_leftovers(folder: Path, progress: Callable[[str], None]) -> None:
     """End every process of an earlier server of this data folder and wait until it is gone.
 
-    Every process of a Postgres server has its data folder as its working folder, so this finds the
-    children of a killed postmaster too, which a stale `postmaster.pid` does not name, and never a
-    stranger that was given the old process id.
+    Every process of a Postgres server runs the program `postgres` with its data folder as its
+    working folder, so this finds the children of a killed postmaster too, which a stale
+    `postmaster.pid` does not name, and never another process that was given the old id, nor a
+    shell that an operator has opened in the folder.
     """
     told = False
     escalation = [signal.SIGINT, signal.SIGQUIT, signal.SIGKILL]
     next_at = 0.0
-    while leftovers := _processes_in(folder):
+    while leftovers := _servers_in(folder):
         if not told:
             progress(f"waiting for an earlier Postgres in {folder} to end")
             told = True
@@ -312,13 +314,17 @@ def _signal(pid: int, number: signal.Signals) -> None:
         pass  # it ended by itself in between
 
 
-def _processes_in(folder: Path) -> list[int]:
+def _servers_in(folder: Path) -> list[int]:
     wanted = os.path.realpath(folder)
     found = []
     for entry in os.listdir("/proc"):
         if entry.isdigit():
             try:
-                if os.readlink(f"/proc/{entry}/cwd") == wanted:
+                if os.readlink(f"/proc/{entry}/cwd") != wanted:
+                    continue
+                # An upgrade may have removed the file that it was started from.
+                program = os.readlink(f"/proc/{entry}/exe").removesuffix(" (deleted)")
+                if os.path.basename(program) == _PROGRAM:
                     found.append(int(entry))
             except OSError:
                 continue  # it ended, or belongs to somebody else and is no server of ours

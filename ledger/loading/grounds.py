@@ -13,69 +13,21 @@ import psycopg
 from core.market.settlement import PaymentSplit
 from ledger.planning.books import stake_address, stake_locked_address, wallet_address
 from ledger.planning.grounds import (
-    ENTRIES_MAX,
-    Billable,
     DisputeGrounds,
     Grounds,
     InvoiceGrounds,
     PaidLine,
-    ReputationGrounds,
     SlashGrounds,
 )
-from ledger.reputation import load_compared
 from ledger.review_commands import (
     CreateInvoice,
     GroundedCommand,
-    RebuildReputation,
     SlashStake,
 )
 
 Connection = psycopg.AsyncConnection[Any]
 
-# A workflow runs for 30 days at most, and clocks of machines may differ by less than one day.
-_REACH_BACK_MS: Final = 31 * 86_400_000
-_REACH_AHEAD_MS: Final = 86_400_000
-
-_NOT_INVOICED: Final = (
-    "NOT EXISTS (SELECT 1 FROM callboard.invoice_line l"
-    " WHERE l.entry_id = {entry_id} AND NOT l.is_void)"
-)
 _REFUNDS: Final = "e.kind IN ('refund', 'fee_refund', 'stake_refund')"
-# Entries by their escrow accounts, which are found by payer and time of publishing.
-_PAYMENTS: Final = f"""
-WITH paid AS (
-    SELECT e.id, e.kind, e.amount, e.workflow_id, e.node_id
-    FROM {{source}} JOIN callboard.entry e ON e.debit_account_id = s.account_id
-    WHERE {{condition}} AND e.kind IN ('node_payment', 'protocol_fee')
-    LIMIT {ENTRIES_MAX + 1}
-), line AS (
-    SELECT coalesce(min(id) FILTER (WHERE kind = 'node_payment'), min(id)) AS id,
-        sum(amount)::bigint AS gross, count(*) AS entries
-    FROM paid GROUP BY workflow_id, node_id
-)
-SELECT line.id, line.gross, {_NOT_INVOICED.format(entry_id="line.id")},
-    sum(line.entries) OVER ()
-FROM line ORDER BY line.id
-"""
-_PAYMENTS_OF_PERIOD: Final = _PAYMENTS.format(
-    source="callboard.workflow w JOIN callboard.escrow s ON s.workflow_id = w.id",
-    condition="w.payer_did = %(payer)s AND w.created_ms BETWEEN %(from)s AND %(until)s"
-    " AND e.created_ms >= %(start)s AND e.created_ms < %(end)s",
-)
-_PAYMENTS_OF_WORKFLOW: Final = _PAYMENTS.format(
-    source="callboard.escrow s", condition="s.workflow_id = %(workflow)s::uuid"
-)
-_REFUNDS_OF_PERIOD: Final = f"""
-SELECT e.id, e.amount, {_NOT_INVOICED.format(entry_id="e.id")}
-FROM callboard.account a JOIN callboard.entry e ON e.credit_account_id = a.id
-WHERE a.address = %(wallet)s AND {_REFUNDS}
-    AND e.created_ms >= %(start)s AND e.created_ms < %(end)s
-ORDER BY e.id LIMIT {ENTRIES_MAX + 1}
-"""
-_REFUNDS_OF_WORKFLOW: Final = f"""
-SELECT e.id, e.amount, {_NOT_INVOICED.format(entry_id="e.id")}
-FROM callboard.entry e WHERE e.workflow_id = %(workflow)s::uuid AND {_REFUNDS} ORDER BY e.id
-"""
 _STANDING: Final = """
 SELECT id::text, period_start_ms, period_end_ms, workflow_id::text FROM callboard.invoice
 WHERE payer_did = %(payer)s AND status <> 'void' AND CASE
@@ -83,10 +35,16 @@ WHERE payer_did = %(payer)s AND status <> 'void' AND CASE
     ELSE workflow_id IS NULL AND period_start_ms < %(end)s AND period_end_ms > %(start)s END
 ORDER BY id LIMIT 2
 """
-_LIFE: Final = """
-SELECT coalesce(s.created_ms, w.created_ms), coalesce(s.released_ms, w.completed_ms)
-FROM callboard.workflow w LEFT JOIN callboard.escrow s ON s.workflow_id = w.id
-WHERE w.id = %(workflow)s::uuid
+# Entries that have come since an invoice's content was read and would be a part of it. Ids and
+# times grow together, so of a period the next entry tells.
+_SINCE_PERIOD: Final = """
+SELECT EXISTS (
+    SELECT 1 FROM callboard.entry WHERE id = %(entry)s + 1 AND created_ms < %(end)s)
+"""
+_SINCE_WORKFLOW: Final = f"""
+SELECT EXISTS (
+    SELECT 1 FROM callboard.entry e
+    WHERE e.workflow_id = %(workflow)s::uuid AND e.id > %(entry)s AND {_REFUNDS})
 """
 _DISPUTE: Final = """
 SELECT d.status, d.workflow_id::text, d.complainant_did, d.respondent_did, d.node_id,
@@ -138,8 +96,6 @@ async def load_grounds(
     """Return what a command stands on, None for what is not known, and the accounts it needs."""
     if isinstance(command, CreateInvoice):
         return await _invoice_grounds(connection, command), set()
-    if isinstance(command, RebuildReputation):
-        return ReputationGrounds(await load_compared(connection)), set()
     if isinstance(command, SlashStake):
         return await _slash_grounds(connection, command)
     grounds = await _dispute_grounds(connection, command.dispute_id)
@@ -153,43 +109,21 @@ async def load_grounds(
 
 
 async def _invoice_grounds(connection: Connection, command: CreateInvoice) -> InvoiceGrounds:
-    """Read what stands already; then, unless that is the answer, payments and refunds."""
-    start_ms, end_ms = command.period_start_ms, command.period_end_ms
     values = {
         "payer": command.payer_did,
-        "wallet": wallet_address(command.payer_did),
         "workflow": command.workflow_id,
-        "start": start_ms,
-        "end": end_ms,
-        "from": start_ms - _REACH_BACK_MS,
-        "until": end_ms + _REACH_AHEAD_MS,
+        "start": command.period_start_ms,
+        "end": command.period_end_ms,
+        "entry": command.read_entry_id,
     }
     is_of_workflow = command.workflow_id is not None
-    for invoice_id, known_start_ms, known_end_ms, _ in await _rows(connection, _STANDING, values):
-        if is_of_workflow or (known_start_ms, known_end_ms) == (start_ms, end_ms):
+    for invoice_id, start_ms, end_ms, _ in await _rows(connection, _STANDING, values):
+        if is_of_workflow or (start_ms, end_ms) == (values["start"], values["end"]):
             return InvoiceGrounds(same_id=invoice_id)
         return InvoiceGrounds(overlapping_id=invoice_id)
-    is_over = True
-    if is_of_workflow:
-        ((start_ms, ended_ms),) = await _rows(connection, _LIFE, values)
-        is_over = ended_ms is not None
-        end_ms = max(start_ms, ended_ms or 0) + 1
-    payments = await _rows(
-        connection, _PAYMENTS_OF_WORKFLOW if is_of_workflow else _PAYMENTS_OF_PERIOD, values
-    )
-    refunds = await _rows(
-        connection, _REFUNDS_OF_WORKFLOW if is_of_workflow else _REFUNDS_OF_PERIOD, values
-    )
-    entries = int(payments[0][3]) if payments else 0
-    return InvoiceGrounds(
-        payments=tuple(Billable(row[0], row[1]) for row in payments if row[2]),
-        refunds=tuple(Billable(row[0], row[1]) for row in refunds if row[2]),
-        is_complete=max(entries, len(refunds)) <= ENTRIES_MAX,
-        period_start_ms=start_ms,
-        period_end_ms=end_ms,
-        is_over=is_over,
-        invoiced=sum(not row[2] for row in (*payments, *refunds)),
-    )
+    since = _SINCE_WORKFLOW if is_of_workflow else _SINCE_PERIOD
+    ((is_stale,),) = await _rows(connection, since, values)
+    return InvoiceGrounds(is_stale=is_stale)
 
 
 async def _dispute_grounds(connection: Connection, dispute_id: str) -> DisputeGrounds | None:

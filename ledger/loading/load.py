@@ -11,11 +11,22 @@ from typing import Any
 import psycopg
 
 from core.errors import ErrorCode, QuarantineCode
+from core.money import MICRO_MAX
 from ledger.commands import Command, Outcome, OutcomeStatus
 from ledger.loading.grounds import load_grounds
+from ledger.loading.keys import load_keys
 from ledger.loading.quotas import load_quotas
 from ledger.loading.rounds import load_rounds
-from ledger.planning.books import Account, Books, Escrow, KnownAgent, escrow_address, wallet_address
+from ledger.planning.books import (
+    WORLD_ADDRESS,
+    Account,
+    Books,
+    Escrow,
+    KnownAgent,
+    Revocation,
+    escrow_address,
+    wallet_address,
+)
 from ledger.planning.needs import Needs
 
 Connection = psycopg.AsyncConnection[Any]
@@ -43,6 +54,13 @@ async def load_needs(connection: Connection, books: Books, wanted: Needs) -> Non
     missing = [did for did in wanted.agent_dids if did not in books.agents]
     if missing:
         await _load_agents(connection, books, missing)
+    missing = [did for did in wanted.share_dids if did not in books.shares]
+    if missing:
+        await _load_shares(connection, books, missing)
+    missing = [did for did in wanted.trusted if did not in books.revoked]
+    if missing:
+        await _load_revocations(connection, books, missing)
+    await _load_owned(connection, books, wanted)
     await load_quotas(connection, books, wanted)
     missing_nodes = [pair for pair in wanted.staked if pair not in books.staked]
     if missing_nodes:
@@ -50,12 +68,7 @@ async def load_needs(connection: Connection, books: Books, wanted: Needs) -> Non
     missing_nodes = [pair for pair in wanted.rounds if pair not in books.rounds]
     if missing_nodes:
         await load_rounds(connection, books, missing_nodes)
-    if wanted.key_ids:
-        cursor = await connection.execute(
-            "SELECT id, owner_did FROM callboard.api_key WHERE id = ANY(%s) AND revoked_ms IS NULL",
-            (list(wanted.key_ids),),
-        )
-        books.live_keys.update(await cursor.fetchall())
+    await load_keys(connection, books, wanted)
     for owner in wanted.claimed_owners:
         cursor = await connection.execute(
             "SELECT count(*) FROM callboard.workflow"
@@ -126,6 +139,49 @@ async def _load_agents(connection: Connection, books: Books, dids: list[str]) ->
         books.agents[did] = KnownAgent(*fields)
 
 
+async def _load_revocations(connection: Connection, books: Books, dids: list[str]) -> None:
+    books.revoked.update(dict.fromkeys(dids))
+    cursor = await connection.execute(
+        "SELECT did, revoked_by_did, expires_ms FROM callboard.revocation"
+        " WHERE did = ANY(%s) AND ended_ms IS NULL",
+        (dids,),
+    )
+    for did, *fields in await cursor.fetchall():
+        books.revoked[did] = Revocation(*fields)
+
+
+async def _load_owned(connection: Connection, books: Books, wanted: Needs) -> None:
+    """Read what owners have in all, if so much is issued that one of them could have too much."""
+    world = books.accounts.get(WORLD_ADDRESS)
+    if not wanted.owned_dids or world is None:
+        return
+    if wanted.deposited_micro - world.balance <= MICRO_MAX:
+        return
+    cursor = await connection.execute(
+        "SELECT d.did,"
+        " coalesce((SELECT balance FROM callboard.account WHERE address = 'wallet:' || d.did), 0)"
+        " + (SELECT coalesce(sum(micro), 0) FROM callboard.stake_share"
+        " WHERE depositor_did = d.did AND micro > 0)"
+        " + (SELECT coalesce(sum(a.balance), 0) FROM callboard.escrow e"
+        " JOIN callboard.account a ON a.id = e.account_id"
+        " WHERE e.payer_did = d.did AND e.status = 'held')"
+        " FROM unnest(%s::text[]) AS d(did)",
+        (list(wanted.owned_dids),),
+    )
+    books.owned.update((did, int(micro)) for did, micro in await cursor.fetchall())
+
+
+async def _load_shares(connection: Connection, books: Books, dids: list[str]) -> None:
+    books.shares.update({did: {} for did in dids})
+    cursor = await connection.execute(
+        "SELECT agent_did, depositor_did, micro FROM callboard.stake_share"
+        " WHERE agent_did = ANY(%s) AND micro > 0",
+        (dids,),
+    )
+    for agent_did, depositor_did, micro in await cursor.fetchall():
+        books.shares[agent_did][depositor_did] = micro
+
+
 async def _load_staked(
     connection: Connection, books: Books, pairs: Sequence[tuple[str, str]]
 ) -> None:
@@ -179,9 +235,3 @@ async def has_stored(connection: Connection, keys: Collection[str]) -> bool:
     row = await (await connection.execute(query, (list(keys),))).fetchone()
     assert row is not None
     return bool(row[0])
-
-
-async def load_suspects(connection: Connection) -> dict[str, int]:
-    """Return the keys of commands from batches that stopped a writer, and how often."""
-    cursor = await connection.execute("SELECT command_id, stops FROM callboard.suspect")
-    return dict(await cursor.fetchall())

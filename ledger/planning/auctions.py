@@ -102,7 +102,8 @@ def plan_end_bidding(command: EndBidding, batch: Batch) -> Outcome:
             "stakeOfferedMicro": bid.stake_offered_micro,
             "receivedMs": bid.received_ms,
         }
-        for bid in round_.bids.values()
+        # A writer that has loaded the round says the same as one that has taken its bids.
+        for bid in sorted(round_.bids.values(), key=lambda bid: (bid.received_ms, bid.agent_did))
     ]
     return batch.decided(command.key, result={"bids": bids})
 

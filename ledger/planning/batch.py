@@ -15,7 +15,7 @@ import orjson
 from psycopg.types.json import Json
 
 from core.errors import ErrorCode
-from core.money import MICRO_MAX
+from core.money import ISSUED_MICRO_MAX
 from core.records.audit import AuditEventType
 from core.timestamps import iso_ms
 from core.trust.hashchain import record_body, record_hash
@@ -124,7 +124,8 @@ class Batch:
         # Whoever plans checks before; the CHECK in the database is the second half of this pair.
         assert micro > 0, micro
         assert debit.balance >= 0 or debit.kind == "external", (debit, micro)
-        assert credit.balance <= MICRO_MAX or credit.kind == "external", (credit, micro)
+        # What is issued is bounded, so no account can come to hold more.
+        assert credit.balance <= ISSUED_MICRO_MAX, (credit, micro)
         head = self.books.head
         head.entry_seq += 1
         self.entries.append(

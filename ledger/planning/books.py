@@ -66,6 +66,19 @@ class KnownAgent:
 
 
 @dataclass(frozen=True, slots=True)
+class KnownKey:
+    """A live API key: whose it is, which key it was made with, on how many it stands.
+
+    `expires_ms` None: never.
+    """
+
+    owner_did: str
+    parent_id: str | None
+    depth: int
+    expires_ms: int | None
+
+
+@dataclass(frozen=True, slots=True)
 class Revocation:
     """Who has revoked an agent, and until when; None: for good."""
 
@@ -101,13 +114,14 @@ class OpenRound:
 
 @dataclass(slots=True)
 class Head:
-    """The counters and the chain's head after the last planned command."""
+    """The counters and the chain's head after the last planned command; `latest_ms`: its time."""
 
     epoch: int
     entry_seq: int
     audit_seq: int
     hash: bytes
     account_seq: int
+    latest_ms: int = 0
 
 
 @dataclass(slots=True)
@@ -119,21 +133,34 @@ class Books:
     accounts: dict[str, Account | None] = field(default_factory=dict)
     escrows: dict[str, Escrow | None] = field(default_factory=dict)
     agents: dict[str, KnownAgent | None] = field(default_factory=dict)
-    # Every revocation that was not taken back, complete: nobody is looked up here for each payment.
-    revoked: dict[str, Revocation] = field(default_factory=dict)
+    # By agent: its revocation, None when it has none that was not taken back.
+    revoked: dict[str, Revocation | None] = field(default_factory=dict)
+    # By owner: wallet, held escrows and stakes together, micro-credits; of the batch at hand.
+    owned: dict[str, int] = field(default_factory=dict)
     quotas: dict[str, QuotaLimits | None] = field(default_factory=dict)
     usage: dict[str, Usage] = field(default_factory=dict)
+    # By agent, then depositor: what of the stake is whose, as last settled (stake_shares.py).
+    shares: dict[str, dict[str, int]] = field(default_factory=dict)
     # By workflow and node: the attempt whose agent has stake locked, and how much, micro-credits.
     staked: dict[tuple[str, str], tuple[int, int] | None] = field(default_factory=dict)
     # By workflow and node: the round that takes bids, None when no round does.
     rounds: dict[tuple[str, str], OpenRound | None] = field(default_factory=dict)
-    # Of the batch at hand only: keys that can be revoked (id → owner), (workflow, node) pairs that
-    # are already paid or have succeeded, how many workflows a claim will move, and the stored rows
-    # that its one command stands on.
-    live_keys: dict[str, str] = field(default_factory=dict)
+    # Of the batch at hand only: keys that can be revoked or make others, how many keys an owner
+    # has, (workflow, node) pairs that are already paid or have succeeded, how many workflows a
+    # claim will move, and the stored rows that its one command stands on.
+    live_keys: dict[str, KnownKey] = field(default_factory=dict)
+    key_counts: dict[str, int] = field(default_factory=dict)
     settled: set[tuple[str, str]] = field(default_factory=set)
     claimable: dict[str, int] = field(default_factory=dict)
     grounds: Grounds | None = None
+    # The audit record of each payer's newest invoice, and of the newest correction of reputations,
+    # since these books were read, `read_audit_id`: what was added up before is stale.
+    invoiced: dict[str, int] = field(default_factory=dict)
+    corrected_audit_id: int = 0
+    read_audit_id: int = 0
+
+    def __post_init__(self) -> None:
+        self.read_audit_id = self.head.audit_seq
 
     def is_revoked(self, did: str, at_ms: int) -> bool:
         """Say whether an agent is revoked at a time, milliseconds."""
@@ -143,13 +170,20 @@ class Books:
     def end_batch(self) -> None:
         """Forget what was read for one batch and keep the caches within their bound."""
         self.live_keys.clear()
+        self.key_counts.clear()
         self.settled.clear()
         self.claimable.clear()
         self.grounds = None
+        self.owned.clear()
         _shrink(self.escrows)
+        _shrink(self.revoked)
+        if len(self.invoiced) > CACHED_MAX:
+            self.invoiced.clear()
+            self.read_audit_id = self.head.audit_seq
         _shrink(self.agents)
         _shrink(self.quotas)
         _shrink(self.usage)
+        _shrink(self.shares)
         _shrink(self.staked)
         _shrink(self.rounds)
         if len(self.accounts) > CACHED_MAX:

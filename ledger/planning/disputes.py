@@ -15,7 +15,7 @@ from core.canonical import hash_text
 from core.errors import ErrorCode
 from core.market.refund import RefundSources, share_refund, split_refund
 from core.market.slashing import SlashTrigger
-from core.money import MICRO_MAX, credits_text
+from core.money import credits_text
 from core.records.audit import AuditEventType
 from ledger.commands import Outcome
 from ledger.planning.batch import Batch, Refusal
@@ -148,16 +148,6 @@ def _check_refund(
             f"creditsRefunded: got {credits_text(command.refund_micro)},"
             f" expected at most the {credits_text(left_micro)} that are still paid",
         )
-    if command.refund_micro > _room_micro(grounds, batch):
-        raise Refusal(
-            ErrorCode.CONFLICT, f"the wallet of {grounds.payer_did} would exceed its bound"
-        )
-
-
-def _room_micro(grounds: DisputeGrounds, batch: Batch) -> int:
-    """Return how much the payer's wallet can still take."""
-    assert grounds.payer_did is not None, "money comes back to the payer of a workflow"
-    return MICRO_MAX - _balance(batch.books.accounts.get(wallet_address(grounds.payer_did)))
 
 
 def _is_upheld_fraud(command: ResolveDispute, grounds: DisputeGrounds) -> bool:

@@ -1,4 +1,4 @@
-"""What the writer has read for a command that stands on stored rows: payments, a dispute, a node.
+"""What the writer has read for a command that stands on stored rows: invoices, a dispute, a node.
 
 Values only, of the one command at hand; ledger/loading/grounds.py reads them. money.md cases 15,
 33 and 33a.
@@ -7,42 +7,21 @@ Values only, of the one command at hand; ledger/loading/grounds.py reads them. m
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Final
 
-from core.market.reputation import Tally
 from core.market.settlement import PaymentSplit
-
-# A payment is one or two entries. The writer serves nobody else while it adds an invoice up.
-ENTRIES_MAX: Final = 100_000
-
-
-@dataclass(frozen=True, slots=True)
-class Billable:
-    """A ledger entry that can stand on an invoice. Of a payment, `micro` is gross: with the fee."""
-
-    entry_id: int
-    micro: int
 
 
 @dataclass(frozen=True, slots=True)
 class InvoiceGrounds:
-    """What an invoice would be made of, and what is in its way.
+    """What is in the way of an invoice.
 
     `same_id`: the invoice that already is what is asked for; `overlapping_id`: another of this
-    payer whose period overlaps. `is_complete` False: there are more payments than one invoice
-    holds. Of a workflow, the period is its life, and `is_over` says that it has ended;
-    `invoiced` counts its entries that are on invoices.
+    payer whose period overlaps. `is_stale`: entries have come since its content was read.
     """
 
-    payments: tuple[Billable, ...] = ()
-    refunds: tuple[Billable, ...] = ()
     same_id: str | None = None
     overlapping_id: str | None = None
-    is_complete: bool = True
-    period_start_ms: int = 0
-    period_end_ms: int = 0
-    is_over: bool = True
-    invoiced: int = 0
+    is_stale: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,11 +86,4 @@ class SlashGrounds:
     locked_micro: int
 
 
-@dataclass(frozen=True, slots=True)
-class ReputationGrounds:
-    """By agent: its counts as stored, and as history gives them."""
-
-    counts: dict[str, tuple[Tally, Tally]]
-
-
-Grounds = InvoiceGrounds | DisputeGrounds | SlashGrounds | ReputationGrounds
+Grounds = InvoiceGrounds | DisputeGrounds | SlashGrounds

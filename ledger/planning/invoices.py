@@ -13,17 +13,18 @@ from core.records.audit import AuditEventType
 from core.timestamps import iso_ms
 from ledger.commands import Outcome
 from ledger.planning.batch import Batch, Refusal
-from ledger.planning.grounds import ENTRIES_MAX, InvoiceGrounds
+from ledger.planning.grounds import InvoiceGrounds
 from ledger.review_commands import CreateInvoice, SettleInvoice
 
 
 def plan_create_invoice(command: CreateInvoice, batch: Batch) -> Outcome:
     """Issue an invoice over what is not invoiced yet, or answer with the one that stands.
 
-    Steps: (1) the period has passed, (2) the same or an overlapping one, (3) what it is made of,
-    (4) the rows.
+    Steps: (1) the period has passed, (2) the same or an overlapping one, (3) its content is what it
+    would be if it were added up now, (4) the rows.
     """
-    grounds = batch.books.grounds
+    books = batch.books
+    grounds = books.grounds
     assert isinstance(grounds, InvoiceGrounds), grounds
     is_of_workflow = command.workflow_id is not None
     if not is_of_workflow and command.period_end_ms > batch.now_ms:  # (1)
@@ -38,10 +39,13 @@ def plan_create_invoice(command: CreateInvoice, batch: Batch) -> Outcome:
         raise Refusal(
             ErrorCode.CONFLICT, f"the period overlaps that of invoice {grounds.overlapping_id}"
         )
-    _check_content(command, grounds)  # (3)
+    latest_audit_id = books.invoiced.get(command.payer_did, books.read_audit_id)
+    if grounds.is_stale or command.read_audit_id < latest_audit_id:  # (3)
+        raise Refusal(
+            ErrorCode.OVERLOADED, "the period was just written to: ask again", retry_after_s=1
+        )
     totals = invoice_totals(
-        (payment.micro for payment in grounds.payments),
-        (refund.micro for refund in grounds.refunds),
+        (micro for _, micro in command.payments), (micro for _, micro in command.refunds)
     )
     batch.trade(  # (4)
         "invoices",
@@ -49,8 +53,8 @@ def plan_create_invoice(command: CreateInvoice, batch: Batch) -> Outcome:
         {
             "id": command.invoice_id,
             "payer_did": command.payer_did,
-            "period_start_ms": grounds.period_start_ms,
-            "period_end_ms": grounds.period_end_ms,
+            "period_start_ms": command.period_start_ms,
+            "period_end_ms": command.period_end_ms,
             "workflow_id": command.workflow_id,
             "subtotal_cents": totals.subtotal_cents,
             "protocol_fee_cents": totals.fee_cents,
@@ -58,14 +62,15 @@ def plan_create_invoice(command: CreateInvoice, batch: Batch) -> Outcome:
             "subtotal_micro": totals.subtotal_micro,
         },
     )
-    for entry in (*grounds.payments, *grounds.refunds):
+    lines = (*command.payments, *command.refunds)
+    if lines:
         batch.trade(
             "invoice_lines",
-            str(entry.entry_id),
+            command.invoice_id,
             {
                 "invoice_id": command.invoice_id,
-                "entry_id": entry.entry_id,
-                "amount_micro": entry.micro,
+                "entry_ids": [entry_id for entry_id, _ in lines],
+                "amounts_micro": [micro for _, micro in lines],
             },
         )
     audit_id = batch.record(
@@ -74,35 +79,19 @@ def plan_create_invoice(command: CreateInvoice, batch: Batch) -> Outcome:
         target=("invoice", command.invoice_id),
         payload={
             "payerDid": command.payer_did,
-            "periodStart": iso_ms(grounds.period_start_ms),
-            "periodEnd": iso_ms(grounds.period_end_ms),
+            "periodStart": iso_ms(command.period_start_ms),
+            "periodEnd": iso_ms(command.period_end_ms),
             "workflowId": command.workflow_id,
-            "lines": len(grounds.payments) + len(grounds.refunds),
+            "lines": len(lines),
             "subtotalCredits": credits_text(totals.subtotal_micro),
             "subtotalCents": totals.subtotal_cents,
             "protocolFeeCents": totals.fee_cents,
         },
     )
+    books.invoiced[command.payer_did] = audit_id
     return batch.decided(
         command.key, result={"invoiceId": command.invoice_id, "isNew": True}, audit_id=audit_id
     )
-
-
-def _check_content(command: CreateInvoice, grounds: InvoiceGrounds) -> None:
-    if not grounds.is_over:
-        raise Refusal(
-            ErrorCode.CONFLICT, f"the workflow {command.workflow_id} has not ended: invoice it then"
-        )
-    if not grounds.is_complete:
-        raise Refusal(
-            ErrorCode.INVALID_REQUEST,
-            f"the period has more than {ENTRIES_MAX} ledger entries, expected a shorter one",
-        )
-    if command.workflow_id is not None and grounds.invoiced and not grounds.payments:
-        raise Refusal(
-            ErrorCode.CONFLICT,
-            f"every payment of the workflow {command.workflow_id} is on other invoices",
-        )
 
 
 def plan_settle_invoice(command: SettleInvoice, batch: Batch) -> Outcome:

@@ -45,9 +45,9 @@ from ledger.review_commands import (
 def market_needs(command: MarketCommand, wanted: Needs) -> None:
     """Add what has to be in the books before a command of the market is planned."""
     match command:
-        case SetPrice():
+        case SetPrice() | RebuildReputation():
             pass
-        case CreateInvoice() | ResolveDispute() | SlashStake() | RebuildReputation():
+        case CreateInvoice() | ResolveDispute() | SlashStake():
             wanted.grounded = command
         case SettleInvoice() | OpenDispute() | GiveFeedback():
             pass
@@ -59,6 +59,7 @@ def market_needs(command: MarketCommand, wanted: Needs) -> None:
             wanted.rounds.add((command.workflow_id, command.node))
             if isinstance(command, PlaceBid):
                 wanted.agent_dids.add(command.agent_did)
+                wanted.trusted.add(command.agent_did)
         case _:
             assert_never(command)
 

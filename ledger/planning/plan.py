@@ -2,22 +2,29 @@
 it.
 
 One closed match over the commands; it goes on in `market.py`. Planning reads the books
-only: `needs` says beforehand what has to be in them. It never waits and never talks to the
+only: `add_needs` says beforehand what has to be in them. It never waits and never talks to the
 database. Spec: Settlement rules; money.md section 4.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from typing import Final
 
 from core.errors import ErrorCode, QuarantineCode
 from core.market.quota import day_start_ms
-from core.money import MICRO_MAX, credits_text
+from core.money import ISSUED_MICRO_MAX, MICRO_MAX, credits_text
 from core.records.audit import AuditEventType
-from core.workflow.events import NodeChanged, NodePaid, StakeFreed, StakeLocked, WorkflowChanged
+from core.workflow.events import (
+    AttemptFinished,
+    NodeChanged,
+    NodePaid,
+    StakeFreed,
+    StakeLocked,
+    WorkflowChanged,
+)
 from core.workflow.transitions import is_terminal
 from ledger.commands import (
+    PUBLISH_KEY,
     AdvanceWorkflow,
     ClaimWorkflows,
     Command,
@@ -36,16 +43,15 @@ from ledger.commands import (
 from ledger.market_commands import DepositStake, PlaceBid, WithdrawStake
 from ledger.planning.batch import Batch, Refusal, StaleCommand
 from ledger.planning.books import WORLD_ADDRESS, Books, stake_address, wallet_address
+from ledger.planning.keys import plan_create_key, plan_revoke_key
 from ledger.planning.market import market_needs, plan_trade
 from ledger.planning.needs import Needs
 from ledger.planning.quarantine import FORESEEN, plan_quarantine, plan_resume, quarantined
 from ledger.planning.registry import (
     plan_claim,
-    plan_create_key,
     plan_deregister_agent,
     plan_register_agent,
     plan_register_owner,
-    plan_revoke_key,
 )
 from ledger.planning.risk import risk_needs
 from ledger.planning.trust import plan_revoke_agent, plan_unrevoke_agent
@@ -70,44 +76,75 @@ _HASHED: Final = (
 )
 
 
-def needs(commands: Iterable[Command]) -> Needs:
-    """Return what has to be in the books before these commands are planned."""
-    wanted = Needs()
-    for command in commands:
-        match command:
-            case PublishWorkflow():
-                for record in command.records:
-                    if type(record) is StakeLocked:
-                        risk_needs(command.workflow_id, record, wanted)
-                wanted.addresses.add(wallet_address(command.payer_did))
-                wanted.published.add((command.payer_did, day_start_ms(command.created_ms)))
-            case AdvanceWorkflow():
-                wanted.workflow_ids.add(command.workflow_id)
-                for record in command.records:
-                    if type(record) is NodePaid:
-                        wanted.addresses.add(wallet_address(record.agent_did))
-                    elif type(record) is WorkflowChanged and is_terminal(record.status):
-                        wanted.ending.add(command.workflow_id)
-                    elif isinstance(record, _AT_RISK):
-                        risk_needs(command.workflow_id, record, wanted)
-            case QuarantineWorkflow() | ResumeWorkflow():
-                wanted.workflow_ids.add(command.workflow_id)
-            case Deposit():
-                wanted.addresses.add(wallet_address(command.owner_did))
-            case RegisterAgent() | DeregisterAgent():
-                wanted.agent_dids.add(command.did)
-                wanted.addresses.add(stake_address(command.did))
-            case RevokeAgent():
-                wanted.agent_dids.add(command.did)
-            case RevokeKey():
-                wanted.key_ids.add(command.key_id)
-            case ClaimWorkflows():
-                wanted.claimed_owners.add(command.from_owner)
-            case RegisterOwner() | CreateKey() | UnrevokeAgent():
-                pass
-            case _:
-                market_needs(command, wanted)
-    return wanted
+def add_needs(command: Command, wanted: Needs) -> None:
+    """Add what has to be in the books before this command is planned."""
+    match command:
+        case PublishWorkflow():
+            for record in command.records:
+                if type(record) is StakeLocked:
+                    risk_needs(command.workflow_id, record, wanted)
+                elif type(record) is NodeChanged and record.agent_did is not None:
+                    wanted.trusted.add(record.agent_did)
+            wanted.addresses.add(wallet_address(command.payer_did))
+            wanted.published.add((command.payer_did, day_start_ms(command.created_ms)))
+        case AdvanceWorkflow():
+            wanted.workflow_ids.add(command.workflow_id)
+            for record in command.records:
+                if type(record) is NodePaid:
+                    wanted.addresses.add(wallet_address(record.agent_did))
+                    wanted.trusted.add(record.agent_did)
+                elif type(record) is WorkflowChanged and is_terminal(record.status):
+                    wanted.ending.add(command.workflow_id)
+                elif type(record) is AttemptFinished:
+                    wanted.trusted.add(record.agent_did)
+                elif isinstance(record, _AT_RISK):
+                    risk_needs(command.workflow_id, record, wanted)
+                    if type(record) is NodeChanged and record.agent_did is not None:
+                        wanted.trusted.add(record.agent_did)
+        case QuarantineWorkflow() | ResumeWorkflow():
+            wanted.workflow_ids.add(command.workflow_id)
+        case Deposit():
+            wanted.addresses.add(wallet_address(command.owner_did))
+            wanted.owned_dids.add(command.owner_did)
+            wanted.deposited_micro += command.amount_micro
+        case RegisterAgent() | DeregisterAgent():
+            wanted.agent_dids.add(command.did)
+            wanted.addresses.add(stake_address(command.did))
+        case RevokeAgent():
+            wanted.agent_dids.add(command.did)
+            wanted.trusted.add(command.did)
+        case UnrevokeAgent():
+            wanted.trusted.add(command.did)
+        case RevokeKey():
+            wanted.key_ids.add(command.key_id)
+        case ClaimWorkflows():
+            wanted.claimed_owners.add(command.from_owner)
+        case CreateKey():
+            wanted.key_owners.add(command.owner_did)
+            if command.parent_id is not None:
+                wanted.parent_keys.add(command.parent_id)
+        case RegisterOwner():
+            pass
+        case _:
+            market_needs(command, wanted)
+
+
+def may_repeat(command: Command) -> bool:
+    """Say whether a command's key may well have been used before, so that it is looked up.
+
+    A client asks again under its key, and some things happen once however often they are asked for.
+    The keys of an owner's steps and of publishes without a client's key are new, except after a
+    crash: then a conflict tells.
+    """
+    match command:
+        case AdvanceWorkflow():
+            return not command.records
+        case PublishWorkflow():
+            return not command.key.startswith(PUBLISH_KEY)
+        case RegisterOwner():
+            return False
+        case _:
+            return True
 
 
 def plan(command: Command, batch: Batch) -> Outcome:
@@ -194,18 +231,22 @@ def _plan(command: Command, batch: Batch) -> Outcome:
 
 
 def _plan_deposit(command: Deposit, batch: Batch) -> Outcome:
-    address = wallet_address(command.owner_did)
-    known = batch.books.accounts.get(address)
-    balance = known.balance if known is not None else 0
-    if not 0 < command.amount_micro <= MICRO_MAX - balance:
+    """Credit a wallet: an owner's wallet, holds and stakes together stay within the bound."""
+    books, address = batch.books, wallet_address(command.owner_did)
+    world = books.accounts[WORLD_ADDRESS]
+    assert world is not None
+    # Not read: all that was issued together is within the bound of one owner.
+    owned = books.owned.get(command.owner_did, 0)
+    room = min(MICRO_MAX - owned, ISSUED_MICRO_MAX + world.balance)
+    if not 0 < command.amount_micro <= room:
         raise Refusal(
             ErrorCode.INVALID_REQUEST,
             f"got a deposit of {credits_text(command.amount_micro)} credits, expected more than 0"
-            f" and at most {credits_text(MICRO_MAX - balance)}",
+            f" and at most {credits_text(max(0, room))}",
         )
+    if command.owner_did in books.owned:
+        books.owned[command.owner_did] += command.amount_micro
     wallet = batch.account(address, "wallet", command.owner_did)
-    world = batch.books.accounts[WORLD_ADDRESS]
-    assert world is not None
     entry_id = batch.move(
         world,
         wallet,

@@ -6,7 +6,7 @@ none slips past. Spec: Quota check result, Limits; money.md cases 37 and 38. Dec
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import asdict, replace
 from typing import Final
 
 from core.errors import ErrorCode
@@ -22,8 +22,8 @@ CONCURRENT_RETRY_S: Final = 1
 
 
 def plan_set_quota(command: SetQuota, batch: Batch) -> Outcome:
-    """Replace a payer's limits."""
-    limits = command.limits
+    """Change a payer's limits; those that the command does not name keep their value."""
+    limits = replace(batch.books.quotas[command.did] or QuotaLimits(), **command.changes)
     batch.books.quotas[command.did] = limits
     members = {
         "max_workflows_per_day": limits.workflows_per_day,
@@ -42,7 +42,8 @@ def plan_set_quota(command: SetQuota, batch: Batch) -> Outcome:
             "maxSpendPerDayCents": limits.spend_cents_per_day,
         },
     )
-    return batch.decided(command.key, result={"updatedMs": batch.now_ms}, audit_id=audit_id)
+    result = {"updatedMs": batch.now_ms, "limits": asdict(limits)}
+    return batch.decided(command.key, result=result, audit_id=audit_id)
 
 
 def use_quota(command: PublishWorkflow, hold_micro: int, batch: Batch) -> None:

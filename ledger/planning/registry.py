@@ -1,4 +1,4 @@
-"""Planning what is rare: owners and their epochs, agent cards, API keys.
+"""Planning what is rare: owners and their epochs, agent cards.
 
 An owner's epoch is the fence between workflow actors: it only grows, and commands that carry an
 older one are stale. Spec: Agent card, Authentication; contract.md section 3; design.md section 3.
@@ -8,19 +8,15 @@ from __future__ import annotations
 
 import hashlib
 
-import orjson
-
 from core.errors import ErrorCode
 from core.records.audit import AuditEventType
 from ledger.commands import (
     ClaimWorkflows,
-    CreateKey,
     DeregisterAgent,
     Outcome,
     OutcomeStatus,
     RegisterAgent,
     RegisterOwner,
-    RevokeKey,
 )
 from ledger.planning.batch import Batch, Refusal, Row, StaleCommand
 from ledger.planning.books import KnownAgent, stake_address
@@ -80,9 +76,15 @@ def plan_register_agent(command: RegisterAgent, batch: Batch) -> Outcome:
     if known is None:
         _check_claim(command, batch)
     if command.revision_expected is not None and (
-        known is None or not known.is_active or known.revision != command.revision_expected
+        known is None
+        or known.revision != command.revision_expected
+        # A change needs an active agent; a card of a new version brings it back.
+        or not (known.is_active or command.is_signed)
     ):
         raise Refusal(ErrorCode.CONFLICT, f"the card of {command.did} has changed meanwhile")
+    if command.is_unchanged:
+        assert known is not None, command
+        return batch.decided(command.key, result=_registered(command, known, is_new=False))
     agent = _after_registration(command.owner_did, known)
     batch.books.agents[command.did] = agent
     secret = command.secret_encrypted
@@ -118,20 +120,22 @@ def plan_register_agent(command: RegisterAgent, batch: Batch) -> Outcome:
             "cardSha256": hashlib.sha256(command.card_json.encode()).hexdigest(),
         },
     )
-    return batch.decided(
-        command.key,
-        result={
-            "did": command.did,
-            "registered": len(command.capability_ids),
-            "isNew": known is None,
-            "tokenRevision": agent.token_revision,
-        },
-        audit_id=audit_id,
-    )
+    result = _registered(command, agent, is_new=known is None)
+    return batch.decided(command.key, result=result, audit_id=audit_id)
+
+
+def _registered(command: RegisterAgent, agent: KnownAgent, *, is_new: bool) -> dict[str, object]:
+    return {
+        "did": command.did,
+        "ownerDid": agent.owner_did,
+        "registered": len(command.capability_ids),
+        "isNew": is_new,
+        "tokenRevision": agent.token_revision,
+    }
 
 
 def _check_claim(command: RegisterAgent, batch: Batch) -> None:
-    """Refuse to claim a DID that holds a stake, except as itself: owners may take stakes out."""
+    """Refuse to claim a DID that holds a stake, except as itself: its owner speaks for it."""
     is_staked = batch.books.accounts.get(stake_address(command.did)) is not None
     if is_staked and not (
         command.owner_did == command.did or command.is_admin or command.is_signed
@@ -176,51 +180,3 @@ def plan_deregister_agent(command: DeregisterAgent, batch: Batch) -> Outcome:
         payload={"revision": revision},
     )
     return batch.decided(command.key, result=result, audit_id=audit_id)
-
-
-def plan_create_key(command: CreateKey, batch: Batch) -> Outcome:
-    """Store an API key by its hash; the key itself never comes here."""
-    batch.register(
-        "keys",
-        command.key_id,
-        {
-            "id": command.key_id,
-            "hash": command.key_hash.hex(),
-            "owner_did": command.owner_did,
-            "name": command.name,
-            "scopes": list(command.scopes),
-            "rate_class": command.rate_class,
-            "rate_limits": _parsed(command.rate_limits_json),
-            "expires_ms": command.expires_ms,
-        },
-    )
-    batch.books.live_keys[command.key_id] = command.owner_did
-    batch.is_directory_changed = True
-    audit_id = batch.record(
-        AuditEventType.KEY_CREATED,
-        actor_did=command.actor_did,
-        target=("key", command.key_id),
-        payload={"ownerDid": command.owner_did, "scopes": list(command.scopes)},
-    )
-    return batch.decided(command.key, result={"id": command.key_id}, audit_id=audit_id)
-
-
-def plan_revoke_key(command: RevokeKey, batch: Batch) -> Outcome:
-    """End an API key that exists, is not revoked, and belongs to the one who asks (or an admin)."""
-    owner_did = batch.books.live_keys.get(command.key_id)
-    if owner_did is None or command.owner_did not in (None, owner_did):
-        raise Refusal(ErrorCode.NOT_FOUND, f"no key {command.key_id} to revoke")
-    del batch.books.live_keys[command.key_id]
-    batch.register("revoked", command.key_id, command.key_id)
-    batch.is_directory_changed = True
-    audit_id = batch.record(
-        AuditEventType.KEY_REVOKED,
-        actor_did=command.actor_did,
-        target=("key", command.key_id),
-        payload={"ownerDid": owner_did},
-    )
-    return batch.decided(command.key, result={"id": command.key_id}, audit_id=audit_id)
-
-
-def _parsed(json_text: str | None) -> object:
-    return orjson.loads(json_text) if json_text is not None else None

@@ -1,11 +1,11 @@
-"""Planning stakes at risk: locked with an attempt, freed at its end, slashed when the node failed,
-a result was signed wrongly, an agent is found to have defrauded the payer, or an administrator
-says so.
+"""Planning stakes at risk: locked with an attempt, freed at its end, and slashed.
 
-All of it within the command that stores the attempt or decides. A lock that the agent's
-free stake does not cover does not happen; the outcome says so, and nothing is sent. A slash takes
-of its own node's lock alone, and ends it: no attempt is slashed twice. Spec: Settlement rules 8;
-contract.md section 6 (Slash triggers); money.md cases 26 to 29. Decisions 0074 and 0081.
+Slashed is an agent that is given up for a failure of its own, signs a result wrongly, is found to
+have defrauded the payer, or is slashed by an administrator. All of it within the command that
+stores the attempt or decides. A lock that the agent's free stake does not cover does not happen;
+the outcome says so, and nothing is sent. A slash takes of its own node's lock alone, and ends it:
+no attempt is slashed twice. Spec: Settlement rules 8; contract.md section 6 (Slash triggers);
+money.md cases 26 to 29. Decisions 0074, 0081 and 0095.
 """
 
 from __future__ import annotations
@@ -14,11 +14,10 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from core.errors import ErrorCode, NodeErrorCode
-from core.market.slashing import SlashTrigger, bps_of, is_agents_failure, slash_micro
-from core.money import MICRO_MAX, credits_text
+from core.market.slashing import SlashTrigger, bps_of, slash_micro
+from core.money import credits_text
 from core.records.audit import AuditEventType
 from core.workflow.events import NodeChanged, StakeFreed, StakeLocked
-from core.workflow.transitions import NodeStatus
 from ledger.commands import AdvanceWorkflow, Outcome, PublishWorkflow
 from ledger.planning.batch import Batch, Refusal
 from ledger.planning.books import Account, stake_address, stake_locked_address, wallet_address
@@ -27,12 +26,11 @@ from ledger.planning.needs import Needs
 from ledger.planning.stakes import stake_accounts, stake_parts
 from ledger.review_commands import ResolveDispute, SlashStake
 
-_FAILED: Final = (NodeStatus.FAILED, NodeStatus.TIMEOUT)
 # By what happens to a lock: the kind and the description of its entry.
 _ENTRIES: Final = {
     AuditEventType.STAKE_LOCKED: ("stake_lock", "stake at risk with a node"),
     AuditEventType.STAKE_UNLOCKED: ("stake_unlock", "stake free again"),
-    AuditEventType.STAKE_SLASHED: ("stake_slash", "stake lost by a failed node or by fraud"),
+    AuditEventType.STAKE_SLASHED: ("stake_slash", "stake lost by a failure or by fraud"),
 }
 
 
@@ -215,7 +213,7 @@ def _free(command: AdvanceWorkflow, record: StakeFreed, batch: Batch) -> None:
     free, locked = stake_accounts(record.agent_did, batch)
     lock = _Lock(command, record.agent_did, command.workflow_id, record.node, record.attempt)
     micro = min(staked[1], locked.balance)
-    blame = _blame(command, record)
+    blame = _blame(record)
     if blame is not None:
         reason, code = blame
         escrow = batch.books.escrows[command.workflow_id]
@@ -232,23 +230,13 @@ def _free(command: AdvanceWorkflow, record: StakeFreed, batch: Batch) -> None:
     _unlock(lock, (locked, free), micro, batch)
 
 
-def _blame(
-    command: AdvanceWorkflow, record: StakeFreed
-) -> tuple[SlashTrigger, NodeErrorCode] | None:
-    """Say what the end of an attempt costs its agent stake for: a wrong signature, whatever becomes
-    of the node; else the node's end in this command, if that is its agent's failure."""
+def _blame(record: StakeFreed) -> tuple[SlashTrigger, NodeErrorCode] | None:
+    """Say what the end of an attempt costs its agent stake for: a wrong signature, or a failure of
+    its own after which it is given up for the node."""
     if record.is_forged:
         return SlashTrigger.WRONG_SIGNATURE, NodeErrorCode.INVALID_REPLY
-    for change in command.records:
-        if type(change) is NodeChanged and change.node == record.node:
-            error = change.error or {}
-            is_last = change.status in _FAILED and change.attempt == record.attempt
-            if not is_last or "code" not in error:
-                return None
-            code = NodeErrorCode(error["code"])
-            is_spared = error.get("isSpared") is True
-            is_blamed = is_agents_failure(code, is_spared=is_spared)
-            return (SlashTrigger.NODE_FAILED, code) if is_blamed else None
+    if record.failure_code is not None:
+        return SlashTrigger.NODE_FAILED, record.failure_code
     return None
 
 
@@ -270,7 +258,7 @@ def _slash(
     """
     account, locked_micro = locked
     payer = batch.account(wallet_address(payer_did), "wallet", payer_did)
-    micro = min(slash_micro(locked_micro, bps), MICRO_MAX - payer.balance)
+    micro = slash_micro(locked_micro, bps)
     members = {
         "reason": reason.value,
         "evidence": {**lock.place, **evidence},

@@ -89,6 +89,7 @@ _OPTIONAL_NODE_FIELDS: Final = (
     "stake_micro",
     "auction_round",
     "auction_closes_ms",
+    "key_version",
     "retry_at_ms",
     "retries_used",
     "agents_tried",
@@ -113,7 +114,7 @@ def attempt_row(workflow_id: str, record: AttemptFinished) -> Row:
         "agent_did": record.agent_did,
         "outcome": record.outcome,
         "started_ms": record.started_ms,
-        "completed_ms": record.completed_ms,
+        "completed_ms": max(record.started_ms, record.completed_ms),
     }
     if record.output_hash is not None or record.input_hash is not None:
         row["input_hash"] = record.input_hash

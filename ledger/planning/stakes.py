@@ -1,12 +1,17 @@
 """Planning stakes: credits go into an agent's stake and come back out of its free part.
 
-A stake is two accounts, free and locked; what moves between them is the work's business. Spec:
-Stake; contract.md section 6 (Stakes); money.md cases 26 and 30. Decision 0071.
+A stake is two accounts, free and locked; what moves between them is the work's business. It belongs
+to those who deposited it, each by a share, whoever registers its agent: a share comes back to its
+depositor alone. Spec: Stake; contract.md section 6 (Stakes); money.md cases 26 and 30. Decisions
+0071 and 0096.
 """
 
 from __future__ import annotations
 
+import orjson
+
 from core.errors import ErrorCode
+from core.market.stake_shares import settled_shares
 from core.money import MICRO_MAX, credits_text
 from core.records.audit import AuditEventType
 from ledger.commands import Outcome
@@ -21,6 +26,7 @@ StakeCommand = DepositStake | WithdrawStake
 def stake_needs(command: StakeCommand, wanted: Needs) -> None:
     """Add what has to be in the books before a stake moves."""
     wanted.agent_dids.add(command.agent_did)
+    wanted.share_dids.add(command.agent_did)
     wanted.addresses |= {
         wallet_address(command.actor_did),
         wallet_address(command.agent_did),
@@ -30,8 +36,10 @@ def stake_needs(command: StakeCommand, wanted: Needs) -> None:
 
 
 def plan_deposit_stake(command: DepositStake, batch: Batch) -> Outcome:
-    """Move credits from a wallet into the free part of the agent's stake."""
+    """Move credits from a wallet into the free part of the agent's stake; they stay its owner's."""
     wallet_did = _wallet_did(command, batch)
+    if wallet_did is None:
+        raise _forbidden(command)
     known = batch.books.accounts.get(wallet_address(wallet_did))
     available = known.balance if known is not None else 0
     # Whatever is unlocked later must fit into the free part: the bound is on both together.
@@ -54,19 +62,31 @@ def plan_deposit_stake(command: DepositStake, batch: Batch) -> Outcome:
 
 
 def plan_withdraw_stake(command: WithdrawStake, batch: Batch) -> Outcome:
-    """Move credits from the free part of the agent's stake to a wallet (money.md case 30)."""
+    """Move credits from the free part of the agent's stake back to a depositor (money.md case 30).
+
+    Steps: (1) the caller may move the stake, or has a share of it, (2) so much is free, (3) and the
+    depositor's own.
+    """
+    shares = _shares(command.agent_did, batch)
     wallet_did = _wallet_did(command, batch)
+    if wallet_did is None and command.actor_did in shares:
+        wallet_did = command.actor_did
+    if wallet_did is None:  # (1)
+        raise _forbidden(command)
     free_micro, locked_micro = stake_parts(command.agent_did, batch)
-    if not 0 < command.amount_micro <= free_micro:
+    if not 0 < command.amount_micro <= free_micro:  # (2)
         raise Refusal(
             ErrorCode.STAKE_LOCKED,
             f"got {credits_text(command.amount_micro)} credits to withdraw, expected at most"
             f" {credits_text(free_micro)}: {credits_text(locked_micro)} are locked by running work",
         )
-    known = batch.books.accounts.get(wallet_address(wallet_did))
-    balance = known.balance if known is not None else 0
-    if command.amount_micro > MICRO_MAX - balance:
-        raise Refusal(ErrorCode.INVALID_REQUEST, f"the wallet of {wallet_did} has no room for it")
+    own_micro = shares.get(wallet_did, 0)
+    if command.amount_micro > own_micro:  # (3)
+        raise Refusal(
+            ErrorCode.FORBIDDEN,
+            f"got {credits_text(command.amount_micro)} credits to withdraw, expected at most"
+            f" {credits_text(own_micro)}: the rest of the stake was deposited by others",
+        )
     wallet = batch.account(wallet_address(wallet_did), "wallet", wallet_did)
     free, _ = stake_accounts(command.agent_did, batch)
     return _moved(command, batch, (free, wallet), wallet_did=wallet_did, wallet=wallet)
@@ -97,8 +117,21 @@ def stake_parts(agent_did: str, batch: Batch) -> tuple[int, int]:
     )
 
 
-def _wallet_did(command: StakeCommand, batch: Batch) -> str:
-    """Say whose wallet a stake comes from and returns to: that of whoever asks, if they may.
+def _shares(agent_did: str, batch: Batch) -> dict[str, int]:
+    """Return what of an agent's stake is whose now, by depositor, micro-credits."""
+    return settled_shares(batch.books.shares[agent_did], sum(stake_parts(agent_did, batch)))
+
+
+def _store_shares(command: StakeCommand, shares: dict[str, int], batch: Batch) -> None:
+    """Write every share of the stake: those of others may have been settled by this command."""
+    batch.books.shares[command.agent_did] = {did: micro for did, micro in shares.items() if micro}
+    for did, micro in shares.items():
+        row = {"agent_did": command.agent_did, "depositor_did": did, "micro": micro}
+        batch.trade("stake_shares", orjson.dumps([command.agent_did, did]).decode(), row)
+
+
+def _wallet_did(command: StakeCommand, batch: Batch) -> str | None:
+    """Return whose wallet a stake comes from and returns to, None for a caller without the right.
 
     The agent itself and its owner each use their own; an administrator acts in the agent's name.
     """
@@ -108,9 +141,14 @@ def _wallet_did(command: StakeCommand, batch: Batch) -> str:
         return command.actor_did
     if command.is_admin:
         return command.agent_did
-    raise Refusal(
+    return None
+
+
+def _forbidden(command: StakeCommand) -> Refusal:
+    return Refusal(
         ErrorCode.FORBIDDEN,
-        f"only {command.agent_did}, its owner or an administrator may move its stake",
+        f"only {command.agent_did}, its owner, its depositors or an administrator may move its"
+        " stake",
     )
 
 
@@ -122,8 +160,12 @@ def _moved(
     wallet_did: str,
     wallet: Account,
 ) -> Outcome:
-    """Move the amount; record and answer it."""
+    """Move the amount and the depositor's share with it; record and answer it."""
     is_deposit = isinstance(command, DepositStake)
+    shares = _shares(command.agent_did, batch)
+    change_micro = command.amount_micro if is_deposit else -command.amount_micro
+    shares[wallet_did] = shares.get(wallet_did, 0) + change_micro
+    _store_shares(command, shares, batch)
     entry_id = batch.move(
         *from_to,
         command.amount_micro,

@@ -79,12 +79,14 @@ def plan_unrevoke_agent(command: UnrevokeAgent, batch: Batch) -> Outcome:
     did, books = command.did, batch.books
     if not books.is_revoked(did, batch.now_ms):
         raise Refusal(ErrorCode.NOT_FOUND, f"{did} is not revoked")
-    if command.actor_did != books.revoked[did].by_did and not command.is_admin:
+    revocation = books.revoked[did]
+    assert revocation is not None, did
+    if command.actor_did != revocation.by_did and not command.is_admin:
         raise Refusal(
             ErrorCode.FORBIDDEN,
             f"only who has revoked {did}, or an administrator, may take it back",
         )
-    del books.revoked[did]
+    books.revoked[did] = None
     batch.register("unrevocations", did, {"did": did, "ended_by_did": command.actor_did})
     batch.is_directory_changed = True
     audit_id = batch.record(
@@ -106,13 +108,12 @@ def check_taken(command: AdvanceWorkflow, escrow: Escrow, batch: Batch) -> None:
     if escrow.is_halted and not command.is_fresh:
         detail = "an earlier step of the workflow was refused: its rows have to be read again"
         raise Refusal(ErrorCode.CONFLICT, detail, is_stored=False)
-    if batch.books.revoked:
-        for record in command.records:
-            did = _speaker(record)
-            if did is not None and batch.books.is_revoked(did, batch.now_ms):
-                set_halted(command.workflow_id, escrow, batch, is_halted=True)
-                detail = f"{did} is revoked: what it has done is neither taken nor paid"
-                raise Refusal(ErrorCode.FORBIDDEN, detail, is_audited=True)
+    for record in command.records:
+        did = _speaker(record)
+        if did is not None and batch.books.is_revoked(did, batch.now_ms):
+            set_halted(command.workflow_id, escrow, batch, is_halted=True)
+            detail = f"{did} is revoked: what it has done is neither taken nor paid"
+            raise Refusal(ErrorCode.FORBIDDEN, detail, is_audited=True)
 
 
 def resume(command: AdvanceWorkflow, escrow: Escrow, batch: Batch) -> None:
@@ -124,8 +125,6 @@ def resume(command: AdvanceWorkflow, escrow: Escrow, batch: Batch) -> None:
 
 def revoked_attempts(command: PublishWorkflow | AdvanceWorkflow, batch: Batch) -> list[str]:
     """Return the nodes that a step gives to agents that are revoked."""
-    if not batch.books.revoked:
-        return []
     return [
         record.node
         for record in command.records

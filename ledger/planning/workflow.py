@@ -10,7 +10,7 @@ from typing import Any, Final, assert_never
 
 from core.errors import ErrorCode
 from core.market.settlement import split_payment
-from core.money import MICRO_MAX, credits_text
+from core.money import credits_text
 from core.records.audit import AuditEventType
 from core.workflow.events import (
     AttemptFinished,
@@ -162,13 +162,6 @@ def _check_payments(payments: list[NodePaid], escrow: Escrow, batch: Batch) -> N
     for payment in payments:
         assert payment.gross_micro >= 0, payment
         due += payment.gross_micro
-        wallet = batch.books.accounts.get(wallet_address(payment.agent_did))
-        if wallet is not None and wallet.balance + payment.gross_micro > MICRO_MAX:
-            raise Refusal(
-                ErrorCode.INTERNAL_ERROR,
-                f"the wallet of {payment.agent_did} would exceed its bound",
-                is_audited=True,
-            )
     if due > escrow.account.balance:
         # The machine reserves before it dispatches, so this is a defect of ours: refused for good
         # and audited, instead of stopping the writer for everybody (money.md case 7).

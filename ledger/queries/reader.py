@@ -12,6 +12,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final, Self
 
 import sqlalchemy as sql
+from sqlalchemy import LargeBinary
+from sqlalchemy.dialects.postgresql import ARRAY
 from sqlalchemy.ext.asyncio import AsyncEngine
 
 from core.workflow.transitions import WorkflowStatus
@@ -19,6 +21,7 @@ from ledger.patience import cut_after, line_of
 from ledger.planning.books import wallet_address
 from ledger.pools import pool_of
 from ledger.queries.stored import Balance, RowDict, StoredOwner, StoredWorkflow
+from ledger.queries.turns import ReadTurns
 from ledger.queries.workflows import NODES, WORKFLOWS, workflow_select
 from ledger.schema import (
     READER_ROLE,
@@ -35,7 +38,7 @@ from ledger.schema import (
     workflow,
 )
 
-__all__ = ["Balance", "LedgerReader", "RowDict", "StoredOwner", "StoredWorkflow"]
+__all__ = ["Balance", "LedgerReader", "RowDict", "RowPage", "StoredOwner", "StoredWorkflow"]
 
 READ_PATIENCE_S: Final = 5.0
 # Spelt as the partial indexes are: values that are bound do not match them.
@@ -46,6 +49,18 @@ _IS_UNFINISHED: Final = workflow.c.status.in_(
     ]
 )
 _OWNERS_PAGE: Final = 500
+# Where a caller names no bound of a page.
+PAGE_BYTES_MAX: Final = 4 * 1024 * 1024
+_HASHES: Final = sql.any_(sql.bindparam("hashes", type_=ARRAY(LargeBinary)))
+_KEYS: Final = sql.select(api_key).where(api_key.c.hash == _HASHES)
+
+
+class RowPage(list[RowDict]):
+    """Rows of a list; `is_cut`: more were asked for and exist, but would be too large."""
+
+    def __init__(self, rows: Sequence[RowDict], *, is_cut: bool) -> None:
+        super().__init__(rows)
+        self.is_cut = is_cut
 
 
 class LedgerReader:
@@ -60,6 +75,7 @@ class LedgerReader:
             url: `postgresql://…` of a login that is a member of `ledger_reader`.
             patience_s: how long a read waits for a connection, and then for the server.
         """
+        self.turns = ReadTurns()
         self._patience_s = patience_s
         self._engine: AsyncEngine = pool_of(
             url, READER_ROLE, "callboard-reader", size=pool_size, patience_s=patience_s
@@ -79,8 +95,11 @@ class LedgerReader:
     # -- workflows --------------------------------------------------------------------------------
 
     async def workflow(self, workflow_id: str) -> StoredWorkflow | None:
-        """Return a workflow with its nodes, by its own id."""
-        return (await self.workflows_by_ids([workflow_id]))[0]
+        """Return a workflow with its nodes and all of their results, by its own id."""
+        known = _uuid(workflow_id)
+        values = {"ids": [known]}
+        rows = [] if known is None else await self.rows(WORKFLOWS, values)
+        return StoredWorkflow(rows[0], await self.rows(NODES, values)) if rows else None
 
     async def workflow_by_task(self, task_id: str) -> StoredWorkflow | None:
         """Return a workflow with its nodes, by its task id."""
@@ -89,17 +108,6 @@ class LedgerReader:
             return None
         ids = await self.rows(sql.select(workflow.c.id).where(workflow.c.task_id == known))
         return await self.workflow(str(ids[0]["id"])) if ids else None
-
-    async def workflows_by_ids(self, ids: Sequence[str]) -> list[StoredWorkflow | None]:
-        """Return one workflow or None per id, in their order: two statements for all of them."""
-        known = {text: canonical for text in ids if (canonical := _uuid(text)) is not None}
-        if not known:
-            return [None] * len(ids)
-        values = {"ids": list(set(known.values()))}
-        found = {str(row["id"]): StoredWorkflow(row) for row in await self.rows(WORKFLOWS, values)}
-        for row in await self.rows(NODES, values) if found else ():
-            found[row["workflow_id"]].nodes.append(row)
-        return [found.get(known.get(text, "")) for text in ids]
 
     async def workflows(
         self,
@@ -176,9 +184,14 @@ class LedgerReader:
         limit: int = 50,
         offset: int = 0,
         after_did: str | None = None,
-    ) -> list[RowDict]:
-        """Return agent rows in the order of their DIDs, signing secrets left out."""
-        query = _agent_select().order_by(agent.c.did)
+        bytes_max: int = PAGE_BYTES_MAX,
+    ) -> RowPage:
+        """Return agent rows in the order of their DIDs, signing secrets left out.
+
+        Args:
+            bytes_max: of the cards: the page ends with the row that passes it.
+        """
+        query = _agent_select()
         if capability_id is not None:
             query = query.where(agent.c.capability_ids.contains([capability_id]))
         if owner_did is not None:
@@ -187,17 +200,19 @@ class LedgerReader:
             query = query.where(agent.c.status == status)
         if after_did is not None:
             query = query.where(agent.c.did > after_did)
-        return await self.rows(query.limit(limit).offset(offset))
+        return await self.page(
+            query, key="did", wide="card", limit=limit, offset=offset, bytes_max=bytes_max
+        )
 
     async def agent(self, did: str) -> RowDict | None:
         """Return an agent's row, its signing secret left out."""
         rows = await self.rows(_agent_select().where(agent.c.did == did))
         return rows[0] if rows else None
 
-    async def api_key_by_hash(self, key_hash: bytes) -> RowDict | None:
-        """Return the row of an API key by its SHA-256, a revoked one too."""
-        rows = await self.rows(sql.select(api_key).where(api_key.c.hash == key_hash))
-        return rows[0] if rows else None
+    async def api_keys_by_hashes(self, hashes: Sequence[bytes]) -> dict[bytes, RowDict]:
+        """Return the rows of API keys by their SHA-256, revoked ones too: one statement."""
+        found = await self.rows(_KEYS, {"hashes": list(hashes)})
+        return {bytes(row["hash"]): row for row in found}
 
     async def api_keys(
         self,
@@ -289,9 +304,14 @@ class LedgerReader:
         limit: int = 100,
         offset: int = 0,
         before_id: int | None = None,
-    ) -> list[RowDict]:
-        """Return audit rows (`id, body, hash`, …), newest first; times are [start, end)."""
-        query = sql.select(audit).order_by(audit.c.id.desc())
+        bytes_max: int = PAGE_BYTES_MAX,
+    ) -> RowPage:
+        """Return audit rows (`id, body, hash`, …), newest first; times are [start, end).
+
+        Args:
+            bytes_max: of the bodies: the page ends with the row that passes it.
+        """
+        query = sql.select(audit)
         for column, value in (
             (audit.c.event_type, event_type),
             (audit.c.actor_did, actor_did),
@@ -306,12 +326,56 @@ class LedgerReader:
             query = query.where(audit.c.created_ms < end_ms)
         if before_id is not None:
             query = query.where(audit.c.id < before_id)
-        return await self.rows(query.limit(limit).offset(offset))
+        return await self.page(
+            query, key="id", is_newest_first=True, wide="body", limit=limit, offset=offset,
+            bytes_max=bytes_max,
+        )  # fmt: skip
 
     async def audit_after(self, last_id: int, *, limit: int = 1000) -> list[RowDict]:
         """Return audit rows with ids above `last_id`, oldest first: the event stream."""
         query = sql.select(audit).where(audit.c.id > last_id).order_by(audit.c.id)
         return await self.rows(query.limit(limit))
+
+    async def page(
+        self,
+        query: sql.Select[Any],
+        *,
+        key: str,
+        wide: str,
+        limit: int,
+        offset: int,
+        bytes_max: int,
+        is_newest_first: bool = False,
+    ) -> RowPage:
+        """Return a page of rows that ends early, in the database, when it gets too large.
+
+        Args:
+            query: the list, without its order.
+            key: the column by which it is ordered.
+            wide: the column whose texts may be large.
+            limit: most rows.
+            bytes_max: of the wide column: the page ends with the row that passes it.
+            is_newest_first: the largest key comes first.
+        """
+        column = query.selected_columns[key]
+        order = column.desc() if is_newest_first else column
+        rows = query.order_by(order).limit(limit).offset(offset).subquery()
+        rows_order = rows.c[key].desc() if is_newest_first else rows.c[key]
+        size = sql.func.octet_length(sql.cast(rows.c[wide], sql.Text))
+        before = sql.func.sum(size).over(order_by=rows_order, rows=(None, -1))
+        sized = sql.select(
+            rows,
+            sql.func.coalesce(before, 0).label("page_bytes_before"),
+            sql.func.count().over().label("page_rows"),
+        ).subquery()
+        sized_order = sized.c[key].desc() if is_newest_first else sized.c[key]
+        cut = sql.select(sized).where(sized.c.page_bytes_before < bytes_max)
+        found = await self.rows(cut.order_by(sized_order))
+        row_count = 0
+        for row in found:
+            row_count = row.pop("page_rows")
+            del row["page_bytes_before"]
+        return RowPage(found, is_cut=row_count > len(found))
 
     async def rows(
         self, query: sql.Executable, values: Mapping[str, Any] | None = None

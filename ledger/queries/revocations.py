@@ -9,7 +9,7 @@ from collections.abc import Collection
 
 import sqlalchemy as sql
 
-from ledger.queries.reader import LedgerReader, RowDict
+from ledger.queries.reader import PAGE_BYTES_MAX, LedgerReader, RowDict, RowPage
 from ledger.schema import revocation
 
 
@@ -26,13 +26,25 @@ async def revocation_row(reader: LedgerReader, did: str, *, at_ms: int) -> RowDi
 
 
 async def revocation_rows(
-    reader: LedgerReader, *, at_ms: int, limit: int, offset: int, after_did: str | None
-) -> list[RowDict]:
-    """Return the revocations in force at a time, in the order of their DIDs."""
-    query = sql.select(revocation).where(_in_force(at_ms)).order_by(revocation.c.did)
+    reader: LedgerReader,
+    *,
+    at_ms: int,
+    limit: int,
+    offset: int,
+    after_did: str | None,
+    bytes_max: int = PAGE_BYTES_MAX,
+) -> RowPage:
+    """Return the revocations in force at a time, in the order of their DIDs.
+
+    Args:
+        bytes_max: of the evidence: the page ends with the row that passes it.
+    """
+    query = sql.select(revocation).where(_in_force(at_ms))
     if after_did is not None:
         query = query.where(revocation.c.did > after_did)
-    return await reader.rows(query.limit(limit).offset(offset))
+    return await reader.page(
+        query, key="did", wide="evidence", limit=limit, offset=offset, bytes_max=bytes_max
+    )
 
 
 async def revoked_of(reader: LedgerReader, dids: Collection[str], *, at_ms: int) -> set[str]:

@@ -27,6 +27,7 @@ _WITH_CREDENTIAL = (
 _WITHOUT_CREDENTIAL = (ErrorCode.UNAUTHORIZED, ErrorCode.LEDGER_UNAVAILABLE)
 _WITH_BODY = (
     ErrorCode.INVALID_REQUEST,
+    ErrorCode.REQUEST_TIMEOUT,
     ErrorCode.PAYLOAD_TOO_LARGE,
     ErrorCode.UNSUPPORTED_MEDIA_TYPE,
 )
@@ -118,9 +119,11 @@ def _responses(operation: Operation) -> dict[str, Any]:
     if operation.scope is not None:
         codes.extend(_WITH_CREDENTIAL)
     if operation.rate is not RateClass.EXEMPT:
-        codes.extend((*_WITHOUT_CREDENTIAL, ErrorCode.RATE_LIMITED))
+        codes.extend((*_WITHOUT_CREDENTIAL, ErrorCode.RATE_LIMITED, ErrorCode.OVERLOADED))
     if operation.request is not None:
         codes.extend(_WITH_BODY)
+    if operation.parameters:
+        codes.append(ErrorCode.INVALID_REQUEST)
     by_status: dict[int, list[ErrorCode]] = {}
     for code in dict.fromkeys(codes):
         by_status.setdefault(STATUS[code], []).append(code)

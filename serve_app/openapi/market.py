@@ -9,6 +9,7 @@ from collections.abc import Mapping
 
 from core.market.pricing import PRICE_CENTS_MAX
 from serve_app.openapi.parts import (
+    BALANCE,
     BOOLEAN,
     CREDITS,
     CREDITS_IN,
@@ -114,7 +115,7 @@ MARKET_SCHEMAS: Mapping[str, Schema] = {
             "id ownerDid balance currency createdAt",
             id=INTEGER,
             ownerDid=STRING,
-            balance=CREDITS,
+            balance=BALANCE,
             currency=STRING,
             createdAt=TIME,
         ),
@@ -178,7 +179,10 @@ MARKET_SCHEMAS: Mapping[str, Schema] = {
         },
     ),
     "StakeRequest": with_example(
-        record("amount", amount=CREDITS_IN, agentDid=STRING),
+        {
+            **record("amount", amount=CREDITS_IN, agentDid=STRING),
+            "additionalProperties": False,
+        },
         {"amount": 10, "agentDid": "did:net:summariser"},
     ),
     "Stake": with_example(
@@ -191,18 +195,21 @@ MARKET_SCHEMAS: Mapping[str, Schema] = {
             success=BOOLEAN,
             id=STRING,
             walletDid={**STRING, "description": "whose wallet it came from or went to"},
-            balance=CREDITS,
+            balance=BALANCE,
         ),
         {"success": True, **_STAKE_EXAMPLE, "walletDid": "did:net:summariser", "balance": 3},
     ),
     "SlashRequest": with_example(
-        record(
-            "agentDid workflowId nodeId reason",
-            agentDid=STRING,
-            workflowId=STRING,
-            nodeId=STRING,
-            reason={"type": "string", "minLength": 1, "maxLength": 1_000},
-        ),
+        {
+            **record(
+                "agentDid workflowId nodeId reason",
+                agentDid=STRING,
+                workflowId=STRING,
+                nodeId=STRING,
+                reason={"type": "string", "minLength": 1, "maxLength": 1_000},
+            ),
+            "additionalProperties": False,
+        },
         {
             "agentDid": "did:net:summariser",
             "workflowId": "0199c0de-0000-7000-8000-000000000001",
@@ -278,7 +285,14 @@ MARKET_SCHEMAS: Mapping[str, Schema] = {
             "updatedAt": "2026-01-31T12:00:00.000Z",
         },
     ),
-    "QuotaRequest": with_example(record(**_LIMIT_MEMBERS), _LIMITS_EXAMPLE),
+    "QuotaRequest": with_example(
+        {
+            **record(**_LIMIT_MEMBERS),
+            "additionalProperties": False,
+            "description": "absent members keep their value, null lifts one",
+        },
+        _LIMITS_EXAMPLE,
+    ),
     "Quota": record(
         "id did limits",
         id=STRING,
@@ -292,7 +306,10 @@ MARKET_SCHEMAS: Mapping[str, Schema] = {
         success=BOOLEAN,
     ),
     "QuotaCheckRequest": with_example(
-        record(estimatedSpendCents={"type": "integer", "minimum": 0}),
+        {
+            **record(estimatedSpendCents={"type": "integer", "minimum": 0}),
+            "additionalProperties": False,
+        },
         {"estimatedSpendCents": 150},
     ),
     "QuotaCheck": with_example(

@@ -15,6 +15,11 @@ BOOLEAN: Schema = {"type": "boolean"}
 OBJECT: Schema = {"type": "object"}
 TIME: Schema = {"type": "string", "format": "date-time", "examples": ["2026-01-31T12:00:00.000Z"]}
 CREDITS: Schema = {"type": "number", "description": "credits, at most 6 decimals"}
+BALANCE: Schema = {
+    "type": ["number", "string"],
+    "description": "credits, at most 6 decimals; text above 10^9 credits, which a double rounds",
+    "examples": [98.5],
+}
 CREDITS_IN: Schema = {
     "type": ["number", "string"],
     "description": "credits, at most 6 decimals; text keeps decimals exact",

@@ -14,6 +14,7 @@ from serve_app.openapi.agents import AGENT_SCHEMAS
 from serve_app.openapi.auctions import AUCTION_SCHEMAS
 from serve_app.openapi.market import MARKET_SCHEMAS
 from serve_app.openapi.parts import (
+    BALANCE,
     BOOLEAN,
     CREDITS,
     CREDITS_IN,
@@ -71,7 +72,10 @@ _NODE_STATE = record(
     "status",
     status={"enum": [str(status) for status in NodeStatus]},
     result=OBJECT,
-    resultRef={**OBJECT, "description": "of a large result that the record has no room for"},
+    resultRef={
+        **record("sha256 size", sha256=HASH, size=INTEGER),
+        "description": "of a result that the record has no room for: GET …/nodes/{node}/result",
+    },
     error=nullable(OBJECT),
     agentDid=nullable(STRING),
     attempts=INTEGER,
@@ -134,6 +138,7 @@ _KEY = record(
     createdAt=TIME,
     expiresAt=nullable(TIME),
     revokedAt=nullable(TIME),
+    parentId={**nullable(STRING), "description": "the key it was made with and ends with"},
 )
 _AUDIT = record(
     "id eventType actorDid targetType targetId action payload hash prevHash createdAt",
@@ -247,6 +252,9 @@ SCHEMAS: Mapping[str, Schema] = {
             "result": {"text": "short"},
         },
     ),
+    "ResultOfNode": with_example(
+        {"description": "the result as the agent gave it, any JSON value"}, {"text": "short"}
+    ),
     "NodeResultTaken": record(
         "success workflowId nodeId attempt status",
         success=BOOLEAN,
@@ -288,10 +296,10 @@ SCHEMAS: Mapping[str, Schema] = {
         record(
             "ownerDid balance credits currency pending",
             ownerDid=STRING,
-            balance=CREDITS,
-            credits=CREDITS,
+            balance=BALANCE,
+            credits=BALANCE,
             currency=STRING,
-            pending={**CREDITS, "description": "held in escrows of running workflows"},
+            pending={**BALANCE, "description": "held in escrows of running workflows"},
         ),
         {
             "ownerDid": "did:net:payer",
@@ -310,7 +318,7 @@ SCHEMAS: Mapping[str, Schema] = {
         success=BOOLEAN,
         id=INTEGER,
         entry={"$ref": "#/components/schemas/Entry"},
-        balance=CREDITS,
+        balance=BALANCE,
         currency=STRING,
     ),
     "Entry": _ENTRY,
@@ -318,14 +326,17 @@ SCHEMAS: Mapping[str, Schema] = {
     "AuditEntry": _AUDIT,
     "AuditList": listing("entries", "AuditEntry"),
     "KeyRequest": with_example(
-        record(
-            ownerDid=STRING,
-            name=STRING,
-            scopes={"type": "array", "items": STRING},
-            rateClass={"enum": ["standard", "unlimited"]},
-            rateLimits=record(read=INTEGER, write=INTEGER, bulk=INTEGER),
-            expiresAt=TIME,
-        ),
+        {
+            **record(
+                ownerDid=STRING,
+                name=STRING,
+                scopes={"type": "array", "items": STRING},
+                rateClass={"enum": ["standard", "unlimited"]},
+                rateLimits=record(read=INTEGER, write=INTEGER, bulk=INTEGER),
+                expiresAt=TIME,
+            ),
+            "additionalProperties": False,
+        },
         {"ownerDid": "did:net:payer", "name": "laptop", "scopes": ["workflows:write"]},
     ),
     "Key": _KEY,
@@ -334,7 +345,13 @@ SCHEMAS: Mapping[str, Schema] = {
         "properties": {**_KEY["properties"], "key": STRING, "success": BOOLEAN},
     },
     "KeyList": listing("keys", "Key"),
-    "KeyRevoked": record("success id keyId", success=BOOLEAN, id=STRING, keyId=STRING),
+    "KeyRevoked": record(
+        "success id keyId",
+        success=BOOLEAN,
+        id=STRING,
+        keyId=STRING,
+        endedKeys={"type": "integer", "description": "this one and all made with it"},
+    ),
     "Health": with_example(
         record("status version components", status=STRING, version=STRING, components=OBJECT),
         {"status": "healthy", "version": "0.1.0", "components": {"ledger": "healthy"}},

@@ -17,7 +17,7 @@ from ledger.agent_live import live_rows
 from ledger.commands import DeregisterAgent, Outcome, RegisterAgent
 from ledger.queries.reader import RowDict
 from ledger.queries.revocations import revoked_of
-from serve_app.bulk import judged, refusal
+from serve_app.bulk import Slices, judged, refusal
 from serve_app.calls import Call, Operation, Repeats, Reply, not_found
 from serve_app.limits import RateClass
 from serve_app.lists import choice_of, listed, page_of
@@ -79,8 +79,10 @@ async def list_agents(call: Call) -> Reply:
         limit=page.limit + 1,
         offset=page.offset,
         after_did=page.after,
+        bytes_max=page.bytes_max,
     )
-    return Reply(listed("agents", await _shown(call, rows), page, lambda row: row["did"]))
+    shown = await _shown(call, rows)
+    return Reply(listed("agents", shown, page, lambda row: row["did"], is_cut=rows.is_cut))
 
 
 async def get_agent(call: Call) -> Reply:
@@ -139,10 +141,12 @@ async def _shown(call: Call, rows: list[RowDict]) -> list[dict[str, Any]]:
     dids = [row["did"] for row in rows]
     live = {row["did"]: row for row in await live_rows(reader, dids=dids)} if dids else {}
     revoked = await revoked_of(reader, dids, at_ms=now_ms)
-    return [
-        agent_record(row, live.get(row["did"]), now_ms, is_revoked=row["did"] in revoked)
-        for row in rows
-    ]
+    shown, slices = [], Slices()
+    for row in rows:
+        is_revoked = row["did"] in revoked
+        shown.append(agent_record(row, live.get(row["did"]), now_ms, is_revoked=is_revoked))
+        await slices.rest()
+    return shown
 
 
 def _named(did: str) -> dict[str, Any]:
@@ -151,18 +155,26 @@ def _named(did: str) -> dict[str, Any]:
 
 
 def _registered(call: Call, command: RegisterAgent, outcome: Outcome) -> dict[str, Any]:
-    key = bytes.fromhex(call.services.settings.deployment_key)
-    revision = int(outcome.result["tokenRevision"])
-    return {
+    reply = {
         **_named(command.did),
         "registered": len(command.capability_ids),
-        "ownerDid": command.owner_did,
-        "isNew": bool(outcome.result.get("isNew", False)),
-        "heartbeatToken": heartbeat_token(key, command.did, revision),
+        "ownerDid": outcome.result["ownerDid"],
+        "isNew": outcome.result["isNew"],
     }
+    if command.is_unchanged:
+        # A signed card may come from anybody who has seen it: it earns no credential.
+        return reply
+    key = bytes.fromhex(call.services.settings.deployment_key)
+    revision = int(outcome.result["tokenRevision"])
+    return {**reply, "heartbeatToken": heartbeat_token(key, command.did, revision)}
 
 
-_REGISTER_ERRORS = (ErrorCode.POLICY_DENIED, ErrorCode.FORBIDDEN, ErrorCode.INVALID_SIGNATURE)
+_REGISTER_ERRORS = (
+    ErrorCode.POLICY_DENIED,
+    ErrorCode.FORBIDDEN,
+    ErrorCode.INVALID_SIGNATURE,
+    ErrorCode.CONFLICT,
+)
 
 OPERATIONS = (
     Operation(
@@ -239,7 +251,7 @@ OPERATIONS = (
         request="CardChange",
         reply="Registered",
         parameters=("AgentDid",),
-        errors=(ErrorCode.NOT_FOUND, ErrorCode.CONFLICT, *_REGISTER_ERRORS),
+        errors=(ErrorCode.NOT_FOUND, *_REGISTER_ERRORS),
     ),
     Operation(
         method="DELETE",

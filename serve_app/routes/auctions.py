@@ -111,7 +111,7 @@ async def visible_rounds(
     if not rounds:
         raise unknown
     if not call.caller.is_admin:
-        stored: Any = await reader.workflow(workflow_id)
+        stored = await call.services.gateway.workflow_record(workflow_id)
         is_payers = stored is not None and stored.payer_did == call.caller.did
         capability_id = rounds[-1]["capability_id"]
         if not is_payers and not await can_bid(

@@ -6,8 +6,6 @@ Whoever holds `audit:read` sees the whole chain, because only the whole chain ca
 
 from __future__ import annotations
 
-import orjson
-
 from core.errors import ErrorCode
 from serve_app.calls import Call, Operation, Reply, invalid, not_found
 from serve_app.limits import RateClass
@@ -32,10 +30,9 @@ async def list_entries(call: Call) -> Reply:
         limit=page.limit + 1,
         offset=page.offset,
         before_id=number_after(page),
+        bytes_max=page.bytes_max,
     )
-    reply = listed("entries", rows, page, audit_id)
-    reply["entries"] = [audit_record(row) for row in reply["entries"]]
-    return Reply(orjson.dumps(reply))
+    return Reply(listed("entries", rows, page, audit_id, form=audit_record, is_cut=rows.is_cut))
 
 
 async def get_entry(call: Call) -> Reply:

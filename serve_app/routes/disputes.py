@@ -12,6 +12,7 @@ import orjson
 
 from core.errors import ErrorCode, ServiceError
 from core.money import credits_number, micro_from_credits
+from core.records.bounds import TEXT_CHARS_MAX
 from core.trust.access import ADMIN, Need
 from ledger.queries.disputes import dispute_row, dispute_rows
 from ledger.queries.reader import RowDict, StoredWorkflow
@@ -26,10 +27,12 @@ from serve_app.calls import (
     not_found,
     text_member,
 )
+from serve_app.fields import got_of, node_name_of
 from serve_app.limits import RateClass
 from serve_app.lists import listed, page_of
 from serve_app.routes.invoices import id_after, uuid_of
 from serve_app.views import iso_time, visible_workflow
+from serve_app.whose import did_of
 
 TYPES: Final = ("quality", "timeout", "incorrect_output", "overcharge", "fraud", "other")
 # What one may complain about without a workflow.
@@ -40,7 +43,7 @@ DECISIONS: Final = (
     "resolved_split",
     "dismissed",
 )
-DESCRIPTION_MIN, TEXT_MAX = 10, 10_000
+DESCRIPTION_MIN = 10
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,8 +60,8 @@ async def open_dispute(call: Call) -> Reply:
     body = call.object_body()
     dispute_type = body.get("disputeType")
     if dispute_type not in TYPES:
-        raise invalid("disputeType", str(dispute_type), ", ".join(TYPES))
-    description = text_member(body, "description", least=DESCRIPTION_MIN, most=TEXT_MAX)
+        raise invalid("disputeType", got_of(dispute_type), ", ".join(TYPES))
+    description = text_member(body, "description", least=DESCRIPTION_MIN, most=TEXT_CHARS_MAX)
     evidence = canonical_member(body, "evidence", default={})
     subject = await _subject(call, body, dispute_type)
     dispute_id = call.services.new_id()
@@ -84,14 +87,14 @@ async def resolve(call: Call) -> Reply:
     body = call.object_body()
     status = body.get("status")
     if status not in DECISIONS:
-        raise invalid("status", str(status), ", ".join(DECISIONS))
+        raise invalid("status", got_of(status), ", ".join(DECISIONS))
     row = await _readable(call)
     command = ResolveDispute(
         key=call.command_key(f"resolve:{call.services.new_id()}"),
         actor_did=call.caller.did,
         dispute_id=row["id"],
         status=status,
-        resolution=text_member(body, "resolution", least=1, most=TEXT_MAX),
+        resolution=text_member(body, "resolution", least=1, most=TEXT_CHARS_MAX),
         refund_micro=_refund_micro(body.get("creditsRefunded", 0)),
         slash_bps=call.services.settings.slash_fraud_bps,
     )
@@ -129,9 +132,9 @@ async def list_disputes(call: Call) -> Reply:
 async def _subject(call: Call, body: dict[str, Any], dispute_type: str) -> _Subject:
     """Find out who is accused of what; the payer accuses agents, an agent the payer."""
     accused = body.get("respondentDid", body.get("agentDid"))
-    if accused is not None and not (isinstance(accused, str) and accused.startswith("did:")):
-        raise invalid("respondentDid", str(accused), "a DID")
-    node_id = body.get("nodeId")
+    if accused is not None:
+        accused = did_of("respondentDid", accused)
+    node_id = None if body.get("nodeId") is None else node_name_of("nodeId", body["nodeId"])
     if "workflowId" not in body:
         if dispute_type not in TYPES_AT_LARGE:
             raise invalid("workflowId", "nothing", f"a workflow's id, for {dispute_type}")

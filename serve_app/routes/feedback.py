@@ -27,6 +27,7 @@ from serve_app.calls import (
 )
 from serve_app.limits import RateClass
 from serve_app.views import iso_time
+from serve_app.whose import did_of
 
 COMMENT_MAX: Final = 2_000
 _ENDED: Final = (
@@ -57,9 +58,7 @@ async def give_for(call: Call, stored: StoredWorkflow, default_agent: str | None
         default_agent: who is meant when the body names nobody.
     """
     body = call.object_body()
-    agent_did = body.get("agentDid", default_agent)
-    if not isinstance(agent_did, str) or not agent_did.startswith("did:"):
-        raise invalid("agentDid", str(agent_did), "a DID")
+    agent_did = did_of("agentDid", body.get("agentDid", default_agent))
     rating_milli = rating_of(body)
     comment = text_member(body, "comment", most=COMMENT_MAX)
     _check_ended(stored, agent_did)
@@ -100,7 +99,7 @@ def rating_of(body: dict[str, Any]) -> int:
     if isinstance(rating, bool) or not isinstance(rating, int | float):
         raise invalid("rating", kind_of(rating), "a number, 0 to 1 or 1 to 5")
     if scale not in (None, 1, 5) or isinstance(scale, bool):
-        raise invalid("scale", str(scale), "1 or 5")
+        raise invalid("scale", str(scale)[:100], "1 or 5")
     is_stars = scale == 5 or (scale is None and rating > 1)
     low, high = (1, 5) if is_stars else (0, 1)
     if not low <= rating <= high:

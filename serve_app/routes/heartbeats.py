@@ -65,7 +65,8 @@ async def _beat(call: Call, given: tuple[str, ...], body: dict[str, Any]) -> Rep
             )
     if row["status"] != "active":
         raise ServiceError(ErrorCode.CONFLICT, f"{did} was deregistered; register it again")
-    await services.heartbeats.store(parsed if parsed.did == did else _parsed(did, body))
+    heartbeat = parsed if parsed.did == did else _parsed(did, body)
+    await services.heartbeats.store(heartbeat, row["updated_ms"])
     return Reply(
         {
             "ok": True,

@@ -5,6 +5,7 @@ Spec: Invoice, Settlement rules 5; contract.md section 6 (Invoices); decision 00
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 import uuid
 from datetime import UTC, datetime, timedelta
@@ -13,14 +14,20 @@ from typing import Any, Final, Literal
 from core.errors import ErrorCode, ServiceError
 from core.money import CURRENCY, credits_number
 from core.trust.access import ADMIN, Need
+from ledger.queries.invoice_content import standing_invoice, with_content
 from ledger.queries.invoices import REFUND_KINDS, invoice_row, invoice_rows, line_rows
 from ledger.queries.reader import RowDict
 from ledger.review_commands import CreateInvoice, SettleInvoice, invoice_settled_key
 from serve_app.calls import Call, Operation, Repeats, Reply, invalid, not_found
+from serve_app.fields import got_of
 from serve_app.limits import RateClass
 from serve_app.lists import listed, page_of, parse_time
 from serve_app.views import iso_time
+from serve_app.whose import did_of
 
+# An invoice is added up again so often when the ledger was written to meanwhile.
+STALE_TRIES: Final = 5
+STALE_PAUSE_S: Final = 0.05
 STATUSES: Final = ("pending", "paid", "void")
 _UNIX_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _MILLISECOND: Final = timedelta(milliseconds=1)
@@ -29,9 +36,7 @@ _MILLISECOND: Final = timedelta(milliseconds=1)
 async def create(call: Call) -> Reply:
     """Issue the invoice of a period or a workflow; the same again is the same invoice."""
     body = call.object_body()
-    payer_did = body.get("payerDid", call.caller.did)
-    if not isinstance(payer_did, str) or not payer_did.startswith("did:"):
-        raise invalid("payerDid", str(payer_did), "a DID")
+    payer_did = did_of("payerDid", body.get("payerDid", call.caller.did))
     call.require(Need(None, payer_did))
     start_ms = end_ms = 0
     workflow_id = None
@@ -39,19 +44,43 @@ async def create(call: Call) -> Reply:
         workflow_id, payer_did = await _paid_workflow(call, body)
     else:
         start_ms, end_ms = _period(body)
-    command = CreateInvoice(
-        key=call.command_key(f"invoice:{call.services.new_id()}"),
+    row = await standing_invoice(call.services.reader, payer_did, (start_ms, end_ms), workflow_id)
+    if row is None:
+        work = _issue(call, payer_did, (start_ms, end_ms), workflow_id)
+        row = await call.services.to_the_end(work)
+    return Reply({"success": True, **invoice_record(row)})
+
+
+async def _issue(
+    call: Call, payer_did: str, period: tuple[int, int], workflow_id: str | None
+) -> RowDict:
+    """Add up and commit; once more when something came between the two."""
+    services = call.services
+    now_ms = services.now_ms()
+    if period[1] > now_ms:
+        expected = f"a time not after {iso_time(now_ms)}"
+        raise invalid("periodEnd", str(iso_time(period[1])), expected)
+    empty = CreateInvoice(
+        key=call.command_key(f"invoice:{services.new_id()}"),
         actor_did=call.caller.did,
-        invoice_id=call.services.new_id(),
+        invoice_id=services.new_id(),
         payer_did=payer_did,
-        period_start_ms=start_ms,
-        period_end_ms=end_ms,
+        period_start_ms=period[0],
+        period_end_ms=period[1],
         workflow_id=workflow_id,
     )
-    outcome = await call.services.to_the_end(call.services.gateway.commit(command))
-    row = await invoice_row(call.services.reader, outcome.result["invoiceId"])
-    assert row is not None, outcome
-    return Reply({"success": True, **invoice_record(row)})
+    for tries_left in reversed(range(STALE_TRIES)):
+        try:
+            outcome = await services.gateway.commit(await with_content(services.reader, empty))
+        except ServiceError as error:
+            if error.code is not ErrorCode.OVERLOADED or not tries_left:
+                raise
+            await asyncio.sleep(STALE_PAUSE_S)
+        else:
+            row = await invoice_row(services.reader, outcome.result["invoiceId"])
+            assert row is not None, outcome
+            return row
+    raise AssertionError("the last try returns or raises")
 
 
 async def get(call: Call) -> Reply:
@@ -134,7 +163,7 @@ async def _paid_workflow(call: Call, body: dict[str, Any]) -> tuple[str, str]:
         if name in body:
             raise invalid(name, "a period and a workflow", "one of them")
     workflow_id = uuid_of("workflowId", body["workflowId"])
-    stored = await call.services.reader.workflow(workflow_id)
+    stored = await call.services.gateway.workflow_record(workflow_id)
     wanted = body.get("payerDid")
     if stored is None or not (call.caller.is_admin or stored.payer_did == call.caller.did):
         raise not_found(f"the workflow {workflow_id}")
@@ -163,7 +192,7 @@ def uuid_of(path: str, given: object) -> str:
     try:
         return str(uuid.UUID(given if isinstance(given, str) else ""))
     except ValueError:
-        raise invalid(path, str(given), "an id in UUID form") from None
+        raise invalid(path, got_of(given), "an id in UUID form") from None
 
 
 def id_after(cursor: str | None) -> str | None:

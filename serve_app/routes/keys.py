@@ -1,8 +1,8 @@
 """API keys: make, list, revoke.
 
 A key is shown once, at its making, and to a repeat of that very request (docs/decisions/0014);
-stored is its hash. Nobody makes a key that may do more than the
-one they use. contract.md section 3 (Keys).
+stored is its hash. A key made with another can do no more, lives no longer, and ends with it.
+contract.md section 3 (Keys); decision 0107.
 """
 
 from __future__ import annotations
@@ -12,34 +12,56 @@ from typing import Any
 import orjson
 
 from core.errors import ErrorCode, ServiceError
-from core.trust.access import DEFAULT_SCOPES, Need, is_scope, ungrantable
+from core.records.bounds import NAME_CHARS_MAX
+from core.trust.access import (
+    DEFAULT_SCOPES,
+    JWT_KEY_ID,
+    Need,
+    Principal,
+    is_derived,
+    is_scope,
+    ungrantable,
+)
 from ledger.commands import CreateKey, OutcomeStatus, RevokeKey
 from serve_app.auth import key_hash, new_api_key
-from serve_app.calls import Call, Operation, Repeats, Reply, invalid, kind_of
+from serve_app.calls import (
+    Call,
+    Operation,
+    Repeats,
+    Reply,
+    invalid,
+    kind_of,
+    not_found,
+    text_member,
+)
+from serve_app.fields import got_of, refuse_unknown, time_ms_of
 from serve_app.limits import UNLIMITED, RateClass
-from serve_app.lists import listed, page_of, parse_time
+from serve_app.lists import listed, page_of
 from serve_app.views import iso_time, key_record
+from serve_app.whose import did_of
 
-NAME_MAX = 200
+KEY_ID_CHARS_MAX = 128
 SCOPES_MAX = 100
 RATE_MAX = 1_000_000
 _RATE_NAMES = ("read", "write", "bulk")
+_MEMBERS = ("ownerDid", "name", "scopes", "rateClass", "rateLimits", "expiresAt")
 
 
 async def create(call: Call) -> Reply:
     """Make a key for the caller, or, by an administrator, for anybody."""
     body = call.object_body()
-    owner_did = body.get("ownerDid", call.caller.did)
-    if not isinstance(owner_did, str) or not owner_did.startswith("did:") or len(owner_did) > 255:
-        raise invalid("ownerDid", str(owner_did)[:100], "a DID")
+    refuse_unknown(body, _MEMBERS)
+    owner_did = did_of("ownerDid", body.get("ownerDid", call.caller.did))
     call.require(Need("keys:write", owner_did))
-    name = body.get("name") or ""
-    if not isinstance(name, str) or len(name) > NAME_MAX:
-        raise invalid("name", kind_of(name), f"at most {NAME_MAX} characters")
+    name = text_member({"name": body.get("name") or ""}, "name", most=NAME_CHARS_MAX)
     api_key = new_api_key()
     key_id = call.services.new_id()
-    rate_class, rate_limits = _rates(call, body)
-    expires_ms = _expires_ms(call, body)
+    scopes = _scopes(call, body)
+    # What the new key stands on, None when it stands by itself.
+    maker = call.caller if is_derived(call.caller, owner_did, scopes) else None
+    parent_id = None if maker is None or maker.key_id == JWT_KEY_ID else maker.key_id
+    rate_class, rate_limits = _rates(call, body, maker)
+    expires_ms = _expires_ms(call, body, maker)
     command = CreateKey(
         key=call.command_key(f"key:{key_id}"),
         actor_did=call.caller.did,
@@ -47,10 +69,13 @@ async def create(call: Call) -> Reply:
         key_hash=key_hash(api_key),
         owner_did=owner_did,
         name=name,
-        scopes=_scopes(call, body),
+        scopes=scopes,
         rate_class=rate_class,
         rate_limits_json=None if rate_limits is None else orjson.dumps(rate_limits).decode(),
         expires_ms=expires_ms,
+        parent_id=parent_id,
+        owner_keys_max=call.services.settings.keys_per_owner_max,
+        depth_max=call.services.settings.key_depth_max,
     )
     outcome = await call.services.to_the_end(call.services.gateway.commit(command))
     if outcome.status is OutcomeStatus.REPEATED:
@@ -72,6 +97,7 @@ async def create(call: Call) -> Reply:
             "rateClass": rate_class,
             "rateLimits": rate_limits,
             "expiresAt": iso_time(expires_ms),
+            "parentId": parent_id,
         },
         headers=((b"cache-control", b"no-store"),),
     )
@@ -89,16 +115,19 @@ async def list_keys(call: Call) -> Reply:
 
 
 async def revoke(call: Call) -> Reply:
-    """End a key; within a second it opens nothing any more."""
+    """End a key and all made with it; within a second they open nothing any more."""
     key_id = call.path_values["key_id"]
+    if len(key_id) > KEY_ID_CHARS_MAX:
+        raise not_found("the key")
     command = RevokeKey(
         key=f"key-end:{call.services.new_id()}",
         actor_did=call.caller.did,
         key_id=key_id,
         owner_did=None if call.caller.is_admin else call.caller.did,
     )
-    await call.services.to_the_end(call.services.gateway.commit(command))
-    return Reply({"success": True, "id": key_id, "keyId": key_id})
+    outcome = await call.services.to_the_end(call.services.gateway.commit(command))
+    ended = outcome.result["ended"]
+    return Reply({"success": True, "id": key_id, "keyId": key_id, "endedKeys": ended})
 
 
 def _scopes(call: Call, body: dict[str, Any]) -> tuple[str, ...]:
@@ -113,7 +142,7 @@ def _scopes(call: Call, body: dict[str, Any]) -> tuple[str, ...]:
         raise invalid("scopes", kind_of(scopes), f"an array of at most {SCOPES_MAX} scopes")
     for index, scope in enumerate(scopes):
         if not isinstance(scope, str) or not is_scope(scope):
-            raise invalid(f"scopes[{index}]", str(scope), "`resource:read`, `resource:write`, …")
+            raise invalid(f"scopes[{index}]", got_of(scope), "`resource:read`, `resource:write`, …")
     refused = ungrantable(call.caller, scopes)
     if refused:
         raise ServiceError(
@@ -123,34 +152,45 @@ def _scopes(call: Call, body: dict[str, Any]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(scopes))
 
 
-def _rates(call: Call, body: dict[str, Any]) -> tuple[str, dict[str, int] | None]:
-    """Return the new key's rate class and its own limits; only an administrator may set them."""
+def _rates(
+    call: Call, body: dict[str, Any], maker: Principal | None
+) -> tuple[str, dict[str, int] | None]:
+    """Return the new key's rate class and its own limits; only an administrator may set them.
+
+    A key that stands on another has that one's limits unless an administrator sets its own.
+    """
     rate_class = body.get("rateClass", "standard")
     limits = body.get("rateLimits")
     if rate_class not in ("standard", UNLIMITED):
-        raise invalid("rateClass", str(rate_class), f"standard or {UNLIMITED}")
+        raise invalid("rateClass", got_of(rate_class), f"standard or {UNLIMITED}")
     if (rate_class != "standard" or limits is not None) and not call.caller.is_admin:
         raise ServiceError(
             ErrorCode.INSUFFICIENT_SCOPE, "only an administrator sets rateClass or rateLimits"
         )
     if limits is None:
-        return rate_class, None
+        return rate_class, dict(maker.rate_limits) or None if maker is not None else None
     if not isinstance(limits, dict):
         raise invalid("rateLimits", kind_of(limits), "an object")
     for name, limit in limits.items():
         is_whole = isinstance(limit, int) and not isinstance(limit, bool)
         if name not in _RATE_NAMES or not is_whole or not 0 < limit <= RATE_MAX:
-            raise invalid(f"rateLimits.{name}", str(limit), f"calls a minute, 1 to {RATE_MAX}")
+            expected = f"calls a minute, 1 to {RATE_MAX}; of {', '.join(_RATE_NAMES)}"
+            raise invalid(f"rateLimits.{name[:100]}", str(limit)[:100], expected)
     return rate_class, limits
 
 
-def _expires_ms(call: Call, body: dict[str, Any]) -> int | None:
+def _expires_ms(call: Call, body: dict[str, Any], maker: Principal | None) -> int | None:
+    """Return when the new key expires: not after the credential that it stands on."""
+    latest_ms = None if maker is None else maker.expires_ms
     expires_at = body.get("expiresAt")
     if expires_at is None:
-        return None
-    expires_ms = int(parse_time("expiresAt", expires_at).timestamp() * 1_000)
+        return latest_ms
+    expires_ms = time_ms_of("expiresAt", expires_at)
     if expires_ms <= call.services.now_ms():
         raise invalid("expiresAt", str(expires_at), "a time to come")
+    if latest_ms is not None and expires_ms > latest_ms:
+        expected = f"at most {iso_time(latest_ms)}, when the credential that makes the key expires"
+        raise invalid("expiresAt", str(expires_at), expected)
     return expires_ms
 
 

@@ -7,16 +7,15 @@ from __future__ import annotations
 
 from core.errors import ErrorCode
 from core.money import CURRENCY, credits_number
+from core.records.bounds import NAME_CHARS_MAX
 from core.trust.access import DEPOSIT, Need
 from ledger.commands import Deposit, OutcomeStatus
-from serve_app.calls import REPLAYED, Call, Operation, Repeats, Reply, invalid, kind_of, not_found
+from serve_app.calls import REPLAYED, Call, Operation, Repeats, Reply, not_found, text_member
 from serve_app.limits import RateClass
 from serve_app.lists import id_of, listed, number_after, page_of
 from serve_app.views import deposited_entry, entry_record
 from serve_app.views_market import balance_record
-from serve_app.whose import positive_micro
-
-DESCRIPTION_MAX = 500
+from serve_app.whose import did_of, positive_micro
 
 
 async def balance(call: Call) -> Reply:
@@ -28,13 +27,11 @@ async def balance(call: Call) -> Reply:
 async def deposit(call: Call) -> Reply:
     """Credit a wallet from outside; without an Idempotency-Key every call is a new deposit."""
     body = call.object_body()
-    owner_did = body.get("ownerDid", call.caller.did)
-    if not isinstance(owner_did, str) or not owner_did.startswith("did:"):
-        raise invalid("ownerDid", str(owner_did), "a DID")
+    owner_did = did_of("ownerDid", body.get("ownerDid", call.caller.did))
     call.require(Need(DEPOSIT, owner_did))
-    description = body.get("description", "deposit")
-    if not isinstance(description, str) or len(description) > DESCRIPTION_MAX:
-        raise invalid("description", kind_of(description), f"at most {DESCRIPTION_MAX} characters")
+    description = text_member(
+        {"description": "deposit", **body}, "description", most=NAME_CHARS_MAX
+    )
     command = Deposit(
         key=call.command_key(f"deposit:{call.services.new_id()}"),
         request_hash=call.request_hash,

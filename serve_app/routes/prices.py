@@ -6,7 +6,6 @@ prices). Decision 0070: only an administrator sets them.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from typing import Any, Final
 
@@ -16,11 +15,11 @@ from core.money import MICRO_PER_CENT
 from core.trust.access import ADMIN, Need
 from ledger.market_commands import SetPrice
 from ledger.queries.prices import price_of_row, price_row
-from serve_app.calls import Call, Operation, Reply, invalid, not_found
+from serve_app.calls import Call, Operation, Reply, not_found
+from serve_app.fields import capability_id_of, refuse_unknown
 from serve_app.limits import RateClass
 from serve_app.views import iso_time
 
-_CAPABILITY_ID: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
 _MEMBERS: Final = ("capabilityId", "price_cents", "pricing")
 
 
@@ -64,19 +63,13 @@ async def get_price(call: Call) -> Reply:
 
 
 def _capability_id(call: Call) -> str:
-    given = call.path_values["capability_id"]
-    if _CAPABILITY_ID.fullmatch(given) is None:
-        raise invalid("capabilityId", given, "letters, digits, dots, dashes, underscores, ≤ 128")
-    return given
+    return capability_id_of("capabilityId", call.path_values["capability_id"])
 
 
 def _price(body: Mapping[str, Any], capability_id: str) -> Price:
     """Read the body strictly: a misspelt member must not leave a wrong price in force."""
-    problems = [
-        Problem(name, "an unknown member", " or ".join(_MEMBERS))
-        for name in body
-        if name not in _MEMBERS
-    ]
+    refuse_unknown(body, _MEMBERS)
+    problems: list[Problem] = []
     named = body.get("capabilityId", capability_id)
     if named != capability_id:
         problems.append(Problem("capabilityId", str(named), capability_id))

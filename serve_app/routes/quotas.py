@@ -16,6 +16,7 @@ from ledger.market_commands import SetQuota
 from ledger.queries.accounts import quota_row, quota_usage
 from ledger.queries.reader import RowDict
 from serve_app.calls import Call, Operation, Repeats, Reply, invalid
+from serve_app.fields import refuse_unknown
 from serve_app.limits import RateClass
 from serve_app.views import iso_time
 from serve_app.views_market import limits_record, usage_record
@@ -23,25 +24,31 @@ from serve_app.whose import did_in_path, did_of, own_did_in_path
 
 LIMIT_MAX: Final = 10**12
 CENTS_MAX: Final = MICRO_MAX // MICRO_PER_CENT
+# The members of a quota: the limit each sets, and its largest value.
+_LIMITS: Final = {
+    "maxWorkflowsPerDay": ("workflows_per_day", LIMIT_MAX),
+    "maxConcurrentWorkflows": ("workflows_concurrent", LIMIT_MAX),
+    "maxSpendPerDayCents": ("spend_cents_per_day", CENTS_MAX),
+}
 
 
 async def set_quota(call: Call) -> Reply:
-    """Limit what a payer may publish; members left out or null are not limited."""
+    """Limit what a payer may publish; members left out keep their value, null lifts a limit."""
     call.require(Need(ADMIN))
     did = did_of("did", did_in_path(call, 2))
     body = call.object_body()
-    limits = QuotaLimits(
-        workflows_per_day=_whole(body, "maxWorkflowsPerDay", LIMIT_MAX),
-        workflows_concurrent=_whole(body, "maxConcurrentWorkflows", LIMIT_MAX),
-        spend_cents_per_day=_whole(body, "maxSpendPerDayCents", CENTS_MAX),
-    )
+    refuse_unknown(body, tuple(_LIMITS))
+    changes = {
+        column: _whole(body, name, most) for name, (column, most) in _LIMITS.items() if name in body
+    }
     command = SetQuota(
         key=call.command_key(f"quota:{call.services.new_id()}"),
         actor_did=call.caller.did,
         did=did,
-        limits=limits,
+        changes=changes,
     )
     outcome = await call.services.to_the_end(call.services.gateway.commit(command))
+    limits = QuotaLimits(**outcome.result["limits"])
     return Reply(
         {
             "success": True,
@@ -73,6 +80,7 @@ async def check_quota(call: Call) -> Reply:
     """Say whether a payer could publish one more workflow of this cost now."""
     did = own_did_in_path(call, 2, "the quota")
     body = {} if call.json is None else call.object_body()
+    refuse_unknown(body, ("estimatedSpendCents",))
     cents = _whole(body, "estimatedSpendCents", CENTS_MAX) or 0
     reader, now_ms = call.services.reader, call.services.now_ms()
     limits = _limits(await quota_row(reader, did))

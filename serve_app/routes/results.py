@@ -21,6 +21,7 @@ from core.canonical import canonical, hash_bytes
 from core.errors import ErrorCode, NodeErrorCode, ServiceError
 from core.ids import event_id, result_id
 from core.trust.access import Principal
+from core.trust.derived_keys import KEY_VERSION
 from core.workflow.events import Failure
 from core.workflow.transitions import NodeStatus, is_terminal
 from core.workflow.verdict import Success, judge_reply
@@ -101,6 +102,11 @@ async def _dispatched(call: Call, body: Mapping[str, Any]) -> tuple[StoredWorkfl
     for name in ("workflowId", "nodeId", "resultId"):
         if not isinstance(body.get(name), str):
             raise invalid(name, kind_of(body.get(name)), "a string, as the dispatch named it")
+    # An address that has guessed too often is refused before anything is read for it.
+    services = call.services
+    spent = services.limiter.spent(call.address, RateClass.MACHINE, services.clock_ms())
+    if spent is not None:
+        raise spent.refusal()
     token = body["resultId"].encode("utf-8", "replace")
     try:
         workflow_id = str(uuid.UUID(body["workflowId"]))
@@ -114,18 +120,40 @@ async def _dispatched(call: Call, body: Mapping[str, Any]) -> tuple[StoredWorkfl
     key = bytes.fromhex(call.services.settings.deployment_key)
     for is_verification, newest in ((False, row["attempt"]), (True, row["verify_attempt"])):
         for number in range(newest, max(0, newest - ATTEMPTS_KNOWN_MAX), -1):
-            expected = result_id(
-                key, workflow_id, row["name"], number, is_verification=is_verification
+            if not is_token(key, row, number, token, is_verification=is_verification):
+                continue
+            sent = _Dispatched(
+                row,
+                row["attempt"] if is_verification else number,
+                number if is_verification else 0,
             )
-            if hmac.compare_digest(expected.encode(), token):
-                sent = _Dispatched(
-                    row,
-                    row["attempt"] if is_verification else number,
-                    number if is_verification else 0,
-                )
-                _check_agent(body.get("agentDid"), sent)
-                return stored, sent
+            _check_agent(body.get("agentDid"), sent)
+            return stored, sent
     raise await _unauthorized(call)
+
+
+def is_token(
+    key: bytes, row: Mapping[str, Any], number: int, token: bytes, *, is_verification: bool
+) -> bool:
+    """Say whether a token is that of the node's attempt, or verification, of this number.
+
+    The row names the version of the open attempt's keys; earlier attempts may have earlier ones.
+    """
+    newest = min(row["key_version"], KEY_VERSION)
+    is_open = not is_verification and number == row["attempt"]
+    oldest = max(1, newest) if is_open else 1
+    expected = (
+        result_id(
+            key,
+            str(row["workflow_id"]),
+            row["name"],
+            number,
+            is_verification=is_verification,
+            key_version=version,
+        )
+        for version in range(newest, oldest - 1, -1)
+    )
+    return any(hmac.compare_digest(one.encode(), token) for one in expected)
 
 
 def _check_agent(agent_did: object, sent: _Dispatched) -> None:
@@ -145,11 +173,13 @@ def _check_agent(agent_did: object, sent: _Dispatched) -> None:
 
 
 async def _unauthorized(call: Call) -> ServiceError:
-    """Return the refusal of a token that names nothing; guesses share one count."""
-    now_ms = call.services.now_ms()
-    standing = await call.services.limiter.take(None, RateClass.MACHINE, now_ms)
+    """Return the refusal of a token that names nothing; guesses are counted by their address."""
+    services = call.services
+    standing = await services.limiter.take(
+        None, call.address, RateClass.MACHINE, services.clock_ms()
+    )
     if standing is not None and not standing.is_allowed:
-        return standing.refusal(now_ms)
+        return standing.refusal()
     return ServiceError(
         ErrorCode.UNAUTHORIZED, "the resultId is not that of a dispatch of this node"
     )
@@ -162,13 +192,15 @@ async def _counted(call: Call, agent_did: str) -> tuple[tuple[bytes, bytes], ...
         ServiceError: RATE_LIMITED.
     """
     agent = Principal(did=agent_did, key_id="result", scopes=frozenset())
-    now_ms = call.services.now_ms()
-    standing = await call.services.limiter.take(agent, RateClass.MACHINE, now_ms)
+    services = call.services
+    standing = await services.limiter.take(
+        agent, call.address, RateClass.MACHINE, services.clock_ms()
+    )
     if standing is None:
         return ()
     if not standing.is_allowed:
-        raise standing.refusal(now_ms)
-    return tuple(standing.headers(now_ms))
+        raise standing.refusal()
+    return tuple(standing.headers(services.now_ms()))
 
 
 def _judged(call: Call, stored: StoredWorkflow, sent: _Dispatched) -> Success | Failure:

@@ -12,7 +12,7 @@ from core.trust.access import ADMIN, Need
 from ledger.commands import OutcomeStatus
 from ledger.market_commands import DepositStake, WithdrawStake
 from ledger.queries.accounts import reputation_row, stake_row
-from ledger.reputation import read_compared
+from ledger.reputation import corrections, read_compared
 from ledger.review_commands import RebuildReputation, SlashStake
 from serve_app.calls import (
     REPLAYED,
@@ -25,6 +25,7 @@ from serve_app.calls import (
     not_found,
     text_member,
 )
+from serve_app.fields import node_name_of, refuse_unknown
 from serve_app.limits import RateClass
 from serve_app.routes.invoices import uuid_of
 from serve_app.views_market import counts_record, reputation_record, stake_record
@@ -32,7 +33,7 @@ from serve_app.whose import did_in_path, did_of, positive_micro
 
 # Of agents whose counts differ from history: who looks at more looks at the database.
 DIFFERENCES_MAX = 100
-NODE_CHARS_MAX, REASON_CHARS_MAX = 255, 1_000
+REASON_CHARS_MAX = 1_000
 
 
 async def deposit_stake(call: Call) -> Reply:
@@ -47,6 +48,7 @@ async def withdraw_stake(call: Call) -> Reply:
 
 async def _moved(call: Call, kind: type[DepositStake | WithdrawStake]) -> Reply:
     body = call.object_body()
+    refuse_unknown(body, ("agentDid", "amount"))
     agent_did = did_of("agentDid", body.get("agentDid", call.caller.did))
     command = kind(
         key=call.command_key(f"stake:{call.services.new_id()}"),
@@ -76,13 +78,14 @@ async def slash_stake(call: Call) -> Reply:
     """Take what an agent has locked for a node, for the workflow's payer."""
     call.require(Need(ADMIN))
     body = call.object_body()
+    refuse_unknown(body, ("agentDid", "workflowId", "nodeId", "reason"))
     command = SlashStake(
         key=call.command_key(f"slash:{call.services.new_id()}"),
         request_hash=call.request_hash,
         actor_did=call.caller.did,
         agent_did=did_of("agentDid", body.get("agentDid")),
         workflow_id=uuid_of("workflowId", body.get("workflowId")),
-        node=text_member(body, "nodeId", least=1, most=NODE_CHARS_MAX),
+        node=node_name_of("nodeId", body.get("nodeId")),
         reason=text_member(body, "reason", least=1, most=REASON_CHARS_MAX),
         slash_bps=call.services.settings.slash_fraud_bps,
     )
@@ -135,7 +138,7 @@ async def rebuild_reputation(call: Call) -> Reply:
     is_check = body.get("check", False)
     if not isinstance(is_check, bool):
         raise invalid("check", kind_of(is_check), "true or false")
-    counts = await read_compared(call.services.reader)
+    counts, read_audit_id = await read_compared(call.services.reader)
     differing = {did: pair for did, pair in counts.items() if pair[0] != pair[1]}
     reply = {
         "success": True,
@@ -149,7 +152,12 @@ async def rebuild_reputation(call: Call) -> Reply:
     if is_check:
         return Reply({**reply, "rebuilt": 0})
     key = call.command_key(f"reputation:{call.services.new_id()}")
-    command = RebuildReputation(key=key, actor_did=call.caller.did)
+    command = RebuildReputation(
+        key=key,
+        actor_did=call.caller.did,
+        changes=corrections(counts),
+        read_audit_id=read_audit_id,
+    )
     outcome = await call.services.to_the_end(call.services.gateway.commit(command))
     return Reply({**reply, "rebuilt": outcome.result["changed"]})
 

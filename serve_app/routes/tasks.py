@@ -15,11 +15,13 @@ import orjson
 
 from core.errors import ErrorCode, ServiceError
 from core.money import credits_number, micro_from_credits
+from core.records.bounds import TEXT_CHARS_MAX
 from core.records.manifest import parse_manifest
 from core.trust.access import Need
 from core.workflow.transitions import WorkflowStatus, is_terminal
 from ledger.queries.capabilities import find_capabilities
 from ledger.queries.reader import StoredWorkflow
+from ledger.queries.records import task_workflow_id
 from serve_app.calls import (
     REPLAYED,
     Call,
@@ -27,17 +29,16 @@ from serve_app.calls import (
     Repeats,
     Reply,
     invalid,
-    kind_of,
     not_found,
     text_member,
 )
+from serve_app.fields import node_name_of
 from serve_app.limits import RateClass
 from serve_app.publishing import publish_request, workflow_limits
 from serve_app.routes.auctions import bid_in, offer_of, visible_rounds
 from serve_app.routes.feedback import give_for
 from serve_app.views import visible_workflow
 
-DESCRIPTION_MAX: Final = 10_000
 NODE: Final = "task"
 _NAMED: Final = re.compile(r"\s*\[([A-Za-z0-9][A-Za-z0-9._-]{0,127})\]\s*")
 # What a task may say of its node.
@@ -48,7 +49,7 @@ _STATUSES: Final = {WorkflowStatus.SUCCESS: "completed"}
 async def publish(call: Call) -> Reply:
     """Publish one task: a description, with its capability in brackets before it or searched."""
     body = call.object_body()
-    description = text_member(body, "description", least=1, most=DESCRIPTION_MAX)
+    description = text_member(body, "description", least=1, most=TEXT_CHARS_MAX)
     capability_id, text = await _capability(call, description)
     node: dict[str, Any] = {"capabilityId": capability_id, "payload": {"description": text}}
     node.update((name, body[name]) for name in _NODE_OPTIONS if body.get(name) is not None)
@@ -100,8 +101,8 @@ async def bid(call: Call) -> Reply:
         if len(names) > 1:
             raise unknown
         (node,) = names
-    elif not isinstance(node, str):
-        raise invalid("nodeId", kind_of(node), "a node's name")
+    else:
+        node = node_name_of("nodeId", node)
     rounds = await visible_rounds(call, stored.id, node, unknown)
     placed = await bid_in(call, offered, stored.id, node, rounds)
     return Reply({**placed, "taskId": stored.task_id})
@@ -175,7 +176,8 @@ async def _readable(call: Call) -> StoredWorkflow:
         task_id = str(uuid.UUID(given))
     except ValueError:
         raise not_found(f"the task {given[:64]}") from None
-    stored = await call.services.reader.workflow_by_task(task_id)
+    workflow_id = await task_workflow_id(call.services.reader, task_id)
+    stored = await call.services.gateway.workflow_record(workflow_id) if workflow_id else None
     if stored is None or visible_workflow(stored, call.caller) is None:
         raise not_found(f"the task {task_id}")
     return stored
@@ -191,11 +193,11 @@ def _task_record(call: Call, stored: StoredWorkflow) -> dict[str, Any]:
         "taskId": stored.task_id,
         "workflowId": stored.id,
         "status": status,
-        "description": record["intent"],
         "result": _result(nodes) if status == "completed" else None,
         "error": _error(record, nodes),
-        "spentCredits": record["spentCredits"],
     }
+    if "intent" in record:  # an agent of one of its nodes sees neither purpose nor cost
+        task |= {"description": record["intent"], "spentCredits": record["spentCredits"]}
     if len(nodes) == 1:
         (node,) = nodes.values()
         task["agentDid"] = node.get("agentDid")
@@ -220,11 +222,11 @@ def _error(record: Mapping[str, Any], nodes: Mapping[str, Any]) -> Any:
     """Return why it failed: the one node's error says more than the workflow's."""
     if len(nodes) == 1:
         (node,) = nodes.values()
-        return node.get("error") or record["error"]
-    return record["error"]
+        return node.get("error") or record.get("error")
+    return record.get("error")
 
 
-def _credits(name: str, value: object) -> int | float:
+def _credits(name: str, value: object) -> int | float | str:
     try:
         micro = micro_from_credits(value)
     except ValueError as error:

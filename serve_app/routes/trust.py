@@ -97,9 +97,10 @@ async def list_revoked(call: Call) -> Reply:
         limit=page.limit + 1,
         offset=page.offset,
         after_did=page.after,
+        bytes_max=page.bytes_max,
     )
     shown = [_record(row, call.caller) for row in rows]
-    return Reply(listed("revoked", shown, page, lambda row: row["did"]))
+    return Reply(listed("revoked", shown, page, lambda row: row["did"], is_cut=rows.is_cut))
 
 
 def _expires_ms(value: object) -> int | None:

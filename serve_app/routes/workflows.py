@@ -8,11 +8,18 @@ from __future__ import annotations
 
 import re
 import uuid
+from collections.abc import Callable
 from typing import Any
 
 import orjson
 
-from actors.messages import CancelRequest, PackedPublish, PublishReply, ResumeRequest
+from actors.messages import (
+    CancelRequest,
+    PackedPublish,
+    PublishReply,
+    PublishRequest,
+    ResumeRequest,
+)
 from core.errors import ErrorCode, ServiceError
 from core.money import credits_number
 from core.records.manifest import WorkflowManifest, parse_list_form, parse_manifest
@@ -29,6 +36,7 @@ from serve_app.calls import (
     kind_of,
     not_found,
 )
+from serve_app.compiling import HERE_MAX, apart
 from serve_app.limits import RateClass
 from serve_app.lists import choice_of, flag_of, listed, page_of
 from serve_app.publishing import (
@@ -46,28 +54,38 @@ _WAIT = re.compile(rb"(?:^|[,;\s])wait\s*=\s*\"?(\d{1,6}(?:\.\d{1,6})?)", re.IGN
 
 async def publish(call: Call) -> Reply:
     """Store and start one workflow."""
-    return await _publish_one(call, parse_manifest(call.json), orjson.dumps(call.json))
+    return await _publish_one(call, lambda: (parse_manifest(call.json), orjson.dumps(call.json)))
 
 
 async def publish_list_form(call: Call) -> Reply:
     """Store and start one workflow given as lists of nodes and edges."""
-    manifest = parse_list_form(call.json)
-    return await _publish_one(call, manifest, orjson.dumps(manifest.to_json()))
+
+    def parsed() -> tuple[WorkflowManifest, bytes]:
+        manifest = parse_list_form(call.json)
+        return manifest, orjson.dumps(manifest.to_json())
+
+    return await _publish_one(call, parsed)
 
 
-async def _publish_one(call: Call, manifest: WorkflowManifest, manifest_json: bytes) -> Reply:
+async def _publish_one(call: Call, parsed: Callable[[], tuple[WorkflowManifest, bytes]]) -> Reply:
     services = call.services
     wait_s = _wait_of(call)
-    request = publish_request(
-        services,
-        call.caller,
-        manifest,
-        manifest_json,
-        limits=workflow_limits(services.settings),
-        command_key=call.command_key("") or None,
-        body_hash=call.request_hash,
-        watcher=services.gateway.watcher if wait_s is not None else "",
-    )
+
+    def compiled() -> PublishRequest | PackedPublish:
+        manifest, manifest_json = parsed()
+        request = publish_request(
+            services,
+            call.caller,
+            manifest,
+            manifest_json,
+            limits=workflow_limits(services.settings),
+            command_key=call.command_key("") or None,
+            body_hash=call.request_hash,
+            watcher=services.gateway.watcher if wait_s is not None else "",
+        )
+        return request if len(call.body) <= HERE_MAX else PackedPublish(request)
+
+    request = await apart(len(call.body), compiled)
     reply = await services.to_the_end(services.gateway.publish(request))
     headers = (REPLAYED,) if reply.is_repeat else ()
     if wait_s is None or request.is_dry_run:
@@ -100,16 +118,21 @@ async def publish_bulk(call: Call) -> Reply:
     base_key = call.command_key("")
 
     async def judge(index: int, raw: Any) -> PackedPublish:
-        request = publish_request(
-            call.services,
-            call.caller,
-            parse_manifest(raw),
-            orjson.dumps(raw),
-            limits=limits,
-            command_key=f"{base_key}:{index}" if base_key else None,
-            body_hash=call.request_hash,
-        )
-        return PackedPublish(request)
+        text = orjson.dumps(raw)
+
+        def compiled() -> PackedPublish:
+            request = publish_request(
+                call.services,
+                call.caller,
+                parse_manifest(raw),
+                text,
+                limits=limits,
+                command_key=f"{base_key}:{index}" if base_key else None,
+                body_hash=call.request_hash,
+            )
+            return PackedPublish(request)
+
+        return await apart(len(text), compiled)
 
     def result(request: PackedPublish, reply: PublishReply | ServiceError) -> dict[str, Any]:
         if isinstance(reply, ServiceError):

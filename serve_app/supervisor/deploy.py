@@ -24,7 +24,7 @@ from actors.gateway import Gateway
 from actors.names import NAMESPACE
 from actors.runtime import ensure_runtime
 from core.errors import ErrorCode, ServiceError
-from core.settings import Settings
+from core.settings import Settings, SettingsError
 from serve_app.app import APPLICATION, build
 from serve_app.settings_from_env import read_settings
 from serve_app.supervisor.admin_key import FILE, admin_key_command, prepared_key, publish_key
@@ -39,7 +39,11 @@ _PROGRESS_S = 5.0
 
 def main() -> int:
     """Deploy, wait until the service answers, say where it is."""
-    settings = read_settings()
+    try:
+        settings = read_settings()
+    except SettingsError as defect:
+        print(f"callboard: {defect}", file=sys.stderr)
+        return 2
     if WHEN_TOLD in sys.argv[1:]:
         # Its modules take seconds to load: the supervisor starts it early, and a line on standard
         # input says that the cluster is there.

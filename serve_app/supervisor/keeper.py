@@ -139,7 +139,9 @@ class Keeper:
 
     def _ray_environment(self) -> dict[str, str]:
         assert self._ports is not None
-        return ray_environment(self._deployment, self._ports, self._mark, self._variables)
+        return ray_environment(
+            self._deployment, self._ports, self._mark, self._settings, self._variables
+        )
 
     def _start_head(self) -> None:
         assert self._ports is not None

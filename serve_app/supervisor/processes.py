@@ -39,10 +39,12 @@ def marked_processes(mark: str, run_folder: Path | None = None) -> list[int]:
             continue
         try:
             with open(f"/proc/{entry}/environ", "rb") as file:
-                variables = file.read().split(b"\0")
+                environment = file.read()
+            variables = environment.split(b"\0")
             if any(text == wanted or text.startswith(wanted + b".") for text in variables) or (
                 run_folder is not None
-                and not variables[0]
+                # Overwritten, not empty: `env -i` starts shells without any variable.
+                and environment.startswith(b"\0")
                 and os.readlink(f"/proc/{entry}/cwd")
                 in (str(run_folder), f"{run_folder} (deleted)")
             ):

@@ -17,6 +17,7 @@ from core.settings import MIB, Settings
 from ledger.embedded.tethered import tethered_command
 from serve_app.settings_from_env import DEPLOYMENT_MARK, child_environment
 from serve_app.supervisor.deployment import Deployment, PortBlock
+from serve_app.supervisor.front import connections_possible, write_front
 from serve_app.supervisor.processes import marked_processes, process_name
 
 # Offsets in the deployment's block of ports.
@@ -35,7 +36,11 @@ def ray_address(ports: PortBlock) -> str:
 
 
 def ray_environment(
-    deployment: Deployment, ports: PortBlock, mark: str, settings_variables: dict[str, str]
+    deployment: Deployment,
+    ports: PortBlock,
+    mark: str,
+    settings: Settings,
+    settings_variables: dict[str, str],
 ) -> dict[str, str]:
     """Return the environment of the head, of every worker under it, and of the deploying driver.
 
@@ -43,6 +48,7 @@ def ray_environment(
         deployment: whose folders are used.
         ports: its block.
         mark: by which the processes of this run are found.
+        settings: the deployment's.
         settings_variables: CALLBOARD_* from which workers build their settings.
     """
     # Serve adds the node's id, 56 digits, between folder and name: only short ones fit a socket.
@@ -61,6 +67,11 @@ def ray_environment(
         # two deployments would answer each other's requests.
         "RAY_SERVE_FALLBACK_PROXY_HTTP_PORT": str(ports.first + _FALLBACK_HTTP),
         "RAY_SERVE_FALLBACK_PROXY_GRPC_PORT": str(ports.first + _FALLBACK_GRPC),
+        # Ours: it puts the limits of the front into the configuration that Serve writes.
+        "RAY_SERVE_HAPROXY_BINARY_PATH": str(proxy / "haproxy.sh"),
+        "RAY_SERVE_HAPROXY_MAXCONN": str(connections_possible(settings.connections_max)),
+        # The HTTP server of a replica would else believe any client's X-Forwarded-For.
+        "FORWARDED_ALLOW_IPS": "none",
         "RAY_SERVE_HAPROXY_NBTHREAD": str(min(4, os.cpu_count() or 1)),
         "RAY_SERVE_HAPROXY_HARD_STOP_AFTER_S": "5",
         # A path that nobody listens at: HAProxy then logs nowhere, not into the machine's syslog.
@@ -96,7 +107,9 @@ def start_head(
     Its output goes to `logs/ray.log`. Earlier processes of the deployment must be gone: the ports
     are the same ones.
     """
-    (deployment.run_folder / "h").mkdir(exist_ok=True)
+    # The first start has made the key's file after the settings were read.
+    key = settings.deployment_key or deployment.deployment_key_file.read_text("ascii").strip()
+    write_front(deployment.run_folder / "h", settings, bytes.fromhex(key))
     session = deployment.run_folder / "ray"
     session.mkdir(exist_ok=True)
     # The `ray` script of this very environment, found beside its interpreter.

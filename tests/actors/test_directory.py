@@ -10,6 +10,7 @@ from actors.directory import Directory
 from core.errors import NodeErrorCode
 from core.market.liveness import HEARTBEAT_TTL_MS, Liveness
 from core.market.reputation import Tally
+from core.trust.derived_keys import KeyPurpose
 from core.trust.sealing import NONCE_BYTES, seal
 from core.workflow.actions import SelectAgent, SelectVerifier
 from core.workflow.events import AgentNotSelected, AgentSelected, VerifierSelected
@@ -284,7 +285,7 @@ def test_a_new_card_replaces_the_old_one_everywhere() -> None:
 
 
 def test_dispatch_addresses_and_secrets_follow_the_card() -> None:
-    sealed = seal("hush", KEY, bytes(NONCE_BYTES))
+    sealed = seal("hush", KEY, bytes(NONCE_BYTES), KeyPurpose.SIGNING_SECRET)
     known = directory(
         row("did:x:a"),
         row("did:x:b", endpoint="http://h/svc/node", signing_secret=sealed),

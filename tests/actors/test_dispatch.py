@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import gzip
 import json
+import tracemalloc
+import zlib
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
@@ -74,7 +77,9 @@ class Scene:
 
 
 @asynccontextmanager
-async def scene(handler: Handler, **settings: Any) -> AsyncIterator[Scene]:
+async def scene(
+    handler: Handler, clock: LoopClock | None = None, **settings: Any
+) -> AsyncIterator[Scene]:
     """Serve `handler` at every path and give a dispatcher to it."""
     application = web.Application(client_max_size=64 * 1024 * 1024)
     application.router.add_route("*", "/{path:.*}", handler)
@@ -84,7 +89,7 @@ async def scene(handler: Handler, **settings: Any) -> AsyncIterator[Scene]:
     reachable: list[bool | None] = []
     dispatcher = Dispatcher(
         Settings(deployment_key="00" * 32, **settings),
-        LoopClock(),
+        clock or LoopClock(),
         begin=lambda _: None,
         note=lambda _, is_reachable: reachable.append(is_reachable),
     )
@@ -121,6 +126,8 @@ async def test_dispatch_request_fields_headers_and_signature() -> None:
     assert body["inputs"] == body["input"] == {"n": 1}
     assert body["parents"] == {"p": {"result": {"z": 2}}}
     assert (body["workflowId"], body["taskId"], body["nodeId"]) == (WORKFLOW, "t", "a")
+    assert (body["agentDid"], body["timestamp"][-1]) == ("did:x:a", "Z")
+    assert headers["Accept-Encoding"] == "identity"
     assert is_signature_valid(raw, "hush", headers["x-callboard-signature"])
     assert headers["traceparent"].startswith(f"00-{WORKFLOW.replace('-', '')}-")
     assert event.result == {"b": 1, "a": [True, None]}
@@ -165,6 +172,89 @@ async def test_a_bad_reply_is_a_failed_attempt(
     assert event.failure.code is (code or NodeErrorCode.INVALID_REPLY)
     assert event.failure.verdict is (verdict or Verdict.RETRYABLE)
     assert here.reachable == [True]
+
+
+def packed(coding: str, body: bytes) -> bytes:
+    """Return a body in a content coding."""
+    if coding == "raw deflate":
+        packer = zlib.compressobj(wbits=-zlib.MAX_WBITS)
+        return packer.compress(body) + packer.flush()
+    return gzip.compress(body) if coding == "gzip" else zlib.compress(body)
+
+
+def coded(coding: str, body: bytes, status: int = 200) -> Handler:
+    """Return a handler whose reply says that it is in this content coding."""
+
+    async def handler(_: web.Request) -> web.Response:
+        headers = {"Content-Encoding": coding, "Content-Type": "application/json"}
+        return web.Response(status=status, body=body, headers=headers)
+
+    return handler
+
+
+@pytest.mark.parametrize("coding", ["gzip", "deflate", "raw deflate"])
+async def test_a_compressed_reply_is_understood(coding: str) -> None:
+    body = packed(coding, b'{"status": "success", "result": {"n": 1}}')
+    async with scene(coded(coding.split()[-1], body)) as here:
+        event = await here.outcome()
+    assert isinstance(event, AttemptSucceeded), event
+    assert event.result == {"n": 1}
+
+
+@pytest.mark.parametrize("coding", ["gzip", "deflate", "raw deflate"])
+async def test_a_compressed_reply_is_not_unpacked_beyond_the_bound(coding: str) -> None:
+    body = packed(coding, b'{"status": "success", "result": "' + b"0" * (64 << 20) + b'"}')
+    assert len(body) < 1 << 18
+    async with scene(coded(coding.split()[-1], body)) as here:
+        tracemalloc.start()
+        event = await here.outcome()
+        _, peak = tracemalloc.get_traced_memory()
+        tracemalloc.stop()
+    assert isinstance(event, AttemptFailed)
+    assert event.failure.code is NodeErrorCode.RESULT_TOO_LARGE
+    assert peak < 8 << 20
+
+
+@pytest.mark.parametrize(
+    ("coding", "body"),
+    [
+        ("br", b"{}"),
+        ("gzip, gzip", b"{}"),
+        ("gzip", b'{"status": "success", "result": {}}'),
+        ("gzip", gzip.compress(b'{"status": "success", "result": {}}')[:-9]),
+        ("deflate", b"\xff\xff"),
+        ("deflate", zlib.compress(b"{}") + b"more"),
+    ],
+)
+async def test_a_reply_in_no_known_coding_is_invalid(coding: str, body: bytes) -> None:
+    async with scene(coded(coding, body)) as here:
+        event = await here.outcome()
+    assert isinstance(event, AttemptFailed)
+    assert event.failure.code is NodeErrorCode.INVALID_REPLY
+    async with scene(coded(coding, body, status=503)) as here:
+        event = await here.outcome()
+    assert isinstance(event, AttemptFailed)
+    assert event.failure.code is NodeErrorCode.AGENT_ERROR, "the status says more"
+
+
+class SetBack(LoopClock):
+    """A wall clock that is set back by an hour after each look."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.looks = 0
+
+    def now_ms(self) -> int:
+        self.looks += 1
+        return super().now_ms() - 3_600_000 * self.looks
+
+
+async def test_a_wall_clock_that_is_set_back_makes_no_span_negative() -> None:
+    async with scene(replying(status="success", result={}), SetBack()) as here:
+        event = await here.outcome()
+    assert isinstance(event, AttemptSucceeded)
+    assert event.metrics["latency_ms"] >= 0
+    assert event.at_ms >= event.started_ms
 
 
 RESULT = {"b": 1.5, "a": ["é"]}

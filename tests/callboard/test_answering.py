@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from callboard import Agent, AgentError, answering
+from core.timestamps import iso_ms
 from core.trust.signing import sign_body
 
 
@@ -64,6 +65,48 @@ def test_a_wrong_or_missing_signature_is_a_401(signature: str | None) -> None:
 def test_a_right_signature_is_accepted() -> None:
     body = dispatch("cap.text.upper.v1", inputs={"text": "a"})
     assert ask(an_agent(signing_secret="s"), body, sign_body(body, "s"))[0] == 200
+
+
+NOW_S = 1_800_000_000.0
+
+
+def at(seconds: float) -> str:
+    """Return the time so many seconds after the agent's now, as the coordinator writes it."""
+    return iso_ms(int((NOW_S + seconds) * 1_000))
+
+
+@pytest.mark.parametrize(
+    ("members", "code"),
+    [
+        ({"agentDid": "did:net:b", "timestamp": at(0)}, "WRONG_AGENT"),
+        ({"agentDid": "did:net:b"}, "WRONG_AGENT"),
+        ({"agentDid": "did:net:a", "timestamp": at(-300.001)}, "STALE_TIMESTAMP"),
+        ({"agentDid": "did:net:a", "timestamp": at(300.001)}, "STALE_TIMESTAMP"),
+        ({"timestamp": "yesterday"}, "STALE_TIMESTAMP"),
+        ({"timestamp": "2027-01-15T08:00:00"}, "STALE_TIMESTAMP"),
+    ],
+)
+def test_a_dispatch_for_another_agent_or_another_time_is_a_401(
+    members: dict[str, str], code: str
+) -> None:
+    """One agent cannot hand another what it was sent, although both share the secret."""
+    agent = an_agent(signing_secret="s", now_s=lambda: NOW_S)
+    body = dispatch("cap.text.upper.v1", inputs={"text": "a"}, **members)
+    status, reply = ask(agent, body, sign_body(body, "s"))
+    expected = {"eventId": "e1", "status": "error", "error": "Invalid signature", "code": code}
+    assert (status, reply) == (401, expected)
+    assert agent.statistics().answered == 0
+
+
+@pytest.mark.parametrize("seconds", [-299.9, 0, 299.9])
+def test_a_dispatch_for_this_agent_and_this_time_is_answered(seconds: float) -> None:
+    agent = an_agent(signing_secret="s", now_s=lambda: NOW_S)
+    addressed = {"agentDid": "did:net:a", "timestamp": at(seconds)}
+    body = dispatch("cap.text.upper.v1", inputs={"text": "a"}, **addressed)
+    first = ask(agent, body, sign_body(body, "s"))
+    assert first[0] == 200
+    assert ask(agent, body, sign_body(body, "s")) == first, "a repeat gets the reply it had"
+    assert agent.statistics().repeated == 1
 
 
 def test_without_a_secret_the_signature_is_not_checked() -> None:

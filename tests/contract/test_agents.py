@@ -178,13 +178,85 @@ def test_a_card_signed_by_the_agents_key_is_accepted_from_anybody(
     key = SigningKey.generate()
     acard = card(publicKey=base64.b64encode(bytes(key.verify_key)).decode())
     answer(payer.http.post(REGISTER, json={"acard": acard}))
-    changed = {**acard, "version": 2}
-    signature = base64.b64encode(key.sign(rfc8785.dumps(changed)).signature).decode()
-    signed = {"acard": changed, "acardSignature": f"ed25519:{signature}"}
+    signed = self_signed(key, {**acard, "version": 2})
     other = make_caller()
-    answer(other.http.post(REGISTER, json=signed))
-    forged = {"acard": {**changed, "version": 3}, "acardSignature": signature}
+    registered = answer(other.http.post(REGISTER, json=signed))
+    assert (registered["ownerDid"], registered["isNew"]) == (payer.did, False)
+    forged = {**signed, "acard": {**acard, "version": 3}}
     refusal(other.http.post(REGISTER, json=forged), 401, "INVALID_SIGNATURE")
+
+
+def self_signed(key: SigningKey, acard: Json) -> Json:
+    """Return the registration of a card with this key's signature over it."""
+    signature = base64.b64encode(key.sign(rfc8785.dumps(acard)).signature).decode()
+    return {"acard": acard, "acardSignature": f"ed25519:{signature}"}
+
+
+def test_a_replayed_signed_card_changes_nothing(
+    payer: Caller, make_caller: MakeCaller, anonymous: httpx.Client
+) -> None:
+    """An older card, another one of the same version, one of an agent that has left since."""
+    key, replayer = SigningKey.generate(), make_caller()
+    first = card(publicKey=base64.b64encode(bytes(key.verify_key)).decode())
+    path = f"/v1/agents/{first['did']}"
+    older, newest = (self_signed(key, {**first, "version": number}) for number in (1, 3))
+    other = self_signed(key, {**newest["acard"], "endpoint": "http://127.0.0.1:10"})
+    answer(payer.http.post(REGISTER, json=older))
+    answer(payer.http.post(REGISTER, json=newest))
+    answer(payer.http.post(f"{path}/heartbeat", json={"status": "draining"}))
+    before = answer(anonymous.get(path))
+    for replayed in (older, other):
+        refusal(replayer.http.post(REGISTER, json=replayed), 409, "CONFLICT")
+    again = answer(replayer.http.post(REGISTER, json=newest))
+    assert "heartbeatToken" not in again, "a card that was seen earns no credential"
+    with_secret = {**self_signed(key, {**first, "version": 4}), "signingSecret": "the replayer's"}
+    refusal(replayer.http.post(REGISTER, json=with_secret), 403, "FORBIDDEN")
+    assert answer(anonymous.get(path)) == before
+    answer(payer.http.delete(path))
+    refusal(replayer.http.post(REGISTER, json=newest), 409, "CONFLICT")
+    assert answer(anonymous.get(path))["status"] == "inactive"
+    # The owner by key may go back, and a new version by signature brings the agent back.
+    answer(payer.http.post(REGISTER, json=older))
+    answer(payer.http.delete(path))
+    answer(replayer.http.post(REGISTER, json=self_signed(key, {**first, "version": 2})))
+    assert answer(anonymous.get(path))["version"] == 2
+
+
+def test_a_key_inside_the_card_of_an_unknown_did_proves_nothing(
+    make_caller: MakeCaller, admin: Caller
+) -> None:
+    """Issue row 10: the stake that the DID's holder has put up stays the holder's."""
+    holder, thief = make_caller(10), make_caller()
+    answer(holder.http.post("/v1/stakes", json={"amount": 6}))
+    key = SigningKey.generate()
+    acard = card(publicKey=base64.b64encode(bytes(key.verify_key)).decode(), did=holder.did)
+    refusal(thief.http.post(REGISTER, json=self_signed(key, acard)), 403, "FORBIDDEN")
+    answer(holder.http.post("/v1/stakes/unstake", json={"amount": 6}))
+    # Claimed while nothing was there: what comes later is still not the registrant's.
+    second = {**acard, "did": unique("did:net:later-")}
+    answer(thief.http.post(REGISTER, json=self_signed(key, second)))
+    body = {"amount": 5, "agentDid": second["did"]}
+    answer(admin.http.post("/v1/ledger/deposit", json={"amount": 5, "ownerDid": second["did"]}))
+    answer(admin.http.post("/v1/stakes", json=body))
+    refusal(thief.http.post("/v1/stakes/unstake", json=body), 403, "FORBIDDEN")
+    assert answer(admin.http.post("/v1/stakes/unstake", json=body))["walletDid"] == second["did"]
+
+
+def test_a_did_key_signs_for_itself(make_caller: MakeCaller) -> None:
+    """The DID is the key: its signature claims it, and the key inside the card does not matter."""
+    key = SigningKey.generate()
+    number = int.from_bytes(b"\xed\x01" + bytes(key.verify_key), "big")
+    digits = ""
+    while number:
+        number, digit = divmod(number, 58)
+        digits = "123456789ABCDEFGHJKLMNPQRSTUVWXYZabcdefghijkmnopqrstuvwxyz"[digit] + digits
+    thief_key, did = SigningKey.generate(), f"did:key:z{digits}"
+    acard = card(publicKey=base64.b64encode(bytes(thief_key.verify_key)).decode(), did=did)
+    forged = self_signed(thief_key, acard)
+    refusal(make_caller().http.post(REGISTER, json=forged), 401, "INVALID_SIGNATURE")
+    answer(make_caller().http.post(REGISTER, json={"acard": acard}))  # claimed without a signature
+    registered = make_caller().http.post(REGISTER, json=self_signed(key, {**acard, "version": 2}))
+    assert answer(registered)["isNew"] is False
 
 
 def test_dispatch_carries_eventId_capabilityId_inputs_parents(

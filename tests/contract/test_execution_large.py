@@ -10,7 +10,8 @@ from typing import Any
 import httpx
 import pytest
 
-from tests.contract.conftest import Caller, MakeAgent, answer, refusal
+from core.canonical import hash_bytes
+from tests.contract.conftest import Caller, MakeAgent, MakeCaller, answer, refusal
 from tests.contract.test_execution_async import PATH, begin, finished, handed_in, later, one_node
 
 Json = dict[str, Any]
@@ -132,7 +133,7 @@ def test_parents_above_the_dispatch_limit_are_INPUT_TOO_LARGE(
     record = payer.run({"nodes": nodes})
     assert record["nodes"]["join"]["error"]["code"] == "INPUT_TOO_LARGE"
     assert not join.stub.dispatches
-    assert record["nodes"]["p8"]["result"]["text"].startswith("xxx")
+    assert record["nodes"]["p0"]["result"]["text"].startswith("xxx")
 
 
 @pytest.mark.parametrize("result", [{"$blob": "sha256:" + "ab" * 32, "size": 1}])
@@ -147,3 +148,31 @@ def test_result_that_looks_like_a_reference_is_only_a_result(
     record = payer.run({"nodes": nodes})
     assert record["nodes"]["a"]["result"] == result
     assert child.stub.dispatches[0]["parents"] == {"a": {"result": result}}
+
+
+def test_results_beyond_the_records_bound_are_read_by_themselves(
+    payer: Caller, make_agent: MakeAgent, make_caller: MakeCaller
+) -> None:
+    """Five results of 1,000 KiB, of which four fit into the 4 MiB of a record."""
+    owner = make_caller()
+    agent, other = make_agent(sized(1_000)), make_agent(owner=owner)
+    names = [f"n{number}" for number in range(5)]
+    nodes: Json = {"a": {"capabilityId": other.capability}}
+    nodes.update((name, {"capabilityId": agent.capability}) for name in names)
+    response = payer.publish({"nodes": nodes}, Prefer="wait=60")
+    record = payer.finished(f"/v1/workflows/{answer(response)['workflowId']}")
+    assert len(payer.http.get(f"/v1/workflows/{record['id']}").content) <= 4 * 1024 * 1024
+    (beyond,) = [name for name in names if "resultRef" in record["nodes"][name]]
+    ref = record["nodes"][beyond]["resultRef"]
+    whole = payer.http.get(f"/v1/workflows/{record['id']}/nodes/{beyond}/result")
+    assert answer(whole)["text"].startswith("xxx")
+    assert ref == {"sha256": hash_bytes(whole.content), "size": len(whole.content)}
+    small = f"/v1/workflows/{record['id']}/nodes/a/result"
+    assert answer(payer.http.get(small)) == record["nodes"]["a"]["result"]
+    as_agent = make_caller(ownerDid=other.did).http
+    assert answer(as_agent.get(small)) == record["nodes"]["a"]["result"]
+    for path in (f"/v1/workflows/{record['id']}/nodes/{beyond}/result", f"{small}x"):
+        refusal(as_agent.get(path), 404, "NOT_FOUND")
+    refusal(owner.http.get(small), 404, "NOT_FOUND")
+    for path in (small.replace("/a/", "/ghost/"), f"/v1/workflows/x/nodes/{beyond}/result"):
+        refusal(payer.http.get(path), 404, "NOT_FOUND")

@@ -14,6 +14,7 @@ import pytest
 from tests.contract.conftest import (
     Caller,
     Json,
+    MakeAgent,
     MakeCaller,
     answer,
     client,
@@ -181,6 +182,46 @@ def test_an_agent_that_cannot_be_reached_is_probed_and_shown_as_offline(
     assert found["live"]["heartbeatAt"] is None
     answer(beat(payer.http, did))
     assert shown(anonymous, did)["availability"] == "available", "its own word is newer"
+
+
+@pytest.mark.parametrize("is_flat", [False, True])
+def test_a_change_of_status_is_in_force_when_it_is_answered(
+    is_flat: bool, payer: Caller, make_agent: MakeAgent
+) -> None:
+    """contract.md section 7: the next dispatch sees it, each time that the status changes."""
+    agent = make_agent(owner=payer)
+    node = {"capabilityId": agent.capability, "targetAgentId": agent.did}
+    for status, details in (
+        ("unhealthy", "agent_unhealthy"),
+        ("healthy", None),
+        ("offline", "agent_offline"),
+        ("busy", None),
+        ("draining", "agent_unhealthy"),
+    ):
+        if is_flat:
+            body = {"did": agent.did, "status": status}
+            answer(payer.http.post("/v1/heartbeat", json=body))
+        else:
+            answer(beat(payer.http, agent.did, status=status))
+        sent = len(agent.stub.dispatches)
+        record = payer.run({"nodes": {"a": node}})
+        if details is None:
+            assert record["status"] == "success", record
+        else:
+            assert record["nodes"]["a"]["error"]["details"] == details, record
+            assert len(agent.stub.dispatches) == sent
+
+
+def test_another_agent_takes_over_at_once_when_one_says_that_it_is_unwell(
+    payer: Caller, make_agent: MakeAgent
+) -> None:
+    first = make_agent(owner=payer, price_cents=1)
+    second = make_agent(owner=payer, price_cents=90, capability=first.capability)
+    for unwell, well in ((first, second), (second, first)):
+        answer(beat(payer.http, well.did, status="healthy"))
+        answer(beat(payer.http, unwell.did, status="maintenance"))
+        record = payer.run({"nodes": {"a": {"capabilityId": first.capability}}})
+        assert record["nodes"]["a"]["agentDid"] == well.did
 
 
 # -- PATCH -----------------------------------------------------------------------------------------

@@ -146,6 +146,64 @@ def opens_for_s(caller: Caller, admin: Caller) -> float:
     return opened - revoked
 
 
+def test_a_key_ends_with_the_key_it_was_made_with(
+    make_caller: MakeCaller, anonymous: httpx.Client
+) -> None:
+    parent = make_caller()
+    sibling = make_caller(ownerDid=parent.did)
+    child = answer(parent.http.post("/v1/keys", json={}))
+    assert child["parentId"] == parent.key_id
+    headers = {"x-api-key": child["key"]}
+    grandchild = answer(anonymous.post("/v1/keys", json={}, headers=headers))
+    assert grandchild["parentId"] == child["keyId"]
+    ended = answer(parent.http.delete(f"/v1/keys/{parent.key_id}"))["endedKeys"]
+    assert ended == 3
+    balance = "/v1/ledger/balance"
+    for key in (child["key"], grandchild["key"]):
+        opens = {"headers": {"x-api-key": key}}
+        wait(lambda opens=opens: anonymous.get(balance, **opens).status_code == 401, "its end")
+    assert answer(sibling.http.get(balance))["ownerDid"] == parent.did
+
+
+def test_a_key_expires_no_later_than_the_one_it_was_made_with(make_caller: MakeCaller) -> None:
+    parent = make_caller(expiresAt="2090-01-01T00:00:00.000Z")
+    for given, shown in (
+        (None, "2090-01-01T00:00:00.000Z"),
+        ("2090-01-01T00:00:00Z", "2090-01-01T00:00:00.000Z"),
+        ("2080-01-01T00:00:00Z", "2080-01-01T00:00:00.000Z"),
+    ):
+        child = answer(parent.http.post("/v1/keys", json={"expiresAt": given}))
+        assert child["expiresAt"] == shown
+    response = parent.http.post("/v1/keys", json={"expiresAt": "2090-01-01T00:00:00.001Z"})
+    assert refusal(response, 400, "INVALID_REQUEST")["errors"][0]["path"] == "expiresAt"
+
+
+def test_a_key_has_the_limits_of_the_one_it_was_made_with(
+    make_caller: MakeCaller, anonymous: httpx.Client
+) -> None:
+    parent = make_caller(rateClass="standard", rateLimits={"read": 3})
+    child = answer(parent.http.post("/v1/keys", json={}))
+    assert (child["rateClass"], child["rateLimits"]) == ("standard", {"read": 3})
+    headers = {"x-api-key": child["key"]}
+    shown = anonymous.get("/v1/ledger/balance", headers=headers).headers
+    assert shown["ratelimit-policy"] == '"read";q=3;w=60'
+
+
+def test_a_key_that_an_administrator_makes_for_another_stands_by_itself(
+    make_caller: MakeCaller, admin: Caller, anonymous: httpx.Client
+) -> None:
+    operator = make_caller(scopes=["admin", "*:read", "*:write"])
+    tenant = answer(operator.http.post("/v1/keys", json={"ownerDid": unique("did:net:k-")}))
+    other = {"ownerDid": unique("did:net:k-"), "scopes": ["admin", "*:read"]}
+    second = answer(operator.http.post("/v1/keys", json=other))
+    assert tenant["parentId"] is None
+    assert second["parentId"] == operator.key_id
+    assert answer(admin.http.delete(f"/v1/keys/{operator.key_id}"))["endedKeys"] == 2
+    balance, opens = "/v1/ledger/balance", {"headers": {"x-api-key": second["key"]}}
+    wait(lambda: anonymous.get(balance, **opens).status_code == 401, "its end")
+    answer(anonymous.get(balance, headers={"x-api-key": tenant["key"]}))
+
+
 def test_anothers_key_cannot_be_revoked(payer: Caller, make_caller: MakeCaller) -> None:
     other = make_caller()
     refusal(payer.http.delete(f"/v1/keys/{other.key_id}"), 404, "NOT_FOUND")

@@ -76,7 +76,11 @@ def test_a_quota_is_set_read_and_replaced(payer: Caller, admin: Caller) -> None:
         "currentUsage": check(payer, payer.did)["currentUsage"],
         "resetsAt": next_midnight(),
     }
-    assert set_quota(admin, payer.did)["maxWorkflowsPerDay"] is None
+    assert set_quota(admin, payer.did, maxWorkflowsPerDay=None)["limits"] == {
+        **limits,
+        "maxWorkflowsPerDay": None,
+    }
+    assert set_quota(admin, payer.did, maxSpendPerDayCents=None)["maxSpendPerDayCents"] is None
     assert check(payer, payer.did)["reason"] == "Within quota"
 
 

@@ -161,6 +161,45 @@ def test_a_wrong_signature_costs_the_lock_although_another_agent_succeeds(
     assert (slashed["reason"], slashed["amountCredits"]) == ("wrong_signature", "0.1")
 
 
+def refuse_at_first(dispatch: dict[str, Any]) -> tuple[int, dict[str, Any]]:
+    """Fail an attempt for good, as the specification's 400 does."""
+    return 400, {"eventId": dispatch["eventId"], "status": "error", "error": "cannot do this"}
+
+
+def test_an_auctions_winner_that_fails_is_slashed_although_a_round_follows(
+    payer: Caller, make_agent: MakeAgent, make_caller: MakeCaller, admin: Caller
+) -> None:
+    """Issue row 17: the second round finds nobody, or another agent; the first one's lock pays."""
+    owner, capability = make_caller(30), unique("cap.test.") + ".v1"
+    failing = make_agent(
+        refuse_at_first,
+        capability=capability,
+        owner=owner,
+        price={"price_cents": 5, "standingBid": {"bidAmount": 0.1}},
+    )
+    answer(owner.http.post(STAKES, json={"amount": 10, "agentDid": failing.did}))
+    node = {"capabilityId": capability, "selection": "auction", "maxCostCredits": 1}
+    record = payer.run({"nodes": {"a": node}})
+    assert record["nodes"]["a"]["error"]["code"] == "AGENT_ERROR"
+    locked = 0.1  # a tenth of the reserve, of which a tenth is lost
+    assert answer(admin.http.get(f"{STAKES}/{failing.did}"))["stakedAmount"] == 10 - locked / 10
+    second = make_agent(
+        capability=capability,
+        owner=owner,
+        price={"price_cents": 5, "standingBid": {"bidAmount": 0.2}},
+    )
+    answer(owner.http.post(STAKES, json={"amount": 10, "agentDid": second.did}))
+    record = payer.run({"nodes": {"a": node}})
+    assert (record["status"], record["nodes"]["a"]["agentDid"]) == ("success", second.did)
+    before = 10 - locked / 10
+    assert answer(admin.http.get(f"{STAKES}/{failing.did}"))["stakedAmount"] < before
+    assert answer(admin.http.get(f"{STAKES}/{second.did}"))["stakedAmount"] == 10
+    found = answer(admin.http.get(f"/v1/audit?targetId={failing.did}&targetType=stake"))["entries"]
+    slashed = [one["payload"] for one in found if one["eventType"] == "stake.slashed"]
+    assert [one["evidence"]["code"] for one in slashed] == ["AGENT_ERROR"] * 2
+    assert {one["payerDid"] for one in slashed} == {payer.did}
+
+
 def signing(key: SigningKey) -> Callable[[dict[str, Any]], tuple[int, dict[str, Any]]]:
     """Return an agent's answer that is signed as the contract says."""
 

@@ -95,7 +95,7 @@ def test_a_child_is_dispatched_after_all_its_parents(payer: Caller, make_agent: 
     assert agent.stub.dispatches[-1]["nodeId"] == "join"
 
 
-@pytest.mark.parametrize("unknown", [str(uuid.uuid4()), "nonsense", "%00", "'; DROP TABLE"])
+@pytest.mark.parametrize("unknown", [str(uuid.uuid4()), "nonsense", "'; DROP TABLE"])
 def test_unknown_workflow_is_404(payer: Caller, unknown: str) -> None:
     refusal(payer.http.get(f"/v1/workflows/{unknown}"), 404, "NOT_FOUND")
     refusal(payer.http.post(f"/v1/workflows/{unknown}/cancel", json={}), 404, "NOT_FOUND")
@@ -123,6 +123,12 @@ def test_an_agent_sees_its_own_nodes_of_a_workflow_only(
     path = f"/v1/workflows/{workflow_id}"
     record = answer(payer.http.get(path, headers={"x-api-key": key}))
     assert set(record["nodes"]) == {"a"}
+    money_and_purpose = {"intent", "payerDid", "spentCredits", "error"}
+    assert not money_and_purpose & set(record)
+    assert "selection" not in record["nodes"]["a"]
+    task_path = f"/v1/tasks/{record['taskId']}"
+    task = answer(payer.http.get(task_path, headers={"x-api-key": key}))
+    assert not {"description", "spentCredits"} & set(task)
     response = payer.http.post(f"{path}/cancel", json={}, headers={"x-api-key": key})
     refusal(response, 404, "NOT_FOUND")
 

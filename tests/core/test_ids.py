@@ -4,28 +4,57 @@ from __future__ import annotations
 
 from itertools import combinations
 
-from core.ids import event_id, result_id
+from hypothesis import given
+from hypothesis import strategies as st
+
+from core.ids import composed_key, event_id, result_id
+from core.trust.derived_keys import KEY_VERSION
+from ledger.market_commands import bid_key
 
 KEY = bytes(32)
 WORKFLOW = "0198c0de-0000-7000-8000-000000000001"
 
 
+def token(key: bytes, workflow_id: str, node: str, attempt: int, *, is_verification: bool) -> str:
+    """Return a token of the newest keys."""
+    return result_id(
+        key,
+        workflow_id,
+        node,
+        attempt,
+        is_verification=is_verification,
+        key_version=KEY_VERSION,
+    )
+
+
 def test_result_id_differs_by_key_workflow_node_attempt_and_kind() -> None:
     tokens = [
-        result_id(KEY, WORKFLOW, "a", 1, is_verification=False),
-        result_id(KEY, WORKFLOW, "a", 1, is_verification=True),
-        result_id(KEY, WORKFLOW, "a", 2, is_verification=False),
-        result_id(KEY, WORKFLOW, "a", 2, is_verification=True),
-        result_id(KEY, WORKFLOW, "a|1", 1, is_verification=False),
-        result_id(KEY, WORKFLOW, "b", 1, is_verification=False),
-        result_id(KEY, WORKFLOW[:-1] + "2", "a", 1, is_verification=False),
-        result_id(b"1" * 32, WORKFLOW, "a", 1, is_verification=False),
+        token(KEY, WORKFLOW, "a", 1, is_verification=False),
+        token(KEY, WORKFLOW, "a", 1, is_verification=True),
+        token(KEY, WORKFLOW, "a", 2, is_verification=False),
+        token(KEY, WORKFLOW, "a", 2, is_verification=True),
+        token(KEY, WORKFLOW, "a|1", 1, is_verification=False),
+        token(KEY, WORKFLOW, "b", 1, is_verification=False),
+        token(KEY, WORKFLOW[:-1] + "2", "a", 1, is_verification=False),
+        token(b"1" * 32, WORKFLOW, "a", 1, is_verification=False),
     ]
     assert all(one != other for one, other in combinations(tokens, 2))
-    assert tokens[0] == result_id(KEY, WORKFLOW, "a", 1, is_verification=False)
+    assert tokens[0] == token(KEY, WORKFLOW, "a", 1, is_verification=False)
     assert len(bytes.fromhex(tokens[0])) == 32
 
 
 def test_event_id_is_the_same_for_the_same_attempt() -> None:
     assert event_id(WORKFLOW, "a", 1) == event_id(WORKFLOW, "a", 1)
     assert event_id(WORKFLOW, "a", 1) != event_id(WORKFLOW, "a", 2)
+
+
+@given(st.lists(st.text(), max_size=4), st.lists(st.text(), max_size=4))
+def test_composed_keys_are_equal_only_of_equal_parts(one: list[str], other: list[str]) -> None:
+    assert (composed_key("k", *one) == composed_key("k", *other)) == (one == other)
+
+
+def test_a_did_and_a_key_do_not_pass_for_another_did_and_key() -> None:
+    pairs = [("did:web:x.com", "alice:k1"), ("did:web:x.com:alice", "k1")]
+    assert len({composed_key("http", *pair) for pair in pairs}) == 2
+    # A node's name may hold colons, digits and whole DIDs.
+    assert bid_key("w", "a", 1, "did:x:1:did:x") != bid_key("w", "a:1:did:x", 1, "did:x")

@@ -88,6 +88,13 @@ def test_number_survives_every_json_client(micro: int) -> None:
     assert Decimal(repr(number)) * 1_000_000 == micro
 
 
+@given(st.integers(min_value=MICRO_MAX + 1, max_value=9 * 10**18), st.sampled_from([1, -1]))
+def test_a_balance_that_a_double_would_round_is_text(micro: int, sign: int) -> None:
+    text = credits_number(sign * micro)
+    assert isinstance(text, str)
+    assert Decimal(json.loads(json.dumps(text))) * 1_000_000 == sign * micro
+
+
 @given(amounts)
 def test_text_is_the_same_amount(micro: int) -> None:
     text = credits_text(micro)

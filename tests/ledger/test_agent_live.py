@@ -10,7 +10,7 @@ import psycopg
 import pytest
 
 from core.errors import ErrorCode, ServiceError
-from core.market.liveness import HEARTBEAT_TTL_MS
+from core.market.liveness import HEARTBEAT_TTL_MS, UNHEARD
 from ledger.agent_live import (
     PROBE_PAUSE_MS,
     Heartbeat,
@@ -62,7 +62,11 @@ async def test_the_newest_heartbeat_of_a_batch_and_of_all_batches_counts(
         Heartbeat("did:x:b", "draining"),
         Heartbeat("did:x:a", "idle", 0.1),
     ]
-    assert await live.store_heartbeats(batch) == [None] * 3
+    stored = await live.store_heartbeats(batch)
+    assert [one.before for one in stored] == [UNHEARD] * 3
+    (again,) = await live.store_heartbeats([Heartbeat("did:x:a", "idle", 0.1)])
+    assert (again.before.status, again.before.load) == ("idle", 0.1)
+    assert again.at_ms >= stored[0].at_ms == again.before.heartbeat_ms
     rows = {row["did"]: row for row in await live_rows(reader)}
     assert (rows["did:x:a"]["status"], rows["did:x:a"]["load"]) == ("idle", 0.1)
     assert before_ms <= rows["did:x:a"]["heartbeat_ms"] <= time.time_ns() // 1_000_000 + 1

@@ -3,19 +3,37 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import random
 from collections.abc import AsyncIterator, Callable
+from dataclasses import replace
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from core.errors import ErrorCode, ServiceError
-from ledger.commands import Command, Outcome, OutcomeStatus, RegisterOwner
+from core.workflow.events import AttemptFinished
+from ledger.commands import Command, Outcome, OutcomeStatus, RegisterOwner, RevokeKey
 from ledger.errors import LedgerFenced, LedgerIntegrityError, LedgerUnavailable
 from ledger.group_commit import GroupCommit
+from ledger.review_commands import OpenDispute
 from tests.conftest import Database
 from tests.ledger.checking import Auditor
-from tests.ledger.making import AGENT, AT, CREDIT, GENESIS, OWNER, PAYER, Flow, deposit, open_store
+from tests.ledger.making import (
+    AGENT,
+    AT,
+    CREDIT,
+    GENESIS,
+    OWNER,
+    PAYER,
+    Flow,
+    deposit,
+    new_id,
+    new_key,
+    open_store,
+    succeeded,
+)
 
 pytestmark = pytest.mark.anyio
 
@@ -35,7 +53,7 @@ async def start(
     """Start writers; all are stopped when the test is over."""
     started: list[GroupCommit] = []
 
-    async def start_one(**options: int) -> GroupCommit:
+    async def start_one(**options: Any) -> GroupCommit:
         commits = GroupCommit(
             database.service_url,
             genesis=GENESIS,
@@ -73,6 +91,22 @@ async def insist(commits: GroupCommit, command: Command) -> Outcome:
             await asyncio.sleep(0)
 
 
+async def insist_all(commits: GroupCommit, commands: list[Command]) -> list[Outcome]:
+    """Submit commands together until there are outcomes, always with the same keys."""
+    while True:
+        try:
+            return await commits.submit(commands)
+        except ServiceError as error:
+            if error.code is not ErrorCode.LEDGER_UNAVAILABLE:
+                raise
+            await asyncio.sleep(0.01)
+
+
+def incompressible(length: int) -> str:
+    """Return a text that no index can hold by compressing it."""
+    return os.urandom(length // 2).hex()
+
+
 async def test_what_waits_during_a_commit_is_one_batch(start: Start, auditor: Auditor) -> None:
     commits = await start()
     await asyncio.gather(*(commits.submit([deposit(CREDIT)]) for _ in range(300)))
@@ -84,14 +118,28 @@ async def test_what_waits_during_a_commit_is_one_batch(start: Start, auditor: Au
     assert auditor.balance(PAYER) == 300 * CREDIT
 
 
-async def test_batches_keep_to_their_limit_and_never_divide_a_submission(start: Start) -> None:
+async def test_batches_keep_to_their_limits_and_each_submission_is_answered_whole(
+    start: Start, auditor: Auditor
+) -> None:
     commits = await start(batch_max=10)
     submissions = [[deposit(1) for _ in range(4)] for _ in range(10)]
     outcomes = await asyncio.gather(*(commits.submit(commands) for commands in submissions))
     assert [len(found) for found in outcomes] == [4] * 10
-    assert commits.statistics().batch_max == 8
     large = await commits.submit([deposit(1) for _ in range(25)])
-    assert len(large) == 25
+    balances = [outcome.result["balanceMicro"] for outcome in large]
+    assert balances == list(range(41, 66)), "in their order, over several batches"
+    assert commits.statistics().batch_max == 10
+
+
+async def test_batches_are_weighed_not_only_counted(start: Start, auditor: Auditor) -> None:
+    """A thousand commands of 512 KiB must not become one transaction."""
+    commits = await start(batch_bytes_max=100_000)
+    heavy = [replace(deposit(1), description="x" * 60_000) for _ in range(6)]
+    await asyncio.gather(*(commits.submit([command]) for command in heavy))
+    assert commits.statistics().batch_max == 1
+    lone = replace(deposit(1), description="x" * 200_000)
+    await commits.submit([lone])
+    assert auditor.balance(PAYER) == 7, "one command above the bound goes alone"
 
 
 async def test_full_queue_refuses_whole_submissions(start: Start, auditor: Auditor) -> None:
@@ -189,43 +237,146 @@ async def test_second_writer_fences_the_first_off_and_it_stops(
     assert isinstance(fatal[0], LedgerFenced)
     await second.submit([deposit(2)])
     assert auditor.balance(PAYER) == 3
-    assert auditor.one("SELECT count(*) FROM suspect") == 0, "being fenced off is nobody's fault"
+    assert first.statistics().refused == 0, "being fenced off is no command's fault"
 
 
-async def test_guilty_command_stops_the_writer_and_is_refused_in_the_end(
-    start: Start, auditor: Auditor, fatal: list[LedgerIntegrityError], database: Database
+async def test_guilty_command_is_refused_alone_and_the_rest_of_its_batch_commits(
+    start: Start, auditor: Auditor, fatal: list[LedgerIntegrityError]
 ) -> None:
-    """Two stops of a batch, then its commands are tried alone, then the guilty one is refused.
-
-    Every stop is the end of a process: what is known of it is in the database alone.
-    """
-    store = await open_store(database.service_url)
-    outcomes = await store.commit(
-        [RegisterOwner(key="o", owner=OWNER, address=""), deposit(10 * CREDIT)], AT
+    """The database refuses the batch; halving finds the command, the writer never stops."""
+    commits = await start()
+    (owner, *_) = await commits.submit(
+        [RegisterOwner(key="o", owner=OWNER, address=""), deposit(10 * CREDIT)]
     )
-    flow = Flow(int(outcomes[0].result["epoch"]), hold=CREDIT)
-    await store.commit([flow.publish()], AT)
-    await store.close()
+    flow = Flow(int(owner.result["epoch"]), hold=CREDIT)
+    await commits.submit([flow.publish()])
     guilty = flow.publish(key="another key for the same workflow")
-    innocent = deposit(CREDIT, owner_did="did:test:innocent")
-    answers: list[Outcome] = []
-    for stops in range(1, 6):
-        commits = await start()
-        try:
-            answers = await commits.submit([innocent, guilty])
-        except ServiceError:
-            assert len(fatal) == stops
-        else:
-            break
-    assert len(fatal) == 3, "twice the batch, once the guilty command alone"
-    assert answers[0].error is None
-    assert answers[1].error is ErrorCode.INTERNAL_ERROR
-    again = await commits.submit([guilty, innocent])
-    assert [outcome.status for outcome in again] == [OutcomeStatus.REPEATED] * 2
-    assert again[0].error is ErrorCode.INTERNAL_ERROR
-    assert auditor.balance("did:test:innocent") == CREDIT
-    assert auditor.one("SELECT count(*) FROM suspect") == 0
+    innocent = [deposit(CREDIT, owner_did=f"did:test:{number}") for number in range(40)]
+    mixed = [*innocent[:33], guilty, *innocent[33:]]
+    outcomes = await commits.submit(mixed)
+    assert outcomes[33].error is ErrorCode.INTERNAL_ERROR
+    assert [one.error for one in outcomes if one is not outcomes[33]] == [None] * 40
+    assert not fatal
+    assert commits.statistics().refused == 1
+    again = await commits.submit(mixed)
+    assert {outcome.status for outcome in again} == {OutcomeStatus.REPEATED}
+    assert again[33].error is ErrorCode.INTERNAL_ERROR
+    assert commits.statistics().refused == 1, "remembered under its key: never tried again"
+    assert auditor.balance("did:test:39") == CREDIT
     assert auditor.one("SELECT count(*) FROM audit WHERE event_type = 'command.refused'") == 1
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        # Issue, rows 1 and 2: what the driver refuses, what no index row can hold.
+        lambda: RevokeKey(key=new_key(), actor_did=PAYER, key_id="a\0b", owner_did=PAYER),
+        lambda: RevokeKey(key=new_key(), actor_did=PAYER, key_id="a\ud800", owner_did=PAYER),
+        lambda: deposit(1, owner_did="did:test:" + incompressible(6_000)),
+        lambda: deposit(1, owner_did="did:test:a\0b"),
+        lambda: deposit(1, key="key:a\0b"),
+        lambda: deposit(1, key="key:\ud800"),
+        lambda: replace(deposit(1), amount_micro=2**70),
+        lambda: replace(deposit(1), request_hash="no bytes"),
+        lambda: OpenDispute(
+            key=new_key(),
+            actor_did=PAYER,
+            dispute_id=new_id(),
+            workflow_id=None,
+            complainant_did=PAYER,
+            respondent_did="did:test:" + incompressible(6_000),
+            node_id=None,
+            dispute_type="fraud",
+            description="d",
+            evidence_json="{}",
+        ),
+    ],
+)
+async def test_odd_command_harms_nobody_else(
+    start: Start, auditor: Auditor, fatal: list[LedgerIntegrityError], make: Callable[[], Command]
+) -> None:
+    commits = await start()
+    odd = make()
+    others = [deposit(CREDIT, owner_did=f"did:test:{number}") for number in range(8)]
+    outcomes = await commits.submit([*others[:5], odd, *others[5:]])
+    assert [one.error for one in (*outcomes[:5], *outcomes[6:])] == [None] * 8
+    (again,) = await commits.submit([odd])
+    assert again.error == outcomes[5].error
+    assert not fatal
+    assert commits.statistics().reopened == 0, "the connection was never in doubt"
+    assert auditor.balance("did:test:7") == CREDIT
+
+
+async def test_command_that_is_too_slow_alone_is_refused_and_the_rest_commits(
+    start: Start, auditor: Auditor, fatal: list[LedgerIntegrityError]
+) -> None:
+    """A statement that never ends in time (here: a trigger that sleeps for one owner's account)."""
+    auditor.connection.execute(
+        "CREATE FUNCTION callboard.sleep_for_one() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN"
+        " PERFORM pg_sleep(60); RETURN NULL; END $$"
+    )
+    auditor.connection.execute(
+        "CREATE TRIGGER slow AFTER INSERT ON callboard.account FOR EACH ROW"
+        " WHEN (NEW.owner_did = 'did:test:slow') EXECUTE FUNCTION callboard.sleep_for_one()"
+    )
+    commits = await start(statement_timeout_s=0.5)
+    slow = deposit(CREDIT, owner_did="did:test:slow")
+    others = [deposit(CREDIT, owner_did=f"did:test:{number}") for number in range(3)]
+    during = asyncio.create_task(commits.submit([*others, slow]))
+    while commits.statistics().divided == 0:
+        await asyncio.sleep(0.01)
+    # While the guilty one is hunted, another client's commands have their turn.
+    await commits.submit([deposit(CREDIT, owner_did="did:test:meanwhile")])
+    assert not during.done()
+    outcomes = await during
+    assert [one.error for one in outcomes] == [None, None, None, ErrorCode.INTERNAL_ERROR]
+    assert not fatal
+    assert commits.statistics().reopened == 0
+    (again,) = await commits.submit([slow])
+    assert again.status is OutcomeStatus.REPEATED
+
+
+async def test_guilty_step_quarantines_its_workflow(start: Start, auditor: Auditor) -> None:
+    """A step that the database refuses leaves no key behind: `resume` may repeat it."""
+    commits = await start()
+    (owner, *_) = await commits.submit(
+        [RegisterOwner(key="o", owner=OWNER, address=""), deposit(10 * CREDIT)]
+    )
+    flow, other = (Flow(int(owner.result["epoch"]), hold=CREDIT) for _ in range(2))
+    await commits.submit([flow.publish(), other.publish()])
+    finished, node, paid = succeeded("a", CREDIT)
+    assert isinstance(finished, AttemptFinished)
+    broken = flow.advance(replace(finished, outcome="no such outcome"), node, paid)
+    refused, fine = await commits.submit([broken, other.pay(CREDIT)])
+    assert (refused.error, refused.result) == (
+        ErrorCode.INTERNAL_ERROR,
+        {"quarantined": "STEP_REFUSED"},
+    )
+    assert fine.error is None
+    assert auditor.one("SELECT count(*) FROM command WHERE id = %s", broken.key) == 0
+    assert auditor.one("SELECT quarantine_code FROM workflow WHERE id = %s", flow.id)
+
+
+async def test_command_that_ends_the_connection_each_time_is_refused_in_the_end(
+    start: Start, auditor: Auditor, fatal: list[LedgerIntegrityError]
+) -> None:
+    """Nothing is repeated without bound, not even what takes the server's process with it."""
+    auditor.connection.execute(
+        "CREATE FUNCTION callboard.die() RETURNS trigger LANGUAGE plpgsql SECURITY DEFINER AS $$"
+        " BEGIN PERFORM pg_terminate_backend(pg_backend_pid()); RETURN NULL; END $$"
+    )
+    auditor.connection.execute(
+        "CREATE TRIGGER deadly AFTER INSERT ON callboard.account FOR EACH ROW"
+        " WHEN (NEW.owner_did = 'did:test:deadly') EXECUTE FUNCTION callboard.die()"
+    )
+    commits = await start()
+    deadly = deposit(CREDIT, owner_did="did:test:deadly")
+    others = [deposit(CREDIT, owner_did=f"did:test:{number}") for number in range(6)]
+    async with asyncio.timeout(60):
+        outcomes = await insist_all(commits, [*others[:3], deadly, *others[3:]])
+    assert outcomes[3].error is ErrorCode.INTERNAL_ERROR
+    assert [one.error for one in outcomes if one is not outcomes[3]] == [None] * 6
+    assert not fatal
 
 
 async def test_stopped_writer_refuses(start: Start) -> None:
@@ -246,15 +397,42 @@ async def test_unreachable_database_is_said_at_the_start(database: Database) -> 
         await commits.start()
 
 
-async def test_defect_of_ours_stops_the_writer_instead_of_leaving_callers_waiting(
+async def test_defect_of_ours_is_an_answer_and_stops_nothing(
     start: Start, auditor: Auditor, fatal: list[LedgerIntegrityError]
 ) -> None:
+    """Planning that raises is blamed on its command, even on one that is none."""
     commits = await start()
-    nonsense: Any = object()
+    nonsense: Any = SimpleNamespace(key="nonsense")
+    first, odd, last = await commits.submit([deposit(1), nonsense, deposit(2)])
+    assert (first.error, odd.error, last.error) == (None, ErrorCode.INTERNAL_ERROR, None)
+    assert not fatal
+    assert auditor.balance(PAYER) == 3
+
+
+async def test_writer_whose_memory_is_wrong_stops(
+    start: Start, auditor: Auditor, fatal: list[LedgerIntegrityError]
+) -> None:
+    """Ids with a gap are no command's fault: the process ends and its successor reads anew."""
+    commits = await start()
+    await commits.submit([deposit(1)])
+    # What no writer may do, the superuser does behind its back.
+    auditor.connection.execute("UPDATE head SET entry_seq = entry_seq + 5")
     with pytest.raises(ServiceError) as caught:
-        await commits.submit([deposit(1), nonsense])
+        await commits.submit([deposit(1)])
     assert caught.value.code is ErrorCode.LEDGER_UNAVAILABLE
     assert len(fatal) == 1
-    with pytest.raises(ServiceError):
-        await commits.submit([deposit(1)])
-    assert auditor.balance(PAYER) == 0
+    auditor.connection.execute("UPDATE head SET entry_seq = entry_seq - 5")
+
+
+async def test_clock_that_steps_back_dates_nothing_before_what_is_committed(
+    database: Database, auditor: Auditor
+) -> None:
+    """Else a writer restarted behind an issued invoice's end books into its closed period."""
+    store = await open_store(database.service_url)
+    await store.commit([deposit(1)], AT + 5_000)
+    await store.commit([deposit(1)], AT)
+    await store.close()
+    store = await open_store(database.service_url)
+    await store.commit([deposit(1)], AT - 60_000)
+    await store.close()
+    assert auditor.one("SELECT array_agg(DISTINCT created_ms) FROM entry") == [AT + 5_000]

@@ -10,8 +10,10 @@ from typing import Any
 
 import pytest
 
-from core.errors import ErrorCode
+from core.errors import ErrorCode, ServiceError
 from ledger.commands import Outcome, OutcomeStatus
+from ledger.queries import invoice_content
+from ledger.queries.invoice_content import standing_invoice, with_content
 from ledger.queries.invoices import invoice_row, invoice_rows, line_rows
 from ledger.queries.reader import LedgerReader
 from ledger.review_commands import (
@@ -23,7 +25,7 @@ from ledger.review_commands import (
 )
 from ledger.store import LedgerStore
 from tests.conftest import Database
-from tests.ledger.checking import Auditor, check_books
+from tests.ledger.checking import Auditor
 from tests.ledger.making import AT, CREDIT, PAYER, Flow, new_id, new_key, open_with_owner
 
 pytestmark = pytest.mark.anyio
@@ -32,11 +34,17 @@ CENT = 10_000
 LATER = AT + 1_000
 
 
-@pytest.fixture
+# The reader of the running test's ledger: content is added up outside the writer.
+_open: list[LedgerReader] = []
+
+
+@pytest.fixture(autouse=True)
 async def reader(database: Database) -> AsyncIterator[LedgerReader]:
     """A reader of the test's ledger."""
     async with LedgerReader(database.service_url, pool_size=2) as opened:
+        _open.append(opened)
         yield opened
+        _open.clear()
 
 
 def of_period(start_ms: int = AT, end_ms: int = LATER, **changes: Any) -> CreateInvoice:
@@ -95,7 +103,16 @@ async def refund(store: LedgerStore, flow: Flow, micro: int, at_ms: int = LATER)
 
 
 async def one(store: LedgerStore, command: Any, at_ms: int = LATER) -> Outcome:
-    """Commit one command."""
+    """Commit one command; add up before what an invoice is made of."""
+    if isinstance(command, CreateInvoice):
+        period = (command.period_start_ms, command.period_end_ms)
+        row = await standing_invoice(_open[0], command.payer_did, period, command.workflow_id)
+        if row is not None:
+            return Outcome(OutcomeStatus.APPLIED, {"invoiceId": row["id"], "isNew": False})
+        try:
+            command = await with_content(_open[0], command)
+        except ServiceError as refusal:
+            return Outcome(OutcomeStatus.REJECTED, {}, refusal.code, refusal.detail)
     (outcome,) = await store.commit([command], at_ms)
     return outcome
 
@@ -139,7 +156,7 @@ async def test_case_33_the_same_period_is_the_same_invoice_until_it_is_void(
     store, epoch = await open_with_owner(database.service_url)
     flow = Flow(epoch)
     await store.commit([flow.publish(), flow.pay(CREDIT), flow.end()], AT)
-    first, again = await store.commit([of_period(), of_period()], LATER)
+    first, again = await one(store, of_period()), await one(store, of_period())
     assert again.result == {"invoiceId": first.result["invoiceId"], "isNew": False}
     invoice_id = first.result["invoiceId"]
     await store.commit([settle(invoice_id, "paid")], LATER)
@@ -151,7 +168,7 @@ async def test_case_33_an_overlapping_period_is_refused_and_a_touching_one_is_no
     database: Database,
 ) -> None:
     store, _ = await open_with_owner(database.service_url)
-    await store.commit([of_period(AT, AT + 100)], LATER)
+    await one(store, of_period(AT, AT + 100))
     for start, end in ((AT + 99, AT + 200), (AT - 100, AT + 1), (AT + 1, AT + 99), (AT, AT + 101)):
         refused(await one(store, of_period(start, end)), ErrorCode.CONFLICT)
     assert (await one(store, of_period(AT + 100, AT + 200))).result["isNew"]
@@ -175,7 +192,7 @@ async def test_case_33a_a_payment_is_on_one_invoice_that_is_not_void(
     flow, other = Flow(epoch), Flow(epoch)
     await store.commit([flow.publish(), flow.pay(3 * CREDIT), flow.end()], AT)
     await store.commit([other.publish(), other.pay(CREDIT), other.end()], AT + 1)
-    by_flow, by_period = await store.commit([of_workflow(flow.id), of_period()], LATER)
+    by_flow, by_period = await one(store, of_workflow(flow.id)), await one(store, of_period())
     rows = [await invoice_row(reader, o.result["invoiceId"]) for o in (by_flow, by_period)]
     assert [row and row["subtotal_cents"] for row in rows] == [300, 100]
     assert (await one(store, of_workflow(flow.id))).result["invoiceId"] == by_flow.result[
@@ -192,20 +209,59 @@ async def test_case_33a_a_payment_is_on_one_invoice_that_is_not_void(
     await store.close()
 
 
-async def test_case_33a_an_invoice_sees_what_its_own_batch_commits_before_it(
+async def test_case_33a_content_that_something_has_come_to_since_is_read_again(
     database: Database, reader: LedgerReader
 ) -> None:
+    """What is added up outside the writer is committed only if it would be the same inside."""
     store, epoch = await open_with_owner(database.service_url)
     flow = Flow(epoch)
-    first, _, second = of_workflow(flow.id), None, of_workflow(flow.id)
-    outcomes = await store.commit(
-        [flow.publish(), flow.pay(CREDIT), flow.end(), first, second], LATER
-    )
-    row = await invoice_row(reader, outcomes[3].result["invoiceId"])
+    await store.commit([flow.publish(), flow.pay(CREDIT)], AT)
+    before = await with_content(reader, of_period())
+    await store.commit([flow.pay(CREDIT, node="b"), flow.end()], AT + 1)
+    refused(await one_as_read(store, before), ErrorCode.OVERLOADED)
+    auditor = Auditor(database.superuser_url)
+    assert auditor.one("SELECT count(*) FROM command WHERE id = %s", before.key) == 0
+    issued = await one(store, before)
+    row = await invoice_row(reader, issued.result["invoiceId"])
     assert row is not None
-    assert row["subtotal_cents"] == 100
-    assert outcomes[4].result == {"invoiceId": row["id"], "isNew": False}
-    check_books(database.superuser_url)
+    assert row["subtotal_cents"] == 200
+    # Another invoice of this payer takes lines that were free as they were read.
+    await one(store, settle(row["id"], "void"))
+    by_period = await with_content(reader, of_period())
+    by_workflow = await one(store, of_workflow(flow.id))
+    assert by_workflow.result["isNew"]
+    refused(await one_as_read(store, by_period), ErrorCode.OVERLOADED)
+    # And so does one that was issued before this writer began.
+    await store.close()
+    store, _ = await open_with_owner(database.service_url)
+    refused(await one_as_read(store, by_period), ErrorCode.OVERLOADED)
+    # A refund of the workflow changes what its invoice would be.
+    await one(store, settle(by_workflow.result["invoiceId"], "void"))
+    by_workflow_again = await with_content(reader, of_workflow(flow.id))
+    await refund(store, flow, CREDIT)
+    refused(await one_as_read(store, by_workflow_again), ErrorCode.OVERLOADED)
+    auditor.check()
+    auditor.close()
+    await store.close()
+
+
+async def one_as_read(store: LedgerStore, command: CreateInvoice) -> Outcome:
+    """Commit an invoice with the content that it has."""
+    (outcome,) = await store.commit([command], LATER)
+    return outcome
+
+
+async def test_invoice_has_a_bounded_number_of_lines(
+    database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store, epoch = await open_with_owner(database.service_url)
+    monkeypatch.setattr(invoice_content, "LINES_MAX", 2)
+    flow = Flow(epoch)
+    await store.commit([flow.publish(), *(flow.pay(CREDIT, node=name) for name in "ab")], AT)
+    more = [flow.pay(CREDIT, node=name) for name in "cde"]
+    await store.commit([*more, flow.end()], AT + 1)
+    refused(await one(store, of_period(AT + 1, AT + 2)), ErrorCode.INVALID_REQUEST)
+    assert (await one(store, of_period(AT, AT + 1))).result["isNew"]
     await store.close()
 
 

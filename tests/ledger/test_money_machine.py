@@ -21,6 +21,7 @@ from tests.conftest import Database
 from tests.ledger.checking import Auditor
 from tests.ledger.machine.auctions import AuctionRules
 from tests.ledger.machine.ends import EndRules
+from tests.ledger.machine.extremes import ExtremeRules
 from tests.ledger.machine.owners import OwnerRules
 from tests.ledger.machine.reviews import ReviewRules
 from tests.ledger.machine.stakes import StakeRules
@@ -40,7 +41,9 @@ WITHOUT_MONEY: Final[dict[type, str]] = {
 }
 
 
-class LedgerMachine(StakeRules, OwnerRules, AuctionRules, EndRules, ReviewRules, TrustRules):
+class LedgerMachine(
+    StakeRules, OwnerRules, AuctionRules, EndRules, ReviewRules, TrustRules, ExtremeRules
+):
     """Everything that moves money, repeats, lost writers; the model says what must come of it."""
 
 

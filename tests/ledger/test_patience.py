@@ -66,7 +66,7 @@ async def test_rate_blocks_give_a_silent_server_up(database: Database, auditor: 
     store = OperationalStore(database.service_url, pool_size=1, patience_s=PATIENCE_S)
 
     async def take() -> int:
-        asked = store.take_rate_block("p", "read", wanted=1, limit=9, now_ms=5)
+        asked = store.take_rate_block("p", "read", wanted=1, limit=9)
         return (await asyncio.wait_for(asked, DEADLINE_S)).calls
 
     assert await take() == 1

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from dataclasses import replace
+from dataclasses import asdict, replace
 
 import pytest
 
@@ -47,7 +47,7 @@ def quota(
         key=new_key(),
         actor_did="did:test:admin",
         did=PAYER,
-        limits=QuotaLimits(per_day, at_once, cents),
+        changes=asdict(QuotaLimits(per_day, at_once, cents)),
     )
 
 

@@ -91,9 +91,19 @@ async def test_agent_card_belongs_to_who_registered_it_first(
     admin = card(owner_did="did:test:admin", is_admin=True, endpoint="http://127.0.0.1:10")
     signed = card(owner_did="did:test:other", is_signed=True, capability_ids=("x.v1", "y.v1"))
     outcomes = await store.commit([first, stranger, admin, signed], AT)
-    assert outcomes[0].result == {"did": AGENT, "registered": 1, "isNew": True, "tokenRevision": 1}
+    assert outcomes[0].result == {
+        "did": AGENT,
+        "ownerDid": PAYER,
+        "registered": 1,
+        "isNew": True,
+        "tokenRevision": 1,
+    }
     assert outcomes[1].error is ErrorCode.FORBIDDEN
-    assert outcomes[3].result == {"did": AGENT, "registered": 2, "isNew": False, "tokenRevision": 1}
+    assert outcomes[3].result == {
+        **outcomes[0].result,
+        "registered": 2,
+        "isNew": False,
+    }
     row = auditor.connection.execute(
         "SELECT owner_did, revision, public_key, signing_secret, capability_ids FROM agent"
     ).fetchone()

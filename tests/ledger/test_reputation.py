@@ -7,10 +7,12 @@ from __future__ import annotations
 
 import pytest
 
+from core.errors import ErrorCode
 from core.market.reputation import Tally
 from core.workflow.events import AttemptFinished, NodeChanged, Record, WorkflowChanged
 from core.workflow.transitions import NodeStatus, WorkflowStatus
-from ledger.reputation import tally_of
+from ledger.queries.reader import LedgerReader
+from ledger.reputation import LATENCY_MS_MAX, corrections, read_compared, tally_of
 from ledger.review_commands import RebuildReputation
 from tests.conftest import Database
 from tests.ledger.checking import Auditor
@@ -62,6 +64,16 @@ CASES: dict[str, tuple[list[Record], WorkflowStatus, dict[str, Tally]]] = {
         ended(NodeStatus.SUCCESS, latency_ms=120),
         WorkflowStatus.SUCCESS,
         {AGENT: Tally(successful=1, latency_ms_sum=120)},
+    ),
+    "a latency below 0, of a clock that was set back, counts as none": (
+        ended(NodeStatus.SUCCESS, latency_ms=-3_600_000),
+        WorkflowStatus.SUCCESS,
+        {AGENT: Tally(successful=1)},
+    ),
+    "a latency of years, of a clock that was set forward, counts as the longest": (
+        ended(NodeStatus.SUCCESS, latency_ms=2**62),
+        WorkflowStatus.SUCCESS,
+        {AGENT: Tally(successful=1, latency_ms_sum=LATENCY_MS_MAX)},
     ),
     "the agent's own error counts as failed": (
         ended(NodeStatus.FAILED, "AGENT_ERROR", attempts=4),
@@ -159,10 +171,26 @@ async def test_counts_that_went_wrong_are_counted_again_from_history(
     auditor.connection.execute(
         "INSERT INTO reputation VALUES ('did:test:nobody', 1, 1, 0, 0, 7, 0)"
     )
-    (outcome,) = await store.commit([RebuildReputation(key="again", actor_did=PAYER)], AT)
-    assert outcome.result == {"agents": 3, "changed": 2}
+    again, too_late = [await rebuild(database, key) for key in ("again", "at the same time")]
+    # What ends between the reading and the correction is in both, and counted once.
+    flow = Flow(epoch)
+    records = ended(NodeStatus.SUCCESS, latency_ms=1)
+    outcomes = await store.commit([flow.publish(), flow.advance(*records), again], AT)
+    assert outcomes[2].result == {"changed": 2}
+    right[AGENT] = Tally(right[AGENT].successful + 1, latency_ms_sum=11)
     assert counts(auditor) == {**right, "did:test:nobody": Tally()}
-    auditor.connection.execute("DELETE FROM reputation WHERE total = 0")
-    (outcome,) = await store.commit([RebuildReputation(key="once more", actor_did=PAYER)], AT)
-    assert outcome.result == {"agents": 2, "changed": 0}
+    (refused,) = await store.commit([too_late], AT)
+    assert refused.error is ErrorCode.OVERLOADED, "its differences are in the counts already"
+    (outcome,) = await store.commit([await rebuild(database, "once more")], AT)
+    assert outcome.result == {"changed": 0}
+    assert counts(auditor) == {**right, "did:test:nobody": Tally()}
     await store.close()
+
+
+async def rebuild(database: Database, key: str) -> RebuildReputation:
+    """Compare the counts with history, as a reader; return what corrects them."""
+    async with LedgerReader(database.service_url, pool_size=1) as reader:
+        found, audit_id = await read_compared(reader)
+    return RebuildReputation(
+        key=key, actor_did=PAYER, changes=corrections(found), read_audit_id=audit_id
+    )

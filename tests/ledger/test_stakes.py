@@ -8,7 +8,7 @@ import pytest
 
 from core.errors import ErrorCode
 from core.money import MICRO_MAX
-from ledger.commands import Outcome, OutcomeStatus
+from ledger.commands import DeregisterAgent, Outcome, OutcomeStatus
 from ledger.market_commands import DepositStake, WithdrawStake
 from ledger.store import LedgerStore
 from tests.conftest import Database
@@ -142,10 +142,46 @@ async def test_an_owner_stakes_from_its_own_wallet_and_a_stranger_may_not(
         assert (await first(store, command)).error is ErrorCode.FORBIDDEN
     back = await first(store, unstake(CREDIT, actor=PAYER))
     assert (back.result["walletDid"], back.result["balanceMicro"]) == (PAYER, 4 * CREDIT)
-    # The agent is trusted with its stake as well.
-    own = await first(store, unstake(CREDIT))
-    assert (own.result["walletDid"], own.result["balanceMicro"]) == (AGENT, CREDIT)
-    assert auditor.balance(OTHER) == CREDIT
+    # The agent gets nothing of what its owner has put in.
+    assert (await first(store, unstake(CREDIT))).error is ErrorCode.FORBIDDEN
+    assert (auditor.balance(AGENT), auditor.balance(OTHER)) == (0, CREDIT)
+    assert parts(auditor) == (CREDIT, 0)
+    await store.close()
+
+
+async def test_each_depositor_takes_back_its_own_share(
+    database: Database, auditor: Auditor
+) -> None:
+    store = await open_store(database.service_url)
+    await store.commit([card(), deposit(5 * CREDIT), deposit(CREDIT, owner_did=AGENT)], AT)
+    await store.commit([stake(2 * CREDIT, actor=PAYER), stake(CREDIT)], AT)
+    assert (await first(store, unstake(2 * CREDIT + 1, actor=PAYER))).error is ErrorCode.FORBIDDEN
+    assert (await first(store, unstake(CREDIT + 1))).error is ErrorCode.FORBIDDEN
+    await store.close()
+    store = await open_store(database.service_url)  # what a new writer reads
+    assert (await first(store, unstake(CREDIT + 1))).error is ErrorCode.FORBIDDEN
+    back = await first(store, unstake(CREDIT))
+    assert (back.result["balanceMicro"], back.result["freeMicro"]) == (CREDIT, 2 * CREDIT)
+    assert (await first(store, unstake(1))).error is ErrorCode.FORBIDDEN
+    back = await first(store, unstake(2 * CREDIT, actor=PAYER))
+    assert (back.result["balanceMicro"], back.result["freeMicro"]) == (5 * CREDIT, 0)
+    await store.close()
+
+
+async def test_a_registrant_takes_nothing_of_what_was_there_before_it(
+    database: Database, auditor: Auditor
+) -> None:
+    """Issue row 10: an agent's owner has no right to what the DID's holder has put up."""
+    store = await open_store(database.service_url)
+    await store.commit([deposit(2 * CREDIT, owner_did=AGENT), card(owner_did=OTHER)], AT)
+    await store.commit([stake(CREDIT)], AT)
+    assert (await first(store, unstake(CREDIT, actor=OTHER))).error is ErrorCode.FORBIDDEN
+    leave = DeregisterAgent(
+        key=new_key(), actor_did=OTHER, owner_did=OTHER, is_admin=False, did=AGENT
+    )
+    await store.commit([leave, card(owner_did=OTHER)], AT)
+    assert (await first(store, unstake(1, actor=OTHER))).error is ErrorCode.FORBIDDEN
+    assert (await first(store, unstake(CREDIT))).result["balanceMicro"] == 2 * CREDIT
     await store.close()
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from core.errors import ErrorCode
+from core.errors import ErrorCode, NodeErrorCode
 from core.money import MICRO_MAX
 from core.workflow.events import (
     AttemptFinished,
@@ -55,13 +55,14 @@ def ended(
     status: NodeStatus = NodeStatus.FAILED,
     attempt: int = 1,
     micro: int = AT_RISK,
-    **error: Any,
+    is_blamed: bool = True,
 ) -> tuple[Record, ...]:
     """Return the records of an attempt whose end is the node's."""
+    failure_code = NodeErrorCode(code) if is_blamed else None
     return (
-        StakeFreed(node, attempt, AGENT, micro),
+        StakeFreed(node, attempt, AGENT, micro, failure_code=failure_code),
         AttemptFinished(node, attempt, AGENT, "error", AT, AT + 5, error_code=code),
-        NodeChanged(node, status, attempt=attempt, agent_did=AGENT, error={"code": code, **error}),
+        NodeChanged(node, status, attempt=attempt, agent_did=AGENT, error={"code": code}),
     )
 
 
@@ -253,26 +254,33 @@ async def test_case_27_nothing_left_of_the_lock_is_an_event_only(
     await store.close()
 
 
-@pytest.mark.parametrize(
-    ("code", "error"),
-    [
-        ("CANCELLED", {}),
-        ("WORKFLOW_TIMEOUT", {}),
-        ("AGENT_UNAVAILABLE", {}),
-        ("BUDGET_EXCEEDED", {}),
-        ("INPUT_MAPPING_FAILED", {}),
-        ("VERIFIER_UNAVAILABLE", {}),
-        ("NO_CANDIDATE", {}),
-        ("AGENT_ERROR", {"isSpared": True}),
-    ],
-)
+async def test_a_failed_attempt_costs_stake_although_another_agent_takes_over(
+    database: Database, auditor: Auditor
+) -> None:
+    """contract.md section 6 (Slash triggers); once per attempt, whatever is sent again."""
+    store, epoch = await staked(database.service_url)
+    flow = Flow(epoch)
+    await commit(store, flow.publish(records=(STARTED, *opened())))
+    before = auditor.balance(PAYER)
+    freed = StakeFreed("a", 1, AGENT, AT_RISK, failure_code=NodeErrorCode.AGENT_ERROR)
+    open_again = NodeChanged("a", NodeStatus.DISPATCHED, attempt=2, agent_did="did:test:next")
+    await commit(store, flow.advance(freed, open_again, bps=BPS))
+    await commit(store, flow.advance(freed, bps=BPS))
+    assert auditor.balance(PAYER) == before + CREDIT // 10
+    assert parts(auditor) == (4 * CREDIT - CREDIT // 10, 0)
+    name, payload = events(auditor)[1]
+    assert (name, payload["reason"]) == ("stake.slashed", "node_failed")
+    assert (payload["evidence"]["attempt"], payload["evidence"]["code"]) == (1, "AGENT_ERROR")
+    await store.close()
+
+
 async def test_case_29_what_is_not_the_agents_failure_costs_it_nothing(
-    database: Database, auditor: Auditor, code: str, error: dict[str, Any]
+    database: Database, auditor: Auditor
 ) -> None:
     store, epoch = await staked(database.service_url)
     flow = Flow(epoch)
     await commit(store, flow.publish(records=(STARTED, *opened())))
-    await commit(store, flow.advance(*ended(code, **error), bps=BPS))
+    await commit(store, flow.advance(*ended("AGENT_ERROR", is_blamed=False), bps=BPS))
     assert parts(auditor) == (4 * CREDIT, 0)
     assert [name for name, _ in events(auditor)] == ["stake.locked", "stake.unlocked"]
     await store.close()

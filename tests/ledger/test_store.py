@@ -10,7 +10,7 @@ from core.money import MICRO_MAX
 from core.workflow.events import AttemptFinished, NodeChanged, WorkflowChanged
 from core.workflow.transitions import NodeStatus, WorkflowStatus
 from ledger.commands import OutcomeStatus
-from ledger.errors import LedgerFenced, LedgerIntegrityError
+from ledger.errors import BatchRefused, LedgerFenced
 from tests.conftest import Database
 from tests.ledger.checking import Auditor
 from tests.ledger.making import (
@@ -361,15 +361,17 @@ async def test_texts_that_cannot_be_stored_do_not_stop_the_batch(
     await store.close()
 
 
-async def test_refusal_of_the_database_is_an_integrity_error(
+async def test_refusal_of_the_database_is_blamed_on_the_batch_and_the_store_goes_on(
     database: Database, auditor: Auditor
 ) -> None:
     """Two workflows of one id under two keys: planning cannot know, the primary key does."""
     store, epoch = await open_with_owner(database.service_url)
     flow = Flow(epoch)
     await store.commit([flow.publish()], AT)
-    with pytest.raises(LedgerIntegrityError, match="workflow_pkey"):
-        await store.commit([flow.publish(key="another")], AT)
+    with pytest.raises(BatchRefused, match="workflow_pkey"):
+        await store.commit([deposit(1), flow.publish(key="another")], AT)
+    (fine,) = await store.commit([deposit(1)], AT)
+    assert fine.error is None
     await store.close()
 
 

@@ -116,6 +116,26 @@ def test_start_ends_a_server_that_an_earlier_owner_left_running(
 
 
 @pytest.mark.slow
+def test_a_shell_in_the_folder_of_the_database_survives_a_start(
+    folders: tuple[Path, Path], server: EmbeddedPostgres
+) -> None:
+    left = server.pid
+    assert left is not None
+    with subprocess.Popen(["sleep", "1000"], cwd=server.folder) as shell:
+        try:
+            second = EmbeddedPostgres(*folders, shared_buffers_mib=16)
+            second.start()
+            try:
+                assert not is_alive(left)
+                assert shell.poll() is None
+            finally:
+                second.stop()
+            assert shell.poll() is None
+        finally:
+            shell.kill()
+
+
+@pytest.mark.slow
 def test_stale_pid_file_that_names_a_stranger_does_not_stop_the_start(
     folders: tuple[Path, Path], server: EmbeddedPostgres
 ) -> None:
@@ -163,6 +183,14 @@ def test_login_without_password_is_refused(postgres: EmbeddedPostgres) -> None:
             psycopg.connect(
                 host=str(postgres.socket_folder), user=role, dbname="postgres", passfile="/dev/null"
             )
+
+
+def test_base_backups_are_for_the_superuser_alone(postgres: EmbeddedPostgres) -> None:
+    with psycopg.connect(f"{postgres.superuser_url}&replication=1", autocommit=True) as connection:
+        assert connection.pgconn.exec_(b"IDENTIFY_SYSTEM").ntuples == 1
+    for role in ("callboard_owner", "callboard_service"):
+        with pytest.raises(psycopg.OperationalError, match="pg_hba"):
+            psycopg.connect(f"{postgres.url_for(role, 'postgres')}&replication=1")
 
 
 def test_passwords_are_private_and_in_no_url(postgres: EmbeddedPostgres) -> None:

@@ -104,7 +104,8 @@ def test_who_overwrites_the_mark_is_found_by_its_folder(
     run_folder.mkdir()
     with (
         started(sys.executable, "-c", _FORGETFUL, mark=mark, cwd=run_folder) as forgetful,
-        started("sleep", "1000", mark="none", cwd=run_folder) as somebodys_shell,
+        started("sleep", "1000", mark="none", cwd=run_folder) as operators_shell,
+        Started(["sleep", "1000"], cwd=run_folder, env={}) as shell_without_environment,
         started(sys.executable, "-c", _FORGETFUL, mark=mark, cwd=tmp_path) as elsewhere,
     ):
         for process in (forgetful, elsewhere):
@@ -116,7 +117,8 @@ def test_who_overwrites_the_mark_is_found_by_its_folder(
         assert marked_processes(mark, run_folder) == [forgetful.pid]
         assert end_marked(mark, run_folder, grace_s=5) == 1
         assert forgetful.poll() is not None
-        assert somebodys_shell.poll() is elsewhere.poll() is None
+        assert operators_shell.poll() is elsewhere.poll() is None
+        assert shell_without_environment.poll() is None
 
 
 def test_tethered_child_ends_with_its_owner() -> None:

@@ -21,7 +21,7 @@ from core.settings import (
     parse_setting,
     setting_names,
 )
-from serve_app.settings_from_env import LoadedSettings, load_settings
+from serve_app.settings_from_env import LoadedSettings, load_settings, read_settings
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 
@@ -123,6 +123,28 @@ def test_wrong_file_is_refused(tmp_path: Path, text: str) -> None:
 def test_what_clients_read_is_no_setting(tmp_path: Path) -> None:
     variables = {"CALLBOARD_URL": "http://x", "CALLBOARD_API_KEY": "k"}
     assert load_settings({"home": str(tmp_path)}, variables).settings.port == 8000
+
+
+@pytest.mark.parametrize("key", ["", "ab" * 31, "ab" * 33, "zz" * 32, "ab" * 31 + " b"])
+def test_a_deployment_key_that_is_not_32_bytes_is_refused(tmp_path: Path, key: str) -> None:
+    """An empty one would let anybody forge result ids (issue, "Also")."""
+    with pytest.raises(SettingsError, match="64 hex digits, which are 32 bytes") as refused:
+        load_settings({"home": str(tmp_path)}, {"CALLBOARD_DEPLOYMENT_KEY": key})
+    assert refused.value.name == "deployment_key"
+    assert not key or key not in str(refused.value)
+    (tmp_path / "deployment.key").write_text(key, encoding="ascii")
+    with pytest.raises(SettingsError, match="64 hex digits"):
+        load_settings({"home": str(tmp_path)}, {})
+
+
+def test_the_service_does_not_start_without_a_deployment_key(tmp_path: Path) -> None:
+    """As with `serve deploy serve.yaml`; `callboard settings` and `up` need none yet."""
+    home = {"CALLBOARD_HOME": str(tmp_path)}
+    assert load_settings({}, home).settings.deployment_key == ""
+    with pytest.raises(SettingsError, match="callboard up"):
+        read_settings(home)
+    key = "AB" * 32
+    assert read_settings({**home, "CALLBOARD_DEPLOYMENT_KEY": key}).deployment_key == key
 
 
 def test_secrets_stay_out_of_repr_and_settings_travel_between_processes() -> None:

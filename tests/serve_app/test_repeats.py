@@ -13,10 +13,12 @@ from core.errors import ErrorCode, ServiceError
 from core.settings import Settings
 from core.trust.access import Principal
 from ledger.replies import KeptReply, ReplyStore
+from serve_app.admission import Admission
 from serve_app.auth import Authenticator
 from serve_app.calls import REPLAYED, Call, Repeats, Reply
 from serve_app.heartbeats import Heartbeats
 from serve_app.limits import RateLimiter
+from serve_app.peers import Peers
 from serve_app.repeats import HASHED_HERE_MAX, once, repeat_key
 from serve_app.services import Services
 
@@ -56,6 +58,8 @@ def services(kept: Kept, deployment_key: str = "11" * 32) -> Services:
         cast(RateLimiter, None),
         cast(Heartbeats, None),
         cast(ReplyStore, kept),
+        cast(Admission, None),
+        cast(Peers, None),
     )
 
 

@@ -10,9 +10,11 @@ import pytest
 from actors.gateway import Gateway
 from core.settings import Settings
 from ledger.replies import ReplyStore
+from serve_app.admission import Admission
 from serve_app.auth import Authenticator
 from serve_app.heartbeats import Heartbeats
 from serve_app.limits import RateLimiter
+from serve_app.peers import Peers
 from serve_app.services import Services
 
 
@@ -29,6 +31,8 @@ def services() -> Services:
         cast(RateLimiter, None),
         cast(Heartbeats, None),
         cast(ReplyStore, None),
+        cast(Admission, None),
+        cast(Peers, None),
     )
 
 

@@ -9,8 +9,8 @@ import pytest
 
 from actors.blobs import Blobs
 from actors.gateway import Gateway
-from core.settings import Settings
-from core.workflow.blob_ref import BlobRef
+from core.canonical import hash_bytes
+from core.settings import KIB, Settings
 from ledger.queries.reader import StoredWorkflow
 from serve_app.views import node_state
 from tests.actors.test_blobs import Shelf
@@ -43,17 +43,34 @@ def node(**columns: Any) -> dict[str, Any]:
     return {**row, "name": "a", "status": "success", "attempt": 1, "cost_micro": 0, **columns}
 
 
+async def shown(rows: list[dict[str, Any]], blobs: Blobs, bytes_max: int) -> list[dict[str, Any]]:
+    """Return nodes as a record of a bounded size shows them."""
+    gateway = cast(Gateway, ResultsOnly(blobs, bytes_max))
+    await Gateway.load_results(gateway, StoredWorkflow({"manifest": "{}", "intent": ""}, rows))
+    return [orjson.loads(orjson.dumps(node_state(row))) for row in rows]
+
+
 async def test_large_results_are_shown_whole_up_to_the_records_bound() -> None:
     blobs = Blobs(Shelf(), cache_bytes_max=0)
-    refs = [await blobs.put(orjson.dumps({"text": letter * 100})) for letter in "ab"]
+    refs = [await blobs.put(orjson.dumps({"text": letter * 40 * KIB})) for letter in "ab"]
     rows = [node(result_json="{}"), *(node(result_ref=ref.to_json()) for ref in refs)]
-    gateway = cast(Gateway, ResultsOnly(blobs, refs[0].size))
-    await Gateway.load_results(gateway, StoredWorkflow({}, rows))
-    shown = [orjson.loads(orjson.dumps(node_state(row))) for row in rows]
-    assert shown[0]["result"] == {}
-    assert shown[1]["result"] == {"text": "a" * 100}
-    assert "result" not in shown[2]
-    assert BlobRef.from_json(shown[2]["resultRef"]) == refs[1]
+    nodes = await shown(rows, blobs, 64 * KIB)
+    assert nodes[0]["result"] == {}
+    assert nodes[1]["result"] == {"text": "a" * 40 * KIB}
+    assert "result" not in nodes[2]
+    assert nodes[2]["resultRef"] == {"sha256": refs[1].hash, "size": refs[1].size}
+
+
+async def test_a_record_of_many_inline_results_stays_within_its_bound() -> None:
+    text = orjson.dumps({"text": "ä" * 5 * KIB}).decode()
+    rows = [node(result_json=text, metrics={"a": "m" * KIB}) for _ in range(100)]
+    nodes = await shown(rows, Blobs(Shelf(), cache_bytes_max=0), 256 * KIB)
+    assert 0 < sum("result" in one for one in nodes) < 100
+    assert len(orjson.dumps(nodes)) <= 256 * KIB
+    assert nodes[-1]["resultRef"] == {
+        "sha256": hash_bytes(text.encode()),
+        "size": len(text.encode()),
+    }
 
 
 def test_node_without_a_result_has_neither() -> None:

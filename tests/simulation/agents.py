@@ -28,6 +28,7 @@ from core.workflow.events import (
     WorkStarted,
 )
 from core.workflow.verdict import judge_reply
+from tests.simulation.costs import ABORT_US, DISPATCH_US
 from tests.simulation.shapes import tokens_spent
 
 if TYPE_CHECKING:
@@ -103,7 +104,7 @@ class SimulatedDispatch:
     def __init__(self, process: Process) -> None:
         self._process = process
         self._world = process.world
-        self._clock = process.world.clock
+        self._clock = process.world.clock  # of agents, who go on when this process is dead
         self._chance = process.world.chance
         self._open: dict[OrderId, DispatchOrder] = {}
         self.held: dict[int, DispatchOrder] = {}  # places of accepted orders, by identity
@@ -116,6 +117,8 @@ class SimulatedDispatch:
         if not process.is_alive:
             return
         self._world.checks.dispatched(order, process)
+        process.loop.charge(DISPATCH_US)
+        self._world.faults.may_raise("send")
         self._open[order_id(order)] = order
         process.directory.begin(order.agent_did)
         self._reply(order, receive)
@@ -144,23 +147,24 @@ class SimulatedDispatch:
         """Stop waiting for a reply."""
         if not self._process.is_alive:
             return
+        self._process.loop.charge(ABORT_US)
         self._world.checks.aborted(order)
         self.ended(order)
         if self._open.pop(order_id(order), None) is not None:
             self._close(order, is_reachable=True)
 
     def _reply(self, order: DispatchOrder, receive: Receive) -> None:
-        chance, clock = self._chance, self._clock
+        chance = self._chance
         if self._world.script is not None:
             first, *others = self._world.script(order)
-            clock.call_in(5, self._answer, order, receive, first, clock.now_ms())
+            self._call_in(5, self._answer, order, receive, first, self._now())
             for reply in others:
-                clock.call_in(6, self._late, order, receive, reply, clock.now_ms())
+                self._call_in(6, self._late, order, receive, reply, self._now())
             return
         temper = self._world.tempers[order.agent_did]
         draw = chance.random()
         latency_ms = chance.randint(0, temper.latency_ms_max)
-        started_ms = clock.now_ms() + chance.randint(0, 2)
+        wait_ms = chance.randint(0, 2)
         if draw < temper.success:
             reply: Failure | bool = True
             if order.is_verification and chance.random() < 0.15:
@@ -173,21 +177,20 @@ class SimulatedDispatch:
             # The port breaks its promise: only the workflow's own deadline ends this.
             self._world.checks.vanished.add((order.workflow_id, order.node))
             return
-        at_ms = started_ms + latency_ms
+        total_ms = wait_ms + latency_ms
         if chance.random() < temper.later:
             after_ms = chance.choice((0, 10, 300, order.timeout_ms - 1, order.timeout_ms + 5_000))
             later = Later(reply, after_ms, chance.choice((1, 1, 2)))
-            clock.call_at(at_ms, self._accept, order, receive, later, started_ms)
+            self._clock.call_in(total_ms, self._accept, order, receive, later, latency_ms)
             return
         if not order.is_verification and chance.random() < 0.2:
-            started = WorkStarted(order.node, order.attempt, started_ms)
-            clock.call_at(started_ms, self._deliver, order.workflow_id, receive, started)
-        clock.call_at(at_ms, self._answer, order, receive, reply, started_ms)
+            self._call_in(wait_ms, self._begin, order, receive)
+        self._call_in(wait_ms, self._on_its_way, order, receive, reply, latency_ms)
         if temper.success < 1.0 and chance.random() < 0.05:
             # Against the port's promise: a second answer, the same or another one.
             second = reply if chance.random() < 0.5 else True
-            later_ms = at_ms + chance.choice((0, 1, 50, 5_000, 100_000))
-            clock.call_at(later_ms, self._late, order, receive, second, started_ms)
+            later_ms = total_ms + chance.choice((0, 1, 50, 5_000, 100_000))
+            self._call_in(later_ms, self._late, order, receive, second, self._now() + wait_ms)
 
     def _misbehaviour(self, order: DispatchOrder, latency_ms: int) -> tuple[Failure, int]:
         kind = self._chance.random()
@@ -205,6 +208,21 @@ class SimulatedDispatch:
             return _offline(order), 0
         return _timeout(order), order.timeout_ms
 
+    def _call_in(self, delay_ms: int, callback: Callable[..., None], *arguments: Any) -> None:
+        """Call back in a turn of the process's loop, never if it is dead by then."""
+        self._process.loop.call_later(delay_ms / 1_000, callback, *arguments)
+
+    def _now(self) -> int:
+        return self._process.owner.clock.now_ms()
+
+    def _on_its_way(
+        self, order: DispatchOrder, receive: Receive, reply: Failure | bool, latency_ms: int
+    ) -> None:
+        self._call_in(latency_ms, self._answer, order, receive, reply, self._now())
+
+    def _begin(self, order: DispatchOrder, receive: Receive) -> None:
+        receive(order.workflow_id, WorkStarted(order.node, order.attempt, self._now()))
+
     def _answer(
         self, order: DispatchOrder, receive: Receive, reply: Failure | bool, started_ms: int
     ) -> None:
@@ -218,43 +236,39 @@ class SimulatedDispatch:
         self._late(order, receive, reply, started_ms)
 
     def _accept(
-        self, order: DispatchOrder, receive: Receive, later: Later, started_ms: int
+        self, order: DispatchOrder, receive: Receive, later: Later, latency_ms: int
     ) -> None:
         """Answer that the result will come; the agent goes on whoever drives the workflow then."""
         for number in range(later.times):
             after_ms = later.after_ms + 20 * number
             self._clock.call_in(after_ms, self._world.hand_in, order, later.reply)
+        self._call_in(0, self._accepted, order, receive, latency_ms)
+
+    def _accepted(self, order: DispatchOrder, receive: Receive, latency_ms: int) -> None:
         if self._open.pop(order_id(order), None) is None:
             return
         self._close(order, is_reachable=True)
-        if self._process.is_alive:
-            self._world.checks.aborted(order)
-            if id(order) not in self._over:
-                self.held[id(order)] = order
-            now_ms = self._clock.now_ms()
-            accepted = AttemptAccepted(
-                order.node, order.attempt, started_ms, now_ms, order.verify_attempt, "sha256:in"
-            )
-            receive(order.workflow_id, accepted)
+        self._world.checks.aborted(order)
+        if id(order) not in self._over:
+            self.held[id(order)] = order
+        now_ms = self._now()
+        accepted = AttemptAccepted(
+            order.node, order.attempt, now_ms - latency_ms, now_ms, order.verify_attempt,
+            "sha256:in",
+        )  # fmt: skip
+        receive(order.workflow_id, accepted)
 
     def _late(
         self, order: DispatchOrder, receive: Receive, reply: Failure | bool, started_ms: int
     ) -> None:
-        if not self._process.is_alive:
-            return
-        now_ms = self._clock.now_ms()
         self._world.checks.answered(order, reply, self._process)
         if not order.is_verification and isinstance(reply, bool) and self._chance.random() < 0.5:
             receive(order.workflow_id, WorkStarted(order.node, order.attempt, started_ms))
-        receive(order.workflow_id, event_of(order, reply, started_ms, now_ms))
-
-    def _deliver(self, workflow_id: str, receive: Receive, event: Event) -> None:
-        if self._process.is_alive:
-            receive(workflow_id, event)
+        receive(order.workflow_id, event_of(order, reply, started_ms, self._now()))
 
     def _close(self, order: DispatchOrder, *, is_reachable: bool) -> None:
         self._process.directory.note_outcome(
-            order.agent_did, is_reachable=is_reachable, at_ms=self._clock.now_ms()
+            order.agent_did, is_reachable=is_reachable, at_ms=self._now()
         )
 
 

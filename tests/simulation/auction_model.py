@@ -71,7 +71,8 @@ class AuctionModel:
             raise BadBid(ErrorCode.OVERLOADED, "still open")
         self.told.add((command.workflow_id, command.node))
         bids = self.bids[command.workflow_id, command.node, command.round]
-        return {"bids": list(bids.values())}
+        order = sorted(bids.values(), key=lambda bid: (bid["receivedMs"], bid["agentDid"]))
+        return {"bids": order}
 
     def _round(self, command: PlaceBid | EndBidding) -> AuctionOpened:
         opened = self.open.get((command.workflow_id, command.node))

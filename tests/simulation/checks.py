@@ -9,23 +9,26 @@ Spec: States and transitions, Settlement rules, Limits.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import orjson
 
-from actors.messages import NodeResultReply
+from actors.messages import OwnerReply
 from actors.ports import DispatchOrder
 from core.errors import ErrorCode, ServiceError
 from core.workflow.events import AttemptFinished, Failure, NodeChanged, Verdict
 from core.workflow.transitions import NodeStatus, WorkflowStatus
 from ledger.commands import AdvanceWorkflow, Command, Outcome, OutcomeStatus, PublishWorkflow
+from tests.simulation.agents import OrderId, order_id
 from tests.simulation.ledger_model import LedgerModel
 from tests.simulation.market import award_of, wrong_auction
 from tests.simulation.money import misplaced_lock, misplaced_stake
 from tests.simulation.money_model import Row
 from tests.simulation.shapes import Shape, estimate_micro, is_by_token, token_cost_micro
 from tests.simulation.slashes import wrong_slash
+from tests.simulation.violation import Violation, require
 
 if TYPE_CHECKING:
     from tests.simulation.process import Process
@@ -35,18 +38,12 @@ BACKOFF_MS = (1_000, 5_000, 30_000)
 FEE_BPS = 500
 AGENTS_MAX = 3
 STUCK_MS = 60_000
+# A workflow whose rows have to be read again may be read so often: a read may come too early.
+READS_OF_ONE = 3
+# How often one order may be sent: a verification again after each restore of its workflow.
+SENT_MAX = 20
 ENDS = (NodeStatus.SUCCESS, NodeStatus.FAILED, NodeStatus.SKIPPED, NodeStatus.TIMEOUT)
 OPEN = (NodeStatus.DISPATCHED, NodeStatus.RUNNING)
-
-
-class Violation(AssertionError):
-    """The engine broke one of its promises."""
-
-
-def require(holds: bool, *what: Any) -> None:
-    """Raise `Violation`, saying what, unless it holds."""
-    if not holds:
-        raise Violation(" ".join(map(str, what)))
 
 
 class Checks:
@@ -62,6 +59,7 @@ class Checks:
         self._in_flight: dict[str, dict[tuple[str, int, int], DispatchOrder]] = {}
         self.vanished: set[tuple[str, str]] = set()  # nodes whose port broke its promise
         self.dispatches = 0
+        self._sent: Counter[OrderId] = Counter()
 
     @property
     def _model(self) -> LedgerModel:
@@ -71,12 +69,19 @@ class Checks:
 
     def applied(self, command: Command, _: Outcome) -> None:
         """Hear of a commit: remember which attempts are stored, and judge the back-off."""
+        self._world.quarantines.applied(command)
         if not isinstance(command, PublishWorkflow | AdvanceWorkflow):
             return
         if self._world.market.stake_bps:
             misplaced = misplaced_lock(self._model, command.workflow_id)
             require(misplaced is None, misplaced, "after", command)
         self._world.revoking.applied(command)
+        for record in command.records:
+            if isinstance(record, AttemptFinished) and is_timed_by_one(record):
+                took_ms = record.completed_ms - record.started_ms
+                require(took_ms >= 0, "a span below 0 ms:", record)
+            latency_ms = (getattr(record, "metrics", None) or {}).get("latency_ms", 0)
+            require(latency_ms >= 0, "a latency below 0 ms:", record)
         workflow_id = command.workflow_id
         failed_ms = {
             record.node: record.completed_ms
@@ -111,9 +116,13 @@ class Checks:
     def dispatched(self, order: DispatchOrder, process: Process) -> None:
         """Hear of a dispatch as it leaves."""
         self.dispatches += 1
+        identity = order_id(order)
+        self._sent[identity] += 1
+        require(self._sent[identity] <= SENT_MAX, "repeated without bound:", order)
         workflow_id, node = order.workflow_id, order.node
         require(workflow_id not in process.refused, "dispatch after a refused commit", order)
-        is_known = process.directory.is_revoked(order.agent_did, self._world.clock.now_ms())
+        now_ms = process.owner.clock.now_ms()
+        is_known = process.directory.is_revoked(order.agent_did, now_ms)
         require(not is_known, "dispatch to an agent that is known to be revoked", order)
         stored = self._model.nodes.get(workflow_id, {}).get(node)
         require(stored is not None, "dispatch before its commit", order)
@@ -138,7 +147,7 @@ class Checks:
             due_ms, of_attempt = self._retry_at_ms.get((workflow_id, node), (0, None))
             # A verification that was waited for is over when its agent's work counts no longer.
             is_meant = of_attempt == (order.attempt if order.is_verification else None)
-            is_due = self._world.clock.now_ms() >= due_ms or not is_meant
+            is_due = now_ms + self._world.faults.skew_ms >= due_ms or not is_meant
             require(is_due, "dispatched before its time", order)
         flying = self._in_flight.setdefault(workflow_id, {})
         flying[node, order.attempt, order.verify_attempt] = order
@@ -167,7 +176,7 @@ class Checks:
         key = (order.workflow_id, order.node, order.attempt, order.verify_attempt)
         self._replies.setdefault(key, []).append(reply)
         process = self._world.processes[self._model.workflows[order.workflow_id]["owner"]]
-        run = process.runner.run_of(order.workflow_id)
+        run = None if process.runner is None else process.runner.run_of(order.workflow_id)
         # Of an agent that has been deregistered, an adopted attempt holds no place.
         if run is None or not process.is_alive or self._world.troubles.gone:
             return
@@ -179,7 +188,7 @@ class Checks:
         if is_open and state.is_accepted:
             require(process.dispatch.holds(order), "no place is held for", order)
 
-    def taken(self, order: DispatchOrder, answer: NodeResultReply | ServiceError) -> None:
+    def taken(self, order: DispatchOrder, answer: OwnerReply) -> None:
         """Hear how a result that was handed in is answered: taken means stored."""
         if isinstance(answer, ServiceError):
             codes = (ErrorCode.ALREADY_SETTLED, ErrorCode.ESCROW_RELEASED)
@@ -196,8 +205,10 @@ class Checks:
 
     def told(self, process: Process, *, is_revoked: Callable[[str], bool]) -> None:
         """Hear that an owner was told who is revoked: none of them has anything to do there."""
-        for workflow_id in process.runner.driven():
-            run = process.runner.run_of(workflow_id)
+        runner = process.runner
+        for workflow_id in () if runner is None else runner.driven():
+            assert runner is not None
+            run = runner.run_of(workflow_id)
             assert run is not None, workflow_id
             left = set(filter(is_revoked, run.machine.agents_at_work()))
             left = left if run.is_stored else set()  # its work is taken when its publish is known
@@ -216,6 +227,12 @@ class Checks:
         # A round that is over in the meantime is no reason to stop: its bids are just not told.
         if not isinstance(command, PublishWorkflow | AdvanceWorkflow):
             return
+        is_unsure = isinstance(command, PublishWorkflow) and outcome.status is not (
+            OutcomeStatus.APPLIED
+        )
+        if is_unsure or outcome.error is not None:
+            process.rows_needed += READS_OF_ONE
+            self._world.disturbed.add(command.workflow_id)  # it is restored from its rows
         if outcome.status is OutcomeStatus.STALE or outcome.error is not None:
             process.refused.add(command.workflow_id)
         elif isinstance(command, AdvanceWorkflow) and command.is_fresh:
@@ -239,6 +256,9 @@ class Checks:
 
     def at_end(self, shapes: dict[str, Shape]) -> None:
         """Check every stored workflow, all balances, and that nothing is held at any agent."""
+        for process in self._world.all_processes:
+            read, needed = process.owner.reader.rows_read, process.rows_needed
+            require(read <= needed, process, "has read", read, "workflows; it needed", needed)
         for process in self._world.processes.values():
             held = process.dispatch.held if process.is_alive else {}
             require(not held, "a place is held after the end:", held)
@@ -347,7 +367,13 @@ class Checks:
             heard = self._replies.get((workflow_id, name, row["attempt"], 0), [])
             key = (workflow_id, name, row["attempt"], node.get("verify_attempt", 0))
             is_rejected = False in self._replies.get(key, [])
-            wrong = wrong_slash(self._model, row, node, heard, is_rejected=is_rejected)
+            is_own_last = not any(
+                later["agent_did"] == row["agent_did"] and later["attempt"] > row["attempt"]
+                for later in tries
+            )
+            wrong = wrong_slash(
+                self._model, row, node, heard, is_rejected=is_rejected, is_own_last=is_own_last
+            )
             require(wrong is None, wrong, row, node, heard)
         require(node.get("retries_used", 0) <= compiled.max_retries, "retries of", node)
         lost = sum(row["outcome"] == "lost" for row in tries)
@@ -364,6 +390,8 @@ class Checks:
         row = self._model.workflows[workflow_id]
         is_cut_off = (node.get("error") or {}).get("code") == "WORKFLOW_TIMEOUT"
         if not is_cut_off or node.get("attempt", 0) == 0:
+            return
+        if workflow_id in self._world.quarantines.ever:
             return
         key = (workflow_id, name)
         due_ms = max(node.get("deadline_ms") or 0, self._retry_at_ms.get(key, (0, None))[0])
@@ -387,6 +415,15 @@ class Checks:
             (r["completed_ms"] for r in self._model.attempts[workflow_id] if r["node"] == name),
             default=0,
         )
+
+
+def is_timed_by_one(record: AttemptFinished) -> bool:
+    """Say whether one clock has told the start and the end of an attempt.
+
+    A lost attempt may have begun on another machine. A deadline may lie before the start of what it
+    ends, when a commit was slow.
+    """
+    return record.outcome != "lost" and record.error_code != "WORKFLOW_TIMEOUT"
 
 
 def is_over(status: WorkflowStatus) -> bool:

@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 
 from actors.messages import PublishReply, PublishRequest
 from core.errors import ErrorCode, ServiceError
-from tests.simulation.checks import require
 from tests.simulation.ledger_model import LedgerModel
+from tests.simulation.violation import require
 
 
 @dataclass(slots=True)
@@ -21,7 +21,9 @@ class Client:
     is_cancelled: bool = False
 
 
-def check_clients(clients: Sequence[Client], model: LedgerModel, *, is_calm: bool) -> None:
+def check_clients(
+    clients: Sequence[Client], model: LedgerModel, *, is_calm: bool, has_faults: bool
+) -> None:
     """Who was promised a workflow has it, under the id that was promised; one per key."""
     stored_of: dict[str, set[str]] = {}
     for client in clients:
@@ -36,7 +38,10 @@ def check_clients(clients: Sequence[Client], model: LedgerModel, *, is_calm: boo
                 require({reply.workflow_id} == stored, "promised", reply, "stored", stored)
             elif reply.code is ErrorCode.INSUFFICIENT_CREDITS:
                 require(not stored, "refused, but stored:", client)
-            else:
-                require(reply.code is ErrorCode.OVERLOADED, "publish:", reply)
+            elif reply.code is ErrorCode.INTERNAL_ERROR:
+                require(has_faults, "publish:", reply)
+            else:  # LEDGER_UNAVAILABLE: stored or not, the same key tells
+                codes = (ErrorCode.OVERLOADED, ErrorCode.LEDGER_UNAVAILABLE)
+                require(reply.code in codes, "publish:", reply)
         if is_calm:
             require(len(client.replies) == 1, "replies:", client)

@@ -1,6 +1,6 @@
-"""A clock that jumps from one due callback to the next: hours of waiting take no time.
+"""Virtual time: it jumps from one due callback to the next, so that hours of waiting take no time.
 
-Implements `actors.ports.Clock`. Callbacks due at the same millisecond run in the order in which
+Implements `actors.ports.Clock`. Callbacks due at the same microsecond run in the order in which
 they were set, so that a seed alone decides everything.
 """
 
@@ -11,6 +11,7 @@ from collections.abc import Callable
 from typing import Any
 
 START_MS = 1_700_000_000_000
+US = 1_000  # microseconds of a millisecond
 
 
 class VirtualTimer:
@@ -28,47 +29,51 @@ class VirtualTimer:
 
 
 class VirtualClock:
-    """Virtual milliseconds."""
+    """Virtual time, in milliseconds for the world and in microseconds for event loops."""
 
     def __init__(self) -> None:
-        self._now_ms = START_MS
+        self.now_us = START_MS * US
         self._due: list[tuple[int, int, VirtualTimer]] = []
         self._count = 0
 
     def __repr__(self) -> str:
-        return f"<VirtualClock +{self._now_ms - START_MS} ms, {len(self._due)} due>"
+        return f"<VirtualClock +{self.now_ms() - START_MS} ms, {len(self._due)} due>"
 
     def now_ms(self) -> int:
         """Return the virtual time."""
-        return self._now_ms
+        return self.now_us // US
 
     def call_at(self, at_ms: int, callback: Callable[..., Any], *arguments: Any) -> VirtualTimer:
         """Call back at that time, or as the next thing when it has passed."""
-        timer = VirtualTimer(callback, arguments)
-        self._count += 1
-        heapq.heappush(self._due, (max(at_ms, self._now_ms), self._count, timer))
-        return timer
+        return self.call_at_us(at_ms * US, callback, *arguments)
 
     def call_in(self, delay_ms: int, callback: Callable[..., Any], *arguments: Any) -> VirtualTimer:
         """Call back after a delay in milliseconds."""
-        return self.call_at(self._now_ms + delay_ms, callback, *arguments)
+        return self.call_at_us(self.now_us + delay_ms * US, callback, *arguments)
+
+    def call_at_us(self, at_us: int, callback: Callable[..., Any], *arguments: Any) -> VirtualTimer:
+        """As `call_at`, with the time in microseconds."""
+        timer = VirtualTimer(callback, arguments)
+        self._count += 1
+        heapq.heappush(self._due, (max(at_us, self.now_us), self._count, timer))
+        return timer
 
     def run(self) -> None:
         """Run until nothing is due any more."""
         due = self._due
         while due:
-            at_ms, _, timer = heapq.heappop(due)
+            at_us, _, timer = heapq.heappop(due)
             if timer.callback is not None:
-                self._now_ms = at_ms
+                self.now_us = at_us
                 timer.callback(*timer.arguments)
 
     def run_until(self, at_ms: int, *, while_not: Callable[[], bool] = lambda: False) -> None:
         """Run what is due until a time, which it is then, or until the condition holds."""
         due = self._due
-        while due and due[0][0] <= at_ms and not while_not():
-            now_ms, _, timer = heapq.heappop(due)
+        while due and due[0][0] <= at_ms * US and not while_not():
+            at_us, _, timer = heapq.heappop(due)
             if timer.callback is not None:
-                self._now_ms = now_ms
+                self.now_us = at_us
                 timer.callback(*timer.arguments)
         if not while_not():
-            self._now_ms = max(self._now_ms, at_ms)
+            self.now_us = max(self.now_us, at_ms * US)

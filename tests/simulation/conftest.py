@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator
 
 import pytest
@@ -13,6 +14,14 @@ from tests.ledger.checking import Auditor
 def pytest_addoption(parser: pytest.Parser) -> None:
     """Add the option; it is known when this folder or a file in it is named on the command line."""
     parser.addoption("--seed", type=int, default=None, help="replay this simulated run alone")
+
+
+@pytest.fixture(autouse=True)
+def without_logs() -> Iterator[None]:
+    """Owners that fail by the thousand log by the thousand; the checks say what is wrong."""
+    logging.disable(logging.CRITICAL)
+    yield
+    logging.disable(logging.NOTSET)
 
 
 @pytest.fixture

@@ -36,8 +36,9 @@ from tests.simulation.auction_model import AuctionModel, BadBid
 from tests.simulation.money_model import Escrow, MoneyModel, Refused, Row
 from tests.simulation.trust_model import TrustModel, Untraced
 
-_OWNED = PublishWorkflow | AdvanceWorkflow | QuarantineWorkflow | ResumeWorkflow
+_OF_OWNERS = PublishWorkflow | AdvanceWorkflow | QuarantineWorkflow | ResumeWorkflow
 _CODES = {ErrorCode.ALREADY_SETTLED: "ALREADY_SETTLED"}
+_NOT_QUARANTINED = {"quarantined_ms": None, "quarantine_code": None}
 _UNFINISHED = (WorkflowStatus.PENDING, WorkflowStatus.RUNNING)
 # What a column holds that was stored without a value: zero for counts and amounts, else NULL.
 _COUNTS = ("attempt", "_used", "_micro", "_round")
@@ -45,7 +46,8 @@ _NODE_COLUMNS = {c.name: 0 if c.name.endswith(_COUNTS) else None for c in node_t
 
 
 class LedgerModel(MoneyModel):
-    """Committed state. `on_applied` hears every applied command with its outcome."""
+    """Committed state. `on_applied` hears every applied command with its outcome; `cannot_apply`
+    says at which commands this ledger fails."""
 
     def __init__(self, on_applied: Callable[[Command, Outcome], None] | None = None) -> None:
         super().__init__()
@@ -56,6 +58,8 @@ class LedgerModel(MoneyModel):
         self.auctions = AuctionModel()
         self.trust = TrustModel()
         self.now_ms: Callable[[], int] = lambda: 0
+        self.on_quarantined: Callable[[str, str], None] = lambda *_: None
+        self.cannot_apply: Callable[[Command], bool] = lambda _: False
         self._known: dict[str, tuple[bytes | None, Outcome]] = {}
         self._on_applied = on_applied
 
@@ -73,9 +77,13 @@ class LedgerModel(MoneyModel):
                     tries = [t for t in self.attempts[workflow_id] if t["node"] == name]
                     used = [t["agent_did"] for t in tries if t["kind"] == "primary"]
                     rows.append({**_NODE_COLUMNS, **node, "agents_used": used or None})
-                code = self.trust.quarantined.get(workflow_id)
-                found.append(StoredWorkflow({**row, "quarantine_code": code}, rows))
+                found.append(StoredWorkflow({**_NOT_QUARANTINED, **row}, rows))
         return found
+
+    def stored(self, workflow_id: str) -> StoredWorkflow | None:
+        """Return an unfinished workflow, whoever owns it."""
+        owner = self.workflows[workflow_id]["owner"]
+        return next((one for one in self.unfinished(owner) if one.id == workflow_id), None)
 
     def _commit(self, command: Command) -> Outcome:
         if self._is_stale(command):
@@ -95,8 +103,7 @@ class LedgerModel(MoneyModel):
             outcome = refusal.outcome
             if isinstance(command, AdvanceWorkflow) and outcome.error not in FORESEEN:
                 code = _CODES.get(outcome.error, "STEP_REFUSED")
-                code = self.trust.quarantine(command.workflow_id, code)
-                return replace(outcome, result={"quarantined": code})
+                return replace(outcome, result=self._quarantine(command.workflow_id, code))
         if not is_start:
             self._known[command.key] = (request_hash_of(command), outcome)
         if self._on_applied is not None and outcome.error is None:
@@ -104,7 +111,7 @@ class LedgerModel(MoneyModel):
         return outcome
 
     def _is_stale(self, command: Command) -> bool:
-        if isinstance(command, _OWNED):
+        if isinstance(command, _OF_OWNERS):
             return self.owners.get(command.owner) != command.owner_epoch
         is_claim = isinstance(command, ClaimWorkflows)
         return is_claim and self.owners.get(command.to_owner) != command.to_epoch
@@ -130,24 +137,20 @@ class LedgerModel(MoneyModel):
             case RevokeAgent() | UnrevokeAgent():
                 self.trust.change(command, self.now_ms())
                 return {}
-            case QuarantineWorkflow() | ResumeWorkflow():
-                return self._stop_or_resume(command)
+            case QuarantineWorkflow(workflow_id=workflow_id, code=code):
+                self._held(workflow_id)
+                return self._quarantine(workflow_id, code)
+            case ResumeWorkflow(workflow_id=workflow_id):
+                self._held(workflow_id)
+                self.trust.end_quarantine(workflow_id)
+                self._show_quarantine(workflow_id, None)
+                return {}
             case RegisterOwner(owner=owner):
                 self.owners[owner] = self.owners.get(owner, 0) + 1
                 return {"epoch": self.owners[owner]}
             case ClaimWorkflows():
                 return self._claim(command)
         raise AssertionError(f"the simulation has no {command}")
-
-    def _stop_or_resume(self, command: QuarantineWorkflow | ResumeWorkflow) -> dict[str, Any]:
-        escrow = self.escrows.get(command.workflow_id)
-        if escrow is None or escrow.is_released:
-            raise Refused(ErrorCode.ESCROW_RELEASED, "the workflow has ended")
-        if isinstance(command, QuarantineWorkflow):
-            return {"quarantined": self.trust.quarantine(command.workflow_id, str(command.code))}
-        if self.trust.quarantined.pop(command.workflow_id, None) is None:
-            raise Untraced
-        return {}
 
     def _claim(self, command: ClaimWorkflows) -> dict[str, Any]:
         is_current = self.owners.get(command.from_owner) == command.from_epoch
@@ -160,6 +163,8 @@ class LedgerModel(MoneyModel):
         return {"claimed": len(claimed)}
 
     def _publish(self, command: PublishWorkflow) -> dict[str, Any]:
+        if self.cannot_apply(command):
+            raise Refused(ErrorCode.INTERNAL_ERROR, "a defect")
         wallet, hold = f"wallet:{command.payer_did}", command.hold_micro if command.has_hold else 0
         if hold > self.balances[wallet]:
             raise Refused(ErrorCode.INSUFFICIENT_CREDITS, "too little in the wallet")
@@ -174,10 +179,28 @@ class LedgerModel(MoneyModel):
         status = str(row["status"]) if is_terminal(row["status"]) else "pending"
         return {**ids, "status": status, **self._named(command)}
 
-    def _advance(self, command: AdvanceWorkflow) -> dict[str, Any]:
-        escrow = self.escrows.get(command.workflow_id)
+    def _held(self, workflow_id: str) -> Escrow:
+        escrow = self.escrows.get(workflow_id)
         if escrow is None or escrow.is_released:
             raise Refused(ErrorCode.ESCROW_RELEASED, "the workflow has ended")
+        return escrow
+
+    def _quarantine(self, workflow_id: str, code: str) -> dict[str, Any]:
+        is_new = workflow_id not in self.trust.quarantined
+        code = self.trust.quarantine(workflow_id, str(code))
+        self._show_quarantine(workflow_id, code)
+        if is_new:
+            self.on_quarantined(workflow_id, code)
+        return {"quarantined": code}
+
+    def _show_quarantine(self, workflow_id: str, code: str | None) -> None:
+        row = self.workflows[workflow_id]
+        if code != row.get("quarantine_code"):
+            row["quarantine_code"] = code
+            row["quarantined_ms"] = None if code is None else self.now_ms()
+
+    def _advance(self, command: AdvanceWorkflow) -> dict[str, Any]:
+        escrow = self._held(command.workflow_id)
         if self.trust.refuses(command, self.now_ms()):
             raise Refused(ErrorCode.FORBIDDEN, "of a revoked agent")
         paid = [record for record in command.records if isinstance(record, NodePaid)]
@@ -188,6 +211,8 @@ class LedgerModel(MoneyModel):
             raise Refused(ErrorCode.ALREADY_SETTLED, "a line is already paid")
         if sum(record.gross_micro for record in paid) > escrow.rest:
             raise Refused(ErrorCode.INTERNAL_ERROR, "more than is left in the escrow")
+        if self.cannot_apply(command):
+            raise Refused(ErrorCode.INTERNAL_ERROR, "a defect")
         self.trust.resume(command)
         for record in paid:
             self._pay(command.workflow_id, escrow, record)

@@ -74,7 +74,7 @@ class MoneyModel:
     def _move_stakes(
         self, command: PublishWorkflow | AdvanceWorkflow, nodes: dict[str, Row]
     ) -> list[str]:
-        """Lock and free; the payer gets what agents lose by failing a node, or by forgery.
+        """Lock and free; the payer gets what agents lose by a failure, or by forgery.
 
         Returns the nodes whose lock was refused; what is not locked, no row says.
         """
@@ -87,7 +87,10 @@ class MoneyModel:
             if isinstance(record, StakeFreed):
                 if self.locks.get(place, (0, "", 0))[0] == record.attempt:
                     assert self.locks.pop(place)[1:] == (record.agent_did, record.micro), record
-                    lost = self._slashed(command, record)
+                    assert isinstance(command, AdvanceWorkflow), command
+                    bps = command.slash_fraud_bps if record.is_forged else command.slash_bps
+                    is_guilty = record.is_forged or record.failure_code in _GUILTY
+                    lost = record.micro * bps // 10_000 if is_guilty else 0
                     ended = (record.agent_did, record.micro, lost)
                     self.ended_locks[*place, record.attempt] = ended
                     self._move(locked, f"wallet:{self.escrows[place[0]].payer_did}", lost)
@@ -103,19 +106,6 @@ class MoneyModel:
                 if lock is None or lock[0] != record.attempt:
                     nodes[record.node].pop("stake_micro", None)
         return unstaked
-
-    def _slashed(self, command: PublishWorkflow | AdvanceWorkflow, freed: StakeFreed) -> int:
-        assert isinstance(command, AdvanceWorkflow), command
-        if freed.is_forged:
-            return freed.micro * command.slash_fraud_bps // 10_000
-        for record in command.records:
-            if isinstance(record, NodeChanged) and record.node == freed.node:
-                error = record.error or {}
-                is_last = str(record.status) in ("failed", "timeout")
-                if is_last and record.attempt == freed.attempt and "isSpared" not in error:
-                    bps = command.slash_bps
-                    return freed.micro * bps // 10_000 if error["code"] in _GUILTY else 0
-        return 0
 
     def _release(self, workflow_id: str) -> int:
         if (escrow := self.escrows.get(workflow_id)) is None:

@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 
 SECONDS = 30
 TOLD_MS_MAX = 900
+# Work is taken from the revoked in slices.
+HEARD_S = 0.5
 ADMIN = "did:simulated:admin"
 Place = tuple[str, str, int, str | None]
 
@@ -65,12 +67,19 @@ class Revoking:
 
     def tell(self, process: Process) -> None:
         """Let an owner know what there is, and take what revoked agents have there."""
-        process.directory.revocations.know(self.rows())
-        process.runner.end_revoked_work()
+        process.owner.told_of_revocations()
+        known = {did for did in self._world.rows if self._is_revoked(did)}
+        process.loop.call_later(HEARD_S, self._check_told, process, known)
+
+    def _check_told(self, process: Process, known: set[str]) -> None:
+        """Look whether those who were revoked then, and still are, have anything to do."""
+        at_ms = self._world.model.now_ms() + self._world.faults.skew_ms
+        still = {did for did in known if self._world.model.trust.is_revoked(did, at_ms)}
+        self._world.checks.told(process, is_revoked=still.__contains__)
 
     def _is_revoked(self, did: str | None) -> bool:
         world = self._world
-        return world.model.trust.is_revoked(did, world.clock.now_ms())
+        return world.model.trust.is_revoked(did, world.model.now_ms())
 
     def _revoke(self) -> None:
         world, did = self._world, self._chance.choice(list(self._world.rows))
@@ -101,6 +110,4 @@ class Revoking:
 
     def _tell_all(self) -> None:
         for process in self._world.processes.values():
-            if process.is_alive:
-                self.tell(process)
-                self._world.checks.told(process, is_revoked=self._is_revoked)
+            process.loop.call_soon(self.tell, process)

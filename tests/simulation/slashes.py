@@ -11,11 +11,12 @@ from core.errors import NodeErrorCode
 from core.settings import Settings
 from core.workflow.events import Failure
 from core.workflow.transitions import NodeStatus
-from tests.simulation.agents import FORGED
+from tests.simulation.agents import FORGED, LAST_WORDS
 from tests.simulation.ledger_model import LedgerModel
 from tests.simulation.money_model import Row
 
 SLASH_BPS, FRAUD_BPS = Settings().slash_failure_bps, Settings().slash_fraud_bps
+FAILED = (NodeStatus.FAILED, NodeStatus.TIMEOUT)
 GUILTY = (
     "AGENT_ERROR", "AGENT_TIMEOUT", "INVALID_REPLY", "RESULT_TOO_LARGE", "OUTPUT_SCHEMA",
     "VERIFICATION_REJECTED",
@@ -29,14 +30,17 @@ def wrong_slash(
     heard: Collection[bool | Failure],
     *,
     is_rejected: bool,
+    is_own_last: bool,
 ) -> str | None:
     """Say what is wrong with what an attempt cost, None if nothing is.
 
-    Whoever signs wrongly loses by that attempt, whatever becomes of the node; else whoever had the
-    node last, and failed it by its own doing.
+    An agent that signs wrongly loses by that attempt, whatever becomes of the node. Any other loses
+    by the attempt after which it was given up, if it failed that one by its own doing: the node's
+    last, or its own last one before it was excluded.
 
     Args:
         heard: what its agent has answered.
+        is_own_last: whether the agent had no later attempt at the node.
         is_rejected: whether a verifier has rejected its result.
     """
     number = attempt["attempt"]
@@ -49,13 +53,20 @@ def wrong_slash(
     if attempt.get("error_message") == FORGED.message:
         due = locked * FRAUD_BPS // 10_000
         return None if lost == due and FORGED in heard else f"forgery cost {lost} of {locked}"
+    is_nodes_end = number == node["attempt"] and node["status"] in FAILED
+    is_excluded = is_own_last and did in node.get("agents_tried", ())
+    # An attempt whose result came, and cost stake nevertheless, was rejected by its verifier.
+    code = attempt.get("error_code") or NodeErrorCode.VERIFICATION_REJECTED
+    share = locked * SLASH_BPS // 10_000
     if lost == 0:
-        return None
-    if lost != locked * SLASH_BPS // 10_000:
+        message = attempt.get("error_message")
+        is_last_word = any(message == word.message for word in LAST_WORDS if word in heard)
+        is_due = share > 0 and is_last_word
+        return f"{did} was given up after {code} and lost nothing" if is_due else None
+    if lost != share:
         return f"failure cost {lost} of {locked}"
-    if number != node["attempt"] or node["status"] not in (NodeStatus.FAILED, NodeStatus.TIMEOUT):
-        return f"failure cost {lost}, but this did not end the node"
-    code = node["error"]["code"]
+    if not is_nodes_end and not is_excluded:
+        return f"failure cost {lost}, but the agent was not given up"
     if code == NodeErrorCode.VERIFICATION_REJECTED:
         is_due = is_rejected
     elif code == NodeErrorCode.AGENT_TIMEOUT:

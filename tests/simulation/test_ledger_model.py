@@ -16,10 +16,18 @@ from typing import Any
 
 import pytest
 
-from core.errors import ErrorCode
+from core.errors import ErrorCode, QuarantineCode
 from core.workflow.events import WorkflowChanged
 from core.workflow.transitions import WorkflowStatus
-from ledger.commands import ClaimWorkflows, Command, Outcome, OutcomeStatus, RegisterOwner
+from ledger.commands import (
+    ClaimWorkflows,
+    Command,
+    Outcome,
+    OutcomeStatus,
+    QuarantineWorkflow,
+    RegisterOwner,
+    ResumeWorkflow,
+)
 from ledger.queries.reader import LedgerReader
 from ledger.queries.unfinished import unfinished_page
 from ledger.store import LedgerStore
@@ -45,6 +53,7 @@ from tests.simulation.world import OWNERS, World
 pytestmark = pytest.mark.anyio
 
 # Both refuse a payment; which of them depends on what the writer has read so far.
+_REFUSED_CODES = (QuarantineCode.ALREADY_SETTLED, QuarantineCode.STEP_REFUSED)
 _REFUSED_PAYMENTS = (ErrorCode.ALREADY_SETTLED, ErrorCode.INTERNAL_ERROR)
 # Where the model leaves something out: columns that nothing is restored from.
 _IGNORED = {"spent_micro", "created_ms", "started_ms", "completed_ms", "status"}
@@ -53,7 +62,10 @@ _IGNORED = {"spent_micro", "created_ms", "started_ms", "completed_ms", "status"}
 def shown(outcome: Outcome, like: Outcome) -> tuple[Any, ...]:
     """Return what of an outcome is compared: the model leaves entry ids and the like out."""
     error = "a payment" if outcome.error in _REFUSED_PAYMENTS else outcome.error
-    return outcome.status, error, {name: outcome.result.get(name) for name in like.result}
+    result = {name: outcome.result.get(name) for name in like.result}
+    if result.get("quarantined") in _REFUSED_CODES:
+        result["quarantined"] = "a payment"
+    return outcome.status, error, result
 
 
 def assert_same(real: Sequence[Outcome], model: Sequence[Outcome], batch: list[Command]) -> None:
@@ -188,6 +200,7 @@ class Chaos:
             return self.chance.choice(self.sent)
         made = self.chance.choice(
             (self._deposit, self._start, self._claim, self._publish, self._publish, self._trust,
+             self._stop_or_resume, self._stop_or_resume,
              self._advance, self._advance, self._advance, self._advance)
         )()  # fmt: skip
         self.sent.append(made)
@@ -248,6 +261,18 @@ class Chaos:
         micro = self.chance.choice((1, 7, 19, 999_999, 10_000_000))
         step = flow.advance(*succeeded(line, micro), key=key)
         return replace(step, is_fresh=self.chance.random() < 0.3)
+
+    def _stop_or_resume(self) -> Command:
+        """Let an owner quarantine a workflow, or resume one that may be quarantined."""
+        if not self.flows:
+            return self._publish()
+        flow = self.chance.choice(self.flows)
+        owned = {"owner": flow.owner, "owner_epoch": self.epochs[flow.owner]}
+        key = f"{flow.id}:q{self.chance.randrange(40)}"
+        if self.chance.random() < 0.4:
+            code = self.chance.choice((QuarantineCode.STEP_FAILED, QuarantineCode.NOT_RESTORABLE))
+            return QuarantineWorkflow(key=key, workflow_id=flow.id, code=code, **owned)
+        return ResumeWorkflow(key=f"r{key}", workflow_id=flow.id, actor_did=PAYER, **owned)
 
 
 _ENDS = (WorkflowStatus.SUCCESS, WorkflowStatus.CANCELLED, WorkflowStatus.TIMEOUT)

@@ -12,7 +12,7 @@ from functools import partial
 
 import pytest
 
-from core.errors import ErrorCode
+from core.errors import ErrorCode, NodeErrorCode
 from core.market.auction import Bid
 from core.workflow.events import (
     AttemptFinished,
@@ -50,6 +50,7 @@ FRAUD_BPS = 7_777
 # Some cost stake, some do not.
 CODES = ("AGENT_ERROR", "AGENT_TIMEOUT", "OUTPUT_SCHEMA", "VERIFICATION_REJECTED", "CANCELLED",
          "WORKFLOW_TIMEOUT", "BUDGET_EXCEEDED", "NO_CANDIDATE", "AGENT_UNAVAILABLE")  # fmt: skip
+BLAMED = CODES[:4]
 ENDS = (NodeStatus.FAILED, NodeStatus.TIMEOUT, NodeStatus.SKIPPED)
 
 
@@ -142,7 +143,8 @@ class MarketChaos:
         assert place.lock is not None
         (did, micro), code = place.lock, self.chance.choice(CODES)
         is_forged = (micro + place.attempt) % 5 == 0
-        freed = StakeFreed(place.name, place.attempt, did, micro, is_forged)
+        blamed = NodeErrorCode(code) if code in BLAMED and self.chance.random() < 0.7 else None
+        freed = StakeFreed(place.name, place.attempt, did, micro, is_forged, blamed)
         ended = AttemptFinished(
             place.name, place.attempt, did, "error", AT, AT + 5, error_code=code
         )
@@ -152,7 +154,7 @@ class MarketChaos:
         if self.chance.random() < 0.3:
             return freed, ended, *self._open_attempt(place)
         place.is_over = True
-        error = {"code": code, **({"isSpared": True} if self.chance.random() < 0.2 else {})}
+        error = {"code": code}
         status = self.chance.choice(ENDS)
         row = NodeChanged(place.name, status, attempt=place.attempt, agent_did=did, error=error)
         return freed, ended, row

@@ -6,18 +6,22 @@ Probabilities per occasion; zero everywhere is a world in which all goes well.
 from __future__ import annotations
 
 import random
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Troubles:
     """The odds of one run.
 
-    Per commit: `commit_lost` (never arrived), `answer_lost` (applied, then repeated). Per second of
+    Per commit: `commit_lost` (never arrived), `answer_lost` (applied, then repeated), `slow` (it
+    takes up to 11 s, all others wait), `guilty` (the ledger cannot apply a step). Per second of
     the first half minute: `crash`, `rival` (an owner is replaced while it goes on), `claim`,
-    `outage` of the ledger, `gone` (an agent deregisters for a while), `dearer` (prices rise).
-    Per workflow: `cancel`, `request_repeated`, `key_repeated`. Agents: `flaky` is the share of
-    them that misbehave, `later` the share that hands results in.
+    `outage` of the ledger, `gone` (an agent deregisters for a while), `dearer` (prices rise),
+    `frozen` (an owner stands still), `forgetful` (the timekeeper starts anew), `steps` (a wall
+    clock steps). Per workflow: `cancel`, `request_repeated`, `key_repeated`. Per choice of an agent
+    and per dispatch: `raising` (a defect raises). Agents: `flaky` is the share of them that
+    misbehave, `later` the share that hands results in. `watched`: a timekeeper looks after owners;
+    `skewed`: clocks differ; `queue_max`: commands that may wait at an owner, 0 for the default.
     """
 
     commit_lost: float = 0.0
@@ -33,6 +37,15 @@ class Troubles:
     key_repeated: float = 0.0
     flaky: float = 0.0
     later: float = 0.0
+    slow: float = 0.0
+    guilty: float = 0.0
+    raising: float = 0.0
+    frozen: float = 0.0
+    forgetful: float = 0.0
+    steps: float = 0.0
+    watched: bool = False
+    skewed: bool = False
+    queue_max: int = 0
 
 
 CALM = Troubles()
@@ -62,3 +75,32 @@ def troubles_of(chance: random.Random) -> Troubles:
         flaky=chance.uniform(0, 0.8),
         later=later,
     )
+
+
+KINDS = ("slow", "guilty", "raising", "clocks", "queue", "watch")
+
+
+def faults_of(chance: random.Random, kind: str = "") -> Troubles:
+    """Draw the odds of a run in which, besides all of `troubles_of`, processes are defective.
+
+    Args:
+        kind: the one defect there is; empty: any of them, some together.
+    """
+    odds = {
+        "slow": {"slow": chance.choice((0.01, 0.1)), "answer_lost": 0.1},
+        "guilty": {"guilty": chance.choice((0.002, 0.02))},
+        "raising": {"raising": chance.choice((0.001, 0.01))},
+        "clocks": {"skewed": True, "steps": chance.choice((0, 0.1, 0.4))},
+        "queue": {"queue_max": chance.choice((1, 3, 10)), "slow": 0.05},
+        "watch": {
+            "watched": True,
+            "frozen": chance.choice((0, 0.1)),
+            "forgetful": chance.choice((0, 0.1)),
+            "slow": chance.choice((0, 0.05)),
+        },
+    }
+    chosen = [kind] if kind else [name for name in odds if chance.random() < 0.4]
+    basis = replace(troubles_of(chance), claim=0.0)
+    for name in chosen:
+        basis = replace(basis, **odds[name])
+    return basis

@@ -87,6 +87,12 @@ class TrustModel:
         self.halted.add(workflow_id)
         return self.quarantined.setdefault(workflow_id, code)
 
+    def end_quarantine(self, workflow_id: str) -> None:
+        """Let a workflow go on with a fresh step."""
+        if workflow_id not in self.quarantined:
+            raise Untraced
+        del self.quarantined[workflow_id]
+
     def resume(self, command: AdvanceWorkflow) -> None:
         """Take a step, after which its workflow is not halted."""
         self.halted.discard(command.workflow_id)

@@ -8,28 +8,26 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
-from actors.messages import (
-    CancelReply,
-    CancelRequest,
-    NodeResultReply,
-    PublishReply,
-    PublishRequest,
-)
+from actors.messages import CancelReply, CancelRequest, OwnerReply, PublishReply, PublishRequest
 from actors.ports import DispatchOrder
-from actors.results import take_result
 from core.errors import ErrorCode, ServiceError
+from core.settings import Settings
 from core.workflow.events import Failure
 from ledger.commands import ClaimWorkflows
 from tests.simulation.agents import Temper, result_request
-from tests.simulation.checks import STUCK_MS, Checks, is_over, require
+from tests.simulation.checks import STUCK_MS, Checks, is_over
 from tests.simulation.clients import Client, check_clients
-from tests.simulation.clock import VirtualClock
+from tests.simulation.clock import START_MS, VirtualClock
+from tests.simulation.faults import Faults
 from tests.simulation.ledger_model import LedgerModel
+from tests.simulation.ledger_service import LedgerService
 from tests.simulation.market import Market
 from tests.simulation.money import PAYERS, opening
 from tests.simulation.process import Process
+from tests.simulation.quarantines import Quarantines
 from tests.simulation.revoking import Revoking
 from tests.simulation.shapes import (
     CENT_MICRO,
@@ -41,13 +39,31 @@ from tests.simulation.shapes import (
     prices_micro,
     shape,
 )
+from tests.simulation.timekeeping import REPLACED_MS_MAX, Timekeeping
 from tests.simulation.troubles import CALM, Troubles, troubles_of
+from tests.simulation.violation import require
 
+# What a caller repeats: the request may have been served, or will be soon.
+AGAIN = (ErrorCode.OVERLOADED, ErrorCode.LEDGER_UNAVAILABLE)
 OWNERS = ("workflow@one", "workflow@two")
 HAND_IN_PATIENCE_MS = 3_000
 RESTART_MS, GATEWAY_RETRY_MS, GATEWAY_PATIENCE_MS = 1_000, 100, 15_000
 TROUBLE_S = 30
+BULK_AT_MS = 500  # when every owner has started
 Script = Callable[[DispatchOrder], list[bool | Failure]]
+
+
+@dataclass(frozen=True, slots=True)
+class Crowd:
+    """How given shapes are published: within `spread_ms`, or all in one batch (`is_bulk`).
+
+    `crash_at_ms`: when an owner is killed, 0: never. `slowness`: by how much owners are slower.
+    """
+
+    is_bulk: bool = False
+    spread_ms: int = 0
+    crash_at_ms: int = 0
+    slowness: int = 1
 
 
 class World:
@@ -63,6 +79,8 @@ class World:
         stake_bps: the stake that nodes ask of agents.
         has_market: agents bid, half of all nodes are auctioned, others are paid by tokens.
         has_revocations: agents are revoked for a while.
+        settings: of the owners; None: the defaults.
+        crowd: how `shapes` are published when they are many; None: each by itself, at once.
     """
 
     def __init__(
@@ -77,6 +95,8 @@ class World:
         stake_bps: int = 0,
         has_market: bool = False,
         has_revocations: bool = False,
+        settings: Settings | None = None,
+        crowd: Crowd | None = None,
     ) -> None:
         self.seed = seed
         self.chance = random.Random(seed)
@@ -89,7 +109,16 @@ class World:
         self.revoking = Revoking(self, is_on=has_revocations)
         self.model = self.new_model()
         self.market = Market(self, stake_bps, is_whole=has_market)
-        self.model.now_ms = self.clock.now_ms
+        queue_max = self.troubles.queue_max or Settings().ledger_queue_max
+        made = Settings(stake_bps=stake_bps, ledger_queue_max=queue_max)
+        self.settings = made if settings is None else settings
+        self.ledger = LedgerService(self)
+        self.model.now_ms = self.ledger.now_ms
+        self.faults = Faults(self)
+        self.timekeeping = Timekeeping(self)
+        self.quarantines = Quarantines(self)
+        self.offsets_ms: dict[str, int] = {}  # of each machine's wall clock
+        self.faults.begin(OWNERS)
         self.rows = self.market.rows(agent_rows())
         self.prices_seen: dict[str, dict[str, set[int]]] = {}
         self.tempers = {
@@ -100,38 +129,52 @@ class World:
             )
             for did in self.rows
         }
-        self.is_ledger_away = False
         self.disturbed: set[str] = set()  # workflows whose owner changed while they ran
         self.shapes: dict[str, Shape] = {}
         self.clients: list[Client] = []
         self._given_shapes = shapes
+        self._crowd = Crowd() if crowd is None else crowd
         self._workflows = workflows if shapes is None else len(shapes)
         for row in self.rows.values():
             self._know_prices(row)
         self.model.commit(opening(seed, stake_bps, self.rows))
-        self.processes = {name: Process(self, name) for name in OWNERS}
+        self.all_processes: list[Process] = []
+        self.processes = {name: self._new_process(name) for name in OWNERS}
 
     def new_model(self) -> LedgerModel:
         """Return the ledger of this world."""
-        return LedgerModel(self.checks.applied)
+        model = LedgerModel(self.checks.applied)
+        model.on_quarantined = lambda *what: self.quarantines.began(*what)
+        model.cannot_apply = lambda command: self.faults.cannot_apply(command)
+        return model
 
     def run(self) -> World:
         """Run to the end and check everything; a failure names the seed."""
         try:
-            for number in range(self._workflows):
-                delay_ms = self.chance.randint(0, 2_000) if self._given_shapes is None else 0
+            if self._crowd.is_bulk:
+                self.clock.call_in(BULK_AT_MS, self._publish_bulk)
+            for number in range(0 if self._crowd.is_bulk else self._workflows):
+                spread_ms = 2_000 if self._given_shapes is None else self._crowd.spread_ms
+                delay_ms = self.chance.randint(0, spread_ms) if spread_ms else 0
                 self.clock.call_in(delay_ms, self._publish, number)
+            if self._crowd.crash_at_ms:
+                self.clock.call_in(self._crowd.crash_at_ms, self._crash)
             if self.troubles is not CALM:
                 for second in range(TROUBLE_S):
                     self.clock.call_in(1_000 * second + 7, self._misfortune)
             self.revoking.begin()
+            self.timekeeping.begin()
             self.clock.run()
             self.checks.at_end(self.shapes)
-            check_clients(self.clients, self.model, is_calm=self.troubles is CALM)
-        except Exception as error:
+            is_calm, has_faults = self.troubles is CALM, self.faults.has_happened
+            check_clients(self.clients, self.model, is_calm=is_calm, has_faults=has_faults)
+        except BaseException as error:  # a violation is no `Exception`
             if self._given_shapes is None:
                 error.add_note(f"replay: pytest tests/simulation --seed {self.seed}")
             raise
+        finally:
+            for process in self.all_processes:
+                process.loop.discard_tasks()
         return self
 
     # -- clients ----------------------------------------------------------------------------------
@@ -158,6 +201,23 @@ class World:
             self.clock.call_in(self.chance.randint(0, 3_000), self._ask, twin)
         if self.chance.random() < troubles.cancel:
             self.clock.call_in(self.chance.randint(0, 8_000), self._cancel, client)
+
+    def _publish_bulk(self) -> None:
+        """Publish all shapes in one batch at one owner, which must live."""
+        assert self._given_shapes is not None
+        clients = [
+            Client(self._request(number, f"key {number}", PAYERS[0], chosen), self._now())
+            for number, chosen in enumerate(self._given_shapes)
+        ]
+        self.clients += clients
+
+        def done(replies: list[OwnerReply]) -> None:
+            for client, reply in zip(clients, replies, strict=True):
+                assert isinstance(reply, PublishReply | ServiceError)
+                self._replied(client, reply)
+
+        process = self.processes[OWNERS[0]]
+        process.ask([client.request for client in clients], done)
 
     def _shape(self, number: int) -> Shape:
         return auctioned_shape(number) if self.market.is_whole else shape(number)
@@ -188,20 +248,33 @@ class World:
         process = self.chance.choice(alive)
         is_open = True
 
-        def done(reply: PublishReply | ServiceError) -> None:
+        def done(replies: list[OwnerReply]) -> None:
             nonlocal is_open
             is_open = False
-            client.replies.append(reply)
-            if isinstance(reply, PublishReply):
-                deadline_ms = self.model.workflows[reply.workflow_id]["deadline_ms"]
-                self.clock.call_at(deadline_ms + STUCK_MS, self.checks.not_stuck, reply.workflow_id)
+            (reply,) = replies
+            if isinstance(reply, ServiceError) and reply.code in AGAIN:
+                waited_ms = self._now() - client.since_ms
+                if waited_ms + GATEWAY_RETRY_MS <= GATEWAY_PATIENCE_MS:
+                    self.clock.call_in(GATEWAY_RETRY_MS, self._ask, client)
+                    return
+            assert isinstance(reply, PublishReply | ServiceError)
+            self._replied(client, reply)
 
         def died() -> None:
             if is_open:
                 self.clock.call_in(GATEWAY_RETRY_MS, self._ask, client)
 
         process.on_death.append(died)
-        process.runner.publish(client.request, done)
+        process.ask([client.request], done)
+
+    def _replied(self, client: Client, reply: PublishReply | ServiceError) -> None:
+        client.replies.append(reply)
+        if isinstance(reply, PublishReply):
+            deadline_ms = self.model.workflows[reply.workflow_id]["deadline_ms"]
+            late_ms = STUCK_MS + self.faults.skew_ms
+            if self.troubles.forgetful:  # a new timekeeper waits long for a first answer
+                late_ms += REPLACED_MS_MAX
+            self.clock.call_at(deadline_ms + late_ms, self.checks.not_stuck, reply.workflow_id)
 
     def _cancel(self, client: Client) -> None:
         row = self.model.workflows.get(client.request.workflow_id)
@@ -215,21 +288,25 @@ class World:
             details="",
             actor_did=client.request.payer_did,
         )
-        is_running = process.runner.runs(workflow_id)
-        answers: list[CancelReply | ServiceError] = []
+        is_running = process.runner is not None and process.runner.runs(workflow_id)
+        answers: list[OwnerReply] = []
 
-        def done(reply: CancelReply | ServiceError) -> None:
+        def done(replies: list[OwnerReply]) -> None:
+            (reply,) = replies
             answers.append(reply)
             now = str(self.model.workflows[workflow_id]["status"])
+            assert isinstance(reply, CancelReply | ServiceError)
             if isinstance(reply, CancelReply):
                 require(now == "cancelled", "cancelled, but", workflow_id, now)
-            elif is_running and reply.code is not ErrorCode.OVERLOADED:
+            elif is_running and reply.code not in AGAIN and not self.faults.has_happened:
                 require(reply.code is ErrorCode.NOT_CANCELLABLE, "cancel:", reply)
 
-        process.runner.cancel(request, done)
-        self.clock.call_in(
-            40_000, lambda: require(bool(answers) or not process.is_alive, "no answer to cancel")
-        )
+        process.ask([request], done)
+        self.clock.call_in(40_000, self._is_answered, answers, process)
+
+    def _is_answered(self, answers: list[OwnerReply], process: Process) -> None:
+        is_silent = process.is_alive and not process.was_frozen
+        require(bool(answers) or not is_silent, "no answer to cancel")
 
     # -- agents that answer later -----------------------------------------------------------------
 
@@ -241,8 +318,10 @@ class World:
         again = (HAND_IN_PATIENCE_MS, self.hand_in, order, reply, tries - 1)
         patience = self.clock.call_in(*again) if tries else None
 
-        def done(answer: NodeResultReply | ServiceError | None) -> None:
-            if answer is None:
+        def done(replies: list[OwnerReply]) -> None:
+            (answer,) = replies
+            again = (*AGAIN, ErrorCode.INTERNAL_ERROR) if self.faults.has_happened else AGAIN
+            if answer is None or (isinstance(answer, ServiceError) and answer.code in again):
                 return  # driven elsewhere: the agent tries again
             if patience is not None:
                 patience.cancel()
@@ -250,8 +329,7 @@ class World:
 
         if process.is_alive:
             is_late = is_over(row["status"])
-            request = result_request(order, reply, is_late=is_late)
-            take_result(process.runner, request, self._now(), done)
+            process.ask([result_request(order, reply, is_late=is_late)], done)
 
     # -- misfortune -------------------------------------------------------------------------------
 
@@ -285,28 +363,29 @@ class World:
         silent, other = (self.processes[name] for name in self.chance.sample(OWNERS, 2))
         if not other.is_alive:
             return
+        from_epoch = self.model.owners.get(silent.name, 0)
         claim = ClaimWorkflows(
-            key=f"claim:{silent.name}:{silent.epoch}",
+            key=f"claim:{silent.name}:{from_epoch}",
             from_owner=silent.name,
-            from_epoch=silent.epoch,
+            from_epoch=from_epoch,
             to_owner=other.name,
             to_epoch=other.epoch,
         )
         self._disturb(silent.name)
         outcome = self.model.commit([claim])[0]
         if outcome.error is None:
-            other.restore_later()
+            other.adopt()
         if silent.is_alive and self.chance.random() < 0.5:
             silent.kill()
         if not silent.is_alive:
             self.restart_later(silent)
 
     def _outage(self) -> None:
-        self.is_ledger_away = True
+        self.ledger.is_away = True
         self.clock.call_in(self.chance.choice((500, 5_000, 30_000)), self._ledger_back)
 
     def _ledger_back(self) -> None:
-        self.is_ledger_away = False
+        self.ledger.is_away = False
 
     def _agent_gone(self) -> None:
         row = self.rows[self.chance.choice(list(self.rows))]
@@ -347,11 +426,12 @@ class World:
 
     def is_current(self, process: Process) -> bool:
         """Say whether the ledger would still take this process's commands."""
-        return self.model.owners[process.name] == process.epoch
+        return self.model.owners.get(process.name, 0) == process.epoch
 
-    def finished(self, workflow_id: str, _: set[str]) -> None:
-        """Hear that an owner reports the end of a workflow."""
-        self.checks.finished(workflow_id)
+    def is_over(self) -> bool:
+        """Say whether nothing can be published any more and all that was has ended."""
+        is_late = self._now() > START_MS + TROUBLE_S * 1_000 + GATEWAY_PATIENCE_MS
+        return is_late and all(is_over(row["status"]) for row in self.model.workflows.values())
 
     def _restart(self, process: Process) -> None:
         if self.processes[process.name] is process and not process.is_alive:
@@ -359,7 +439,13 @@ class World:
 
     def _start(self, name: str) -> None:
         self._disturb(name)
-        self.processes[name] = Process(self, name)
+        self.processes[name] = self._new_process(name)
+
+    def _new_process(self, name: str) -> Process:
+        process = Process(self, name)
+        process.loop.slowness = self._crowd.slowness
+        self.all_processes.append(process)
+        return process
 
     def _disturb(self, owner: str) -> None:
         self.disturbed.update(

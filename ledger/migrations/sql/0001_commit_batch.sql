@@ -86,7 +86,8 @@ BEGIN
             retry_at_ms, retries_used, agents_tried, verifier_did, verify_attempt,
             verifier_price_micro, verify_retries_used, verifiers_tried,
             result_json, result_ref, error, started_ms, completed_ms, cost_micro, metrics,
-            input_hash, selection_json, price_json, stake_micro, auction_round, auction_closes_ms)
+            input_hash, selection_json, price_json, stake_micro, auction_round, auction_closes_ms,
+            key_version)
         SELECT
             workflow_id, name, status, coalesce(attempt, 0), agent_did, coalesce(price_micro, 0),
             dispatched_ms, deadline_ms, retry_at_ms, coalesce(retries_used, 0), agents_tried,
@@ -94,7 +95,7 @@ BEGIN
             coalesce(verify_retries_used, 0), verifiers_tried,
             result_json, result_ref, error, started_ms, completed_ms, coalesce(cost_micro, 0),
             metrics, input_hash, selection_json, price_json, coalesce(stake_micro, 0),
-            coalesce(auction_round, 0), auction_closes_ms
+            coalesce(auction_round, 0), auction_closes_ms, coalesce(key_version, 0)
         FROM json_to_recordset(p_nodes) AS r(
             workflow_id uuid, name text, status text, attempt integer, agent_did text,
             price_micro bigint, dispatched_ms bigint, deadline_ms bigint, retry_at_ms bigint,
@@ -103,7 +104,7 @@ BEGIN
             result_json text, result_ref json, error json, started_ms bigint,
             completed_ms bigint, cost_micro bigint, metrics json, input_hash text,
             selection_json text, price_json text, stake_micro bigint, auction_round integer,
-            auction_closes_ms bigint)
+            auction_closes_ms bigint, key_version smallint)
         ON CONFLICT (workflow_id, name) DO UPDATE SET
             status = excluded.status,
             attempt = excluded.attempt,
@@ -131,7 +132,8 @@ BEGIN
             price_json = excluded.price_json,
             stake_micro = excluded.stake_micro,
             auction_round = excluded.auction_round,
-            auction_closes_ms = excluded.auction_closes_ms
+            auction_closes_ms = excluded.auction_closes_ms,
+            key_version = excluded.key_version
         WHERE n.status <> 'success';
         GET DIAGNOSTICS written = ROW_COUNT;
         expected := json_array_length(p_nodes);

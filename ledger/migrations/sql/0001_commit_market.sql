@@ -1,7 +1,7 @@
 -- The market's rare rows of a batch, called by commit_batch, and the frequent ones: reputation.
--- p_market: {prices, stakes, auctions, closed_auctions, bids, quotas, invoices, invoice_lines,
--- settled_invoices, disputes, resolved_disputes, ended_locks, reputations, feedback}, each absent
--- when empty.
+-- p_market: {prices, stakes, stake_shares, auctions, closed_auctions, bids, quotas, invoices,
+-- invoice_lines, settled_invoices, disputes, resolved_disputes, ended_locks, corrections, feedback},
+-- each absent when empty.
 
 CREATE FUNCTION callboard.commit_market(p_market json, p_now_ms bigint) RETURNS void
 LANGUAGE plpgsql AS $$
@@ -23,6 +23,11 @@ BEGIN
     FROM json_to_recordset(p_market -> 'stakes') AS r(
         agent_did text, free_account_id bigint, locked_account_id bigint)
     ON CONFLICT (agent_did) DO UPDATE SET updated_ms = excluded.updated_ms;
+    INSERT INTO callboard.stake_share AS s (agent_did, depositor_did, micro)
+    SELECT agent_did, depositor_did, micro
+    FROM json_to_recordset(p_market -> 'stake_shares') AS r(
+        agent_did text, depositor_did text, micro bigint)
+    ON CONFLICT (agent_did, depositor_did) DO UPDATE SET micro = excluded.micro;
 
     INSERT INTO callboard.auction (
         workflow_id, node, round, capability_id, reserve_micro, stake_bps, opened_ms, closes_ms,
@@ -83,9 +88,10 @@ BEGIN
         subtotal_cents bigint, protocol_fee_cents bigint, total_cents bigint,
         subtotal_micro bigint);
     INSERT INTO callboard.invoice_line (invoice_id, entry_id, amount_micro)
-    SELECT invoice_id, entry_id, amount_micro
+    SELECT r.invoice_id, l.entry_id, l.amount_micro
     FROM json_to_recordset(p_market -> 'invoice_lines') AS r(
-        invoice_id uuid, entry_id bigint, amount_micro bigint);
+            invoice_id uuid, entry_ids bigint[], amounts_micro bigint[]),
+        unnest(r.entry_ids, r.amounts_micro) AS l(entry_id, amount_micro);
     IF p_market -> 'settled_invoices' IS NOT NULL THEN
         UPDATE callboard.invoice i SET
             status = r.status, settled_ms = p_now_ms, settled_by_did = r.settled_by_did
@@ -131,18 +137,23 @@ BEGIN
     FROM json_to_recordset(p_market -> 'ended_locks') AS r(workflow_id uuid, name text)
     WHERE n.workflow_id = r.workflow_id AND n.name = r.name;
 
-    -- Counted again from history: whole, whatever was counted before.
-    INSERT INTO callboard.reputation AS o (
+    -- What history has more or less of than was counted: of counted agents, and of others.
+    UPDATE callboard.reputation o SET
+        total = o.total + r.successful + r.failed + r.cancelled,
+        successful = o.successful + r.successful, failed = o.failed + r.failed,
+        cancelled = o.cancelled + r.cancelled,
+        latency_ms_sum = o.latency_ms_sum + r.latency_ms_sum, updated_ms = p_now_ms
+    FROM json_to_recordset(p_market -> 'corrections') AS r(
+        agent_did text, successful bigint, failed bigint, cancelled bigint, latency_ms_sum bigint)
+    WHERE o.agent_did = r.agent_did;
+    INSERT INTO callboard.reputation (
         agent_did, total, successful, failed, cancelled, latency_ms_sum, updated_ms)
     SELECT
         agent_did, successful + failed + cancelled, successful, failed, cancelled, latency_ms_sum,
         p_now_ms
-    FROM json_to_recordset(p_market -> 'reputations') AS r(
+    FROM json_to_recordset(p_market -> 'corrections') AS r(
         agent_did text, successful bigint, failed bigint, cancelled bigint, latency_ms_sum bigint)
-    ON CONFLICT (agent_did) DO UPDATE SET
-        total = excluded.total, successful = excluded.successful, failed = excluded.failed,
-        cancelled = excluded.cancelled, latency_ms_sum = excluded.latency_ms_sum,
-        updated_ms = excluded.updated_ms;
+    WHERE NOT EXISTS (SELECT 1 FROM callboard.reputation o WHERE o.agent_did = r.agent_did);
 
     INSERT INTO callboard.feedback (workflow_id, agent_did, payer_did, rating, comment, created_ms)
     SELECT workflow_id, agent_did, payer_did, rating, comment, p_now_ms

@@ -61,13 +61,14 @@ BEGIN
     WHERE w.id = r.id;
 
     INSERT INTO callboard.api_key (
-        id, hash, owner_did, name, scopes, rate_class, rate_limits, created_ms, expires_ms)
+        id, hash, owner_did, name, scopes, rate_class, rate_limits, created_ms, expires_ms,
+        parent_id, depth)
     SELECT
         id, decode(hash, 'hex'), owner_did, name, scopes, rate_class, rate_limits, p_now_ms,
-        expires_ms
+        expires_ms, parent_id, depth
     FROM json_to_recordset(p_registry -> 'keys') AS r(
         id text, hash text, owner_did text, name text, scopes text[], rate_class text,
-        rate_limits json, expires_ms bigint);
+        rate_limits json, expires_ms bigint, parent_id text, depth integer);
 
     UPDATE callboard.api_key k SET revoked_ms = p_now_ms
     FROM json_array_elements_text(p_registry -> 'revoked') AS r(id)

@@ -25,6 +25,16 @@ CREATE TABLE callboard.stake (
 CREATE INDEX stake_updated ON callboard.stake USING brin (updated_ms)
     WITH (pages_per_range = 4, autosummarize = on);
 
+-- Whose credits a stake is: what each depositor has put in and not taken out, less what was lost of
+-- it until one of the agent's shares last changed. Later losses are shared in proportion.
+CREATE TABLE callboard.stake_share (
+    agent_did text NOT NULL,
+    depositor_did text NOT NULL,
+    micro bigint NOT NULL CHECK (micro BETWEEN 0 AND 1000000000000000),
+    PRIMARY KEY (agent_did, depositor_did)
+);
+CREATE INDEX stake_share_depositor ON callboard.stake_share (depositor_did) WHERE micro > 0;
+
 -- Counts of final outcomes; scores are worked out from them. Rebuildable from nodes and attempts.
 CREATE TABLE callboard.reputation (
     agent_did text PRIMARY KEY,

@@ -27,7 +27,7 @@ GRANT USAGE ON SCHEMA callboard TO ledger_writer, ledger_reader, ops_writer;
 
 GRANT SELECT ON ALL TABLES IN SCHEMA callboard TO ledger_reader;
 GRANT EXECUTE ON FUNCTION callboard.offered_words(text) TO ledger_reader;
-REVOKE SELECT ON callboard.rate_lease, callboard.suspect FROM ledger_reader;
+REVOKE SELECT ON callboard.rate_lease FROM ledger_reader;
 
 GRANT SELECT ON
     callboard.head, callboard.account, callboard.command, callboard.entry, callboard.escrow,
@@ -49,7 +49,6 @@ GRANT UPDATE (
 GRANT UPDATE ON callboard.node, callboard.owner, callboard.agent, callboard.revocation
     TO ledger_writer;
 GRANT UPDATE (revoked_ms) ON callboard.api_key TO ledger_writer;
-GRANT SELECT, INSERT, UPDATE, DELETE ON callboard.suspect TO ledger_writer;
 GRANT EXECUTE ON FUNCTION callboard.commit_batch(
     bigint, json, json, json, json, json, json, json, json, text, uuid[], json, json, json,
     bigint),
@@ -57,12 +56,14 @@ GRANT EXECUTE ON FUNCTION callboard.commit_batch(
     callboard.commit_reputation(json, bigint) TO ledger_writer;
 
 GRANT SELECT, INSERT ON
-    callboard.capability_price, callboard.stake, callboard.reputation, callboard.auction,
+    callboard.capability_price, callboard.stake, callboard.stake_share, callboard.reputation,
+    callboard.auction,
     callboard.bid, callboard.quota, callboard.invoice, callboard.invoice_line, callboard.dispute,
     callboard.feedback
     TO ledger_writer;
 GRANT UPDATE ON callboard.capability_price, callboard.reputation, callboard.quota TO ledger_writer;
 GRANT UPDATE (updated_ms) ON callboard.stake TO ledger_writer;
+GRANT UPDATE (micro) ON callboard.stake_share TO ledger_writer;
 GRANT UPDATE (status, winner_did, price_micro, excluded, closed_ms) ON callboard.auction
     TO ledger_writer;
 GRANT UPDATE (status, settled_ms, settled_by_did) ON callboard.invoice TO ledger_writer;

@@ -24,8 +24,10 @@ CREATE TABLE callboard.account (
     balance bigint NOT NULL DEFAULT 0,
     currency text NOT NULL DEFAULT 'CREDITS' CHECK (currency = 'CREDITS'),
     created_ms bigint NOT NULL,
-    CONSTRAINT account_balance_bounds
-        CHECK (kind = 'external' OR balance BETWEEN 0 AND 1000000000000000)
+    -- All that is issued is at most 9 * 10^18, so what one account receives cannot overflow it.
+    CONSTRAINT account_balance_bounds CHECK (
+        balance <= 9000000000000000000
+        AND balance >= CASE WHEN kind = 'external' THEN -9000000000000000000 ELSE 0 END)
 ) WITH (fillfactor = 70, autovacuum_vacuum_scale_factor = 0.02);
 INSERT INTO callboard.account (id, address, kind, created_ms)
 VALUES (1, 'world', 'external', 0), (2, 'fee', 'fee', 0);
@@ -132,7 +134,8 @@ CREATE INDEX workflow_quarantined ON callboard.workflow (id)
 -- result_ref is {"$blob": "sha256:…", "size": n}; such a node has no result_json. input_hash is that
 -- of an attempt that was accepted, until its result is there. selection_json says why its
 -- agent was chosen, price_json at which rates it is paid by tokens, stake_micro what is locked of
--- its agent's stake with the open attempt, auction_closes_ms until when its round takes bids.
+-- its agent's stake with the open attempt, auction_closes_ms until when its round takes bids,
+-- key_version by which keys the attempt's tokens are derived (0: never dispatched).
 CREATE TABLE callboard.node (
     workflow_id uuid NOT NULL,
     name text NOT NULL,
@@ -164,6 +167,7 @@ CREATE TABLE callboard.node (
     stake_micro bigint NOT NULL DEFAULT 0 CHECK (stake_micro >= 0),
     auction_round integer NOT NULL DEFAULT 0,
     auction_closes_ms bigint,
+    key_version smallint NOT NULL DEFAULT 0 CHECK (key_version >= 0),
     PRIMARY KEY (workflow_id, name),
     CONSTRAINT node_result_once CHECK (result_json IS NULL OR result_ref IS NULL)
 ) WITH (fillfactor = 70);
@@ -223,6 +227,7 @@ CREATE INDEX agent_capability ON callboard.agent USING gin (capability_ids);
 CREATE INDEX agent_owner ON callboard.agent (owner_did, did);
 CREATE INDEX agent_registered ON callboard.agent (registered_ms, did);
 
+-- parent_id: the key that it was made with, with which it ends; depth: on how many it stands.
 CREATE TABLE callboard.api_key (
     id text PRIMARY KEY,
     hash bytea NOT NULL UNIQUE CHECK (octet_length(hash) = 32),
@@ -233,9 +238,13 @@ CREATE TABLE callboard.api_key (
     rate_limits json,
     created_ms bigint NOT NULL,
     expires_ms bigint,
-    revoked_ms bigint
+    revoked_ms bigint,
+    parent_id text REFERENCES callboard.api_key (id),
+    depth integer NOT NULL CHECK (depth >= 0),
+    CHECK ((parent_id IS NULL) = (depth = 0))
 );
 CREATE INDEX api_key_owner ON callboard.api_key (owner_did, id);
+CREATE INDEX api_key_parent ON callboard.api_key (parent_id) WHERE parent_id IS NOT NULL;
 
 -- Who was revoked last, of each DID; the earlier ones are in the audit chain. expires_ms NULL: for
 -- good. ended_ms: taken back.
@@ -249,13 +258,6 @@ CREATE TABLE callboard.revocation (
     ended_ms bigint,
     ended_by_did text,
     CHECK ((ended_ms IS NULL) = (ended_by_did IS NULL))
-);
-
--- Keys of commands in batches that an integrity error stopped: they are tried alone after two stops.
-CREATE TABLE callboard.suspect (
-    command_id text PRIMARY KEY,
-    stops integer NOT NULL CHECK (stops > 0),
-    stopped_ms bigint NOT NULL
 );
 
 -- Operational: blocks of a fixed minute's rate limit, leased to replicas.

@@ -1,5 +1,7 @@
 -- The invariants that no code above can break: append-only tables, the fence, gap-free ids,
 -- balances moved by entries alone, the hash link, the life of an escrow.
+-- CB001: the writer is fenced off; CB005: what it remembers of ids or the chain is wrong. Both end
+-- it. Any other refusal is about a command of the batch.
 -- All are statement triggers: their cost is per batch, not per row. ENABLE ALWAYS, so that
 -- session_replication_role does not switch them off.
 
@@ -47,7 +49,7 @@ BEGIN
     IF NOT FOUND THEN
         PERFORM callboard.raise_fenced();
         RAISE EXCEPTION 'entry ids are not contiguous: got % to %', lowest, highest
-            USING ERRCODE = 'CB003';
+            USING ERRCODE = 'CB005';
     END IF;
     IF EXISTS (SELECT 1 FROM fresh f WHERE NOT EXISTS (  -- (2)
             SELECT 1 FROM callboard.command c WHERE c.id = f.command_id)) THEN
@@ -104,7 +106,7 @@ BEGIN
     IF NOT FOUND THEN
         PERFORM callboard.raise_fenced();
         RAISE EXCEPTION 'audit ids are not contiguous: got % to %', lowest, highest
-            USING ERRCODE = 'CB003';
+            USING ERRCODE = 'CB005';
     END IF;
     IF EXISTS (
             SELECT 1 FROM (
@@ -113,7 +115,7 @@ BEGIN
             WHERE position(
                     '"prevHash":"sha256:' || encode(prev_hash, 'hex') || '"' IN body) = 0
                 OR position('"id":' || id || ',' IN body) = 0) THEN
-        RAISE EXCEPTION 'an audit body does not carry the hash before it' USING ERRCODE = 'CB003';
+        RAISE EXCEPTION 'an audit body does not carry the hash before it' USING ERRCODE = 'CB005';
     END IF;
     RETURN NULL;
 END $$;

@@ -13,6 +13,7 @@ from core.trust.access import (
     PUBLIC,
     Need,
     Principal,
+    is_derived,
     is_scope,
     refusal,
     ungrantable,
@@ -71,6 +72,20 @@ def test_scopes_are_recognised(text: str) -> None:
 )
 def test_other_text_is_no_scope(text: str) -> None:
     assert not is_scope(text)
+
+
+@pytest.mark.parametrize(
+    ("owner_did", "scopes", "derived"),
+    [
+        ("did:net:alice", ["*:read"], True),
+        ("did:net:bob", ["*:read", DEPOSIT], False),
+        ("did:net:bob", [ADMIN], True),
+    ],
+)
+def test_a_key_of_ones_own_or_an_administrators_stands_on_its_makers(
+    owner_did: str, scopes: list[str], derived: bool
+) -> None:
+    assert is_derived(caller(ADMIN), owner_did, scopes) is derived
 
 
 def test_nobody_grants_more_than_they_have() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from core.errors import NodeErrorCode
+from core.trust.derived_keys import KEY_VERSION
 from core.workflow.actions import AwaitResult
 from core.workflow.blob_ref import BlobRef
 from core.workflow.events import AttemptAccepted, AttemptSucceeded
@@ -77,6 +78,14 @@ def test_cancel_tells_the_agent_of_an_accepted_attempt_also_after_a_crash() -> N
     run.crash()
     run.cancel()
     assert [(abort.node, abort.agent_did) for abort in run.aborted] == [("a", "did:x:one")]
+
+
+def test_the_version_of_an_attempts_keys_is_stored_and_kept_over_a_crash() -> None:
+    run = engine(chain("a", "b"))
+    assert (run.rows["a"].key_version, "b" in run.rows) == (KEY_VERSION, False)
+    run.accept_later("a")
+    run.crash()
+    assert run.machine.node("a").key_version == run.rows["a"].key_version == KEY_VERSION
 
 
 def test_accepted_attempt_finishes_and_is_paid_after_another_node_failed() -> None:

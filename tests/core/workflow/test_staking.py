@@ -6,7 +6,10 @@ Spec: Settlement rules 8; money.md cases 26 and 29.
 
 from __future__ import annotations
 
+import pytest
+
 from core.errors import NodeErrorCode
+from core.workflow.actions import Decision
 from core.workflow.events import AttemptFailed, Failure, StakeFreed, StakeLocked, Verdict
 from tests.core.workflow.engine import Engine, chain, engine
 from tests.core.workflow.stake_book import StakeBook
@@ -86,6 +89,76 @@ def test_an_agent_that_refuses_for_good_is_freed_before_the_next_one_locks() -> 
     run = engine(chain("a"))
     run.fail("a", Verdict.FINAL_FOR_AGENT)
     assert run.stakes.locked["a"].agent_did == TWO
+
+
+def blamed(*decisions: Decision) -> list[tuple[str, int, NodeErrorCode | None]]:
+    """Return of every lock that ended: its agent, its attempt, what it is blamed for."""
+    return [
+        (record.agent_did, record.attempt, record.failure_code)
+        for decision in decisions
+        for record in decision.records
+        if isinstance(record, StakeFreed)
+    ]
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        NodeErrorCode.AGENT_ERROR,
+        NodeErrorCode.INVALID_REPLY,
+        NodeErrorCode.OUTPUT_SCHEMA,
+    ],
+)
+def test_an_agent_is_blamed_when_another_takes_over(code: NodeErrorCode) -> None:
+    run = engine(chain("a"))
+    assert blamed(run.fail("a", Verdict.FINAL_FOR_AGENT, code)) == [(ONE, 1, code)]
+    assert blamed(run.succeed("a")) == [(TWO, 2, None)]
+    assert run.status == "success"
+
+
+def test_an_agent_is_blamed_by_the_node_that_ends_with_its_attempt() -> None:
+    run = engine(chain("a", targetAgentId=ONE, maxRetries=1))
+    first = run.fail("a", code=NodeErrorCode.AGENT_TIMEOUT)
+    run.wait_retry("a")
+    last = run.fail("a", code=NodeErrorCode.AGENT_TIMEOUT)
+    assert blamed(first, last) == [(ONE, 1, None), (ONE, 2, NodeErrorCode.AGENT_TIMEOUT)]
+    assert run.statuses() == {"a": "timeout"}
+
+
+def test_each_agent_that_is_given_up_is_blamed_for_its_own_attempt() -> None:
+    run = engine(chain("a"))
+    ends = [run.fail("a", Verdict.FINAL_FOR_AGENT) for _ in range(3)]
+    assert [did for did, _, code in blamed(*ends) if code is not None] == [ONE, TWO, "did:x:three"]
+    assert run.statuses() == {"a": "failed"}
+
+
+def test_a_rejected_result_is_blamed_when_no_attempt_is_left() -> None:
+    run = engine(chain("a", requiresVerification=True, maxRetries=0))
+    run.succeed("a")
+    rejected = run.judge("a", approved=False)
+    assert blamed(rejected) == [(ONE, 1, NodeErrorCode.VERIFICATION_REJECTED)]
+
+
+@pytest.mark.parametrize(
+    "failure",
+    [
+        Failure(NodeErrorCode.AGENT_UNAVAILABLE, "away", Verdict.FINAL_FOR_AGENT),
+        Failure(NodeErrorCode.AGENT_ERROR, "429", Verdict.FINAL_FOR_AGENT, is_spared=True),
+        Failure(NodeErrorCode.AGENT_ERROR, "our process ended", Verdict.LOST),
+        Failure(NodeErrorCode.BUDGET_EXCEEDED, "too dear", Verdict.FINAL),
+        Failure(NodeErrorCode.POLICY_DENIED, "forbidden", Verdict.FINAL),
+    ],
+)
+def test_case_29_an_agent_that_did_no_wrong_is_not_blamed(failure: Failure) -> None:
+    run = engine(chain("a"))
+    ended = run.hear(AttemptFailed("a", 1, failure, run.at_ms, run.at_ms))
+    assert blamed(ended) == [(ONE, 1, None)]
+
+
+def test_case_29_cancel_runtime_and_revocation_blame_nobody() -> None:
+    for end in (Engine.cancel, Engine.exceed_runtime, lambda run: run.revoke(ONE)):
+        run = engine(chain("a"))
+        assert blamed(end(run)) == [(ONE, 1, None)]
 
 
 def test_a_wrong_signature_is_said_of_its_own_attempt_although_another_agent_succeeds() -> None:

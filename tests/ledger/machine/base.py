@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from typing import Any, ClassVar, TypeVar
 
 from hypothesis import strategies as st
@@ -25,6 +25,7 @@ from ledger.commands import (
     RegisterOwner,
 )
 from ledger.market_commands import EndBidding, PlaceBid
+from ledger.queries.reader import LedgerReader
 from ledger.store import LedgerStore
 from tests.conftest import Database
 from tests.ledger.checking import Auditor, Replay
@@ -43,6 +44,7 @@ shares = st.integers(0, 110)
 asking = st.sampled_from(["agent", "agent", "agent", "owner", "owner", "owner", "stranger"])
 
 STEPS_BETWEEN_LOOKS_AT_ROWS = 10
+DID_CHARACTERS_MAX = 256
 
 
 def share_of(whole: int, percent: int) -> int:
@@ -71,6 +73,8 @@ class MoneyMachine(RuleBasedStateMachine):
         self.runner = asyncio.Runner()
         self.now = AT + 10_000  # a new writer whose clock is behind must not come before AT
         self.store: LedgerStore = self.run(open_store(self.database.service_url))
+        # Time never goes back behind what earlier histories have committed.
+        self.now = max(self.now, self.store.books.head.latest_ms + 1)
         self.own_steps = 0
         # Every balance as it was compared last: only what has changed since is asked for again.
         self.compared: dict[str, int] = {}
@@ -78,6 +82,9 @@ class MoneyMachine(RuleBasedStateMachine):
         name = new_id()
         payers = [f"did:payer:{name}:{number}" for number in range(3)]
         self.agents = [f"did:agent:{name}:{number}" for number in range(3)]
+        # As long as a DID may be.
+        payers[2] = payers[2].ljust(DID_CHARACTERS_MAX, "x")
+        self.agents[2] = self.agents[2].ljust(DID_CHARACTERS_MAX, "x")
         # An agent may publish, too: then it has spent what a refund would take.
         self.payers = [*payers, self.agents[1]]
         fee = self.auditor.one("SELECT balance FROM account WHERE address = 'fee'")
@@ -116,6 +123,15 @@ class MoneyMachine(RuleBasedStateMachine):
     def run(self, work: Coroutine[Any, Any, T]) -> T:
         # Not `Runner.run`, which sets signals for each: a fifth of a commit's time.
         return self.runner.get_loop().run_until_complete(work)
+
+    def read(self, work: Callable[[LedgerReader], Coroutine[Any, Any, T]]) -> T:
+        """Read what is committed, as a process beside the writer does."""
+
+        async def reading() -> T:
+            async with LedgerReader(self.database.service_url, pool_size=1) as reader:
+                return await work(reader)
+
+        return self.run(reading())
 
     def commit(self, *commands: Command) -> list[Outcome]:
         """Commit one batch, a millisecond after the one before."""

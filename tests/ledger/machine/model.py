@@ -7,11 +7,12 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass, field
+from fractions import Fraction
 
 from core.errors import ErrorCode
 from core.market.quota import day_start_ms
 from core.market.settlement import PaymentSplit
-from core.money import MICRO_PER_CENT
+from core.money import MICRO_MAX, MICRO_PER_CENT
 
 BPS = 10_000
 # Contract.md section 6, Slash triggers: what an agent is to blame for.
@@ -125,6 +126,8 @@ class MoneyModel:
         self.wallets = dict.fromkeys(dids, 0)
         self.stakes: dict[str, int] = {}
         self.locked: dict[str, int] = {}
+        # By agent, then depositor: what of the stake is whose, as of its last change.
+        self.shares: dict[str, dict[str, int]] = {}
         self.locks: dict[Place, int] = {}
         self.contracts: dict[str, Contract] = {}
         self.lines: list[Line] = []
@@ -132,6 +135,14 @@ class MoneyModel:
         # By agent: how many nodes ended in each way, and how long the successful ones took.
         self.tallies: dict[str, Counter[str]] = {}
         self.fee = fee
+
+    def room(self, did: str) -> int:
+        """Return what may be deposited: wallet, holds and stakes together have a bound."""
+        held = sum(
+            item.rest for item in self.contracts.values() if item.payer == did and item.is_running
+        )
+        staked = self.stakes.get(did, 0) + self.locked.get(did, 0)
+        return MICRO_MAX - self.wallets[did] - held - staked
 
     def balances(self) -> dict[str, int]:
         """Return the balance of every account this run has touched, by address."""
@@ -204,6 +215,26 @@ class MoneyModel:
         return rest
 
     # -- stakes -----------------------------------------------------------------------------------
+
+    def deposit_stake(self, agent: str, depositor: str, micro: int) -> None:
+        """Move credits of a depositor into the stake; a negative amount takes them back."""
+        shares = self.settled(agent)
+        shares[depositor] = shares.get(depositor, 0) + micro
+        self.shares[agent] = shares
+        self.wallets[depositor] -= micro
+        self.stakes[agent] = self.stakes.get(agent, 0) + micro
+
+    def settled(self, agent: str) -> dict[str, int]:
+        """Return the shares of a stake, each depositor bearing its part of what was lost since."""
+        shares = dict(self.shares.get(agent, {}))
+        before = sum(shares.values())
+        now = self.stakes.get(agent, 0) + self.locked.get(agent, 0)
+        exact = {did: Fraction(micro * now, before or 1) for did, micro in shares.items()}
+        rest = now - sum(int(part) for part in exact.values())
+        order = sorted(shares, key=lambda did: (-shares[did], did))
+        for place, did in enumerate(order):
+            shares[did] = int(exact[did]) + (place < rest)
+        return shares
 
     def lock(self, place: Place, agent: str, micro: int) -> bool:
         """Put a part of the free stake at risk; False: there is too little of it (case 26)."""

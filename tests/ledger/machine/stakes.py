@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
+
 from hypothesis import strategies as st
 from hypothesis.stateful import precondition, rule
 
@@ -30,13 +32,15 @@ class StakeRules(MoneyMachine):
             self.model.wallets[did] = START_MICRO
         self.commit(*(deposit(START_MICRO, owner_did=did) for did in self.model.wallets))
         for did in self.agents:
-            self.model.wallets[did] -= START_MICRO // 2
-            self.model.stakes[did] = START_MICRO // 2
+            self.model.deposit_stake(did, did, START_MICRO // 2)
         self.commit(*(stake(START_MICRO // 2, agent=did, actor=did) for did in self.agents))
 
     @rule(payer=four, micro=amounts)
     def deposit(self, payer: int, micro: int) -> None:
         did = self.payers[payer]
+        if micro > self.model.room(did):
+            self.refuses(deposit(micro, owner_did=did), ErrorCode.INVALID_REQUEST)
+            return
         self.model.wallets[did] += micro
         result = self.applies(deposit(micro, owner_did=did))
         assert result["balanceMicro"] == self.model.wallets[did]
@@ -53,13 +57,12 @@ class StakeRules(MoneyMachine):
         elif micro > self.model.wallets[actor]:
             self.refuses(command, ErrorCode.INSUFFICIENT_CREDITS)
         else:
-            self.model.wallets[actor] -= micro
-            self.model.stakes[did] = self.model.stakes.get(did, 0) + micro
+            self.model.deposit_stake(did, actor, micro)
             self.says_stake(self.applies(command), did, actor)
 
     @rule(agent=few, share=shares, asking=asking)
     def unstake(self, agent: int, share: int, asking: str) -> None:
-        """Take a share (percent) of the free stake out; above 100 it must be refused."""
+        """Take a share (percent) of the free stake out; above 100, or another's, it is refused."""
         did = self.agents[agent]
         actor = self.actor(did, asking)
         free = self.model.stakes.get(did, 0)
@@ -69,9 +72,10 @@ class StakeRules(MoneyMachine):
             self.refuses(command, ErrorCode.FORBIDDEN)
         elif micro > free:
             self.refuses(command, ErrorCode.STAKE_LOCKED)
+        elif micro > self.model.settled(did).get(actor, 0):
+            self.refuses(command, ErrorCode.FORBIDDEN)  # another depositor's
         else:
-            self.model.stakes[did] -= micro
-            self.model.wallets[actor] += micro
+            self.model.deposit_stake(did, actor, -micro)
             self.says_stake(self.applies(command), did, actor)
 
     def says_stake(self, result: dict[str, int], did: str, actor: str) -> None:
@@ -92,5 +96,7 @@ class StakeRules(MoneyMachine):
         more = self.model.wallets[did] * (quarters or 0) // 4
         cents = None if quarters is None else cents_ceil(spend + more)
         new = QuotaLimits(per_day, at_once, cents)
-        self.applies(SetQuota(key=new_key(), actor_did="did:test:admin", did=did, limits=new))
+        self.applies(
+            SetQuota(key=new_key(), actor_did="did:test:admin", did=did, changes=asdict(new))
+        )
         self.model.limits[did] = Limits(per_day, at_once, cents)

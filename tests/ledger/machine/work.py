@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from hypothesis import strategies as st
 from hypothesis.stateful import precondition, rule
 
-from core.errors import ErrorCode
+from core.errors import ErrorCode, NodeErrorCode
 from core.workflow.events import (
     AttemptFinished,
     NodeChanged,
@@ -95,10 +95,11 @@ class WorkRules(MoneyMachine):
                 unstaked.append(work.name)
         return unstaked
 
-    def freed(self, work: Work) -> tuple[Record, ...]:
+    def freed(self, work: Work, blamed_for: str | None = None) -> tuple[Record, ...]:
         if work.asked == 0:
             return ()
-        return (StakeFreed(work.name, work.attempt, work.agent, work.asked),)
+        code = None if blamed_for is None else NodeErrorCode(blamed_for)
+        return (StakeFreed(work.name, work.attempt, work.agent, work.asked, failure_code=code),)
 
     def stops(self, flow: Flow, work: Work, lost_bps: int = 0) -> None:
         """Note that an attempt has ended, and its lock with it."""
@@ -307,6 +308,7 @@ class WorkRules(MoneyMachine):
         index=any_index,
         code=codes,
         is_final=st.booleans(),
+        is_given_up=st.booleans(),
         is_spared=st.sampled_from([False, False, True]),
         verifier=verifiers,
         slash_bps=bps,
@@ -317,13 +319,14 @@ class WorkRules(MoneyMachine):
         index: int,
         code: str,
         is_final: bool,
+        is_given_up: bool,
         is_spared: bool,
         verifier: tuple[int, int] | None,
         slash_bps: int,
         is_repeated: bool,
     ) -> None:
-        """An attempt fails. As the node's end it costs stake, if it is its agent's doing; as the
-        end of the last node it is the workflow's."""
+        """An attempt fails. It costs stake, if it is its agent's doing and the agent is given up:
+        with the node's end or for another agent. As the last node's end it is the workflow's."""
         busy = self.works(at_work=True)
         flow, work = busy[index % len(busy)]
         code = "VERIFICATION_REJECTED" if verifier is not None else code
@@ -334,7 +337,10 @@ class WorkRules(MoneyMachine):
             status = NodeStatus.TIMEOUT if code == "AGENT_TIMEOUT" else NodeStatus.FAILED
             error = {"code": code, **({"isSpared": True} if is_spared else {})}
             row = self.ended(work, status, error)
-        records: list[Record] = [finished, *judging, *self.freed(work), row]
+        is_own_failure = code in BLAMED and not is_spared
+        is_slashed = is_own_failure and (is_final or is_given_up)
+        freed = self.freed(work, code if is_slashed else None)
+        records: list[Record] = [finished, *judging, *freed, row]
         is_last = is_final and len(self.contract(flow).works) == 1
         if is_last:
             records.append(WorkflowChanged(WorkflowStatus.FAILED, AT + 9, error={"code": code}))
@@ -342,9 +348,8 @@ class WorkRules(MoneyMachine):
         outcomes = self.commit(command, command) if is_repeated else [self.one(command)]
         assert outcomes[0].status is OutcomeStatus.APPLIED, outcomes
         self.pays(flow, tuple(records))
-        is_blamed = is_final and code in BLAMED and not is_spared
-        self.stops(flow, work, slash_bps if is_blamed else 0)
-        if is_blamed:
+        self.stops(flow, work, slash_bps if is_slashed else 0)
+        if is_final and is_own_failure:
             self.model.count(work.agent, "failed")
         if is_final:
             del self.contract(flow).works[work.name]

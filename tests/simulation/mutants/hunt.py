@@ -1,4 +1,4 @@
-"""Plant each defect of `patches.toml` in a copy of the tree and see whether it is noticed.
+"""Plant each defect of the lists beside this file in a copy of the tree; see whether it is noticed.
 
 `python -m tests.simulation.mutants.hunt [words]` lists, for every mutant (or those whose sentence
 contains the words), the seed or the test that caught it. Exit code 1 when one survived.
@@ -18,12 +18,14 @@ from dataclasses import dataclass
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[3]
-PATCHES = Path(__file__).with_name("patches.toml")
+PATCHES = ("patches.toml", "isolation.toml")
 COPIED = ("core", "actors", "ledger", "federation", "tests", "pyproject.toml")
 # The simulation first: whatever it cannot see, the runner's own tests must.
 TESTS = (
     "tests/simulation/test_simulation.py",
     "tests/simulation/test_proofs.py",
+    "tests/simulation/test_faults.py",
+    "tests/simulation/test_turns.py",
     "tests/actors/test_runner.py",
     "tests/actors/test_revoking.py",
     "tests/actors/test_estimate.py",
@@ -60,8 +62,8 @@ class Mutant:
 
 def mutants() -> list[Mutant]:
     """Return every mutant of the list."""
-    with PATCHES.open("rb") as file:
-        return [Mutant(**entry) for entry in tomllib.load(file)["mutant"]]
+    listed = [tomllib.loads(Path(__file__).with_name(name).read_text()) for name in PATCHES]
+    return [Mutant(**entry) for one in listed for entry in one["mutant"]]
 
 
 @contextmanager

@@ -1,0 +1,1 @@
+"""One tenant that attacks, one that works, and what the first costs the second."""

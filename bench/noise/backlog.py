@@ -1,0 +1,69 @@
+"""Many unfinished workflows, and kill -9 of their owner: row 6 and `bench/recovery.py`."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import time
+
+from bench.clients import Api, chain, unique
+from bench.noise.attack import Attack
+from bench.processes import owner_of
+from bench.stub_agent import HOLD, Tally, serve_stub
+
+HOUR_MS = 3_600_000
+# The mark of the moment of the kill.
+KILLED = "killed"
+
+
+async def publish_backlog(
+    admin: Api, did: str, capability: str, *, count: int, length: int, at_once: int
+) -> str:
+    """Publish chains that do not end within an hour; return the payer's key.
+
+    Args:
+        did: the payer.
+        count: workflows.
+        length: nodes of each.
+        at_once: workflows in one bulk request.
+    """
+    credits = count * length  # a node costs a cent
+    await admin.must("POST", "/v1/ledger/deposit", {"amount": credits, "ownerDid": did})
+    key = await admin.make_key(did, rateClass="unlimited")
+    manifest = chain(capability, length, timeoutMs=HOUR_MS, maxRuntimeMs=HOUR_MS)
+    async with Api(admin.url, key, timeout_s=180.0) as api:
+        await api.publish_bulk(manifest, count, at_once=at_once)
+    return key
+
+
+class OwnerKilled(Attack):
+    """Many unfinished workflows, then kill -9 of their owner; the backlog is the attack."""
+
+    row = "6"
+    title = "19,500 unfinished workflows, then kill -9 of the owner"
+    unit = "kill"
+    workers = 1
+    first_rate = 1.0
+    prepares_before_alone = False
+    COUNT, NODES = 19_500, 3
+
+    async def prepare(self, admin: Api) -> None:
+        """Publish them to an agent that never replies."""
+        self._server, port = await serve_stub(HOLD, Tally())
+        capability = unique("cap.bench.") + ".v1"
+        await admin.register_agent(capability, port)
+        await publish_backlog(
+            admin, self.did, capability, count=self.COUNT, length=self.NODES, at_once=500
+        )
+
+    async def run(self) -> None:
+        """Kill the owner once."""
+        await self.gate.take()
+        await asyncio.sleep(1.0)  # some publishes of the other tenant come before it
+        owner = owner_of(self.target.home)
+        if owner is None:
+            raise SystemExit("got no owner of workflows to kill")
+        os.kill(owner.pid, signal.SIGKILL)
+        self.seen.marks[KILLED] = time.monotonic()
+        await asyncio.Event().wait()

@@ -1,0 +1,98 @@
+"""Decodes the content codings of HTTP bodies (gzip, deflate) within a bound on what comes out.
+
+Pure: bytes in, bytes out. A body of a few kilobytes can stand for gigabytes, so it is decoded piece
+by piece and never past its bound. Spec: Dispatch response; RFC 9110 section 8.4; contract.md
+section 5 (reply body limit).
+"""
+
+from __future__ import annotations
+
+import zlib
+from typing import Final
+
+# Windows of zlib: of a gzip member, of a zlib stream, of a bare deflate stream.
+_GZIP, _ZLIB, _RAW = 16 + zlib.MAX_WBITS, zlib.MAX_WBITS, -zlib.MAX_WBITS
+_GZIP_NAMES: Final = ("gzip", "x-gzip")
+# Members are concatenated rarely; each costs a decoder, however little it holds.
+MEMBERS_MAX: Final = 16
+_SHOWN_CHARS: Final = 40
+
+
+class UndecodableBody(ValueError):
+    """A body is not in the coding that its header names, or in one that is not known."""
+
+
+class BodyTooLarge(ValueError):
+    """A body, or what it decodes to, is larger than its bound."""
+
+
+class BodyDecoder:
+    """Decodes one body.
+
+    Args:
+        coding: the value of `Content-Encoding`; empty: none.
+        bytes_max: the bound of the body as it is sent, and of what it decodes to.
+
+    Raises:
+        UndecodableBody: the coding is not known.
+    """
+
+    def __init__(self, coding: str, bytes_max: int) -> None:
+        self._coding = coding.strip().lower()
+        if self._coding not in ("", "identity", "deflate", *_GZIP_NAMES):
+            raise UndecodableBody(f"Content-Encoding {coding[:_SHOWN_CHARS]!r} is not known")
+        self._bytes_max = bytes_max
+        self._received = self._size = self._members = 0
+        self._parts: list[bytes] = []
+        self._stream: zlib._Decompress | None = None
+
+    def feed(self, piece: bytes) -> None:
+        """Take the next piece of the body.
+
+        Raises:
+            UndecodableBody: it is not in its coding.
+            BodyTooLarge: the bound is passed.
+        """
+        self._received += len(piece)
+        if self._received > self._bytes_max:
+            raise BodyTooLarge(f"more than {self._bytes_max} bytes")
+        if self._coding in ("", "identity"):
+            self._parts.append(piece)
+            return
+        try:
+            self._decode(piece)
+        except zlib.error as error:
+            raise UndecodableBody(f"the body is not {self._coding}: {error}") from None
+
+    def finish(self) -> bytes:
+        """Return the whole decoded body; an empty one needs no coding.
+
+        Raises:
+            UndecodableBody: the body ends before its coding does.
+        """
+        if self._stream is not None and not self._stream.eof:
+            raise UndecodableBody(f"the body ends in the middle of its {self._coding}")
+        return b"".join(self._parts)
+
+    def _decode(self, piece: bytes) -> None:
+        while piece:
+            if self._stream is None or self._stream.eof:
+                self._stream = self._next_stream(piece)
+            # One more than the bound, so that passing it shows.
+            part = self._stream.decompress(piece, self._bytes_max - self._size + 1)
+            self._size += len(part)
+            if self._size > self._bytes_max:
+                raise BodyTooLarge(f"decodes to more than {self._bytes_max} bytes")
+            self._parts.append(part)
+            piece = self._stream.unused_data or self._stream.unconsumed_tail
+
+    def _next_stream(self, piece: bytes) -> zlib._Decompress:
+        self._members += 1
+        is_gzip = self._coding in _GZIP_NAMES
+        if self._members > (MEMBERS_MAX if is_gzip else 1):
+            raise UndecodableBody(f"the {self._coding} body goes on after its end")
+        if is_gzip:
+            return zlib.decompressobj(_GZIP)
+        # Half of all servers send the zlib form, as the standard says, the others the bare one.
+        is_zlib = piece[0] & 0x0F == zlib.DEFLATED
+        return zlib.decompressobj(_ZLIB if is_zlib else _RAW)

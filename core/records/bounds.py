@@ -1,0 +1,58 @@
+"""Bounds and forms of the texts, ids and integers that callers choose, each defined once.
+
+Every text that reaches the database passes `text_defect`; ids pass their own predicate. It knows
+neither HTTP nor JSON: the edge turns a `False` into a refusal that names the member.
+contract.md section 2 (Texts, Capability ids); decision 0105.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+DID_CHARS_MAX: Final = 256
+NAME_CHARS_MAX: Final = 512
+TEXT_CHARS_MAX: Final = 10_000
+NODE_NAME_CHARS_MAX: Final = 128
+# PostgreSQL's bigint, in which every integer of a row is kept.
+BIGINT_MAX: Final = 2**63 - 1
+# The last millisecond that has a text form: 9999-12-31T23:59:59.999Z.
+TIME_MS_MAX: Final = 253_402_300_799_999
+
+# The syntax of DIDs (W3C, section 3.1); upper case is accepted in the method as well.
+DID_PATTERN: Final = r"^did:[A-Za-z0-9]+:[A-Za-z0-9._:%-]+$"
+CAPABILITY_ID_PATTERN: Final = r"^[A-Za-z0-9][A-Za-z0-9._-]{0,127}$"
+
+_DID: Final = re.compile(DID_PATTERN[1:-1])
+_CAPABILITY_ID: Final = re.compile(CAPABILITY_ID_PATTERN[1:-1])
+_NODE_NAME: Final = re.compile(
+    rf"(?!\s)[^\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff'\"\\`]{{1,{NODE_NAME_CHARS_MAX}}}(?<!\s)"
+)
+_SURROGATE: Final = re.compile(r"[\ud800-\udfff]")
+
+
+def is_did(value: object) -> bool:
+    """Tell whether a value is a DID of at most 256 characters."""
+    return type(value) is str and len(value) <= DID_CHARS_MAX and _DID.fullmatch(value) is not None
+
+
+def is_capability_id(value: object) -> bool:
+    """Tell whether a value is a capability id."""
+    return type(value) is str and _CAPABILITY_ID.fullmatch(value) is not None
+
+
+def is_node_name(value: object) -> bool:
+    """Tell whether a value is the name of a node: 1 to 128 characters that a path can quote."""
+    return type(value) is str and _NODE_NAME.fullmatch(value) is not None and "#verify" not in value
+
+
+def text_defect(text: str) -> str | None:
+    """Return what makes a text impossible to store, for messages; None where nothing does.
+
+    PostgreSQL keeps no U+0000, and half of a surrogate pair has no UTF-8 form.
+    """
+    if "\0" in text:
+        return "U+0000"
+    if not text.isascii() and _SURROGATE.search(text) is not None:
+        return "a lone surrogate"
+    return None

@@ -1,0 +1,34 @@
+"""The public key that a `did:key` DID is: such a DID proves its own signatures, unregistered too.
+
+Pure. Ed25519 alone: multibase `z` (base58btc) over the multicodec prefix 0xed01 and 32 bytes.
+Spec: contract.md section 3 (the key is the DID itself for `did:key`).
+"""
+
+from __future__ import annotations
+
+import base64
+from typing import Final
+
+PREFIX: Final = "did:key:z"
+_DIGITS: Final = "123456789ABCDEFGHJKLMNPQRSTUVWXYZabcdefghijkmnopqrstuvwxyz"
+_ED25519: Final = b"\xed\x01"
+_KEY_BYTES: Final = 32
+# 34 bytes are 46 to 48 digits; the bound keeps the arithmetic small.
+_CHARS_MAX: Final = 48
+
+
+def key_of_did(did: str) -> str | None:
+    """Return the Ed25519 public key of a `did:key` DID, base64 of 32 bytes; None for any other."""
+    digits = did.removeprefix(PREFIX)
+    if digits == did or not 0 < len(digits) <= _CHARS_MAX:
+        return None
+    number = 0
+    for digit in digits:
+        value = _DIGITS.find(digit)
+        if value < 0:
+            return None
+        number = number * len(_DIGITS) + value
+    raw = number.to_bytes((number.bit_length() + 7) // 8, "big")
+    if len(raw) != len(_ED25519) + _KEY_BYTES or not raw.startswith(_ED25519):
+        return None
+    return base64.b64encode(raw.removeprefix(_ED25519)).decode()

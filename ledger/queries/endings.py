@@ -1,0 +1,30 @@
+"""Which workflows have ended: what a wait looks at, without reading their nodes and results.
+
+Reads like those of `reader.py`, over the same pool. contract.md section 6 (`Prefer: wait`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+import sqlalchemy as sql
+from sqlalchemy import Uuid
+from sqlalchemy.dialects.postgresql import ARRAY
+
+from ledger.queries.reader import LedgerReader
+from ledger.schema import workflow
+
+_IDS: Final = sql.any_(sql.bindparam("ids", type_=ARRAY(Uuid(as_uuid=False))))
+_ENDED: Final = sql.select(workflow.c.id, workflow.c.completed_ms).where(workflow.c.id == _IDS)
+
+
+async def have_ended(reader: LedgerReader, ids: Sequence[str]) -> list[bool]:
+    """Return for each workflow whether it has ended, or does not exist: one statement for all.
+
+    Args:
+        ids: of workflows, in their usual spelling.
+    """
+    rows = await reader.rows(_ENDED, {"ids": list(set(ids))})
+    running = {str(row["id"]) for row in rows if row["completed_ms"] is None}
+    return [workflow_id not in running for workflow_id in ids]

@@ -1,0 +1,40 @@
+"""Large manifests are parsed and compiled in a thread of their own, small ones at once.
+
+A manifest of 1,000 nodes takes tens of milliseconds, and no request may hold the event loop for
+more than ten. The work is Python's, so the interpreter changes between it and the loop every
+`SWITCH_INTERVAL_S`; one thread for all keeps others from waiting for more than one such turn.
+design.md section 3 (no long loop turn); decision 0104.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import Final, TypeVar
+
+T = TypeVar("T")
+
+# Below, a manifest takes a few milliseconds at most.
+HERE_MAX: Final = 16 * 1024
+SWITCH_INTERVAL_S: Final = 0.001
+
+_COMPILER: Final = ThreadPoolExecutor(1, thread_name_prefix="compiler")
+
+
+def switch_threads_often() -> None:
+    """Let the event loop of this process wait less for the interpreter than by default."""
+    sys.setswitchinterval(SWITCH_INTERVAL_S)
+
+
+async def apart(size: int, work: Callable[[], T]) -> T:
+    """Do the work on one manifest, and return or raise what it does.
+
+    Args:
+        size: of its text, bytes.
+        work: parses and compiles it; touches nothing that the event loop changes.
+    """
+    if size <= HERE_MAX:
+        return work()
+    return await asyncio.get_running_loop().run_in_executor(_COMPILER, work)

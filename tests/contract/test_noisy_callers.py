@@ -1,0 +1,247 @@
+"""What one caller does to the front, another does not feel; addresses and owners are told apart.
+
+The session's deployment listens on loopback, all of which are addresses of this machine: a request
+from 127.0.0.2 is another address than one from 127.0.0.3. Spec: Limits; contract.md sections 1 to 3
+(Rate limits); decisions 0100 to 0104.
+"""
+
+from __future__ import annotations
+
+import json
+import select
+import socket
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from urllib.parse import urlsplit
+
+import httpx
+import pytest
+
+from tests.contract.conftest import (
+    Caller,
+    MakeAgent,
+    MakeCaller,
+    answer,
+    chain_of,
+    refusal,
+    unique,
+    wait,
+)
+from tests.platform.deployments import RunningDeployment
+
+RESULT = "/v1/workflows/nodeResult"
+
+
+@contextmanager
+def client_from(deployment: RunningDeployment, address: str) -> Iterator[httpx.Client]:
+    """Yield a client without a key whose connections come from this address."""
+    transport = httpx.HTTPTransport(local_address=address)
+    with httpx.Client(base_url=deployment.url, transport=transport, timeout=90.0) as http:
+        yield http
+
+
+@contextmanager
+def connection_from(deployment: RunningDeployment, address: str) -> Iterator[socket.socket]:
+    """Yield a bare connection from this address."""
+    parts = urlsplit(deployment.url)
+    assert parts.hostname is not None
+    with socket.create_connection(
+        (parts.hostname, parts.port), timeout=120, source_address=(address, 0)
+    ) as connection:
+        yield connection
+
+
+def remaining(response: httpx.Response) -> int:
+    """Return how many calls the caller has left."""
+    assert response.status_code == 200, response.text
+    return int(response.headers["x-ratelimit-remaining"])
+
+
+def test_addresses_have_separate_budgets(deployment: RunningDeployment) -> None:
+    with (
+        client_from(deployment, "127.0.0.2") as second,
+        client_from(deployment, "127.0.0.3") as third,
+    ):
+        first_left = remaining(second.get("/v1/agents?limit=1"))
+        third_left = remaining(third.get("/v1/agents?limit=1"))
+        assert [remaining(second.get("/v1/agents?limit=1")) for _ in range(3)] == [
+            first_left - 1,
+            first_left - 2,
+            first_left - 3,
+        ]
+        assert remaining(third.get("/v1/agents?limit=1")) == third_left - 1
+
+
+@pytest.mark.parametrize("header", ["x-forwarded-for", "x-callboard-peer", "X-Callboard-Peer"])
+def test_no_header_of_a_client_changes_its_address(
+    deployment: RunningDeployment, header: str
+) -> None:
+    with client_from(deployment, "127.0.0.4") as http:
+        left = remaining(http.get("/v1/agents?limit=1"))
+        for number in range(1, 4):
+            forged = {header: f"{'0' * 32} 192.0.2.{number}" if "peer" in header else "192.0.2.1"}
+            assert remaining(http.get("/v1/agents?limit=1", headers=forged)) == left - number
+
+
+def test_wrong_keys_are_limited_by_address_and_hurt_no_known_key(
+    deployment: RunningDeployment, make_caller: MakeCaller
+) -> None:
+    """Far more wrong keys than are looked up at once; the statuses say that each was refused."""
+    known = make_caller()
+    with client_from(deployment, "127.0.0.5") as http:
+        own = {"x-api-key": known.key}
+        answer(http.get("/v1/ledger/balance", headers=own))
+        for _ in range(50):
+            wrong = {"x-api-key": unique("cb_wrong-")}
+            assert http.get("/v1/ledger/balance", headers=wrong).status_code in (401, 429)
+        answer(http.get("/v1/ledger/balance", headers=own))
+        fresh = make_caller()
+        answer(http.get("/v1/ledger/balance", headers={"x-api-key": fresh.key}))
+
+
+def test_limits_count_over_all_keys_of_an_owner(make_caller: MakeCaller, admin: Caller) -> None:
+    """A key made to lift the limits does not lift them."""
+    limited = make_caller(rateClass="standard")
+    body = {"ownerDid": limited.did, "rateClass": "standard"}
+    second = answer(admin.http.post("/v1/keys", json=body))
+    bulk = {"workflows": [{"nodes": {}}]}
+    path = "/v1/workflows/publish/bulk"
+    statuses = [limited.http.post(path, json=bulk).status_code for _ in range(6)]
+    own = {"x-api-key": second["key"]}
+    statuses += [limited.http.post(path, json=bulk, headers=own).status_code for _ in range(5)]
+    assert statuses == [200] * 10 + [429]
+
+
+def test_health_is_never_refused_for_being_asked_often(deployment: RunningDeployment) -> None:
+    """Its state is known for a while: many questions in a row need but a few looks."""
+    with client_from(deployment, "127.0.0.6") as http:
+        wait(lambda: http.get("/health").status_code == 200, "a healthy service")
+        statuses = {http.get("/health").status_code for _ in range(100)}
+        statuses |= {http.get("/ready").status_code for _ in range(100)}
+    assert statuses == {200}
+
+
+def test_bodies_that_never_end_are_bounded_by_address_and_answered(
+    deployment: RunningDeployment, payer: Caller
+) -> None:
+    """HAProxy holds what trickles in; beyond its buffer a body is the replica's, as few others."""
+    head = (
+        f"POST {RESULT} HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\n"
+        "content-length: 400000\r\n\r\n["
+    ).encode()
+    with ExitStack() as stack:
+        small, *large = [
+            stack.enter_context(connection_from(deployment, "127.0.0.7")) for _ in range(101)
+        ]
+        small.sendall(head)
+        for connection in large:
+            connection.sendall(head + b" " * 40_000)
+        payer.balance()
+        held, *replies = [read_reply(connection) for connection in (small, *large)]
+        payer.balance()
+    assert held[0] == 408
+    statuses = [status for status, _, _ in replies]
+    assert set(statuses) == {408, 429}
+    assert statuses.count(429) >= 30
+    for status, headers, body in (held, *replies):
+        code = "RATE_LIMITED" if status == 429 else "REQUEST_TIMEOUT"
+        assert json.loads(body)["code"] == code
+        assert ("retry-after" in headers) == (status == 429)
+
+
+def test_waiting_reads_of_one_owner_leave_places_to_others(
+    deployment: RunningDeployment, payer: Caller, make_caller: MakeCaller, make_agent: MakeAgent
+) -> None:
+    agent = make_agent(is_held=True)
+    workflow_id = answer(payer.publish(chain_of(agent.capability, "a")))["workflowId"]
+    head = (
+        f"GET /v1/workflows/{workflow_id} HTTP/1.1\r\nhost: x\r\nx-api-key: {payer.key}\r\n"
+        "prefer: wait=50\r\n\r\n"
+    )
+    with ExitStack() as stack:
+        waiting = [
+            stack.enter_context(connection_from(deployment, "127.0.0.9")) for _ in range(260)
+        ]
+        for connection in waiting:
+            connection.sendall(head.encode())
+        other = make_caller()
+        assert other.balance()["balance"] == 0
+        refused = answered_first(waiting)
+        status, headers, body = read_reply(refused)
+        assert (status, json.loads(body)["code"]) == (429, "RATE_LIMITED")
+        assert "retry-after" in headers
+        agent.stub.gate.set()
+        statuses = [read_reply(c)[0] for c in waiting if c is not refused]
+    assert set(statuses) == {200, 429}
+    assert statuses.count(200) >= 100
+
+
+def test_a_get_with_a_large_body_is_refused_before_it_is_read(
+    deployment: RunningDeployment,
+) -> None:
+    with client_from(deployment, "127.0.0.10") as http:
+        response = http.request("GET", "/v1/agents", content=b" " * 100_000)
+        refusal(response, 413, "PAYLOAD_TOO_LARGE")
+        response = http.request("GET", "/v1/agents", content=(b" " for _ in range(3)))
+        refusal(response, 400, "INVALID_REQUEST")
+
+
+def test_a_list_ends_its_page_early_in_bytes_and_goes_on(
+    make_caller: MakeCaller, anonymous: httpx.Client
+) -> None:
+    """Cards of 60 kB: a page of a hundred would have 6 MB."""
+    owner = make_caller()
+    capability = unique("cap.wide.") + ".v1"
+    dids = sorted(unique("did:net:wide-") for _ in range(80))
+    cards = [
+        {
+            "did": did,
+            "endpoint": "http://127.0.0.1:9",
+            "version": 1,
+            "capabilities": [{"id": capability, "price_cents": 1}],
+            "metadata": {"text": "x" * 60_000},
+        }
+        for did in dids
+    ]
+    for start in (0, 40):
+        body = {"agents": [{"acard": card} for card in cards[start : start + 40]]}
+        made = answer(owner.http.post("/v1/agents/register/bulk", json=body))
+        assert all(result.get("ok") for result in made["results"]), made
+    found: list[str] = []
+    query = f"/v1/agents?limit=100&capabilityId={capability}"
+    cursor = ""
+    while True:
+        response = anonymous.get(query + cursor)
+        assert len(response.content) <= 4 * 1024 * 1024 + 1_000
+        page = answer(response)
+        found += [agent["did"] for agent in page["agents"]]
+        if page["nextCursor"] is None:
+            break
+        cursor = f"&cursor={page['nextCursor']}"
+    assert found == dids
+    assert cursor, "it took more than one page"
+
+
+def read_reply(connection: socket.socket) -> tuple[int, dict[str, str], bytes]:
+    """Return status, headers and body of the reply on a connection."""
+    received = b""
+    while b"\r\n\r\n" not in received:
+        part = connection.recv(65_536)
+        assert part, "the connection was closed without a reply"
+        received += part
+    head, _, body = received.partition(b"\r\n\r\n")
+    first, *lines = head.decode("ascii").split("\r\n")
+    headers = {name.lower(): value for name, value in (line.split(": ", 1) for line in lines)}
+    while len(body) < int(headers["content-length"]):
+        part = connection.recv(65_536)
+        assert part, "the connection was closed within a reply"
+        body += part
+    return int(first.split()[1]), headers, body
+
+
+def answered_first(connections: list[socket.socket]) -> socket.socket:
+    """Return the connection on which a reply is there first."""
+    ready, _, _ = select.select(connections, [], [], 120)
+    assert ready, "no connection was answered"
+    first: socket.socket = ready[0]
+    return first

@@ -1,0 +1,67 @@
+"""Reads that end early in bytes, and looks at ends without reading records."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+
+import orjson
+import pytest
+
+from ledger.queries.endings import have_ended
+from ledger.queries.reader import LedgerReader
+from tests.conftest import Database
+from tests.ledger.making import AT, CREDIT, Flow, card, new_id, open_with_owner
+
+pytestmark = pytest.mark.anyio
+
+
+@pytest.fixture
+async def reader(database: Database) -> AsyncIterator[LedgerReader]:
+    """A reader of the test's ledger."""
+    async with LedgerReader(database.service_url, pool_size=2) as opened:
+        yield opened
+
+
+async def test_a_page_of_agents_ends_with_the_card_that_passes_its_bytes(
+    database: Database, reader: LedgerReader
+) -> None:
+    store, _ = await open_with_owner(database.service_url)
+    dids = [f"did:test:{letter}" for letter in "abcde"]
+    wide = orjson.dumps({"text": "x" * 1_000}).decode()
+    await store.commit([card(did, card_json=wide) for did in dids], AT)
+    page = await reader.agents(bytes_max=2_500)
+    assert ([row["did"] for row in page], page.is_cut) == (dids[:3], True)
+    assert set(page[0]) == set(await reader.agent(dids[0]) or {}), "and no other columns"
+    rest = await reader.agents(after_did=dids[2], bytes_max=2_500)
+    assert ([row["did"] for row in rest], rest.is_cut) == (dids[3:], False)
+    one = await reader.agents(bytes_max=1)
+    assert ([row["did"] for row in one], one.is_cut) == (dids[:1], True)
+    limited = await reader.agents(limit=2, offset=1, bytes_max=10_000)
+    assert ([row["did"] for row in limited], limited.is_cut) == (dids[1:3], False)
+    await store.close()
+
+
+async def test_a_page_of_audit_entries_ends_early_newest_first(
+    database: Database, reader: LedgerReader
+) -> None:
+    store, epoch = await open_with_owner(database.service_url)
+    await store.commit([Flow(epoch).publish() for _ in range(3)], AT)
+    everything = await reader.audit()
+    size = len(everything[0]["body"].encode())
+    page = await reader.audit(bytes_max=size + 1)
+    assert (page, page.is_cut) == (everything[:2], True)
+    assert (await reader.audit(limit=2, bytes_max=10**9)).is_cut is False
+    await store.close()
+
+
+async def test_ends_are_told_for_many_workflows_at_once(
+    database: Database, reader: LedgerReader
+) -> None:
+    store, epoch = await open_with_owner(database.service_url)
+    over, running = Flow(epoch), Flow(epoch)
+    await store.commit([over.publish(), over.pay(CREDIT), running.publish()], AT)
+    await store.commit([over.end()], AT)
+    unknown = new_id()
+    asked = [running.id, over.id, unknown, running.id]
+    assert await have_ended(reader, asked) == [False, True, True, False]
+    await store.close()

@@ -1,0 +1,108 @@
+"""API keys that stand on others: they expire no later, end with them, and are bounded in number.
+
+Spec: contract.md section 3 (Keys); decision 0107.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from core.errors import ErrorCode
+from ledger.commands import CreateKey, RevokeKey
+from tests.ledger.checking import Auditor
+from tests.ledger.conftest import Database
+from tests.ledger.making import AT, PAYER, api_key, new_id, open_store
+
+pytestmark = pytest.mark.anyio
+
+
+def key(number: int, parent: int | None = None, **changes: Any) -> CreateKey:
+    """Make the key `k<number>` with the key `k<parent>`."""
+    parent_id = None if parent is None else f"k{parent}"
+    made = api_key(f"k{number}", number.to_bytes(32))
+    return replace(made, parent_id=parent_id, **changes)
+
+
+def revoke(number: int) -> RevokeKey:
+    """End a key."""
+    return RevokeKey(key=new_id(), actor_did=PAYER, key_id=f"k{number}", owner_did=PAYER)
+
+
+def live(auditor: Auditor) -> list[str]:
+    """Return the keys that have not been revoked."""
+    rows = auditor.connection.execute(
+        "SELECT id FROM api_key WHERE revoked_ms IS NULL ORDER BY id"
+    ).fetchall()
+    return [row[0] for row in rows]
+
+
+async def test_a_key_ends_with_every_key_that_stands_on_it(
+    database: Database, auditor: Auditor
+) -> None:
+    store = await open_store(database.service_url)
+    tree = [key(1), key(2, 1), key(3, 2), key(4, 1), key(5), key(6, 5)]
+    await store.commit(tree, AT)
+    (outcome,) = await store.commit([revoke(1)], AT + 1)
+    assert outcome.result == {"id": "k1", "ended": 4}
+    assert live(auditor) == ["k5", "k6"]
+    body = auditor.one("SELECT body::json FROM audit WHERE event_type = 'key.revoked'")
+    assert body["payload"]["descendants"] == ["k2", "k4", "k3"]
+    await store.close()
+
+
+async def test_keys_made_and_revoked_in_one_batch_follow_its_order(
+    database: Database, auditor: Auditor
+) -> None:
+    store = await open_store(database.service_url)
+    await store.commit([key(1), key(2, 1)], AT)
+    outcomes = await store.commit([key(3, 2), revoke(1), key(4, 1), key(5, 2), key(6)], AT + 1)
+    assert [outcome.error for outcome in outcomes] == [
+        None,
+        None,
+        ErrorCode.UNAUTHORIZED,
+        ErrorCode.UNAUTHORIZED,
+        None,
+    ]
+    assert live(auditor) == ["k6"]
+    await store.close()
+
+
+async def test_a_parent_that_has_ended_makes_no_key(database: Database, auditor: Auditor) -> None:
+    store = await open_store(database.service_url)
+    await store.commit([key(1, expires_ms=AT + 10), key(2), revoke(2)], AT)
+    late, orphan, unknown = key(3, 1, expires_ms=AT + 10), key(4, 2), key(5, 9)
+    outcomes = await store.commit([late, orphan, unknown], AT + 10)
+    assert {outcome.error for outcome in outcomes} == {ErrorCode.UNAUTHORIZED}
+    assert live(auditor) == ["k1"]
+    await store.close()
+
+
+@pytest.mark.parametrize("expires_ms", [None, AT + 11])
+async def test_a_key_does_not_outlive_its_parent(
+    database: Database, expires_ms: int | None
+) -> None:
+    store = await open_store(database.service_url)
+    await store.commit([key(1, expires_ms=AT + 10)], AT)
+    outcomes = await store.commit(
+        [key(2, 1, expires_ms=expires_ms), key(3, 1, expires_ms=AT + 10)], AT + 1
+    )
+    assert [outcome.error for outcome in outcomes] == [ErrorCode.FORBIDDEN, None]
+    await store.close()
+
+
+async def test_live_keys_of_an_owner_and_their_depth_are_bounded(database: Database) -> None:
+    store = await open_store(database.service_url)
+    bounds = {"owner_keys_max": 4, "depth_max": 2}
+    outcomes = await store.commit(
+        [key(1, **bounds), key(2, 1, **bounds), key(3, 2, **bounds), key(4, 3, **bounds)], AT
+    )
+    assert [outcome.error for outcome in outcomes] == [None, None, None, ErrorCode.CONFLICT]
+    outcomes = await store.commit([key(5, **bounds), key(6, **bounds)], AT)
+    assert [outcome.error for outcome in outcomes] == [None, ErrorCode.CONFLICT]
+    await store.commit([revoke(2)], AT)
+    outcomes = await store.commit([key(7, **bounds), key(8, **bounds), key(9, **bounds)], AT)
+    assert [outcome.error for outcome in outcomes] == [None, None, ErrorCode.CONFLICT]
+    await store.close()

@@ -1,0 +1,78 @@
+"""Workflows as their records show them: no more is read than a record has room for."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+
+import pytest
+
+from core.canonical import hash_bytes
+from core.workflow.blob_ref import BlobRef
+from core.workflow.events import NodeChanged
+from core.workflow.transitions import NodeStatus
+from ledger.queries.reader import LedgerReader
+from ledger.queries.records import task_workflow_id, workflow_records
+from tests.conftest import Database
+from tests.ledger.making import AT, CREDIT, Flow, new_id, open_with_owner
+
+pytestmark = pytest.mark.anyio
+
+TEXT = '{"text":"' + "ä" * 5_000 + '"}'
+
+
+@pytest.fixture
+async def reader(database: Database) -> AsyncIterator[LedgerReader]:
+    """Reads as the service does."""
+    async with LedgerReader(database.service_url, pool_size=1) as reader:
+        yield reader
+
+
+async def test_many_workflows_are_read_in_the_order_of_their_ids_in_the_question(
+    database: Database, reader: LedgerReader
+) -> None:
+    store, epoch = await open_with_owner(database.service_url)
+    flows = [Flow(epoch, hold=CREDIT) for _ in range(3)]
+    await store.commit([flow.publish() for flow in flows], AT)
+    asked = [flows[2].id, "no uuid", flows[0].id.upper(), new_id(), flows[2].id]
+    found = await workflow_records(reader, asked, bytes_max=1)
+    ids = [item.id if item is not None else None for item in found]
+    assert ids == [flows[2].id, None, flows[0].id, None, flows[2].id]
+    assert await workflow_records(reader, [], bytes_max=1) == []
+    await store.close()
+
+
+async def test_results_beyond_the_bound_come_as_hash_and_size(
+    database: Database, reader: LedgerReader
+) -> None:
+    store, epoch = await open_with_owner(database.service_url)
+    flows, size = [Flow(epoch, hold=CREDIT) for _ in range(2)], len(TEXT.encode())
+    large = BlobRef("sha256:" + "ab" * 32, 70_000)
+    for flow in flows:
+        rows = [
+            NodeChanged(name, NodeStatus.SUCCESS, attempt=1, result_json=TEXT) for name in "abd"
+        ]
+        rows.append(NodeChanged("c", NodeStatus.SUCCESS, attempt=1, result_ref=large))
+        outcomes = await store.commit([flow.publish(), flow.advance(*rows)], AT)
+        assert [outcome.error for outcome in outcomes] == [None, None]
+    ids = [flow.id for flow in flows]
+    # The bound is each workflow's own.
+    for found in await workflow_records(reader, ids, bytes_max=2 * size):
+        assert found is not None
+        nodes = {node["name"]: node for node in found.nodes}
+        assert [nodes[name]["result_json"] for name in "abcd"] == [TEXT, TEXT, None, None]
+        assert nodes["a"]["result_ref"] is None
+        assert BlobRef.from_json(nodes["c"]["result_ref"]) == large
+        assert BlobRef.from_json(nodes["d"]["result_ref"]) == BlobRef(
+            hash_bytes(TEXT.encode()), size
+        )
+    await store.close()
+
+
+async def test_a_task_is_found_by_its_id(database: Database, reader: LedgerReader) -> None:
+    store, epoch = await open_with_owner(database.service_url)
+    flow = Flow(epoch, hold=CREDIT)
+    publish = flow.publish()
+    await store.commit([publish], AT)
+    assert await task_workflow_id(reader, publish.task_id) == flow.id
+    assert await task_workflow_id(reader, new_id()) is None
+    await store.close()

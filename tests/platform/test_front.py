@@ -1,0 +1,76 @@
+"""HAProxy's limits: put into the configuration that Serve writes, or HAProxy does not start."""
+
+from __future__ import annotations
+
+import subprocess
+from importlib.util import find_spec
+from pathlib import Path
+
+import pytest
+
+from core.settings import Settings
+from serve_app.peers import peer_token
+from serve_app.supervisor.front import ANCHOR, MARK, connections_possible, write_front
+
+KEY = b"k" * 32
+SERVES = f"""\
+defaults
+    mode http
+    timeout connect 5s
+    timeout client 3600s
+    timeout server 60s
+{ANCHOR}
+    bind 127.0.0.1:1
+    default_backend replicas
+backend replicas
+    server one 127.0.0.1:2
+"""
+
+
+def run(folder: Path, configuration: Path, **settings: int) -> subprocess.CompletedProcess[str]:
+    """Let the script have HAProxy check a configuration, as Serve lets it run one."""
+    script = write_front(folder, Settings(**settings), KEY)  # type: ignore[arg-type]  # numbers
+    return subprocess.run(
+        [str(script), "-c", "-db", "-f", str(configuration)], capture_output=True, text=True
+    )
+
+
+def test_the_limits_stand_in_the_frontend_once_and_haproxy_takes_them(tmp_path: Path) -> None:
+    configuration = tmp_path / "haproxy.cfg"
+    configuration.write_text(SERVES, encoding="ascii")
+    for _ in range(2):
+        checked = run(tmp_path / "front", configuration, header_timeout_s=7)
+        assert checked.returncode == 0, checked.stderr
+    text = configuration.read_text(encoding="ascii")
+    assert text.count(MARK) == 1
+    frontend = text.partition(ANCHOR)[2].partition("backend replicas")[0]
+    assert "timeout http-request 7s" in frontend
+    assert f'set-header x-callboard-peer "{peer_token(KEY)} %[src]"' in frontend
+
+
+def test_without_its_frontend_haproxy_does_not_start(tmp_path: Path) -> None:
+    configuration = tmp_path / "haproxy.cfg"
+    configuration.write_text(SERVES.replace(ANCHOR, "frontend another"), encoding="ascii")
+    checked = run(tmp_path / "front", configuration)
+    assert checked.returncode == 1
+    assert ANCHOR in checked.stderr
+
+
+def test_serves_own_template_has_the_frontend() -> None:
+    spec = find_spec("ray")
+    assert spec is not None
+    assert spec.origin is not None
+    template = Path(spec.origin).parent / "serve" / "_private" / "haproxy_templates.py"
+    assert template.read_text(encoding="utf-8").split("\n").count(ANCHOR) == 1
+
+
+def test_the_token_is_private(tmp_path: Path) -> None:
+    script = write_front(tmp_path / "front", Settings(), KEY)
+    assert script.parent.stat().st_mode & 0o077 == 0
+    for file in script.parent.iterdir():
+        assert file.stat().st_mode & 0o077 == 0, file
+
+
+@pytest.mark.parametrize(("wanted", "least", "most"), [(100, 100, 100), (10**9, 100, 10**9)])
+def test_connections_follow_the_limit_of_open_files(wanted: int, least: int, most: int) -> None:
+    assert least <= connections_possible(wanted) <= most
