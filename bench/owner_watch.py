@@ -21,7 +21,9 @@ REPLY_WITHIN_S = 1.0
 
 def main() -> None:
     """Ask until standard input closes."""
-    ray.init(address="auto", namespace="callboard", log_to_driver=False, logging_level=logging.ERROR)
+    ray.init(
+        address="auto", namespace="callboard", log_to_driver=False, logging_level=logging.ERROR
+    )
     from ray.util import list_named_actors
 
     names = [one["name"] for one in list_named_actors(all_namespaces=True)]
