@@ -18,6 +18,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
+from actors.ahead import ask_all
 from actors.blobs import Blobs
 from actors.calls import BatchCall, actor_call, is_unknown_outcome
 from actors.channel import Channel
@@ -66,7 +67,8 @@ TOLD_TIMEOUT_S = 10.0
 # Each may be as large as a record.
 RECORDS_BATCH = 32
 ENDINGS_BATCH = 1_000
-BULK_STEP = 50
+# Of one bulk, on its way to the owners: others wait behind two calls, not behind all of it.
+BULK_BYTES_AHEAD = 2 * CALL_BYTES_MAX
 
 
 class Gateway:
@@ -136,13 +138,9 @@ class Gateway:
         self, requests: Sequence[PackedPublish]
     ) -> list[PublishReply | ServiceError]:
         """Publish many at once; each has its own reply, in order."""
-        asked = []
-        for number, request in enumerate(requests, 1):
-            asked.append(asyncio.ensure_future(self.publish(request)))
-            if number % BULK_STEP == 0:
-                # So many take 3 ms to begin; the loop is held for no longer (design.md section 3).
-                await asyncio.sleep(0)
-        replies = await asyncio.gather(*asked, return_exceptions=True)
+        replies = await ask_all(
+            self.publish, requests, weight_of=request_bytes, weight_max=BULK_BYTES_AHEAD
+        )
         answers: list[PublishReply | ServiceError] = []
         for reply in replies:
             if not isinstance(reply, PublishReply | ServiceError):

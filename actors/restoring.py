@@ -140,8 +140,15 @@ class Restorer:
             while self._is_scan_wanted:
                 self._is_scan_wanted = False
                 waiting, self._scanned = self._scanned, []
-                await self._scan_once()
-                self._restored()
+                try:
+                    await self._scan_once()
+                    self._restored()
+                except Exception:  # the edge of the task: what is stored must not stay undriven
+                    log.exception("scan failed and is begun anew")
+                    self._scanned += waiting
+                    self._is_scan_wanted = True
+                    await asyncio.sleep(READ_RETRY_S)
+                    continue
                 for done in waiting:
                     if not done.done():
                         done.set_result(None)
@@ -179,28 +186,36 @@ class Restorer:
                 ids = list(self._wanted)[:IDS_MAX]
                 for workflow_id in ids:
                     del self._wanted[workflow_id]
-                # What is known of agents now: a revocation may be why they are read.
-                await until_read(self._refresh)
-                touched = self._runner.begin_read()
-                workflows = await until_read(partial(self._rows.by_ids, ids))
-                found = {stored.workflow_id for stored in workflows}
-                for workflow_id in ids:
-                    if workflow_id not in found and workflow_id not in touched:
-                        self._runner.not_found(workflow_id)
-                await self._take_up(workflows, touched)
-                self._restored()
+                try:
+                    await self._read_ids(ids)
+                    self._restored()
+                except Exception:  # the edge of the task: the next ones are read all the same
+                    log.exception("workflows not read again count=%d", len(ids))
         finally:
             self._single = None
 
+    async def _read_ids(self, ids: Sequence[str]) -> None:
+        # What is known of agents now: a revocation may be why they are read.
+        await until_read(self._refresh)
+        touched = self._runner.begin_read()
+        workflows = await until_read(partial(self._rows.by_ids, ids))
+        found = {stored.workflow_id for stored in workflows}
+        for workflow_id in ids:
+            if workflow_id not in found and workflow_id not in touched:
+                self._runner.not_found(workflow_id)
+        await self._take_up(workflows, touched)
+
     async def _take_up(self, workflows: Sequence[StoredWorkflow], touched: set[str]) -> None:
         slices = Slices()
-        for stored in workflows:
-            try:
-                self._count += self._runner.take_up(stored, touched)
-            except Exception:  # the edge of one workflow: the others have nothing to do with it
-                log.exception("workflow not taken up workflow=%s", stored.workflow_id)
-            await slices.pause()
-        self._runner.end_read(touched)
+        try:
+            for stored in workflows:
+                try:
+                    self._count += self._runner.take_up(stored, touched)
+                except Exception:  # the edge of one workflow: the others have nothing to do with it
+                    log.exception("workflow not taken up workflow=%s", stored.workflow_id)
+                await slices.pause()
+        finally:
+            self._runner.end_read(touched)
 
 
 async def until_read(read: Callable[[], Awaitable[Found]]) -> Found:

@@ -48,7 +48,7 @@ def _ask() -> None:
     ray.init(address="auto", namespace="callboard", log_to_driver=False, logging_level="ERROR")
     actor = ray.get_actor("ledger", namespace="callboard")
     statistics = ray.get(actor.ping.remote(), timeout=30)
-    print(json.dumps(dataclasses.asdict(statistics)))
+    print(json.dumps(dataclasses.asdict(statistics["commits"])))
 
 
 if __name__ == "__main__":

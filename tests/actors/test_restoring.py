@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from actors.restoring import IDS_MAX, Restorer
 from core.errors import ErrorCode, ServiceError
@@ -46,11 +46,13 @@ class ModelRows:
             raise ServiceError(ErrorCode.LEDGER_UNAVAILABLE, "too slow")
 
 
-def restorer_of(bench: Bench, rows: ModelRows) -> Restorer:
+def restorer_of(
+    bench: Bench, rows: ModelRows, restored: Callable[[], None] = lambda: None
+) -> Restorer:
     async def nothing(_: int = 0) -> None:
         return None
 
-    return Restorer(bench.runner, rows, refresh=nothing, wait_room=nothing, restored=lambda: None)
+    return Restorer(bench.runner, rows, refresh=nothing, wait_room=nothing, restored=restored)
 
 
 def unfinished(count: int) -> Bench:
@@ -149,3 +151,19 @@ async def test_scan_that_is_asked_for_during_a_scan_follows_it() -> None:
         third = restorer.all_soon()
         await asyncio.gather(second, third)
     assert rows.pages.count(None) == 2
+
+
+async def test_scan_that_fails_unforeseen_is_begun_anew() -> None:
+    bench = unfinished(4)
+    rows = ModelRows(bench)
+    failures = [RuntimeError("unforeseen")]
+
+    def restored() -> None:
+        if failures:
+            raise failures.pop()
+
+    restorer = restorer_of(bench, rows, restored)
+    async with asyncio.timeout(60):
+        await restorer.all_soon()
+    assert rows.pages.count(None) == 2
+    assert restorer.count == 4

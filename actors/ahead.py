@@ -1,0 +1,54 @@
+"""Many requests of one caller, of which only so much is under way at once.
+
+What waits in a queue that is shared with other callers delays them, so a bulk keeps its requests to
+itself until those before are answered. A request's own deadline begins when it is asked.
+design.md section 3 (Fairness). Decision 0091.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
+from typing import Final, TypeVar
+
+Request = TypeVar("Request")
+Reply = TypeVar("Reply")
+
+# So many begin within 3 ms; the loop is held for no longer.
+STEP: Final = 50
+
+
+async def ask_all(
+    ask: Callable[[Request], Awaitable[Reply]],
+    requests: Sequence[Request],
+    *,
+    weight_of: Callable[[Request], int],
+    weight_max: int,
+) -> list[Reply | BaseException]:
+    """Ask every request and return the replies, or what was raised, in order.
+
+    Args:
+        weight_of: the weight of a request, 0 or more.
+        weight_max: most weight under way at once; a request that weighs more goes alone.
+    """
+    under_way = 0
+    room = asyncio.Event()
+
+    def ended(weight: int, _: object) -> None:
+        nonlocal under_way
+        under_way -= weight
+        room.set()
+
+    asked: list[asyncio.Future[Reply]] = []
+    for number, request in enumerate(requests, 1):
+        weight = weight_of(request)
+        while under_way and under_way + weight > weight_max:
+            room.clear()
+            await room.wait()
+        under_way += weight
+        asked.append(asyncio.ensure_future(ask(request)))
+        asked[-1].add_done_callback(partial(ended, weight))
+        if number % STEP == 0:
+            await asyncio.sleep(0)
+    return await asyncio.gather(*asked, return_exceptions=True)
