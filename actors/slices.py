@@ -23,23 +23,23 @@ class Slices:
 
     Args:
         slice_ms: wall time until the loop may turn, 0 or more; 0: after each item.
-        now_s: a monotonic clock, seconds; None: the running loop's.
+        now_ns: a monotonic clock, nanoseconds; None: the running loop's.
     """
 
-    __slots__ = ("_ends_s", "_length_s", "_now_s")
+    __slots__ = ("_ends_ns", "_length_ns", "_now_ns")
 
     def __init__(
-        self, slice_ms: int = SLICE_MS, *, now_s: Callable[[], float] | None = None
+        self, slice_ms: int = SLICE_MS, *, now_ns: Callable[[], int] | None = None
     ) -> None:
-        self._length_s = slice_ms / 1_000
-        self._now_s = asyncio.get_running_loop().time if now_s is None else now_s
-        self._ends_s = self._now_s() + self._length_s
+        self._length_ns = slice_ms * 1_000_000
+        self._now_ns = _loops_time() if now_ns is None else now_ns
+        self._ends_ns = self._now_ns() + self._length_ns
 
     async def pause(self) -> None:
         """Let the loop turn if the slice is used up; a new slice begins after it."""
-        if self._now_s() >= self._ends_s:
+        if self._now_ns() >= self._ends_ns:
             await asyncio.sleep(0)
-            self._ends_s = self._now_s() + self._length_s
+            self._ends_ns = self._now_ns() + self._length_ns
 
 
 async def take_in_slices(take: Callable[[list[Item]], object], batch: Sequence[Item]) -> list[None]:
@@ -61,3 +61,9 @@ async def run_in_slices(steps: Iterable[object], slices: Slices | None = None) -
     budget = Slices() if slices is None else slices
     for _ in steps:
         await budget.pause()
+
+
+def _loops_time() -> Callable[[], int]:
+    """Return the running loop's clock in nanoseconds: in a simulation that is virtual time."""
+    time_s = asyncio.get_running_loop().time
+    return lambda: int(time_s() * 1_000_000_000)

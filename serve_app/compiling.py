@@ -1,4 +1,4 @@
-"""Large manifests are parsed and compiled in a thread of their own, small ones at once.
+"""Large manifests and results are worked on in a thread of their own, small ones at once.
 
 A manifest of 1,000 nodes takes tens of milliseconds, and no request may hold the event loop for
 more than ten. The work is Python's, so the interpreter changes between it and the loop every
@@ -16,7 +16,7 @@ from typing import Final, TypeVar
 
 T = TypeVar("T")
 
-# Below, a manifest takes a few milliseconds at most.
+# Below, the work takes a few milliseconds at most.
 HERE_MAX: Final = 16 * 1024
 SWITCH_INTERVAL_S: Final = 0.001
 
@@ -29,11 +29,11 @@ def switch_threads_often() -> None:
 
 
 async def apart(size: int, work: Callable[[], T]) -> T:
-    """Do the work on one manifest, and return or raise what it does.
+    """Do the work on one manifest or result, and return or raise what it does.
 
     Args:
         size: of its text, bytes.
-        work: parses and compiles it; touches nothing that the event loop changes.
+        work: on this text alone; touches nothing that the event loop changes.
     """
     if size <= HERE_MAX:
         return work()

@@ -88,8 +88,9 @@ class Endpoint:
         try:
             call = self._call(scope, headers, request_id)
             reply = rendered(await self._answer(scope, call, place, receive, sent_headers))
-            if call.method == "GET" and len(reply.body) > _PART_BYTES:
-                # Of what has changed something the reply goes out, counted or not.
+            if call.method == "GET" and place.holder and len(reply.body) > _PART_BYTES:
+                # Of what has changed something the reply goes out, counted or not; texts without a
+                # holder are in memory once for all.
                 place.take(place.admission.reply_bytes, len(reply.body), "bytes of replies wait")
         except ServiceError as error:
             reply = refused(error, request_id, settings.unreachable_retry_after_s)

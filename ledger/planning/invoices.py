@@ -7,7 +7,7 @@ before the first row. Spec: Settlement rules 5; contract.md section 6 (Invoices)
 from __future__ import annotations
 
 from core.errors import ErrorCode
-from core.market.invoice import invoice_totals
+from core.market.invoice import InvoiceTotals, invoice_totals
 from core.money import credits_text
 from core.records.audit import AuditEventType
 from core.timestamps import iso_ms
@@ -47,7 +47,31 @@ def plan_create_invoice(command: CreateInvoice, batch: Batch) -> Outcome:
     totals = invoice_totals(
         (micro for _, micro in command.payments), (micro for _, micro in command.refunds)
     )
-    batch.trade(  # (4)
+    lines = _add_rows(command, totals, batch)  # (4)
+    audit_id = batch.record(
+        AuditEventType.INVOICE_ISSUED,
+        actor_did=command.actor_did,
+        target=("invoice", command.invoice_id),
+        payload={
+            "payerDid": command.payer_did,
+            "periodStart": iso_ms(command.period_start_ms),
+            "periodEnd": iso_ms(command.period_end_ms),
+            "workflowId": command.workflow_id,
+            "lines": lines,
+            "subtotalCredits": credits_text(totals.subtotal_micro),
+            "subtotalCents": totals.subtotal_cents,
+            "protocolFeeCents": totals.fee_cents,
+        },
+    )
+    books.invoiced[command.payer_did] = audit_id
+    return batch.decided(
+        command.key, result={"invoiceId": command.invoice_id, "isNew": True}, audit_id=audit_id
+    )
+
+
+def _add_rows(command: CreateInvoice, totals: InvoiceTotals, batch: Batch) -> int:
+    """Add the invoice and its lines; return how many lines there are."""
+    batch.trade(
         "invoices",
         command.invoice_id,
         {
@@ -73,25 +97,7 @@ def plan_create_invoice(command: CreateInvoice, batch: Batch) -> Outcome:
                 "amounts_micro": [micro for _, micro in lines],
             },
         )
-    audit_id = batch.record(
-        AuditEventType.INVOICE_ISSUED,
-        actor_did=command.actor_did,
-        target=("invoice", command.invoice_id),
-        payload={
-            "payerDid": command.payer_did,
-            "periodStart": iso_ms(command.period_start_ms),
-            "periodEnd": iso_ms(command.period_end_ms),
-            "workflowId": command.workflow_id,
-            "lines": len(lines),
-            "subtotalCredits": credits_text(totals.subtotal_micro),
-            "subtotalCents": totals.subtotal_cents,
-            "protocolFeeCents": totals.fee_cents,
-        },
-    )
-    books.invoiced[command.payer_did] = audit_id
-    return batch.decided(
-        command.key, result={"invoiceId": command.invoice_id, "isNew": True}, audit_id=audit_id
-    )
+    return len(lines)
 
 
 def plan_settle_invoice(command: SettleInvoice, batch: Batch) -> Outcome:

@@ -27,6 +27,7 @@ from core.workflow.transitions import NodeStatus, is_terminal
 from core.workflow.verdict import Success, judge_reply
 from ledger.queries.reader import StoredWorkflow
 from serve_app.calls import REPLAYED, Call, Operation, Repeats, Reply, invalid, kind_of
+from serve_app.compiling import apart
 from serve_app.limits import RateClass
 from serve_app.repeats import once
 
@@ -235,7 +236,7 @@ async def _successful(
         ServiceError: INVALID_REQUEST; the result has no canonical form.
     """
     try:
-        text = canonical(reply.result)
+        text = await apart(len(call.body), partial(canonical, reply.result))
     except ValueError as error:
         raise invalid("result", str(error), "a value with a canonical form") from None
     result: Any = reply.result

@@ -4,12 +4,13 @@ Called with the path of its log and, to come back where it was, a port; prints i
 its standard input closes. Each line of the log is `eventId workflowId node attempt`, so that a test
 can see what was repeated; the node of a verification ends in `#verify`. Inputs may ask for a
 behaviour: `delay_s`, and `manner`: `fail`, or what an agent does that means harm (`hang`, `huge`,
-`slow`, `redirect`).
+`slow`, `redirect`, `bomb`).
 """
 
 from __future__ import annotations
 
 import asyncio
+import gzip
 import sys
 from contextlib import suppress
 from typing import Any
@@ -17,6 +18,8 @@ from typing import Any
 from aiohttp import web
 
 HUGE_BYTES = 10 * 1024 * 1024
+# 100 MB in 100 kB.
+BOMB = gzip.compress(b'"' + b"x" * (10 * HUGE_BYTES) + b'"')
 FOREVER_S = 3_600.0
 PRIVATE = "http://10.0.0.1/"
 TOKENS = {"input_tokens": 700, "output_tokens": 301}
@@ -36,6 +39,9 @@ async def answer(request: web.Request, body: dict[str, Any]) -> web.StreamRespon
             return web.Response(
                 body=b'"' + b"x" * HUGE_BYTES + b'"', content_type="application/json"
             )
+        case "bomb":
+            headers = {"Content-Encoding": "gzip", "Content-Type": "application/json"}
+            return web.Response(body=BOMB, headers=headers)
         case "slow":
             return await _drip(request)
         case "redirect":

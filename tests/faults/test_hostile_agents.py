@@ -1,4 +1,5 @@
-"""Agents that mean harm, beside healthy ones: hanging, 10 MB, a byte a second, a private redirect.
+"""Agents that mean harm, beside healthy ones: hanging, 10 MB, a byte a second, a private redirect,
+100 MB compressed to 100 kB.
 
 Goal: healthy workflows succeed as before, hostile ones fail with the right reason, and the memory
 of the process that dispatches stays bounded. The times of healthy workflows with and without the
@@ -33,7 +34,7 @@ GROWTH_MAX = 150 * MIB
 HEALTHY = 150
 NODES_AT_ONCE = 20
 # Those that never end are given up soon; the others have the time that a busy machine needs.
-TIMEOUT_MS = {"hang": 2_000, "slow": 2_000, "huge": 60_000, "redirect": 60_000}
+TIMEOUT_MS = {"hang": 2_000, "slow": 2_000, "huge": 60_000, "redirect": 60_000, "bomb": 60_000}
 # What some node of a workflow must end with. Others may end otherwise: an agent with twenty replies
 # of 10 MB in the making is slow, and one whose circuit is open is not even asked.
 REASONS = {
@@ -41,6 +42,7 @@ REASONS = {
     "slow": {"AGENT_TIMEOUT"},
     "huge": {"RESULT_TOO_LARGE"},
     "redirect": {"INVALID_REPLY"},
+    "bomb": {"RESULT_TOO_LARGE"},
 }
 OTHERWISE = {"AGENT_TIMEOUT", "AGENT_UNAVAILABLE", "NO_CANDIDATE", "UPSTREAM_FAILED"}
 
