@@ -124,8 +124,7 @@ class ReviewRules(MoneyMachine):
         """Leave nothing in an agent's wallet: a refund then comes out of its stake."""
         micro = self.model.wallets[did]
         self.applies(stake(micro, agent=did, actor=did))
-        self.model.wallets[did] = 0
-        self.model.stakes[did] = self.model.stakes.get(did, 0) + micro
+        self.model.deposit_stake(did, did, micro)
 
     def complained(self, complaint: Complaint) -> None:
         self.applies(
