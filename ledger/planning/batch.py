@@ -207,14 +207,18 @@ class Batch:
         if request_hash is not None:
             row["request_hash"] = request_hash.hex()
         if refusal.is_audited:
-            row["audit_id"] = self.record(
-                AuditEventType.COMMAND_REFUSED,
-                actor_did="",
-                target=("command", key),
-                payload={"code": refusal.code.value, "detail": refusal.detail},
-            )
+            row["audit_id"] = self.record_refusal(key, refusal)
         self.commands.append(row)
         return Outcome(OutcomeStatus.REJECTED, {}, refusal.code, refusal.detail)
+
+    def record_refusal(self, key: str, refusal: Refusal) -> int:
+        """Add the audit record of a refused command and return its id."""
+        return self.record(
+            AuditEventType.COMMAND_REFUSED,
+            actor_did="",
+            target=("command", key),
+            payload={"code": refusal.code.value, "detail": refusal.detail},
+        )
 
     def register(self, table: str, key: str, row: Row | str) -> None:
         """Set the row of one of the rarely written tables (see `commit_registry`)."""

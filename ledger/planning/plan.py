@@ -159,6 +159,8 @@ def plan(command: Command, batch: Batch) -> Outcome:
             return quarantined(command, code, refusal.code, refusal.detail, batch)
         if not refusal.is_stored:
             batch.untraced.add(command.key)
+            if refusal.is_audited:
+                batch.record_refusal(command.key, refusal)
             return Outcome(OutcomeStatus.REJECTED, refusal.result, refusal.code, refusal.detail)
         return batch.refused(command.key, request_hash_of(command), refusal)
 

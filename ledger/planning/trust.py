@@ -113,7 +113,8 @@ def check_taken(command: AdvanceWorkflow, escrow: Escrow, batch: Batch) -> None:
         if did is not None and batch.books.is_revoked(did, batch.now_ms):
             set_halted(command.workflow_id, escrow, batch, is_halted=True)
             detail = f"{did} is revoked: what it has done is neither taken nor paid"
-            raise Refusal(ErrorCode.FORBIDDEN, detail, is_audited=True)
+            # Not stored: when the revocation has ended, the same step may be decided again.
+            raise Refusal(ErrorCode.FORBIDDEN, detail, is_audited=True, is_stored=False)
 
 
 def resume(command: AdvanceWorkflow, escrow: Escrow, batch: Batch) -> None:

@@ -138,9 +138,11 @@ async def test_an_attempt_that_a_revoked_agent_is_given_is_named(
 async def test_a_revocation_ends_when_it_expires(database: Database, auditor: Auditor) -> None:
     store, flow = await running(database.service_url)
     await store.commit([revoke(expires_ms=AT + 100)], AT)
-    (refused,) = await store.commit([flow.pay(CREDIT)], AT + 99)
+    refused_key = "refused while it is revoked"
+    (refused,) = await store.commit([flow.pay(CREDIT, key=refused_key)], AT + 99)
     assert refused.error is ErrorCode.FORBIDDEN
-    paid = replace(flow.pay(CREDIT), is_fresh=True)
+    # The same step under the same key: what was refused then is not refused for ever.
+    paid = replace(flow.pay(CREDIT, key=refused_key), is_fresh=True)
     again, late = revoke(expires_ms=AT + 100), revoke(expires_ms=AT + 200)
     outcomes = await store.commit([paid, again, late], AT + 100)
     assert [one.error for one in outcomes] == [None, ErrorCode.INVALID_REQUEST, None]

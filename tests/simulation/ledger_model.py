@@ -104,6 +104,8 @@ class LedgerModel(MoneyModel):
             if isinstance(command, AdvanceWorkflow) and outcome.error not in FORESEEN:
                 code = _CODES.get(outcome.error, "STEP_REFUSED")
                 return replace(outcome, result=self._quarantine(command.workflow_id, code))
+            if isinstance(command, AdvanceWorkflow) and outcome.error is ErrorCode.FORBIDDEN:
+                return outcome
         if not is_start:
             self._known[command.key] = (request_hash_of(command), outcome)
         if self._on_applied is not None and outcome.error is None:

@@ -259,10 +259,8 @@ def leaves_a_trace(command: Command, outcome: Outcome) -> bool:
         return True
     # The key of a bid is the agent's; a quota's refusal passes by itself, and so does that of a
     # halted workflow's step. A step that quarantines its workflow leaves its key free.
-    is_free = isinstance(command, AdvanceWorkflow) and outcome.error not in (
-        ErrorCode.ESCROW_RELEASED,
-        ErrorCode.FORBIDDEN,
-    )
+    is_released = outcome.error is ErrorCode.ESCROW_RELEASED
+    is_free = isinstance(command, AdvanceWorkflow) and not is_released
     return (
         outcome.status is OutcomeStatus.REJECTED
         and not is_free
