@@ -11,9 +11,11 @@ from dataclasses import dataclass
 from typing import Any
 
 import httpx
+import psycopg
 import pytest
 
 from tests.contract.stub_agent import Answer, StubAgent, stub_agent, succeed
+from tests.faults.victims import superuser_url
 from tests.platform.deployments import RunningDeployment
 
 Json = dict[str, Any]
@@ -209,3 +211,34 @@ def chain_of(capability: str, names: str = "abc", **settings: Any) -> Json:
     if settings:
         manifest["settings"] = settings
     return manifest
+
+
+class Damage:
+    """Changes what is stored, which nothing else may."""
+
+    def __init__(self, connection: psycopg.Connection) -> None:
+        self._connection = connection
+        connection.execute("SET session_replication_role = replica")  # no trigger looks on
+
+    def refuse_result(self, workflow_id: str, node: str) -> None:
+        """Refuse the result of a node's first attempt."""
+        self._connection.execute(
+            "INSERT INTO callboard.command (id, result, error, detail, created_ms)"
+            " VALUES (%s, '{}', 'INTERNAL_ERROR', 'damaged by a test', 0)",
+            (f"AttemptSucceeded:{workflow_id}:{node}:1:0",),
+        )
+
+    def break_manifest(self, workflow_id: str) -> None:
+        """Leave a manifest that this version refuses to compile."""
+        changed = self._connection.execute(
+            "UPDATE callboard.workflow SET manifest = replace(manifest, %s, %s) WHERE id = %s",
+            ('"nodes":', '"unheardOf":1,"nodes":', workflow_id),
+        )
+        assert changed.rowcount == 1
+
+
+@pytest.fixture(scope="session")
+def damage(deployment: RunningDeployment) -> Iterator[Damage]:
+    """A way to damage what is stored."""
+    with psycopg.connect(superuser_url(deployment), autocommit=True) as connection:
+        yield Damage(connection)

@@ -8,13 +8,12 @@ a refusal that no owner foresees; later it damages a stored manifest. Contract: 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
 
-import psycopg
 import pytest
 
 from tests.contract.conftest import (
     Caller,
+    Damage,
     Json,
     MakeAgent,
     MakeCaller,
@@ -24,41 +23,8 @@ from tests.contract.conftest import (
     refusal,
     wait,
 )
-from tests.faults.victims import superuser_url
-from tests.platform.deployments import RunningDeployment
 
 TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z")
-
-
-class Damage:
-    """Changes what is stored, which nothing else may."""
-
-    def __init__(self, connection: psycopg.Connection) -> None:
-        self._connection = connection
-        connection.execute("SET session_replication_role = replica")  # no trigger looks on
-
-    def refuse_result(self, workflow_id: str, node: str) -> None:
-        """Refuse the result of a node's first attempt."""
-        self._connection.execute(
-            "INSERT INTO callboard.command (id, result, error, detail, created_ms)"
-            " VALUES (%s, '{}', 'INTERNAL_ERROR', 'damaged by a test', 0)",
-            (f"AttemptSucceeded:{workflow_id}:{node}:1:0",),
-        )
-
-    def break_manifest(self, workflow_id: str) -> None:
-        """Leave a manifest that this version refuses to compile."""
-        changed = self._connection.execute(
-            "UPDATE callboard.workflow SET manifest = replace(manifest, %s, %s) WHERE id = %s",
-            ('"nodes":', '"unheardOf":1,"nodes":', workflow_id),
-        )
-        assert changed.rowcount == 1
-
-
-@pytest.fixture(scope="module")
-def damage(deployment: RunningDeployment) -> Iterator[Damage]:
-    """A way to damage what is stored."""
-    with psycopg.connect(superuser_url(deployment), autocommit=True) as connection:
-        yield Damage(connection)
 
 
 def quarantined(payer: Caller, agent: RegisteredAgent, damage: Damage) -> str:

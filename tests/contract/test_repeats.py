@@ -15,7 +15,16 @@ import pytest
 
 from serve_app.api import all_operations
 from serve_app.calls import Repeats
-from tests.contract.conftest import Caller, MakeAgent, answer, chain_of, refusal, unique
+from tests.contract.conftest import (
+    Caller,
+    Damage,
+    MakeAgent,
+    answer,
+    chain_of,
+    refusal,
+    unique,
+    wait,
+)
 
 Json = dict[str, Any]
 
@@ -29,12 +38,22 @@ class Scene:
     held: str
     did: str
     stub: Any
+    damage: Damage
     seen: list[Json] = field(default_factory=list)
 
     def held_workflow(self) -> str:
         """Publish a workflow that stays open and return its id."""
         manifest = {"nodes": {"a": {"capabilityId": self.held}}}
         return str(answer(self.http.post("/v1/workflows/publish", json=manifest))["workflowId"])
+
+    def accepted_ids(self) -> Json:
+        """Publish a workflow whose agent accepts it; return what a result of it has to name."""
+        workflow_id = self.held_workflow()
+        # Other held workflows of the scene may be dispatched before it.
+        while not (found := [d for d in self.stub.dispatches if d["workflowId"] == workflow_id]):
+            self.stub.wait_dispatched()
+        (dispatch,) = found
+        return {name: dispatch[name] for name in ("workflowId", "nodeId", "resultId")}
 
     def ended_workflow(self) -> str:
         """Run a workflow of one paid node and return its id."""
@@ -68,13 +87,18 @@ def cancel(scene: Scene) -> Request:
     return path, {"reason": "user_request"}, {"reason": "error"}
 
 
+def resume(scene: Scene) -> Request:
+    ids = scene.accepted_ids()
+    workflow_id = ids["workflowId"]
+    scene.damage.refuse_result(workflow_id, ids["nodeId"])
+    scene.http.post("/v1/workflows/nodeResult", json={**ids, "status": "success", "result": {}})
+    path = f"/v1/workflows/{workflow_id}"
+    wait(lambda: answer(scene.http.get(path))["quarantine"] is not None, "the quarantine")
+    return f"{path}/resume", {}, {"again": True}
+
+
 def node_result(scene: Scene) -> Request:
-    workflow_id = scene.held_workflow()
-    # Other held workflows of the scene may be dispatched before it.
-    while not (found := [d for d in scene.stub.dispatches if d["workflowId"] == workflow_id]):
-        scene.stub.wait_dispatched()
-    (dispatch,) = found
-    ids = {name: dispatch[name] for name in ("workflowId", "nodeId", "resultId")}
+    ids = scene.accepted_ids()
     # A failure: without a key, the same again is refused as ALREADY_SETTLED.
     one = {**ids, "status": "error", "error": "not today", "code": "BUSY"}
     return "/v1/workflows/nodeResult", one, {**ids, "status": "success", "result": {}}
@@ -206,7 +230,7 @@ def made(scene: Scene, request_of: Callable[[Scene], Request]) -> str:
 
 
 POSTS: tuple[Callable[[Scene], Request], ...] = (
-    publish, publish_list_form, publish_bulk, cancel, node_result, register, register_flat,
+    publish, publish_list_form, publish_bulk, cancel, resume, node_result, register, register_flat,
     register_bulk, make_key, deposit, invoice, pay_invoice, void_invoice, dispute, resolve,
     feedback, publish_task, task_feedback, put_at_stake, unstake, quota, rebuild, bid,
     bid_for_task, slash, revoke,
@@ -214,11 +238,11 @@ POSTS: tuple[Callable[[Scene], Request], ...] = (
 
 
 @pytest.fixture
-def scene(admin: Caller, make_agent: MakeAgent) -> Scene:
+def scene(admin: Caller, make_agent: MakeAgent, damage: Damage) -> Scene:
     held = make_agent(lambda _: (202, {"ok": True}))
     answer(admin.http.post("/v1/ledger/deposit", json={"amount": 10}))
     agent = make_agent()
-    return Scene(admin.http, agent.capability, held.capability, agent.did, held.stub)
+    return Scene(admin.http, agent.capability, held.capability, agent.did, held.stub, damage)
 
 
 @pytest.mark.parametrize("request_of", POSTS, ids=lambda item: item.__name__)
