@@ -98,6 +98,9 @@ _COUNTED_BY_THE_WRITER: Final = ("entry_pkey", "audit_pkey")
 _TRANSIENT_CLASSES: Final = (
     "08", "0A", "25", "28", "3D", "3F", "40", "42", "53", "55", "57", "58",
 )  # fmt: skip
+# Of these, the ones that no command can bring about, however often it comes: another session's
+# lock, a full disk, too many connections, a standby, a shutdown.
+_NEVER_A_COMMANDS: Final = ("08", "25", "28", "3D", "40", "53100", "53300", "55", "57", "58")
 
 
 @dataclass(frozen=True, slots=True)
@@ -483,5 +486,5 @@ def _translated(error: psycopg.Error) -> Exception:
     if state == _TOO_SLOW:
         return BatchRefused(reason, is_slow=True)
     if state.startswith(_TRANSIENT_CLASSES):
-        return LedgerUnavailable(reason)
+        return LedgerUnavailable(reason, is_servers=state.startswith(_NEVER_A_COMMANDS))
     return BatchRefused(f"{state} {reason}")
