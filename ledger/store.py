@@ -197,7 +197,8 @@ class LedgerStore:
         """Commit the commands in order, in as few transactions as possible: one without claims.
 
         Args:
-            now_ms: the time the rows carry, milliseconds; never before what is committed.
+            now_ms: the wall clock, milliseconds. Rows are dated by it, but never before what is
+                committed.
             statement_timeout_s: how long one statement may work.
         Returns: one outcome per command. Raises: BatchRefused, nothing of a lone segment is
         stored; LedgerUnavailable, LedgerFenced, LedgerIntegrityError: the store is not used then.
@@ -206,7 +207,7 @@ class LedgerStore:
         for segment in _segments(commands):
             with cut_after(self._connection, statement_timeout_s + self._patience_s):
                 await self._set_timeout(statement_timeout_s)
-                outcomes += await self._commit_segment(segment, self._not_before(now_ms))
+                outcomes += await self._commit_segment(segment, now_ms)
         return outcomes
 
     async def refuse(self, command: Command, now_ms: int, *, is_slow: bool) -> Outcome:
@@ -223,7 +224,7 @@ class LedgerStore:
                 known = (await self._lookup([command])).get(command.key)
                 if known is not None:
                     return repeated(command, *known)
-                batch = Batch(self.books, self._not_before(now_ms))
+                batch = Batch(self.books, self._not_before(now_ms), now_ms)
                 if isinstance(command, AdvanceWorkflow):
                     wanted = Needs(workflow_ids={command.workflow_id})
                     await load_needs(self._connection, self.books, wanted)
@@ -278,7 +279,7 @@ class LedgerStore:
     ) -> list[Outcome]:
         for is_first in (True, False):
             await self._read(commands)  # (2)
-            batch = Batch(self.books, now_ms)
+            batch = Batch(self.books, self._not_before(now_ms), now_ms)
             outcomes = await self._plan_all(commands, batch, dict(known))  # (3)
             # What left no trace meets no conflict: whether its key was used is asked.
             untraced = batch.untraced - known.keys()

@@ -32,6 +32,7 @@ from tests.ledger.making import (
     new_id,
     new_key,
     open_store,
+    revoke,
     succeeded,
 )
 
@@ -484,3 +485,22 @@ async def test_clock_that_steps_back_dates_nothing_before_what_is_committed(
     await store.commit([deposit(1)], AT - 60_000)
     await store.close()
     assert auditor.one("SELECT array_agg(DISTINCT created_ms) FROM entry") == [AT + 5_000]
+
+
+async def test_clock_that_was_ahead_once_ends_nothing_before_its_time(
+    database: Database, auditor: Auditor
+) -> None:
+    """What was dated a year ahead stays; no revocation ends for it, and new ones can be made."""
+    year_ms = 365 * 86_400_000
+    store = await open_store(database.service_url)
+    first = revoke(AGENT, expires_ms=AT + 60_000)
+    await store.commit([first], AT)
+    await store.commit([deposit(1)], AT + year_ms)
+    other = "did:test:other"
+    again, made = await store.commit(
+        [revoke(AGENT), revoke(other, expires_ms=AT + 60_000)], AT + 1_000
+    )
+    await store.close()
+    assert again.error is ErrorCode.ALREADY_REVOKED
+    assert made.error is None
+    assert auditor.one("SELECT max(created_ms) = min(created_ms) FROM entry")
