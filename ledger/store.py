@@ -291,7 +291,7 @@ class LedgerStore:
                 await self._reload()
                 raise _KeyConflict
             try:
-                if is_first and any(one.error is ErrorCode.INTERNAL_ERROR for one in outcomes):
+                if is_first and any(map(_is_too_dear, outcomes)):
                     await self._reload()
                     raise _SettledConflict  # too dear because it was paid before, perhaps
                 if not batch.is_empty:
@@ -453,6 +453,15 @@ def _outcome(command: Command, batch: Batch, known: Known) -> Outcome:
     if not is_start and is_traced and command.key not in batch.untraced:
         known[command.key] = (request_hash_of(command), outcome)
     return outcome
+
+
+def _is_too_dear(outcome: Outcome) -> bool:
+    """Say whether a step may have been refused for what it has been paid already.
+
+    The stored refusal of a repeat is none of this: whoever repeats it would empty every cache.
+    """
+    is_new = outcome.status is OutcomeStatus.REJECTED
+    return is_new and outcome.error is ErrorCode.INTERNAL_ERROR
 
 
 def _settling(commands: Sequence[Command]) -> list[tuple[str, str]]:
