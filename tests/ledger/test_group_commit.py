@@ -32,6 +32,7 @@ from tests.ledger.making import (
     new_id,
     new_key,
     open_store,
+    revoke,
     succeeded,
 )
 
@@ -379,6 +380,54 @@ async def test_command_that_ends_the_connection_each_time_is_refused_in_the_end(
     assert not fatal
 
 
+@pytest.mark.parametrize("trouble", ["locked", "disk_full"])
+async def test_command_is_not_refused_for_a_server_that_could_not_work(
+    start: Start, auditor: Auditor, fatal: list[LedgerIntegrityError], trouble: str
+) -> None:
+    """A lock of another session, a full disk: however often a command was repeated meanwhile, it
+    is applied once the server works again."""
+    auditor.connection.execute(
+        "CREATE FUNCTION callboard.cannot() RETURNS trigger LANGUAGE plpgsql AS $$"
+        " BEGIN RAISE EXCEPTION 'cannot work now' USING ERRCODE = TG_ARGV[0]; END $$"
+    )
+    state = "55P03" if trouble == "locked" else "53100"
+    auditor.connection.execute(
+        "CREATE TRIGGER trouble BEFORE INSERT ON callboard.entry FOR EACH STATEMENT"
+        f" EXECUTE FUNCTION callboard.cannot('{state}')"
+    )
+    commits = await start()
+    commands = [deposit(CREDIT, owner_did=f"did:test:{number}") for number in range(4)]
+    waiting = asyncio.create_task(insist_all(commits, commands))
+    async with asyncio.timeout(60):
+        while commits.statistics().reopened < 30:
+            await asyncio.sleep(0.01)
+        auditor.connection.execute("DROP TRIGGER trouble ON callboard.entry")
+        outcomes = await waiting
+    assert [outcome.error for outcome in outcomes] == [None] * 4
+    assert not fatal
+
+
+async def test_command_that_exhausts_the_server_each_time_is_refused_in_the_end(
+    start: Start, auditor: Auditor, fatal: list[LedgerIntegrityError]
+) -> None:
+    """The connection stands and the error is the server's kind, but only one command meets it."""
+    auditor.connection.execute(
+        "CREATE FUNCTION callboard.exhaust() RETURNS trigger LANGUAGE plpgsql AS $$"
+        " BEGIN RAISE EXCEPTION 'no memory' USING ERRCODE = '53200'; END $$"
+    )
+    auditor.connection.execute(
+        "CREATE TRIGGER hungry AFTER INSERT ON callboard.account FOR EACH ROW"
+        " WHEN (NEW.owner_did = 'did:test:hungry') EXECUTE FUNCTION callboard.exhaust()"
+    )
+    commits = await start()
+    hungry = deposit(CREDIT, owner_did="did:test:hungry")
+    async with asyncio.timeout(60):
+        refused, other = await insist_all(commits, [hungry, deposit(CREDIT)])
+    assert refused.error is ErrorCode.INTERNAL_ERROR
+    assert other.error is None
+    assert not fatal
+
+
 async def test_stopped_writer_refuses(start: Start) -> None:
     commits = await start()
     await commits.stop()
@@ -436,3 +485,22 @@ async def test_clock_that_steps_back_dates_nothing_before_what_is_committed(
     await store.commit([deposit(1)], AT - 60_000)
     await store.close()
     assert auditor.one("SELECT array_agg(DISTINCT created_ms) FROM entry") == [AT + 5_000]
+
+
+async def test_clock_that_was_ahead_once_ends_nothing_before_its_time(
+    database: Database, auditor: Auditor
+) -> None:
+    """What was dated a year ahead stays; no revocation ends for it, and new ones can be made."""
+    year_ms = 365 * 86_400_000
+    store = await open_store(database.service_url)
+    first = revoke(AGENT, expires_ms=AT + 60_000)
+    await store.commit([first], AT)
+    await store.commit([deposit(1)], AT + year_ms)
+    other = "did:test:other"
+    again, made = await store.commit(
+        [revoke(AGENT), revoke(other, expires_ms=AT + 60_000)], AT + 1_000
+    )
+    await store.close()
+    assert again.error is ErrorCode.ALREADY_REVOKED
+    assert made.error is None
+    assert auditor.one("SELECT max(created_ms) = min(created_ms) FROM entry")
