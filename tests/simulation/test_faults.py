@@ -29,6 +29,7 @@ FOUND_FAULTS = {
     ("raising", 11): "as before: a stake is locked for ever",
     ("raising", 13): "as before: a child is sent before its parent's result is stored",
     ("slow", 8): "each refused step reads all workflows again",
+    ("slow", 38): "a step refused for a revoked agent keeps its key for ever",
     ("slow", 11): "everything is restored in one loop turn",
     ("watch", 13): "every repeated publish reads all workflows again",
 }
