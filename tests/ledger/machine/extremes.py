@@ -11,7 +11,6 @@ from dataclasses import replace
 from hypothesis import strategies as st
 from hypothesis.stateful import precondition, rule
 
-from core.errors import ErrorCode
 from core.money import MICRO_MAX
 from core.workflow.events import AttemptFinished
 from core.workflow.transitions import NodeStatus

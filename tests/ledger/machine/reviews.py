@@ -121,8 +121,7 @@ class ReviewRules(MoneyMachine):
             self.decided(complaint, status, share, slash_bps)
 
     def stakes_all(self, did: str) -> None:
-        """Leave nothing in an agent's wallet that its stake has room for: a refund then comes out of
-        its stake."""
+        """Leave nothing in an agent's wallet that fits into its stake: refunds come out of that."""
         micro = min(self.model.wallets[did], self.model.room_of_stake(did))
         if micro <= 0:
             return
