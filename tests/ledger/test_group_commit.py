@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import random
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
@@ -39,6 +39,16 @@ from tests.ledger.making import (
 pytestmark = pytest.mark.anyio
 
 Start = Callable[..., Any]
+DEADLINE_S = 60.0
+SLOW_S = 1.5
+
+
+class Watched(GroupCommit):
+    """A writer under test: a command that gets no outcome fails its test, and does not hang it."""
+
+    async def submit(self, commands: Sequence[Command]) -> list[Outcome]:
+        async with asyncio.timeout(DEADLINE_S):
+            return await super().submit(commands)
 
 
 @pytest.fixture
@@ -55,7 +65,7 @@ async def start(
     started: list[GroupCommit] = []
 
     async def start_one(**options: Any) -> GroupCommit:
-        commits = GroupCommit(
+        commits = Watched(
             database.service_url,
             genesis=GENESIS,
             on_fatal=fatal.append,
@@ -335,6 +345,57 @@ async def test_command_that_is_too_slow_alone_is_refused_and_the_rest_commits(
     assert commits.statistics().reopened == 0
     (again,) = await commits.submit([slow])
     assert again.status is OutcomeStatus.REPEATED
+
+
+async def test_slow_command_has_more_time_alone_than_in_a_batch(
+    start: Start, auditor: Auditor
+) -> None:
+    """What is slow is not guilty yet: alone it has three times as long."""
+    auditor.connection.execute(
+        "CREATE FUNCTION callboard.sleep_for_one() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN"
+        f" PERFORM pg_sleep({SLOW_S}); RETURN NULL; END $$"
+    )
+    auditor.connection.execute(
+        "CREATE TRIGGER slow AFTER INSERT ON callboard.account FOR EACH ROW"
+        " WHEN (NEW.owner_did = 'did:test:slow') EXECUTE FUNCTION callboard.sleep_for_one()"
+    )
+    commits = await start(statement_timeout_s=SLOW_S / 1.5)
+    slow = deposit(CREDIT, owner_did="did:test:slow")
+    outcomes = await commits.submit([deposit(CREDIT), slow])
+    assert [one.error for one in outcomes] == [None, None]
+    assert commits.statistics().divided >= 1
+    assert commits.statistics().refused == 0
+
+
+async def test_lock_of_another_session_is_no_command_s_fault(
+    start: Start, auditor: Auditor, fatal: list[LedgerIntegrityError]
+) -> None:
+    """The server cannot work now: nothing is refused for that, and nothing is remembered."""
+    commits = await start()
+    with auditor.connection.transaction():
+        auditor.connection.execute("LOCK TABLE callboard.account IN EXCLUSIVE MODE")
+        with pytest.raises(ServiceError) as caught:
+            await commits.submit([command := deposit(CREDIT)])
+        assert caught.value.code is ErrorCode.LEDGER_UNAVAILABLE
+    outcome = await insist(commits, command)
+    assert outcome.status is OutcomeStatus.APPLIED
+    assert commits.statistics().refused == 0
+    assert not fatal
+
+
+async def test_repeat_leaves_what_the_writer_remembers_alone(
+    database: Database, auditor: Auditor
+) -> None:
+    """A client's key is looked up first: its repeat rolls no batch back and costs no cache."""
+    store = await open_store(database.service_url)
+    first, second = deposit(1), deposit(1)
+    await store.commit([first], AT)
+    books, round_trips = store.books, store.round_trips
+    repeated, applied = await store.commit([first, second], AT)
+    assert (repeated.status, applied.status) == (OutcomeStatus.REPEATED, OutcomeStatus.APPLIED)
+    assert store.books is books
+    assert store.round_trips == round_trips + 1
+    await store.close()
 
 
 async def test_guilty_step_quarantines_its_workflow(start: Start, auditor: Auditor) -> None:
