@@ -287,13 +287,8 @@ class Runner(ActingRunner):
         else:
             self._perform(run, actions)
 
-    def end_revoked_work(self) -> None:
-        """Take what revoked agents have to do from them, in every workflow."""
-        for _ in self.revoked_work_steps():
-            pass
-
     def revoked_work_steps(self) -> Iterator[None]:
-        """As `end_revoked_work`, one workflow at each step."""
+        """Take what revoked agents have to do from them, one workflow at each step."""
         at_ms = self._clock.now_ms()
         # Were a publish's answer lost, rows that are read then would be older than this; what it
         # begins with is looked at as it is sent.
