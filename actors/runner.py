@@ -304,15 +304,6 @@ class Runner(ActingRunner):
         """Commit nothing of a workflow: says whether it has ended, after all that came before."""
         self._submit_unfenced(self._commands.advance(workflow_id, key, [], self._owner), done)
 
-    def drop_all(self) -> list[str]:
-        """Forget every workflow without a word to the ledger: this owner was fenced off."""
-        dropped = list(self._running)
-        for run in self._running.values():
-            run.cancel_timers()
-        self._running.clear()
-        self._quarantine.forget_all()
-        return dropped
-
     # -- the step ---------------------------------------------------------------------------------
 
     def _decide(self, run: RunningWorkflow, event: Event) -> tuple[list[Record], list[Action]]:
