@@ -158,13 +158,6 @@ class Quarantine:
             done(not_cancellable(workflow_id))
         return kept.watchers
 
-    def forget_all(self) -> None:
-        """Keep nothing: this owner was fenced off."""
-        for kept in self._kept.values():
-            if kept.timer is not None:
-                kept.timer.cancel()
-        self._kept.clear()
-
     # -- resuming ---------------------------------------------------------------------------------
 
     def resume(self, request: ResumeRequest, done: Resume) -> None:

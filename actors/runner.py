@@ -287,13 +287,8 @@ class Runner(ActingRunner):
         else:
             self._perform(run, actions)
 
-    def end_revoked_work(self) -> None:
-        """Take what revoked agents have to do from them, in every workflow."""
-        for _ in self.revoked_work_steps():
-            pass
-
     def revoked_work_steps(self) -> Iterator[None]:
-        """As `end_revoked_work`, one workflow at each step."""
+        """Take what revoked agents have to do from them, one workflow at each step."""
         at_ms = self._clock.now_ms()
         # Were a publish's answer lost, rows that are read then would be older than this; what it
         # begins with is looked at as it is sent.
@@ -308,15 +303,6 @@ class Runner(ActingRunner):
     def confirm(self, workflow_id: str, key: str, done: Callable[[Outcome], None]) -> None:
         """Commit nothing of a workflow: says whether it has ended, after all that came before."""
         self._submit_unfenced(self._commands.advance(workflow_id, key, [], self._owner), done)
-
-    def drop_all(self) -> list[str]:
-        """Forget every workflow without a word to the ledger: this owner was fenced off."""
-        dropped = list(self._running)
-        for run in self._running.values():
-            run.cancel_timers()
-        self._running.clear()
-        self._quarantine.forget_all()
-        return dropped
 
     # -- the step ---------------------------------------------------------------------------------
 

@@ -14,7 +14,6 @@ import asyncio
 import logging
 import os
 from collections.abc import Awaitable, Callable, Iterable, Mapping, MutableMapping
-from dataclasses import replace
 from typing import Any
 
 import orjson
@@ -57,6 +56,7 @@ class Endpoint:
     def __init__(self, operations: Iterable[Operation], services: Services) -> None:
         self._operations = {operation.method: operation for operation in operations}
         self._services = services
+        self._pace = Pace.of(services.settings)
         self._allowed = ", ".join(sorted(self._operations)).encode()
         if "GET" in self._operations:
             self._operations["HEAD"] = self._operations["GET"]
@@ -103,7 +103,7 @@ class Endpoint:
             _LOG.exception("request failed request_id=%s path=%s", request_id, path_text(scope))
             inside = ServiceError(ErrorCode.INTERNAL_ERROR, "the request failed inside the service")
             reply = refused(inside, request_id, 1)
-        await send_reply(send, reply, sent_headers, pace=Pace.of(settings))
+        await send_reply(send, reply, sent_headers, pace=self._pace)
 
     def _call(self, scope: Scope, headers: Mapping[bytes, bytes], request_id: str) -> Call:
         operation = self._operations.get(scope["method"])
@@ -199,9 +199,7 @@ class Endpoint:
             sent_headers.append(_CLOSE)
             place.take(admission.incomplete_bodies, 1, "bodies are incomplete")
 
-        call.body = await read_body(
-            receive, declared, bytes_max, pace=Pace.of(settings), on_slow=on_slow
-        )
+        call.body = await read_body(receive, declared, bytes_max, pace=self._pace, on_slow=on_slow)
         if is_slow:
             sent_headers.remove(_CLOSE)
             place.give_back(admission.incomplete_bodies)
@@ -233,7 +231,7 @@ def rendered(reply: Reply) -> Reply:
     """Return a reply with the bytes of its body."""
     if isinstance(reply.body, bytes):
         return reply
-    return replace(reply, body=orjson.dumps(reply.body))
+    return Reply(orjson.dumps(reply.body), reply.status, reply.headers, reply.content_type)
 
 
 async def send_reply(

@@ -8,16 +8,16 @@ a replica's own port past HAProxy cannot name an address: it counts under its ow
 
 from __future__ import annotations
 
-import hashlib
 import hmac
 import ipaddress
 from collections.abc import Mapping
 from typing import Any, Final
 
+from core.trust.derived_keys import KEY_VERSION, KeyPurpose, derived_key
+
 PEER_HEADER: Final = b"x-callboard-peer"
 UNKNOWN: Final = "unknown"
 
-_PURPOSE: Final = b"callboard peer address v1"
 _ADDRESS_CHARS_MAX: Final = 45
 # What one customer of a provider usually holds of IPv6; HAProxy counts by the same prefix.
 _IPV6_PREFIX: Final = 64
@@ -29,7 +29,7 @@ def peer_token(deployment_key: bytes) -> str:
     Args:
         deployment_key: the deployment's 32 bytes; the same on every machine.
     """
-    return hmac.new(deployment_key, _PURPOSE, hashlib.sha256).hexdigest()[:32]
+    return derived_key(deployment_key, KeyPurpose.PEER_TOKEN, KEY_VERSION).hex()[:32]
 
 
 class Peers:

@@ -25,10 +25,6 @@ class Window:
         """Whether the newest call is within the limit."""
         return self.used <= self.limit
 
-    def ends_in_s(self, clock_ms: int) -> int:
-        """Return the seconds until the next window, 1 or more."""
-        return max(1, -(-(self.ends_ms - clock_ms) // 1000))
-
 
 class AddressWindows:
     """Counts of one kind of call.

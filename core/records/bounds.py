@@ -14,8 +14,6 @@ DID_CHARS_MAX: Final = 256
 NAME_CHARS_MAX: Final = 512
 TEXT_CHARS_MAX: Final = 10_000
 NODE_NAME_CHARS_MAX: Final = 128
-# PostgreSQL's bigint, in which every integer of a row is kept.
-BIGINT_MAX: Final = 2**63 - 1
 # The last millisecond that has a text form: 9999-12-31T23:59:59.999Z.
 TIME_MS_MAX: Final = 253_402_300_799_999
 

@@ -26,6 +26,7 @@ class KeyPurpose(StrEnum):
     HEARTBEAT_TOKEN = "heartbeat-token"
     SIGNING_SECRET = "signing-secret"
     STORED_REPLY = "stored-reply"
+    PEER_TOKEN = "peer-token"
 
 
 @lru_cache(maxsize=64)

@@ -120,7 +120,6 @@ def test_result_after_a_restart_is_taken() -> None:
 
 def test_deadline_is_kept_across_a_restart() -> None:
     bench = accepted()
-    bench.runner.drop_all()
     bench.runner = bench.new_runner()
     bench.adopt_all()
     bench.gate.commit()

@@ -5,6 +5,8 @@ Spec: Revocation; money.md case 19; decision 0085.
 
 from __future__ import annotations
 
+from collections import deque
+
 from actors.messages import CancelReply, PublishReply
 from actors.revocations import Revocations
 from core.errors import ErrorCode
@@ -18,7 +20,7 @@ FIRST = "did:sim:w0"
 def known_to(bench: Bench, did: str = FIRST) -> None:
     """Let the owner know that an agent is revoked, and act on it."""
     bench.directory.revocations.know([{"did": did, "expires_ms": None, "ended_ms": None}])
-    bench.runner.end_revoked_work()
+    deque(bench.runner.revoked_work_steps(), maxlen=0)
 
 
 def revoked(bench: Bench, did: str = FIRST) -> None:
