@@ -59,6 +59,11 @@ class LedgerActor:
                 log.warning("ledger cannot be opened reason=%s", error)
                 await asyncio.sleep(delay_s)
                 delay_s = min(2 * delay_s, RETRY_DELAY_S_MAX)
+            except Exception as error:
+                # The edge of the process: fenced off as it began, perhaps. One that answers pings
+                # and never opens the ledger would be replaced by nobody.
+                log.exception("ledger not opened")
+                _stop(LedgerIntegrityError(f"opening: {error!r}"))
             else:
                 log.info("ledger opened %s", self._commits.statistics())
                 return

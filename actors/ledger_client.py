@@ -19,6 +19,7 @@ from actors.channel import Channel, ChannelStatistics
 from core.errors import ErrorCode, ServiceError
 from core.workflow.events import NodeChanged
 from ledger.commands import AdvanceWorkflow, Command, Outcome, OutcomeStatus, PublishWorkflow
+from ledger.weights import weight_of
 
 log = logging.getLogger("callboard.ledger_client")
 
@@ -157,7 +158,7 @@ def command_bytes(command: Command) -> int:
             if isinstance(record, NodeChanged)
         )
         return texts + _RECORD_BYTES * (1 + len(command.records))
-    return _RECORD_BYTES + len(getattr(command, "card_json", ""))
+    return weight_of(command)
 
 
 def unavailable() -> ServiceError:

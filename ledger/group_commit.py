@@ -250,6 +250,10 @@ class GroupCommit:
                     await self._reopen()
                 except LedgerIntegrityError as error:
                     await self._stop_for_good(error, None)
+                except Exception as error:
+                    # The edge of the process: nothing else would ever open the ledger again.
+                    _log.exception("ledger stops")
+                    await self._stop_for_good(LedgerIntegrityError(f"opening: {error!r}"), None)
                 continue
             await self._work.wait()
             part = self._next_part()

@@ -8,9 +8,10 @@ from collections.abc import Sequence
 import pytest
 
 from actors.calls import is_unknown_outcome
-from actors.ledger_client import CALL_BYTES_MAX, LedgerClient
+from actors.ledger_client import CALL_BYTES_MAX, LedgerClient, command_bytes
 from core.errors import ErrorCode, ServiceError
 from ledger.commands import Command, Outcome, OutcomeStatus, RegisterAgent, RegisterOwner
+from ledger.review_commands import OpenDispute
 
 GONE = ConnectionError("the ledger is away")
 
@@ -131,3 +132,20 @@ async def test_calls_are_bounded_by_bytes() -> None:
         while len(heard) < 8:
             await asyncio.sleep(0)
     assert max(map(len, ledger.batches)) == 2
+
+
+def test_command_is_weighed_with_its_texts() -> None:
+    """A thousand disputes with half a megabyte of evidence each went in one call."""
+    command = OpenDispute(
+        key="k",
+        actor_did="did:test:payer",
+        dispute_id="d",
+        workflow_id=None,
+        complainant_did="did:test:payer",
+        respondent_did=None,
+        node_id=None,
+        dispute_type="other",
+        description="",
+        evidence_json="x" * 500_000,
+    )
+    assert command_bytes(command) >= 500_000

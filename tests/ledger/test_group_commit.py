@@ -534,6 +534,25 @@ async def test_writer_whose_memory_is_wrong_stops(
     auditor.connection.execute("UPDATE head SET entry_seq = entry_seq - 5")
 
 
+async def test_writer_that_cannot_read_its_books_again_stops(
+    start: Start, auditor: Auditor, fatal: list[LedgerIntegrityError]
+) -> None:
+    """Whatever the reason: a writer that answers pings and opens nothing is replaced by nobody."""
+    commits = await start()
+    await commits.submit([deposit(1)])
+    auditor.connection.execute("ALTER TABLE head DISABLE TRIGGER ALL")
+    auditor.connection.execute("CREATE TABLE kept AS SELECT * FROM head")
+    auditor.connection.execute("DELETE FROM head")
+    kill_backends(auditor)
+    with pytest.raises(ServiceError):
+        await commits.submit([deposit(1)])
+    async with asyncio.timeout(10):
+        while not fatal:
+            await asyncio.sleep(0.01)
+    auditor.connection.execute("INSERT INTO head SELECT * FROM kept")
+    auditor.connection.execute("ALTER TABLE head ENABLE TRIGGER ALL")
+
+
 async def test_clock_that_steps_back_dates_nothing_before_what_is_committed(
     database: Database, auditor: Auditor
 ) -> None:
