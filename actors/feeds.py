@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import time
 from collections.abc import AsyncIterator, Callable, Sequence
 
 from actors.channel import Channel
@@ -215,10 +216,17 @@ class _Look:
     Args:
         read: takes over the rows that changed at a time or later, None: all of them, page by page;
             yields the times of each page.
+        now_ms: the wall clock. Rows that a clock ahead of it has dated do not say how far this was
+            read: whatever changes after that clock is put right is dated before them.
     """
 
-    def __init__(self, read: Callable[[int | None], AsyncIterator[list[int]]]) -> None:
+    def __init__(
+        self,
+        read: Callable[[int | None], AsyncIterator[list[int]]],
+        now_ms: Callable[[], int] = lambda: time.time_ns() // 1_000_000,
+    ) -> None:
         self._read = read
+        self._now_ms = now_ms
         self._newest_ms: int | None = None
         self._turn = asyncio.Lock()
 
@@ -226,7 +234,9 @@ class _Look:
         """Read once; what a reading that failed has taken over is read again."""
         # One after the other: an older reading must not be taken over after a newer one.
         async with self._turn:
-            since_ms = None if self._newest_ms is None else self._newest_ms - OVERLAP_MS
+            since_ms = None
+            if self._newest_ms is not None:
+                since_ms = min(self._newest_ms, self._now_ms()) - OVERLAP_MS
             newest_ms = self._newest_ms or 0
             async for times in self._read(since_ms):
                 newest_ms = max([newest_ms, *times])

@@ -28,7 +28,13 @@ from core.workflow.events import (
     WorkflowChanged,
 )
 from core.workflow.transitions import WorkflowStatus
-from ledger.commands import Command, Outcome, QuarantineWorkflow, ResumeWorkflow
+from ledger.commands import (
+    Command,
+    Outcome,
+    OutcomeStatus,
+    QuarantineWorkflow,
+    ResumeWorkflow,
+)
 from ledger.queries.stored import StoredWorkflow
 
 log = logging.getLogger("callboard.quarantine")
@@ -38,6 +44,9 @@ Resume = Callable[[ResumeReply | ServiceError], None]
 
 # An end that the ledger has refused, or that failed, is tried again as long as money is held.
 END_RETRY_MS: Final = 60_000
+_NO_END: Final = Outcome(
+    OutcomeStatus.REJECTED, {}, ErrorCode.INTERNAL_ERROR, "its rows cannot be read"
+)
 
 
 @dataclass(slots=True)
@@ -206,9 +215,14 @@ class Quarantine:
         workflow_id = stored.workflow_id
         event = self._kept[workflow_id].ending
         assert event is not None, workflow_id
-        records = None if restored is None else _last_step(*restored, event)
-        if records is None:
-            records = bare_end(stored, event)
+        try:
+            records = None if restored is None else _last_step(*restored, event)
+            if records is None:
+                records = bare_end(stored, event)
+        except Exception:  # rows of another version: its end is tried again, by another one perhaps
+            log.exception("no end for workflow=%s", workflow_id)
+            self._end_committed(workflow_id, event, [], _NO_END)
+            return
         by_did = event.by_did if isinstance(event, CancelRequested) else self._commands.owner
         key = self._key("end", workflow_id)
         command = self._commands.advance(workflow_id, key, records, by_did, is_fresh=True)

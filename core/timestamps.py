@@ -2,8 +2,20 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from functools import lru_cache
+from typing import Final
+
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+def unix_ms(at: datetime) -> int:
+    """Return a time with a zone as Unix milliseconds, rounded down.
+
+    Exact: a float of seconds takes the last instants of the year 9999 for the year 10000, which
+    nothing can write.
+    """
+    return (at - _EPOCH) // timedelta(milliseconds=1)
 
 
 def iso_ms(at_ms: int) -> str:
@@ -15,4 +27,4 @@ def iso_ms(at_ms: int) -> str:
 @lru_cache(maxsize=256)
 def _to_the_second(seconds: int) -> str:
     # Times that are written together lie close together.
-    return f"{datetime.fromtimestamp(seconds, UTC):%Y-%m-%dT%H:%M:%S}"
+    return datetime.fromtimestamp(seconds, UTC).isoformat(timespec="seconds")[:19]

@@ -7,11 +7,17 @@ from __future__ import annotations
 
 
 class LedgerUnavailable(Exception):
-    """The connection is lost, the batch's outcome unknown: reopen, repeat with the same keys."""
+    """The connection is lost, the batch's outcome unknown: reopen, repeat with the same keys.
 
-    def __init__(self, reason: str) -> None:
-        super().__init__(reason)
+    Args:
+        reason: what failed.
+        is_servers: no command can be why: locks of other sessions, a full disk, a shutdown.
+    """
+
+    def __init__(self, reason: str, is_servers: bool = False) -> None:
+        super().__init__(reason, is_servers)
         self.reason = reason
+        self.is_servers = is_servers
 
     def __str__(self) -> str:
         return f"ledger unavailable, outcome unknown: {self.reason}"

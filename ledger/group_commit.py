@@ -38,9 +38,9 @@ REOPEN_DELAY_MAX_S: Final = 2.0
 TIMEOUTS_ALONE: Final = 3
 SLOW_TRIES_ALONE: Final = 2
 # Commands in so many batches that lost the connection are tried in smaller ones; one that has lost
-# it so often, the last times alone, is refused.
+# it so often alone is refused.
 LOSSES_BEFORE_DIVISION: Final = 2
-LOSSES_MAX: Final = 8
+LOSSES_ALONE_MAX: Final = 6
 _LOSSES_KEPT_MAX: Final = 20_000
 
 _log = logging.getLogger("callboard.ledger")
@@ -106,6 +106,15 @@ class _Part:
 
 
 @dataclass(slots=True)
+class _Losses:
+    """What speaks against a command. `batches`: that had it and lost the connection. `alone`: how
+    often it lost it alone, for no reason of the server's."""
+
+    batches: int = 0
+    alone: int = 0
+
+
+@dataclass(slots=True)
 class _Counts:
     batches: int = 0
     commands: int = 0
@@ -167,8 +176,7 @@ class GroupCommit:
         self._queue = _Queue()
         self._counts = _Counts()
         self._store: LedgerStore | None = None
-        # By command key: how many batches that had it have lost the connection.
-        self._losses: dict[str, int] = {}
+        self._losses: dict[str, _Losses] = {}  # by command key
         self._work = asyncio.Event()
         self._loop_task: asyncio.Task[None] | None = None
         self._fatal: LedgerIntegrityError | None = None
@@ -252,7 +260,7 @@ class GroupCommit:
                 await self._try(self._store, part)
             except LedgerUnavailable as error:
                 _log.error("ledger lost, outcome unknown: %s", error.reason)
-                self._note_losses(part)
+                self._note_losses(part, error)
                 _fail(part.submissions(), _unavailable("the connection to the database was lost"))
                 self._refuse_waiting("the ledger is being reopened")
                 await self._close()
@@ -319,9 +327,11 @@ class GroupCommit:
     async def _try(self, store: LedgerStore, part: _Part) -> None:
         """Commit a part; a refused one is divided, or its one command is refused."""
         commands = part.commands()
-        if len(commands) == 1 and self._losses.get(commands[0].key, 0) >= LOSSES_MAX:
-            await self._refuse(store, part, is_slow=False)
-            return
+        if len(commands) == 1 and self._losses:
+            losses = self._losses.get(commands[0].key)
+            if losses is not None and losses.alone >= LOSSES_ALONE_MAX:
+                await self._refuse(store, part, is_slow=False)
+                return
         began = time.perf_counter()
         try:
             outcomes = await store.commit(
@@ -399,14 +409,22 @@ class GroupCommit:
 
     def _has_lost(self, part: _Part) -> bool:
         """Say whether a part has commands that have lost the connection more than once."""
-        return bool(self._losses) and any(
-            self._losses.get(command.key, 0) >= LOSSES_BEFORE_DIVISION
-            for command in part.commands()
-        )
+        if not self._losses:
+            return False
+        known = [self._losses.get(command.key) for command in part.commands()]
+        return any(one is not None and one.batches >= LOSSES_BEFORE_DIVISION for one in known)
 
-    def _note_losses(self, part: _Part) -> None:
+    def _note_losses(self, part: _Part, error: LedgerUnavailable) -> None:
+        """Note a lost batch. A command that was alone in it is blamed, unless the server is."""
         for command in part.commands():
-            self._losses[command.key] = self._losses.get(command.key, 0) + 1
+            losses = self._losses.setdefault(command.key, _Losses())
+            losses.batches += 1
+            if losses.alone >= LOSSES_ALONE_MAX:
+                # Not even its refusal could be stored: it is tried itself again, because the
+                # server may not work for anybody.
+                losses.alone = LOSSES_ALONE_MAX - 1
+            elif len(part.places) == 1 and not error.is_servers:
+                losses.alone += 1
         while len(self._losses) > _LOSSES_KEPT_MAX:
             del self._losses[next(iter(self._losses))]
 

@@ -18,6 +18,7 @@ from sqlalchemy import (
     Integer,
     LargeBinary,
     MetaData,
+    SmallInteger,
     Table,
     Text,
     Uuid,
@@ -181,7 +182,7 @@ node = Table(
     Column("stake_micro", BigInteger),
     Column("auction_round", Integer),
     Column("auction_closes_ms", BigInteger),
-    Column("key_version", Integer),
+    Column("key_version", SmallInteger),
 )
 attempt = Table(
     "attempt",

@@ -98,6 +98,9 @@ _COUNTED_BY_THE_WRITER: Final = ("entry_pkey", "audit_pkey")
 _TRANSIENT_CLASSES: Final = (
     "08", "0A", "25", "28", "3D", "3F", "40", "42", "53", "55", "57", "58",
 )  # fmt: skip
+# Of these, the ones that no command can bring about, however often it comes: another session's
+# lock, a full disk, too many connections, a standby, a shutdown.
+_NEVER_A_COMMANDS: Final = ("08", "25", "28", "3D", "40", "53100", "53300", "55", "57", "58")
 
 
 @dataclass(frozen=True, slots=True)
@@ -194,7 +197,8 @@ class LedgerStore:
         """Commit the commands in order, in as few transactions as possible: one without claims.
 
         Args:
-            now_ms: the time the rows carry, milliseconds; never before what is committed.
+            now_ms: the wall clock, milliseconds. Rows are dated by it, but never before what is
+                committed.
             statement_timeout_s: how long one statement may work.
         Returns: one outcome per command. Raises: BatchRefused, nothing of a lone segment is
         stored; LedgerUnavailable, LedgerFenced, LedgerIntegrityError: the store is not used then.
@@ -203,7 +207,7 @@ class LedgerStore:
         for segment in _segments(commands):
             with cut_after(self._connection, statement_timeout_s + self._patience_s):
                 await self._set_timeout(statement_timeout_s)
-                outcomes += await self._commit_segment(segment, self._not_before(now_ms))
+                outcomes += await self._commit_segment(segment, now_ms)
         return outcomes
 
     async def refuse(self, command: Command, now_ms: int, *, is_slow: bool) -> Outcome:
@@ -220,7 +224,7 @@ class LedgerStore:
                 known = (await self._lookup([command])).get(command.key)
                 if known is not None:
                     return repeated(command, *known)
-                batch = Batch(self.books, self._not_before(now_ms))
+                batch = Batch(self.books, self._not_before(now_ms), now_ms)
                 if isinstance(command, AdvanceWorkflow):
                     wanted = Needs(workflow_ids={command.workflow_id})
                     await load_needs(self._connection, self.books, wanted)
@@ -275,7 +279,7 @@ class LedgerStore:
     ) -> list[Outcome]:
         for is_first in (True, False):
             await self._read(commands)  # (2)
-            batch = Batch(self.books, now_ms)
+            batch = Batch(self.books, self._not_before(now_ms), now_ms)
             outcomes = await self._plan_all(commands, batch, dict(known))  # (3)
             # What left no trace meets no conflict: whether its key was used is asked.
             untraced = batch.untraced - known.keys()
@@ -287,7 +291,7 @@ class LedgerStore:
                 await self._reload()
                 raise _KeyConflict
             try:
-                if is_first and any(one.error is ErrorCode.INTERNAL_ERROR for one in outcomes):
+                if is_first and any(map(_is_too_dear, outcomes)):
                     await self._reload()
                     raise _SettledConflict  # too dear because it was paid before, perhaps
                 if not batch.is_empty:
@@ -451,6 +455,15 @@ def _outcome(command: Command, batch: Batch, known: Known) -> Outcome:
     return outcome
 
 
+def _is_too_dear(outcome: Outcome) -> bool:
+    """Say whether a step may have been refused for what it has been paid already.
+
+    The stored refusal of a repeat is none of this: whoever repeats it would empty every cache.
+    """
+    is_new = outcome.status is OutcomeStatus.REJECTED
+    return is_new and outcome.error is ErrorCode.INTERNAL_ERROR
+
+
 def _settling(commands: Sequence[Command]) -> list[tuple[str, str]]:
     """Return the (workflow, node or line) pairs that these commands change or pay."""
     return [
@@ -483,5 +496,5 @@ def _translated(error: psycopg.Error) -> Exception:
     if state == _TOO_SLOW:
         return BatchRefused(reason, is_slow=True)
     if state.startswith(_TRANSIENT_CLASSES):
-        return LedgerUnavailable(reason)
+        return LedgerUnavailable(reason, is_servers=state.startswith(_NEVER_A_COMMANDS))
     return BatchRefused(f"{state} {reason}")

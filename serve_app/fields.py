@@ -11,6 +11,7 @@ from typing import Any
 
 from core.errors import ErrorCode, Problem, ServiceError
 from core.records.bounds import NODE_NAME_CHARS_MAX, is_capability_id, is_node_name
+from core.timestamps import unix_ms
 from serve_app.calls import invalid, kind_of
 from serve_app.lists import parse_time
 
@@ -71,7 +72,7 @@ def time_ms_of(path: str, value: object) -> int:
     Raises:
         ServiceError: INVALID_REQUEST.
     """
-    return int(parse_time(path, value).timestamp() * 1_000)
+    return unix_ms(parse_time(path, value))
 
 
 def got_of(value: object) -> str:

@@ -8,8 +8,10 @@ contract.md section 3. Decision 0099.
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Final
+
+from core.timestamps import unix_ms
 
 AGE_MS_MAX: Final = 300_000
 
@@ -46,6 +48,6 @@ def _unix_ms(timestamp: str) -> int | None:
         written = datetime.fromisoformat(timestamp)
         if written.tzinfo is None:
             return None
-        return int(written.astimezone(UTC).timestamp() * 1_000)
+        return unix_ms(written)
     except (ValueError, OverflowError):
         return None

@@ -48,11 +48,11 @@ def plan_place_bid(command: PlaceBid, batch: Batch) -> Outcome:
             f"only {command.agent_did}, its owner or an administrator may bid for it",
             is_stored=False,
         )
-    if batch.books.is_revoked(command.agent_did, batch.now_ms):
+    if batch.books.is_revoked(command.agent_did, batch.clock_ms):
         raise Refusal(ErrorCode.FORBIDDEN, f"{command.agent_did} is revoked", is_stored=False)
     round_ = _open_round(command.workflow_id, command.node, command.round, batch)  # (2)
     terms = AuctionTerms(round_.reserve_micro, round_.closes_ms, 0)
-    received_ms = max(batch.now_ms, round_.closes_ms) if round_.is_over else batch.now_ms
+    received_ms = max(batch.clock_ms, round_.closes_ms) if round_.is_over else batch.clock_ms
     refused = bid_problem(
         command.amount_micro,
         terms,
@@ -66,7 +66,7 @@ def plan_place_bid(command: PlaceBid, batch: Batch) -> Outcome:
         command.amount_micro,
         command.eta_ms,
         command.stake_offered_micro,
-        batch.now_ms,
+        batch.clock_ms,
     )
     bid = round_.bids[command.agent_did]
     _store_bid(command.workflow_id, command.node, command.round, bid, batch)
@@ -82,7 +82,7 @@ def plan_place_bid(command: PlaceBid, batch: Batch) -> Outcome:
     )
     return batch.decided(
         command.key,
-        result={"receivedMs": batch.now_ms},
+        result={"receivedMs": batch.clock_ms},
         request_hash=command.request_hash,
         audit_id=audit_id,
     )
@@ -91,7 +91,7 @@ def plan_place_bid(command: PlaceBid, batch: Batch) -> Outcome:
 def plan_end_bidding(command: EndBidding, batch: Batch) -> Outcome:
     """Return the live bids of a round whose time is over."""
     round_ = _open_round(command.workflow_id, command.node, command.round, batch)
-    if batch.now_ms < round_.closes_ms:
+    if batch.clock_ms < round_.closes_ms:
         raise Refusal(ErrorCode.OVERLOADED, "the round is still open", retry_after_s=1)
     round_.is_over = True
     bids = [

@@ -58,11 +58,20 @@ class StaleCommand(Exception):
 
 
 class Batch:
-    """One transaction in the making."""
+    """One transaction in the making.
 
-    def __init__(self, books: Books, now_ms: int) -> None:
+    Args:
+        books: what is committed.
+        now_ms: the time that its rows carry, never before what is committed.
+        clock_ms: the time by which ends are judged (of revocations, keys, rounds); None: `now_ms`.
+            They differ after a clock that was ahead has been put right: what was dated then stays,
+            and nothing may be held to be over for that long.
+    """
+
+    def __init__(self, books: Books, now_ms: int, clock_ms: int | None = None) -> None:
         self.books = books
         self.now_ms = now_ms
+        self.clock_ms = now_ms if clock_ms is None else clock_ms
         self.created_at = iso_ms(now_ms)
         self.accounts: list[Row] = []
         self.commands: list[Row] = []

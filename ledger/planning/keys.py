@@ -86,7 +86,7 @@ def _depth_below(command: CreateKey, batch: Batch) -> int:
     Raises: Refusal; the parent has ended, outlives the new key, or stands on too many itself.
     """
     parent = batch.books.live_keys.get(command.parent_id or "")
-    if parent is None or (parent.expires_ms is not None and parent.expires_ms <= batch.now_ms):
+    if parent is None or (parent.expires_ms is not None and parent.expires_ms <= batch.clock_ms):
         raise Refusal(ErrorCode.UNAUTHORIZED, f"the key {command.parent_id} has ended")
     if parent.expires_ms is not None and (
         command.expires_ms is None or command.expires_ms > parent.expires_ms

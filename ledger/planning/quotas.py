@@ -90,6 +90,6 @@ def _check(
     if check(of_the_day, usage, hold_micro).is_allowed:
         retry_after_s = CONCURRENT_RETRY_S
     else:
-        left_ms = resets_at_ms(command.created_ms) - batch.now_ms
+        left_ms = resets_at_ms(command.created_ms) - batch.clock_ms
         retry_after_s = max(1, -(-left_ms // 1000))
     raise Refusal(ErrorCode.QUOTA_EXCEEDED, verdict.reason, retry_after_s=retry_after_s)

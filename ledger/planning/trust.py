@@ -37,9 +37,9 @@ def plan_revoke_agent(command: RevokeAgent, batch: Batch) -> Outcome:
         raise Refusal(
             ErrorCode.FORBIDDEN, f"only {did}, its owner or an administrator may revoke it"
         )
-    if books.is_revoked(did, batch.now_ms):  # (2)
+    if books.is_revoked(did, batch.clock_ms):  # (2)
         raise Refusal(ErrorCode.ALREADY_REVOKED, f"{did} is revoked already")
-    if command.expires_ms is not None and command.expires_ms <= batch.now_ms:  # (3)
+    if command.expires_ms is not None and command.expires_ms <= batch.clock_ms:  # (3)
         raise Refusal(
             ErrorCode.INVALID_REQUEST,
             f"expiresAt: got {iso_ms(command.expires_ms)}, expected a time to come",
@@ -77,7 +77,7 @@ def plan_revoke_agent(command: RevokeAgent, batch: Batch) -> Outcome:
 def plan_unrevoke_agent(command: UnrevokeAgent, batch: Batch) -> Outcome:
     """Take an agent back that is revoked now."""
     did, books = command.did, batch.books
-    if not books.is_revoked(did, batch.now_ms):
+    if not books.is_revoked(did, batch.clock_ms):
         raise Refusal(ErrorCode.NOT_FOUND, f"{did} is not revoked")
     revocation = books.revoked[did]
     assert revocation is not None, did
@@ -110,7 +110,7 @@ def check_taken(command: AdvanceWorkflow, escrow: Escrow, batch: Batch) -> None:
         raise Refusal(ErrorCode.CONFLICT, detail, is_stored=False)
     for record in command.records:
         did = _speaker(record)
-        if did is not None and batch.books.is_revoked(did, batch.now_ms):
+        if did is not None and batch.books.is_revoked(did, batch.clock_ms):
             set_halted(command.workflow_id, escrow, batch, is_halted=True)
             detail = f"{did} is revoked: what it has done is neither taken nor paid"
             # Not stored: when the revocation has ended, the same step may be decided again.
@@ -132,7 +132,7 @@ def revoked_attempts(command: PublishWorkflow | AdvanceWorkflow, batch: Batch) -
         if type(record) is NodeChanged
         and record.status is NodeStatus.DISPATCHED
         and record.agent_did is not None
-        and batch.books.is_revoked(record.agent_did, batch.now_ms)
+        and batch.books.is_revoked(record.agent_did, batch.clock_ms)
     ]
 
 

@@ -7,6 +7,7 @@ Whoever holds `audit:read` sees the whole chain, because only the whole chain ca
 from __future__ import annotations
 
 from core.errors import ErrorCode
+from core.timestamps import unix_ms
 from serve_app.calls import Call, Operation, Reply, invalid, not_found
 from serve_app.limits import RateClass
 from serve_app.lists import listed, number_after, page_of, time_of
@@ -25,8 +26,8 @@ async def list_entries(call: Call) -> Reply:
         actor_did=call.query.get("actorDid"),
         target_type=call.query.get("targetType"),
         target_id=call.query.get("targetId"),
-        start_ms=None if start is None else int(start.timestamp() * 1_000),
-        end_ms=None if end is None else int(end.timestamp() * 1_000),
+        start_ms=None if start is None else unix_ms(start),
+        end_ms=None if end is None else unix_ms(end),
         limit=page.limit + 1,
         offset=page.offset,
         before_id=number_after(page),

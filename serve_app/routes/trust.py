@@ -26,8 +26,9 @@ from serve_app.calls import (
     canonical_member,
     text_member,
 )
+from serve_app.fields import time_ms_of
 from serve_app.limits import RateClass
-from serve_app.lists import listed, page_of, parse_time
+from serve_app.lists import listed, page_of
 from serve_app.views import iso_time
 from serve_app.whose import did_in_path, did_of
 
@@ -106,7 +107,7 @@ async def list_revoked(call: Call) -> Reply:
 def _expires_ms(value: object) -> int | None:
     if value is None:
         return None
-    return round(parse_time("expiresAt", value).timestamp() * 1000)
+    return time_ms_of("expiresAt", value)
 
 
 def _record(row: RowDict, caller: Principal) -> dict[str, Any]:

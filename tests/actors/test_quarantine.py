@@ -322,6 +322,22 @@ def test_end_that_is_refused_is_tried_again_and_not_in_a_loop() -> None:
     assert bench.lost == []
 
 
+def test_rows_that_allow_no_end_at_all_are_read_again_for_it() -> None:
+    """As after a step back to a version that does not know what a newer one has stored."""
+    bench = quarantined()
+    node = bench.model.nodes["w1"]["a"]
+    known, node["status"] = node["status"], "of a newer version"
+    bench.cancel()
+    reread(bench)
+    assert bench.replies[-1].code is ErrorCode.INTERNAL_ERROR
+    bench.clock.run_until(bench.model.workflows["w1"]["deadline_ms"] + END_RETRY_MS)
+    bench.gate.commit()
+    node["status"] = known
+    reread(bench)
+    assert bench.status() == "timeout"
+    assert not bench.runner.is_quarantined("w1")
+
+
 def test_result_for_a_quarantined_workflow_is_told_to_come_again() -> None:
     bench = quarantined()
     answers: list[Any] = []

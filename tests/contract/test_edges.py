@@ -34,12 +34,14 @@ Json = dict[str, Any]
 LONG: Final = "x" * 10_240
 LONG_DID: Final = "did:net:" + LONG
 EARLY: Final = "0001-01-01T00:00:00+14:00"
+LATE: Final = "9999-12-31T23:59:59.999999Z"
 # JSON texts. The first are refused for any member alike, so one member of an operation tells.
 ANYWHERE: Final = (r'"a\u0000b"', r'"a\ud800b"', "1e400", "[" * 64 + "]" * 64)
 FRAGMENTS: Final = (
     json.dumps(LONG),
     json.dumps(LONG_DID),
     json.dumps(EARLY),
+    json.dumps(LATE),
     "[]",
     "{}",
     "true",

@@ -60,7 +60,10 @@ async def test_what_was_on_its_way_is_refused_and_everything_ends_with_another_a
         await scene.wait_ended()
     assert scene.counts() == {"success": WORKFLOWS}
     assert scene.lost == [], "the owner had to begin anew"
-    assert scene.auditor.one("SELECT count(*) FROM command WHERE error = 'FORBIDDEN'") >= 1
+    refused = (
+        "SELECT count(*) FROM audit WHERE event_type = 'command.refused' AND body ~ 'FORBIDDEN'"
+    )
+    assert scene.auditor.one(refused) >= 1
     assert scene.auditor.one("SELECT count(*) FROM workflow WHERE is_halted") == 0
     paid = dict(
         scene.auditor.connection.execute(

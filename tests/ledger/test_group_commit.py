@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import random
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
@@ -32,12 +32,23 @@ from tests.ledger.making import (
     new_id,
     new_key,
     open_store,
+    revoke,
     succeeded,
 )
 
 pytestmark = pytest.mark.anyio
 
 Start = Callable[..., Any]
+DEADLINE_S = 60.0
+SLOW_S = 1.5
+
+
+class Watched(GroupCommit):
+    """A writer under test: a command that gets no outcome fails its test, and does not hang it."""
+
+    async def submit(self, commands: Sequence[Command]) -> list[Outcome]:
+        async with asyncio.timeout(DEADLINE_S):
+            return await super().submit(commands)
 
 
 @pytest.fixture
@@ -54,7 +65,7 @@ async def start(
     started: list[GroupCommit] = []
 
     async def start_one(**options: Any) -> GroupCommit:
-        commits = GroupCommit(
+        commits = Watched(
             database.service_url,
             genesis=GENESIS,
             on_fatal=fatal.append,
@@ -348,6 +359,57 @@ async def test_command_that_is_too_slow_alone_is_refused_and_the_rest_commits(
     assert again.status is OutcomeStatus.REPEATED
 
 
+async def test_slow_command_has_more_time_alone_than_in_a_batch(
+    start: Start, auditor: Auditor
+) -> None:
+    """What is slow is not guilty yet: alone it has three times as long."""
+    auditor.connection.execute(
+        "CREATE FUNCTION callboard.sleep_for_one() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN"
+        f" PERFORM pg_sleep({SLOW_S}); RETURN NULL; END $$"
+    )
+    auditor.connection.execute(
+        "CREATE TRIGGER slow AFTER INSERT ON callboard.account FOR EACH ROW"
+        " WHEN (NEW.owner_did = 'did:test:slow') EXECUTE FUNCTION callboard.sleep_for_one()"
+    )
+    commits = await start(statement_timeout_s=SLOW_S / 1.5)
+    slow = deposit(CREDIT, owner_did="did:test:slow")
+    outcomes = await commits.submit([deposit(CREDIT), slow])
+    assert [one.error for one in outcomes] == [None, None]
+    assert commits.statistics().divided >= 1
+    assert commits.statistics().refused == 0
+
+
+async def test_lock_of_another_session_is_no_command_s_fault(
+    start: Start, auditor: Auditor, fatal: list[LedgerIntegrityError]
+) -> None:
+    """The server cannot work now: nothing is refused for that, and nothing is remembered."""
+    commits = await start()
+    with auditor.connection.transaction():
+        auditor.connection.execute("LOCK TABLE callboard.account IN EXCLUSIVE MODE")
+        with pytest.raises(ServiceError) as caught:
+            await commits.submit([command := deposit(CREDIT)])
+        assert caught.value.code is ErrorCode.LEDGER_UNAVAILABLE
+    outcome = await insist(commits, command)
+    assert outcome.status is OutcomeStatus.APPLIED
+    assert commits.statistics().refused == 0
+    assert not fatal
+
+
+async def test_repeat_leaves_what_the_writer_remembers_alone(
+    database: Database, auditor: Auditor
+) -> None:
+    """A client's key is looked up first: its repeat rolls no batch back and costs no cache."""
+    store = await open_store(database.service_url)
+    first, second = deposit(1), deposit(1)
+    await store.commit([first], AT)
+    books, round_trips = store.books, store.round_trips
+    repeated, applied = await store.commit([first, second], AT)
+    assert (repeated.status, applied.status) == (OutcomeStatus.REPEATED, OutcomeStatus.APPLIED)
+    assert store.books is books
+    assert store.round_trips == round_trips + 1
+    await store.close()
+
+
 async def test_guilty_step_quarantines_its_workflow(start: Start, auditor: Auditor) -> None:
     """A step that the database refuses leaves no key behind: `resume` may repeat it."""
     commits = await start()
@@ -388,6 +450,54 @@ async def test_command_that_ends_the_connection_each_time_is_refused_in_the_end(
         outcomes = await insist_all(commits, [*others[:3], deadly, *others[3:]])
     assert outcomes[3].error is ErrorCode.INTERNAL_ERROR
     assert [one.error for one in outcomes if one is not outcomes[3]] == [None] * 6
+    assert not fatal
+
+
+@pytest.mark.parametrize("trouble", ["locked", "disk_full"])
+async def test_command_is_not_refused_for_a_server_that_could_not_work(
+    start: Start, auditor: Auditor, fatal: list[LedgerIntegrityError], trouble: str
+) -> None:
+    """A lock of another session, a full disk: however often a command was repeated meanwhile, it
+    is applied once the server works again."""
+    auditor.connection.execute(
+        "CREATE FUNCTION callboard.cannot() RETURNS trigger LANGUAGE plpgsql AS $$"
+        " BEGIN RAISE EXCEPTION 'cannot work now' USING ERRCODE = TG_ARGV[0]; END $$"
+    )
+    state = "55P03" if trouble == "locked" else "53100"
+    auditor.connection.execute(
+        "CREATE TRIGGER trouble BEFORE INSERT ON callboard.entry FOR EACH STATEMENT"
+        f" EXECUTE FUNCTION callboard.cannot('{state}')"
+    )
+    commits = await start()
+    commands = [deposit(CREDIT, owner_did=f"did:test:{number}") for number in range(4)]
+    waiting = asyncio.create_task(insist_all(commits, commands))
+    async with asyncio.timeout(60):
+        while commits.statistics().reopened < 30:
+            await asyncio.sleep(0.01)
+        auditor.connection.execute("DROP TRIGGER trouble ON callboard.entry")
+        outcomes = await waiting
+    assert [outcome.error for outcome in outcomes] == [None] * 4
+    assert not fatal
+
+
+async def test_command_that_exhausts_the_server_each_time_is_refused_in_the_end(
+    start: Start, auditor: Auditor, fatal: list[LedgerIntegrityError]
+) -> None:
+    """The connection stands and the error is the server's kind, but only one command meets it."""
+    auditor.connection.execute(
+        "CREATE FUNCTION callboard.exhaust() RETURNS trigger LANGUAGE plpgsql AS $$"
+        " BEGIN RAISE EXCEPTION 'no memory' USING ERRCODE = '53200'; END $$"
+    )
+    auditor.connection.execute(
+        "CREATE TRIGGER hungry AFTER INSERT ON callboard.account FOR EACH ROW"
+        " WHEN (NEW.owner_did = 'did:test:hungry') EXECUTE FUNCTION callboard.exhaust()"
+    )
+    commits = await start()
+    hungry = deposit(CREDIT, owner_did="did:test:hungry")
+    async with asyncio.timeout(60):
+        refused, other = await insist_all(commits, [hungry, deposit(CREDIT)])
+    assert refused.error is ErrorCode.INTERNAL_ERROR
+    assert other.error is None
     assert not fatal
 
 
@@ -448,3 +558,22 @@ async def test_clock_that_steps_back_dates_nothing_before_what_is_committed(
     await store.commit([deposit(1)], AT - 60_000)
     await store.close()
     assert auditor.one("SELECT array_agg(DISTINCT created_ms) FROM entry") == [AT + 5_000]
+
+
+async def test_clock_that_was_ahead_once_ends_nothing_before_its_time(
+    database: Database, auditor: Auditor
+) -> None:
+    """What was dated a year ahead stays; no revocation ends for it, and new ones can be made."""
+    year_ms = 365 * 86_400_000
+    store = await open_store(database.service_url)
+    first = revoke(AGENT, expires_ms=AT + 60_000)
+    await store.commit([first], AT)
+    await store.commit([deposit(1)], AT + year_ms)
+    other = "did:test:other"
+    again, made = await store.commit(
+        [revoke(AGENT), revoke(other, expires_ms=AT + 60_000)], AT + 1_000
+    )
+    await store.close()
+    assert again.error is ErrorCode.ALREADY_REVOKED
+    assert made.error is None
+    assert auditor.one("SELECT max(created_ms) = min(created_ms) FROM entry")

@@ -221,16 +221,17 @@ async def test_case_28_a_slash_in_the_command_that_ends_the_workflow(
     await store.close()
 
 
-async def test_case_28_what_the_payers_wallet_cannot_take_stays_the_agents(
+async def test_case_28_a_full_wallet_takes_what_was_slashed(
     database: Database, auditor: Auditor
 ) -> None:
+    """Deposits are bounded, and with them all that was issued: no income finds a wallet full."""
     store, epoch = await staked(database.service_url)
     flow = Flow(epoch, hold=0)
     await commit(store, flow.publish(records=(STARTED, *opened())))
     await commit(store, deposit(MICRO_MAX - auditor.balance(PAYER) - 3))
     await commit(store, flow.advance(*ended("AGENT_ERROR"), bps=BPS))
-    assert auditor.balance(PAYER) == MICRO_MAX
-    assert parts(auditor) == (4 * CREDIT - 3, 0)
+    assert auditor.balance(PAYER) == MICRO_MAX - 3 + 100_000
+    assert parts(auditor) == (4 * CREDIT - 100_000, 0)
     await store.close()
 
 

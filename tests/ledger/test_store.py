@@ -9,7 +9,7 @@ from core.errors import ErrorCode
 from core.money import MICRO_MAX
 from core.workflow.events import AttemptFinished, NodeChanged, WorkflowChanged
 from core.workflow.transitions import NodeStatus, WorkflowStatus
-from ledger.commands import OutcomeStatus
+from ledger.commands import OutcomeStatus, RevokeKey
 from ledger.errors import BatchRefused, LedgerFenced
 from tests.conftest import Database
 from tests.ledger.checking import Auditor
@@ -384,3 +384,18 @@ async def test_node_that_succeeded_never_changes(database: Database, auditor: Au
     assert refused.error is ErrorCode.ALREADY_SETTLED
     assert auditor.one("SELECT status FROM node") == "success"
     await store.close()
+
+
+async def test_repeat_of_a_stored_failure_leaves_the_caches_alone(
+    database: Database, auditor: Auditor
+) -> None:
+    """Only a step that is refused now may have been paid before; a repeat proves nothing."""
+    store = await open_store(database.service_url)
+    failed = RevokeKey(key="failed", actor_did=PAYER, key_id="k", owner_did=PAYER)
+    await store.refuse(failed, AT, is_slow=False)
+    await store.commit([deposit(1)], AT)
+    books = store.books
+    (again,) = await store.commit([failed], AT)
+    await store.close()
+    assert (again.status, again.error) == (OutcomeStatus.REPEATED, ErrorCode.INTERNAL_ERROR)
+    assert store.books is books

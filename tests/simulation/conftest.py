@@ -12,8 +12,9 @@ from tests.ledger.checking import Auditor
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """Add the option; it is known when this folder or a file in it is named on the command line."""
+    """Add the options, known when this folder or a file in it is named on the command line."""
     parser.addoption("--seed", type=int, default=None, help="replay this simulated run alone")
+    parser.addoption("--workflows", type=int, default=200_000, help="how many the soak publishes")
 
 
 @pytest.fixture(autouse=True)
@@ -30,6 +31,12 @@ def only_seed(request: pytest.FixtureRequest) -> int | None:
     seed = request.config.getoption("--seed", default=None)
     assert seed is None or isinstance(seed, int)
     return seed
+
+
+@pytest.fixture
+def soak_workflows(request: pytest.FixtureRequest) -> int:
+    """How many workflows the soak with all defects publishes, at least."""
+    return int(request.config.getoption("--workflows", default=200_000))
 
 
 @pytest.fixture

@@ -41,7 +41,7 @@ _CODES = {ErrorCode.ALREADY_SETTLED: "ALREADY_SETTLED"}
 _NOT_QUARANTINED = {"quarantined_ms": None, "quarantine_code": None}
 _UNFINISHED = (WorkflowStatus.PENDING, WorkflowStatus.RUNNING)
 # What a column holds that was stored without a value: zero for counts and amounts, else NULL.
-_COUNTS = ("attempt", "_used", "_micro", "_round")
+_COUNTS = ("attempt", "_used", "_micro", "_round", "_version")
 _NODE_COLUMNS = {c.name: 0 if c.name.endswith(_COUNTS) else None for c in node_table.c}
 
 

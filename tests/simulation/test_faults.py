@@ -8,15 +8,20 @@ kind of world.
 from __future__ import annotations
 
 import random
+import time
 from collections.abc import Iterable
 
 import pytest
 
+from tests.simulation.clock import START_MS
 from tests.simulation.test_simulation import RUN_WORKFLOWS, few_collections, market_of
 from tests.simulation.troubles import KINDS, faults_of
+from tests.simulation.violation import Violation
 from tests.simulation.world import World
 
 RUNS_PER_KIND = 8
+# The soak's worlds: none of the usual run's seeds, and a sign of life after so many.
+SOAK_SEED, SOAK_WORLDS_TOLD = 10_000, 500
 
 # Seeds that were red on the code before issue 8 (tag landed-3), with what was said then. Decision
 # 0110 has the messages.
@@ -29,6 +34,7 @@ FOUND_FAULTS = {
     ("raising", 11): "as before: a stake is locked for ever",
     ("raising", 13): "as before: a child is sent before its parent's result is stored",
     ("slow", 8): "each refused step reads all workflows again",
+    ("slow", 38): "a step refused for a revoked agent keeps its key for ever",
     ("slow", 11): "everything is restored in one loop turn",
     ("watch", 13): "every repeated publish reads all workflows again",
 }
@@ -61,3 +67,41 @@ def test_every_promise_is_kept_when_processes_are_defective(
 
 def test_every_promise_is_kept_with_all_defects_at_once(only_seed: int | None) -> None:
     run_faults("", range(RUNS_PER_KIND) if only_seed is None else (only_seed,))
+
+
+@pytest.mark.soak
+def test_soak_with_every_kind_of_defect_keeps_every_promise(
+    soak_workflows: int, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Worlds with each kind of defect, and with any of them, by turns; every bad seed is told.
+
+    `--workflows N` says how many are published at least; prints what it took.
+    """
+    kinds = (*KINDS, "")
+    began_s, seed, workflows, virtual_s = time.process_time(), SOAK_SEED, 0, 0.0
+    bad: list[str] = []
+
+    def tell() -> None:
+        took_s = time.process_time() - began_s
+        with capsys.disabled():
+            print(  # noqa: T201
+                f"seeds {SOAK_SEED}-{seed - 1}: {workflows} workflows, {virtual_s:.0f} virtual s,"
+                f" {took_s:.1f} CPU-s, {len(bad)} violations {bad}",
+                flush=True,
+            )
+
+    with few_collections():
+        while workflows < soak_workflows:
+            kind = kinds[seed % len(kinds)]
+            world = fault_world(seed, kind)
+            try:
+                world.run()
+            except (Violation, Exception) as error:
+                bad.append(f"({kind!r}, {seed}): {error}")
+            workflows += len(world.clients)
+            virtual_s += (world.clock.now_ms() - START_MS) / 1000
+            seed += 1
+            if (seed - SOAK_SEED) % SOAK_WORLDS_TOLD == 0:
+                tell()
+    tell()
+    assert not bad

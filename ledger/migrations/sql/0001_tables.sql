@@ -253,7 +253,7 @@ CREATE TABLE callboard.revocation (
     reason text NOT NULL,
     evidence json NOT NULL,
     revoked_ms bigint NOT NULL,
-    expires_ms bigint CHECK (expires_ms > revoked_ms),
+    expires_ms bigint CHECK (expires_ms > 0),
     revoked_by_did text NOT NULL,
     ended_ms bigint,
     ended_by_did text,

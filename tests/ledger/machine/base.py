@@ -31,7 +31,7 @@ from tests.conftest import Database
 from tests.ledger.checking import Auditor, Replay
 from tests.ledger.machine.model import Contract, MoneyModel, Work
 from tests.ledger.machine.reviewing import Reviews
-from tests.ledger.making import AT, Flow, card, new_id, open_store
+from tests.ledger.making import AT, Flow, card, deposit, new_id, open_store
 
 T = TypeVar("T")
 
@@ -165,6 +165,16 @@ class MoneyMachine(RuleBasedStateMachine):
             outcome,
         )
 
+    def deposits(self, did: str, micro: int) -> None:
+        """Deposit, which must be refused beyond what an owner may have in all."""
+        issued = -self.auditor.one("SELECT balance FROM account WHERE address = 'world'")
+        if self.model.takes_deposit(did, micro, issued):
+            self.model.wallets[did] += micro
+            result = self.applies(deposit(micro, owner_did=did))
+            assert result["balanceMicro"] == self.model.wallets[did]
+        else:
+            self.refuses(deposit(micro, owner_did=did), ErrorCode.INVALID_REQUEST)
+
     def is_due(self, name: str, pause: int) -> bool:
         """Say whether so many steps have passed since something rare or costly was done."""
         return self.own_steps - self.last_done[name] >= pause
@@ -236,7 +246,8 @@ class MoneyMachine(RuleBasedStateMachine):
             " WHERE stake_micro > 0 AND workflow_id = ANY(%s::uuid[])",
             (list(self.model.contracts),),
         )
-        assert {(row[0], row[1]): row[2] for row in rows.fetchall()} == self.model.locks
+        stored = {(row[0], row[1]): row[2] for row in rows.fetchall()}
+        assert stored == self.model.locks, (stored, self.model.locks)
 
     def _compare_tallies(self) -> None:
         names = ("successful", "failed", "cancelled", "latency_ms_sum")
@@ -248,7 +259,7 @@ class MoneyMachine(RuleBasedStateMachine):
         counted = {
             did: tuple(tally[name] for name in names) for did, tally in self.model.tallies.items()
         }
-        assert stored == counted
+        assert stored == counted, (stored, counted)
 
 
 def leaves_a_trace(command: Command, outcome: Outcome) -> bool:

@@ -6,6 +6,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import precondition, rule
 
 from core.errors import ErrorCode
+from core.money import MICRO_MAX
 from core.workflow.events import AuctionClosed, Record, WorkflowChanged
 from core.workflow.transitions import NodeStatus, WorkflowStatus
 from tests.ledger.machine.base import any_index, few
@@ -57,4 +58,5 @@ class EndRules(WorkRules):
         room = self.model.room_of_day(flow.payer, self.now)
         if room is not None:
             # What came back may be held again to the last micro-credit, and not one `more`.
-            self.publishes(flow.payer, flow.owner, max(0, room) + more, 500, [])
+            hold = min(max(0, room) + more, MICRO_MAX)
+            self.publishes(flow.payer, flow.owner, hold, 500, [])

@@ -11,9 +11,9 @@ from dataclasses import replace
 from hypothesis import strategies as st
 from hypothesis.stateful import precondition, rule
 
-from core.errors import ErrorCode
 from core.money import MICRO_MAX
 from core.workflow.events import AttemptFinished
+from core.workflow.transitions import NodeStatus
 from tests.ledger.machine.base import any_index, few, four
 from tests.ledger.machine.work import WorkRules
 from tests.ledger.making import deposit
@@ -21,6 +21,8 @@ from tests.ledger.making import deposit
 STEPS_BETWEEN_EXTREMES = 15
 # Latencies that clocks, or agents, have told.
 LATENCIES_MS = (-1, -86_400_000, 0, 2**31, 10**15)
+# What is counted of a latency at most: 30 days.
+LATENCY_MS_MAX = 30 * 86_400_000
 TEXT_CHARACTERS = 10_000
 
 
@@ -35,9 +37,8 @@ class ExtremeRules(WorkRules):
         did = self.payers[payer]
         room = self.model.room(did)
         if room > 0:
-            self.applies(deposit(room, owner_did=did))
-            self.model.wallets[did] += room
-        self.refuses(deposit(1 + more, owner_did=did), ErrorCode.INVALID_REQUEST)
+            self.deposits(did, room)
+        self.deposits(did, 1 + more)
 
     @precondition(lambda self: self.is_due("full", STEPS_BETWEEN_EXTREMES))
     @rule(payer=four, agent=few)
@@ -47,8 +48,7 @@ class ExtremeRules(WorkRules):
         did, worker = self.payers[payer], self.agents[agent]
         room = self.model.room(worker)
         if room > 0:
-            self.applies(deposit(room, owner_did=worker))
-            self.model.wallets[worker] += room
+            self.deposits(worker, room)
         held = min(self.model.wallets[did], MICRO_MAX)
         if self.model.publish_error(did, held, self.now) is not None:
             return
@@ -64,14 +64,14 @@ class ExtremeRules(WorkRules):
     @precondition(lambda self: self.works(at_work=True))
     @rule(index=any_index, latency_ms=st.sampled_from(LATENCIES_MS))
     def succeed_at_an_odd_time(self, index: int, latency_ms: int) -> None:
-        """A latency below 0 counts as 0; a node is paid whatever it took."""
+        """A latency is counted within its bounds; a node is paid whatever it took."""
         busy = self.works(at_work=True)
         flow, work = busy[index % len(busy)]
         records = (*self.freed(work), *self.done(work, work.price, latency_ms=latency_ms))
         self.applies(flow.advance(*records))
         self.pays(flow, records)
         self.stops(flow, work)
-        self.model.count(work.agent, "successful", max(0, latency_ms))
+        self.model.count(work.agent, "successful", min(max(0, latency_ms), LATENCY_MS_MAX))
         del self.contract(flow).works[work.name]
 
     @precondition(lambda self: self.works(at_work=True))
@@ -91,7 +91,7 @@ class ExtremeRules(WorkRules):
         )  # fmt: skip
         assert stored == TEXT_CHARACTERS
         # Its attempt has ended in the history: the next one has the next number.
-        self.applies(flow.advance(*self.freed(work)))
+        self.applies(flow.advance(*self.freed(work), self.ended(work, NodeStatus.READY, None)))
         self.stops(flow, work)
         if work.rounds:
             self.may_lose_the_node(work)

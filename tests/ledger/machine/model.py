@@ -12,7 +12,7 @@ from fractions import Fraction
 from core.errors import ErrorCode
 from core.market.quota import day_start_ms
 from core.market.settlement import PaymentSplit
-from core.money import MICRO_MAX, MICRO_PER_CENT
+from core.money import ISSUED_MICRO_MAX, MICRO_MAX, MICRO_PER_CENT
 
 BPS = 10_000
 # Contract.md section 6, Slash triggers: what an agent is to blame for.
@@ -141,8 +141,17 @@ class MoneyModel:
         held = sum(
             item.rest for item in self.contracts.values() if item.payer == did and item.is_running
         )
-        staked = self.stakes.get(did, 0) + self.locked.get(did, 0)
+        staked = sum(shares.get(did, 0) for shares in self.shares.values())
         return MICRO_MAX - self.wallets[did] - held - staked
+
+    def takes_deposit(self, did: str, micro: int, issued: int) -> bool:
+        """Say whether a deposit is within the bounds; `issued`: all that was deposited before.
+
+        Shares bear a slash only once they are settled: until then an owner's part counts whole, but
+        nobody is refused while all that is issued is within the bound of one owner.
+        """
+        is_little = issued + micro <= MICRO_MAX
+        return issued + micro <= ISSUED_MICRO_MAX and (is_little or micro <= self.room(did))
 
     def balances(self) -> dict[str, int]:
         """Return the balance of every account this run has touched, by address."""
@@ -215,6 +224,10 @@ class MoneyModel:
         return rest
 
     # -- stakes -----------------------------------------------------------------------------------
+
+    def room_of_stake(self, agent: str) -> int:
+        """Return what may still be put up: an agent's stake has a bound of its own."""
+        return MICRO_MAX - self.stakes.get(agent, 0) - self.locked.get(agent, 0)
 
     def deposit_stake(self, agent: str, depositor: str, micro: int) -> None:
         """Move credits of a depositor into the stake; a negative amount takes them back."""

@@ -121,8 +121,10 @@ class ReviewRules(MoneyMachine):
             self.decided(complaint, status, share, slash_bps)
 
     def stakes_all(self, did: str) -> None:
-        """Leave nothing in an agent's wallet: a refund then comes out of its stake."""
-        micro = self.model.wallets[did]
+        """Leave nothing in an agent's wallet that fits into its stake: refunds come out of that."""
+        micro = min(self.model.wallets[did], self.model.room_of_stake(did))
+        if micro <= 0:
+            return
         self.applies(stake(micro, agent=did, actor=did))
         self.model.deposit_stake(did, did, micro)
 

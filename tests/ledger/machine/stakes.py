@@ -37,13 +37,7 @@ class StakeRules(MoneyMachine):
 
     @rule(payer=four, micro=amounts)
     def deposit(self, payer: int, micro: int) -> None:
-        did = self.payers[payer]
-        if micro > self.model.room(did):
-            self.refuses(deposit(micro, owner_did=did), ErrorCode.INVALID_REQUEST)
-            return
-        self.model.wallets[did] += micro
-        result = self.applies(deposit(micro, owner_did=did))
-        assert result["balanceMicro"] == self.model.wallets[did]
+        self.deposits(self.payers[payer], micro)
 
     @rule(agent=few, share=shares, asking=asking)
     def stake(self, agent: int, share: int, asking: str) -> None:
@@ -54,6 +48,8 @@ class StakeRules(MoneyMachine):
         command = stake(micro, agent=did, actor=actor)
         if actor not in (did, self.owner_of(did)):
             self.refuses(command, ErrorCode.FORBIDDEN)
+        elif micro > self.model.room_of_stake(did):
+            self.refuses(command, ErrorCode.INVALID_REQUEST)
         elif micro > self.model.wallets[actor]:
             self.refuses(command, ErrorCode.INSUFFICIENT_CREDITS)
         else:

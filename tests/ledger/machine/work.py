@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import precondition, rule
 
 from core.errors import ErrorCode, NodeErrorCode
+from core.money import MICRO_MAX
 from core.workflow.events import (
     AttemptFinished,
     NodeChanged,
@@ -79,7 +80,8 @@ class WorkRules(MoneyMachine):
         return Work(f"n{self.nodes}")
 
     def attempt(self, work: Work, agent: str, price: int, percent: int) -> Attempt:
-        return Attempt(work, agent, price, share_of(self.model.stakes.get(agent, 0), percent))
+        stake = min(share_of(self.model.stakes.get(agent, 0), percent), MICRO_MAX)
+        return Attempt(work, agent, price, stake)
 
     def begins(self, flow: Flow, *attempts: Attempt) -> list[str]:
         """Note that attempts have begun; return the nodes whose lock had to be refused."""
@@ -125,7 +127,7 @@ class WorkRules(MoneyMachine):
     ) -> None:
         """Hold a share (percent) of the wallet and begin some nodes."""
         did = self.payers[payer]
-        micro = share_of(self.model.wallets[did], share)
+        micro = min(share_of(self.model.wallets[did], share), MICRO_MAX)
         begun = [
             self.attempt(self.new_work(), self.worker(agent), micro * percent // 200, risk)
             for agent, percent, risk in first
