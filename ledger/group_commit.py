@@ -406,12 +406,10 @@ class GroupCommit:
         queue = self._queue
         if not queue.waiting or queue.waiting[0].begun == 0:
             return
-        submission = queue.waiting.popleft()
-        rest = range(submission.begun, len(submission.commands))
-        queue.commands -= len(rest)
-        submission.begun = len(submission.commands)
-        places = [(submission, position) for position in rest]
-        queue.divided.append(_Part(places, self._statement_timeout_s))
+        others, queue.waiting = queue.waiting, deque([queue.waiting.popleft()])
+        while (part := self._drain()) is not None:
+            queue.divided.append(part)
+        queue.waiting = others
 
     def _has_lost(self, part: _Part) -> bool:
         """Say whether a part has commands that have lost the connection more than once."""

@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from actors.ahead import ask_all
+from actors.ahead import STEP, ask_all
 
 
 class Owner:
@@ -48,3 +48,18 @@ async def test_no_more_than_the_bound_is_under_way_and_replies_are_in_order(
     assert isinstance(replies[2], ValueError)
     assert [*replies[:2], *replies[3:]] == [2 * one for one in requests if one != 13]
     assert owner.most <= max(weight_max + 13, max(requests) + 13)
+
+
+def test_a_large_bulk_is_begun_in_steps() -> None:
+    begun: list[int] = []
+    seen: list[int] = []
+
+    async def ask(request: int) -> None:
+        begun.append(request)
+
+    def weight_of(request: int) -> int:
+        seen.append(request - len(begun))
+        return 0
+
+    asyncio.run(ask_all(ask, range(4 * STEP), weight_of=weight_of, weight_max=1))
+    assert max(seen) <= STEP, "asked for in one turn of the loop"

@@ -318,6 +318,18 @@ async def test_odd_command_harms_nobody_else(
     assert auditor.balance("did:test:7") == CREDIT
 
 
+async def test_rest_of_a_submission_stays_in_order_and_within_the_bounds_of_a_batch(
+    start: Start, auditor: Auditor
+) -> None:
+    commits = await start(batch_max=2)
+    odd = replace(deposit(1), owner_did="did:test:" + incompressible(6_000))
+    outcomes = await commits.submit([odd, *(deposit(CREDIT) for _ in range(9))])
+    assert outcomes[0].error is ErrorCode.INTERNAL_ERROR
+    entries = [outcome.result["entry"]["id"] for outcome in outcomes[1:]]
+    assert entries == sorted(entries), "each command of a caller after those before it"
+    assert commits.statistics().batch_max == 2
+
+
 async def test_command_that_is_too_slow_alone_is_refused_and_the_rest_commits(
     start: Start, auditor: Auditor, fatal: list[LedgerIntegrityError]
 ) -> None:

@@ -184,6 +184,37 @@ def test_addresses_without_a_key_have_shares_of_their_own() -> None:
     asyncio.run(scenario())
 
 
+def test_incomplete_bodies_are_bounded_apart_from_requests() -> None:
+    async def scenario() -> None:
+        api = Api(method="POST")
+        api.may_end.set()
+        is_sent = asyncio.Event()
+
+        def slow() -> Callable[[], Awaitable[Any]]:
+            left = [b"{", b"}"]
+
+            async def receive() -> Any:
+                if len(left) == 1:
+                    await is_sent.wait()
+                part = left.pop(0)
+                return {"type": "http.request", "body": part, "more_body": bool(left)}
+
+            return receive
+
+        own = await started(5, lambda: api.ask(ALICE, receive=slow()))
+        other = await started(1, lambda: api.ask(BOB, receive=slow()))
+        async with asyncio.timeout(60):
+            while sum(task.done() for task in own) < 3:
+                await asyncio.sleep(0.01)
+        assert [task.result() for task in own if task.done()] == [(429, "RATE_LIMITED")] * 3
+        is_sent.set()
+        assert [status for status, _ in await ended(other)] == [200]
+        assert sorted(status for status, _ in await ended(own)) == [200, 200, 429, 429, 429]
+        assert api.is_idle()
+
+    asyncio.run(scenario())
+
+
 def test_waits_are_bounded_apart_from_requests() -> None:
     async def scenario() -> None:
         api = Api()
