@@ -30,6 +30,7 @@ from core.records.audit import AuditEventType
 from core.workflow.events import NodeChanged, NodePaid
 from ledger.commands import (
     AdvanceWorkflow,
+    ClaimWorkflows,
     Command,
     Outcome,
     OutcomeStatus,
@@ -38,6 +39,7 @@ from ledger.commands import (
 from ledger.errors import BatchRefused, LedgerFenced, LedgerIntegrityError, LedgerUnavailable
 from ledger.loading.books import read_books
 from ledger.loading.load import has_stored, load_needs, load_settled, stored_commands
+from ledger.market_commands import EndBidding
 from ledger.patience import cut_after
 from ledger.planning.batch import Batch, Refusal
 from ledger.planning.books import Books
@@ -52,6 +54,7 @@ from ledger.planning.plan import (
     request_hash_of,
 )
 from ledger.planning.quarantine import quarantined
+from ledger.review_commands import GiveFeedback, SettleInvoice
 from ledger.schema import WRITER_ROLE, driver_url, session_options
 
 _LOG = logging.getLogger("callboard.ledger")
@@ -88,6 +91,8 @@ COMMIT_PATIENCE_S: Final = 10.0
 _TURN_S: Final = 0.005
 _COMMANDS_BETWEEN_LOOKS: Final = 16
 
+# Commands that the service repeats by itself, or that happen once under a key of their subject.
+_ASKED_AGAIN: Final = (ClaimWorkflows, EndBidding, SettleInvoice, GiveFeedback)
 # A statement that exceeded its timeout; the transaction is rolled back, the connection stands.
 _TOO_SLOW: Final = "57014"
 # The memory of this writer is wrong: its epoch (CB001), its counters or the chain (CB005).
@@ -230,6 +235,10 @@ class LedgerStore:
                     await load_needs(self._connection, self.books, wanted)
                     error = ErrorCode.INTERNAL_ERROR
                     outcome = quarantined(command, code, error, detail, batch)
+                elif isinstance(command, _ASKED_AGAIN):
+                    # Its key says what it is about, for good: a cause that has passed must not
+                    # leave a refusal there.
+                    outcome = Outcome(OutcomeStatus.REJECTED, {}, ErrorCode.INTERNAL_ERROR, detail)
                 else:
                     refusal = Refusal(ErrorCode.INTERNAL_ERROR, detail, is_audited=True)
                     outcome = batch.refused(command.key, request_hash_of(command), refusal)

@@ -14,7 +14,14 @@ import pytest
 
 from core.errors import ErrorCode, ServiceError
 from core.workflow.events import AttemptFinished
-from ledger.commands import Command, Outcome, OutcomeStatus, RegisterOwner, RevokeKey
+from ledger.commands import (
+    ClaimWorkflows,
+    Command,
+    Outcome,
+    OutcomeStatus,
+    RegisterOwner,
+    RevokeKey,
+)
 from ledger.errors import LedgerFenced, LedgerIntegrityError, LedgerUnavailable
 from ledger.group_commit import GroupCommit
 from ledger.review_commands import OpenDispute
@@ -408,6 +415,23 @@ async def test_repeat_leaves_what_the_writer_remembers_alone(
     assert store.books is books
     assert store.round_trips == round_trips + 1
     await store.close()
+
+
+async def test_refusal_leaves_no_trace_under_a_key_that_the_service_uses_again(
+    start: Start, auditor: Auditor
+) -> None:
+    """A claim that was refused once must not be answered so for ever: its key names the owner."""
+    commits = await start()
+    owners = [RegisterOwner(key=name, owner=name, address="") for name in ("gone", OWNER)]
+    epochs = [int(one.result["epoch"]) for one in await commits.submit(owners)]
+    claim = ClaimWorkflows(
+        key="claim:gone:1", from_owner="gone", from_epoch=epochs[0], to_owner=OWNER,
+        to_epoch=epochs[1],
+    )  # fmt: skip
+    (refused,) = await commits.submit([replace(claim, from_owner="a\0b")])
+    assert refused.error is ErrorCode.INTERNAL_ERROR
+    (taken,) = await commits.submit([claim])
+    assert taken.status is OutcomeStatus.APPLIED
 
 
 async def test_guilty_step_quarantines_its_workflow(start: Start, auditor: Auditor) -> None:
