@@ -31,6 +31,7 @@ from tests.simulation.costs import (
 )
 from tests.simulation.ledger_service import unreachable
 from tests.simulation.money import stake_rows
+from tests.simulation.violation import require
 
 if TYPE_CHECKING:
     from tests.simulation.process import Process
@@ -46,11 +47,13 @@ class SimulatedReader:
         self._process = process
         self._world = process.world
         self.rows_read = 0
+        self._has_failed = False
 
     async def rows(self, statement: object, values: Mapping[str, Any]) -> list[dict[str, Any]]:
         """As `LedgerReader.rows`, for the statements that restoring needs."""
         world = self._world
         if world.ledger.is_away:
+            self._has_failed = True
             raise unreachable()
         stored = self._answers(statement, values)
         await asyncio.sleep(world.chance.randint(0, READ_MS_MAX) / 1_000)
@@ -67,16 +70,26 @@ class SimulatedReader:
             self.rows_read += len(rows)
             return [workflow_row(row, charge) for row in rows]
         assert statement is unfinished._SIZES, statement
-        if self._process.scans_needed and values["after"] == unfinished._FIRST:
-            self._process.scans_needed -= 1
-            # What is published until the last page is read as well, and quarantined ones once more
-            # at their ends.
-            self._process.rows_needed += 2 * len(mine) + READ_AS_WELL
+        if values["after"] == unfinished._FIRST:
+            self._begin_scan(len(mine))
         page = [stored for stored in mine if stored.id > values["after"]][: values["most"]]
         return [
             {"id": one.id, "nodes": len(one.nodes), "bytes": len(one.row["manifest"])}
             for one in page
         ]
+
+
+    def _begin_scan(self, unfinished_workflows: int) -> None:
+        """All workflows are read at a start, after a claim, and again when that has failed."""
+        process = self._process
+        if process.scans_needed:
+            process.scans_needed -= 1
+            # What is published until the last page is read as well, and quarantined ones once more
+            # at their ends.
+            process.rows_needed += 2 * unfinished_workflows + READ_AS_WELL
+        else:
+            require(self._has_failed, process, "reads all workflows without need")
+        self._has_failed = False
 
 
 class SimulatedFeeds:
