@@ -334,6 +334,7 @@ async def test_command_that_is_too_slow_alone_is_refused_and_the_rest_commits(
     others = [deposit(CREDIT, owner_did=f"did:test:{number}") for number in range(3)]
     during = asyncio.create_task(commits.submit([*others, slow]))
     while commits.statistics().divided == 0:
+        assert not during.done()
         await asyncio.sleep(0.01)
     # While the guilty one is hunted, another client's commands have their turn.
     await commits.submit([deposit(CREDIT, owner_did="did:test:meanwhile")])
