@@ -32,6 +32,7 @@ from tests.ledger.making import (
     new_id,
     new_key,
     open_store,
+    open_with_owner,
     succeeded,
 )
 
@@ -498,3 +499,17 @@ async def test_clock_that_steps_back_dates_nothing_before_what_is_committed(
     await store.commit([deposit(1)], AT - 60_000)
     await store.close()
     assert auditor.one("SELECT array_agg(DISTINCT created_ms) FROM entry") == [AT + 5_000]
+
+
+async def test_batch_that_was_rolled_back_once_does_not_turn_the_time_back(
+    database: Database, auditor: Auditor
+) -> None:
+    """The books are read again, as of the last commit; the time that it then has is later."""
+    store, epoch = await open_with_owner(database.service_url)
+    flow = Flow(epoch, hold=CREDIT)
+    await store.commit([flow.publish()], AT)
+    too_dear, applied = await store.commit([flow.pay(2 * CREDIT), deposit(1)], AT + 5_000)
+    assert (too_dear.error, applied.error) == (ErrorCode.INTERNAL_ERROR, None)
+    await store.commit([deposit(1)], AT + 1_000)
+    await store.close()
+    assert auditor.one("SELECT created_ms FROM entry ORDER BY id DESC LIMIT 1") == AT + 5_000
