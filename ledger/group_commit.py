@@ -30,7 +30,7 @@ from ledger.store import COMMIT_PATIENCE_S, STATEMENT_TIMEOUT_S, Genesis, Ledger
 from ledger.weights import weight_of
 
 BATCH_MAX: Final = 1000
-BATCH_BYTES_MAX: Final = 4 * 1024 * 1024
+BATCH_BYTES_MAX: Final = 1024 * 1024
 QUEUE_MAX: Final = 20_000
 REOPEN_DELAY_MIN_S: Final = 0.1
 REOPEN_DELAY_MAX_S: Final = 2.0

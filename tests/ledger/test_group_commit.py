@@ -39,7 +39,11 @@ from tests.ledger.making import (
     new_id,
     new_key,
     open_store,
+<<<<<<< HEAD
     revoke,
+=======
+    open_with_owner,
+>>>>>>> simulation
     succeeded,
 )
 
@@ -354,6 +358,7 @@ async def test_command_that_is_too_slow_alone_is_refused_and_the_rest_commits(
     others = [deposit(CREDIT, owner_did=f"did:test:{number}") for number in range(3)]
     during = asyncio.create_task(commits.submit([*others, slow]))
     while commits.statistics().divided == 0:
+        assert not during.done()
         await asyncio.sleep(0.01)
     # While the guilty one is hunted, another client's commands have their turn.
     await commits.submit([deposit(CREDIT, owner_did="did:test:meanwhile")])
@@ -603,6 +608,7 @@ async def test_clock_that_steps_back_dates_nothing_before_what_is_committed(
     assert auditor.one("SELECT array_agg(DISTINCT created_ms) FROM entry") == [AT + 5_000]
 
 
+<<<<<<< HEAD
 async def test_clock_that_was_ahead_once_ends_nothing_before_its_time(
     database: Database, auditor: Auditor
 ) -> None:
@@ -620,3 +626,17 @@ async def test_clock_that_was_ahead_once_ends_nothing_before_its_time(
     assert again.error is ErrorCode.ALREADY_REVOKED
     assert made.error is None
     assert auditor.one("SELECT max(created_ms) = min(created_ms) FROM entry")
+=======
+async def test_batch_that_was_rolled_back_once_does_not_turn_the_time_back(
+    database: Database, auditor: Auditor
+) -> None:
+    """The books are read again, as of the last commit; the time that it then has is later."""
+    store, epoch = await open_with_owner(database.service_url)
+    flow = Flow(epoch, hold=CREDIT)
+    await store.commit([flow.publish()], AT)
+    too_dear, applied = await store.commit([flow.pay(2 * CREDIT), deposit(1)], AT + 5_000)
+    assert (too_dear.error, applied.error) == (ErrorCode.INTERNAL_ERROR, None)
+    await store.commit([deposit(1)], AT + 1_000)
+    await store.close()
+    assert auditor.one("SELECT created_ms FROM entry ORDER BY id DESC LIMIT 1") == AT + 5_000
+>>>>>>> simulation

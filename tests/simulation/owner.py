@@ -78,7 +78,6 @@ class SimulatedReader:
             for one in page
         ]
 
-
     def _begin_scan(self, unfinished_workflows: int) -> None:
         """All workflows are read at a start, after a claim, and again when that has failed."""
         process = self._process

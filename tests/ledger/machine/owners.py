@@ -20,6 +20,7 @@ from ledger.commands import (
     DeregisterAgent,
     OutcomeStatus,
     PublishWorkflow,
+    QuarantineWorkflow,
     RegisterOwner,
     ResumeWorkflow,
 )
@@ -141,7 +142,8 @@ class OwnerRules(MoneyMachine):
 
     def is_stale(self, command: Command) -> bool:
         """Say whether the owner that sent a command has started anew, or was taken over."""
-        if isinstance(command, PublishWorkflow | AdvanceWorkflow | ResumeWorkflow):
+        owned = PublishWorkflow | AdvanceWorkflow | QuarantineWorkflow | ResumeWorkflow
+        if isinstance(command, owned):
             return self.epochs[command.owner] != command.owner_epoch
         if isinstance(command, ClaimWorkflows):
             return self.epochs[command.to_owner] != command.to_epoch

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from hypothesis import strategies as st
 from hypothesis.stateful import precondition, rule
 
-from core.errors import ErrorCode, NodeErrorCode
+from core.errors import ErrorCode, NodeErrorCode, QuarantineCode
 from core.money import MICRO_MAX
 from core.workflow.events import (
     AttemptFinished,
@@ -24,7 +24,7 @@ from core.workflow.events import (
 )
 from core.workflow.transitions import NodeStatus, WorkflowStatus
 from core.workflow.verification import payment_line
-from ledger.commands import OutcomeStatus, ResumeWorkflow
+from ledger.commands import OutcomeStatus, QuarantineWorkflow, ResumeWorkflow
 from tests.ledger.machine.base import (
     MoneyMachine,
     any_index,
@@ -35,6 +35,7 @@ from tests.ledger.machine.base import (
 from tests.ledger.machine.model import BLAMED, BPS, Work
 from tests.ledger.making import AT, Flow, new_key, succeeded
 
+STEPS_BETWEEN_QUARANTINES = 15
 STARTED = WorkflowChanged(WorkflowStatus.RUNNING, AT)
 
 # Who, and what percent of the unreserved budget and of the free stake it costs and risks.
@@ -288,6 +289,22 @@ class WorkRules(MoneyMachine):
         del self.contract(flow).works[work.name]
         assert second.error is ErrorCode.ALREADY_SETTLED
         self.refuses(three, ErrorCode.CONFLICT)
+        self.resume(flow)
+
+    @precondition(lambda self: self.flows and self.is_due("quarantine", STEPS_BETWEEN_QUARANTINES))
+    @rule(index=any_index)
+    def be_given_up_by_its_owner(self, index: int) -> None:
+        """A workflow that its owner cannot drive keeps its money, and goes on once resumed."""
+        self.done_now("quarantine")
+        flow = self.flow(index)
+        command = QuarantineWorkflow(
+            key=new_key(),
+            owner=flow.owner,
+            owner_epoch=flow.epoch,
+            workflow_id=flow.id,
+            code=QuarantineCode.STEP_FAILED,
+        )
+        assert self.applies(command) == {"quarantined": "STEP_FAILED"}
         self.resume(flow)
 
     def resume(self, flow: Flow) -> None:
