@@ -39,11 +39,8 @@ from tests.ledger.making import (
     new_id,
     new_key,
     open_store,
-<<<<<<< HEAD
-    revoke,
-=======
     open_with_owner,
->>>>>>> simulation
+    revoke,
     succeeded,
 )
 
@@ -608,7 +605,6 @@ async def test_clock_that_steps_back_dates_nothing_before_what_is_committed(
     assert auditor.one("SELECT array_agg(DISTINCT created_ms) FROM entry") == [AT + 5_000]
 
 
-<<<<<<< HEAD
 async def test_clock_that_was_ahead_once_ends_nothing_before_its_time(
     database: Database, auditor: Auditor
 ) -> None:
@@ -626,7 +622,8 @@ async def test_clock_that_was_ahead_once_ends_nothing_before_its_time(
     assert again.error is ErrorCode.ALREADY_REVOKED
     assert made.error is None
     assert auditor.one("SELECT max(created_ms) = min(created_ms) FROM entry")
-=======
+
+
 async def test_batch_that_was_rolled_back_once_does_not_turn_the_time_back(
     database: Database, auditor: Auditor
 ) -> None:
@@ -639,4 +636,3 @@ async def test_batch_that_was_rolled_back_once_does_not_turn_the_time_back(
     await store.commit([deposit(1)], AT + 1_000)
     await store.close()
     assert auditor.one("SELECT created_ms FROM entry ORDER BY id DESC LIMIT 1") == AT + 5_000
->>>>>>> simulation
