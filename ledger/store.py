@@ -135,6 +135,7 @@ class LedgerStore:
         self._patience_s = patience_s
         self._statement_timeout_s = STATEMENT_TIMEOUT_S
         self._books: Books | None = books
+        self._latest_ms = books.head.latest_ms
         self.epoch = books.head.epoch
         self.round_trips = 0
 
@@ -255,9 +256,9 @@ class LedgerStore:
 
     def _not_before(self, now_ms: int) -> int:
         """Return the time of a batch: a clock that stepped back must not date it into the past."""
-        head = self.books.head
-        head.latest_ms = max(head.latest_ms, now_ms)
-        return head.latest_ms
+        # Of this store, not of its books: these are read again after a batch that was rolled back.
+        self._latest_ms = max(self._latest_ms, self.books.head.latest_ms, now_ms)
+        return self._latest_ms
 
     async def _set_timeout(self, seconds: float) -> None:
         if seconds == self._statement_timeout_s:
