@@ -100,6 +100,7 @@ class Dispatcher:
             settings.inflight_max,
             concurrency or (lambda _: settings.agent_concurrency),
             lambda payer: weights.get(payer, 1),
+            settings.inflight_share,
         )
         self._tickets: dict[int, _Ticket] = {}  # by the identity of the order in it
         self._open: dict[_Ticket, asyncio.Task[None]] = {}
@@ -138,8 +139,9 @@ class Dispatcher:
 
     @property
     def has_room(self) -> bool:
-        """Whether an order would leave at once without growing the limit to its maximum."""
-        return self._lines.open_count < self._settings.inflight_max
+        """Whether an order of a payer that is alone would find a place here."""
+        settings = self._settings
+        return self._lines.open_count < settings.inflight_max // settings.inflight_share
 
     def send(self, order: DispatchOrder, receive: Receive) -> None:
         """Send the order as soon as its agent and the limit allow; `receive` gets its events."""
@@ -249,6 +251,7 @@ class Dispatcher:
 
     def _looked_again(self) -> None:
         self._look_again = None
+        self._lines.retry_starved()
         self._start_waiting()
 
     def _forget(self, ticket: _Ticket, is_reachable: bool | None) -> None:

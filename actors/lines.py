@@ -4,10 +4,11 @@ Theory of operation. An agent takes so many orders at once and no more; what exc
 its own line and blocks nobody else's. Agents with waiting orders and room take turns. Over all of
 them stands a limit of sockets: it counts fresh orders only. One that has not been answered for
 `AGED_MS` waits for a slow agent, costs next to nothing, and leaves its place to others, up to the
-hard limit. One that its agent has accepted, to hand the result in later, is held: it has no socket
-any more, but is among what the agent has taken on until it ends. Everything is O(1) per order;
-times come in, nothing waits here.
-design.md section 3 (Fairness, dispatch concurrency); contract.md section 5; decision 0055.
+hard limit. Of all places one payer has a share at most, a part of what the others leave: agents
+that never answer, however many, keep places from their own payers only. An order that its agent
+has accepted, to hand the result in later, is held: it has no socket any more, but is among what the
+agent has taken on until it ends. Everything is O(1) per order; times come in, nothing waits here.
+design.md section 3 (Fairness, dispatch concurrency); contract.md section 5; decisions 0055, 0118.
 """
 
 from __future__ import annotations
@@ -25,6 +26,8 @@ Key = TypeVar("Key", bound=Hashable)
 AGED_MS = 100
 # With agents that answer sooner, more sockets gain nothing.
 SLOW_REPLY_MS = 20
+# Agents that are looked at again at once.
+STARVED_LOOKS = 500
 
 
 @dataclass(slots=True)
@@ -40,6 +43,7 @@ class _Open:
     """An order that has left. `is_fresh`: it counts against the limit of fresh ones."""
 
     did: str
+    payer: str
     left_ms: int
     is_fresh: bool = True
 
@@ -65,16 +69,21 @@ class Lines(Generic[Key, Item]):
         open_max: orders at once, at most.
         concurrency_of: how many orders an agent takes at once, 1 or more.
         weight_of: a payer's weight.
+        payer_share: a payer has at most 1/payer_share of the places that others leave; 1: all.
     """
 
     fresh_max: int
     open_max: int
     concurrency_of: Callable[[str], int]
     weight_of: Callable[[str], int]
-    _lines: dict[str, _Line[Key, Item]] = field(default_factory=dict)
+    payer_share: int = 1
+    _lines: dict[str, _Line[Key, tuple[str, Item]]] = field(default_factory=dict)
     _open: dict[Key, _Open] = field(default_factory=dict)
     _held: dict[Key, str] = field(default_factory=dict)
     _ready: OrderedDict[str, None] = field(default_factory=OrderedDict)
+    # Agents with room whose orders wait for payers that have their share.
+    _starved: OrderedDict[str, None] = field(default_factory=OrderedDict)
+    _open_of: dict[str, int] = field(default_factory=dict)  # by payer
     _fresh: deque[Key] = field(default_factory=deque)
     _fresh_count: int = 0
     _waiting: int = 0
@@ -106,20 +115,28 @@ class Lines(Generic[Key, Item]):
     @property
     def is_blocked(self) -> bool:
         """Whether orders wait for nothing but a place: time alone may make one."""
-        return bool(self._ready)
+        return bool(self._ready or self._starved)
+
+    def retry_starved(self) -> None:
+        """Look at some agents again whose payers had their share: others may have left places."""
+        for _ in range(min(len(self._starved), STARVED_LOOKS)):
+            self._ready[self._starved.popitem(last=False)[0]] = None
 
     def put(self, did: str, payer: str, key: Key, item: Item, now_ms: int) -> bool:
         """Let an order wait, or say True: it may leave at once and counts as left."""
         assert key not in self._open, f"{key} is under way already"
         line = self._line_of(did)
         has_room = line.taken < self.concurrency_of(did)
-        if has_room and not line.waiting and not self._ready and self._has_place(now_ms):
-            self._leave(line, did, key, now_ms)
+        is_next = has_room and not line.waiting and not self._ready
+        if is_next and self._has_place(now_ms) and self._may(payer):
+            self._leave(line, did, payer, key, now_ms)
             return True
-        line.waiting.put(payer, key, item)
+        line.waiting.put(payer, key, (payer, item))
         self._waiting += 1
-        if has_room:
+        if has_room and self._may(payer):
             self._ready[did] = None
+        elif has_room and did not in self._ready:
+            self._starved[did] = None
         return False
 
     def take(self, now_ms: int, key_of: Callable[[Item], Key]) -> Item | None:
@@ -130,9 +147,13 @@ class Lines(Generic[Key, Item]):
             concurrency = self.concurrency_of(did)
             if not line.waiting or line.taken >= concurrency:
                 continue  # a card may have changed since it became ready
-            item = line.waiting.take()
+            taken = line.waiting.take(self._may)
+            if taken is None:
+                self._starved[did] = None
+                continue
+            payer, item = taken
             self._waiting -= 1
-            self._leave(line, did, key_of(item), now_ms)
+            self._leave(line, did, payer, key_of(item), now_ms)
             if line.waiting and line.taken < concurrency:
                 self._ready[did] = None
             return item
@@ -175,12 +196,14 @@ class Lines(Generic[Key, Item]):
         line = self._lines.get(did)
         if line is None:
             return []
-        items = [line.waiting.take() for _ in range(min(most, len(line.waiting)))]
+        items: list[Item] = []
+        while len(items) < most and (taken := line.waiting.take()) is not None:
+            items.append(taken[1])
         self._waiting -= len(items)
         self._forget_empty(did, line)
         return items
 
-    def _line_of(self, did: str) -> _Line[Key, Item]:
+    def _line_of(self, did: str) -> _Line[Key, tuple[str, Item]]:
         line = self._lines.get(did)
         if line is None:
             line = self._lines[did] = _Line(FairQueue(self.weight_of))
@@ -189,6 +212,13 @@ class Lines(Generic[Key, Item]):
     def _close_open(self, key: Key, now_ms: int) -> str:
         """Give an order's socket back; returns its agent, of which it still holds a place."""
         ended = self._open.pop(key)
+        if self._starved and not self._may(ended.payer):
+            self._ready[self._starved.popitem(last=False)[0]] = None
+        left = self._open_of[ended.payer] - 1
+        if left:
+            self._open_of[ended.payer] = left
+        else:
+            del self._open_of[ended.payer]
         if ended.is_fresh:
             self._fresh_count -= 1
         if self._ready and now_ms - ended.left_ms > SLOW_REPLY_MS:
@@ -215,18 +245,29 @@ class Lines(Generic[Key, Item]):
             self._fresh.popleft()
         return self._fresh_count < self.fresh_max and len(self._open) < self.open_max
 
-    def _leave(self, line: _Line[Key, Item], did: str, key: Key, now_ms: int) -> None:
+    def _may(self, payer: str) -> bool:
+        """Say whether a payer has less than its share of the places that others leave."""
+        own = self._open_of.get(payer, 0)
+        free = self.open_max - (len(self._open) - own)
+        return own < max(1, free // self.payer_share)
+
+    def _leave(
+        self, line: _Line[Key, tuple[str, Item]], did: str, payer: str, key: Key, now_ms: int
+    ) -> None:
         line.taken += 1
-        self._open[key] = _Open(did, now_ms)
+        self._open[key] = _Open(did, payer, now_ms)
+        self._open_of[payer] = self._open_of.get(payer, 0) + 1
         self._fresh.append(key)
         self._fresh_count += 1
 
-    def _forget_empty(self, did: str, line: _Line[Key, Item]) -> None:
+    def _forget_empty(self, did: str, line: _Line[Key, tuple[str, Item]]) -> None:
         if not line.waiting:
             self._ready.pop(did, None)
+            self._starved.pop(did, None)
             if line.taken == 0:
                 self._forget(did)
 
     def _forget(self, did: str) -> None:
         self._ready.pop(did, None)
+        self._starved.pop(did, None)
         del self._lines[did]

@@ -161,7 +161,10 @@ class Settings:
 
     # Dispatch.
     inflight_start: int = _setting(64, "dispatches in flight per actor, at first", low=1)
-    inflight_max: int = _setting(512, "dispatches in flight per actor, at most", low=1)
+    inflight_max: int = _setting(2_048, "dispatches in flight per actor, at most", low=1)
+    inflight_share: int = _setting(
+        4, "a payer has at most 1/n of the dispatches that others leave", low=1, high=1_000
+    )
     dispatch_queue_max: int = _setting(100_000, "dispatches waiting in an actor", low=1)
     payer_weights: tuple[str, ...] = _setting(
         (), "did=weight: payers that an agent's queue serves more often in their turn"

@@ -57,10 +57,19 @@ class FairQueue(Generic[Key, Item]):
         line.keys.append(key)
         self._items[key] = item
 
-    def take(self) -> Item:
-        """Return the item whose turn it is. Raises IndexError when nothing waits."""
-        while True:
+    def take(self, may: Callable[[str], bool] = lambda _: True) -> Item | None:
+        """Return the item whose turn it is; None when nothing waits for a payer that may be served.
+
+        Args:
+            may: whether a payer may be served now; one that may not waits until its next turn.
+        """
+        passed = 0
+        while passed < len(self._ring):
             payer = self._ring[0]
+            if not may(payer):
+                self._ring.rotate(-1)
+                passed += 1
+                continue
             line = self._lines[payer]
             item = self._items.pop(line.keys.popleft(), None) if line.keys else None
             if not line.keys:
@@ -74,6 +83,7 @@ class FairQueue(Generic[Key, Item]):
                     self._ring.rotate(-1)
             if item is not None:
                 return item
+        return None
 
     def drop(self, key: Key) -> Item | None:
         """Take an item out of its line; None when no such item waits."""

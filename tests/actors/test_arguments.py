@@ -48,4 +48,4 @@ def test_secret_that_is_left_out_is_not_logged(caplog: pytest.LogCaptureFixture)
 
 def test_values_that_contradict_each_other_are_refused() -> None:
     with pytest.raises(SettingsError):
-        arrived({"inflight_start": 600, "inflight_max": 512})
+        arrived({"inflight_start": 3_000, "inflight_max": 2_048})

@@ -407,7 +407,7 @@ async def test_what_exceeds_the_limit_waits_and_leaves_in_order() -> None:
         open_now -= 1
         return web.json_response({"status": "success", "result": {}})
 
-    async with scene(handler, inflight_start=2, inflight_max=2) as here:
+    async with scene(handler, inflight_start=2, inflight_max=2, inflight_share=1) as here:
         for number in range(5):
             here.dispatcher.send(
                 here.order(attempt=number + 1), lambda _, event: here.events.put_nowait(event)

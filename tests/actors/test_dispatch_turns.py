@@ -87,7 +87,9 @@ async def test_an_agent_gets_no_more_at_once_than_it_takes() -> None:
 
 async def test_a_hanging_agent_delays_nobody_elses_orders() -> None:
     agents = Agents()
-    async with scene(agents.serve, agent_concurrency=4, inflight_start=8, inflight_max=8) as here:
+    async with scene(
+        agents.serve, agent_concurrency=4, inflight_start=8, inflight_max=8, inflight_share=1
+    ) as here:
         for number in range(100):
             send(here, "/hang", f"h{number}", timeout_ms=60_000)
         for number in range(20):
@@ -99,7 +101,7 @@ async def test_a_hanging_agent_delays_nobody_elses_orders() -> None:
 
 async def test_hanging_agents_that_hold_every_place_leave_it_after_a_moment() -> None:
     agents = Agents()
-    async with scene(agents.serve, inflight_start=2, inflight_max=4) as here:
+    async with scene(agents.serve, inflight_start=2, inflight_max=4, inflight_share=1) as here:
         for number in range(2):
             send(here, "/hang", f"h{number}", timeout_ms=60_000)
         send(here, "/well", "w")

@@ -179,3 +179,69 @@ def test_a_card_that_allows_less_is_obeyed_from_the_next_order_on() -> None:
         assert take(made, 0) is None
     made.close(2, 0)
     assert take(made, 0) == ("a", 3)
+
+
+def shared(open_max: int = 64, payer_share: int = 4) -> Lines[int, Item]:
+    """Return lines of agents that take anything, whose places payers share."""
+    return Lines(open_max, open_max, lambda _: 1_000, lambda _: 1, payer_share)
+
+
+def test_agents_that_never_answer_keep_places_from_their_own_payers_only() -> None:
+    """However many agents a payer uses, and however long they hold its orders."""
+    made = shared()
+    for number in range(200):
+        made.put(f"agent {number % 50}", "greedy", number, ("greedy", number), 0)
+    assert take(made, AGED_MS) is None
+    assert made.open_count == 16, "a quarter of 64"
+    gone = [made.put("slow", "second", 1_000 + n, ("second", n), AGED_MS) for n in range(20)]
+    assert gone.count(True) == 12, "a quarter of the 48 that the first leaves"
+    # Each further payer finds a place, although those before wait for more.
+    for number in range(8):
+        assert made.put("quick", f"payer {number}", 2_000 + number, ("late", number), AGED_MS)
+
+
+def test_order_behind_those_of_a_payer_that_has_its_share_goes_first() -> None:
+    made = shared(open_max=8)
+    for number in range(4):
+        made.put("a", "greedy", number, ("greedy", number), 0)
+    assert made.open_count == 2
+    assert not made.put("a", "other", 10, ("other", 10), 0), "it waits in its agent's line"
+    assert take(made, 0) == ("other", 10)
+    assert take(made, 0) is None
+
+
+def test_payer_that_has_its_share_goes_on_when_one_of_its_orders_ends() -> None:
+    made = shared(open_max=8)
+    for number in range(4):
+        made.put(f"agent {number}", "greedy", number, ("greedy", number), 0)
+    assert take(made, 0) is None
+    assert made.is_blocked
+    made.close(0, 5)
+    assert take(made, 5) == ("greedy", 2)
+    assert take(made, 5) is None
+
+
+def test_payer_that_has_its_share_goes_on_when_others_have_left_places() -> None:
+    made = shared(open_max=8)
+    for number in range(2):
+        made.put("a", "first", number, ("first", number), 0)
+    for number in range(10, 13):
+        made.put("b", "second", number, ("second", number), 0)
+    assert made.open_count == 3, "a quarter of the six that are left is one"
+    assert take(made, 0) is None
+    made.close(0, 5)
+    made.close(1, 5)
+    made.retry_starved()
+    assert take(made, 5) == ("second", 11)
+
+
+def test_share_of_a_waiting_payer_survives_its_agents_leaving() -> None:
+    made = shared(open_max=8)
+    for number in range(4):
+        made.put("a", "greedy", number, ("greedy", number), 0)
+    assert take(made, 0) is None
+    assert len(made.clear("a", 10)) == 2
+    made.close(0, 1)
+    made.close(1, 1)
+    assert not made.is_blocked
+    assert made.statistics().agents == 0

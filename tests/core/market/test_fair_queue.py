@@ -53,8 +53,7 @@ def test_no_payer_waits_for_more_than_its_share(steps: list[Step]) -> None:
         assert len(queue) == sum(len(line) for line in waiting.values())
     left = [queue.take() for _ in range(len(queue))]
     assert sorted(left) == sorted((p, key) for p in PAYERS for key in waiting[p])
-    with pytest.raises(IndexError):
-        queue.take()
+    assert queue.take() is None
 
 
 def test_weights_are_the_shares_of_a_full_queue() -> None:
@@ -80,3 +79,14 @@ def test_weights_are_read_from_settings() -> None:
     for wrong in ("did:x:a", "did:x:a=", "=3", "did:x:a=0", f"did:x:a={WEIGHT_MAX + 1}"):
         with pytest.raises(ValueError, match="expected"):
             parse_weights([wrong])
+
+
+def test_payer_that_may_not_be_served_is_passed_over_and_keeps_its_order() -> None:
+    queue: FairQueue[int, tuple[str, int]] = FairQueue()
+    for key in range(4):
+        payer = "held" if key % 2 == 0 else "free"
+        queue.put(payer, key, (payer, key))
+    assert queue.take(lambda payer: payer != "held") == ("free", 1)
+    assert queue.take(lambda payer: payer != "held") == ("free", 3)
+    assert queue.take(lambda payer: payer != "held") is None
+    assert [queue.take(), queue.take(), queue.take()] == [("held", 0), ("held", 2), None]
