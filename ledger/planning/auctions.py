@@ -208,5 +208,7 @@ def _store_bid(workflow_id: str, node: str, number: int, bid: Bid, batch: Batch)
             "eta_ms": bid.eta_ms,
             "stake_offered_micro": bid.stake_offered_micro,
             "is_standing": bid.is_standing,
+            # By the clock that judges whether a bid is in time, not by the date of the batch.
+            "received_ms": batch.now_ms if bid.is_standing else bid.received_ms,
         },
     )

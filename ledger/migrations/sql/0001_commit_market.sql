@@ -57,10 +57,10 @@ BEGIN
         is_standing, received_ms)
     SELECT
         workflow_id, node, round, agent_did, amount_micro, eta_ms, stake_offered_micro,
-        is_standing, p_now_ms
+        is_standing, received_ms
     FROM json_to_recordset(p_market -> 'bids') AS r(
         workflow_id uuid, node text, round integer, agent_did text, amount_micro bigint,
-        eta_ms bigint, stake_offered_micro bigint, is_standing boolean);
+        eta_ms bigint, stake_offered_micro bigint, is_standing boolean, received_ms bigint);
 
     INSERT INTO callboard.quota AS q (
         did, max_workflows_per_day, max_concurrent_workflows, max_spend_per_day_cents, set_by_did,
