@@ -23,7 +23,7 @@ RUNS_PER_KIND = 8
 # The soak's worlds: none of the usual run's seeds, and a sign of life after so many.
 SOAK_SEED, SOAK_WORLDS_TOLD = 10_000, 100
 
-# Seeds that were red on the code before issue 8 (tag landed-3), with what was said then. Decision
+# Seeds that were red on the code before issue 8 (commit 027fef9), with what was said then. Decision
 # 0110 has the messages.
 FOUND_FAULTS = {
     ("guilty", 2): "row 3: a step that the ledger refuses ends its owner, again and again",
