@@ -132,9 +132,11 @@ class ActingRunner(ABC):
         self, run: RunningWorkflow, command: Command, done: Callable[[Outcome], object]
     ) -> None:
         self._submitted += 1
-        self._ledger.submit(command, partial(self._guard, run, done))
+        self._ledger.submit(command, partial(self._guard, run, done), run.payer_did)
 
-    def _submit_unfenced(self, command: Command, done: Callable[[Outcome], None]) -> None:
+    def _submit_unfenced(
+        self, command: Command, done: Callable[[Outcome], None], payer: str
+    ) -> None:
         """Commit a command that belongs to no run; a fence ends the process."""
 
         def heard(outcome: Outcome) -> None:
@@ -144,7 +146,7 @@ class ActingRunner(ABC):
                 done(outcome)
 
         self._submitted += 1
-        self._ledger.submit(command, heard)
+        self._ledger.submit(command, heard, payer)
 
     def _fenced(self) -> None:
         self._on_lost(f"{self._owner} epoch {self._epoch} was fenced off")
@@ -220,17 +222,23 @@ class ActingRunner(ABC):
         if self._running.get(run.workflow_id) is not run:
             return  # it has ended, or another run has taken its place
         del self._running[run.workflow_id]
-        self.quarantine(run.workflow_id, code, run.machine.deadline_ms, run.watchers)
+        deadline_ms = run.machine.deadline_ms
+        self.quarantine(run.workflow_id, code, deadline_ms, run.payer_did, run.watchers)
         if not is_known:
             self._quarantine.store(run.workflow_id, QuarantineCode(code))
         self._stop(run)
 
     def quarantine(
-        self, workflow_id: str, code: str, deadline_ms: int, watchers: Iterable[str] = ()
+        self,
+        workflow_id: str,
+        code: str,
+        deadline_ms: int,
+        payer_did: str,
+        watchers: Iterable[str] = (),
     ) -> None:
         """Keep a workflow that is not driven here, until it is resumed or ends."""
         log.error("workflow quarantined workflow=%s code=%s", workflow_id, code)
-        self._quarantine.keep(workflow_id, code, deadline_ms, set(watchers))
+        self._quarantine.keep(workflow_id, code, deadline_ms, payer_did, set(watchers))
 
     def _quarantined_ended(self, workflow_id: str, watchers: set[str]) -> None:
         self._finished += 1

@@ -1,11 +1,14 @@
 """The one transport between processes: a batch of requests out, a batch of replies back.
 
 One call is in flight per destination; what arrives meanwhile queues behind it and leaves as the
-next batch, so batches size themselves without a timer. Nothing above knows what carries the bytes:
-a socket (`actors/sockets.py`) or a Ray actor call (`actors/calls.py`). A batch is bounded by its
-requests' number and weight, so that neither side's loop is held while it is pickled. Replies are
+next batch, so batches size themselves without a timer. Requests wait per payer, and payers are
+served in turn: one payer's thousand requests do not stand before another's one. Order is kept among
+requests of one payer. Nothing above knows what carries the bytes: a socket (`actors/sockets.py`) or
+a Ray actor call (`actors/calls.py`). A batch is bounded by its requests' number and weight, so that
+neither side's loop is held while it is pickled; large requests travel alone, so that small ones
+do not wait for what they cost. Replies are
 delivered in slices, each behind a guard: a callback that raises is logged and counted, and neither
-ends the channel nor keeps the others from their replies. design.md section 3. Decision 0091.
+ends the channel nor keeps the others from their replies. design.md section 3. Decisions 0091, 0119.
 """
 
 from __future__ import annotations
@@ -15,12 +18,16 @@ import logging
 from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
-from typing import Generic, TypeVar
+from typing import Final, Generic, TypeVar
 
 from actors.slices import Slices
 from core.errors import ErrorCode, ServiceError
+from core.market.fair_queue import FairQueue
 
 log = logging.getLogger("callboard.channel")
+
+# Of the weight of a batch: what weighs more travels alone.
+LARGE_PART: Final = 4
 
 Request = TypeVar("Request")
 Reply = TypeVar("Reply")
@@ -48,7 +55,8 @@ class Channel(Generic[Request, Reply]):
         capacity: most requests that may wait; beyond it OVERLOADED is raised.
         batch_size: most requests in one call.
         weight_of: the weight of a request, 0 or more; None: requests are only counted.
-        batch_weight: most weight in one call; a request that weighs more goes alone.
+        batch_weight: most weight in one call; a request that weighs more than a quarter of it goes
+            alone.
         on_close: lets go of what carries the batches.
     """
 
@@ -69,8 +77,13 @@ class Channel(Generic[Request, Reply]):
         self._batch_size = batch_size
         self._weight_of = weight_of
         self._batch_weight = batch_weight
+        self._large_weight = batch_weight // LARGE_PART
         self._on_close = on_close
-        self._waiting: deque[tuple[Request, Callable[[Reply | BaseException], None]]] = deque()
+        self._waiting: FairQueue[int, tuple[Request, Callable[[Reply | BaseException], None]]]
+        self._waiting = FairQueue()
+        self._put = 0
+        # Its turn has come, but the batch before it was full.
+        self._next: tuple[Request, Callable[[Reply | BaseException], None]] | None = None
         self._pump: asyncio.Task[None] | None = None
         self._calls = 0
         self._requests = 0
@@ -79,7 +92,7 @@ class Channel(Generic[Request, Reply]):
         self._awaits_room: list[tuple[int, asyncio.Future[None]]] = []
 
     def __repr__(self) -> str:
-        return f"<Channel {self._name} waiting={len(self._waiting)} calls={self._calls}>"
+        return f"<Channel {self._name} waiting={self._queued} calls={self._calls}>"
 
     def statistics(self) -> ChannelStatistics:
         """Return the counters."""
@@ -88,17 +101,26 @@ class Channel(Generic[Request, Reply]):
             self._calls,
             self._requests,
             self._batch_max,
-            len(self._waiting),
+            self._queued,
             self._raised,
         )
 
     @property
     def is_full(self) -> bool:
         """Whether `submit` would refuse a request now."""
-        return len(self._waiting) >= self._capacity
+        return self._queued >= self._capacity
 
-    def submit(self, request: Request, done: Callable[[Reply | BaseException], None]) -> None:
+    @property
+    def _queued(self) -> int:
+        return len(self._waiting) + (self._next is not None)
+
+    def submit(
+        self, request: Request, done: Callable[[Reply | BaseException], None], payer: str = ""
+    ) -> None:
         """Queue a request; `done` gets the reply, or the exception of its batch.
+
+        Args:
+            payer: whose request it is; "" for the service's own.
 
         Raises:
             ServiceError: OVERLOADED when `capacity` requests are waiting.
@@ -106,31 +128,32 @@ class Channel(Generic[Request, Reply]):
         if self.is_full:
             raise ServiceError(
                 ErrorCode.OVERLOADED,
-                f"{len(self._waiting)} requests wait for {self._name}, limit {self._capacity}",
+                f"{self._queued} requests wait for {self._name}, limit {self._capacity}",
                 retry_after_s=1,
             )
-        self.submit_always(request, done)
+        self.submit_always(request, done, payer)
 
     def submit_always(
-        self, request: Request, done: Callable[[Reply | BaseException], None]
+        self, request: Request, done: Callable[[Reply | BaseException], None], payer: str = ""
     ) -> None:
         """Queue a request that follows from an accepted one: it is never refused.
 
         What is accepted bounds how many of these there are; `is_full` is asked at the door.
         """
-        self._waiting.append((request, done))
+        self._put += 1
+        self._waiting.put(payer, self._put, (request, done))
         if self._pump is None:
             self._pump = asyncio.get_running_loop().create_task(self._run())
 
     async def wait_room(self, most: int) -> None:
         """Return when at most so many requests wait."""
-        if len(self._waiting) > most:
+        if self._queued > most:
             room: asyncio.Future[None] = asyncio.get_running_loop().create_future()
             self._awaits_room.append((most, room))
             await room
 
-    async def request(self, request: Request) -> Reply:
-        """Send one request and return its reply."""
+    async def request(self, request: Request, payer: str = "") -> Reply:
+        """Send one request and return its reply; the arguments are those of `submit`."""
         future: asyncio.Future[Reply] = asyncio.get_running_loop().create_future()
 
         def done(reply: Reply | BaseException) -> None:
@@ -141,7 +164,7 @@ class Channel(Generic[Request, Reply]):
             else:
                 future.set_result(reply)
 
-        self.submit(request, done)
+        self.submit(request, done, payer)
         return await future
 
     def close(self) -> None:
@@ -153,7 +176,7 @@ class Channel(Generic[Request, Reply]):
     async def _run(self) -> None:
         batch: deque[tuple[Request, Callable[[Reply | BaseException], None]]] = deque()
         try:
-            while self._waiting:
+            while self._queued:
                 batch = self._next_batch()
                 size = len(batch)
                 self._calls += 1
@@ -172,9 +195,10 @@ class Channel(Generic[Request, Reply]):
                     await slices.pause()
         except asyncio.CancelledError:
             closed = ConnectionError(f"the channel to {self._name} was closed")
-            for _, done in [*batch, *self._waiting]:
+            for _, done in batch:
                 self._deliver(done, closed)
-            self._waiting.clear()
+            while (waiting := self._take()) is not None:
+                self._deliver(waiting[1], closed)
             self._tell_room()
             raise
         finally:
@@ -183,21 +207,30 @@ class Channel(Generic[Request, Reply]):
     def _next_batch(self) -> deque[tuple[Request, Callable[[Reply | BaseException], None]]]:
         """Take what waits, up to the bounds of one call."""
         batch: deque[tuple[Request, Callable[[Reply | BaseException], None]]] = deque()
-        weight = 0
-        while self._waiting and len(batch) < self._batch_size:
+        weight, is_large = 0, False
+        while len(batch) < self._batch_size and (waiting := self._take()) is not None:
             if self._weight_of is not None:
-                weight += self._weight_of(self._waiting[0][0])
-                if batch and weight > self._batch_weight:
+                own_weight = self._weight_of(waiting[0])
+                weight += own_weight
+                is_large = own_weight > self._large_weight
+                if batch and (is_large or weight > self._batch_weight):
+                    self._next = waiting
                     break
-            batch.append(self._waiting.popleft())
+            batch.append(waiting)
+            if is_large:
+                break
         if self._awaits_room:
             self._tell_room()
         return batch
 
+    def _take(self) -> tuple[Request, Callable[[Reply | BaseException], None]] | None:
+        waiting, self._next = self._next, None
+        return self._waiting.take() if waiting is None else waiting
+
     def _tell_room(self) -> None:
         still = []
         for most, room in self._awaits_room:
-            if len(self._waiting) > most:
+            if self._queued > most:
                 still.append((most, room))
             elif not room.done():
                 room.set_result(None)

@@ -67,8 +67,46 @@ TOLD_TIMEOUT_S = 10.0
 # Each may be as large as a record.
 RECORDS_BATCH = 32
 ENDINGS_BATCH = 1_000
-# Of one bulk, on its way to the owners: others wait behind two calls, not behind all of it.
+# A request that weighs more goes with the bulks.
+LARGE_BYTES = 16 * 1024
+# Of one bulk, on its way to the owners: other bulks wait behind two calls, not behind all of it.
 BULK_BYTES_AHEAD = 2 * CALL_BYTES_MAX
+
+
+class _Lanes:
+    """The ways to one owner: one for single requests, one for bulks and what is large.
+
+    A call is answered when all of its requests are committed, so what takes long to decide and to
+    store does not share one with the others.
+    """
+
+    def __init__(self, name: str, settings: Settings) -> None:
+        self._single = _owner_channel(name, settings)
+        self._bulk = _owner_channel(name, settings)
+
+    async def request(self, request: OwnerRequest | PackedPublish) -> OwnerReply:
+        payer = request.payer_did if isinstance(request, PublishRequest | PackedPublish) else ""
+        is_bulk = isinstance(request, PackedPublish) or request_bytes(request) > LARGE_BYTES
+        return await (self._bulk if is_bulk else self._single).request(request, payer)
+
+    def close(self) -> None:
+        self._single.close()
+        self._bulk.close()
+
+
+def _owner_channel(
+    name: str, settings: Settings
+) -> Channel[OwnerRequest | PackedPublish, OwnerReply]:
+    call = BatchCall(settings.run_folder, name, "handle")
+    return Channel(
+        f"owner {name}",
+        call,
+        capacity=settings.replica_requests_max + settings.bulk_items_max,
+        batch_size=settings.batch_commands_max,
+        weight_of=request_bytes,
+        batch_weight=CALL_BYTES_MAX,
+        on_close=call.close,
+    )
 
 
 class Gateway:
@@ -87,7 +125,7 @@ class Gateway:
             batch_size=settings.batch_commands_max,
         )
         self._timekeeper_owners = actor_call(TIMEKEEPER, "owners")
-        self._owners: dict[str, Channel[OwnerRequest | PackedPublish, OwnerReply]] = {}
+        self._owners: dict[str, _Lanes] = {}
         self._polls: dict[str, asyncio.Task[None]] = {}
         self._waiting: dict[str, set[asyncio.Future[None]]] = {}
         self._finished: dict[str, float] = {}
@@ -198,7 +236,7 @@ class Gateway:
         A client that registers an agent and publishes at once finds it, although the notice may
         still be on its way. An owner that does not answer reads it at its next look.
         """
-        asked = [channel.request(RefreshRequest()) for channel in self._owners.values()]
+        asked = [lanes.request(RefreshRequest()) for lanes in self._owners.values()]
         with contextlib.suppress(TimeoutError):
             told = asyncio.gather(*asked, return_exceptions=True)
             await asyncio.wait_for(told, TOLD_TIMEOUT_S)
@@ -350,16 +388,7 @@ class Gateway:
             self._owners.pop(name).close()
             self._polls.pop(name).cancel()
         for name in set(names) - set(self._owners):
-            call = BatchCall(self.settings.run_folder, name, "handle")
-            self._owners[name] = Channel(
-                f"owner {name}",
-                call,
-                capacity=self.settings.replica_requests_max + self.settings.bulk_items_max,
-                batch_size=self.settings.batch_commands_max,
-                weight_of=request_bytes,
-                batch_weight=CALL_BYTES_MAX,
-                on_close=call.close,
-            )
+            self._owners[name] = _Lanes(name, self.settings)
             self._polls[name] = asyncio.create_task(self._poll(name))
 
     # -- health -----------------------------------------------------------------------------------

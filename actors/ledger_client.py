@@ -25,8 +25,8 @@ log = logging.getLogger("callboard.ledger_client")
 
 RETRY_DELAY_S_MIN = 0.05
 RETRY_DELAY_S_MAX = 2.0
-# So much is pickled, or unpickled, within a few milliseconds.
-CALL_BYTES_MAX: Final = 1 << 20
+# So much is pickled, unpickled and committed while another payer's command waits for its turn.
+CALL_BYTES_MAX: Final = 128 * 1024
 _RECORD_BYTES: Final = 400  # of one that carries no text of its own
 _LEFT: Final = Outcome(
     OutcomeStatus.REJECTED, {}, ErrorCode.LEDGER_UNAVAILABLE, "its caller has left"
@@ -85,12 +85,15 @@ class LedgerClient:
         """Return the counters of the channel below."""
         return self._channel.statistics()
 
-    def submit(self, command: Command, done: Callable[[Outcome | BaseException], None]) -> None:
+    def submit(
+        self, command: Command, done: Callable[[Outcome | BaseException], None], payer: str = ""
+    ) -> None:
         """Queue a command; `done` gets its outcome once that is known, however long it takes.
 
-        Never refused: it follows from work that was accepted while `is_full` was false.
+        Never refused: it follows from work that was accepted while `is_full` was false. Payers take
+        turns; order is kept among the commands of one.
         """
-        self._channel.submit_always(_Asked(command), done)
+        self._channel.submit_always(_Asked(command), done, payer)
 
     async def wait_room(self, most: int) -> None:
         """Return when at most so many commands wait."""

@@ -43,11 +43,12 @@ class PackedPublish:
     A thousand compiled workflows at once hold a loop for half a second while they are pickled.
     """
 
-    __slots__ = ("_body", "is_dry_run", "workflow_id")
+    __slots__ = ("_body", "is_dry_run", "payer_did", "workflow_id")
 
     def __init__(self, request: PublishRequest) -> None:
         self.workflow_id = request.workflow_id
         self.is_dry_run = request.is_dry_run
+        self.payer_did = request.payer_did
         self._body = pickle.dumps(request, protocol=pickle.HIGHEST_PROTOCOL)
 
     def __reduce__(self) -> tuple[Callable[[bytes], Any], tuple[bytes]]:
@@ -174,8 +175,8 @@ OwnerRequest = (
 # To a result, None says that the workflow is not driven here.
 OwnerReply = PublishReply | CancelReply | ResumeReply | NodeResultReply | None | ServiceError
 
-# A process makes so many bytes of requests into values within some ten milliseconds.
-CALL_BYTES_MAX: Final = 384 * 1024
+# So much is made into values, decided and committed while another payer's request waits.
+CALL_BYTES_MAX: Final = 128 * 1024
 _REQUEST_BYTES: Final = 400  # of one that carries no text
 # A compiled workflow travels as several times its manifest.
 _COMPILED: Final = 3

@@ -267,7 +267,7 @@ class Owner:
         """Implement `LedgerPort`."""
         return self._ledger.is_full
 
-    def submit(self, command: Command, done: Callable[[Outcome], None]) -> None:
+    def submit(self, command: Command, done: Callable[[Outcome], None], payer: str = "") -> None:
         """Implement `LedgerPort`: a command whose fate cannot be known ends this process."""
 
         def settled(outcome: Outcome | BaseException) -> None:
@@ -276,7 +276,7 @@ class Owner:
             else:
                 done(outcome)
 
-        self._ledger.submit(command, settled)
+        self._ledger.submit(command, settled, payer)
 
     def statistics(self) -> dict[str, Any]:
         """Return counters of all parts, for `ping` and metrics."""

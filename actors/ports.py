@@ -34,16 +34,18 @@ class Clock(Protocol):
 
 
 class LedgerPort(Protocol):
-    """Commands into the ledger, committed in the order in which they were submitted.
+    """Commands into the ledger; those of one payer are committed in the order of their submission.
 
     None is refused, because each follows from a step that a machine has made. `is_full`: so many
-    wait that no new workflow may be accepted.
+    wait that no new workflow may be accepted. `payer`: the workflow's, "" for what has none.
     """
 
     @property
     def is_full(self) -> bool: ...
 
-    def submit(self, command: Command, done: Callable[[Outcome], None]) -> None: ...
+    def submit(
+        self, command: Command, done: Callable[[Outcome], None], payer: str = ""
+    ) -> None: ...
 
 
 @dataclass(frozen=True, slots=True)

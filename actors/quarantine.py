@@ -56,6 +56,7 @@ class _Kept:
     code: str
     deadline_ms: int
     watchers: set[str]
+    payer_did: str
     timer: Timer | None = None
     ending: CancelRequested | RuntimeExceeded | None = None
     cancels: list[Cancel] = field(default_factory=list)
@@ -67,7 +68,8 @@ class Quarantine:
     Args:
         commands: makes the owner's commands.
         clock: time and timers.
-        submit: commits a command; its callback is not called when this owner was fenced off.
+        submit: commits a command (its callback is not called when this owner was fenced off) in
+            the order of a payer.
         reread: asks for the rows of a workflow, to be given to `end` or driven on.
         changed: told the id of a workflow of which rows that were read before are out of date.
         ended: told (workflow id, watchers) after the commit of a workflow's end.
@@ -78,7 +80,7 @@ class Quarantine:
         commands: OwnerCommands,
         clock: Clock,
         *,
-        submit: Callable[[Command, Callable[[Outcome], None]], None],
+        submit: Callable[[Command, Callable[[Outcome], None], str], None],
         reread: Callable[[str], None],
         changed: Callable[[str], None],
         ended: Callable[[str, set[str]], None],
@@ -102,7 +104,12 @@ class Quarantine:
         return len(self._kept)
 
     def keep(
-        self, workflow_id: str, code: str, deadline_ms: int, watchers: Collection[str] = ()
+        self,
+        workflow_id: str,
+        code: str,
+        deadline_ms: int,
+        payer_did: str,
+        watchers: Collection[str] = (),
     ) -> None:
         """Know a workflow as quarantined; its deadline still ends it.
 
@@ -113,7 +120,7 @@ class Quarantine:
         """
         if workflow_id in self._kept:
             return
-        kept = self._kept[workflow_id] = _Kept(code, deadline_ms, set(watchers))
+        kept = self._kept[workflow_id] = _Kept(code, deadline_ms, set(watchers), payer_did)
         self._changed(workflow_id)
         self._end_at(workflow_id, kept, deadline_ms)
 
@@ -134,7 +141,7 @@ class Quarantine:
             elif outcome.error is not None:
                 log.error("quarantine not stored workflow=%s outcome=%s", workflow_id, outcome)
 
-        self._submit(command, stored)
+        self._submit(command, stored, self._payer_of(workflow_id))
 
     def watch(self, workflow_id: str, watcher: str) -> bool:
         """Tell the watcher when the workflow has ended; False when it is not kept here."""
@@ -157,6 +164,10 @@ class Quarantine:
         for done in kept.cancels:
             done(not_cancellable(workflow_id))
         return kept.watchers
+
+    def _payer_of(self, workflow_id: str) -> str:
+        kept = self._kept.get(workflow_id)
+        return "" if kept is None else kept.payer_did
 
     # -- resuming ---------------------------------------------------------------------------------
 
@@ -181,7 +192,7 @@ class Quarantine:
             self._reread(workflow_id)
             done(ResumeReply(workflow_id=workflow_id, resumed_ms=self._clock.now_ms()))
 
-        self._submit(command, resumed)
+        self._submit(command, resumed, self._payer_of(workflow_id))
 
     # -- ending -----------------------------------------------------------------------------------
 
@@ -226,7 +237,8 @@ class Quarantine:
         by_did = event.by_did if isinstance(event, CancelRequested) else self._commands.owner
         key = self._key("end", workflow_id)
         command = self._commands.advance(workflow_id, key, records, by_did, is_fresh=True)
-        self._submit(command, partial(self._end_committed, workflow_id, event, records))
+        ended = partial(self._end_committed, workflow_id, event, records)
+        self._submit(command, ended, stored.payer_did)
 
     def _end_committed(
         self,

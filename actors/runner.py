@@ -216,7 +216,7 @@ class Runner(ActingRunner):
             return False
         code, deadline_ms = stored.row["quarantine_code"], stored.row["deadline_ms"]
         if code is not None and not is_ending:
-            self.quarantine(workflow_id, code, deadline_ms)
+            self.quarantine(workflow_id, code, deadline_ms, stored.payer_did)
             return False
         try:
             restored = restore(stored, self._settings, self._clock.now_ms())
@@ -226,8 +226,9 @@ class Runner(ActingRunner):
             if is_ending:
                 self._quarantine.end(stored, None)
             else:
-                self.quarantine(workflow_id, QuarantineCode.NOT_RESTORABLE, deadline_ms)
-                self._quarantine.store(workflow_id, QuarantineCode.NOT_RESTORABLE)
+                lost = QuarantineCode.NOT_RESTORABLE
+                self.quarantine(workflow_id, lost, deadline_ms, stored.payer_did)
+                self._quarantine.store(workflow_id, lost)
             return False
         if is_ending:
             self._quarantine.end(stored, restored[:2])
@@ -302,7 +303,10 @@ class Runner(ActingRunner):
 
     def confirm(self, workflow_id: str, key: str, done: Callable[[Outcome], None]) -> None:
         """Commit nothing of a workflow: says whether it has ended, after all that came before."""
-        self._submit_unfenced(self._commands.advance(workflow_id, key, [], self._owner), done)
+        run = self._running.get(workflow_id)
+        payer_did = "" if run is None else run.payer_did
+        command = self._commands.advance(workflow_id, key, [], self._owner)
+        self._submit_unfenced(command, done, payer_did)
 
     # -- the step ---------------------------------------------------------------------------------
 

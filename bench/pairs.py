@@ -105,6 +105,15 @@ def show(first: Side, second: Side, name: str, count: int) -> None:
             " (t on the logarithms of the pairs' ratios)"
         )
         print(f"    pairs: {' '.join(f'{ratio:.3f}' for ratio in ratios)}")
+    print("  by kind, CPU-µs/node, A and B (medians), A/B of the means:")
+    for kind in sorted({kind for pair in pairs for figures in pair for kind in figures.cpu}):
+        columns = [
+            [1e6 * one.cpu.get(kind, 0) / one.workflows / NODES[name.split(":")[1]] for one in side]
+            for side in zip(*pairs, strict=True)
+        ]
+        (a, b), sums = map(statistics.median, columns), [sum(column) for column in columns]
+        share = f"{sums[0] / sums[1]:.3f}" if sums[1] else "-"
+        print(f"    {kind}: {a:.0f} and {b:.0f}, {share}")
     rates = [math.exp(statistics.fmean(math.log(a.rate / b.rate) for a, b in pairs))]
     print(f"  workflows a second, A/B: {rates[0]:.3f}", flush=True)
 

@@ -10,12 +10,11 @@ from __future__ import annotations
 
 import logging
 import re
-import time
-from asyncio import sleep
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from typing import Any, Final, Generic, TypeVar
 
+from actors.slices import Slices
 from core.errors import ErrorCode, Problem, ServiceError
 from core.settings import Settings
 from serve_app.bodies import check_value, load_json, parse_json
@@ -27,8 +26,6 @@ _LOG = logging.getLogger("callboard.api")
 T = TypeVar("T")
 R = TypeVar("R")
 
-# No handler may hold the event loop for longer than 5 ms (design.md section 3).
-SLICE_S: Final = 0.003
 # Scanned in one go: well below a slice.
 WINDOW: Final = 128 * 1024
 # Text without brackets, and whole strings, whatever is in them.
@@ -36,19 +33,6 @@ _PLAIN: Final = re.compile(rb'(?>[^"{}\[\]]++|"[^"\\]*+(?:\\.[^"\\]*+)*+")*+', r
 _QUOTE, _OPEN, _CLOSE, _LIST = b'"'[0], b"{[", b"}]", b"["[0]
 # body, its array, an item: only containers there are cut out.
 _ITEM_DEPTH: Final = 3
-
-
-class Slices:
-    """Lets the event loop go on in between, as soon as the slice is used up."""
-
-    def __init__(self) -> None:
-        self._began = time.perf_counter()
-
-    async def rest(self) -> None:
-        """Go on at once, or when the loop comes round."""
-        if time.perf_counter() - self._began > SLICE_S:
-            await sleep(0)
-            self._began = time.perf_counter()
 
 
 @dataclass(slots=True)
@@ -71,7 +55,7 @@ class Judged(Generic[T]):
             # Let go of one by one: to free a thousand compiled workflows takes long, too.
             made = result(self.accepted.pop(), replies.pop())
             self.results[self.positions.pop()] = made
-            await slices.rest()
+            await slices.pause()
         return {"results": self.results}
 
 
@@ -113,7 +97,7 @@ async def judged(call: Call, plural: str, judge: Callable[[int, Any], Awaitable[
             _LOG.exception("item failed request_id=%s index=%d", call.request_id, index)
             inside = ServiceError(ErrorCode.INTERNAL_ERROR, "the item failed inside the service")
             found.results[index] = refusal(call, inside)
-        await slices.rest()
+        await slices.pause()
     return found
 
 
@@ -145,7 +129,7 @@ async def cut(
         found = _PLAIN.match(body, position, position + window)
         assert found is not None, "the pattern matches nothing, too"
         position = found.end()
-        await slices.rest()
+        await slices.pause()
         if position >= len(body):
             break
         byte = body[position]

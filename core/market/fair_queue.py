@@ -2,8 +2,10 @@
 
 Theory of operation: weighted round robin. Payers that wait stand in a ring; the first one is served
 `weight` times, then goes to the ring's end. So between two turns of a payer every other one is
-served at most its own weight. Taking and putting are O(1); an item that is dropped stays in its
-payer's line and is passed over when its turn comes, without using the turn up.
+served at most its own weight. A payer that comes new stands before the one that was served last, if
+that is the ring's end: it waits for no second turn of the same one. Taking and putting are O(1); an
+item that is dropped stays in its payer's line and is passed over when its turn comes, without using
+the turn up.
 Pure. design.md section 3 (Fairness).
 """
 
@@ -40,6 +42,7 @@ class FairQueue(Generic[Key, Item]):
         self._items: dict[Key, Item] = {}
         self._lines: dict[str, _Line[Key]] = {}
         self._ring: deque[str] = deque()
+        self._last: str | None = None  # whose turn has ended last
 
     def __len__(self) -> int:
         return len(self._items)
@@ -54,6 +57,8 @@ class FairQueue(Generic[Key, Item]):
         if line is None:
             line = self._lines[payer] = _Line(self._weight(payer))
             self._ring.append(payer)
+            if len(self._ring) > 1 and self._ring[-2] == self._last:
+                self._ring[-2], self._ring[-1] = self._ring[-1], self._ring[-2]
         line.keys.append(key)
         self._items[key] = item
 
@@ -75,12 +80,14 @@ class FairQueue(Generic[Key, Item]):
             if not line.keys:
                 # Who comes back later starts at the ring's end: leaving gains nothing.
                 self._ring.popleft()
+                self._last = payer
                 del self._lines[payer]
             elif item is not None:
                 line.turns_left -= 1
                 if line.turns_left == 0:
                     line.turns_left = self._weight(payer)
                     self._ring.rotate(-1)
+                    self._last = payer
             if item is not None:
                 return item
         return None

@@ -65,7 +65,8 @@ def plan_withdraw_stake(command: WithdrawStake, batch: Batch) -> Outcome:
     """Move credits from the free part of the agent's stake back to a depositor (money.md case 30).
 
     Steps: (1) the caller may move the stake, or has a share of it, (2) so much is free, (3) and the
-    depositor's own.
+    depositor's own, (4) of which it leaves as much as is locked: otherwise others would bear alone
+    what running work may cost.
     """
     shares = _shares(command.agent_did, batch)
     wallet_did = _wallet_did(command, batch)
@@ -86,6 +87,14 @@ def plan_withdraw_stake(command: WithdrawStake, batch: Batch) -> Outcome:
             ErrorCode.FORBIDDEN,
             f"got {credits_text(command.amount_micro)} credits to withdraw, expected at most"
             f" {credits_text(own_micro)}: the rest of the stake was deposited by others",
+        )
+    most_micro = own_micro - min(own_micro, locked_micro)
+    if command.amount_micro > most_micro:  # (4)
+        raise Refusal(
+            ErrorCode.STAKE_LOCKED,
+            f"got {credits_text(command.amount_micro)} credits to withdraw, expected at most"
+            f" {credits_text(most_micro)}: {credits_text(locked_micro)} are locked by running work,"
+            f" and so much of its share each depositor leaves",
         )
     wallet = batch.account(wallet_address(wallet_did), "wallet", wallet_did)
     free, _ = stake_accounts(command.agent_did, batch)

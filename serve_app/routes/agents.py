@@ -10,6 +10,7 @@ from typing import Any
 
 import orjson
 
+from actors.slices import Slices
 from core.errors import ErrorCode, ServiceError
 from core.trust.access import Need
 from core.trust.heartbeat_token import heartbeat_token
@@ -17,7 +18,7 @@ from ledger.agent_live import live_rows
 from ledger.commands import DeregisterAgent, Outcome, RegisterAgent
 from ledger.queries.reader import RowDict
 from ledger.queries.revocations import revoked_of
-from serve_app.bulk import Slices, judged, refusal
+from serve_app.bulk import judged, refusal
 from serve_app.calls import Call, Operation, Repeats, Reply, not_found
 from serve_app.limits import RateClass
 from serve_app.lists import choice_of, listed, page_of
@@ -145,7 +146,7 @@ async def _shown(call: Call, rows: list[RowDict]) -> list[dict[str, Any]]:
     for row in rows:
         is_revoked = row["did"] in revoked
         shown.append(agent_record(row, live.get(row["did"]), now_ms, is_revoked=is_revoked))
-        await slices.rest()
+        await slices.pause()
     return shown
 
 

@@ -43,7 +43,7 @@ class Gate:
         self.waiting: list[tuple[Command, Callable[[Outcome], None]]] = []
         self.is_full = False
 
-    def submit(self, command: Command, done: Callable[[Outcome], None]) -> None:
+    def submit(self, command: Command, done: Callable[[Outcome], None], payer: str = "") -> None:
         """Implement `LedgerPort`."""
         self.waiting.append((command, done))
 

@@ -138,7 +138,7 @@ async def test_callback_that_raises_as_the_channel_closes_loses_no_other() -> No
     assert all(isinstance(one, ConnectionError) for one in heard)
 
 
-async def test_batch_is_bounded_by_weight_and_a_heavy_request_goes_alone() -> None:
+async def test_batch_is_bounded_by_weight_and_a_large_request_goes_alone() -> None:
     destination = Destination()
     channel: Channel[int, int] = Channel(
         "test",
@@ -146,13 +146,15 @@ async def test_batch_is_bounded_by_weight_and_a_heavy_request_goes_alone() -> No
         capacity=100,
         batch_size=10,
         weight_of=lambda value: value,
-        batch_weight=10,
+        batch_weight=40,
     )
-    asked = [asyncio.ensure_future(channel.request(value)) for value in (4, 6, 1, 50, 9, 2)]
-    for _ in range(5):
+    sizes = (10, 10, 10, 10, 1, 50, 2, 11, 3, 4)
+    asked = [asyncio.ensure_future(channel.request(value)) for value in sizes]
+    for _ in sizes:
         destination.gate.release()
-    await asyncio.gather(*asked)
-    assert destination.batches == [[4, 6], [1], [50], [9], [2]]
+    async with asyncio.timeout(60):
+        await asyncio.gather(*asked)
+    assert destination.batches == [[10, 10, 10, 10], [1], [50], [2], [11], [3, 4]]
 
 
 async def test_what_follows_from_accepted_work_is_never_refused() -> None:
@@ -172,3 +174,42 @@ async def test_what_follows_from_accepted_work_is_never_refused() -> None:
         while len(heard) < 3:
             await asyncio.sleep(0)
     assert heard == [0, 2, 4]
+
+
+async def test_one_request_of_a_payer_does_not_wait_behind_a_hundred_of_another() -> None:
+    destination = Destination()
+    channel = channel_to(destination, capacity=1_000)
+    heard: list[int | BaseException] = []
+    for value in range(100):
+        channel.submit(value, heard.append, "did:a")
+    channel.submit(1_000, heard.append, "did:b")
+    while not destination.batches:
+        await asyncio.sleep(0)
+    assert destination.batches == [[0, 1_000, 1]]
+    for _ in range(100):
+        destination.gate.release()
+    while len(heard) < 101:
+        await asyncio.sleep(0)
+    of_a = [value for batch in destination.batches for value in batch if value < 1_000]
+    assert of_a == list(range(100)), "one payer's requests keep their order"
+
+
+async def test_a_request_that_no_batch_had_room_for_is_the_first_of_the_next() -> None:
+    destination = Destination()
+    channel: Channel[int, int] = Channel(
+        "test", destination.call, capacity=9, batch_size=9, weight_of=lambda n: n, batch_weight=40
+    )
+    waiting = [
+        asyncio.ensure_future(channel.request(value, "did:a")) for value in (10, 10, 10, 8, 7)
+    ]
+    while not destination.batches:
+        await asyncio.sleep(0)
+    assert destination.batches == [[10, 10, 10, 8]]
+    assert channel.statistics().queued == 1
+    waiting.append(asyncio.ensure_future(channel.request(1, "did:b")))
+    await asyncio.sleep(0)
+    assert channel.statistics().queued == 2
+    for _ in range(9):
+        destination.gate.release()
+    assert await asyncio.gather(*waiting) == [20, 20, 20, 16, 14, 2]
+    assert destination.batches[1:] == [[7, 1]]

@@ -23,7 +23,17 @@ from ledger.store import LedgerStore
 from tests.conftest import Database
 from tests.ledger.checking import Auditor
 from tests.ledger.disputing import about, paid_workflow, resolve
-from tests.ledger.making import AGENT, AT, CREDIT, PAYER, Flow, deposit, open_with_owner, succeeded
+from tests.ledger.making import (
+    AGENT,
+    AT,
+    CREDIT,
+    PAYER,
+    Flow,
+    card,
+    deposit,
+    open_with_owner,
+    succeeded,
+)
 from tests.ledger.test_stakes import parts, stake, unstake
 
 pytestmark = pytest.mark.anyio
@@ -318,4 +328,24 @@ async def test_case_30_what_is_locked_cannot_be_withdrawn(
     assert refused.error is ErrorCode.STAKE_LOCKED
     await commit(store, unstake(3 * CREDIT))
     assert parts(auditor) == (0, CREDIT)
+    await store.close()
+
+
+async def test_a_depositor_does_not_leave_what_is_at_risk_to_another(
+    database: Database, auditor: Auditor
+) -> None:
+    store, epoch = await open_with_owner(database.service_url)
+    await commit(store, card(owner_did=PAYER), deposit(9 * CREDIT))
+    await commit(store, deposit(2 * CREDIT, owner_did=AGENT), stake(2 * CREDIT))
+    await commit(store, stake(2 * CREDIT, actor=PAYER))
+    flow = Flow(epoch)
+    await commit(store, flow.publish(records=(STARTED, *opened())))
+    (refused,) = await store.commit([unstake(CREDIT + 1)], AT)
+    assert refused.error is ErrorCode.STAKE_LOCKED
+    await commit(store, unstake(CREDIT))
+    (refused,) = await store.commit([unstake(1)], AT)
+    assert refused.error is ErrorCode.STAKE_LOCKED
+    assert parts(auditor) == (2 * CREDIT, CREDIT)
+    await commit(store, flow.advance(*ended("AGENT_ERROR"), bps=BPS))
+    await commit(store, unstake(CREDIT - CREDIT // 30 - 1))  # a third of the loss was its own
     await store.close()

@@ -12,12 +12,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from actors.gateway import Gateway
+from actors.slices import Slices
 from core.errors import ErrorCode, ServiceError
 from core.settings import KIB, Settings
 from ledger.replies import ReplyStore
 from serve_app.admission import Admission
 from serve_app.auth import Authenticator
-from serve_app.bulk import Judged, Slices, cut, judged
+from serve_app.bulk import Judged, cut, judged
 from serve_app.calls import Call
 from serve_app.heartbeats import Heartbeats
 from serve_app.limits import RateLimiter
@@ -33,7 +34,10 @@ VALUES = st.recursive(
 
 
 def pieces(body: bytes, window: int) -> tuple[bytes, list[bytes]]:
-    return asyncio.run(cut(body, 10**6, Slices(), window=window))
+    async def run() -> tuple[bytes, list[bytes]]:
+        return await cut(body, 10**6, Slices(), window=window)
+
+    return asyncio.run(run())
 
 
 def put_together(outline: bytes, parts: list[bytes]) -> Any:

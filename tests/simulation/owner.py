@@ -173,7 +173,7 @@ class SimulatedOwner(Owner):
         """The epoch, 0 before the ledger has given one."""
         return self._epoch
 
-    def submit(self, command: Command, done: Callable[[Outcome], None]) -> None:
+    def submit(self, command: Command, done: Callable[[Outcome], None], payer: str = "") -> None:
         """As the product's; may be the step at which the process dies."""
         process = self._process
         process.step("submit")
@@ -191,7 +191,7 @@ class SimulatedOwner(Owner):
                 process.world.checks.answered_commit(command, outcome, process)
                 done(outcome)
 
-        super().submit(command, heard)
+        super().submit(command, heard, payer)
 
     def told_of_revocations(self) -> None:
         """Know who is revoked, as by a notice."""

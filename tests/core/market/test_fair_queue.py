@@ -90,3 +90,12 @@ def test_payer_that_may_not_be_served_is_passed_over_and_keeps_its_order() -> No
     assert queue.take(lambda payer: payer != "held") == ("free", 3)
     assert queue.take(lambda payer: payer != "held") is None
     assert [queue.take(), queue.take(), queue.take()] == [("held", 0), ("held", 2), None]
+
+
+def test_a_new_payer_goes_before_the_one_that_was_served_last() -> None:
+    queue: FairQueue[int, int] = FairQueue()
+    for number in range(3):
+        queue.put("did:a", number, number)
+    assert queue.take() == 0
+    queue.put("did:b", 10, 10)
+    assert [queue.take(), queue.take(), queue.take()] == [10, 1, 2]

@@ -70,6 +70,10 @@ class StakeRules(MoneyMachine):
             self.refuses(command, ErrorCode.STAKE_LOCKED)
         elif micro > self.model.settled(did).get(actor, 0):
             self.refuses(command, ErrorCode.FORBIDDEN)  # another depositor's
+        elif self.model.settled(did)[actor] - micro < min(
+            self.model.settled(did)[actor], self.model.locked.get(did, 0)
+        ):
+            self.refuses(command, ErrorCode.STAKE_LOCKED)  # would leave the risk to the others
         else:
             self.model.deposit_stake(did, actor, -micro)
             self.says_stake(self.applies(command), did, actor)
