@@ -89,7 +89,7 @@ class Timekeeper:
         await asyncio.gather(*(self._ping(name) for name in self._owners.names()))
         now_ms = _now_ms()
         # Before rows are read: a silent owner is replaced while Postgres is away, too.
-        for name in self._watch.silent(now_ms):
+        for name in self._watch.silent():
             log.warning("owner is silent and is restarted owner=%s", name)
             self._owners.restart(name)
             self._watch.expected(name, now_ms)
@@ -114,7 +114,11 @@ class Timekeeper:
         if isinstance(reply, int):
             if self._watch.is_busy(name, reply, _now_ms()):
                 log.warning("owner is busy owner=%s progress=%d", name, reply)
-        elif reply is not None:
+            else:
+                self._watch.unanswered(name, _now_ms())
+        elif reply is None:
+            self._watch.unanswered(name, _now_ms())
+        else:
             self._prober.name(reply["openCircuits"])
             progress = reply["progress"]
             if reply["isReady"]:

@@ -1,9 +1,11 @@
 """Which processes are silent, which owners are alive, who takes over from those that are gone.
 
 Three things are told apart. Ready: it has answered that it takes work. Busy: its answer is late,
-but its counter of progress, which another of its threads tells, has moved since. Silent: neither
-an answer nor progress for too long; only that is given up. Pure bookkeeping over times that the
-caller measures; `actors/timekeeper.py` and `actors/ledger_watch.py` act on it.
+but its counter of progress, which another of its threads tells, has moved since; that stands for an
+answer for `BUSY_MS_MAX` at most, because a loop may turn and never answer. Silent: neither an
+answer nor progress for too long, however often it was asked; only that is given up. Pure
+bookkeeping over times that the caller measures; `actors/timekeeper.py` and
+`actors/ledger_watch.py` act on it.
 design.md section 3 (Starting and owning). Decision 0092.
 """
 
@@ -16,6 +18,8 @@ from actors.names import pooled_owner
 # A process on a machine under full load was seen to need 20 s.
 START_MS_MAX = 60_000
 MISSES_MIN = 3
+# No turn of a loop takes long, so one that works answers some time.
+BUSY_MS_MAX = 60_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,17 +30,6 @@ class Claim:
     from_epoch: int
     to_owner: str
     to_epoch: int
-
-
-@dataclass(slots=True)
-class Seen:
-    """What is known of one owner that should run."""
-
-    heard_ms: int
-    epoch: int = 0
-    is_ready: bool = False
-    has_answered: bool = False
-    progress: int = 0
 
 
 class Silence:
@@ -60,26 +53,40 @@ class Silence:
 
     def began(self, now_ms: int) -> None:
         """Note that a new process is awaited, which has not answered yet."""
-        self._heard_ms, self._misses, self._has_answered = now_ms, 0, False
-        self._progress = 0
+        self.heard_ms, self._misses, self.has_answered = now_ms, 0, False
+        self._progress, self._answered_ms = 0, now_ms
 
     def ended(self, now_ms: int, progress: int = 0) -> None:
         """Note an answer, and the process's counter of progress in it."""
-        self._heard_ms, self._misses, self._has_answered = now_ms, 0, True
-        self._progress = progress
+        self.heard_ms, self._misses, self.has_answered = now_ms, 0, True
+        self._progress, self._answered_ms = progress, now_ms
 
     def is_busy(self, progress: int, now_ms: int) -> bool:
-        """Note what the counter of progress says of a late answer; returns whether it has moved."""
-        if progress == self._progress:
+        """Note what the counter of progress says of a late answer; returns whether it has moved.
+
+        It counts for nothing once no answer has come for `BUSY_MS_MAX`.
+        """
+        if progress == self._progress or now_ms - self._answered_ms > BUSY_MS_MAX:
             return False
-        self.ended(now_ms, progress)
+        self.heard_ms, self._misses, self.has_answered = now_ms, 0, True
+        self._progress = progress
         return True
 
     def is_too_long(self, now_ms: int) -> bool:
         """Note a question that was not answered; returns whether to give the process up."""
         self._misses += 1
-        most_ms = self._silence_ms_max if self._has_answered else self._start_ms_max
-        return now_ms - self._heard_ms > most_ms and self._misses >= MISSES_MIN
+        most_ms = self._silence_ms_max if self.has_answered else self._start_ms_max
+        return now_ms - self.heard_ms > most_ms and self._misses >= MISSES_MIN
+
+
+@dataclass(slots=True)
+class Seen:
+    """What is known of one owner that should run."""
+
+    silence: Silence
+    epoch: int = 0
+    is_ready: bool = False
+    is_silent: bool = False
 
 
 class OwnerWatch:
@@ -93,7 +100,7 @@ class OwnerWatch:
 
     def __init__(self, *, silence_ms_max: int, start_ms_max: int = START_MS_MAX) -> None:
         self._silence_ms_max = silence_ms_max
-        self._start_ms_max = max(start_ms_max, silence_ms_max)
+        self._start_ms_max = start_ms_max
         self._seen: dict[str, Seen] = {}
         self._told: dict[str, tuple[tuple[str, int], ...]] = {}
         self._claimed: set[tuple[str, int]] = set()
@@ -101,28 +108,36 @@ class OwnerWatch:
 
     def expected(self, name: str, now_ms: int) -> None:
         """Note that an owner should run and has been created."""
-        self._seen[name] = Seen(now_ms)
+        silence = Silence(self._silence_ms_max, now_ms=now_ms, start_ms_max=self._start_ms_max)
+        self._seen[name] = Seen(silence)
 
     def ended(self, name: str, now_ms: int) -> None:
-        """Note that an owner's process has ended: from now on another is awaited."""
+        """Note that an owner's process is not there: from its end on another is awaited."""
         seen = self._seen.get(name)
-        if seen is not None and seen.has_answered:
-            self._seen[name] = Seen(now_ms)
+        if seen is not None and seen.silence.has_answered:
+            self.expected(name, now_ms)
+        else:
+            self.unanswered(name, now_ms)
 
     def starting(self, name: str, now_ms: int, progress: int = 0) -> None:
         """Note that an owner answered and is not ready yet."""
-        self._seen[name] = Seen(now_ms, has_answered=True, progress=progress)
+        self.expected(name, now_ms)
+        self._seen[name].silence.ended(now_ms, progress)
 
     def is_busy(self, name: str, progress: int, now_ms: int) -> bool:
         """Note what an owner's counter of progress says of a late answer.
 
-        Returns: whether it has moved; then the owner works, and is as ready as it was.
+        Returns: whether it has moved, and its answer is not too late even so; then the owner works,
+        and is as ready as it was.
         """
         seen = self._seen.get(name)
-        if seen is None or progress == seen.progress:
-            return False
-        seen.progress, seen.heard_ms, seen.has_answered = progress, now_ms, True
-        return True
+        return seen is not None and seen.silence.is_busy(progress, now_ms)
+
+    def unanswered(self, name: str, now_ms: int) -> None:
+        """Note that an owner was asked in vain: neither an answer nor progress."""
+        seen = self._seen.get(name)
+        if seen is not None:
+            seen.is_silent = seen.silence.is_too_long(now_ms)
 
     def answered(self, name: str, epoch: int, now_ms: int, progress: int = 0) -> None:
         """Note that an owner is ready and answered with its epoch."""
@@ -131,7 +146,10 @@ class OwnerWatch:
             self._told.pop(name, None)  # a new process knows nobody
             # What an earlier watch had claimed for it, it may not have been told to adopt.
             self._unadopted.add(name)
-        self._seen[name] = Seen(now_ms, epoch, is_ready=True, has_answered=True, progress=progress)
+        self.expected(name, now_ms)
+        seen = self._seen[name]
+        seen.epoch, seen.is_ready = epoch, True
+        seen.silence.ended(now_ms, progress)
 
     def forget(self, name: str) -> None:
         """Note that an owner's machine is gone."""
@@ -144,17 +162,12 @@ class OwnerWatch:
         return sorted(
             name
             for name, seen in self._seen.items()
-            if seen.is_ready and now_ms - seen.heard_ms <= self._silence_ms_max
+            if seen.is_ready and now_ms - seen.silence.heard_ms <= self._silence_ms_max
         )
 
-    def silent(self, now_ms: int) -> list[str]:
+    def silent(self) -> list[str]:
         """Return the owners that should run and have said nothing for too long."""
-        return sorted(
-            name
-            for name, seen in self._seen.items()
-            if now_ms - seen.heard_ms
-            > (self._silence_ms_max if seen.has_answered else self._start_ms_max)
-        )
+        return sorted(name for name, seen in self._seen.items() if seen.is_silent)
 
     def claims(self, stored_epochs: dict[str, int], now_ms: int) -> list[Claim]:
         """Return who takes over from stored owners that will not come back.

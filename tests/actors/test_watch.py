@@ -2,7 +2,14 @@
 
 from __future__ import annotations
 
-from actors.watch import Claim, OwnerWatch, Silence
+from actors.watch import BUSY_MS_MAX, Claim, OwnerWatch, Silence
+
+
+def silent_at(watch: OwnerWatch, at_ms: int, name: str = "a") -> list[str]:
+    """Ask an owner three times in vain, the last time then; return who is silent."""
+    for ago_ms in (2, 1, 0):
+        watch.unanswered(name, at_ms - ago_ms)
+    return watch.silent()
 
 
 def test_an_owner_lives_only_when_it_is_ready_and_was_heard_lately() -> None:
@@ -12,7 +19,7 @@ def test_an_owner_lives_only_when_it_is_ready_and_was_heard_lately() -> None:
     watch.answered("a", 1, 100)
     assert watch.live(5_100) == ["a"]
     assert watch.live(5_101) == []
-    assert watch.silent(5_101) == ["a"]
+    assert silent_at(watch, 5_101) == ["a"]
 
 
 def test_orphans_are_dealt_out_in_turn_and_claimed_once() -> None:
@@ -75,12 +82,33 @@ def test_peers_are_told_once_and_again_after_a_restart() -> None:
 def test_an_owner_may_take_long_to_start_but_not_to_answer_again() -> None:
     watch = OwnerWatch(silence_ms_max=5_000, start_ms_max=60_000)
     watch.expected("a", 0)
-    assert watch.silent(60_000) == []
-    assert watch.silent(60_001) == ["a"]
+    assert silent_at(watch, 60_000) == []
+    assert silent_at(watch, 60_001) == ["a"]
     watch.starting("a", 60_001)
     assert watch.live(60_001) == []
-    assert watch.silent(65_001) == []
-    assert watch.silent(65_002) == ["a"]
+    assert silent_at(watch, 65_001) == []
+    assert silent_at(watch, 65_002) == ["a"]
+
+
+def test_a_watch_that_was_frozen_itself_asks_its_owners_again() -> None:
+    watch = OwnerWatch(silence_ms_max=5_000)
+    watch.answered("a", 1, 0)
+    for at_ms in (600_000, 602_000):
+        watch.unanswered("a", at_ms)
+        assert watch.silent() == []
+    watch.answered("a", 1, 604_000)
+    watch.unanswered("a", 606_000)
+    assert watch.silent() == []
+
+
+def test_an_owner_that_never_comes_is_started_again() -> None:
+    watch = OwnerWatch(silence_ms_max=5_000, start_ms_max=60_000)
+    watch.expected("a", 0)
+    for at_ms in range(2_000, 62_000, 2_000):
+        watch.ended("a", at_ms)
+        assert watch.silent() == []
+    watch.ended("a", 62_000)
+    assert watch.silent() == ["a"]
 
 
 def test_silence_is_too_long_by_time_and_by_questions() -> None:
@@ -113,8 +141,19 @@ def test_an_owner_whose_answer_is_late_is_busy_while_its_counter_moves() -> None
     watch.answered("a", 1, 0, progress=10)
     for second in range(1, 60):
         assert watch.is_busy("a", 10 + second, 2_000 * second)
-        assert watch.silent(2_000 * second + 1_999) == []
         assert watch.live(2_000 * second) == ["a"], "as ready as it was"
+        if 2_000 * (second + 1) > BUSY_MS_MAX:
+            break
+    assert watch.silent() == []
+
+
+def test_an_owner_whose_loop_turns_and_never_answers_is_silent_in_the_end() -> None:
+    watch = OwnerWatch(silence_ms_max=5_000)
+    watch.answered("a", 1, 0)
+    assert watch.is_busy("a", 1, BUSY_MS_MAX)
+    assert not watch.is_busy("a", 2, BUSY_MS_MAX + 1)
+    assert silent_at(watch, BUSY_MS_MAX + 5_000) == []
+    assert silent_at(watch, BUSY_MS_MAX + 5_001) == ["a"]
 
 
 def test_an_owner_whose_counter_stands_still_is_silent() -> None:
@@ -122,8 +161,8 @@ def test_an_owner_whose_counter_stands_still_is_silent() -> None:
     watch.answered("a", 1, 0, progress=10)
     assert watch.is_busy("a", 11, 2_000)
     assert not watch.is_busy("a", 11, 4_000)
-    assert watch.silent(7_000) == []
-    assert watch.silent(7_001) == ["a"]
+    assert silent_at(watch, 7_000) == []
+    assert silent_at(watch, 7_001) == ["a"]
 
 
 def test_an_owner_that_is_starting_is_not_killed_while_its_counter_moves() -> None:
@@ -131,7 +170,7 @@ def test_an_owner_that_is_starting_is_not_killed_while_its_counter_moves() -> No
     watch.expected("a", 0)
     watch.starting("a", 1_000, progress=1)
     assert watch.is_busy("a", 2, 5_500)
-    assert watch.silent(10_000) == []
+    assert silent_at(watch, 10_000) == []
     assert watch.live(10_000) == []
 
 
@@ -159,6 +198,7 @@ def test_an_owner_whose_process_has_ended_has_the_time_of_a_start() -> None:
     watch.answered("a", 1, 0)
     for second in range(1, 61):
         watch.ended("a", 1_000 * second)
-        assert watch.silent(1_000 * second) == []
+        assert watch.silent() == []
         assert watch.live(1_000 * second) == []
-    assert watch.silent(61_001) == ["a"], "since the first word of its end"
+    watch.ended("a", 61_001)
+    assert watch.silent() == ["a"], "since the first word of its end"

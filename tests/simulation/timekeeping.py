@@ -78,7 +78,7 @@ class Timekeeping:
                 ping = _Ping(process, number)
                 process.loop.call_soon(self._answered, ping)
                 world.clock.call_in(ANSWER_MS_MAX, self._not_answered, ping)
-        for name in self._watch.silent(now_ms):
+        for name in self._watch.silent():
             process = world.processes[name]
             self._watch.expected(name, now_ms)
             if process.is_alive:
@@ -107,9 +107,12 @@ class Timekeeping:
         if ping.is_over or ping.number != self._number or not process.is_alive:
             return
         ping.is_over = True
-        if not process.loop.is_frozen:
-            now_ms = self._world.clock.now_ms()
-            self.late += self._watch.is_busy(process.name, process.progress, now_ms)
+        now_ms = self._world.clock.now_ms()
+        is_frozen = process.loop.is_frozen
+        if not is_frozen and self._watch.is_busy(process.name, process.progress, now_ms):
+            self.late += 1
+        else:
+            self._watch.unanswered(process.name, now_ms)
 
     def _freeze(self) -> None:
         world = self._world
