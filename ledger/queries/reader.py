@@ -20,6 +20,7 @@ from core.workflow.transitions import WorkflowStatus
 from ledger.patience import cut_after, line_of
 from ledger.planning.books import wallet_address
 from ledger.pools import pool_of
+from ledger.queries.prepared import PreparedReads
 from ledger.queries.stored import Balance, RowDict, StoredOwner, StoredWorkflow
 from ledger.queries.turns import ReadTurns
 from ledger.queries.workflows import NODES, WORKFLOWS, workflow_select
@@ -80,12 +81,14 @@ class LedgerReader:
         self._engine: AsyncEngine = pool_of(
             url, READER_ROLE, "callboard-reader", size=pool_size, patience_s=patience_s
         )
+        self.prepared = PreparedReads(url, patience_s=patience_s)
 
     def __repr__(self) -> str:
         return f"LedgerReader({self._engine.pool.status()})"
 
     async def close(self) -> None:
         """Close all connections."""
+        await self.prepared.close()
         await self._engine.dispose()
 
     async def ping(self) -> None:

@@ -13,6 +13,7 @@ from typing import Final
 import sqlalchemy as sql
 from sqlalchemy.dialects.postgresql import ARRAY
 
+from ledger.queries.prepared import PreparedStatement
 from ledger.queries.reader import LedgerReader, StoredWorkflow
 from ledger.queries.workflows import WORKFLOWS
 from ledger.schema import node, workflow
@@ -30,7 +31,8 @@ _REF: Final = sql.func.json_build_object(
     "$blob", sql.literal("sha256:").concat(_HASH), "size", _SIZE, type_=node.c.result_ref.type
 )
 _OTHERS: Final = [c for c in node.c if c.name not in ("result_json", "result_ref")]
-_NODES: Final = (
+_WORKFLOWS: Final = PreparedStatement.of(WORKFLOWS)
+_NODES: Final = PreparedStatement.of(
     sql.select(
         *_OTHERS,
         sql.case((_FITS, node.c.result_json)).label("result_json"),
@@ -55,8 +57,12 @@ async def workflow_records(
     if not known:
         return [None] * len(ids)
     values = {"ids": list(set(known.values()))}
-    found = {str(row["id"]): StoredWorkflow(row) for row in await reader.rows(WORKFLOWS, values)}
-    rows = await reader.rows(_NODES, {**values, "bytes_max": bytes_max}) if found else ()
+    found = {
+        str(row["id"]): StoredWorkflow(row)
+        for row in await reader.prepared.rows(_WORKFLOWS, values)
+    }
+    limits = {**values, "bytes_max": bytes_max}
+    rows = await reader.prepared.rows(_NODES, limits) if found else ()
     for row in rows:
         found[row["workflow_id"]].nodes.append(row)
     return [found.get(known.get(text, "")) for text in ids]

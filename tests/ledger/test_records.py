@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator
 
+import psycopg
 import pytest
+import sqlalchemy as sql
 
 from core.canonical import hash_bytes
 from core.workflow.blob_ref import BlobRef
 from core.workflow.events import NodeChanged
 from core.workflow.transitions import NodeStatus
+from ledger.queries.prepared import PreparedStatement
 from ledger.queries.reader import LedgerReader
 from ledger.queries.records import task_workflow_id, workflow_records
+from ledger.queries.workflows import NODES, WORKFLOWS
 from tests.conftest import Database
 from tests.ledger.making import AT, CREDIT, Flow, new_id, open_with_owner
 
@@ -76,3 +81,40 @@ async def test_a_task_is_found_by_its_id(database: Database, reader: LedgerReade
     assert await task_workflow_id(reader, publish.task_id) == flow.id
     assert await task_workflow_id(reader, new_id()) is None
     await store.close()
+
+
+async def test_prepared_reads_return_the_rows_that_others_return(
+    database: Database, reader: LedgerReader
+) -> None:
+    store, epoch = await open_with_owner(database.service_url)
+    flow = Flow(epoch, hold=CREDIT)
+    done = NodeChanged("a", NodeStatus.SUCCESS, attempt=1, result_json=TEXT, error={"code": "X"})
+    await store.commit([flow.publish(), flow.advance(done)], AT)
+    for statement in (WORKFLOWS, NODES):
+        values = {"ids": [flow.id]}
+        found = await reader.prepared.rows(PreparedStatement.of(statement), values)
+        assert found == await reader.rows(statement, values)
+        assert found
+    await store.close()
+
+
+async def test_prepared_reads_survive_the_loss_of_their_connection(
+    database: Database, reader: LedgerReader
+) -> None:
+    one = PreparedStatement.of(sql.select(sql.func.pg_backend_pid().label("pid")))
+    ((first,), (same,)) = await reader.prepared.rows(one, {}), await reader.prepared.rows(one, {})
+    assert first == same
+    with psycopg.connect(database.superuser_url, autocommit=True) as connection:
+        connection.execute("SELECT pg_terminate_backend(%s, 60000)", (first["pid"],))
+    (other,) = await reader.prepared.rows(one, {})
+    assert other != first
+
+
+async def test_a_cancelled_read_leaves_no_answer_to_the_next(reader: LedgerReader) -> None:
+    slow = PreparedStatement.of(sql.select(sql.func.pg_sleep(60), sql.literal(1).label("n")))
+    one = PreparedStatement.of(sql.select(sql.literal(2).label("n")))
+    reading = asyncio.ensure_future(reader.prepared.rows(slow, {}))
+    waiting = asyncio.ensure_future(reader.prepared.rows(one, {}))
+    await asyncio.sleep(0)
+    reading.cancel()
+    assert await asyncio.wait_for(waiting, 30) == [{"n": 2}]
