@@ -106,7 +106,10 @@ class PreparedReads:
             driver_url(self._url),
             autocommit=True,
             row_factory=dict_row,
-            options=session_options(READER_ROLE),
+            # Planned once, and by index however few rows there were then.
+            options=session_options(
+                READER_ROLE, plan_cache_mode="force_generic_plan", enable_seqscan="off"
+            ),
             application_name="callboard-records",
             connect_timeout=5,
         )
