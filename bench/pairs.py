@@ -4,8 +4,9 @@ Run as `python -m bench.pairs A [B] [--pairs N] [--runs bulk:chain3,…]`: A is 
 checkout to compare with, B that of the other one (default: this one). Both deployments are up all
 the time, with stub agents of their own; of each pair one side runs after the other, and the order
 changes from pair to pair. After half of the pairs both are started anew, B first: whichever is
-started second was seen to cost 2 to 3 % more. Every process is counted, agents and client included; the client is this
-checkout's for both. `--hot` measures one run, `single:chain3`, for at most 20 s a side.
+started second was seen to cost 2 to 3 % more. Every process is counted, agents and client included;
+the client is this checkout's for both. `--hot` measures one run, `single:chain3`, for at most 20 s
+a side.
 
 A ratio below 1 means that B costs more. Prints; asserts nothing about times. Refuses to run when
 the two deployments differ in a setting that both know. Decision 0114.
