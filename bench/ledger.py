@@ -19,7 +19,7 @@ from pathlib import Path
 import psutil
 import psycopg
 
-from actors.collection import collect_rarely
+from actors.process.garbage import collect_rarely
 from bench.payments import Payments
 from bench.tpcb import HOT_SCALE, UNIFORM_SCALE, TpcB, find_pgbench
 from ledger.embedded.server import OWNER, EmbeddedPostgres

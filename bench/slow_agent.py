@@ -16,9 +16,9 @@ import subprocess
 import sys
 import time
 
-from actors.clock import LoopClock
-from actors.dispatch import Dispatcher
-from actors.ports import DispatchOrder
+from actors.dispatch.dispatcher import Dispatcher
+from actors.engine.ports import DispatchOrder
+from actors.process.clock import LoopClock
 from core.settings import Settings
 from core.workflow.events import Event, WorkStarted
 

@@ -12,11 +12,11 @@ from typing import Any
 from ray import serve
 from ray.serve.schema import LoggingConfig
 
-from actors.arguments import settings_argument, settings_from
-from actors.collection import collect_rarely
-from actors.gateway import Gateway
-from actors.logs import configure_logging
-from actors.metrics import watched_loop
+from actors.cluster.arguments import settings_argument, settings_from
+from actors.process.garbage import collect_rarely
+from actors.process.logs import configure_logging
+from actors.process.metrics import watched_loop
+from actors.transport.gateway import Gateway
 from core.settings import Settings
 from ledger.agent_live import LivenessStore
 from ledger.operational import OperationalStore

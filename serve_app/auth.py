@@ -21,7 +21,7 @@ from dataclasses import dataclass
 
 import jwt
 
-from actors.channel import Channel
+from actors.transport.channel import Channel
 from core.errors import ErrorCode, ServiceError
 from core.records.bounds import TIME_MS_MAX, is_did
 from core.settings import Settings

@@ -14,7 +14,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from typing import Any, Final, Generic, TypeVar
 
-from actors.slices import Slices
+from actors.process.slices import Slices
 from core.errors import ErrorCode, Problem, ServiceError
 from core.settings import Settings
 from serve_app.bodies import check_value, load_json, parse_json

@@ -12,7 +12,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Final
 
-from actors.channel import Channel
+from actors.transport.channel import Channel
 from core.market.liveness import STATUSES, availability, since
 from ledger.agent_live import Heartbeat, LivenessStore, StoredHeartbeat, agent_claims
 from ledger.queries.reader import LedgerReader, RowDict

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from actors.messages import PublishReply, PublishRequest
+from actors.transport.messages import PublishReply, PublishRequest
 from core.errors import ServiceError
 from core.money import credits_number
 from core.records.manifest import WorkflowManifest

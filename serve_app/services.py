@@ -12,7 +12,7 @@ from collections.abc import Coroutine
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
-from actors.gateway import Gateway
+from actors.transport.gateway import Gateway
 from core.ids import uuid7
 from core.settings import Settings
 from core.topology.policy import address_denied

@@ -45,16 +45,21 @@ RESERVED: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     "SQL": (("sqlalchemy", "psycopg", "alembic"), ("ledger/",)),
     "HTTP clients": (
         ("aiohttp", "httpx", "requests", "urllib.request", "urllib3", "http.client"),
-        ("actors/dispatch.py", "federation/", "callboard/", "serve_app/supervisor/deploy.py"),
+        (
+            "actors/dispatch/dispatcher.py",
+            "federation/",
+            "callboard/",
+            "serve_app/supervisor/deploy.py",
+        ),
     ),
 }
 # Plain classes: they run, and are tested, without Ray.
 WITHOUT_RAY = (
-    "actors/runner.py",
-    "actors/sockets.py",
-    "actors/dispatch.py",
-    "actors/messages.py",
-    "actors/ports.py",
+    "actors/engine/runner.py",
+    "actors/transport/sockets.py",
+    "actors/dispatch/dispatcher.py",
+    "actors/transport/messages.py",
+    "actors/engine/ports.py",
 )
 ENVIRONMENT_READERS = ("serve_app/settings_from_env.py", "callboard/")
 
@@ -250,7 +255,7 @@ def test_packages_have_no_import_cycle() -> None:
 DOC = '"""A module."""\n'
 REFUSED: list[tuple[Callable[[Source], Iterator[str]], str, str]] = [
     (check_layers, "core/a.py", "from ledger import store"),
-    (check_layers, "core/a.py", "def f():\n    import actors.runner"),
+    (check_layers, "core/a.py", "def f():\n    import actors.engine.runner"),
     (check_layers, "ledger/a.py", "if TYPE_CHECKING:\n    from serve_app.app import App"),
     (check_layers, "callboard/a.py", "from core.workflow import dag"),
     (check_layers, "callboard/a.py", "from core import workflow"),
@@ -267,9 +272,9 @@ REFUSED: list[tuple[Callable[[Source], Iterator[str]], str, str]] = [
     (check_names, "core/a.py", "class AgentManager: ..."),
     (check_names, "core/a.py", "def load_data(): ..."),
     (check_reserved_imports, "core/a.py", "import ray"),
-    (check_reserved_imports, "actors/runner.py", "import ray"),
+    (check_reserved_imports, "actors/engine/runner.py", "import ray"),
     (check_reserved_imports, "serve_app/auth.py", "from sqlalchemy import select"),
-    (check_reserved_imports, "actors/runner.py", "import aiohttp"),
+    (check_reserved_imports, "actors/engine/runner.py", "import aiohttp"),
     (check_reserved_imports, "serve_app/auth.py", "from urllib import request"),
     (check_environment, "ledger/a.py", "import os\nx = os.environ['A']"),
     (check_environment, "ledger/a.py", "from os import getenv\nx = getenv('A')"),

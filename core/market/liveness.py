@@ -1,7 +1,7 @@
 """Whether an agent can be reached and wants work: one rule for replies, records and the choice.
 
 Pure: what an agent said of itself, what a probe found and the time in, one word out. Circuits are
-not known here; they are each owner's own experience (`actors/circuits.py`).
+not known here; they are each owner's own experience (`actors/dispatch/circuits.py`).
 Spec: Targeted routing; contract.md section 6 (Heartbeat, AGENT_UNAVAILABLE details).
 """
 

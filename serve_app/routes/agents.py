@@ -10,7 +10,7 @@ from typing import Any
 
 import orjson
 
-from actors.slices import Slices
+from actors.process.slices import Slices
 from core.errors import ErrorCode, ServiceError
 from core.trust.access import Need
 from core.trust.heartbeat_token import heartbeat_token

@@ -15,8 +15,8 @@ from typing import Any, Final
 
 import orjson
 
-from actors.messages import NodeResultReply, NodeResultRequest
-from actors.results import released
+from actors.engine.results import released
+from actors.transport.messages import NodeResultReply, NodeResultRequest
 from core.canonical import canonical, hash_bytes
 from core.errors import ErrorCode, NodeErrorCode, ServiceError
 from core.ids import event_id, result_id

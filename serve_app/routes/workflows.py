@@ -13,7 +13,7 @@ from typing import Any
 
 import orjson
 
-from actors.messages import (
+from actors.transport.messages import (
     CancelRequest,
     PackedPublish,
     PublishReply,

@@ -20,9 +20,9 @@ import ray
 from ray import serve
 from ray.exceptions import RayActorError
 
-from actors.gateway import Gateway
-from actors.names import NAMESPACE
-from actors.runtime import ensure_runtime
+from actors.cluster.names import NAMESPACE
+from actors.cluster.runtime import ensure_runtime
+from actors.transport.gateway import Gateway
 from core.errors import ErrorCode, ServiceError
 from core.settings import Settings, SettingsError
 from serve_app.app import APPLICATION, build

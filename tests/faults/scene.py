@@ -12,10 +12,10 @@ from dataclasses import dataclass, field
 
 from aiohttp import web
 
-from actors.calls import is_unknown_outcome
-from actors.ledger_client import LedgerClient
-from actors.messages import PublishReply, PublishRequest
-from actors.owner import Owner
+from actors.engine.owner import Owner
+from actors.transport.actor_calls import is_unknown_outcome
+from actors.transport.ledger_client import LedgerClient
+from actors.transport.messages import PublishReply, PublishRequest
 from core.errors import ErrorCode, ServiceError
 from core.ids import uuid7
 from core.records.manifest import parse_manifest

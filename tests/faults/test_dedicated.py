@@ -10,8 +10,9 @@ from collections.abc import Sequence
 
 import pytest
 
-from actors.dedicated import Dedicated
-from actors.messages import (
+from actors.cluster.dedicated import Dedicated
+from actors.engine.owner import Owner
+from actors.transport.messages import (
     CancelReply,
     CancelRequest,
     OwnerReply,
@@ -19,7 +20,6 @@ from actors.messages import (
     PublishReply,
     WatchRequest,
 )
-from actors.owner import Owner
 from core.errors import ErrorCode, ServiceError
 from tests.faults.scene import DEADLINE_S, OWNER, Scene, request
 

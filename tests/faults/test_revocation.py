@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 import pytest
 
-from actors.messages import RefreshRequest
+from actors.transport.messages import RefreshRequest
 from core.workflow.events import NodePaid
 from ledger.commands import AdvanceWorkflow, Command, Outcome
 from tests.faults.scene import AGENT, Scene, Wire, agent, registration, request

@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from actors.gateway import Gateway
-from actors.slices import Slices
+from actors.process.slices import Slices
+from actors.transport.gateway import Gateway
 from core.errors import ErrorCode, ServiceError
 from core.settings import KIB, Settings
 from ledger.replies import ReplyStore

@@ -7,13 +7,13 @@ from typing import Any, cast
 import orjson
 import pytest
 
-from actors.blobs import Blobs
-from actors.gateway import Gateway
+from actors.dispatch.large_results import Blobs
+from actors.transport.gateway import Gateway
 from core.canonical import hash_bytes
 from core.settings import KIB, Settings
 from ledger.queries.reader import StoredWorkflow
 from serve_app.views import node_state
-from tests.actors.test_blobs import Shelf
+from tests.actors.dispatch.test_large_results import Shelf
 
 pytestmark = pytest.mark.anyio
 

@@ -1,8 +1,8 @@
 """Agents that answer as the seed says: well, late, twice, wrongly, never.
 
-Stands where `actors/dispatch.py` and the network stand. What an agent answers in words is judged by
-the service's own `judge_reply`, so the failures here are the real ones. Spec: Agent rules, Errors;
-contract.md section 5.
+Stands where `actors/dispatch/dispatcher.py` and the network stand. What an agent answers in words
+is judged by the service's own `judge_reply`, so the failures here are the real ones. Spec: Agent
+rules, Errors; contract.md section 5.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any
 
 import orjson
 
-from actors.messages import NodeResultRequest
-from actors.ports import DispatchOrder
+from actors.engine.ports import DispatchOrder
+from actors.transport.messages import NodeResultRequest
 from core.errors import NodeErrorCode
 from core.workflow.events import (
     AttemptAccepted,

@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING
 
 import orjson
 
-from actors.messages import OwnerReply
-from actors.ports import DispatchOrder
+from actors.engine.ports import DispatchOrder
+from actors.transport.messages import OwnerReply
 from core.errors import ErrorCode, ServiceError
 from core.workflow.events import AttemptFinished, Failure, NodeChanged, Verdict
 from core.workflow.transitions import NodeStatus, WorkflowStatus

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from actors.messages import PublishReply, PublishRequest
+from actors.transport.messages import PublishReply, PublishRequest
 from core.errors import ErrorCode, ServiceError
 from tests.simulation.ledger_model import LedgerModel
 from tests.simulation.violation import require

@@ -1,7 +1,7 @@
 """Virtual time: it jumps from one due callback to the next, so that hours of waiting take no time.
 
-Implements `actors.ports.Clock`. Callbacks due at the same microsecond run in the order in which
-they were set, so that a seed alone decides everything.
+Implements `actors.engine.ports.Clock`. Callbacks due at the same microsecond run in the order in
+which they were set, so that a seed alone decides everything.
 """
 
 from __future__ import annotations

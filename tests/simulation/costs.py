@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Final
 
-from actors.bidding import AuctioningDirectory
-from actors.ports import Asked
+from actors.directory.auction_candidates import AuctioningDirectory
+from actors.engine.ports import Asked
 from core.workflow.actions import SelectAgent, SelectBidder, SelectVerifier
 from core.workflow.events import AgentNotSelected, AgentSelected, VerifierSelected
 

@@ -11,13 +11,13 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from actors.clock import LoopClock, SteadyTime
-from actors.ledger_client import LedgerClient
-from actors.messages import PublishRequest
-from actors.outbox import Outboxes
-from actors.owner import Owner
-from actors.restoring import Restorer
-from actors.runner import Runner
+from actors.engine.outbox import Outboxes
+from actors.engine.owner import Owner
+from actors.engine.restoring import Restorer
+from actors.engine.runner import Runner
+from actors.process.clock import LoopClock, SteadyTime
+from actors.transport.ledger_client import LedgerClient
+from actors.transport.messages import PublishRequest
 from ledger.commands import AdvanceWorkflow, Command, Outcome, PublishWorkflow
 from ledger.queries import unfinished
 from tests.simulation.agents import SimulatedDispatch

@@ -1,8 +1,9 @@
 """One owner's process in the simulation: the real owner on a loop of its own, with breakable ports.
 
 A killed process is deaf and dumb at once, in the middle of whatever it was doing: nothing it still
-calls has an effect, no callback reaches it. What follows a start is what `actors/workflow_actor.py`
-does: new epoch, directory, restore; requests wait until then. design.md section 3 (Recovery).
+calls has an effect, no callback reaches it. What follows a start is what
+`actors/cluster/workflow_actor.py` does: new epoch, directory, restore; requests wait until then.
+design.md section 3 (Recovery).
 """
 
 from __future__ import annotations
@@ -11,8 +12,8 @@ import asyncio
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from actors.messages import OwnerReply, OwnerRequest
-from actors.runner import Runner
+from actors.engine.runner import Runner
+from actors.transport.messages import OwnerReply, OwnerRequest
 from tests.simulation.agents import SimulatedDispatch
 from tests.simulation.costs import ChargedDirectory
 from tests.simulation.loop import VirtualLoop

@@ -10,7 +10,7 @@ from __future__ import annotations
 import random
 from typing import TYPE_CHECKING
 
-from actors.messages import CancelRequest, OwnerReply, ResumeReply, ResumeRequest
+from actors.transport.messages import CancelRequest, OwnerReply, ResumeReply, ResumeRequest
 from core.errors import ServiceError
 from ledger.commands import AdvanceWorkflow, Command, Outcome, ResumeWorkflow
 from tests.simulation.faults import ends_workflow

@@ -1,8 +1,8 @@
 """The timekeeper of a simulated world: the real `OwnerWatch`, asked twice a second.
 
 Processes are frozen for a while, the timekeeper is started anew and remembers nothing. What must
-hold: it kills none that works, however busy, and replaces what is frozen. `actors/timekeeper.py`;
-design.md section 3 (Starting and owning).
+hold: it kills none that works, however busy, and replaces what is frozen.
+`actors/cluster/timekeeper.py`; design.md section 3 (Starting and owning).
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import random
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from actors.watch import START_MS_MAX, OwnerWatch
+from actors.cluster.liveness import START_MS_MAX, OwnerWatch
 from tests.simulation.violation import require
 
 if TYPE_CHECKING:

@@ -11,8 +11,14 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from actors.messages import CancelReply, CancelRequest, OwnerReply, PublishReply, PublishRequest
-from actors.ports import DispatchOrder
+from actors.engine.ports import DispatchOrder
+from actors.transport.messages import (
+    CancelReply,
+    CancelRequest,
+    OwnerReply,
+    PublishReply,
+    PublishRequest,
+)
 from core.errors import ErrorCode, ServiceError
 from core.settings import Settings
 from core.workflow.events import Failure

@@ -26,9 +26,9 @@ TESTS = (
     "tests/simulation/test_proofs.py",
     "tests/simulation/test_faults.py",
     "tests/simulation/test_turns.py",
-    "tests/actors/test_runner.py",
-    "tests/actors/test_revoking.py",
-    "tests/actors/test_estimate.py",
+    "tests/actors/engine/test_runner.py",
+    "tests/actors/engine/test_revoking.py",
+    "tests/actors/engine/test_estimate.py",
     "tests/core/workflow",
 )
 TIMEOUT_S = 1_200

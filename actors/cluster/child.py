@@ -1,0 +1,32 @@
+"""The process of one workflow, as the owner that made it sees it (`CALLBOARD_ISOLATION=dedicated`).
+
+A wrapper only: implements `actors.cluster.dedicated.Child` over a handle. design.md section 3
+(isolation).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import ray
+
+from actors.transport.messages import OwnerReply, OwnerRequest
+
+
+class ActorChild:
+    """A `WorkflowActor` that drives one workflow; it ends with the process that made it."""
+
+    def __init__(self, actor: Any) -> None:
+        self._actor = actor
+
+    async def handle(self, batch: list[OwnerRequest]) -> Sequence[OwnerReply]:
+        replies: Sequence[OwnerReply] = await self._actor.handle.remote(batch)
+        return replies
+
+    async def finished(self, watcher: str) -> Sequence[str]:
+        names: Sequence[str] = await self._actor.finished.remote(watcher)
+        return names
+
+    def end(self) -> None:
+        ray.kill(self._actor)

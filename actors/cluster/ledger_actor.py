@@ -1,0 +1,96 @@
+"""The ledger's actor: one per cluster, in front of the one writer of the audited tables.
+
+A wrapper only: it receives batches, `ledger/group_commit.py` decides and commits. When the writer
+finds that what it planned cannot be true (an integrity error), the process ends at once and Ray
+starts a new one that reloads everything. design.md section 3; money.md section 4.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+from collections.abc import Mapping
+from typing import Any
+
+import ray
+
+from actors.cluster.arguments import settings_from
+from actors.cluster.names import LEDGER, LIVENESS
+from actors.process.garbage import collect_rarely
+from actors.process.logs import configure_logging
+from actors.process.metrics import watched_loop
+from actors.transport.ledger_client import RETRY_DELAY_S_MAX, RETRY_DELAY_S_MIN
+from actors.transport.sockets import serve_batches
+from ledger.commands import Command, Outcome
+from ledger.errors import LedgerIntegrityError, LedgerUnavailable
+from ledger.group_commit import GroupCommit
+from ledger.store import Genesis
+
+log = logging.getLogger("callboard.ledger")
+
+
+@ray.remote(concurrency_groups=LIVENESS)  # type: ignore[call-overload]
+class LedgerActor:
+    """Commits batches of commands for every process of the cluster."""
+
+    async def __init__(self, values: Mapping[str, object]) -> None:  # type: ignore[misc]
+        settings = settings_from(values)
+        configure_logging(settings, "ledger")
+        collect_rarely()
+        self._watchdog = watched_loop(LEDGER, "ledger")
+        self._commits = GroupCommit(
+            settings.database_url,
+            genesis=Genesis(origin=f"callboard/{settings.region}", fee_bps=settings.fee_bps),
+            on_fatal=_stop,
+            batch_max=settings.batch_commands_max,
+            queue_max=settings.ledger_queue_max,
+        )
+        # Not awaited: an absent Postgres must not make the creation of the actor fail for good.
+        self._start = asyncio.create_task(self._open(settings.run_folder))
+
+    async def _open(self, run_folder: str) -> None:
+        self._socket = await serve_batches(run_folder, LEDGER, {"submit": self.submit})
+        delay_s = RETRY_DELAY_S_MIN
+        while True:
+            try:
+                await self._commits.start()
+            except LedgerUnavailable as error:
+                log.warning("ledger cannot be opened reason=%s", error)
+                await asyncio.sleep(delay_s)
+                delay_s = min(2 * delay_s, RETRY_DELAY_S_MAX)
+            except Exception as error:
+                # The edge of the process: fenced off as it began, perhaps. One that answers pings
+                # and never opens the ledger would be replaced by nobody.
+                log.exception("ledger not opened")
+                _stop(LedgerIntegrityError(f"opening: {error!r}"))
+            else:
+                log.info("ledger opened %s", self._commits.statistics())
+                return
+
+    async def submit(self, commands: list[Command]) -> list[Outcome]:
+        """Commit commands in their order; raises LEDGER_UNAVAILABLE when the outcome is unknown."""
+        if not self._start.done():
+            await asyncio.shield(self._start)
+        return await self._commits.submit(commands)
+
+    async def ping(self) -> dict[str, Any]:
+        """Return the writer's counters, those of its loop's turns, and its progress."""
+        commits, turns = self._commits.statistics(), self._watchdog.statistics()
+        return {"progress": turns.turns, "turns": turns, "commits": commits}
+
+    @ray.method(concurrency_group="liveness")
+    async def progress(self) -> int:
+        """Return a count that grows while this process works, from another thread than its own."""
+        return self._watchdog.turns
+
+    async def process_id(self) -> int:
+        """Return this process's id, for tests and operators."""
+        return os.getpid()
+
+
+def _stop(error: LedgerIntegrityError) -> None:
+    """End this process without cleaning up: its memory is what cannot be trusted."""
+    log.critical("ledger stops reason=%s", error)
+    logging.shutdown()
+    os._exit(1)

@@ -1,0 +1,118 @@
+"""The handles of all workflow actors, one per machine or more: made, asked, told, ended.
+
+A wrapper only; it judges nothing. What fails for one owner does not concern the others: every call
+returns whether it was answered. design.md section 3 (Starting and owning). Decision 0092.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Iterable
+from typing import Any, Final
+
+import ray
+from ray.exceptions import ActorDiedError
+from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+
+from actors.cluster.arguments import settings_argument
+from actors.cluster.names import NAMESPACE, workflow_actor
+from actors.cluster.workflow_actor import WorkflowActor
+from core.settings import Settings
+
+log = logging.getLogger("callboard.timekeeper")
+
+CALL_TIMEOUT_S: Final = 2.0
+
+
+class OwnerActors:
+    """Workflow actors by the names of their owners."""
+
+    def __init__(self, settings: Settings) -> None:
+        self._settings = settings
+        self._handles: dict[str, Any] = {}
+
+    def __repr__(self) -> str:
+        return f"<OwnerActors {sorted(self._handles)}>"
+
+    def names(self) -> list[str]:
+        """Return the names of the owners that should run."""
+        return list(self._handles)
+
+    def ensure(self, machines: Iterable[str]) -> tuple[list[str], list[str]]:
+        """Make the actors of new machines, end those of machines that are gone.
+
+        Args:
+            machines: Ray's ids of the machines there are.
+
+        Returns: the names of the owners that were made, and of those that are gone.
+        """
+        wanted = {
+            workflow_actor(node_id, index): node_id
+            for node_id in machines
+            for index in range(self._settings.workflow_actors_per_machine)
+        }
+        gone = sorted(set(self._handles) - set(wanted))
+        for name in gone:
+            log.warning("machine is gone owner=%s", name)
+            ray.kill(self._handles.pop(name))
+        made = sorted(set(wanted) - set(self._handles))
+        for name in made:
+            self._handles[name] = WorkflowActor.options(  # type: ignore[attr-defined]
+                name=name,
+                namespace=NAMESPACE,
+                get_if_exists=True,
+                lifetime="detached",
+                num_cpus=0,
+                max_restarts=-1,
+                max_task_retries=0,
+                max_concurrency=1_000,
+                scheduling_strategy=NodeAffinitySchedulingStrategy(wanted[name], soft=False),
+            ).remote(name, settings_argument(self._settings))
+        return made, gone
+
+    async def ping(self, name: str) -> dict[str, Any] | int | None:
+        """Ask an owner how it is.
+
+        Returns: its counters; of one whose answer is late, its counter of progress alone; None of
+        one that says nothing.
+
+        Raises:
+            RayError: its process has ended, or is being started.
+        """
+        handle = self._handles[name]
+        try:
+            reply: dict[str, Any] = await asyncio.wait_for(handle.ping.remote(), CALL_TIMEOUT_S)
+            return reply
+        except TimeoutError:
+            return await progress_of(handle.progress.remote)
+        except ActorDiedError:
+            # For good, as when its constructor has failed: Ray starts it no more, `ensure` does.
+            log.exception("owner is gone and is made anew owner=%s", name)
+            self._handles.pop(name, None)
+            raise
+
+    async def tell(self, name: str, method: str, *arguments: Any) -> bool:
+        """Call a method of an owner; returns whether it was answered in time."""
+        try:
+            call = getattr(self._handles[name], method).remote(*arguments)
+            await asyncio.wait_for(call, CALL_TIMEOUT_S)
+        except Exception as error:  # the edge to one owner: it is told in a later round
+            log.warning("not told owner=%s method=%s error=%s", name, method, type(error).__name__)
+            return False
+        return True
+
+    def restart(self, name: str) -> None:
+        """End an owner's process; Ray starts another."""
+        handle = self._handles.get(name)
+        if handle is not None:
+            ray.kill(handle, no_restart=False)
+
+
+async def progress_of(ask: Callable[[], Any]) -> int | None:
+    """Return a process's counter of progress, None when it does not even tell that."""
+    try:
+        return int(await asyncio.wait_for(ask(), CALL_TIMEOUT_S))
+    except Exception as error:  # any failure of another process is silence, nothing more
+        log.info("no word of progress error=%s", type(error).__name__)
+        return None

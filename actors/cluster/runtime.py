@@ -1,0 +1,58 @@
+"""Brings the cluster's actors into being; calling it twice, from any process, changes nothing.
+
+design.md section 3 (Starting and owning): called by the Serve application's start-up, so that
+`callboard up`, `serve deploy` and `ray up` all work.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import ray
+
+from actors.cluster.arguments import settings_argument
+from actors.cluster.ledger_actor import LedgerActor
+from actors.cluster.names import LEDGER, NAMESPACE, TIMEKEEPER
+from actors.cluster.timekeeper import Timekeeper
+from core.settings import Settings
+
+EMBEDDED_HOSTS = ("127.0.0.1", "localhost", "%2F", "host=/")
+
+
+class RuntimeRefused(RuntimeError):
+    """The cluster has a shape that this deployment's settings cannot serve."""
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(reason)
+        self.reason = reason
+
+    def __str__(self) -> str:
+        return self.reason
+
+
+def ensure_runtime(settings: Settings) -> None:
+    """Start the ledger actor and the timekeeper if they are not there; the latter starts the rest.
+
+    Raises:
+        RuntimeRefused: several machines, but a Postgres that only one of them reaches.
+    """
+    # By host name: several raylets on one machine (tests, large machines) share its Postgres.
+    nodes = ray.nodes()  # type: ignore[no-untyped-call]
+    hosts = {node["NodeManagerHostname"] for node in nodes if node["Alive"]}
+    if len(hosts) > 1 and any(mark in settings.database_url for mark in EMBEDDED_HOSTS):
+        raise RuntimeRefused(
+            f"{len(hosts)} machines, but Postgres at an address of this machine only: set"
+            " CALLBOARD_DATABASE_URL to one that every machine reaches"
+        )
+    options: dict[str, Any] = {
+        "namespace": NAMESPACE,
+        "get_if_exists": True,
+        "lifetime": "detached",
+        "num_cpus": 0,
+        "max_restarts": -1,
+        "max_task_retries": 0,
+        "max_concurrency": 1_000,
+    }
+    values = settings_argument(settings)
+    LedgerActor.options(name=LEDGER, **options).remote(values)  # type: ignore[attr-defined]
+    Timekeeper.options(name=TIMEKEEPER, **options).remote(values)  # type: ignore[attr-defined]

@@ -1,0 +1,147 @@
+"""The workflow actor: drives many workflows from one loop, one or more per machine.
+
+A wrapper only: `actors/engine/owner.py` holds the parts. An owner that was fenced off, or whose
+view the ledger contradicts, ends its process; the new one starts from what is stored. design.md
+section 3.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+import ray
+from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+
+from actors.cluster.arguments import settings_argument, settings_from
+from actors.cluster.child import ActorChild
+from actors.cluster.dedicated import Dedicated
+from actors.cluster.names import LEDGER, LIVENESS
+from actors.dispatch.remote_dispatch import PeerCalls, RemoteEvent, RemoteOrder
+from actors.engine.owner import Owner
+from actors.process.garbage import collect_rarely
+from actors.process.logs import configure_logging
+from actors.process.metrics import quarantined_gauge, watched_loop
+from actors.process.slices import take_in_slices
+from actors.transport.actor_calls import BatchCall, actor_call, is_unknown_outcome
+from actors.transport.ledger_client import LedgerClient
+from actors.transport.messages import OwnerReply, OwnerRequest
+from actors.transport.sockets import serve_batches
+from core.settings import Settings
+
+log = logging.getLogger("callboard.workflows")
+
+# Longer than any round of polls needs, short enough that a poll to a dead process ends.
+FINISHED_POLL_S = 10.0
+
+
+@ray.remote(concurrency_groups=LIVENESS)  # type: ignore[call-overload]
+class WorkflowActor:
+    """Owns workflows: publishes, drives, dispatches, restores."""
+
+    async def __init__(  # type: ignore[misc]
+        self, name: str, values: Mapping[str, object]
+    ) -> None:
+        settings = settings_from(values)
+        configure_logging(settings, "workflows")
+        collect_rarely()
+        self._watchdog, self._quarantined = watched_loop(name, "workflows"), quarantined_gauge()
+        ledger = LedgerClient(
+            BatchCall(settings.run_folder, LEDGER, "submit"),
+            is_unknown_outcome,
+            capacity=settings.ledger_queue_max,
+            batch_size=settings.batch_commands_max,
+        )
+        self._name, self._run_folder = name, settings.run_folder
+        self._owner = Owner(name, settings, ledger, _stop)
+        self._dedicated: Dedicated | None = None
+        if settings.isolation == "dedicated":
+            spawn = partial(_spawn, settings)
+            slots = settings.dedicated_actors_max
+            self._dedicated = Dedicated(self._owner, name, spawn, slots=slots)
+        # Not awaited: a constructor that waits for an absent Postgres would hang the creation.
+        self._start = asyncio.create_task(self._begin())
+
+    async def _begin(self) -> None:
+        methods = {"handle": self.handle, "finished": self.finished}
+        self._socket = await serve_batches(self._run_folder, self._name, methods)
+        try:
+            await self._owner.start()
+            if self._dedicated is not None:
+                await self._dedicated.start()
+        except Exception as error:  # the edge of the process: a start that failed is begun anew
+            log.exception("owner did not start")
+            _stop(repr(error))
+
+    async def handle(self, batch: list[OwnerRequest]) -> list[OwnerReply]:
+        """Answer publishes, watches and cancels, each after its commit."""
+        await asyncio.shield(self._start)
+        return await (self._dedicated or self._owner).handle(batch)
+
+    async def finished(self, watcher: str) -> list[str]:
+        """Return ids of finished workflows that the watcher waits for; waits for the first."""
+        return await self._owner.outboxes.take(watcher, FINISHED_POLL_S)
+
+    async def adopt(self) -> None:
+        """Begin to restore workflows that this owner has claimed from another."""
+        await asyncio.shield(self._start)
+        self._owner.restore_all()
+
+    async def know_peers(self, peers: Sequence[tuple[str, int]]) -> None:
+        """Learn the other machines' actors and epochs, for dispatches that find no room here."""
+        self._owner.spread.set_peers(
+            {
+                name: PeerCalls(epoch, actor_call(name, "accept"), actor_call(name, "deliver"))
+                for name, epoch in peers
+            }
+        )
+
+    async def accept(self, batch: list[RemoteOrder]) -> list[None]:
+        """Send orders of another machine's actor from this loop."""
+        return await take_in_slices(self._owner.spread.accept, batch)
+
+    async def deliver(self, batch: list[RemoteEvent]) -> list[None]:
+        """Hear what became of orders that this actor had sent away."""
+        return await take_in_slices(self._owner.spread.deliver, batch)
+
+    async def ping(self) -> dict[str, Any]:
+        """Return counters; `isReady` once work is taken, `isRestoring` while some is restored."""
+        self._quarantined.set(self._owner.quarantined)
+        return {
+            "isReady": self._start.done(),
+            "progress": self._steps(),
+            "turns": self._watchdog.statistics(),
+            **self._owner.statistics(),
+        }
+
+    @ray.method(concurrency_group="liveness")
+    async def progress(self) -> int:
+        """Return a count that grows while this process works, from another thread than its own."""
+        return self._steps()
+
+    def _steps(self) -> int:
+        return self._watchdog.turns + self._owner.steps
+
+    async def process_id(self) -> int:
+        """Return this process's id, for tests and operators."""
+        return os.getpid()
+
+
+def _spawn(settings: Settings, name: str) -> ActorChild:
+    here = NodeAffinitySchedulingStrategy(ray.get_runtime_context().get_node_id(), soft=False)
+    options = {"num_cpus": 0, "max_restarts": 0, "max_task_retries": 0, "max_concurrency": 1_000}
+    own = replace(settings, isolation="pooled", reader_pool_size=1)
+    actor = WorkflowActor.options(**options, scheduling_strategy=here)  # type: ignore[attr-defined]
+    return ActorChild(actor.remote(name, settings_argument(own)))
+
+
+def _stop(reason: str) -> None:
+    """End this process without cleaning up: what it believes is not what is stored."""
+    log.critical("workflow owner stops reason=%s", reason)
+    logging.shutdown()
+    os._exit(1)

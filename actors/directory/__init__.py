@@ -1,0 +1,1 @@
+"""The agents as one owner knows them: cards, health, prices, stakes, revocations."""

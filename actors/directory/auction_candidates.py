@@ -1,0 +1,188 @@
+"""The directory as an auction's bidders: standing bids out of cards, and who may take part.
+
+Who wins and at what price is `core/market/auction.py`'s. Like all of the directory it knows stakes
+and scores half a second late; a lock that the ledger refuses leads to the next round.
+Spec: Bid; Settlement rules 7; money.md cases 20 to 26. Decision 0075.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any, Final
+
+import orjson
+
+from actors.directory.directory import Directory
+from actors.engine.ports import AgentEntry
+from core.errors import NodeErrorCode
+from core.market.auction import AuctionTerms, Award, Bid, award, exclusion, merge_bids
+from core.market.ranking import UNPROVEN
+from core.market.reputation import stake_required_micro
+from core.money import credits_number
+from core.workflow.actions import SelectBidder
+from core.workflow.events import (
+    AgentNotSelected,
+    AgentSelected,
+    AuctionClosed,
+    Failure,
+    Verdict,
+)
+
+FAILED_BEFORE: Final = "failed_before"
+# Of a round's bids in a node's record; all of them are in the auction's own.
+SHOWN_MAX: Final = 10
+
+
+class AuctioningDirectory(Directory):
+    """A directory that awards auctions.
+
+    Args:
+        score_min_percent: the least reputation that takes part, per cent.
+        directory: the arguments of `Directory`.
+    """
+
+    def __init__(self, *, score_min_percent: int = 0, **directory: Any) -> None:
+        super().__init__(**directory)
+        self._score_min = score_min_percent / 100
+
+    def select_bidder(self, action: SelectBidder, at_ms: int) -> AgentSelected | AgentNotSelected:
+        """Award a round, or ask whoever has won before to go on."""
+        if action.holder_did is not None:
+            return self._ask_holder(action, action.holder_did, at_ms)
+        live = [replace(bid, reputation=self._score(bid.agent_did)) for bid in action.bids]
+        bids = merge_bids(self._standing(action), live)
+        won: Award | None = None
+        excluded: dict[str, str] = {}
+        for counts_locked in (False, True):
+            # What other work has locked of a stake may be free by now, if that is all there is.
+            excluded = self._excluded(bids, action, at_ms, counts_locked=counts_locked)
+            won = award(
+                [bid for bid in bids if bid.agent_did not in excluded],
+                reserve_micro=action.reserve_micro,
+                is_eligible=lambda _: True,
+            )
+            if won is not None:
+                break
+        closed = AuctionClosed(
+            action.node,
+            action.round,
+            None if won is None else won.agent_did,
+            None if won is None else won.price_micro,
+            tuple(bids),
+            tuple(excluded.items()),
+        )
+        if won is None:
+            message = f"nobody's bid can be taken: {len(bids)} bids, {len(excluded)} excluded"
+            failure = Failure(NodeErrorCode.NO_CANDIDATE, message, Verdict.FINAL)
+            return AgentNotSelected(action.node, failure, at_ms, closed)
+        return self._awarded(action, won.agent_did, won.price_micro, at_ms, closed)
+
+    def _awarded(
+        self,
+        action: SelectBidder,
+        did: str,
+        price_micro: int,
+        at_ms: int,
+        closed: AuctionClosed | None,
+    ) -> AgentSelected:
+        self._circuits.taken(did, at_ms)
+        stake_micro = stake_required_micro(
+            action.reserve_micro, stake_bps=action.stake_bps, score=self._score(did)
+        )
+        reasons = None if closed is None else orjson.dumps(_reasons(closed)).decode()
+        return AgentSelected(
+            action.node, did, price_micro, at_ms, reasons, None, stake_micro, closed
+        )
+
+    def _ask_holder(
+        self, action: SelectBidder, did: str, at_ms: int
+    ) -> AgentSelected | AgentNotSelected:
+        details = self._unavailable(did, at_ms)
+        if details is None and did not in self._offers(action):
+            details = "capability_not_offered"
+        if details is None:
+            return self._awarded(action, did, action.holder_price_micro, at_ms, None)
+        failure = Failure(
+            NodeErrorCode.AGENT_UNAVAILABLE,
+            f"{did}, who has won {action.capability_id!r}, cannot go on: {details}",
+            Verdict.RETRYABLE,
+            details=details,
+            target_agent_id=did,
+        )
+        return AgentNotSelected(action.node, failure, at_ms)
+
+    def _standing(self, action: SelectBidder) -> list[Bid]:
+        """Return the standing bids of cards as they are now; a card is never late."""
+        bids = []
+        for did, entry in self._offers(action).items():
+            offer = entry.standing.get(action.capability_id)
+            if offer is not None:
+                stored_ms = min(self._stored_ms.get(did, 0), action.closes_ms - 1)
+                bids.append(
+                    Bid(
+                        did,
+                        offer.amount_micro,
+                        offer.eta_ms,
+                        offer.stake_micro,
+                        stored_ms,
+                        self._score(did),
+                        is_standing=True,
+                    )
+                )
+        return bids
+
+    def _excluded(
+        self, bids: list[Bid], action: SelectBidder, at_ms: int, *, counts_locked: bool
+    ) -> dict[str, str]:
+        """Return who takes no part, and why."""
+        terms = AuctionTerms(
+            action.reserve_micro, action.closes_ms, action.stake_bps, self._score_min
+        )
+        offers = self._offers(action)
+        excluded: dict[str, str] = {}
+        for bid in bids:
+            did = bid.agent_did
+            if did in action.exclude:
+                excluded[did] = FAILED_BEFORE
+                continue
+            staked_micro = self.stakes.staked_micro(did, counts_locked=counts_locked)
+            is_revoked = self.is_revoked(did, at_ms)
+            why = exclusion(bid, terms, stake_free_micro=staked_micro, is_revoked=is_revoked)
+            found = self._unavailable(did, at_ms) if why is None else str(why)
+            if found is None and did not in offers:
+                found = "capability_not_offered"
+            if found is not None:
+                excluded[did] = found
+        return excluded
+
+    def _offers(self, action: SelectBidder) -> Mapping[str, AgentEntry]:
+        return self._by_capability.get(action.capability_id, {})
+
+    def _score(self, did: str) -> float:
+        return self._standings.get(did, UNPROVEN).score
+
+
+def _reasons(closed: AuctionClosed) -> dict[str, Any]:
+    """Return why the winner has won, as a node's record shows it: the lowest bids."""
+    excluded = dict(closed.excluded)
+    lowest = sorted(
+        closed.bids, key=lambda bid: (bid.agent_did in excluded, bid.amount_micro, bid.agent_did)
+    )
+    assert closed.price_micro is not None, closed
+    shown = []
+    for bid in lowest[:SHOWN_MAX]:
+        line: dict[str, Any] = {
+            "agentDid": bid.agent_did,
+            "bidAmount": credits_number(bid.amount_micro),
+        }
+        if bid.agent_did in excluded:
+            line["excluded"] = excluded[bid.agent_did]
+        shown.append(line)
+    return {
+        "agentDid": closed.winner_did,
+        "auctionRound": closed.round,
+        "priceCredits": credits_number(closed.price_micro),
+        "bids": shown,
+        "unshown": max(0, len(closed.bids) - SHOWN_MAX),
+    }

@@ -1,0 +1,99 @@
+"""An agent's stored card as what dispatching needs of it, and what several of them ask.
+
+Pure: a row in, an `AgentEntry` out. Spec: Agent card; contract.md sections 3 and 4.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from actors.engine.ports import AgentEntry, Asked
+from core.market.pricing import FREE, Price, TokenPrice, parse_price, price_of
+from core.market.standing_bid import standing_offers
+from core.trust.derived_keys import KeyPurpose
+from core.trust.sealing import unseal
+
+
+@dataclass(frozen=True, slots=True)
+class CardReader:
+    """What holds for every card of this deployment.
+
+    Args:
+        service: the `<service>` of dispatch paths.
+        deployment_key: 32 bytes that unseal signing secrets.
+        default_secret: signs dispatches to agents without a secret of their own, or None.
+        max_concurrency: for cards that name none.
+    """
+
+    service: str
+    deployment_key: bytes
+    default_secret: str | None
+    max_concurrency: int
+
+    def entry_of(self, row: Mapping[str, Any], order: int) -> AgentEntry:
+        """Return the entry of a row (`did, owner_did, card, endpoint, public_key, signing_secret`).
+
+        Args:
+            order: the agent's place among those that were read, for a stable choice.
+        """
+        card = json.loads(row["card"])
+        secret = self.default_secret
+        if row["signing_secret"] is not None:
+            secret = unseal(
+                bytes(row["signing_secret"]), self.deployment_key, KeyPurpose.SIGNING_SECRET
+            )
+        endpoint = str(row["endpoint"]).rstrip("/")
+        base = endpoint.removesuffix("/node") if endpoint.endswith("/node") else None
+        prefix = f"{endpoint}/{self.service}" if base is None else base
+        url = endpoint if base is not None else f"{prefix}/node"
+        if card.get("dispatchPath"):
+            url = f"{endpoint}{card['dispatchPath']}"
+        if not endpoint:
+            url = ""
+        return AgentEntry(
+            did=row["did"],
+            owner_did=row["owner_did"],
+            url=url,
+            cancel_url=f"{prefix}/cancel",
+            # A price that was stored before it was understood as one is none.
+            prices={c["id"]: parse_price(c)[0] for c in card["capabilities"]},
+            secret=secret,
+            max_concurrency=int(card.get("maxConcurrency") or self.max_concurrency),
+            order=order,
+            standing=standing_offers(card["capabilities"]),
+            public_key=row["public_key"],
+        )
+
+
+def asked_of(
+    offers: Mapping[str, AgentEntry],
+    capability_id: str,
+    registered: Price | None,
+    target_agent_id: str | None,
+) -> Asked:
+    """Return what a capability's agents ask, which is what an estimate reserves.
+
+    Args:
+        offers: by DID, who offers it.
+        registered: the capability's own price, which is the most that is paid.
+        target_agent_id: asks for itself alone, if it is among them.
+    """
+    if target_agent_id is not None and target_agent_id in offers:
+        own = price_of(offers[target_agent_id].prices[capability_id], registered)
+        if isinstance(own, TokenPrice):
+            return Asked(registered, None, own)
+        return Asked(registered, own.micro)
+    if registered is not None:
+        return Asked(registered)
+    dearest_micro: int | None = None
+    by_token: TokenPrice | None = None
+    for entry in offers.values():
+        price = entry.prices[capability_id] or FREE
+        if isinstance(price, TokenPrice):
+            by_token = price
+        elif dearest_micro is None or price.micro > dearest_micro:
+            dearest_micro = price.micro
+    return Asked(None, dearest_micro, by_token)

@@ -1,0 +1,391 @@
+"""The agents as one workflow owner knows them: a cache of cards, with health as told and as seen.
+
+Filled from rows at start, kept fresh by the ledger's directory notices, refreshed on a miss. It
+chooses nothing itself: `core/market/ranking.py` does; what heartbeats and probes mean is
+`core/market/liveness.py`'s. Spec: Targeted routing; contract.md section 5 (AGENT_UNAVAILABLE
+details) and section 6 (Heartbeat).
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import orjson
+
+from actors.directory.cards import CardReader, asked_of
+from actors.directory.revocations import Revocations
+from actors.directory.stakes import STAKE_LOCKED, UNDER_STAKED, Stakes
+from actors.dispatch.circuits import Circuits
+from actors.engine.ports import AgentEntry, Asked
+from core.errors import NodeErrorCode
+from core.market.liveness import UNHEARD, Availability, Liveness, availability, reported_load, since
+from core.market.pricing import FixedPrice, Price, TokenPrice, Tokens, cost_micro, price_of
+from core.market.ranking import (
+    DEFAULT_RULES,
+    UNPROVEN,
+    Candidate,
+    Choice,
+    RankingRules,
+    Standing,
+    choose,
+    seed_of,
+    standing_of,
+)
+from core.market.reputation import Tally
+from core.workflow.actions import SelectAgent, SelectVerifier
+from core.workflow.events import AgentNotSelected, AgentSelected, Failure, Verdict, VerifierSelected
+
+PAID_BY_TOKENS = "paid_by_tokens"
+# What prices by tokens are compared at: a page read, a page written.
+TYPICAL = Tokens(1_000, 1_000)
+
+
+class Directory:
+    """Registered agents by DID and by capability.
+
+    Args:
+        service: the `<service>` of dispatch paths.
+        deployment_key: 32 bytes that unseal signing secrets.
+        default_secret: signs dispatches to agents without a secret of their own, or None.
+        max_concurrency: for cards that name none.
+        rules: how agents are weighed against each other.
+        latency_ms_max: the average latency at which speed counts nothing, milliseconds.
+        stake_bps: the stake asked of an agent, basis points of the node's price.
+    """
+
+    def __init__(
+        self,
+        *,
+        service: str,
+        deployment_key: bytes,
+        default_secret: str | None,
+        max_concurrency: int,
+        rules: RankingRules = DEFAULT_RULES,
+        latency_ms_max: int = 60_000,
+        stake_bps: int = 0,
+    ) -> None:
+        self._cards = CardReader(service, deployment_key, default_secret, max_concurrency)
+        self._rules = rules
+        self._latency_ms_max = latency_ms_max
+        self._entries: dict[str, AgentEntry] = {}
+        self._by_capability: dict[str, dict[str, AgentEntry]] = {}
+        self._inactive: set[str] = set()
+        self._live: dict[str, Liveness] = {}
+        self._prices: dict[str, Price] = {}
+        self._standings: dict[str, Standing] = {}
+        self._stored_ms: dict[str, int] = {}
+        self.stakes = Stakes(stake_bps)
+        self.revocations = Revocations()
+        self._circuits = Circuits()
+        self._in_flight: Counter[str] = Counter()
+        self._order = 0
+
+    def __repr__(self) -> str:
+        return f"<Directory agents={len(self._entries)} capabilities={len(self._by_capability)}>"
+
+    # -- contents ---------------------------------------------------------------------------------
+
+    def put(self, rows: Iterable[Mapping[str, Any]]) -> None:
+        """Store agents from rows (`did, owner_did, card, endpoint, status, signing_secret`).
+
+        `updated_ms`, where a row has it: heartbeats from before are of an earlier registration.
+        """
+        for row in rows:
+            did = row["did"]
+            known = self._forget(did)
+            if row["status"] != "active":
+                self._inactive.add(did)
+                continue
+            self._inactive.discard(did)
+            self._stored_ms[did] = row.get("updated_ms", 0)
+            if known is None:
+                self._order += 1
+            self._remember(self._cards.entry_of(row, known.order if known else self._order))
+
+    def know_live(self, heard: Mapping[str, Liveness]) -> None:
+        """Take over the newest heartbeats and probes, by agent."""
+        self._live.update(heard)
+
+    def know_standings(self, tallies: Mapping[str, Tally]) -> None:
+        """Take over what agents are known for by now, by agent."""
+        for did, tally in tallies.items():
+            self._standings[did] = standing_of(tally, latency_ms_max=self._latency_ms_max)
+
+    def lacks(self, capability_id: str, target_agent_id: str | None) -> bool:
+        """Whether a look into the ledger may find an agent that this cache does not know."""
+        if target_agent_id is not None and target_agent_id not in self._entries:
+            return True
+        return not self._by_capability.get(capability_id)
+
+    def entry(self, did: str) -> AgentEntry | None:
+        """Return a known active agent."""
+        return self._entries.get(did)
+
+    def is_revoked(self, did: str, at_ms: int) -> bool:
+        """Whether an agent is revoked at a time, as far as is known here."""
+        return self.revocations.is_revoked(did, at_ms)
+
+    def candidates(self, capability_id: str) -> list[AgentEntry]:
+        """Return every agent that offers the capability and has an address, as registered."""
+        return list(self._by_capability.get(capability_id, {}).values())
+
+    def know_prices(self, prices: Mapping[str, Price]) -> None:
+        """Take over registered prices, by capability."""
+        self._prices.update(prices)
+
+    def asked(self, capability_id: str, target_agent_id: str | None) -> Asked:
+        """Return what a node may be asked to pay, which is what an estimate reserves.
+
+        A registered price is the most that is paid; else it is the dearest agent's. A target that
+        is known and offers the capability asks for itself.
+        """
+        offers = self._by_capability.get(capability_id, {})
+        return asked_of(offers, capability_id, self._prices.get(capability_id), target_agent_id)
+
+    # -- choosing ---------------------------------------------------------------------------------
+
+    def select(self, action: SelectAgent, at_ms: int) -> AgentSelected | AgentNotSelected:
+        """Answer a machine's `SelectAgent`: the target, or the best of the healthy candidates."""
+        if action.target_agent_id is not None:
+            unavailable = self._target_unavailable(action, at_ms)
+            if unavailable is None:
+                return self._taken(action, action.target_agent_id, at_ms, None)
+            if not action.allow_fallback:
+                return AgentNotSelected(action.node, unavailable, at_ms)
+        offers = self._by_capability.get(action.capability_id, {})
+        choice, failure = self._choose(
+            [entry for did, entry in offers.items() if did not in action.exclude], action, at_ms
+        )
+        if choice.did is None:
+            return AgentNotSelected(action.node, failure, at_ms)
+        return self._taken(action, choice.did, at_ms, choice)
+
+    def select_verifier(
+        self, action: SelectVerifier, at_ms: int
+    ) -> VerifierSelected | AgentNotSelected:
+        """Answer `SelectVerifier`: a healthy agent of another owner than the primary's."""
+        primary = self._entries.get(action.primary_did)
+        primary_owner = primary.owner_did if primary is not None else action.primary_did
+        offers = [
+            entry
+            for did, entry in self._by_capability.get(action.capability_id, {}).items()
+            if did not in action.exclude
+            and did != action.primary_did
+            and entry.owner_did != primary_owner
+        ]
+        choice, failure = self._choose(offers, action, at_ms)
+        if choice.did is None:
+            return AgentNotSelected(action.node, failure, at_ms)
+        self._circuits.taken(choice.did, at_ms)
+        price = self._price(self._entries[choice.did], action)
+        assert isinstance(price, FixedPrice), "a verifier is not paid by tokens"
+        return VerifierSelected(action.node, choice.did, price.micro, at_ms)
+
+    def foresee(self, action: SelectAgent, at_ms: int) -> tuple[list[str], Failure | None]:
+        """Return who could take a node now, and what it would fail with when that is nobody.
+
+        As `select`, but nobody is taken and no price is too high.
+        """
+        dids: list[str] = []
+        if action.target_agent_id is not None:
+            failure = self._target_unavailable(action, at_ms)
+            if failure is None:
+                dids.append(action.target_agent_id)
+            if not action.allow_fallback:
+                return dids, failure
+        offers = self.candidates(action.capability_id)
+        dids += [
+            entry.did
+            for entry in offers
+            if entry.did not in dids and self._unavailable(entry.did, at_ms) is None
+        ]
+        if dids:
+            return dids, None
+        return [], self._choose(offers, action, at_ms)[1]
+
+    def _taken(
+        self, action: SelectAgent, did: str, at_ms: int, choice: Choice | None
+    ) -> AgentSelected:
+        self._circuits.taken(did, at_ms)
+        price = self._price(self._entries[did], action)
+        reasons = None
+        if choice is not None and len(choice.ranked) + len(choice.excluded) > 1:
+            reasons = orjson.dumps(choice.to_json()).decode()
+        stake_micro = self._stake_micro(did, price, action)
+        if isinstance(price, TokenPrice):
+            return AgentSelected(action.node, did, 0, at_ms, reasons, price, stake_micro)
+        return AgentSelected(action.node, did, price.micro, at_ms, reasons, None, stake_micro)
+
+    def _stake_micro(self, did: str, price: Price, action: SelectAgent) -> int:
+        """Return the stake that the node asks; of one paid by tokens, by the most it may cost."""
+        if not self.stakes.is_asked:
+            return 0
+        most_micro = action.price_max_micro if isinstance(price, TokenPrice) else price.micro
+        return self.stakes.required_micro(most_micro, self._standings.get(did, UNPROVEN).score)
+
+    def _price(self, entry: AgentEntry, action: SelectAgent | SelectVerifier) -> Price:
+        """Return what an agent asks for the node: its card's price, else the capability's."""
+        own = entry.prices[action.capability_id]
+        if isinstance(action, SelectVerifier):
+            return price_of(own, self._prices.get(action.capability_id))
+        return price_of(own, action.price)
+
+    def _candidate(
+        self, entry: AgentEntry, action: SelectAgent | SelectVerifier, at_ms: int
+    ) -> Candidate:
+        did = entry.did
+        price = self._price(entry, action)
+        excluded = None
+        # Of most agents nothing is known but their card: a thousand offers cost little.
+        if did in self._live or did in self._circuits or did in self.revocations:
+            excluded = self._unavailable(did, at_ms)
+        is_by_token = isinstance(price, TokenPrice)
+        if is_by_token and not (isinstance(action, SelectAgent) and action.is_by_token):
+            excluded = excluded or PAID_BY_TOKENS
+        if isinstance(action, SelectAgent) and self.stakes.is_asked:
+            lack = self.stakes.lack(did, self._stake_micro(did, price, action))
+            excluded = excluded or lack
+        return Candidate(
+            did,
+            cost_micro(price, TYPICAL),
+            self._in_flight[did],
+            entry.max_concurrency,
+            entry.order,
+            reported_load(self._heard(did), at_ms) if did in self._live else 0.0,
+            self._standings.get(did, UNPROVEN),
+            excluded,
+            not is_by_token,
+        )
+
+    def _choose(
+        self, offers: list[AgentEntry], action: SelectAgent | SelectVerifier, at_ms: int
+    ) -> tuple[Choice, Failure]:
+        capability_id, price_max_micro = action.capability_id, action.price_max_micro
+        candidates = [self._candidate(entry, action, at_ms) for entry in offers]
+        seed = None
+        if len(offers) > 1 and isinstance(action, SelectAgent):
+            seed = seed_of(action.workflow_id, action.node, action.attempt)
+        choice = choose(candidates, price_max_micro=price_max_micro, rules=self._rules, seed=seed)
+        if choice.did is None and self.stakes.is_asked:
+            # What other work has locked may be free by now: the ledger will say.
+            candidates = [
+                one._replace(excluded=None) if one.excluded == STAKE_LOCKED else one
+                for one in candidates
+            ]
+            choice = choose(
+                candidates, price_max_micro=price_max_micro, rules=self._rules, seed=seed
+            )
+        if choice.did is not None:
+            return choice, Failure(NodeErrorCode.NO_CANDIDATE, "", Verdict.FINAL)
+        healthy = [candidate for candidate in candidates if candidate.excluded is None]
+        if healthy:
+            return choice, Failure(
+                NodeErrorCode.BUDGET_EXCEEDED,
+                f"the cheapest of {len(healthy)} agents for {capability_id!r} costs"
+                f" {min(c.price_micro for c in healthy)} micro-credits,"
+                f" {price_max_micro} are left",
+                Verdict.FINAL,
+            )
+        return choice, Failure(
+            NodeErrorCode.NO_CANDIDATE,
+            f"no agent can take {capability_id!r}: {len(offers)} offer it, none is healthy"
+            + (" and has the stake it asks" if self.stakes.is_asked else ""),
+            Verdict.FINAL,
+        )
+
+    def _target_unavailable(self, action: SelectAgent, at_ms: int) -> Failure | None:
+        target = action.target_agent_id
+        assert target is not None
+        details = self._unavailable(target, at_ms, is_excluded=target in action.exclude)
+        if details is None:
+            entry = self._entries[target]
+            if action.capability_id in entry.prices:
+                return self._target_too_dear(entry, action)
+            details = "capability_not_offered"
+        return Failure(
+            NodeErrorCode.AGENT_UNAVAILABLE,
+            f"{target} cannot take {action.capability_id!r}: {details}",
+            Verdict.FINAL,
+            details=details,
+            target_agent_id=target,
+        )
+
+    def _target_too_dear(self, entry: AgentEntry, action: SelectAgent) -> Failure | None:
+        price = self._price(entry, action)
+        required_micro = self._stake_micro(entry.did, price, action)
+        if self.stakes.lack(entry.did, required_micro) == UNDER_STAKED:
+            message = f"{entry.did} has staked less than {required_micro} micro-credits"
+            return Failure(NodeErrorCode.NO_CANDIDATE, message, Verdict.FINAL)
+        if isinstance(price, TokenPrice):
+            if action.is_by_token:
+                return None
+            message = f"{entry.did} is paid by tokens, and the node's price is fixed"
+        elif price.micro <= action.price_max_micro:
+            return None
+        else:
+            left = f"{action.price_max_micro} are left"
+            message = f"{entry.did} asks {price.micro} micro-credits, {left}"
+        return Failure(NodeErrorCode.BUDGET_EXCEEDED, message, Verdict.FINAL)
+
+    # -- health -----------------------------------------------------------------------------------
+
+    def _unavailable(self, did: str, at_ms: int, *, is_excluded: bool = False) -> str | None:
+        """Return why an agent takes no work at all, None when it does; in the contract's order."""
+        entry = self._entries.get(did)
+        if entry is None and did not in self._inactive:
+            return "agent_not_found"
+        if self.is_revoked(did, at_ms):
+            return "agent_revoked"
+        if entry is None:
+            return "agent_inactive"
+        said = availability(self._heard(did), at_ms)
+        if is_excluded or said is Availability.UNHEALTHY or self._circuits.is_open(did, at_ms):
+            return "agent_unhealthy"
+        if said is not Availability.AVAILABLE or not entry.url:
+            return "agent_offline"
+        return None
+
+    def _heard(self, did: str) -> Liveness:
+        live = self._live.get(did)
+        return UNHEARD if live is None else since(live, self._stored_ms[did])
+
+    def begin(self, did: str) -> None:
+        """Count an order as given to the agent, also while it waits to be sent."""
+        self._in_flight[did] += 1
+
+    def note_outcome(self, did: str, *, is_reachable: bool | None, at_ms: int) -> bool:
+        """Count an order as closed; returns whether its end opened the agent's circuit.
+
+        Args:
+            is_reachable: None when the order was given up and says nothing about the agent.
+        """
+        self._in_flight[did] -= 1
+        if self._in_flight[did] <= 0:
+            del self._in_flight[did]
+        return self._circuits.note(did, is_reachable=is_reachable, at_ms=at_ms)
+
+    def open_circuits(self) -> list[str]:
+        """Return the agents that are left alone here, or on trial: someone should look at them."""
+        return self._circuits.opened()
+
+    # -- rows -------------------------------------------------------------------------------------
+
+    def _forget(self, did: str) -> AgentEntry | None:
+        entry = self._entries.pop(did, None)
+        self._stored_ms.pop(did, None)
+        if entry is not None and entry.url:
+            for capability_id in entry.prices:
+                offers = self._by_capability[capability_id]
+                del offers[did]
+                if not offers:
+                    del self._by_capability[capability_id]
+        return entry
+
+    def _remember(self, entry: AgentEntry) -> None:
+        self._entries[entry.did] = entry
+        if not entry.url:
+            return  # a card without an address can be looked at, but nobody can be called there
+        for capability_id in entry.prices:
+            self._by_capability.setdefault(capability_id, {})[entry.did] = entry

@@ -1,0 +1,1 @@
+"""Requests to agents: queues, HTTP, what a reply means, other machines' help."""

@@ -1,0 +1,442 @@
+"""Requests to agents over HTTP, from the loop of whoever holds the order.
+
+Knows aiohttp, signatures and limits; knows nothing of workflows beyond the order it was given, and
+judges no reply itself (`core/workflow/verdict.py` does). Every order is answered by exactly one
+event unless it is aborted. Spec: Dispatch request, Dispatch response, Authentication 3; contract.md
+section 5; design.md section 3.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+import aiohttp
+
+from actors.dispatch.agent_queue import AGED_MS, Lines
+from actors.dispatch.envelope import cancel_notice, dispatch_body, dispatch_headers, sent_event_id
+from actors.dispatch.large_results import Blobs, by_reference
+from actors.dispatch.orders import with_inputs
+from actors.dispatch.replies import event_of, offline, unhealthy
+from actors.engine.ports import Clock, DispatchOrder
+from actors.process.slices import run_in_slices
+from core.canonical import canonical, hash_bytes
+from core.content_coding import BodyDecoder, BodyTooLarge, UndecodableBody
+from core.errors import NodeErrorCode
+from core.market.fair_queue import parse_weights
+from core.settings import Settings
+from core.workflow.events import Event, Failure, Verdict, WorkStarted
+from core.workflow.verdict import Accepted, Success, judge_reply
+from federation.egress import EgressDenied, gated_socket_factory
+
+log = logging.getLogger("callboard.dispatch")
+
+Receive = Callable[[str, Event], None]
+
+# Notices that wait, enough for one workflow of the largest size, and those under way at once.
+CANCELS_MAX = 2_000
+CANCELS_AT_ONCE = 64
+
+
+@dataclass(slots=True, eq=False)
+class _Ticket:
+    """An order on its way or, with a time `until` which at the latest, held by its agent.
+
+    By identity: one may be here twice, for two owners. `is_over`: it ended while its request was
+    still open, so that an acceptance holds nothing any more.
+    """
+
+    order: DispatchOrder
+    receive: Receive
+    until: asyncio.TimerHandle | None = None
+    is_over: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class DispatchStatistics:
+    """Counters since the dispatcher was made."""
+
+    sent: int
+    in_flight: int
+    in_flight_limit: int
+    queued: int
+    accepted: int
+
+
+class Dispatcher:
+    """Sends orders as `Lines` lets them leave; the rest waits, each for its own agent.
+
+    Args:
+        settings: service name, deployment key, egress allow-list and bounds.
+        clock: wall time.
+        blobs: where large results are; None: results of any size travel as they are.
+        begin: told the agent when an order comes.
+        note: told (did, is_reachable) when it is closed; None when it was given up.
+        concurrency: how many orders an agent takes from here at once; None: the setting.
+    """
+
+    def __init__(
+        self,
+        settings: Settings,
+        clock: Clock,
+        *,
+        begin: Callable[[str], None],
+        note: Callable[[str, bool | None], None],
+        concurrency: Callable[[str], int] | None = None,
+        blobs: Blobs | None = None,
+    ) -> None:
+        self._settings = settings
+        self._service = settings.service
+        self._key = bytes.fromhex(settings.deployment_key)
+        self._clock = clock
+        self._begin = begin
+        self._note = note
+        self._blobs = blobs
+        weights = parse_weights(settings.payer_weights)
+        self._lines: Lines[_Ticket, _Ticket] = Lines(
+            settings.inflight_start,
+            settings.inflight_max,
+            concurrency or (lambda _: settings.agent_concurrency),
+            lambda payer: weights.get(payer, 1),
+            settings.inflight_share,
+        )
+        self._tickets: dict[int, _Ticket] = {}  # by the identity of the order in it
+        self._open: dict[_Ticket, asyncio.Task[None]] = {}
+        self._look_again: asyncio.TimerHandle | None = None
+        self._is_closed = False
+        self._refusing: dict[str, asyncio.Task[None]] = {}
+        self._notices: set[asyncio.Task[None]] = set()
+        self._notice_turns = asyncio.Semaphore(CANCELS_AT_ONCE)
+        self._sent = 0
+        connector = aiohttp.TCPConnector(
+            limit=0,
+            keepalive_timeout=30,
+            socket_factory=gated_socket_factory(settings.egress_allow),
+        )
+        self._session = aiohttp.ClientSession(
+            connector=connector,
+            cookie_jar=aiohttp.DummyCookieJar(),
+            auto_decompress=False,
+            trust_env=False,
+        )
+
+    def __repr__(self) -> str:
+        return f"<Dispatcher {self._lines!r}>"
+
+    def statistics(self) -> DispatchStatistics:
+        """Return the counters."""
+        lines = self._lines.statistics()
+        return DispatchStatistics(
+            self._sent, lines.open, lines.fresh_max, lines.waiting, lines.held
+        )
+
+    @property
+    def waiting(self) -> int:
+        """How many orders wait in their lines."""
+        return self._lines.waiting
+
+    @property
+    def has_room(self) -> bool:
+        """Whether an order of a payer that is alone would find a place here."""
+        settings = self._settings
+        return self._lines.open_count < settings.inflight_max // settings.inflight_share
+
+    def send(self, order: DispatchOrder, receive: Receive) -> None:
+        """Send the order as soon as its agent and the limit allow; `receive` gets its events."""
+        ticket = self._tickets[id(order)] = _Ticket(order, receive)
+        did = order.agent_did
+        self._begin(did)
+        if self._lines.put(did, order.payer_did, ticket, ticket, self._clock.now_ms()):
+            self._start(ticket)
+        else:
+            self._wait_for_place()
+
+    def hold(self, order: DispatchOrder) -> None:
+        """Take the place of an order that its agent accepted from another process than this."""
+        ticket = self._tickets[id(order)] = _Ticket(order, _nobody)
+        self._begin(order.agent_did)
+        self._lines.hold(order.agent_did, ticket)
+        self._release_in(ticket, order.timeout_ms)
+
+    def ended(self, order: DispatchOrder) -> None:
+        """Free what the order still holds, its place at its agent or in its line.
+
+        An open request goes on: its reply is heard, but holds nothing.
+        """
+        ticket = self._tickets.get(id(order))
+        if ticket is None:
+            return
+        if ticket.until is not None:
+            ticket.until.cancel()
+            self._lines.release(ticket)
+            self._forget(ticket, None)
+            self._start_waiting()
+        elif self._lines.drop(order.agent_did, ticket):
+            self._forget(ticket, None)
+        else:
+            ticket.is_over = True
+
+    def abort(self, order: DispatchOrder, reason: str) -> None:
+        """Stop waiting for the order's reply, or never send it; tell the agent if it was sent."""
+        ticket = self._tickets.get(id(order))
+        self.ended(order)
+        if ticket in self._open:
+            self._open[ticket].cancel()
+        elif ticket is not None and ticket.until is None:
+            return  # it waited in its line
+        self.notify(order, reason)
+
+    def refuse_waiting(self, did: str) -> None:
+        """Answer every order that waits for this agent, which was found to be out of reach.
+
+        In slices: each answer is a step of a workflow, and a hundred thousand orders may wait.
+        """
+        if did in self._refusing:
+            return
+        task = asyncio.get_running_loop().create_task(run_in_slices(self._refusals(did)))
+        self._refusing[did] = task
+        task.add_done_callback(lambda _: self._refusing.pop(did, None))
+
+    def _refusals(self, did: str) -> Iterator[None]:
+        # Not what comes meanwhile: that was given to the agent by what is known of it now.
+        for _ in range(self._lines.waiting_for(did)):
+            for ticket in self._lines.clear(did, 1):
+                self._forget(ticket, None)
+                order, now_ms = ticket.order, self._clock.now_ms()
+                failure = unhealthy(order, "its circuit opened while others waited for it")
+                ticket.receive(order.workflow_id, event_of(order, failure, "", now_ms, now_ms))
+            yield
+
+    def notify(self, order: DispatchOrder, reason: str) -> None:
+        """Tell the agent that the output is not wanted, once, best effort (spec: Events 3)."""
+        if len(self._notices) < CANCELS_MAX:
+            notice = asyncio.get_running_loop().create_task(self._notify_cancel(order, reason))
+            self._notices.add(notice)
+            notice.add_done_callback(self._notices.discard)
+
+    async def close(self) -> None:
+        """Cancel everything in flight and close the connections."""
+        self._is_closed = True
+        if self._look_again is not None:
+            self._look_again.cancel()
+        for ticket in self._tickets.values():
+            if ticket.until is not None:
+                ticket.until.cancel()
+        for task in [*self._open.values(), *self._notices, *self._refusing.values()]:
+            task.cancel()
+        await self._session.close()
+
+    # -- one order --------------------------------------------------------------------------------
+
+    def _start(self, ticket: _Ticket) -> None:
+        task = asyncio.get_running_loop().create_task(self._perform(ticket))
+        self._open[ticket] = task
+        self._sent += 1
+
+    def _start_waiting(self) -> None:
+        if self._is_closed:
+            return
+        now_ms = self._clock.now_ms()
+        while (ticket := self._lines.take(now_ms, _itself)) is not None:
+            self._start(ticket)
+        self._wait_for_place()
+
+    def _wait_for_place(self) -> None:
+        """Look again soon: what is under way may hang, and then leaves its place to others."""
+        if self._lines.is_blocked and self._look_again is None:
+            loop = asyncio.get_running_loop()
+            self._look_again = loop.call_later(AGED_MS / 1000, self._looked_again)
+
+    def _looked_again(self) -> None:
+        self._look_again = None
+        self._lines.retry_starved()
+        self._start_waiting()
+
+    def _forget(self, ticket: _Ticket, is_reachable: bool | None) -> None:
+        del self._tickets[id(ticket.order)]
+        self._note(ticket.order.agent_did, is_reachable)
+
+    def _park(self, ticket: _Ticket, is_reachable: bool | None, remaining_ms: int) -> None:
+        """Let an accepted order keep its place: the agent works on, although no request is open."""
+        did = ticket.order.agent_did
+        self._begin(did)  # first, so that the agent is not idle for a moment
+        self._note(did, is_reachable)
+        self._lines.park(ticket, self._clock.now_ms())
+        self._release_in(ticket, remaining_ms)
+
+    def _release_in(self, ticket: _Ticket, delay_ms: int) -> None:
+        # Whoever drives the attempt says when it ends. Should that word be lost between machines,
+        # no place is held for longer than the attempt itself may take.
+        loop = asyncio.get_running_loop()
+        ticket.until = loop.call_later(max(0, delay_ms) / 1000, self.ended, ticket.order)
+
+    async def _perform(self, ticket: _Ticket) -> None:
+        order, receive = ticket.order, ticket.receive
+        is_reachable: bool | None = None
+        is_accepted = False
+        started_ms = self._clock.now_ms()
+        started_s = asyncio.get_running_loop().time()
+        try:
+            if not order.is_verification:
+                receive(order.workflow_id, WorkStarted(order.node, order.attempt, started_ms))
+            reply, is_reachable, input_hash = await self._reply(order, started_ms)
+            # The span by the monotonic clock: the wall clock may be set while the agent works.
+            span_s = asyncio.get_running_loop().time() - started_s
+            at_ms = started_ms + int(span_s * 1_000)
+            event = event_of(order, reply, input_hash, started_ms, at_ms)
+            if self._blobs is not None:
+                # Within the limit of orders in flight, which bounds the bytes that wait here.
+                event = await by_reference(
+                    event, self._blobs, self._settings.result_inline_bytes_max
+                )
+            is_accepted = isinstance(reply, Accepted) and not ticket.is_over
+        except Exception:  # the edge of one order: it is answered, whatever went wrong in here
+            log.exception("dispatch failed workflow=%s node=%s", order.workflow_id, order.node)
+            broken = Failure(
+                NodeErrorCode.AGENT_ERROR, "the dispatch failed inside the service", is_spared=True
+            )
+            event = event_of(order, broken, "", started_ms, self._clock.now_ms())
+        finally:
+            del self._open[ticket]
+            if is_accepted:
+                self._park(ticket, is_reachable, started_ms + order.timeout_ms - at_ms)
+            else:
+                self._lines.close(ticket, self._clock.now_ms())
+                self._forget(ticket, is_reachable)
+            self._start_waiting()
+        receive(order.workflow_id, event)
+
+    async def _reply(
+        self, order: DispatchOrder, started_ms: int
+    ) -> tuple[Success | Accepted | Failure, bool, str]:
+        """As `_post`, for orders whose inputs may still have to be loaded."""
+        if order.large is not None:
+            assert self._blobs is not None, "a large result was stored without a store"
+            bytes_max = self._settings.dispatch_body_bytes_max
+            complete = await with_inputs(order, self._blobs.values, bytes_max)
+            if isinstance(complete, Failure):
+                return complete, True, ""
+            order = complete
+        return await self._post(order, started_ms)
+
+    async def _post(
+        self, order: DispatchOrder, started_ms: int
+    ) -> tuple[Success | Accepted | Failure, bool, str]:
+        """Send the request; return the judged reply, whether the agent was reachable, the hash."""
+        try:
+            inputs = canonical(order.inputs)
+        except ValueError as error:
+            return (
+                Failure(NodeErrorCode.INPUT_MAPPING_FAILED, str(error), Verdict.FINAL),
+                True,
+                "",
+            )
+        input_hash = hash_bytes(inputs)
+        event = sent_event_id(order)
+        body = dispatch_body(order, event, inputs, started_ms, self._key)
+        bytes_max = self._settings.dispatch_body_bytes_max
+        if len(body) > bytes_max:
+            message = f"the dispatch has {len(body)} bytes, limit {bytes_max}"
+            return Failure(NodeErrorCode.INPUT_TOO_LARGE, message, Verdict.FINAL), True, input_hash
+        timeout = aiohttp.ClientTimeout(
+            total=order.timeout_ms / 1000,
+            sock_connect=min(order.timeout_ms, self._settings.connect_timeout_ms) / 1000,
+        )
+        try:
+            async with self._session.post(
+                order.url,
+                data=body,
+                headers=dispatch_headers(order, event, body, self._service),
+                timeout=timeout,
+                allow_redirects=False,
+            ) as response:
+                return await self._judged(response, order, event), True, input_hash
+        except aiohttp.ConnectionTimeoutError:
+            return offline(order, "the connection was not accepted in time"), False, input_hash
+        except TimeoutError:
+            message = f"no reply within {order.timeout_ms} ms"
+            return Failure(NodeErrorCode.AGENT_TIMEOUT, message), False, input_hash
+        except aiohttp.ClientConnectorError as error:
+            if isinstance(error.os_error, EgressDenied):
+                message = f"the egress policy forbids {order.agent_did}: {error.os_error.reason}"
+                return (
+                    Failure(NodeErrorCode.POLICY_DENIED, message, Verdict.FINAL),
+                    True,
+                    input_hash,
+                )
+            return offline(order, "the connection was refused"), False, input_hash
+        except (aiohttp.ClientError, OSError) as error:
+            message = f"the connection broke: {type(error).__name__}"
+            broken = Failure(NodeErrorCode.AGENT_ERROR, message, is_spared=True)
+            return broken, False, input_hash
+
+    async def _judged(
+        self, response: aiohttp.ClientResponse, order: DispatchOrder, event: str
+    ) -> Success | Accepted | Failure:
+        bytes_max = self._settings.agent_reply_bytes_max
+        body, problem = b"", None
+        try:
+            body = await _read(response, bytes_max)
+        except BodyTooLarge:
+            message = f"the reply is larger than {bytes_max} bytes"
+            return Failure(NodeErrorCode.RESULT_TOO_LARGE, message)
+        except UndecodableBody as error:
+            problem = str(error)
+        return judge_reply(
+            response.status,
+            response.headers.get("Content-Type", ""),
+            body,
+            event_id=event,
+            capability_id=order.capability_id,
+            retry_after=response.headers.get("Retry-After"),
+            coding_problem=problem,
+        )
+
+    async def _notify_cancel(self, order: DispatchOrder, reason: str) -> None:
+        body, headers = cancel_notice(order, reason, self._service)
+        timeout = aiohttp.ClientTimeout(total=self._settings.cancel_notice_timeout_ms / 1000)
+        try:
+            async with (
+                self._notice_turns,
+                self._session.post(
+                    order.cancel_url,
+                    data=body,
+                    headers=headers,
+                    timeout=timeout,
+                    allow_redirects=False,
+                ),
+            ):
+                pass
+        except (aiohttp.ClientError, TimeoutError, OSError):
+            # Best effort by contract: the agent learns it from the 409 of its late reply otherwise.
+            return
+
+
+async def _read(response: aiohttp.ClientResponse, bytes_max: int) -> bytes:
+    """Return the decoded body; of one that is too large or undecodable the rest is not read.
+
+    Raises:
+        BodyTooLarge, UndecodableBody.
+    """
+    coding = response.headers.get("Content-Encoding", "")
+    length = response.content_length
+    if not coding and length is not None and length <= bytes_max:
+        return await response.read()
+    try:
+        decoder = BodyDecoder(coding, bytes_max)
+        async for piece in response.content.iter_any():
+            decoder.feed(piece)
+        return decoder.finish()
+    except (BodyTooLarge, UndecodableBody):
+        response.close()
+        raise
+
+
+def _itself(ticket: _Ticket) -> _Ticket:
+    return ticket
+
+
+def _nobody(_: str, event: Event) -> None:
+    raise AssertionError(f"{event} of an order that was not sent from here")

@@ -1,0 +1,102 @@
+"""What travels to an agent: the bodies and headers of a dispatch and of a cancellation notice.
+
+Pure: an order in, bytes out. Spec: Dispatch request, Authentication 3, Events 3; contract.md
+sections 3 and 5.
+"""
+
+from __future__ import annotations
+
+import orjson
+
+from actors.engine.ports import DispatchOrder
+from core.ids import event_id, result_id, span_id, trace_id
+from core.timestamps import iso_ms
+from core.trust.signing import sign_body
+
+PROTOCOL_VERSION = "0.4"
+
+
+def sent_event_id(order: DispatchOrder) -> str:
+    """Return the id that the agent echoes; a verification's ends in `#verify`."""
+    event = event_id(order.workflow_id, order.node, order.attempt)
+    return event + "#verify" if order.is_verification else event
+
+
+def dispatch_body(
+    order: DispatchOrder, event: str, inputs: bytes, started_ms: int, key: bytes
+) -> bytes:
+    """Return the body of a dispatch, in the words of every agent dialect.
+
+    Args:
+        event: the id of `sent_event_id`.
+        inputs: in canonical form, as they are hashed.
+        started_ms: when it is written.
+        key: the deployment's, for the token of a later result.
+    """
+    fragment = orjson.Fragment(inputs)
+    token = result_id(
+        key,
+        order.workflow_id,
+        order.node,
+        order.verify_attempt or order.attempt,
+        is_verification=order.is_verification,
+        key_version=order.key_version,
+    )
+    return orjson.dumps(
+        {
+            "eventId": event,
+            "timestamp": iso_ms(started_ms),
+            "workflowId": order.workflow_id,
+            "taskId": order.task_id,
+            "nodeId": order.node,
+            "attempt": order.attempt,
+            "agentDid": order.agent_did,
+            "capabilityId": order.capability_id,
+            "capability": order.capability_id,
+            "inputs": fragment,
+            "input": fragment,
+            "parents": order.parents,
+            "resultId": token,
+            "meta": {},
+        }
+    )
+
+
+def dispatch_headers(order: DispatchOrder, event: str, body: bytes, service: str) -> dict[str, str]:
+    """Return the headers of a dispatch, its signature among them when the agent has a secret."""
+    prefix = f"x-{service}"
+    span = span_id(order.workflow_id, order.node, order.attempt)
+    headers = {
+        "Content-Type": "application/json",
+        "Accept-Encoding": "identity",
+        f"{prefix}-event": "node.dispatch",
+        f"{prefix}-event-id": event,
+        f"{prefix}-workflow-id": order.workflow_id,
+        f"{prefix}-node-id": header_text(order.node),
+        f"{prefix}-protocol-version": PROTOCOL_VERSION,
+        "traceparent": f"00-{trace_id(order.workflow_id)}-{span}-01",
+    }
+    if order.secret is not None:
+        headers[f"{prefix}-signature"] = sign_body(body, order.secret)
+    return headers
+
+
+def cancel_notice(order: DispatchOrder, reason: str, service: str) -> tuple[bytes, dict[str, str]]:
+    """Return body and headers of the notice that an output is not wanted any more."""
+    body = orjson.dumps(
+        {
+            "eventId": event_id(order.workflow_id, order.node, order.attempt),
+            "workflowId": order.workflow_id,
+            "nodeId": order.node,
+            "reason": reason,
+        }
+    )
+    headers = {"Content-Type": "application/json", f"x-{service}-event": "node.cancel"}
+    if order.secret is not None:
+        headers[f"x-{service}-signature"] = sign_body(body, order.secret)
+    return body, headers
+
+
+def header_text(value: str) -> str:
+    """Return a node name as a header value: characters outside visible ASCII are escaped."""
+    return value.encode("ascii", "backslashreplace").decode()

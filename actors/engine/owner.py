@@ -1,0 +1,357 @@
+"""A workflow owner: everything one `WorkflowActor` holds, wired together, without Ray.
+
+Starting is recovering: take a new epoch, load the directory, then restore, in the background, every
+unfinished workflow that the ledger says is ours. The same path serves a restart, a takeover and an
+empty database. Whatever is done for many workflows at once is done in slices, so that no turn of
+the loop takes long. design.md section 3 (Starting and owning, Recovery). Decision 0091.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Coroutine, Sequence
+from typing import Any
+
+from actors.directory.auction_candidates import AuctioningDirectory
+from actors.directory.directory_sync import Feeds
+from actors.dispatch.dispatcher import Dispatcher
+from actors.dispatch.large_results import Blobs
+from actors.dispatch.remote_dispatch import Spread
+from actors.engine.outbox import Outboxes
+from actors.engine.restoring import OwnersRows, Restorer, until_read
+from actors.engine.results import take_result
+from actors.engine.runner import Runner
+from actors.engine.steps import halted
+from actors.process.clock import LoopClock
+from actors.process.slices import Slices, run_in_slices
+from actors.transport.ledger_client import LedgerClient, unavailable
+from actors.transport.messages import (
+    CancelReply,
+    CancelRequest,
+    NodeResultReply,
+    NodeResultRequest,
+    NotYet,
+    OwnerReply,
+    OwnerRequest,
+    PublishReply,
+    PublishRequest,
+    RefreshRequest,
+    ResumeReply,
+    ResumeRequest,
+    WatchRequest,
+)
+from core.errors import ErrorCode, ServiceError
+from core.settings import Settings
+from ledger.blobs import BlobStore
+from ledger.commands import ClaimWorkflows, Command, Outcome, OutcomeStatus, RegisterOwner
+from ledger.queries.reader import LedgerReader
+
+log = logging.getLogger("callboard.owner")
+
+# How long a caller waits for a commit before it is told that the outcome is unknown.
+COMMIT_TIMEOUT_S = 10.0
+# With each ping, so that someone looks at these agents; the next ones when these are better.
+OPEN_CIRCUITS_TOLD = 100
+
+
+class Owner:
+    """One owner of workflows: runner, directory with its feeds, dispatcher.
+
+    Args:
+        name: unique per actor; a restarted actor has the same one and takes a new epoch.
+        settings: the deployment's.
+        ledger: the way to the ledger actor.
+        on_lost: ends this process, so that a new one starts from what is stored.
+    """
+
+    def __init__(
+        self, name: str, settings: Settings, ledger: LedgerClient, on_lost: Callable[[str], None]
+    ) -> None:
+        self._name = name
+        self._settings = settings
+        self._ledger = ledger
+        self._on_lost = on_lost
+        self._clock = LoopClock()
+        self._reader = LedgerReader(settings.database_url, pool_size=settings.reader_pool_size)
+        self._blob_store = BlobStore(settings.database_url, self._reader)
+        self._directory = AuctioningDirectory(
+            service=settings.service,
+            deployment_key=bytes.fromhex(settings.deployment_key),
+            default_secret=settings.signing_secret or None,
+            max_concurrency=settings.agent_concurrency,
+            rules=settings.ranking,
+            latency_ms_max=settings.reputation_latency_ms_max,
+            stake_bps=settings.stake_bps,
+            score_min_percent=settings.auction_score_min_percent,
+        )
+        self._feeds = Feeds(
+            self._directory,
+            self._reader,
+            database_url=settings.database_url,
+            owner=name,
+            on_revoked=self._end_revoked_work,
+        )
+        self._dispatcher = Dispatcher(
+            settings,
+            self._clock,
+            begin=self._directory.begin,
+            note=self._note,
+            concurrency=self._concurrency,
+            blobs=Blobs(self._blob_store, cache_bytes_max=settings.blob_cache_bytes_max),
+        )
+        self.spread = Spread(
+            self._dispatcher,
+            name,
+            now_ms=self._clock.now_ms,
+            is_always=settings.dispatch == "spread",
+        )
+        self.outboxes = Outboxes()
+        self._runner: Runner | None = None
+        self._restorer: Restorer | None = None
+        self._epoch = 0
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    # -- starting ---------------------------------------------------------------------------------
+
+    async def start(self) -> None:
+        """Register a new epoch, know the agents, and begin to restore what this owner owns."""
+        started_ms = self._clock.now_ms()
+        command = RegisterOwner(
+            key=f"owner:{self._name}:{started_ms}", owner=self._name, address=self._name
+        )
+        outcome = await self._until_known(command)
+        self._epoch = int(outcome.result["epoch"])
+        await until_read(self._feeds.start)
+        runner = Runner(
+            self._name,
+            self._epoch,
+            self._settings,
+            ledger=self,
+            directory=self._directory,
+            dispatcher=self.spread,
+            clock=self._clock,
+            on_finished=self.outboxes.put,
+            on_lost=self._on_lost,
+            on_unsure=self._restore_soon,
+        )
+        self._runner = runner
+        self._restorer = Restorer(
+            runner,
+            OwnersRows(self._reader, self._name),
+            refresh=self._feeds.refresh,
+            wait_room=self._ledger.wait_room,
+            restored=self._end_revoked_work,
+        )
+        log.info(
+            "owner started owner=%s epoch=%d ms=%d",
+            self._name,
+            self._epoch,
+            self._clock.now_ms() - started_ms,
+        )
+        self.restore_all()
+
+    def restore_all(self) -> asyncio.Future[None]:
+        """Restore whatever is owned and not driven here; returns what is done when it is."""
+        assert self._restorer is not None, "an owner restores after it has started"
+        return self._restorer.all_soon()
+
+    @property
+    def quarantined(self) -> int:
+        """Return how many workflows wait here for being resumed or ended."""
+        return 0 if self._runner is None else self._runner.statistics().quarantined
+
+    @property
+    def steps(self) -> int:
+        """Return a count that grows with all work done here; any thread may read it."""
+        runner, restorer = self._runner, self._restorer
+        steps = 0 if runner is None else runner.statistics().commands
+        return steps + (0 if restorer is None else restorer.count)
+
+    async def take_over(self, is_left: Callable[[str], bool]) -> None:
+        """Claim and restore what the owners of these names, who have ended, have left."""
+        for stored in await until_read(self._reader.owners):
+            if is_left(stored.name):
+                command = ClaimWorkflows(
+                    key=f"claim:{stored.name}:{stored.epoch}",
+                    from_owner=stored.name,
+                    from_epoch=stored.epoch,
+                    to_owner=self._name,
+                    to_epoch=self._epoch,
+                )
+                outcome = await self._commit(command)
+                log.info("owner taken over owner=%s outcome=%s", stored.name, outcome)
+        await self.restore_all()
+
+    async def close(self) -> None:
+        """End every task and connection."""
+        await self._feeds.close()
+        if self._restorer is not None:
+            await self._restorer.close()
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await self._dispatcher.close()
+        await self._blob_store.close()
+        await self._reader.close()
+
+    # -- requests ---------------------------------------------------------------------------------
+
+    async def handle(self, batch: Sequence[OwnerRequest]) -> list[OwnerReply]:
+        """Answer a batch of requests, each after its commit, in their order."""
+        runner = self._started()
+        try:
+            self._ledger.refuse_when_down()
+            if any(isinstance(request, RefreshRequest) for request in batch):
+                await self._feeds.refresh()
+            await self._feeds.ensure_known(
+                [request for request in batch if isinstance(request, PublishRequest)]
+            )
+        except ServiceError as error:
+            return [error] * len(batch)
+        loop = asyncio.get_running_loop()
+        slices = Slices()
+        replies: list[asyncio.Future[OwnerReply]] = []
+        for request in batch:
+            reply: asyncio.Future[OwnerReply] = loop.create_future()
+            replies.append(reply)
+            self._answer(runner, request, reply)
+            await slices.pause()
+        await asyncio.wait(replies, timeout=COMMIT_TIMEOUT_S)
+        return [reply.result() if reply.done() else unavailable() for reply in replies]
+
+    def _answer(
+        self, runner: Runner, request: OwnerRequest, reply: asyncio.Future[OwnerReply]
+    ) -> None:
+        """Begin to answer a request; whatever is wrong with it is its own reply."""
+        settle = _settler(reply)
+        try:
+            if self._is_to_be_restored(runner, request):
+                settle(None if isinstance(request, WatchRequest) else halted(request.workflow_id))
+                return
+            match request:
+                case PublishRequest():
+                    runner.publish(request, settle)
+                case CancelRequest():
+                    runner.cancel(request, settle)
+                case ResumeRequest():
+                    runner.resume(request, settle)
+                case RefreshRequest():
+                    settle(None)
+                case NodeResultRequest():
+                    take_result(runner, request, self._clock.now_ms(), settle)
+                case WatchRequest():
+                    if not runner.watch(request.workflow_id, request.watcher):
+                        self.outboxes.put(request.workflow_id, {request.watcher})
+                    settle(None)
+        except ServiceError as refused:  # its cost cannot be estimated
+            settle(refused)
+        except Exception:  # the edge of one request: the others of its batch are answered too
+            log.exception("request failed workflow=%s", request.workflow_id)
+            settle(ServiceError(ErrorCode.INTERNAL_ERROR, "the request failed inside the service"))
+
+    def _is_to_be_restored(self, runner: Runner, request: OwnerRequest) -> bool:
+        """Say whether a workflow may be unfinished and not restored yet; then it is, next."""
+        assert self._restorer is not None, "an owner answers after it has started"
+        if not self._restorer.is_scanning or isinstance(request, PublishRequest | RefreshRequest):
+            return False
+        if isinstance(request, NodeResultRequest) and request.is_late:
+            return False
+        if runner.runs(request.workflow_id) or runner.is_quarantined(request.workflow_id):
+            return False
+        self._restorer.soon(request.workflow_id)
+        return True
+
+    @property
+    def is_full(self) -> bool:
+        """Implement `LedgerPort`."""
+        return self._ledger.is_full
+
+    def submit(self, command: Command, done: Callable[[Outcome], None], payer: str = "") -> None:
+        """Implement `LedgerPort`: a command whose fate cannot be known ends this process."""
+
+        def settled(outcome: Outcome | BaseException) -> None:
+            if isinstance(outcome, BaseException):
+                self._on_lost(f"{command.key}: {outcome!r}")
+            else:
+                done(outcome)
+
+        self._ledger.submit(command, settled, payer)
+
+    def statistics(self) -> dict[str, Any]:
+        """Return counters of all parts, for `ping` and metrics."""
+        runner = self._runner
+        return {
+            "owner": self._name,
+            "epoch": self._epoch,
+            "runner": runner.statistics() if runner is not None else None,
+            "dispatch": self._dispatcher.statistics(),
+            "ledger": self._ledger.statistics(),
+            "isRestoring": self._restorer is None or self._restorer.is_scanning,
+            "restored": 0 if self._restorer is None else self._restorer.count,
+            "openCircuits": self._directory.open_circuits()[:OPEN_CIRCUITS_TOLD],
+        }
+
+    # -- of agents ---------------------------------------------------------------------------------
+
+    def _concurrency(self, did: str) -> int:
+        """Return this owner's share of what an agent takes at once."""
+        entry = self._directory.entry(did)
+        most = self._settings.agent_concurrency if entry is None else entry.max_concurrency
+        return -(-most // self.spread.owner_count)
+
+    def _note(self, did: str, is_reachable: bool | None) -> None:
+        now_ms = self._clock.now_ms()
+        if self._directory.note_outcome(did, is_reachable=is_reachable, at_ms=now_ms):
+            log.warning("agent is left alone owner=%s agent=%s", self._name, did)
+            self._dispatcher.refuse_waiting(did)
+
+    def _end_revoked_work(self) -> None:
+        if self._runner is not None and self._directory.revocations:
+            self._spawn(run_in_slices(self._runner.revoked_work_steps()))
+
+    def _restore_soon(self, workflow_id: str) -> None:
+        assert self._restorer is not None, "a runner works after its owner has started"
+        self._restorer.soon(workflow_id)
+
+    def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.create_task(self._guarded(work))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _guarded(self, work: Coroutine[Any, Any, None]) -> None:
+        try:
+            await work
+        except Exception:  # the edge of a task: it belongs to no single workflow
+            log.exception("task failed owner=%s", self._name)
+
+    # -- small things -----------------------------------------------------------------------------
+
+    async def _until_known(self, command: Command) -> Outcome:
+        outcome = await self._commit(command)
+        assert outcome.status is OutcomeStatus.APPLIED, f"{command.key}: {outcome}"
+        return outcome
+
+    async def _commit(self, command: Command) -> Outcome:
+        future: asyncio.Future[Outcome] = asyncio.get_running_loop().create_future()
+        self.submit(command, future.set_result)
+        return await future
+
+    def _started(self) -> Runner:
+        if self._runner is None:
+            raise NotYet(
+                ErrorCode.OVERLOADED, "the workflow owner is still starting", retry_after_s=1
+            )
+        return self._runner
+
+
+def _settler(
+    reply: asyncio.Future[OwnerReply],
+) -> Callable[
+    [PublishReply | CancelReply | ResumeReply | NodeResultReply | ServiceError | None], None
+]:
+    def settle(value: OwnerReply) -> None:
+        if not reply.done():
+            reply.set_result(value)
+
+    return settle

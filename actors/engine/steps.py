@@ -1,0 +1,198 @@
+"""What a step of a workflow becomes on its way to the ledger, its rows and its command's key; and
+what is said when there is no step.
+
+Pure. Spec: design.md section 3 (deterministic keys, one command per step).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from actors.engine.publishing import Estimate
+from actors.transport.messages import NotYet, PublishRequest
+from core.errors import ErrorCode, QuarantineCode, ServiceError
+from core.market.auction import Bid
+from core.settings import Settings
+from core.workflow.actions import CloseAuction
+from core.workflow.events import (
+    AgentRevoked,
+    BidsHeard,
+    Event,
+    NodeChanged,
+    Record,
+    RetryDue,
+    VerificationFinished,
+)
+from core.workflow.terms import reserved_json
+from ledger.commands import AdvanceWorkflow, Outcome, PublishWorkflow
+from ledger.market_commands import EndBidding, bids_key
+
+
+@dataclass(frozen=True, slots=True)
+class OwnerCommands:
+    """What stands in every command of one owner: who it is, and the rates of its deployment."""
+
+    owner: str
+    epoch: int
+    settings: Settings
+
+    def publish(
+        self, request: PublishRequest, found: Estimate, records: Iterable[Record], now_ms: int
+    ) -> PublishWorkflow:
+        """Return the one command that stores, holds, owns and opens the first attempts."""
+        return PublishWorkflow(
+            key=request.command_key,
+            request_hash=request.request_hash,
+            actor_did=request.actor_did,
+            owner=self.owner,
+            owner_epoch=self.epoch,
+            workflow_id=request.workflow_id,
+            task_id=request.task_id,
+            payer_did=request.payer_did,
+            intent=request.compiled.intent or "",
+            manifest_json=request.manifest_json,
+            created_ms=now_ms,
+            deadline_ms=now_ms + request.compiled.max_runtime_ms,
+            estimate_micro=found.total_micro,
+            hold_micro=0 if found.exceeds_budget else found.hold_micro,
+            reserved_json=reserved_json(found.reserved, found.terms),
+            fee_bps=self.settings.fee_bps,
+            has_hold=not found.exceeds_budget,
+            records=tuple(records),
+        )
+
+    def advance(
+        self,
+        workflow_id: str,
+        key: str,
+        records: Iterable[Record],
+        actor_did: str,
+        *,
+        is_fresh: bool = False,
+    ) -> AdvanceWorkflow:
+        """Return the command that stores one step of a workflow."""
+        return AdvanceWorkflow(
+            key=key,
+            owner=self.owner,
+            owner_epoch=self.epoch,
+            workflow_id=workflow_id,
+            actor_did=actor_did,
+            records=tuple(records),
+            slash_bps=self.settings.slash_failure_bps,
+            slash_fraud_bps=self.settings.slash_fraud_bps,
+            is_fresh=is_fresh,
+        )
+
+
+def newest_rows(records: list[Record]) -> list[Record]:
+    """Keep of several rows of one node the last: a command writes each row once."""
+    last = {record.node: record for record in records if isinstance(record, NodeChanged)}
+    return [
+        record
+        for record in records
+        if not isinstance(record, NodeChanged) or last[record.node] is record
+    ]
+
+
+def key_of(workflow_id: str, event: Event) -> str:
+    """Return the command key of an event's step: the same event always has the same key."""
+    kind = type(event).__name__
+    node = getattr(event, "node", "")
+    attempt = getattr(event, "attempt", 0)
+    # Within one attempt number a node waits more than once, and more than one verifier judges,
+    # perhaps two of them within one millisecond.
+    turn = 0
+    if isinstance(event, RetryDue):
+        turn = event.at_ms
+    elif isinstance(event, BidsHeard):
+        turn = event.round
+    elif isinstance(event, AgentRevoked):
+        node, turn = event.agent_did, event.at_ms
+    elif isinstance(event, VerificationFinished):
+        turn = event.at_ms if event.verify_attempt is None else event.verify_attempt
+    return f"{kind}:{workflow_id}:{node}:{attempt}:{turn}"
+
+
+def end_bidding(workflow_id: str, action: CloseAuction) -> EndBidding:
+    """Return the command that asks for a round's live bids."""
+    key = bids_key(workflow_id, action.node, action.round)
+    return EndBidding(key=key, workflow_id=workflow_id, node=action.node, round=action.round)
+
+
+def bids_of(action: CloseAuction, outcome: Outcome, at_ms: int) -> BidsHeard:
+    """Return what the ledger has said of a round."""
+    bids = tuple(
+        Bid(
+            bid["agentDid"],
+            bid["amountMicro"],
+            bid["etaMs"],
+            bid["stakeOfferedMicro"],
+            bid["receivedMs"],
+        )
+        for bid in outcome.result["bids"]
+    )
+    return BidsHeard(action.node, action.round, bids, at_ms)
+
+
+def overloaded(
+    running: int, waiting: int, settings: Settings, *, is_ledger_full: bool = False
+) -> ServiceError | None:
+    """Return the refusal of one more workflow by an owner that has as much as it may have.
+
+    Only at the door: what was accepted before goes on, however much waits (design.md section 3,
+    Bounds).
+
+    Args:
+        running: its unfinished workflows, quarantined ones included.
+        waiting: its dispatches that wait to be sent, those being committed included.
+        is_ledger_full: as many commands wait for the ledger as may.
+    """
+    if running >= settings.workflows_per_actor_max:
+        message = f"{running} workflows run here, limit {settings.workflows_per_actor_max}"
+    elif waiting >= settings.dispatch_queue_max:
+        message = f"{waiting} dispatches wait here, limit {settings.dispatch_queue_max}"
+    elif is_ledger_full:
+        message = (
+            f"{settings.ledger_queue_max} commands wait here for the ledger, which is the limit"
+        )
+    else:
+        return None
+    return ServiceError(ErrorCode.OVERLOADED, message, retry_after_s=1)
+
+
+def is_halting(outcome: Outcome) -> bool:
+    """Say whether a step was refused for a revoked agent's doing, or for an earlier such step."""
+    is_refused = outcome.error in (ErrorCode.FORBIDDEN, ErrorCode.CONFLICT)
+    return is_refused and "quarantined" not in outcome.result
+
+
+def quarantine_code(outcome: Outcome) -> tuple[str, bool] | None:
+    """Return why a refused step quarantines its workflow, and whether the ledger has stored that.
+
+    None when the step was applied, or refused for a reason that an owner foresees.
+    """
+    stored = outcome.result.get("quarantined")
+    if stored is not None:
+        return str(stored), True
+    if outcome.error is None or outcome.error is ErrorCode.ESCROW_RELEASED or is_halting(outcome):
+        return None
+    return QuarantineCode.STEP_REFUSED, False
+
+
+def halted(workflow_id: str) -> NotYet:
+    """Return the refusal of a request while the workflow's rows are read again."""
+    message = f"workflow {workflow_id} is being read again"
+    return NotYet(ErrorCode.OVERLOADED, message, retry_after_s=1)
+
+
+def in_quarantine(workflow_id: str) -> ServiceError:
+    """Return the refusal of a result for a workflow that is not driven on for now."""
+    message = f"workflow {workflow_id} is quarantined: its results are taken when it is resumed"
+    return ServiceError(ErrorCode.OVERLOADED, message, retry_after_s=30)
+
+
+def not_cancellable(workflow_id: str) -> ServiceError:
+    """Return the refusal to cancel what has ended."""
+    message = f"workflow {workflow_id} has finished and cannot be cancelled"
+    return ServiceError(ErrorCode.NOT_CANCELLABLE, message)

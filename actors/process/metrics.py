@@ -1,0 +1,42 @@
+"""What the processes tell Ray's metrics endpoint: long turns of their loops, quarantined workflows.
+
+A wrapper only, around `ray.util.metrics`; docs/operations.md lists the names. Decision 0092.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from ray.util.metrics import Gauge, Histogram
+
+from actors.process.loop_watchdog import LONG_TURN_MS, TurnWatchdog
+
+# Seconds; the first is the longest turn that is meant to happen.
+_BOUNDARIES: Final = [LONG_TURN_MS / 1000, 0.025, 0.05, 0.1, 0.25, 1.0, 5.0]
+
+
+def watched_loop(name: str, kind: str) -> TurnWatchdog:
+    """Start to measure the turns of the running loop, and to tell the long ones.
+
+    Args:
+        name: whose loop it is, for the log.
+        kind: of the process: workflows, ledger, api.
+    """
+    seconds = Histogram(
+        "callboard_loop_turn_seconds",
+        description="Turns of an event loop that took longer than 10 ms",
+        boundaries=_BOUNDARIES,
+        tag_keys=("process",),
+    )
+    seconds.set_default_tags({"process": kind})
+    watchdog = TurnWatchdog(name, on_long=seconds.observe)
+    watchdog.start()
+    return watchdog
+
+
+def quarantined_gauge() -> Gauge:
+    """Return the metric of an owner's quarantined workflows."""
+    return Gauge(
+        "callboard_workflows_quarantined",
+        description="Unfinished workflows that wait for being resumed or ended",
+    )

@@ -1,0 +1,1 @@
+"""Batches between processes: channel, sockets, actor calls, and who uses them."""

@@ -1,0 +1,68 @@
+"""Calls to named actors: found by name, found again after they were replaced.
+
+The only place that knows how a Ray call fails. design.md section 3 (`ActorUnavailableError`:
+outcome unknown, same key again).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import ray
+from ray.exceptions import RayActorError, RayError
+
+from actors.cluster.names import NAMESPACE
+from actors.transport.sockets import SocketCall, socket_path
+from core.errors import ErrorCode, ServiceError
+
+
+def actor_call(name: str, method: str) -> Callable[..., Awaitable[Any]]:
+    """Return a coroutine function that calls a method of the actor of that name.
+
+    The handle is kept until a call fails, because an actor of the same name may replace it.
+    """
+    handle: Any = None
+
+    async def call(*arguments: Any) -> Any:
+        nonlocal handle
+        try:
+            if handle is None:
+                handle = ray.get_actor(name, namespace=NAMESPACE)
+            return await getattr(handle, method).remote(*arguments)
+        except RayActorError:
+            handle = None
+            raise
+
+    return call
+
+
+class BatchCall:
+    """Carries batches to a method of a named actor, over its socket where it runs on this machine.
+
+    Args:
+        run_folder: the deployment's, with the sockets; empty: there are none.
+    """
+
+    def __init__(self, run_folder: str, name: str, method: str) -> None:
+        by_ray = actor_call(name, method)
+        path = socket_path(run_folder, name)
+        self._socket = None if path is None else SocketCall(path, method, by_ray)
+        self._call = self._socket or by_ray
+
+    async def __call__(self, *arguments: Any) -> Any:
+        """Carry one call; a `ConnectionError` or a `RayError` leaves its outcome unknown."""
+        return await self._call(*arguments)
+
+    def close(self) -> None:
+        """Let go of the connections."""
+        if self._socket is not None:
+            self._socket.close()
+
+
+def is_unknown_outcome(error: BaseException) -> bool:
+    """Whether a failed call may have been carried out, so that only the same key may repeat it."""
+    if isinstance(error, ServiceError):
+        return error.code in (ErrorCode.LEDGER_UNAVAILABLE, ErrorCode.OVERLOADED)
+    # ValueError: no actor of that name, which is what a name says while it is being replaced.
+    return isinstance(error, RayError | ValueError | ConnectionError | OSError)

@@ -1,0 +1,246 @@
+"""The one transport between processes: a batch of requests out, a batch of replies back.
+
+One call is in flight per destination; what arrives meanwhile queues behind it and leaves as the
+next batch, so batches size themselves without a timer. Requests wait per payer, and payers are
+served in turn: one payer's thousand requests do not stand before another's one. Order is kept among
+requests of one payer. Nothing above knows what carries the bytes: a socket
+(`actors/transport/sockets.py`) or a Ray actor call (`actors/transport/actor_calls.py`). A batch is
+bounded by its requests' number and weight, so that neither side's loop is held while it is pickled;
+large requests travel alone, so that small ones do not wait for what they cost. Replies are
+delivered in slices, each behind a guard: a callback that raises is logged and counted, and neither
+ends the channel nor keeps the others from their replies. design.md section 3. Decisions 0091, 0119.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
+from typing import Final, Generic, TypeVar
+
+from actors.process.slices import Slices
+from core.errors import ErrorCode, ServiceError
+from core.market.fair_queue import FairQueue
+
+log = logging.getLogger("callboard.channel")
+
+# Of the weight of a batch: what weighs more travels alone.
+LARGE_PART: Final = 4
+
+Request = TypeVar("Request")
+Reply = TypeVar("Reply")
+
+
+@dataclass(frozen=True, slots=True)
+class ChannelStatistics:
+    """Counters since the channel was made. `raised`: callbacks that raised an exception."""
+
+    name: str
+    calls: int
+    requests: int
+    batch_max: int
+    queued: int
+    raised: int = 0
+
+
+class Channel(Generic[Request, Reply]):
+    """Requests to one destination, batched by what is waiting.
+
+    Args:
+        name: for messages.
+        call: carries one batch; replies in the order of the requests. An exception it raises goes
+            to every request of that batch.
+        capacity: most requests that may wait; beyond it OVERLOADED is raised.
+        batch_size: most requests in one call.
+        weight_of: the weight of a request, 0 or more; None: requests are only counted.
+        batch_weight: most weight in one call; a request that weighs more than a quarter of it goes
+            alone.
+        on_close: lets go of what carries the batches.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        call: Callable[[list[Request]], Awaitable[Sequence[Reply]]],
+        *,
+        capacity: int,
+        batch_size: int,
+        weight_of: Callable[[Request], int] | None = None,
+        batch_weight: int = 0,
+        on_close: Callable[[], None] = lambda: None,
+    ) -> None:
+        self._name = name
+        self._call = call
+        self._capacity = capacity
+        self._batch_size = batch_size
+        self._weight_of = weight_of
+        self._batch_weight = batch_weight
+        self._large_weight = batch_weight // LARGE_PART
+        self._on_close = on_close
+        self._waiting: FairQueue[int, tuple[Request, Callable[[Reply | BaseException], None]]]
+        self._waiting = FairQueue()
+        self._put = 0
+        # Its turn has come, but the batch before it was full.
+        self._next: tuple[Request, Callable[[Reply | BaseException], None]] | None = None
+        self._pump: asyncio.Task[None] | None = None
+        self._calls = 0
+        self._requests = 0
+        self._batch_max = 0
+        self._raised = 0
+        self._awaits_room: list[tuple[int, asyncio.Future[None]]] = []
+
+    def __repr__(self) -> str:
+        return f"<Channel {self._name} waiting={self._queued} calls={self._calls}>"
+
+    def statistics(self) -> ChannelStatistics:
+        """Return the counters."""
+        return ChannelStatistics(
+            self._name,
+            self._calls,
+            self._requests,
+            self._batch_max,
+            self._queued,
+            self._raised,
+        )
+
+    @property
+    def is_full(self) -> bool:
+        """Whether `submit` would refuse a request now."""
+        return self._queued >= self._capacity
+
+    @property
+    def _queued(self) -> int:
+        return len(self._waiting) + (self._next is not None)
+
+    def submit(
+        self, request: Request, done: Callable[[Reply | BaseException], None], payer: str = ""
+    ) -> None:
+        """Queue a request; `done` gets the reply, or the exception of its batch.
+
+        Args:
+            payer: whose request it is; "" for the service's own.
+
+        Raises:
+            ServiceError: OVERLOADED when `capacity` requests are waiting.
+        """
+        if self.is_full:
+            raise ServiceError(
+                ErrorCode.OVERLOADED,
+                f"{self._queued} requests wait for {self._name}, limit {self._capacity}",
+                retry_after_s=1,
+            )
+        self.submit_always(request, done, payer)
+
+    def submit_always(
+        self, request: Request, done: Callable[[Reply | BaseException], None], payer: str = ""
+    ) -> None:
+        """Queue a request that follows from an accepted one: it is never refused.
+
+        What is accepted bounds how many of these there are; `is_full` is asked at the door.
+        """
+        self._put += 1
+        self._waiting.put(payer, self._put, (request, done))
+        if self._pump is None:
+            self._pump = asyncio.get_running_loop().create_task(self._run())
+
+    async def wait_room(self, most: int) -> None:
+        """Return when at most so many requests wait."""
+        if self._queued > most:
+            room: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+            self._awaits_room.append((most, room))
+            await room
+
+    async def request(self, request: Request, payer: str = "") -> Reply:
+        """Send one request and return its reply; the arguments are those of `submit`."""
+        future: asyncio.Future[Reply] = asyncio.get_running_loop().create_future()
+
+        def done(reply: Reply | BaseException) -> None:
+            if future.done():
+                return
+            if isinstance(reply, BaseException):
+                future.set_exception(reply)
+            else:
+                future.set_result(reply)
+
+        self.submit(request, done, payer)
+        return await future
+
+    def close(self) -> None:
+        """Stop; what waits or is under way is answered with a ConnectionError: outcome unknown."""
+        if self._pump is not None:
+            self._pump.cancel()
+        self._on_close()
+
+    async def _run(self) -> None:
+        batch: deque[tuple[Request, Callable[[Reply | BaseException], None]]] = deque()
+        try:
+            while self._queued:
+                batch = self._next_batch()
+                size = len(batch)
+                self._calls += 1
+                self._requests += size
+                self._batch_max = max(self._batch_max, size)
+                try:
+                    replies: Sequence[Reply | BaseException] = await self._call(
+                        [request for request, _ in batch]
+                    )
+                    assert len(replies) == size, f"{self._name}: {len(replies)} for {size}"
+                except Exception as error:  # the edge to another process: its failure is a reply
+                    replies = [error] * size
+                slices = Slices()
+                for reply in replies:
+                    self._deliver(batch.popleft()[1], reply)
+                    await slices.pause()
+        except asyncio.CancelledError:
+            closed = ConnectionError(f"the channel to {self._name} was closed")
+            for _, done in batch:
+                self._deliver(done, closed)
+            while (waiting := self._take()) is not None:
+                self._deliver(waiting[1], closed)
+            self._tell_room()
+            raise
+        finally:
+            self._pump = None
+
+    def _next_batch(self) -> deque[tuple[Request, Callable[[Reply | BaseException], None]]]:
+        """Take what waits, up to the bounds of one call."""
+        batch: deque[tuple[Request, Callable[[Reply | BaseException], None]]] = deque()
+        weight, is_large = 0, False
+        while len(batch) < self._batch_size and (waiting := self._take()) is not None:
+            if self._weight_of is not None:
+                own_weight = self._weight_of(waiting[0])
+                weight += own_weight
+                is_large = own_weight > self._large_weight
+                if batch and (is_large or weight > self._batch_weight):
+                    self._next = waiting
+                    break
+            batch.append(waiting)
+            if is_large:
+                break
+        if self._awaits_room:
+            self._tell_room()
+        return batch
+
+    def _take(self) -> tuple[Request, Callable[[Reply | BaseException], None]] | None:
+        waiting, self._next = self._next, None
+        return self._waiting.take() if waiting is None else waiting
+
+    def _tell_room(self) -> None:
+        still = []
+        for most, room in self._awaits_room:
+            if self._queued > most:
+                still.append((most, room))
+            elif not room.done():
+                room.set_result(None)
+        self._awaits_room = still
+
+    def _deliver(
+        self, done: Callable[[Reply | BaseException], None], reply: Reply | BaseException
+    ) -> None:
+        try:
+            done(reply)
+        except Exception:  # the edge of the pump: others wait for their replies too
+            self._raised += 1
+            log.exception("a callback raised channel=%s", self._name)

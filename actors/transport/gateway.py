@@ -1,0 +1,425 @@
+"""The way from a Serve replica to the actors: publishes, cancels, ledger commands, waiting.
+
+Owners are chosen by rendezvous hash over those that live; what an owner's death leaves unknown is
+repeated with the same key until the caller's deadline. Waiting for a workflow costs one long poll
+per owner, not one call per workflow. design.md section 3; contract.md section 6 (`Prefer: wait`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import hashlib
+import logging
+import os
+import time
+from collections.abc import Awaitable, Sequence
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+from actors.cluster.names import LEDGER, TIMEKEEPER, pooled_owner
+from actors.cluster.runtime import ensure_runtime
+from actors.dispatch.large_results import Blobs
+from actors.process.bulk_window import ask_all
+from actors.process.latest import Latest
+from actors.transport.actor_calls import BatchCall, actor_call, is_unknown_outcome
+from actors.transport.channel import Channel
+from actors.transport.ledger_client import LedgerClient, unavailable
+from actors.transport.messages import (
+    CALL_BYTES_MAX,
+    CancelReply,
+    CancelRequest,
+    NodeResultReply,
+    NodeResultRequest,
+    NotYet,
+    OwnerReply,
+    OwnerRequest,
+    PackedPublish,
+    PublishReply,
+    PublishRequest,
+    RefreshRequest,
+    ResumeReply,
+    ResumeRequest,
+    WatchRequest,
+    request_bytes,
+)
+from actors.transport.record_bound import bound_results
+from core.errors import ErrorCode, ServiceError
+from core.settings import Settings
+from core.workflow.transitions import is_terminal
+from ledger.blobs import BlobStore
+from ledger.commands import Command, Outcome
+from ledger.queries.endings import have_ended
+from ledger.queries.reader import LedgerReader, StoredWorkflow
+from ledger.queries.records import workflow_records
+
+log = logging.getLogger("callboard.gateway")
+
+REQUEST_TIMEOUT_S = 15.0
+RETRY_DELAY_S = 0.1
+OWNERS_REFRESH_S = 1.0
+# A lost notice is found by a look at the row; this often, per waiting request.
+WAIT_LOOK_S = 3.0
+PING_TIMEOUT_S = 2.0
+# An owner that says nothing for that long is replaced meanwhile, and reads everything as it starts.
+TOLD_TIMEOUT_S = 10.0
+# Each may be as large as a record.
+RECORDS_BATCH = 32
+ENDINGS_BATCH = 1_000
+# A request that weighs more goes with the bulks.
+LARGE_BYTES = 16 * 1024
+# Of one bulk, on its way to the owners: other bulks wait behind two calls, not behind all of it.
+BULK_BYTES_AHEAD = 2 * CALL_BYTES_MAX
+
+
+class _Lanes:
+    """The ways to one owner: one for single requests, one for bulks and what is large.
+
+    A call is answered when all of its requests are committed, so what takes long to decide and to
+    store does not share one with the others.
+    """
+
+    def __init__(self, name: str, settings: Settings) -> None:
+        self._single = _owner_channel(name, settings)
+        self._bulk = _owner_channel(name, settings)
+
+    async def request(self, request: OwnerRequest | PackedPublish) -> OwnerReply:
+        payer = request.payer_did if isinstance(request, PublishRequest | PackedPublish) else ""
+        is_bulk = isinstance(request, PackedPublish) or request_bytes(request) > LARGE_BYTES
+        return await (self._bulk if is_bulk else self._single).request(request, payer)
+
+    def close(self) -> None:
+        self._single.close()
+        self._bulk.close()
+
+
+def _owner_channel(
+    name: str, settings: Settings
+) -> Channel[OwnerRequest | PackedPublish, OwnerReply]:
+    call = BatchCall(settings.run_folder, name, "handle")
+    return Channel(
+        f"owner {name}",
+        call,
+        capacity=settings.replica_requests_max + settings.bulk_items_max,
+        batch_size=settings.batch_commands_max,
+        weight_of=request_bytes,
+        batch_weight=CALL_BYTES_MAX,
+        on_close=call.close,
+    )
+
+
+class Gateway:
+    """One per replica, made by `connect`."""
+
+    def __init__(self, settings: Settings) -> None:
+        self.settings = settings
+        self.reader = LedgerReader(settings.database_url, pool_size=settings.reader_pool_size)
+        self.watcher = os.urandom(8).hex()
+        self._blob_store = BlobStore(settings.database_url, self.reader)
+        self.blobs = Blobs(self._blob_store, cache_bytes_max=settings.blob_cache_bytes_max)
+        self._ledger = LedgerClient(
+            BatchCall(settings.run_folder, LEDGER, "submit"),
+            is_unknown_outcome,
+            capacity=settings.ledger_queue_max,
+            batch_size=settings.batch_commands_max,
+        )
+        self._timekeeper_owners = actor_call(TIMEKEEPER, "owners")
+        self._owners: dict[str, _Lanes] = {}
+        self._polls: dict[str, asyncio.Task[None]] = {}
+        self._waiting: dict[str, set[asyncio.Future[None]]] = {}
+        self._finished: dict[str, float] = {}
+        self._records: Channel[str, StoredWorkflow | None] = Channel(
+            "workflow records",
+            partial(workflow_records, self.reader, bytes_max=settings.record_bytes_max),
+            capacity=settings.replica_requests_max,
+            batch_size=RECORDS_BATCH,
+        )
+        self._endings: Channel[str, bool] = Channel(
+            "ends of workflows",
+            partial(have_ended, self.reader),
+            capacity=settings.replica_requests_max,
+            batch_size=ENDINGS_BATCH,
+        )
+        self._health = Latest(self._look_at_components, age_max_s=settings.health_cache_ms / 1_000)
+        self._refresh: asyncio.Task[None] | None = None
+
+    @classmethod
+    async def connect(cls, settings: Settings) -> Gateway:
+        """Make sure that the actors run, and follow who owns workflows."""
+        await asyncio.to_thread(ensure_runtime, settings)
+        gateway = cls(settings)
+        gateway._refresh = asyncio.create_task(gateway._follow_owners())
+        return gateway
+
+    async def close(self) -> None:
+        """End every task and connection."""
+        for task in [self._refresh, *self._polls.values()]:
+            if task is not None:
+                task.cancel()
+        await self._blob_store.close()
+        await self.reader.close()
+
+    # -- requests ---------------------------------------------------------------------------------
+
+    async def publish(self, request: PublishRequest | PackedPublish) -> PublishReply:
+        """Store and start a workflow; returns after its commit.
+
+        Raises:
+            ServiceError: refused, or LEDGER_UNAVAILABLE when the outcome is not known in time.
+        """
+        reply = await self._ask(request, request.workflow_id)
+        assert isinstance(reply, PublishReply)
+        return reply
+
+    async def publish_bulk(
+        self, requests: Sequence[PackedPublish]
+    ) -> list[PublishReply | ServiceError]:
+        """Publish many at once; each has its own reply, in order."""
+        replies = await ask_all(
+            self.publish, requests, weight_of=request_bytes, weight_max=BULK_BYTES_AHEAD
+        )
+        answers: list[PublishReply | ServiceError] = []
+        for reply in replies:
+            if not isinstance(reply, PublishReply | ServiceError):
+                raise reply
+            answers.append(reply)
+        return answers
+
+    async def cancel(self, request: CancelRequest) -> CancelReply:
+        """Cancel a workflow at its owner; returns after the commit."""
+        owner = await self._owner_of(request.workflow_id)
+        reply = await self._ask(request, request.workflow_id, owner)
+        assert isinstance(reply, CancelReply)
+        return reply
+
+    async def resume(self, request: ResumeRequest) -> ResumeReply:
+        """Let a quarantined workflow be driven on by its owner; returns after the commit."""
+        owner = await self._owner_of(request.workflow_id)
+        reply = await self._ask(request, request.workflow_id, owner)
+        assert isinstance(reply, ResumeReply)
+        return reply
+
+    async def node_result(self, request: NodeResultRequest) -> NodeResultReply:
+        """Hand a result to the owner of its workflow; returns after the commit.
+
+        Raises:
+            ServiceError: ALREADY_SETTLED or ESCROW_RELEASED for a result that came too late.
+        """
+        deadline = time.monotonic() + REQUEST_TIMEOUT_S
+        while time.monotonic() < deadline:
+            stored = await self.workflow_record(request.workflow_id)
+            if stored is None:
+                break
+            asked = replace(request, is_late=is_terminal(stored.status))
+            reply = await self._ask(asked, request.workflow_id, stored.owner)
+            if isinstance(reply, NodeResultReply):
+                return reply
+            # The workflow has moved to another owner, or is not restored there yet.
+            await asyncio.sleep(RETRY_DELAY_S)
+        raise unavailable()
+
+    async def commit(self, command: Command) -> Outcome:
+        """Commit one ledger command.
+
+        Raises:
+            ServiceError: the ledger refused it, or cannot be reached.
+        """
+        outcome = await self._ledger.commit(command, timeout_s=REQUEST_TIMEOUT_S)
+        if outcome.error is not None:
+            raise ServiceError(outcome.error, outcome.detail)
+        return outcome
+
+    async def refresh_owners(self) -> None:
+        """Let every owner know what was just stored of agents, their health, prices or stakes.
+
+        A client that registers an agent and publishes at once finds it, although the notice may
+        still be on its way. An owner that does not answer reads it at its next look.
+        """
+        asked = [lanes.request(RefreshRequest()) for lanes in self._owners.values()]
+        with contextlib.suppress(TimeoutError):
+            told = asyncio.gather(*asked, return_exceptions=True)
+            await asyncio.wait_for(told, TOLD_TIMEOUT_S)
+
+    async def commit_many(self, commands: Sequence[Command]) -> list[Outcome]:
+        """Commit several commands as one batch; refusals are outcomes."""
+        return list(
+            await asyncio.gather(
+                *(self._ledger.commit(c, timeout_s=REQUEST_TIMEOUT_S) for c in commands)
+            )
+        )
+
+    # -- waiting ----------------------------------------------------------------------------------
+
+    async def wait_finished(self, workflow_id: str, timeout_s: float, *, watched: bool) -> bool:
+        """Wait until a workflow has finished; False when it has not in time.
+
+        Args:
+            timeout_s: 0 or more.
+            watched: the workflow was published with this gateway as its watcher.
+        """
+        if self._finished.pop(workflow_id, None) is not None:
+            return True
+        deadline = time.monotonic() + timeout_s
+        future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._waiting.setdefault(workflow_id, set()).add(future)
+        try:
+            if not watched:
+                if await self._endings.request(workflow_id):
+                    return True
+                await self._watch(workflow_id)
+            while True:
+                left_s = deadline - time.monotonic()
+                if left_s <= 0:
+                    return False
+                with contextlib.suppress(TimeoutError):
+                    await asyncio.wait_for(asyncio.shield(future), min(left_s, WAIT_LOOK_S))
+                    return True
+                if await self._endings.request(workflow_id):
+                    return True
+        finally:
+            waiting = self._waiting.get(workflow_id)
+            if waiting is not None:
+                waiting.discard(future)
+                if not waiting:
+                    del self._waiting[workflow_id]
+
+    async def workflow_record(self, workflow_id: str) -> StoredWorkflow | None:
+        """Return a workflow's rows; reads of many requests travel as one query."""
+        return await self._records.request(workflow_id)
+
+    async def load_results(self, stored: StoredWorkflow) -> None:
+        """Put the texts of large results into their rows as far as the record has room for them.
+
+        Raises:
+            ServiceError: LEDGER_UNAVAILABLE.
+        """
+        refs = bound_results(stored, self.settings.record_bytes_max)
+        texts = await self.blobs.texts([ref for _, ref in refs]) if refs else {}
+        for node, ref in refs:
+            node["result_json"] = texts[ref.hash].decode()
+
+    async def _watch(self, workflow_id: str) -> None:
+        """Ask the owner to tell; without one the rows are looked at instead."""
+        with contextlib.suppress(ServiceError):
+            owner = await self._owner_of(workflow_id)
+            await self._ask(WatchRequest(workflow_id=workflow_id, watcher=self.watcher), "", owner)
+
+    async def _poll(self, name: str) -> None:
+        """Hear from one owner which of the watched workflows have finished."""
+        with contextlib.closing(BatchCall(self.settings.run_folder, name, "finished")) as call:
+            while True:
+                try:
+                    finished = await call(self.watcher)
+                except Exception as error:  # the edge to another process; waiters look at rows
+                    log.info("poll failed owner=%s error=%s", name, type(error).__name__)
+                    await asyncio.sleep(RETRY_DELAY_S)
+                    continue
+                for workflow_id in finished:
+                    self._tell(workflow_id)
+
+    def _tell(self, workflow_id: str) -> None:
+        futures = self._waiting.get(workflow_id)
+        if futures is None:
+            # The notice overtook the reply to the publish: kept for a moment, in order of arrival.
+            self._finished[workflow_id] = time.monotonic()
+            while len(self._finished) > self.settings.replica_requests_max:
+                del self._finished[next(iter(self._finished))]
+            return
+        for future in futures:
+            if not future.done():
+                future.set_result(None)
+
+    # -- owners -----------------------------------------------------------------------------------
+
+    async def _ask(
+        self, request: OwnerRequest | PackedPublish, key: str, owner: str | None = None
+    ) -> PublishReply | CancelReply | ResumeReply | NodeResultReply | None:
+        """Send a request to its owner until an outcome is known or the deadline has passed."""
+        deadline = time.monotonic() + REQUEST_TIMEOUT_S
+        refusal = unavailable()
+        while True:
+            home = pooled_owner(owner or "")
+            name = home if home in self._owners else self._choose(key)
+            if name is not None:
+                try:
+                    left_s = max(0.01, deadline - time.monotonic())
+                    reply = await asyncio.wait_for(self._owners[name].request(request), left_s)
+                except Exception as error:  # the edge to another process
+                    if isinstance(error, ServiceError):
+                        raise
+                    if not (is_unknown_outcome(error) or isinstance(error, TimeoutError)):
+                        raise
+                else:
+                    if not isinstance(reply, ServiceError):
+                        return reply
+                    if not isinstance(reply, NotYet):
+                        raise reply
+                    refusal = reply
+            if time.monotonic() + RETRY_DELAY_S >= deadline:
+                raise refusal
+            await asyncio.sleep(RETRY_DELAY_S)
+
+    def _choose(self, key: str) -> str | None:
+        """Return the live owner with the highest hash for the key: stable as owners come and go."""
+        if len(self._owners) <= 1:
+            return next(iter(self._owners), None)
+        return max(
+            self._owners,
+            key=lambda name: hashlib.blake2b(f"{name}|{key}".encode(), digest_size=8).digest(),
+        )
+
+    async def _owner_of(self, workflow_id: str) -> str | None:
+        stored = await self.workflow_record(workflow_id)
+        if stored is None:
+            raise ServiceError(ErrorCode.NOT_FOUND, f"there is no workflow {workflow_id}")
+        return stored.owner
+
+    async def _follow_owners(self) -> None:
+        while True:
+            try:
+                self._know(await asyncio.wait_for(self._timekeeper_owners(), PING_TIMEOUT_S))
+            except Exception as error:  # the edge to another process; old knowledge stays in use
+                log.info("no word from the timekeeper error=%s", type(error).__name__)
+            await asyncio.sleep(OWNERS_REFRESH_S if self._owners else RETRY_DELAY_S)
+
+    def _know(self, names: Sequence[str]) -> None:
+        for name in set(self._owners) - set(names):
+            self._owners.pop(name).close()
+            self._polls.pop(name).cancel()
+        for name in set(names) - set(self._owners):
+            self._owners[name] = _Lanes(name, self.settings)
+            self._polls[name] = asyncio.create_task(self._poll(name))
+
+    # -- health -----------------------------------------------------------------------------------
+
+    async def components(self) -> dict[str, str]:
+        """Return `healthy`, or what is wrong, for ledger, postgres, workflows and timekeeper.
+
+        As it was at most `health_cache_ms` ago; however many ask, it is looked at once at a time.
+        """
+        return await self._health.get()
+
+    async def _look_at_components(self) -> dict[str, str]:
+        ledger, postgres, timekeeper = await asyncio.gather(
+            _state(actor_call(LEDGER, "ping")()),
+            _state(self.reader.ping()),
+            _state(actor_call(TIMEKEEPER, "ping")()),
+        )
+        workflows = "healthy" if self._owners else "no workflow owner is ready"
+        if self._ledger.is_down:
+            ledger = "unreachable"
+        return {
+            "ledger": ledger,
+            "postgres": postgres,
+            "workflows": workflows,
+            "timekeeper": timekeeper,
+        }
+
+
+async def _state(call: Awaitable[Any]) -> str:
+    try:
+        await asyncio.wait_for(call, PING_TIMEOUT_S)
+    except Exception as error:  # whatever went wrong is the answer
+        return f"unreachable: {type(error).__name__}"
+    return "healthy"

@@ -1,0 +1,247 @@
+"""The lines of a dispatcher: limits are kept, and whoever may leave does."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from actors.dispatch.agent_queue import AGED_MS, Lines
+
+CONCURRENCY = {"a": 1, "b": 2, "c": 100}
+FRESH_MAX, OPEN_MAX = 3, 6
+Item = tuple[str, int]
+
+
+def lines(fresh_max: int = FRESH_MAX, open_max: int = OPEN_MAX) -> Lines[int, Item]:
+    """Return lines of agents with these concurrencies; a key is an item's number."""
+    return Lines(fresh_max, open_max, CONCURRENCY.__getitem__, lambda _: 1)
+
+
+def take(made: Lines[int, Item], now_ms: int) -> Item | None:
+    return made.take(now_ms, lambda item: item[1])
+
+
+# What happens, to which agent's order or how many ms pass, at which payer's cost.
+STEPS = st.lists(
+    st.tuples(
+        st.sampled_from(
+            ["put", "put", "close", "park", "release", "hold", "drop", "clear", "wait"]
+        ),
+        st.sampled_from("abc"),
+        st.integers(0, 60),
+    ),
+    max_size=100,
+)
+
+
+@given(STEPS)
+def test_limits_are_kept_and_nobody_waits_without_a_reason(
+    steps: list[tuple[str, str, int]],
+) -> None:
+    made, now_ms, number = lines(), 0, 0
+    under_way: dict[int, tuple[str, int]] = {}
+    waiting: dict[int, str] = {}
+    held: dict[int, str] = {}
+    foreign: Counter[str] = Counter()  # of the held ones, those that others than this had sent
+    for what, did, many in steps:
+        if what == "put":
+            number += 1
+            if made.put(did, f"payer {many % 3}", number, (did, number), now_ms):
+                under_way[number] = (did, now_ms)
+            else:
+                waiting[number] = did
+        elif what == "close" and under_way:
+            key = sorted(under_way)[many % len(under_way)]
+            del under_way[key]
+            made.close(key, now_ms)
+        elif what == "park" and under_way:
+            key = sorted(under_way)[many % len(under_way)]
+            held[key] = under_way.pop(key)[0]
+            made.park(key, now_ms)
+        elif what == "hold":
+            number += 1
+            held[-number] = did
+            foreign[did] += 1
+            made.hold(did, -number)
+        elif what == "release" and held:
+            key = sorted(held)[many % len(held)]
+            foreign[held[key]] -= key < 0
+            del held[key]
+            made.release(key)
+        elif what == "drop":
+            assert made.drop(did, many) is (waiting.get(many) == did)
+            if waiting.get(many) == did:
+                del waiting[many]
+        elif what == "clear":
+            cleared = {key for _, key in made.clear(did, made.waiting_for(did))}
+            assert cleared == {key for key, agent in waiting.items() if agent == did}
+            waiting = {key: agent for key, agent in waiting.items() if agent != did}
+        else:
+            now_ms += many
+        while (item := take(made, now_ms)) is not None:
+            assert waiting.pop(item[1]) == item[0]
+            under_way[item[1]] = (item[0], now_ms)
+        busy = Counter([*held.values(), *(agent for agent, _ in under_way.values())])
+        fresh = sum(now_ms - left_ms < AGED_MS for _, left_ms in under_way.values())
+        assert all(busy[agent] <= CONCURRENCY[agent] + foreign[agent] for agent in busy)
+        assert len(under_way) <= OPEN_MAX
+        found = made.statistics()
+        counts = (len(under_way), len(waiting), len(held))
+        assert (found.open, found.waiting, found.held) == counts
+        assert fresh <= found.fresh_max
+        if fresh < found.fresh_max and len(under_way) < OPEN_MAX:
+            assert all(busy[agent] >= CONCURRENCY[agent] for agent in waiting.values())
+        assert found.agents == len({*busy, *waiting.values()}), "no line is left behind"
+
+
+def test_hanging_agents_leave_their_places_to_others() -> None:
+    made = lines(fresh_max=2, open_max=10)
+    assert made.put("c", "p", 1, ("c", 1), 0)
+    assert made.put("c", "p", 2, ("c", 2), 0)
+    assert not made.put("b", "p", 3, ("b", 3), 1)
+    assert made.is_blocked
+    assert take(made, AGED_MS - 1) is None
+    assert take(made, AGED_MS) == ("b", 3)
+
+
+def test_an_agents_own_line_blocks_nobody_else() -> None:
+    made = lines(fresh_max=100, open_max=100)
+    assert made.put("a", "p", 0, ("a", 0), 0)
+    for number in range(1, 1_000):
+        assert not made.put("a", "p", number, ("a", number), 0)
+    assert not made.is_blocked
+    assert made.put("b", "p", 5_000, ("b", 5_000), 0)
+
+
+def test_agents_take_turns_and_so_do_payers() -> None:
+    made = lines(fresh_max=1, open_max=100)
+    assert made.put("c", "greedy", 0, ("c", 0), 0)
+    for number in range(1, 7):
+        made.put("c", "greedy", number, ("c", number), 0)
+    made.put("c", "modest", 7, ("c", 7), 0)
+    made.put("b", "greedy", 8, ("b", 8), 0)
+    order, key = [], 0
+    while True:
+        made.close(key, 0)
+        item = take(made, 0)
+        if item is None:
+            break
+        key = item[1]
+        order.append(key)
+    assert order == [1, 8, 7, 2, 3, 4, 5, 6]
+
+
+def test_the_limit_grows_only_while_slow_agents_make_others_wait() -> None:
+    made = lines(fresh_max=1, open_max=2)
+    assert made.put("c", "p", 1, ("c", 1), 0)
+    made.close(1, 50)
+    assert made.statistics().fresh_max == 1
+    made.put("c", "p", 2, ("c", 2), 50)
+    made.put("c", "p", 3, ("c", 3), 50)
+    made.close(2, 60)
+    assert made.statistics().fresh_max == 1, "a fast reply"
+    assert take(made, 60) == ("c", 3)
+    made.put("c", "p", 4, ("c", 4), 60)
+    made.close(3, 90)
+    assert made.statistics().fresh_max == 2
+
+
+def test_places_that_fall_free_at_once_are_all_taken() -> None:
+    made = lines(fresh_max=2, open_max=10)
+    for number in range(5):
+        made.put("c", "p", number, ("c", number), 0)
+    assert [take(made, AGED_MS) for _ in range(3)] == [("c", 2), ("c", 3), None]
+
+
+def test_what_an_agent_has_accepted_keeps_its_place_there_but_no_socket() -> None:
+    made = lines(fresh_max=2, open_max=2)
+    assert made.put("b", "p", 1, ("b", 1), 0)
+    assert made.put("b", "p", 2, ("b", 2), 0)
+    assert not made.put("b", "p", 3, ("b", 3), 0)
+    for key in (1, 2):
+        made.park(key, 0)
+    assert take(made, 0) is None, "the agent has its hands full"
+    assert made.put("c", "p", 4, ("c", 4), 0), "sockets are free"
+    made.release(1)
+    assert take(made, 0) == ("b", 3)
+
+
+def test_a_card_that_allows_less_is_obeyed_from_the_next_order_on() -> None:
+    concurrency = {"a": 3}
+    made: Lines[int, Item] = Lines(100, 100, concurrency.__getitem__, lambda _: 1)
+    for number in range(5):
+        assert made.put("a", "p", number, ("a", number), 0) is (number < 3)
+    concurrency["a"] = 1
+    for number in range(2):
+        made.close(number, 0)
+        assert take(made, 0) is None
+    made.close(2, 0)
+    assert take(made, 0) == ("a", 3)
+
+
+def shared(open_max: int = 64, payer_share: int = 4) -> Lines[int, Item]:
+    """Return lines of agents that take anything, whose places payers share."""
+    return Lines(open_max, open_max, lambda _: 1_000, lambda _: 1, payer_share)
+
+
+def test_agents_that_never_answer_keep_places_from_their_own_payers_only() -> None:
+    """However many agents a payer uses, and however long they hold its orders."""
+    made = shared()
+    for number in range(200):
+        made.put(f"agent {number % 50}", "greedy", number, ("greedy", number), 0)
+    assert take(made, AGED_MS) is None
+    assert made.open_count == 16, "a quarter of 64"
+    gone = [made.put("slow", "second", 1_000 + n, ("second", n), AGED_MS) for n in range(20)]
+    assert gone.count(True) == 12, "a quarter of the 48 that the first leaves"
+    # Each further payer finds a place, although those before wait for more.
+    for number in range(8):
+        assert made.put("quick", f"payer {number}", 2_000 + number, ("late", number), AGED_MS)
+
+
+def test_order_behind_those_of_a_payer_that_has_its_share_goes_first() -> None:
+    made = shared(open_max=8)
+    for number in range(4):
+        made.put("a", "greedy", number, ("greedy", number), 0)
+    assert made.open_count == 2
+    assert not made.put("a", "other", 10, ("other", 10), 0), "it waits in its agent's line"
+    assert take(made, 0) == ("other", 10)
+    assert take(made, 0) is None
+
+
+def test_payer_that_has_its_share_goes_on_when_one_of_its_orders_ends() -> None:
+    made = shared(open_max=8)
+    for number in range(4):
+        made.put(f"agent {number}", "greedy", number, ("greedy", number), 0)
+    assert take(made, 0) is None
+    assert made.is_blocked
+    made.close(0, 5)
+    assert take(made, 5) == ("greedy", 2)
+    assert take(made, 5) is None
+
+
+def test_payer_that_has_its_share_goes_on_when_others_have_left_places() -> None:
+    made = shared(open_max=8)
+    for number in range(2):
+        made.put("a", "first", number, ("first", number), 0)
+    for number in range(10, 13):
+        made.put("b", "second", number, ("second", number), 0)
+    assert made.open_count == 3, "a quarter of the six that are left is one"
+    assert take(made, 0) is None
+    made.close(0, 5)
+    made.close(1, 5)
+    made.retry_starved()
+    assert take(made, 5) == ("second", 11)
+
+
+def test_share_of_a_waiting_payer_survives_its_agents_leaving() -> None:
+    made = shared(open_max=8)
+    for number in range(4):
+        made.put("a", "greedy", number, ("greedy", number), 0)
+    assert take(made, 0) is None
+    assert len(made.clear("a", 10)) == 2
+    made.close(0, 1)
+    made.close(1, 1)
+    assert not made.is_blocked
+    assert made.statistics().agents == 0

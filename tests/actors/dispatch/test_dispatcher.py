@@ -1,0 +1,425 @@
+"""The dispatcher against a real HTTP agent: what is sent, and what each kind of reply becomes."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import gzip
+import json
+import tracemalloc
+import zlib
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+from aiohttp import web
+from nacl.signing import SigningKey
+
+from actors.dispatch.dispatcher import Dispatcher
+from actors.engine.ports import DispatchOrder
+from actors.process.clock import LoopClock
+from core.canonical import hash_text
+from core.errors import NodeErrorCode
+from core.ids import event_id
+from core.settings import Settings
+from core.trust.signing import is_signature_valid
+from core.workflow.events import (
+    AttemptFailed,
+    AttemptSucceeded,
+    Event,
+    Verdict,
+    VerificationFinished,
+    WorkStarted,
+)
+
+Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
+WORKFLOW = "0198c0de-0000-7000-8000-000000000001"
+# For a broken program, not for a slow machine.
+PATIENCE_S = 60.0
+
+
+@dataclass
+class Scene:
+    """A dispatcher, the agent's address, and what was heard and noted."""
+
+    dispatcher: Dispatcher
+    url: str
+    events: asyncio.Queue[Event] = field(default_factory=asyncio.Queue)
+    reachable: list[bool | None] = field(default_factory=list)
+
+    def order(self, **fields: Any) -> DispatchOrder:
+        """Return an order to the agent."""
+        values: dict[str, Any] = {
+            "workflow_id": WORKFLOW,
+            "task_id": "t",
+            "node": "a",
+            "attempt": 1,
+            "capability_id": "cap.x.v1",
+            "agent_did": "did:x:a",
+            "url": f"{self.url}/node",
+            "cancel_url": f"{self.url}/cancel",
+            "secret": None,
+            "inputs": {"n": 1},
+            "parents": {"p": {"result": {"z": 2}}},
+            "timeout_ms": 60_000,
+        }
+        return DispatchOrder(**{**values, **fields})
+
+    async def outcome(self, **fields: Any) -> Event:
+        """Send an order and return its last event."""
+        self.dispatcher.send(self.order(**fields), lambda _, event: self.events.put_nowait(event))
+        while True:
+            event = await asyncio.wait_for(self.events.get(), PATIENCE_S)
+            if not isinstance(event, WorkStarted):
+                return event
+
+
+@asynccontextmanager
+async def scene(
+    handler: Handler, clock: LoopClock | None = None, **settings: Any
+) -> AsyncIterator[Scene]:
+    """Serve `handler` at every path and give a dispatcher to it."""
+    application = web.Application(client_max_size=64 * 1024 * 1024)
+    application.router.add_route("*", "/{path:.*}", handler)
+    runner = web.AppRunner(application, shutdown_timeout=0.1)
+    await runner.setup()
+    await web.TCPSite(runner, "127.0.0.1", 0).start()
+    reachable: list[bool | None] = []
+    dispatcher = Dispatcher(
+        Settings(deployment_key="00" * 32, **settings),
+        clock or LoopClock(),
+        begin=lambda _: None,
+        note=lambda _, is_reachable: reachable.append(is_reachable),
+    )
+    try:
+        yield Scene(dispatcher, f"http://127.0.0.1:{runner.addresses[0][1]}", reachable=reachable)
+    finally:
+        await dispatcher.close()
+        await runner.cleanup()
+
+
+def replying(http_status: int = 200, **reply: Any) -> Handler:
+    """Return a handler with a constant JSON reply."""
+
+    async def handler(_: web.Request) -> web.Response:
+        return web.json_response(reply, status=http_status)
+
+    return handler
+
+
+async def test_dispatch_request_fields_headers_and_signature() -> None:
+    seen: list[tuple[dict[str, str], bytes]] = []
+
+    async def handler(request: web.Request) -> web.Response:
+        seen.append((dict(request.headers), await request.read()))
+        return web.json_response({"status": "success", "result": {"b": 1, "a": [True, None]}})
+
+    async with scene(handler) as here:
+        event = await here.outcome(secret="hush")
+    headers, raw = seen[0]
+    body = json.loads(raw)
+    assert isinstance(event, AttemptSucceeded)
+    assert body["eventId"] == event_id(WORKFLOW, "a", 1)
+    assert (body["capabilityId"], body["capability"]) == ("cap.x.v1", "cap.x.v1")
+    assert body["inputs"] == body["input"] == {"n": 1}
+    assert body["parents"] == {"p": {"result": {"z": 2}}}
+    assert (body["workflowId"], body["taskId"], body["nodeId"]) == (WORKFLOW, "t", "a")
+    assert (body["agentDid"], body["timestamp"][-1]) == ("did:x:a", "Z")
+    assert headers["Accept-Encoding"] == "identity"
+    assert is_signature_valid(raw, "hush", headers["x-callboard-signature"])
+    assert headers["traceparent"].startswith(f"00-{WORKFLOW.replace('-', '')}-")
+    assert event.result == {"b": 1, "a": [True, None]}
+    assert event.output_hash == hash_text(event.result)
+    assert event.input_hash == hash_text({"n": 1})
+    assert event.result_json is not None
+    assert json.loads(event.result_json) == event.result
+
+
+async def test_without_a_secret_nothing_is_signed() -> None:
+    seen: list[str | None] = []
+
+    async def handler(request: web.Request) -> web.Response:
+        seen.append(request.headers.get("x-callboard-signature"))
+        return web.json_response({"status": "success", "result": {}})
+
+    async with scene(handler) as here:
+        await here.outcome()
+    assert seen == [None]
+
+
+@pytest.mark.parametrize(
+    ("status", "reply", "code", "verdict"),
+    [
+        (500, {"status": "error", "error": "boom"}, NodeErrorCode.AGENT_ERROR, Verdict.RETRYABLE),
+        (
+            404,
+            {"status": "error", "error": "x"},
+            NodeErrorCode.AGENT_ERROR,
+            Verdict.FINAL_FOR_AGENT,
+        ),
+        (302, {}, NodeErrorCode.INVALID_REPLY, Verdict.RETRYABLE),
+        (200, {"status": "success", "result": {}, "eventId": "other"}, None, None),
+    ],
+)
+async def test_a_bad_reply_is_a_failed_attempt(
+    status: int, reply: dict[str, Any], code: NodeErrorCode | None, verdict: Verdict | None
+) -> None:
+    async with scene(replying(status, **reply)) as here:
+        event = await here.outcome()
+    assert isinstance(event, AttemptFailed)
+    assert event.failure.code is (code or NodeErrorCode.INVALID_REPLY)
+    assert event.failure.verdict is (verdict or Verdict.RETRYABLE)
+    assert here.reachable == [True]
+
+
+def packed(coding: str, body: bytes) -> bytes:
+    """Return a body in a content coding."""
+    if coding == "raw deflate":
+        packer = zlib.compressobj(wbits=-zlib.MAX_WBITS)
+        return packer.compress(body) + packer.flush()
+    return gzip.compress(body) if coding == "gzip" else zlib.compress(body)
+
+
+def coded(coding: str, body: bytes, status: int = 200) -> Handler:
+    """Return a handler whose reply says that it is in this content coding."""
+
+    async def handler(_: web.Request) -> web.Response:
+        headers = {"Content-Encoding": coding, "Content-Type": "application/json"}
+        return web.Response(status=status, body=body, headers=headers)
+
+    return handler
+
+
+@pytest.mark.parametrize("coding", ["gzip", "deflate", "raw deflate"])
+async def test_a_compressed_reply_is_understood(coding: str) -> None:
+    body = packed(coding, b'{"status": "success", "result": {"n": 1}}')
+    async with scene(coded(coding.split()[-1], body)) as here:
+        event = await here.outcome()
+    assert isinstance(event, AttemptSucceeded), event
+    assert event.result == {"n": 1}
+
+
+@pytest.mark.parametrize("coding", ["gzip", "deflate", "raw deflate"])
+async def test_a_compressed_reply_is_not_unpacked_beyond_the_bound(coding: str) -> None:
+    body = packed(coding, b'{"status": "success", "result": "' + b"0" * (64 << 20) + b'"}')
+    assert len(body) < 1 << 18
+    async with scene(coded(coding.split()[-1], body)) as here:
+        tracemalloc.start()
+        event = await here.outcome()
+        _, peak = tracemalloc.get_traced_memory()
+        tracemalloc.stop()
+    assert isinstance(event, AttemptFailed)
+    assert event.failure.code is NodeErrorCode.RESULT_TOO_LARGE
+    assert peak < 8 << 20
+
+
+@pytest.mark.parametrize(
+    ("coding", "body"),
+    [
+        ("br", b"{}"),
+        ("gzip, gzip", b"{}"),
+        ("gzip", b'{"status": "success", "result": {}}'),
+        ("gzip", gzip.compress(b'{"status": "success", "result": {}}')[:-9]),
+        ("deflate", b"\xff\xff"),
+        ("deflate", zlib.compress(b"{}") + b"more"),
+    ],
+)
+async def test_a_reply_in_no_known_coding_is_invalid(coding: str, body: bytes) -> None:
+    async with scene(coded(coding, body)) as here:
+        event = await here.outcome()
+    assert isinstance(event, AttemptFailed)
+    assert event.failure.code is NodeErrorCode.INVALID_REPLY
+    async with scene(coded(coding, body, status=503)) as here:
+        event = await here.outcome()
+    assert isinstance(event, AttemptFailed)
+    assert event.failure.code is NodeErrorCode.AGENT_ERROR, "the status says more"
+
+
+class SetBack(LoopClock):
+    """A wall clock that is set back by an hour after each look."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.looks = 0
+
+    def now_ms(self) -> int:
+        self.looks += 1
+        return super().now_ms() - 3_600_000 * self.looks
+
+
+async def test_a_wall_clock_that_is_set_back_makes_no_span_negative() -> None:
+    async with scene(replying(status="success", result={}), SetBack()) as here:
+        event = await here.outcome()
+    assert isinstance(event, AttemptSucceeded)
+    assert event.metrics["latency_ms"] >= 0
+    assert event.at_ms >= event.started_ms
+
+
+RESULT = {"b": 1.5, "a": ["é"]}
+KEY = SigningKey(bytes(range(32)))
+PUBLIC = base64.b64encode(bytes(KEY.verify_key)).decode()
+SIGNED = KEY.sign(f"a:{WORKFLOW}:{hash_text(RESULT)}".encode()).signature
+SIGNATURE = "ed25519:" + base64.b64encode(SIGNED).decode()
+
+
+@pytest.mark.parametrize(
+    ("registered", "members"),
+    [
+        (PUBLIC, {"signature": SIGNATURE}),
+        (PUBLIC, {"signature": SIGNATURE, "publicKey": f"ed25519:{PUBLIC}"}),
+        (PUBLIC, {}),
+        (PUBLIC, {"signature": None}),
+        (None, {"signature": "of a key that nobody knows"}),
+    ],
+)
+async def test_a_result_that_its_agent_has_signed_or_nobody_can_judge_is_taken(
+    registered: str | None, members: dict[str, Any]
+) -> None:
+    async with scene(replying(status="success", result=RESULT, **members)) as here:
+        event = await here.outcome(public_key=registered)
+    assert isinstance(event, AttemptSucceeded)
+    assert (event.result, event.output_hash) == (RESULT, hash_text(RESULT))
+
+
+@pytest.mark.parametrize(
+    ("order", "members", "is_forged"),
+    [
+        ({}, {"signature": "ed25519:AAAA"}, True),
+        ({}, {"signature": 7}, True),
+        ({}, {"signature": SIGNATURE, "result": {"b": 2}}, True),
+        ({"node": "b"}, {"signature": SIGNATURE}, True),
+        ({"public_key": base64.b64encode(bytes(32)).decode()}, {"signature": SIGNATURE}, True),
+        ({}, {"signature": SIGNATURE, "publicKey": "another"}, False),
+    ],
+)
+async def test_a_result_signed_wrongly_is_the_agents_last_word_and_forged(
+    order: dict[str, Any], members: dict[str, Any], is_forged: bool
+) -> None:
+    """Naming another key than the registered one is no forgery: it may have changed."""
+    reply = {"status": "success", "result": RESULT, **members}
+    async with scene(replying(**reply)) as here:
+        event = await here.outcome(**{"public_key": PUBLIC, **order})
+        judged = await here.outcome(
+            **{"public_key": PUBLIC, **order, "is_verification": True, "verify_attempt": 1}
+        )
+    assert isinstance(event, AttemptFailed)
+    assert (event.failure.code, event.failure.is_forged) == ("INVALID_REPLY", is_forged)
+    assert event.failure.verdict is (Verdict.FINAL_FOR_AGENT if is_forged else Verdict.RETRYABLE)
+    assert isinstance(judged, VerificationFinished)
+    assert judged.failure is None, "nobody judges how a verifier signs"
+
+
+async def test_a_reply_above_the_limit_is_cut_off_whether_its_length_is_told_or_not() -> None:
+    async def told(_: web.Request) -> web.Response:
+        return web.Response(body=b"x" * 5_000_000, content_type="application/json")
+
+    async def untold(request: web.Request) -> web.StreamResponse:
+        response = web.StreamResponse()
+        response.enable_chunked_encoding()
+        await response.prepare(request)
+        for _ in range(100):
+            await response.write(b"x" * 65_536)
+        return response
+
+    for handler in (told, untold):
+        async with scene(handler) as here:
+            event = await here.outcome()
+        assert isinstance(event, AttemptFailed)
+        assert event.failure.code is NodeErrorCode.RESULT_TOO_LARGE
+
+
+async def test_an_agent_that_hangs_times_out_and_one_that_is_absent_is_offline() -> None:
+    async def hang(_: web.Request) -> web.Response:
+        await asyncio.Event().wait()
+        raise AssertionError
+
+    async with scene(hang) as here:
+        event = await here.outcome(timeout_ms=200)
+        assert isinstance(event, AttemptFailed)
+        assert event.failure.code is NodeErrorCode.AGENT_TIMEOUT
+        absent = await here.outcome(url="http://127.0.0.1:1/node")
+        assert isinstance(absent, AttemptFailed)
+        assert absent.failure.code is NodeErrorCode.AGENT_UNAVAILABLE
+        assert absent.failure.details == "agent_offline"
+        assert here.reachable == [False, False]
+
+
+async def test_an_address_the_policy_forbids_is_never_connected_to() -> None:
+    async with scene(replying(), egress_allow=()) as here:
+        event = await here.outcome()
+    assert isinstance(event, AttemptFailed)
+    assert event.failure.code is NodeErrorCode.POLICY_DENIED
+
+
+async def test_an_oversized_dispatch_is_not_sent() -> None:
+    async with scene(replying(), dispatch_body_bytes_max=2_000) as here:
+        event = await here.outcome(inputs={"text": "x" * 3_000})
+    assert isinstance(event, AttemptFailed)
+    assert event.failure.code is NodeErrorCode.INPUT_TOO_LARGE
+
+
+async def test_a_verifier_approves_only_in_so_many_words() -> None:
+    for result, approved in (({"approved": True}, True), ({"approved": "yes"}, False)):
+        async with scene(replying(result=result)) as here:
+            event = await here.outcome(is_verification=True, verify_attempt=1)
+        assert isinstance(event, VerificationFinished)
+        assert (event.approved, event.failure, event.verify_attempt) == (approved, None, 1)
+
+
+async def test_an_aborted_dispatch_tells_the_agent_and_gives_no_event() -> None:
+    started, cancelled = asyncio.Event(), asyncio.Queue[dict[str, Any]]()
+
+    async def handler(request: web.Request) -> web.Response:
+        if request.path.endswith("/cancel"):
+            cancelled.put_nowait(await request.json())
+            return web.json_response({})
+        started.set()
+        await asyncio.Event().wait()
+        raise AssertionError
+
+    async with scene(handler) as here:
+        order = here.order()
+        events: list[Event] = []
+        here.dispatcher.send(order, lambda _, event: events.append(event))
+        await asyncio.wait_for(started.wait(), PATIENCE_S)
+        here.dispatcher.abort(order, "user_request")
+        notice = await asyncio.wait_for(cancelled.get(), PATIENCE_S)
+        assert notice == {
+            "eventId": event_id(WORKFLOW, "a", 1),
+            "workflowId": WORKFLOW,
+            "nodeId": "a",
+            "reason": "user_request",
+        }
+        assert [type(event) for event in events] == [WorkStarted]
+        assert here.dispatcher.statistics().in_flight == 0
+
+
+async def test_what_exceeds_the_limit_waits_and_leaves_in_order() -> None:
+    gate, open_now, open_max = asyncio.Event(), 0, 0
+
+    async def handler(_: web.Request) -> web.Response:
+        nonlocal open_now, open_max
+        open_now += 1
+        open_max = max(open_max, open_now)
+        await gate.wait()
+        open_now -= 1
+        return web.json_response({"status": "success", "result": {}})
+
+    async with scene(handler, inflight_start=2, inflight_max=2, inflight_share=1) as here:
+        for number in range(5):
+            here.dispatcher.send(
+                here.order(attempt=number + 1), lambda _, event: here.events.put_nowait(event)
+            )
+        assert here.dispatcher.statistics().queued == 3
+        while open_now < 2:
+            await asyncio.sleep(0)
+        gate.set()
+        ended: list[int] = []
+        while len(ended) < 5:
+            event = await asyncio.wait_for(here.events.get(), PATIENCE_S)
+            if isinstance(event, AttemptSucceeded):
+                ended.append(event.attempt)
+    assert sorted(ended) == [1, 2, 3, 4, 5]
+    assert open_max == 2

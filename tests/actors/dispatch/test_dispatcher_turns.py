@@ -1,0 +1,249 @@
+"""The dispatcher's turns at real HTTP agents: own lines, payers in turn, hanging agents aside,
+and places that are held for as long as an agent works on what it has accepted."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+from aiohttp import web
+
+from actors.engine.ports import DispatchOrder
+from core.errors import NodeErrorCode
+from core.workflow.events import (
+    AttemptAccepted,
+    AttemptFailed,
+    AttemptSucceeded,
+    Event,
+    Verdict,
+    WorkStarted,
+)
+from tests.actors.dispatch.test_dispatcher import PATIENCE_S, Scene, scene
+
+
+class Agents:
+    """Serves `/hang` for ever and everything else at once; `gated` waits for `gate`.
+
+    `/later` and `/gatedlater` accept, the others deliver.
+    """
+
+    def __init__(self) -> None:
+        self.gate = asyncio.Event()
+        self.nodes: list[str] = []
+        self.open_now = 0
+        self.open_max = 0
+
+    async def serve(self, request: web.Request) -> web.Response:
+        """Answer a dispatch."""
+        self.nodes.append((await request.json())["nodeId"])
+        self.open_now += 1
+        self.open_max = max(self.open_max, self.open_now)
+        try:
+            if request.path == "/hang":
+                await asyncio.Event().wait()
+            if request.path.startswith("/gated"):
+                await self.gate.wait()
+        finally:
+            self.open_now -= 1
+        if request.path.endswith("later"):
+            return web.json_response({"ok": True}, status=202)
+        return web.json_response({"status": "success", "result": {}})
+
+    async def wait_nodes(self, count: int) -> None:
+        """Return when so many dispatches have arrived."""
+        async with asyncio.timeout(PATIENCE_S):
+            while len(self.nodes) < count:
+                await asyncio.sleep(0.001)
+
+
+def send(here: Scene, path: str, node: str, **fields: object) -> DispatchOrder:
+    """Send an order to the agent at this path; its events go to the scene."""
+    order = here.order(url=f"{here.url}{path}", agent_did=f"did:x:{path[1:]}", node=node, **fields)
+    here.dispatcher.send(order, lambda _, event: here.events.put_nowait(event))
+    return order
+
+
+async def ends(here: Scene, count: int) -> list[Event]:
+    """Return the next events that end an attempt."""
+    found: list[Event] = []
+    while len(found) < count:
+        event = await asyncio.wait_for(here.events.get(), PATIENCE_S)
+        if not isinstance(event, WorkStarted):
+            found.append(event)
+    return found
+
+
+async def test_an_agent_gets_no_more_at_once_than_it_takes() -> None:
+    agents = Agents()
+    async with scene(agents.serve, agent_concurrency=3) as here:
+        for number in range(10):
+            send(here, "/gated", f"n{number}")
+        await agents.wait_nodes(3)
+        assert here.dispatcher.statistics().queued == 7
+        agents.gate.set()
+        assert all(isinstance(event, AttemptSucceeded) for event in await ends(here, 10))
+    assert agents.open_max == 3
+
+
+async def test_a_hanging_agent_delays_nobody_elses_orders() -> None:
+    agents = Agents()
+    async with scene(
+        agents.serve, agent_concurrency=4, inflight_start=8, inflight_max=8, inflight_share=1
+    ) as here:
+        for number in range(100):
+            send(here, "/hang", f"h{number}", timeout_ms=60_000)
+        for number in range(20):
+            send(here, "/well", f"w{number}")
+        found = await ends(here, 20)
+    assert all(isinstance(event, AttemptSucceeded) for event in found)
+    assert sum(node.startswith("h") for node in agents.nodes) == 4
+
+
+async def test_hanging_agents_that_hold_every_place_leave_it_after_a_moment() -> None:
+    agents = Agents()
+    async with scene(agents.serve, inflight_start=2, inflight_max=4, inflight_share=1) as here:
+        for number in range(2):
+            send(here, "/hang", f"h{number}", timeout_ms=60_000)
+        send(here, "/well", "w")
+        (event,) = await ends(here, 1)
+    assert isinstance(event, AttemptSucceeded)
+
+
+async def test_payers_take_turns_at_an_agent_by_weight() -> None:
+    agents = Agents()
+    weights = ("did:x:heavy=2",)
+    async with scene(agents.serve, agent_concurrency=1, payer_weights=weights) as here:
+        send(here, "/gated", "first", payer_did="did:x:greedy")
+        for number in range(4):
+            send(here, "/gated", f"greedy{number}", payer_did="did:x:greedy")
+        for payer in ("modest", "heavy"):
+            for number in range(2):
+                send(here, "/gated", f"{payer}{number}", payer_did=f"did:x:{payer}")
+        await agents.wait_nodes(1)
+        agents.gate.set()
+        await ends(here, 9)
+    assert agents.nodes == [
+        "first", "greedy0", "modest0", "heavy0", "heavy1", "greedy1", "modest1", "greedy2",
+        "greedy3",
+    ]  # fmt: skip
+
+
+@pytest.mark.slow
+async def test_a_nodes_clock_starts_when_its_request_is_written_not_in_the_queue() -> None:
+    agents = Agents()
+    async with scene(agents.serve, agent_concurrency=1) as here:
+        hanging = here.order(url=f"{here.url}/hang", node="h", timeout_ms=1_000)
+        here.dispatcher.send(hanging, lambda _, event: here.events.put_nowait(event))
+        waiting = here.order(url=f"{here.url}/well", node="w", timeout_ms=1_000)
+        here.dispatcher.send(waiting, lambda _, event: here.events.put_nowait(event))
+        first, second = await ends(here, 2)
+    assert isinstance(first, AttemptFailed)
+    assert first.failure.code is NodeErrorCode.AGENT_TIMEOUT
+    assert isinstance(second, AttemptSucceeded)
+    assert second.started_ms >= first.at_ms
+
+
+async def test_what_waits_for_an_agent_out_of_reach_is_answered_at_once() -> None:
+    agents = Agents()
+    async with scene(agents.serve, agent_concurrency=1) as here:
+        send(here, "/gated", "open")
+        for number in range(3):
+            send(here, "/gated", f"n{number}")
+        await agents.wait_nodes(1)
+        here.dispatcher.refuse_waiting("did:x:gated")
+        for event in await ends(here, 3):
+            assert isinstance(event, AttemptFailed)
+            failure = event.failure
+            assert (failure.code, failure.details, failure.verdict) == (
+                NodeErrorCode.AGENT_UNAVAILABLE,
+                "agent_unhealthy",
+                Verdict.RETRYABLE,
+            )
+        agents.gate.set()
+        (last,) = await ends(here, 1)
+        assert isinstance(last, AttemptSucceeded)
+        assert here.dispatcher.statistics().queued == 0
+    assert agents.nodes == ["open"]
+
+
+async def test_an_aborted_order_that_waits_is_never_sent_and_nobody_is_told() -> None:
+    agents = Agents()
+    async with scene(agents.serve, agent_concurrency=1) as here:
+        send(here, "/gated", "open")
+        unwanted = send(here, "/gated", "unwanted")
+        send(here, "/gated", "wanted")
+        await agents.wait_nodes(1)
+        here.dispatcher.abort(unwanted, "user_request")
+        agents.gate.set()
+        assert [getattr(event, "node", "") for event in await ends(here, 2)] == ["open", "wanted"]
+        assert here.reachable == [None, True, True]
+    assert agents.nodes == ["open", "wanted"], "neither a dispatch nor a notice"
+
+
+async def test_an_attempt_that_was_given_up_says_nothing_about_its_agent() -> None:
+    agents = Agents()
+    async with scene(agents.serve) as here:
+        order = send(here, "/hang", "h")
+        await agents.wait_nodes(1)
+        here.dispatcher.abort(order, "user_request")
+        async with asyncio.timeout(PATIENCE_S):
+            while not here.reachable:
+                await asyncio.sleep(0.001)
+        assert here.reachable == [None]
+
+
+async def test_what_an_agent_has_accepted_counts_until_it_ends() -> None:
+    agents = Agents()
+    async with scene(agents.serve, agent_concurrency=2) as here:
+        orders = [send(here, "/later", f"n{number}") for number in range(4)]
+        accepted = await ends(here, 2)
+        assert all(isinstance(event, AttemptAccepted) for event in accepted)
+        found = here.dispatcher.statistics()
+        assert (found.in_flight, found.queued, found.accepted) == (0, 2, 2)
+        assert sorted(agents.nodes) == ["n0", "n1"]
+        here.dispatcher.ended(orders[1])
+        (third,) = await ends(here, 1)
+        assert getattr(third, "node", "") == "n2"
+        here.dispatcher.abort(orders[0], "user_request")
+        (fourth,) = await ends(here, 1)
+        assert getattr(fourth, "node", "") == "n3"
+        for order in orders:
+            here.dispatcher.ended(order)  # of what has ended already, that says nothing new
+        found = here.dispatcher.statistics()
+        assert (found.in_flight, found.queued, found.accepted) == (0, 0, 0)
+
+
+@pytest.mark.slow
+async def test_an_accepted_place_is_held_no_longer_than_the_attempt_may_take() -> None:
+    """Nobody says that the first one has ended: the word was lost between two machines."""
+    agents = Agents()
+    async with scene(agents.serve, agent_concurrency=1) as here:
+        send(here, "/later", "forgotten", timeout_ms=1_000)
+        send(here, "/later", "next")
+        accepted = await ends(here, 2)
+        assert [getattr(event, "node", "") for event in accepted] == ["forgotten", "next"]
+
+
+async def test_an_order_whose_result_overtook_its_acceptance_holds_nothing() -> None:
+    agents = Agents()
+    async with scene(agents.serve, agent_concurrency=1) as here:
+        order = send(here, "/gatedlater", "a")
+        await agents.wait_nodes(1)
+        here.dispatcher.ended(order)
+        assert here.dispatcher.statistics().in_flight == 1, "the request goes on"
+        agents.gate.set()
+        await ends(here, 1)
+        found = here.dispatcher.statistics()
+        assert (found.in_flight, found.accepted) == (0, 0)
+
+
+async def test_an_order_accepted_from_an_earlier_process_takes_its_place_again() -> None:
+    agents = Agents()
+    async with scene(agents.serve, agent_concurrency=1) as here:
+        earlier = here.order(agent_did="did:x:well", node="earlier")
+        here.dispatcher.hold(earlier)
+        send(here, "/well", "n")
+        found = here.dispatcher.statistics()
+        assert (found.queued, found.accepted) == (1, 1)
+        here.dispatcher.ended(earlier)
+        assert isinstance((await ends(here, 1))[0], AttemptSucceeded)

@@ -1,0 +1,91 @@
+"""Large results at the process that uses them: stored first, waited for, kept within a bound."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Collection
+from dataclasses import dataclass, field
+
+import orjson
+import pytest
+
+from actors.dispatch.large_results import Blobs, by_reference
+from core.errors import ErrorCode, ServiceError
+from core.workflow.blob_ref import BlobRef
+from core.workflow.events import AttemptSucceeded, WorkStarted
+
+pytestmark = pytest.mark.anyio
+
+
+@dataclass
+class Shelf:
+    """A store in memory that is away for the first calls."""
+
+    away: int = 0
+    stored: dict[str, bytes] = field(default_factory=dict)
+    reads: int = 0
+
+    async def put(self, body: bytes) -> str:
+        self._refuse()
+        name = "sha256:" + hashlib.sha256(body).hexdigest()
+        self.stored[name] = body
+        return name
+
+    async def get(self, names: Collection[str]) -> dict[str, bytes]:
+        self._refuse()
+        self.reads += 1
+        return {name: self.stored[name] for name in names if name in self.stored}
+
+    def _refuse(self) -> None:
+        if self.away > 0:
+            self.away -= 1
+            raise ServiceError(ErrorCode.LEDGER_UNAVAILABLE, "away")
+
+
+def succeeded(text: str) -> AttemptSucceeded:
+    body = orjson.dumps({"text": text})
+    name = "sha256:" + hashlib.sha256(body).hexdigest()
+    return AttemptSucceeded("a", 1, {"text": text}, body.decode(), "sha256:in", name, 0, 1)
+
+
+async def test_small_results_and_other_events_travel_as_they_are() -> None:
+    shelf = Shelf()
+    blobs = Blobs(shelf, cache_bytes_max=1_000)
+    for event in (succeeded("x" * 80), succeeded("x" * 20), WorkStarted("a", 1, 0)):
+        assert await by_reference(event, blobs, 100) is event
+    assert not shelf.stored
+
+
+async def test_size_is_counted_in_bytes_not_characters() -> None:
+    blobs = Blobs(Shelf(), cache_bytes_max=1_000)
+    event = await by_reference(succeeded("ä" * 50), blobs, 100)
+    assert isinstance(event, AttemptSucceeded) and event.result_json is None
+
+
+async def test_large_result_is_stored_before_its_event_goes_on_however_long_that_takes() -> None:
+    shelf = Shelf(away=2)
+    blobs = Blobs(shelf, cache_bytes_max=0)
+    event = succeeded("x" * 200)
+    changed = await by_reference(event, blobs, 100)
+    assert isinstance(changed, AttemptSucceeded)
+    assert changed.result == BlobRef(event.output_hash, len(event.result_json or ""))
+    assert changed.result_json is None
+    assert shelf.away == 0
+    assert (await blobs.values([changed.result])) == {changed.result: {"text": "x" * 200}}
+
+
+async def test_a_result_used_again_is_not_read_again_within_the_bound() -> None:
+    shelf = Shelf()
+    blobs = Blobs(shelf, cache_bytes_max=250)
+    refs = [await blobs.put(orjson.dumps(letter * 98)) for letter in "abc"]
+    assert refs[0].size == 100
+    await blobs.values(refs[1:])
+    assert shelf.reads == 0, "the two stored last are at hand"
+    await blobs.values([refs[0]])
+    assert shelf.reads == 1
+    assert repr(blobs) == "<Blobs cached=2 bytes=200>"
+
+
+async def test_what_is_not_stored_is_said_so() -> None:
+    with pytest.raises(LookupError, match="not stored"):
+        await Blobs(Shelf(), cache_bytes_max=0).values([BlobRef("sha256:" + "0" * 64, 1)])

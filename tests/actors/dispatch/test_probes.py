@@ -1,0 +1,74 @@
+"""Who is looked at, and what is remembered of it: real rows, real agents."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import pytest
+from aiohttp import web
+
+from actors.dispatch.probes import Prober
+from core.settings import Settings
+from ledger.agent_live import Heartbeat, LivenessStore, live_rows, liveness_of
+from ledger.queries.reader import LedgerReader
+from tests.conftest import Database
+from tests.ledger.making import card, open_with_owner
+from tests.ledger.test_agent_live import age
+
+pytestmark = pytest.mark.anyio
+
+OVERDUE_MS = 61_000
+
+
+@asynccontextmanager
+async def agent() -> AsyncIterator[str]:
+    """Serve a healthy agent; give its endpoint."""
+
+    async def health(_: web.Request) -> web.Response:
+        return web.json_response({"status": "healthy"})
+
+    application = web.Application()
+    application.router.add_get("/health", health)
+    runner = web.AppRunner(application, shutdown_timeout=0.1)
+    await runner.setup()
+    await web.TCPSite(runner, "127.0.0.1", 0).start()
+    try:
+        yield f"http://127.0.0.1:{runner.addresses[0][1]}"
+    finally:
+        await runner.cleanup()
+
+
+async def test_the_overdue_and_the_named_are_probed_and_what_was_found_is_stored(
+    database: Database,
+) -> None:
+    store, _ = await open_with_owner(database.service_url)
+    settings = Settings(deployment_key="00" * 32, database_url=database.service_url)
+    live = LivenessStore(database.service_url)
+    async with LedgerReader(database.service_url, pool_size=1) as reader, agent() as endpoint:
+        prober = Prober(settings, reader)
+        await store.commit(
+            [
+                card("did:x:well", endpoint=endpoint),
+                card("did:x:gone", endpoint="http://127.0.0.1:1"),
+                card("did:x:named", endpoint=endpoint),
+                card("did:x:other", endpoint=endpoint),
+            ],
+            1,
+        )
+        await live.store_heartbeats(
+            [Heartbeat(f"did:x:{name}", "idle") for name in ("well", "gone", "named", "other")]
+        )
+        assert await prober.round() == []
+        for did in ("did:x:well", "did:x:gone"):
+            age(database, did, "heartbeat_ms", OVERDUE_MS)
+        prober.name(["did:x:named"])
+        found = dict(await prober.round())
+        assert found == {"did:x:well": True, "did:x:gone": False, "did:x:named": True}
+        known = {row["did"]: liveness_of(row).is_probe_ok for row in await live_rows(reader)}
+        assert known == {**found, "did:x:other": None}
+        prober.name(["did:x:named"])
+        assert await prober.round() == [], "everybody is left alone for a while"
+        await prober.close()
+    await live.close()
+    await store.close()

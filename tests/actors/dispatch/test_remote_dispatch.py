@@ -1,0 +1,337 @@
+"""Dispatches over several machines' loops, with messages between them lost and repeated.
+
+Real dispatchers and a real HTTP agent; between the machines a wire that loses a request, loses the
+answer to one that was carried out, or carries it out twice.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections import Counter
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
+
+import pytest
+from aiohttp import web
+
+from actors.dispatch.dispatcher import Dispatcher
+from actors.dispatch.remote_dispatch import PeerCalls, Spread
+from actors.engine.ports import DispatchOrder
+from actors.process.clock import LoopClock
+from core.settings import Settings
+from core.workflow.events import (
+    AttemptAccepted,
+    AttemptFailed,
+    AttemptSucceeded,
+    Event,
+    Verdict,
+    WorkStarted,
+)
+
+pytestmark = pytest.mark.anyio
+
+WORKFLOW = "0198c0de-0000-7000-8000-000000000001"
+DEADLINE_S = 60.0
+ORDERS = 60
+
+
+@dataclass
+class Wire:
+    """Carries batches between machines, badly. Chances are of 1."""
+
+    chance: random.Random = field(default_factory=lambda: random.Random(7))
+    request_lost: float = 0.0
+    answer_lost: float = 0.0
+    repeated: float = 0.0
+    is_cut: bool = False
+
+    def to(self, method: Callable[[Any], list[None]]) -> Callable[[Any], Awaitable[list[None]]]:
+        """Return the call of a method on another machine."""
+
+        async def call(batch: Any) -> list[None]:
+            await asyncio.sleep(0)
+            if self.is_cut or self.chance.random() < self.request_lost:
+                raise ConnectionError("the request was lost")
+            answer = method(batch)
+            if self.chance.random() < self.repeated:
+                answer = method(batch)
+            if self.chance.random() < self.answer_lost:
+                raise ConnectionError("the answer was lost")
+            return answer
+
+        return call
+
+
+@dataclass
+class Machines:
+    """Three machines, who asked the agent how often, and the gate before its answers."""
+
+    spreads: dict[str, Spread]
+    dispatchers: dict[str, Dispatcher]
+    wire: Wire
+    url: str
+    seen: Counter[str]
+    gate: asyncio.Event
+    heard: dict[str, list[Event]] = field(default_factory=dict)
+    orders: dict[str, DispatchOrder] = field(default_factory=dict)
+
+    def introduce(self, **epochs: int) -> None:
+        """Let every machine know those named, at these epochs."""
+        for own, spread in self.spreads.items():
+            spread.set_peers(
+                {
+                    name: PeerCalls(
+                        epoch,
+                        self.wire.to(partial(self.called, name, "accept")),
+                        self.wire.to(partial(self.called, name, "deliver")),
+                    )
+                    for name, epoch in epochs.items()
+                    if name != own
+                }
+            )
+
+    def called(self, name: str, method: str, batch: Any) -> list[None]:
+        """Call a machine's process as it is now."""
+        answer: list[None] = getattr(self.spreads[name], method)(batch)
+        return answer
+
+    def accepted(self) -> dict[str, int]:
+        """Return how many places of accepted orders each machine holds."""
+        return {name: d.statistics().accepted for name, d in self.dispatchers.items()}
+
+    def send(self, node: str, attempt: int = 1, *, path: str = "/node") -> None:
+        """Send an order from machine `a`; a lost one goes again under its next number."""
+
+        def receive(_: str, event: Event) -> None:
+            if isinstance(event, WorkStarted):
+                return
+            if isinstance(event, AttemptFailed) and event.failure.verdict is Verdict.LOST:
+                self.send(node, attempt + 1, path=path)
+                return
+            self.heard.setdefault(node, []).append(event)
+
+        order = DispatchOrder(
+            workflow_id=WORKFLOW,
+            task_id="t",
+            node=node,
+            attempt=attempt,
+            capability_id="cap.x.v1",
+            agent_did="did:x:a",
+            url=f"{self.url}{path}",
+            cancel_url=f"{self.url}/cancel",
+            secret=None,
+            inputs={},
+            parents={},
+            timeout_ms=60_000,
+        )
+        self.orders[node] = order
+        self.spreads["a"].send(order, receive)
+
+    async def wait(self, condition: Callable[[], bool]) -> None:
+        """Return when the condition holds."""
+        async with asyncio.timeout(DEADLINE_S):
+            while not condition():
+                await asyncio.sleep(0.01)
+
+
+@asynccontextmanager
+async def three_machines(**chances: float) -> AsyncIterator[Machines]:
+    """Run three machines `a`, `b` and `c` that spread always."""
+    seen: Counter[str] = Counter()
+    gate = asyncio.Event()
+    gate.set()
+
+    async def work(request: web.Request) -> web.Response:
+        body = await request.json()
+        seen[f"{body['nodeId']}#{body['attempt']}"] += 1
+        await gate.wait()
+        return web.json_response({"eventId": body["eventId"], "status": "success", "result": {}})
+
+    application = web.Application()
+
+    async def accept(request: web.Request) -> web.Response:
+        await work(request)
+        return web.json_response({"ok": True}, status=202)
+
+    application.router.add_post("/node", work)
+    application.router.add_post("/later", accept)
+    server = web.AppRunner(application)
+    await server.setup()
+    await web.TCPSite(server, "127.0.0.1", 0).start()
+    clock = LoopClock()
+    settings = Settings(deployment_key="00" * 32, agent_concurrency=ORDERS)
+    dispatchers = {
+        name: Dispatcher(settings, clock, begin=lambda _: None, note=lambda *_, **__: None)
+        for name in "abc"
+    }
+    spreads = {
+        name: Spread(dispatcher, name, now_ms=clock.now_ms, is_always=True)
+        for name, dispatcher in dispatchers.items()
+    }
+    url = f"http://127.0.0.1:{server.addresses[0][1]}"
+    wire = Wire(**chances)  # type: ignore[arg-type]
+    machines = Machines(spreads, dispatchers, wire, url, seen, gate)
+    machines.introduce(a=1, b=1, c=1)
+    try:
+        yield machines
+    finally:
+        gate.set()
+        machines.introduce()
+        for dispatcher in dispatchers.values():
+            await dispatcher.close()
+        await server.cleanup()
+
+
+async def test_each_machine_sends_its_share() -> None:
+    async with three_machines() as machines:
+        for number in range(ORDERS):
+            machines.send(f"n{number}")
+        await machines.wait(lambda: len(machines.heard) == ORDERS)
+        sent = [dispatcher.statistics().sent for dispatcher in machines.dispatchers.values()]
+        assert sent == [ORDERS // 3] * 3
+        assert set(machines.seen.values()) == {1}
+
+
+@pytest.mark.parametrize(
+    "chances",
+    [
+        {"request_lost": 0.4},
+        {"answer_lost": 0.4},
+        {"repeated": 0.6},
+        {"request_lost": 0.2, "answer_lost": 0.2, "repeated": 0.3},
+    ],
+    ids=["requests lost", "answers lost", "requests repeated", "all of it"],
+)
+async def test_every_order_is_answered_once_over_a_bad_wire(chances: dict[str, float]) -> None:
+    async with three_machines(**chances) as machines:
+        for number in range(ORDERS):
+            machines.send(f"n{number}")
+            await asyncio.sleep(0)
+        await machines.wait(lambda: len(machines.heard) == ORDERS)
+        await machines.wait(
+            lambda: all(not d.statistics().in_flight for d in machines.dispatchers.values())
+        )
+        assert all(len(events) == 1 for events in machines.heard.values())
+        assert all(isinstance(events[0], AttemptSucceeded) for events in machines.heard.values())
+        if chances.keys() == {"repeated"}:
+            assert set(machines.seen.values()) == {1}, "an order that came twice left twice"
+
+
+@pytest.mark.parametrize("after", [{"a": 1, "c": 1}, {"a": 1, "b": 2, "c": 1}], ids=["gone", "new"])
+async def test_orders_of_a_machine_that_is_gone_or_new_are_lost_at_once(
+    after: dict[str, int],
+) -> None:
+    """A process that was started anew under its old name knows nothing of what it had accepted."""
+    async with three_machines() as machines:
+        machines.gate.clear()
+        for number in range(3):
+            machines.send(f"n{number}")
+        await machines.wait(lambda: len(machines.seen) == 3)
+        await machines.dispatchers["b"].close()  # its process died: no reply will ever come
+        machines.dispatchers["b"] = machines.dispatchers["c"]
+        machines.introduce(**after)
+        machines.gate.set()
+        await machines.wait(lambda: len(machines.heard) == 3)
+        assert [len(events) for events in machines.heard.values()] == [1, 1, 1]
+        assert sum(key.endswith("#2") for key in machines.seen) == 1
+
+
+async def test_a_machine_that_cannot_be_reached_is_avoided_for_a_while() -> None:
+    """Lost attempts are repeated at once: without a pause they would run in a circle."""
+    async with three_machines() as machines:
+        machines.wire.is_cut = True
+        for number in range(ORDERS):
+            machines.send(f"n{number}")
+        await machines.wait(lambda: len(machines.heard) == ORDERS)
+        assert max(int(key.partition("#")[2]) for key in machines.seen) <= 4
+
+
+async def test_what_waits_is_counted_also_on_its_way_to_another_machine() -> None:
+    async with three_machines() as machines:
+        for number in range(9):
+            machines.send(f"n{number}")
+        assert machines.spreads["a"].waiting == 6, "its own share has left at once"
+        await machines.wait(lambda: len(machines.heard) == 9)
+        assert machines.spreads["a"].waiting == 0
+
+
+@pytest.mark.parametrize(
+    "chances", [{}, {"answer_lost": 0.4, "repeated": 0.3}], ids=["good", "bad"]
+)
+async def test_accepted_orders_hold_their_places_where_they_were_sent_until_they_end(
+    chances: dict[str, float],
+) -> None:
+    async with three_machines(**chances) as machines:
+        for number in range(9):
+            machines.send(f"n{number}", path="/later")
+        await machines.wait(lambda: len(machines.heard) == 9)
+        assert all(type(events[0]) is AttemptAccepted for events in machines.heard.values())
+        if not chances:
+            assert machines.accepted() == {"a": 3, "b": 3, "c": 3}
+        assert sum(machines.accepted().values()) >= 9
+        for order in machines.orders.values():
+            machines.spreads["a"].ended(order)
+        await machines.wait(lambda: sum(machines.accepted().values()) == 0)
+
+
+@pytest.mark.parametrize("after", [{"a": 1, "c": 1}, {"a": 1, "b": 2, "c": 1}], ids=["gone", "new"])
+async def test_accepted_orders_of_a_machine_that_is_gone_hold_their_places_at_their_owner(
+    after: dict[str, int],
+) -> None:
+    async with three_machines() as machines:
+        for number in range(3):
+            machines.send(f"n{number}", path="/later")
+        await machines.wait(lambda: len(machines.heard) == 3)
+        machines.introduce(**after)
+        assert machines.accepted()["a"] == 2, "its own and the one that was at b"
+        assert [len(events) for events in machines.heard.values()] == [1, 1, 1], "none is lost"
+        for order in machines.orders.values():
+            machines.spreads["a"].ended(order)
+        await machines.wait(lambda: machines.accepted()["a"] == machines.accepted()["c"] == 0)
+
+
+async def test_places_held_for_an_owner_that_was_started_anew_are_free() -> None:
+    """It takes the places of what it restores itself."""
+    async with three_machines() as machines:
+        for number in range(3):
+            machines.send(f"n{number}", path="/later")
+        await machines.wait(lambda: len(machines.heard) == 3)
+        machines.introduce(a=2, b=1, c=1)
+        assert machines.accepted() == {"a": 1, "b": 0, "c": 0}
+
+
+async def test_an_order_that_ended_before_its_acceptance_was_heard_holds_nothing() -> None:
+    async with three_machines() as machines:
+        machines.gate.clear()
+        for number in range(3):
+            machines.send(f"n{number}", path="/later")
+        await machines.wait(lambda: len(machines.seen) == 3)
+        for order in machines.orders.values():
+            machines.spreads["a"].abort(order, "user_request")
+        machines.gate.set()
+        await machines.wait(
+            lambda: all(d.statistics().in_flight == 0 for d in machines.dispatchers.values())
+        )
+        await machines.wait(lambda: sum(machines.accepted().values()) == 0)
+        assert not machines.heard
+
+
+async def test_an_acceptance_that_nobody_waits_for_frees_its_place() -> None:
+    """The owner's process is new; the other machine has not heard of that yet."""
+    async with three_machines() as machines:
+        machines.gate.clear()
+        for number in range(3):
+            machines.send(f"n{number}", path="/later")
+        await machines.wait(lambda: len(machines.seen) == 3)
+        local = machines.dispatchers["a"]
+        machines.spreads["a"] = Spread(local, "a", now_ms=LoopClock().now_ms, is_always=True)
+        machines.introduce(a=1, b=1, c=1)
+        machines.gate.set()
+        await machines.wait(
+            lambda: all(d.statistics().in_flight == 0 for d in machines.dispatchers.values())
+        )
+        await machines.wait(lambda: machines.accepted()["b"] == machines.accepted()["c"] == 0)

@@ -1,0 +1,174 @@
+"""A runner within reach: its ledger answers when told to, its orders are kept, time is virtual.
+
+Real machine, directory and recovery; the ledger is the simulation's model behind a gate.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import orjson
+
+from actors.directory.auction_candidates import AuctioningDirectory
+from actors.engine.ports import DispatchOrder
+from actors.engine.runner import Runner
+from actors.transport.messages import CancelRequest, PublishRequest
+from core.settings import Settings
+from core.workflow.events import AttemptSucceeded, Event
+from ledger.commands import Command, Deposit, Outcome, RegisterOwner
+from tests.simulation.clock import VirtualClock
+from tests.simulation.ledger_model import LedgerModel
+from tests.simulation.shapes import CAPABILITIES, Shape, agent_rows, compiled
+
+PAYER = "did:test:payer"
+CHAIN = compiled(
+    {
+        "nodes": {
+            "a": {"capabilityId": CAPABILITIES[1]},
+            "b": {"capabilityId": CAPABILITIES[1], "dependsOn": ["a"]},
+        }
+    }
+)
+VERIFIED = compiled(
+    {"nodes": {"a": {"capabilityId": CAPABILITIES[1], "requiresVerification": True}}}
+)
+
+
+class Gate:
+    """A ledger that answers when it is told to."""
+
+    def __init__(self, model: LedgerModel) -> None:
+        self.model = model
+        self.waiting: list[tuple[Command, Callable[[Outcome], None]]] = []
+        self.is_full = False
+
+    def submit(self, command: Command, done: Callable[[Outcome], None], payer: str = "") -> None:
+        """Implement `LedgerPort`."""
+        self.waiting.append((command, done))
+
+    def commit(self, *, times: int = 1) -> None:
+        """Commit everything that waits, and what follows from it; each command `times` over."""
+        while self.waiting:
+            command, done = self.waiting.pop(0)
+            outcome = [self.model.commit([command])[0] for _ in range(times)][-1]
+            done(outcome)
+
+
+class Outbox:
+    """A dispatcher that keeps what it is given."""
+
+    def __init__(self) -> None:
+        self.sent: list[DispatchOrder] = []
+        self.aborted: list[tuple[DispatchOrder, str]] = []
+        self.held: list[DispatchOrder] = []
+        self.over: list[DispatchOrder] = []
+        self.waiting = 0
+
+    def send(self, order: DispatchOrder, receive: Callable[[str, Event], None]) -> None:
+        """Implement `DispatchPort`."""
+        self.sent.append(order)
+
+    def hold(self, order: DispatchOrder) -> None:
+        """Implement `DispatchPort`."""
+        self.held.append(order)
+
+    def ended(self, order: DispatchOrder) -> None:
+        """Implement `DispatchPort`."""
+        self.over.append(order)
+
+    def abort(self, order: DispatchOrder, reason: str) -> None:
+        """Implement `DispatchPort`."""
+        self.aborted.append((order, reason))
+
+
+class Bench:
+    """One runner and everything around it, in reach."""
+
+    def __init__(
+        self, *, settings: Settings | None = None, deposit: int = 10**9, stake_bps: int = 0
+    ) -> None:
+        self.settings = settings or Settings()
+        self.clock = VirtualClock()
+        self.model = LedgerModel()
+        self.model.commit(
+            [Deposit(key="d", request_hash=b"", actor_did=PAYER, owner_did=PAYER,
+                     amount_micro=deposit, description="")]
+        )  # fmt: skip
+        self.directory = AuctioningDirectory(
+            service="callboard",
+            deployment_key=bytes(32),
+            default_secret=None,
+            max_concurrency=32,
+            stake_bps=stake_bps,
+        )
+        self.directory.put(agent_rows())
+        self.gate = Gate(self.model)
+        self.outbox = Outbox()
+        self.finished: list[str] = []
+        self.lost: list[str] = []
+        self.unsure: list[str] = []
+        self.replies: list[Any] = []
+        self.runner = self.new_runner()
+
+    def new_runner(self, on_finished: Callable[[str, set[str]], None] | None = None) -> Runner:
+        """Start an owner's process anew: a new epoch and nothing in memory."""
+        start = RegisterOwner(key="o", owner="one", address="")
+        epoch = int(self.model.commit([start])[0].result["epoch"])
+        return Runner(
+            "one",
+            epoch,
+            self.settings,
+            ledger=self.gate,
+            directory=self.directory,
+            dispatcher=self.outbox,
+            clock=self.clock,
+            on_finished=on_finished or (lambda workflow_id, _: self.finished.append(workflow_id)),
+            on_lost=self.lost.append,
+            on_unsure=self.unsure.append,
+        )
+
+    def publish(self, shape: Shape = CHAIN, *, workflow_id: str = "w1", **changes: Any) -> None:
+        """Ask the runner to publish."""
+        request = PublishRequest(
+            **{
+                "command_key": f"publish:{workflow_id}",
+                "request_hash": b"h",
+                "actor_did": PAYER,
+                "workflow_id": workflow_id,
+                "task_id": f"t-{workflow_id}",
+                "payer_did": PAYER,
+                "manifest_json": shape.manifest_json,
+                "compiled": shape.compiled,
+                **changes,
+            }
+        )
+        self.runner.publish(request, self.replies.append)
+
+    def cancel(self) -> None:
+        """Ask the runner to cancel."""
+        request = CancelRequest(
+            workflow_id="w1", reason="user_request", details="", actor_did=PAYER
+        )
+        self.runner.cancel(request, self.replies.append)
+
+    def deliver(self, order: DispatchOrder) -> None:
+        """Let the agent of an order deliver."""
+        result = {"from": order.node}
+        now_ms = self.clock.now_ms()
+        self.runner.receive(
+            order.workflow_id,
+            AttemptSucceeded(order.node, order.attempt, result, orjson.dumps(result).decode(),
+                             "sha256:i", "sha256:o", now_ms, now_ms),
+        )  # fmt: skip
+
+    def adopt_all(self) -> None:
+        """Restore what the ledger has, as an owner's start does."""
+        touched = self.runner.begin_read()
+        for stored in self.model.unfinished("one"):
+            self.runner.take_up(stored, touched)
+        self.runner.end_read(touched)
+
+    def status(self) -> str:
+        """Return the stored status of the workflow."""
+        return str(self.model.workflows["w1"]["status"])

@@ -1,0 +1,162 @@
+"""Revoked agents in the owner: what it knows, what it sends, and how it goes on after a refusal.
+
+Spec: Revocation; money.md case 19; decision 0085.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+
+from actors.directory.revocations import Revocations
+from actors.transport.messages import CancelReply, PublishReply
+from core.errors import ErrorCode
+from tests.actors.engine.runner_bench import Bench
+from tests.ledger.making import revoke
+from tests.simulation.shapes import CAPABILITIES, compiled
+
+FIRST = "did:sim:w0"
+
+
+def known_to(bench: Bench, did: str = FIRST) -> None:
+    """Let the owner know that an agent is revoked, and act on it."""
+    bench.directory.revocations.know([{"did": did, "expires_ms": None, "ended_ms": None}])
+    deque(bench.runner.revoked_work_steps(), maxlen=0)
+
+
+def revoked(bench: Bench, did: str = FIRST) -> None:
+    """Revoke an agent at the ledger; the owner does not know."""
+    (outcome,) = bench.model.commit([revoke(did)])
+    assert outcome.error is None
+
+
+def test_revocations_last_until_they_expire_or_are_taken_back() -> None:
+    known = Revocations()
+    assert not known
+    row = {"did": "a", "expires_ms": None, "ended_ms": None}
+    known.know([row, {**row, "did": "b", "expires_ms": 10}])
+    assert (known.is_revoked("a", 10**15), known.is_revoked("b", 9)) == (True, True)
+    assert not known.is_revoked("b", 10)
+    known.know([{**row, "ended_ms": 5}])
+    assert not known.is_revoked("a", 6)
+    assert "a" not in known
+    assert "b" in known
+
+
+def test_work_is_taken_from_an_agent_and_given_to_another() -> None:
+    bench = Bench()
+    bench.publish()
+    bench.gate.commit()
+    known_to(bench)
+    bench.gate.commit()
+    assert [order.agent_did for order in bench.outbox.sent] == [FIRST, "did:sim:w1"]
+    assert bench.outbox.aborted == [(bench.outbox.sent[0], "policy_violation")]
+
+
+def test_what_may_not_be_stored_yet_is_left_alone_and_then_not_sent() -> None:
+    """The publish's answer says whether it is this run that is stored."""
+    bench = Bench()
+    bench.publish()
+    known_to(bench)
+    assert len(bench.gate.waiting) == 1, "the publish alone"
+    bench.gate.commit()
+    assert [order.agent_did for order in bench.outbox.sent] == ["did:sim:w1"]
+    assert isinstance(bench.replies[0], PublishReply)
+
+
+def test_work_is_not_taken_from_the_revoked_before_its_publish_is_known() -> None:
+    """Were its answer lost, the step would be behind the rows from which it is restored."""
+    bench = Bench()
+    bench.publish()
+    known_to(bench)
+    bench.gate.commit(times=2)
+    assert bench.unsure == ["w1"]
+    assert bench.model.attempts.get("w1", []) == []
+
+
+def test_what_the_ledger_names_is_not_sent() -> None:
+    bench = Bench()
+    revoked(bench)
+    bench.publish()
+    bench.gate.commit()
+    assert [order.agent_did for order in bench.outbox.sent] == ["did:sim:w1"]
+
+
+def halted(bench: Bench) -> None:
+    """Let a result arrive that the ledger refuses, with another step behind it."""
+    nodes = {name: {"capabilityId": CAPABILITIES[1]} for name in "ab"}
+    bench.publish(compiled({"nodes": nodes}))
+    bench.gate.commit()
+    first, other = bench.outbox.sent
+    assert first.agent_did == other.agent_did == FIRST
+    revoked(bench)
+    bench.deliver(first)
+    bench.deliver(other)
+    bench.gate.commit()
+
+
+def test_after_a_refusal_the_workflow_is_read_again_and_the_process_goes_on() -> None:
+    bench = Bench()
+    halted(bench)
+    assert bench.lost == []
+    assert bench.unsure == ["w1"], "once, however many steps were refused"
+    assert not bench.runner.runs("w1")
+    assert bench.runner.driven() == set()
+    bench.adopt_all()
+    bench.gate.commit()
+    assert bench.runner.runs("w1")
+    assert {order.agent_did for order in bench.outbox.sent[2:]} == {"did:sim:w1"}
+    for order in bench.outbox.sent[-2:]:
+        bench.deliver(order)
+    bench.gate.commit()
+    assert bench.status() == "success"
+
+
+def test_who_waits_for_the_end_is_told_of_it_by_the_new_run() -> None:
+    told: list[set[str]] = []
+    bench = Bench()
+    bench.runner = bench.new_runner(on_finished=lambda _, watchers: told.append(set(watchers)))
+    halted(bench)
+    assert bench.runner.watch("w1", "replica")
+    bench.adopt_all()
+    bench.gate.commit()
+    for order in bench.outbox.sent[-2:]:
+        bench.deliver(order)
+    bench.gate.commit()
+    assert told == [{"replica"}]
+
+
+def test_a_cancel_meanwhile_is_to_come_again() -> None:
+    bench = Bench()
+    halted(bench)
+    bench.cancel()
+    assert bench.replies[-1].code is ErrorCode.OVERLOADED
+    bench.adopt_all()
+    bench.gate.commit()
+    bench.cancel()
+    bench.gate.commit()
+    assert isinstance(bench.replies[-1], CancelReply)
+
+
+def test_a_cancel_that_was_sent_behind_a_refused_step_is_to_come_again() -> None:
+    bench = Bench()
+    bench.publish()
+    bench.gate.commit()
+    revoked(bench)
+    bench.deliver(bench.outbox.sent[0])
+    bench.cancel()
+    bench.gate.commit()
+    assert bench.replies[-1].code is ErrorCode.OVERLOADED
+    assert bench.status() == "running"
+    bench.adopt_all()
+    bench.gate.commit()
+    bench.cancel()
+    bench.gate.commit()
+    assert bench.status() == "cancelled"
+
+
+def test_what_comes_for_the_halted_run_is_dropped() -> None:
+    bench = Bench()
+    halted(bench)
+    bench.deliver(bench.outbox.sent[1])
+    bench.clock.run()
+    assert not bench.gate.waiting, "neither results nor timers"

@@ -1,0 +1,345 @@
+"""The runner's own promises, one by one: order of commit and dispatch, keys, repeats, loss."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from actors.engine.recovery import restore
+from actors.engine.steps import key_of
+from actors.transport.messages import CancelReply, PublishReply
+from core.errors import ErrorCode, NodeErrorCode, ServiceError
+from core.settings import Settings
+from core.workflow.events import (
+    AttemptFailed,
+    Event,
+    Failure,
+    RetryDue,
+    Verdict,
+    VerificationFinished,
+)
+from tests.actors.engine.runner_bench import VERIFIED, Bench
+from tests.simulation.shapes import CAPABILITIES, agent_row, agent_rows, compiled
+
+# More than is reserved for a node, less than is held for two.
+DEARER = [agent_row(row["did"], {CAPABILITIES[1]: 150}) for row in agent_rows()]
+
+
+def test_nothing_is_sent_or_answered_before_the_commit() -> None:
+    bench = Bench()
+    bench.publish()
+    assert not bench.outbox.sent
+    assert not bench.replies
+    bench.gate.commit()
+    assert [order.node for order in bench.outbox.sent] == ["a"]
+    assert isinstance(bench.replies[0], PublishReply)
+
+
+def test_children_are_sent_after_their_parents_commit() -> None:
+    bench = Bench()
+    bench.publish()
+    bench.gate.commit()
+    bench.deliver(bench.outbox.sent[0])
+    assert len(bench.outbox.sent) == 1
+    bench.gate.commit()
+    assert [order.node for order in bench.outbox.sent] == ["a", "b"]
+    assert bench.outbox.sent[1].parents == {"a": {"result": {"from": "a"}}}
+
+
+def test_three_node_chain_is_four_commands() -> None:
+    nodes: dict[str, Any] = {"a": {"capabilityId": CAPABILITIES[1]}}
+    nodes["b"] = {**nodes["a"], "dependsOn": ["a"]}
+    nodes["c"] = {**nodes["a"], "dependsOn": ["b"]}
+    bench = Bench()
+    bench.publish(compiled({"nodes": nodes}))
+    for number in range(3):
+        bench.gate.commit()
+        bench.deliver(bench.outbox.sent[number])
+    bench.gate.commit()
+    assert bench.status() == "success"
+    assert bench.finished == ["w1"]
+    assert bench.runner.statistics().commands == 4
+    assert bench.runner.statistics().running == 0
+
+
+def test_publish_without_credits_is_refused_and_forgotten() -> None:
+    bench = Bench(deposit=5)
+    bench.publish()
+    bench.gate.commit()
+    (reply,) = bench.replies
+    assert isinstance(reply, ServiceError)
+    assert reply.code is ErrorCode.INSUFFICIENT_CREDITS
+    assert not bench.runner.runs("w1")
+    assert not bench.outbox.sent
+
+
+def test_publish_above_the_bound_is_refused_before_anything_is_stored() -> None:
+    bench = Bench(settings=Settings(workflows_per_actor_max=1))
+    bench.publish()
+    bench.publish(workflow_id="w2")
+    assert [reply.code for reply in bench.replies] == [ErrorCode.OVERLOADED]
+    assert len(bench.gate.waiting) == 1
+
+
+def test_publish_is_refused_while_as_many_dispatches_wait_as_may() -> None:
+    bench = Bench(settings=Settings(dispatch_queue_max=5))
+    bench.outbox.waiting = 5
+    bench.publish()
+    assert [reply.code for reply in bench.replies] == [ErrorCode.OVERLOADED]
+    assert bench.replies[0].retry_after_s == 1
+    assert not bench.gate.waiting, "nothing is stored or held"
+    bench.outbox.waiting = 4
+    bench.publish()
+    bench.gate.commit()
+    assert isinstance(bench.replies[1], PublishReply)
+
+
+def test_dispatches_that_are_being_committed_wait_too() -> None:
+    """Else a thousand publishes of one batch would all find an empty queue."""
+    bench = Bench(settings=Settings(dispatch_queue_max=2))
+    for number in range(4):
+        bench.publish(workflow_id=f"w{number}")
+    assert [reply.code for reply in bench.replies] == [ErrorCode.OVERLOADED] * 2
+    assert len(bench.gate.waiting) == 2
+    bench.gate.commit()
+    assert [order.workflow_id for order in bench.outbox.sent] == ["w0", "w1"]
+    bench.publish(workflow_id="w4")
+    assert len(bench.gate.waiting) == 1, "they have left"
+
+
+def test_dispatches_of_a_refused_publish_do_not_wait() -> None:
+    bench = Bench(settings=Settings(dispatch_queue_max=1), deposit=5)
+    for number in range(2):
+        bench.publish(workflow_id=f"w{number}")
+        bench.gate.commit()
+    codes = [reply.code for reply in bench.replies]
+    assert codes == [ErrorCode.INSUFFICIENT_CREDITS] * 2
+
+
+def test_children_of_what_was_accepted_are_let_in_however_much_waits() -> None:
+    bench = Bench(settings=Settings(dispatch_queue_max=1))
+    bench.publish()
+    bench.gate.commit()
+    bench.outbox.waiting = 1
+    bench.deliver(bench.outbox.sent[0])
+    bench.gate.commit()
+    assert [order.node for order in bench.outbox.sent] == ["a", "b"]
+
+
+def test_dry_run_stores_nothing() -> None:
+    bench = Bench()
+    bench.publish(is_dry_run=True)
+    (reply,) = bench.replies
+    assert reply.candidates["a"][0] == "did:sim:w0"
+    assert not bench.gate.waiting
+
+
+def test_case_43_a_publish_whose_answer_was_lost_is_handed_on_to_be_restored() -> None:
+    """The ledger says `repeated`: stored, but not known to be driven as stored."""
+    bench = Bench()
+    bench.publish()
+    bench.gate.commit(times=2)
+    assert bench.replies[0].workflow_id == "w1"
+    assert bench.unsure == ["w1"]
+    assert not bench.runner.runs("w1")
+    bench.adopt_all()
+    bench.gate.commit()
+    assert [(order.node, order.attempt) for order in bench.outbox.sent] == [("a", 2)]
+
+
+def test_request_repeated_to_its_own_owner_does_not_start_the_workflow_again() -> None:
+    bench = Bench()
+    bench.publish()
+    bench.gate.commit()
+    bench.publish()
+    bench.gate.commit()
+    assert [reply.is_repeat for reply in bench.replies] == [False, True]
+    assert [order.attempt for order in bench.outbox.sent] == [1]
+    assert not bench.unsure
+
+
+def test_key_used_for_another_workflow_answers_with_the_first() -> None:
+    bench = Bench()
+    bench.publish(command_key="k")
+    bench.gate.commit()
+    bench.publish(command_key="k", workflow_id="w2")
+    bench.gate.commit()
+    assert [reply.workflow_id for reply in bench.replies] == ["w1", "w1"]
+    assert not bench.runner.runs("w2")
+    assert not bench.unsure
+
+
+def test_rows_older_than_the_end_are_not_acted_upon() -> None:
+    bench = Bench()
+    bench.publish(VERIFIED)
+    bench.gate.commit()
+    bench.deliver(bench.outbox.sent[0])
+    bench.gate.commit()
+    old_rows = bench.model.unfinished("one")
+    now_ms = bench.clock.now_ms()
+    approved = VerificationFinished("a", 1, True, None, now_ms, now_ms, 1)
+    bench.runner.receive("w1", approved)
+    bench.gate.commit()
+    assert bench.status() == "success"
+    sent = len(bench.outbox.sent)
+    bench.runner.adopt(*restore(old_rows[0], bench.settings, now_ms))
+    bench.gate.commit()
+    assert len(bench.outbox.sent) == sent
+    assert not bench.runner.runs("w1")
+    assert not bench.lost
+
+
+def test_restored_workflow_repeats_lost_attempts_and_goes_on() -> None:
+    bench = Bench()
+    bench.publish()
+    bench.gate.commit()
+    bench.runner = bench.new_runner()
+    bench.adopt_all()
+    assert len(bench.outbox.sent) == 1, "not before the commit"
+    bench.gate.commit()
+    assert [(order.node, order.attempt) for order in bench.outbox.sent] == [("a", 1), ("a", 2)]
+    bench.deliver(bench.outbox.sent[1])
+    bench.gate.commit()
+    bench.deliver(bench.outbox.sent[2])
+    bench.gate.commit()
+    assert bench.status() == "success"
+
+
+def test_fenced_runner_gives_up_and_sends_nothing() -> None:
+    bench = Bench()
+    bench.publish()
+    bench.gate.commit()
+    bench.new_runner()
+    bench.deliver(bench.outbox.sent[0])
+    bench.gate.commit()
+    assert len(bench.lost) == 1
+    assert "fenced off" in bench.lost[0]
+    assert len(bench.outbox.sent) == 1
+
+
+def test_cancel_aborts_what_is_at_work_and_returns_the_rest() -> None:
+    bench = Bench()
+    bench.publish()
+    bench.gate.commit()
+    bench.cancel()
+    assert not bench.outbox.aborted, "not before the commit"
+    bench.gate.commit()
+    reply = bench.replies[-1]
+    assert isinstance(reply, CancelReply)
+    assert reply.nodes_affected == 2
+    assert reply.refunded_micro == bench.model.escrows["w1"].amount
+    assert [(order.node, why) for order, why in bench.outbox.aborted] == [("a", "user_request")]
+    assert bench.status() == "cancelled"
+
+
+def test_cancel_overtakes_a_dispatch_that_was_not_committed_yet() -> None:
+    """The dispatch would go out for a workflow that has ended."""
+    bench = Bench()
+    bench.publish()
+    bench.cancel()
+    bench.gate.commit()
+    assert not bench.outbox.sent
+    assert bench.status() == "cancelled"
+
+
+def test_finished_workflow_cannot_be_cancelled() -> None:
+    bench = Bench()
+    bench.cancel()
+    assert [reply.code for reply in bench.replies] == [ErrorCode.NOT_CANCELLABLE]
+
+
+def test_deadline_ends_a_silent_workflow_and_aborts_its_orders() -> None:
+    bench = Bench()
+    bench.publish()
+    bench.gate.commit()
+    bench.clock.run()
+    bench.gate.commit()
+    assert bench.status() == "timeout"
+    assert [order.node for order, _ in bench.outbox.aborted] == ["a"]
+
+
+def test_restored_workflow_ends_at_the_deadline_it_was_published_with() -> None:
+    bench = Bench()
+    bench.publish()
+    bench.gate.commit()
+    deadline_ms = bench.model.workflows["w1"]["deadline_ms"]
+    bench.runner = bench.new_runner()
+    bench.adopt_all()
+    bench.gate.commit()
+    bench.clock.run()
+    bench.gate.commit()
+    assert bench.status() == "timeout"
+    assert bench.model.workflows["w1"]["completed_ms"] == deadline_ms
+
+
+def test_late_answer_leaves_the_open_order_alone() -> None:
+    """The deadline still aborts the second attempt after the first was answered twice."""
+    bench = Bench()
+    bench.publish()
+    bench.gate.commit()
+    lost = Failure(NodeErrorCode.AGENT_ERROR, "lost", Verdict.LOST)
+    now_ms = bench.clock.now_ms()
+    for _ in range(2):
+        bench.runner.receive("w1", AttemptFailed("a", 1, lost, now_ms, now_ms))
+        bench.gate.commit()
+    assert [order.attempt for order in bench.outbox.sent] == [1, 2]
+    bench.cancel()
+    bench.gate.commit()
+    assert [order.attempt for order, _ in bench.outbox.aborted] == [2]
+
+
+def test_nodes_at_work_at_once_leave_each_other_what_is_reserved() -> None:
+    """Prices rise after the estimate: what one node may cost now is not the whole hold."""
+    nodes: dict[str, Any] = {"a": {"capabilityId": CAPABILITIES[1]}}
+    nodes["b"] = nodes["c"] = {**nodes["a"], "dependsOn": ["a"]}
+    bench = Bench()
+    bench.publish(compiled({"nodes": nodes}))
+    bench.gate.commit()
+    bench.directory.put(DEARER)
+    bench.deliver(bench.outbox.sent[0])
+    bench.gate.commit()
+    assert len(bench.outbox.sent) == 1
+    assert bench.model.workflows["w1"]["error"]["code"] == "BUDGET_EXCEEDED"
+
+
+def test_restored_workflow_has_the_money_that_was_held() -> None:
+    bench = Bench()
+    bench.publish()
+    bench.gate.commit()
+    bench.directory.put(DEARER)
+    bench.runner = bench.new_runner()
+    bench.adopt_all()
+    bench.gate.commit()
+    assert len(bench.outbox.sent) == 1
+    assert bench.model.workflows["w1"]["error"]["code"] == "BUDGET_EXCEEDED"
+
+
+def test_agent_that_left_before_its_dispatch_makes_the_attempt_fail() -> None:
+    bench = Bench()
+    bench.publish()
+    for row in agent_rows():
+        bench.directory.put([{**row, "status": "inactive"}])
+    bench.gate.commit()
+    assert not bench.outbox.sent
+    assert bench.model.attempts["w1"][0]["error_code"] == "AGENT_UNAVAILABLE"
+    assert bench.status() == "failed"
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        (RetryDue("a", 5), RetryDue("a", 6)),
+        (
+            VerificationFinished("a", 1, True, None, 5, 5, 1),
+            VerificationFinished("a", 1, True, None, 5, 5, 2),
+        ),
+        (
+            VerificationFinished("a", 1, True, None, 5, 5),
+            VerificationFinished("a", 2, True, None, 5, 5),
+        ),
+    ],
+)
+def test_different_events_have_different_keys(one: Event, other: Event) -> None:
+    assert key_of("w", one) != key_of("w", other)
+    assert key_of("w", one) == key_of("w", one)

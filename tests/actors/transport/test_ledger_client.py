@@ -1,0 +1,151 @@
+"""Commands to the ledger: repeated while that makes sense, each for itself, in order."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+
+import pytest
+
+from actors.transport.actor_calls import is_unknown_outcome
+from actors.transport.ledger_client import CALL_BYTES_MAX, LedgerClient, command_bytes
+from core.errors import ErrorCode, ServiceError
+from ledger.commands import Command, Outcome, OutcomeStatus, RegisterAgent, RegisterOwner
+from ledger.review_commands import OpenDispute
+
+GONE = ConnectionError("the ledger is away")
+
+
+class Ledger:
+    """Answers unless it is away, or a command in the batch is one that it cannot be asked for."""
+
+    def __init__(self) -> None:
+        self.batches: list[list[str]] = []
+        self.applied: list[str] = []
+        self.away: Exception | None = None
+        self.unbearable: dict[str, Exception] = {}
+
+    async def submit(self, batch: list[Command]) -> Sequence[Outcome]:
+        """Carry a batch."""
+        await asyncio.sleep(0)
+        keys = [command.key for command in batch]
+        self.batches.append(keys)
+        for key in keys:
+            if key in self.unbearable:
+                raise self.unbearable[key]
+        if self.away is not None:
+            raise self.away
+        self.applied += keys
+        return [Outcome(OutcomeStatus.APPLIED, {"key": key}) for key in keys]
+
+
+def client_of(ledger: Ledger) -> LedgerClient:
+    return LedgerClient(ledger.submit, is_unknown_outcome, capacity=1_000, batch_size=100)
+
+
+def command(key: str) -> Command:
+    return RegisterOwner(key=key, owner="o", address="a")
+
+
+async def submitted(client: LedgerClient, keys: Sequence[str]) -> list[Outcome | BaseException]:
+    """Submit commands as an owner does and return their outcomes."""
+    heard: list[Outcome | BaseException] = []
+    for key in keys:
+        client.submit(command(key), heard.append)
+    async with asyncio.timeout(60):
+        while len(heard) < len(keys):
+            await asyncio.sleep(0)
+    return heard
+
+
+@pytest.mark.parametrize("guilty", [["k7"], ["k0", "k1", "k19"]])
+async def test_command_that_cannot_be_carried_is_refused_alone(guilty: list[str]) -> None:
+    ledger = Ledger()
+    ledger.unbearable = {key: TypeError("cannot pickle") for key in guilty}
+    keys = [f"k{number}" for number in range(20)]
+    outcomes = await submitted(client_of(ledger), keys)
+    refused = [key for key, one in zip(keys, outcomes, strict=True)
+               if isinstance(one, Outcome) and one.error is ErrorCode.INTERNAL_ERROR]  # fmt: skip
+    assert refused == guilty
+    innocent = [key for key in keys if key not in guilty]
+    assert list(dict.fromkeys(ledger.applied)) == innocent, "each applied, in order"
+
+
+async def test_unknown_outcomes_are_repeated_until_known_in_smaller_parts() -> None:
+    ledger = Ledger()
+    ledger.away = GONE
+    client = client_of(ledger)
+    keys = [f"k{number}" for number in range(8)]
+    asked = asyncio.ensure_future(submitted(client, keys))
+    async with asyncio.timeout(60):
+        while len(ledger.batches) < 3:
+            await asyncio.sleep(0)
+    assert client.is_down
+    ledger.away = None
+    await asked
+    assert ledger.applied == keys
+    assert [len(batch) for batch in ledger.batches[:3]] == [8, 4, 2]
+    assert not client.is_down
+
+
+async def test_command_whose_caller_has_left_is_not_repeated_and_the_next_is_tried() -> None:
+    """It was repeated for ever, and everything behind it was refused without being tried."""
+    ledger = Ledger()
+    ledger.unbearable = {"poison": GONE}
+    client = client_of(ledger)
+    with pytest.raises(ServiceError) as refusal:
+        await client.commit(command("poison"), timeout_s=0.01)
+    assert refusal.value.code is ErrorCode.LEDGER_UNAVAILABLE
+    async with asyncio.timeout(60):
+        while client.is_down:
+            await asyncio.sleep(0.01)
+        outcome = await client.commit(command("good"), timeout_s=60)
+    assert outcome.result == {"key": "good"}
+    assert ledger.applied == ["good"]
+
+
+async def test_full_ledger_is_asked_again_and_is_not_down() -> None:
+    ledger = Ledger()
+    ledger.away = ServiceError(ErrorCode.OVERLOADED, "many wait")
+    client = client_of(ledger)
+    asked = asyncio.ensure_future(client.commit(command("k"), timeout_s=60))
+    async with asyncio.timeout(60):
+        while len(ledger.batches) < 2:
+            await asyncio.sleep(0)
+    assert not client.is_down
+    ledger.away = None
+    assert (await asked).result == {"key": "k"}
+
+
+async def test_calls_are_bounded_by_bytes() -> None:
+    ledger = Ledger()
+    client = client_of(ledger)
+    heard: list[object] = []
+    for number in range(8):
+        card = RegisterAgent(
+            key=f"c{number}", actor_did="", owner_did="", is_admin=False, is_signed=False, did="",
+            card_json="x" * (CALL_BYTES_MAX // 3), endpoint="", capability_ids=(),
+            public_key=None, secret_encrypted=None,
+        )  # fmt: skip
+        client.submit(card, heard.append)
+    async with asyncio.timeout(60):
+        while len(heard) < 8:
+            await asyncio.sleep(0)
+    assert max(map(len, ledger.batches)) == 2
+
+
+def test_command_is_weighed_with_its_texts() -> None:
+    """A thousand disputes with half a megabyte of evidence each went in one call."""
+    command = OpenDispute(
+        key="k",
+        actor_did="did:test:payer",
+        dispute_id="d",
+        workflow_id=None,
+        complainant_did="did:test:payer",
+        respondent_did=None,
+        node_id=None,
+        dispute_type="other",
+        description="",
+        evidence_json="x" * 500_000,
+    )
+    assert command_bytes(command) >= 500_000

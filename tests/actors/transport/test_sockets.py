@@ -1,0 +1,152 @@
+"""Batches over a socket: replies and exceptions, lost connections, and the way without one."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from actors.transport.channel import Channel
+from actors.transport.sockets import SocketCall, SocketServer, serve_batches, socket_path
+from core.errors import ErrorCode, ServiceError
+
+
+@pytest.fixture(params=[False, True], ids=["asyncio", "uvloop"])
+def anyio_backend(request: pytest.FixtureRequest) -> tuple[str, dict[str, bool]]:
+    """Both loops: tests run on the first, actors on the second."""
+    return "asyncio", {"use_uvloop": request.param}
+
+
+class Untravelled(Exception):
+    """Cannot be made again from its `args`."""
+
+    def __init__(self, *, number: int) -> None:
+        super().__init__(f"number {number}")
+
+
+class Actor:
+    """Doubles numbers; waits at the gate for 0; fails as it is told."""
+
+    def __init__(self) -> None:
+        self.gate = asyncio.Event()
+        self.entered = asyncio.Event()
+        self.failure: Exception | None = None
+
+    async def submit(self, batch: list[int]) -> list[int]:
+        """Return the doubles."""
+        if self.failure is not None:
+            raise self.failure
+        if 0 in batch:
+            self.entered.set()
+            await self.gate.wait()
+        return [2 * number for number in batch]
+
+
+async def by_ray(batch: list[int]) -> list[Any]:
+    """Stand for the other way: it says that it was taken."""
+    return ["by ray" for _ in batch]
+
+
+@pytest.fixture
+async def actor(tmp_path: Path) -> AsyncIterator[tuple[Actor, SocketServer, Path]]:
+    """An actor that listens in a run folder."""
+    served = Actor()
+    server = await serve_batches(str(tmp_path), "ledger", {"submit": served.submit})
+    path = socket_path(str(tmp_path), "ledger")
+    assert server is not None and path is not None
+    yield served, server, path
+    served.gate.set()
+    await server.close()
+
+
+@pytest.fixture
+async def call(actor: tuple[Actor, SocketServer, Path]) -> AsyncIterator[SocketCall]:
+    """A caller of the actor's `submit`."""
+    with closing(SocketCall(actor[2], "submit", by_ray)) as caller:
+        yield caller
+
+
+async def test_a_batch_comes_back_in_order(call: SocketCall) -> None:
+    assert await call([1, 2]) == [2, 4]
+    assert await call(list(range(1, 100_001)))  # larger than any buffer
+    assert await call([]) == []
+
+
+async def test_calls_that_overlap_get_their_own_replies(
+    actor: tuple[Actor, SocketServer, Path], call: SocketCall
+) -> None:
+    waiting = asyncio.ensure_future(call([0, 7]))
+    await actor[0].entered.wait()
+    assert await call([1]) == [2]
+    actor[0].gate.set()
+    assert await waiting == [0, 14]
+
+
+async def test_a_failure_arrives_with_all_its_fields(
+    actor: tuple[Actor, SocketServer, Path], call: SocketCall
+) -> None:
+    actor[0].failure = ServiceError(ErrorCode.OVERLOADED, "full", retry_after_s=3)
+    with pytest.raises(ServiceError) as refused:
+        await call([1])
+    assert (refused.value.code, refused.value.retry_after_s) == (ErrorCode.OVERLOADED, 3)
+    actor[0].failure = Untravelled(number=5)
+    with pytest.raises(RuntimeError, match="number 5"):
+        await call([1])
+    actor[0].failure = None
+    assert await call([1]) == [2], "the connection serves on after a failure"
+
+
+async def test_without_a_socket_the_call_goes_by_ray(tmp_path: Path) -> None:
+    assert socket_path("", "ledger") is None
+    assert await serve_batches(str(tmp_path / "no" / "folder"), "ledger", {}) is None
+    call = SocketCall(tmp_path / "s" / "absent", "submit", by_ray)
+    assert await call([1]) == ["by ray"]
+
+
+async def test_a_lost_connection_is_an_unknown_outcome_and_the_next_call_finds_the_successor(
+    actor: tuple[Actor, SocketServer, Path], call: SocketCall, tmp_path: Path
+) -> None:
+    served, server, path = actor
+    waiting = asyncio.ensure_future(call([0]))
+    await served.entered.wait()
+    await server.close()
+    with pytest.raises(ConnectionError):
+        await waiting
+    path.unlink(missing_ok=True)
+    assert await call([1]) == ["by ray"], "nobody listens: Ray knows where the actor is"
+    successor = await serve_batches(str(tmp_path), "ledger", {"submit": Actor().submit})
+    assert successor is not None
+    assert await call([1]) == [2]
+    await successor.close()
+
+
+async def test_a_call_that_is_given_up_leaves_no_reply_to_the_next(
+    actor: tuple[Actor, SocketServer, Path], call: SocketCall
+) -> None:
+    served = actor[0]
+    waiting = asyncio.ensure_future(call([0, 21]))
+    await served.entered.wait()
+    waiting.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await waiting
+    served.gate.set()
+    assert await call([4]) == [8]
+
+
+async def test_a_channel_carries_its_batches_over_it(
+    actor: tuple[Actor, SocketServer, Path], call: SocketCall
+) -> None:
+    channel: Channel[int, int] = Channel("actor", call, capacity=100, batch_size=10)
+    numbers = range(1, 51)
+    assert await asyncio.gather(*map(channel.request, numbers)) == [2 * n for n in numbers]
+    assert channel.statistics().calls == 5
+
+
+async def test_only_this_user_can_reach_the_socket(
+    actor: tuple[Actor, SocketServer, Path],
+) -> None:
+    assert actor[2].parent.stat().st_mode & 0o077 == 0
