@@ -94,7 +94,7 @@ class WorkflowActor:
 
     async def know_peers(self, peers: Sequence[tuple[str, int]]) -> None:
         """Learn the other machines' actors and epochs, for dispatches that find no room here."""
-        self._owner.spread.set_peers(
+        self._owner.remote_dispatch.set_peers(
             {
                 name: PeerCalls(epoch, actor_call(name, "accept"), actor_call(name, "deliver"))
                 for name, epoch in peers
@@ -103,11 +103,11 @@ class WorkflowActor:
 
     async def accept(self, batch: list[RemoteOrder]) -> list[None]:
         """Send orders of another machine's actor from this loop."""
-        return await take_in_slices(self._owner.spread.accept, batch)
+        return await take_in_slices(self._owner.remote_dispatch.accept, batch)
 
     async def deliver(self, batch: list[RemoteEvent]) -> list[None]:
         """Hear what became of orders that this actor had sent away."""
-        return await take_in_slices(self._owner.spread.deliver, batch)
+        return await take_in_slices(self._owner.remote_dispatch.deliver, batch)
 
     async def ping(self) -> dict[str, Any]:
         """Return counters; `isReady` once work is taken, `isRestoring` while some is restored."""

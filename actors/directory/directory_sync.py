@@ -43,7 +43,7 @@ OVERLAP_MS = 2_000
 WAITING_MAX = 100_000
 
 
-class Feeds:
+class DirectorySync:
     """Fills a directory from the ledger and keeps it fresh.
 
     Args:

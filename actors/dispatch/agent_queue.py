@@ -1,7 +1,7 @@
-"""Which order may leave now: a line per agent, payers served in turn, one limit over all.
+"""Which order may leave now: a queue per agent, payers served in turn, one limit over all.
 
 Theory of operation. An agent takes so many orders at once and no more; what exceeds that waits in
-its own line and blocks nobody else's. Agents with waiting orders and room take turns. Over all of
+its own queue and blocks nobody else's. Agents with waiting orders and room take turns. Over all of
 them stands a limit of sockets: it counts fresh orders only. One that has not been answered for
 `AGED_MS` waits for a slow agent, costs next to nothing, and leaves its place to others, up to the
 hard limit. Of all places one payer has a share at most, a part of what the others leave: agents
@@ -31,7 +31,7 @@ STARVED_LOOKS = 500
 
 
 @dataclass(slots=True)
-class _Line(Generic[Key, Item]):
+class _AgentQueue(Generic[Key, Item]):
     """One agent: how many orders are with it, held ones included, and which wait for it."""
 
     waiting: FairQueue[Key, Item]
@@ -49,7 +49,7 @@ class _Open:
 
 
 @dataclass(frozen=True, slots=True)
-class LineStatistics:
+class QueueStatistics:
     """What is under way and what waits."""
 
     open: int
@@ -61,8 +61,8 @@ class LineStatistics:
 
 
 @dataclass(slots=True, eq=False, repr=False)
-class Lines(Generic[Key, Item]):
-    """The lines of one dispatcher.
+class AgentQueues(Generic[Key, Item]):
+    """The queues of one dispatcher.
 
     Args:
         fresh_max: fresh orders at once, at first; it grows while agents are slow and others wait.
@@ -77,7 +77,7 @@ class Lines(Generic[Key, Item]):
     concurrency_of: Callable[[str], int]
     weight_of: Callable[[str], int]
     payer_share: int = 1
-    _lines: dict[str, _Line[Key, tuple[str, Item]]] = field(default_factory=dict)
+    _queues: dict[str, _AgentQueue[Key, tuple[str, Item]]] = field(default_factory=dict)
     _open: dict[Key, _Open] = field(default_factory=dict)
     _held: dict[Key, str] = field(default_factory=dict)
     _ready: OrderedDict[str, None] = field(default_factory=OrderedDict)
@@ -89,17 +89,17 @@ class Lines(Generic[Key, Item]):
     _waiting: int = 0
 
     def __repr__(self) -> str:
-        return f"<Lines {self.statistics()}>"
+        return f"<AgentQueues {self.statistics()}>"
 
-    def statistics(self) -> LineStatistics:
+    def statistics(self) -> QueueStatistics:
         """Return the counters."""
-        return LineStatistics(
+        return QueueStatistics(
             len(self._open),
             self._fresh_count,
             self.fresh_max,
             self._waiting,
             len(self._held),
-            len(self._lines),
+            len(self._queues),
         )
 
     @property
@@ -125,13 +125,13 @@ class Lines(Generic[Key, Item]):
     def put(self, did: str, payer: str, key: Key, item: Item, now_ms: int) -> bool:
         """Let an order wait, or say True: it may leave at once and counts as left."""
         assert key not in self._open, f"{key} is under way already"
-        line = self._line_of(did)
-        has_room = line.taken < self.concurrency_of(did)
-        is_next = has_room and not line.waiting and not self._ready
+        queue = self._queue_of(did)
+        has_room = queue.taken < self.concurrency_of(did)
+        is_next = has_room and not queue.waiting and not self._ready
         if is_next and self._has_place(now_ms) and self._may(payer):
-            self._leave(line, did, payer, key, now_ms)
+            self._leave(queue, did, payer, key, now_ms)
             return True
-        line.waiting.put(payer, key, (payer, item))
+        queue.waiting.put(payer, key, (payer, item))
         self._waiting += 1
         if has_room and self._may(payer):
             self._ready[did] = None
@@ -143,18 +143,18 @@ class Lines(Generic[Key, Item]):
         """Return the next order that may leave, counted as left; None when none may."""
         while self._ready and self._has_place(now_ms):
             did, _ = self._ready.popitem(last=False)
-            line = self._lines[did]
+            queue = self._queues[did]
             concurrency = self.concurrency_of(did)
-            if not line.waiting or line.taken >= concurrency:
+            if not queue.waiting or queue.taken >= concurrency:
                 continue  # a card may have changed since it became ready
-            taken = line.waiting.take(self._may)
+            taken = queue.waiting.take(self._may)
             if taken is None:
                 self._starved[did] = None
                 continue
             payer, item = taken
             self._waiting -= 1
-            self._leave(line, did, payer, key_of(item), now_ms)
-            if line.waiting and line.taken < concurrency:
+            self._leave(queue, did, payer, key_of(item), now_ms)
+            if queue.waiting and queue.taken < concurrency:
                 self._ready[did] = None
             return item
         return None
@@ -170,7 +170,7 @@ class Lines(Generic[Key, Item]):
     def hold(self, did: str, key: Key) -> None:
         """Hold what an agent has accepted from others than this; it may be more than it takes."""
         assert key not in self._held, f"{key} is held already"
-        self._line_of(did).taken += 1
+        self._queue_of(did).taken += 1
         self._held[key] = did
 
     def release(self, key: Key) -> None:
@@ -179,35 +179,35 @@ class Lines(Generic[Key, Item]):
 
     def drop(self, did: str, key: Key) -> bool:
         """Take a waiting order out; False when it does not wait."""
-        line = self._lines.get(did)
-        if line is None or line.waiting.drop(key) is None:
+        queue = self._queues.get(did)
+        if queue is None or queue.waiting.drop(key) is None:
             return False
         self._waiting -= 1
-        self._forget_empty(did, line)
+        self._forget_empty(did, queue)
         return True
 
     def waiting_for(self, did: str) -> int:
         """Return how many orders wait for an agent."""
-        line = self._lines.get(did)
-        return 0 if line is None else len(line.waiting)
+        queue = self._queues.get(did)
+        return 0 if queue is None else len(queue.waiting)
 
     def clear(self, did: str, most: int) -> list[Item]:
         """Take out and return what waits for an agent, in its turn, at most so many orders."""
-        line = self._lines.get(did)
-        if line is None:
+        queue = self._queues.get(did)
+        if queue is None:
             return []
         items: list[Item] = []
-        while len(items) < most and (taken := line.waiting.take()) is not None:
+        while len(items) < most and (taken := queue.waiting.take()) is not None:
             items.append(taken[1])
         self._waiting -= len(items)
-        self._forget_empty(did, line)
+        self._forget_empty(did, queue)
         return items
 
-    def _line_of(self, did: str) -> _Line[Key, tuple[str, Item]]:
-        line = self._lines.get(did)
-        if line is None:
-            line = self._lines[did] = _Line(FairQueue(self.weight_of))
-        return line
+    def _queue_of(self, did: str) -> _AgentQueue[Key, tuple[str, Item]]:
+        queue = self._queues.get(did)
+        if queue is None:
+            queue = self._queues[did] = _AgentQueue(FairQueue(self.weight_of))
+        return queue
 
     def _close_open(self, key: Key, now_ms: int) -> str:
         """Give an order's socket back; returns its agent, of which it still holds a place."""
@@ -226,11 +226,11 @@ class Lines(Generic[Key, Item]):
         return ended.did
 
     def _free(self, did: str) -> None:
-        line = self._lines[did]
-        line.taken -= 1
-        if line.waiting:
+        queue = self._queues[did]
+        queue.taken -= 1
+        if queue.waiting:
             self._ready[did] = None
-        elif line.taken == 0:
+        elif queue.taken == 0:
             self._forget(did)
 
     def _has_place(self, now_ms: int) -> bool:
@@ -252,22 +252,22 @@ class Lines(Generic[Key, Item]):
         return own < max(1, free // self.payer_share)
 
     def _leave(
-        self, line: _Line[Key, tuple[str, Item]], did: str, payer: str, key: Key, now_ms: int
+        self, queue: _AgentQueue[Key, tuple[str, Item]], did: str, payer: str, key: Key, now_ms: int
     ) -> None:
-        line.taken += 1
+        queue.taken += 1
         self._open[key] = _Open(did, payer, now_ms)
         self._open_of[payer] = self._open_of.get(payer, 0) + 1
         self._fresh.append(key)
         self._fresh_count += 1
 
-    def _forget_empty(self, did: str, line: _Line[Key, tuple[str, Item]]) -> None:
-        if not line.waiting:
+    def _forget_empty(self, did: str, queue: _AgentQueue[Key, tuple[str, Item]]) -> None:
+        if not queue.waiting:
             self._ready.pop(did, None)
             self._starved.pop(did, None)
-            if line.taken == 0:
+            if queue.taken == 0:
                 self._forget(did)
 
     def _forget(self, did: str) -> None:
         self._ready.pop(did, None)
         self._starved.pop(did, None)
-        del self._lines[did]
+        del self._queues[did]

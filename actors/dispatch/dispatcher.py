@@ -15,7 +15,7 @@ from dataclasses import dataclass
 
 import aiohttp
 
-from actors.dispatch.agent_queue import AGED_MS, Lines
+from actors.dispatch.agent_queue import AGED_MS, AgentQueues
 from actors.dispatch.envelope import cancel_notice, dispatch_body, dispatch_headers, sent_event_id
 from actors.dispatch.large_results import Blobs, by_reference
 from actors.dispatch.orders import with_inputs
@@ -66,7 +66,7 @@ class DispatchStatistics:
 
 
 class Dispatcher:
-    """Sends orders as `Lines` lets them leave; the rest waits, each for its own agent.
+    """Sends orders as `AgentQueues` lets them leave; the rest waits, each for its own agent.
 
     Args:
         settings: service name, deployment key, egress allow-list and bounds.
@@ -95,7 +95,7 @@ class Dispatcher:
         self._note = note
         self._blobs = blobs
         weights = parse_weights(settings.payer_weights)
-        self._lines: Lines[_Ticket, _Ticket] = Lines(
+        self._queues: AgentQueues[_Ticket, _Ticket] = AgentQueues(
             settings.inflight_start,
             settings.inflight_max,
             concurrency or (lambda _: settings.agent_concurrency),
@@ -123,32 +123,32 @@ class Dispatcher:
         )
 
     def __repr__(self) -> str:
-        return f"<Dispatcher {self._lines!r}>"
+        return f"<Dispatcher {self._queues!r}>"
 
     def statistics(self) -> DispatchStatistics:
         """Return the counters."""
-        lines = self._lines.statistics()
+        queues = self._queues.statistics()
         return DispatchStatistics(
-            self._sent, lines.open, lines.fresh_max, lines.waiting, lines.held
+            self._sent, queues.open, queues.fresh_max, queues.waiting, queues.held
         )
 
     @property
     def waiting(self) -> int:
-        """How many orders wait in their lines."""
-        return self._lines.waiting
+        """How many orders wait in their queues."""
+        return self._queues.waiting
 
     @property
     def has_room(self) -> bool:
         """Whether an order of a payer that is alone would find a place here."""
         settings = self._settings
-        return self._lines.open_count < settings.inflight_max // settings.inflight_share
+        return self._queues.open_count < settings.inflight_max // settings.inflight_share
 
     def send(self, order: DispatchOrder, receive: Receive) -> None:
         """Send the order as soon as its agent and the limit allow; `receive` gets its events."""
         ticket = self._tickets[id(order)] = _Ticket(order, receive)
         did = order.agent_did
         self._begin(did)
-        if self._lines.put(did, order.payer_did, ticket, ticket, self._clock.now_ms()):
+        if self._queues.put(did, order.payer_did, ticket, ticket, self._clock.now_ms()):
             self._start(ticket)
         else:
             self._wait_for_place()
@@ -157,7 +157,7 @@ class Dispatcher:
         """Take the place of an order that its agent accepted from another process than this."""
         ticket = self._tickets[id(order)] = _Ticket(order, _nobody)
         self._begin(order.agent_did)
-        self._lines.hold(order.agent_did, ticket)
+        self._queues.hold(order.agent_did, ticket)
         self._release_in(ticket, order.timeout_ms)
 
     def ended(self, order: DispatchOrder) -> None:
@@ -170,10 +170,10 @@ class Dispatcher:
             return
         if ticket.until is not None:
             ticket.until.cancel()
-            self._lines.release(ticket)
+            self._queues.release(ticket)
             self._forget(ticket, None)
             self._start_waiting()
-        elif self._lines.drop(order.agent_did, ticket):
+        elif self._queues.drop(order.agent_did, ticket):
             self._forget(ticket, None)
         else:
             ticket.is_over = True
@@ -201,8 +201,8 @@ class Dispatcher:
 
     def _refusals(self, did: str) -> Iterator[None]:
         # Not what comes meanwhile: that was given to the agent by what is known of it now.
-        for _ in range(self._lines.waiting_for(did)):
-            for ticket in self._lines.clear(did, 1):
+        for _ in range(self._queues.waiting_for(did)):
+            for ticket in self._queues.clear(did, 1):
                 self._forget(ticket, None)
                 order, now_ms = ticket.order, self._clock.now_ms()
                 failure = unhealthy(order, "its circuit opened while others waited for it")
@@ -239,19 +239,19 @@ class Dispatcher:
         if self._is_closed:
             return
         now_ms = self._clock.now_ms()
-        while (ticket := self._lines.take(now_ms, _itself)) is not None:
+        while (ticket := self._queues.take(now_ms, _itself)) is not None:
             self._start(ticket)
         self._wait_for_place()
 
     def _wait_for_place(self) -> None:
         """Look again soon: what is under way may hang, and then leaves its place to others."""
-        if self._lines.is_blocked and self._look_again is None:
+        if self._queues.is_blocked and self._look_again is None:
             loop = asyncio.get_running_loop()
             self._look_again = loop.call_later(AGED_MS / 1000, self._looked_again)
 
     def _looked_again(self) -> None:
         self._look_again = None
-        self._lines.retry_starved()
+        self._queues.retry_starved()
         self._start_waiting()
 
     def _forget(self, ticket: _Ticket, is_reachable: bool | None) -> None:
@@ -263,7 +263,7 @@ class Dispatcher:
         did = ticket.order.agent_did
         self._begin(did)  # first, so that the agent is not idle for a moment
         self._note(did, is_reachable)
-        self._lines.park(ticket, self._clock.now_ms())
+        self._queues.park(ticket, self._clock.now_ms())
         self._release_in(ticket, remaining_ms)
 
     def _release_in(self, ticket: _Ticket, delay_ms: int) -> None:
@@ -303,7 +303,7 @@ class Dispatcher:
             if is_accepted:
                 self._park(ticket, is_reachable, started_ms + order.timeout_ms - at_ms)
             else:
-                self._lines.close(ticket, self._clock.now_ms())
+                self._queues.close(ticket, self._clock.now_ms())
                 self._forget(ticket, is_reachable)
             self._start_waiting()
         receive(order.workflow_id, event)

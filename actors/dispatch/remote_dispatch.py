@@ -76,7 +76,7 @@ def order_id(order: DispatchOrder) -> OrderId:
     return order.workflow_id, order.node, order.attempt, order.verify_attempt
 
 
-class Spread:
+class RemoteDispatch:
     """Implements `DispatchPort` over this machine's dispatcher and the other machines' actors.
 
     Args:

@@ -14,10 +14,10 @@ from collections.abc import Callable, Coroutine, Sequence
 from typing import Any
 
 from actors.directory.auction_candidates import AuctioningDirectory
-from actors.directory.directory_sync import Feeds
+from actors.directory.directory_sync import DirectorySync
 from actors.dispatch.dispatcher import Dispatcher
 from actors.dispatch.large_results import Blobs
-from actors.dispatch.remote_dispatch import Spread
+from actors.dispatch.remote_dispatch import RemoteDispatch
 from actors.engine.outbox import Outboxes
 from actors.engine.restoring import OwnersRows, Restorer, until_read
 from actors.engine.results import take_result
@@ -85,7 +85,7 @@ class Owner:
             stake_bps=settings.stake_bps,
             score_min_percent=settings.auction_score_min_percent,
         )
-        self._feeds = Feeds(
+        self._directory_sync = DirectorySync(
             self._directory,
             self._reader,
             database_url=settings.database_url,
@@ -100,7 +100,7 @@ class Owner:
             concurrency=self._concurrency,
             blobs=Blobs(self._blob_store, cache_bytes_max=settings.blob_cache_bytes_max),
         )
-        self.spread = Spread(
+        self.remote_dispatch = RemoteDispatch(
             self._dispatcher,
             name,
             now_ms=self._clock.now_ms,
@@ -122,14 +122,14 @@ class Owner:
         )
         outcome = await self._until_known(command)
         self._epoch = int(outcome.result["epoch"])
-        await until_read(self._feeds.start)
+        await until_read(self._directory_sync.start)
         runner = Runner(
             self._name,
             self._epoch,
             self._settings,
             ledger=self,
             directory=self._directory,
-            dispatcher=self.spread,
+            dispatcher=self.remote_dispatch,
             clock=self._clock,
             on_finished=self.outboxes.put,
             on_lost=self._on_lost,
@@ -139,7 +139,7 @@ class Owner:
         self._restorer = Restorer(
             runner,
             OwnersRows(self._reader, self._name),
-            refresh=self._feeds.refresh,
+            refresh=self._directory_sync.refresh,
             wait_room=self._ledger.wait_room,
             restored=self._end_revoked_work,
         )
@@ -185,7 +185,7 @@ class Owner:
 
     async def close(self) -> None:
         """End every task and connection."""
-        await self._feeds.close()
+        await self._directory_sync.close()
         if self._restorer is not None:
             await self._restorer.close()
         for task in self._tasks:
@@ -203,8 +203,8 @@ class Owner:
         try:
             self._ledger.refuse_when_down()
             if any(isinstance(request, RefreshRequest) for request in batch):
-                await self._feeds.refresh()
-            await self._feeds.ensure_known(
+                await self._directory_sync.refresh()
+            await self._directory_sync.ensure_known(
                 [request for request in batch if isinstance(request, PublishRequest)]
             )
         except ServiceError as error:
@@ -298,7 +298,7 @@ class Owner:
         """Return this owner's share of what an agent takes at once."""
         entry = self._directory.entry(did)
         most = self._settings.agent_concurrency if entry is None else entry.max_concurrency
-        return -(-most // self.spread.owner_count)
+        return -(-most // self.remote_dispatch.owner_count)
 
     def _note(self, did: str, is_reachable: bool | None) -> None:
         now_ms = self._clock.now_ms()

@@ -22,7 +22,7 @@ from actors.cluster.names import LEDGER, TIMEKEEPER, pooled_owner
 from actors.cluster.runtime import ensure_runtime
 from actors.dispatch.large_results import Blobs
 from actors.process.bulk_window import ask_all
-from actors.process.latest import Latest
+from actors.process.cached_answer import CachedAnswer
 from actors.transport.actor_calls import BatchCall, actor_call, is_unknown_outcome
 from actors.transport.channel import Channel
 from actors.transport.ledger_client import LedgerClient, unavailable
@@ -141,7 +141,9 @@ class Gateway:
             capacity=settings.replica_requests_max,
             batch_size=ENDINGS_BATCH,
         )
-        self._health = Latest(self._look_at_components, age_max_s=settings.health_cache_ms / 1_000)
+        self._health = CachedAnswer(
+            self._look_at_components, age_max_s=settings.health_cache_ms / 1_000
+        )
         self._refresh: asyncio.Task[None] | None = None
 
     @classmethod

@@ -149,9 +149,9 @@ class SimulatedOwner(Owner):
             stake_bps=world.market.stake_bps,
         )
         self.reader = self._reader = SimulatedReader(process)  # type: ignore[assignment]
-        self._feeds = SimulatedFeeds(process, self.directory)  # type: ignore[assignment]
+        self._directory_sync = SimulatedFeeds(process, self.directory)  # type: ignore[assignment]
         self.dispatch = SimulatedDispatch(process)
-        self.spread = self.dispatch  # type: ignore[assignment]
+        self.remote_dispatch = self.dispatch  # type: ignore[assignment]
         self.outboxes = Outboxes()
         self._runner: Runner | None = None
         self._epoch = 0
@@ -195,5 +195,5 @@ class SimulatedOwner(Owner):
 
     def told_of_revocations(self) -> None:
         """Know who is revoked, as by a notice."""
-        self._feeds.look()  # type: ignore[attr-defined]
+        self._directory_sync.look()  # type: ignore[attr-defined]
         self._end_revoked_work()

@@ -1,4 +1,4 @@
-"""The lines of a dispatcher: limits are kept, and whoever may leave does."""
+"""The queues of a dispatcher: limits are kept, and whoever may leave does."""
 
 from __future__ import annotations
 
@@ -7,19 +7,19 @@ from collections import Counter
 from hypothesis import given
 from hypothesis import strategies as st
 
-from actors.dispatch.agent_queue import AGED_MS, Lines
+from actors.dispatch.agent_queue import AGED_MS, AgentQueues
 
 CONCURRENCY = {"a": 1, "b": 2, "c": 100}
 FRESH_MAX, OPEN_MAX = 3, 6
 Item = tuple[str, int]
 
 
-def lines(fresh_max: int = FRESH_MAX, open_max: int = OPEN_MAX) -> Lines[int, Item]:
-    """Return lines of agents with these concurrencies; a key is an item's number."""
-    return Lines(fresh_max, open_max, CONCURRENCY.__getitem__, lambda _: 1)
+def queues(fresh_max: int = FRESH_MAX, open_max: int = OPEN_MAX) -> AgentQueues[int, Item]:
+    """Return queues of agents with these concurrencies; a key is an item's number."""
+    return AgentQueues(fresh_max, open_max, CONCURRENCY.__getitem__, lambda _: 1)
 
 
-def take(made: Lines[int, Item], now_ms: int) -> Item | None:
+def take(made: AgentQueues[int, Item], now_ms: int) -> Item | None:
     return made.take(now_ms, lambda item: item[1])
 
 
@@ -40,7 +40,7 @@ STEPS = st.lists(
 def test_limits_are_kept_and_nobody_waits_without_a_reason(
     steps: list[tuple[str, str, int]],
 ) -> None:
-    made, now_ms, number = lines(), 0, 0
+    made, now_ms, number = queues(), 0, 0
     under_way: dict[int, tuple[str, int]] = {}
     waiting: dict[int, str] = {}
     held: dict[int, str] = {}
@@ -97,7 +97,7 @@ def test_limits_are_kept_and_nobody_waits_without_a_reason(
 
 
 def test_hanging_agents_leave_their_places_to_others() -> None:
-    made = lines(fresh_max=2, open_max=10)
+    made = queues(fresh_max=2, open_max=10)
     assert made.put("c", "p", 1, ("c", 1), 0)
     assert made.put("c", "p", 2, ("c", 2), 0)
     assert not made.put("b", "p", 3, ("b", 3), 1)
@@ -107,7 +107,7 @@ def test_hanging_agents_leave_their_places_to_others() -> None:
 
 
 def test_an_agents_own_line_blocks_nobody_else() -> None:
-    made = lines(fresh_max=100, open_max=100)
+    made = queues(fresh_max=100, open_max=100)
     assert made.put("a", "p", 0, ("a", 0), 0)
     for number in range(1, 1_000):
         assert not made.put("a", "p", number, ("a", number), 0)
@@ -116,7 +116,7 @@ def test_an_agents_own_line_blocks_nobody_else() -> None:
 
 
 def test_agents_take_turns_and_so_do_payers() -> None:
-    made = lines(fresh_max=1, open_max=100)
+    made = queues(fresh_max=1, open_max=100)
     assert made.put("c", "greedy", 0, ("c", 0), 0)
     for number in range(1, 7):
         made.put("c", "greedy", number, ("c", number), 0)
@@ -134,7 +134,7 @@ def test_agents_take_turns_and_so_do_payers() -> None:
 
 
 def test_the_limit_grows_only_while_slow_agents_make_others_wait() -> None:
-    made = lines(fresh_max=1, open_max=2)
+    made = queues(fresh_max=1, open_max=2)
     assert made.put("c", "p", 1, ("c", 1), 0)
     made.close(1, 50)
     assert made.statistics().fresh_max == 1
@@ -149,14 +149,14 @@ def test_the_limit_grows_only_while_slow_agents_make_others_wait() -> None:
 
 
 def test_places_that_fall_free_at_once_are_all_taken() -> None:
-    made = lines(fresh_max=2, open_max=10)
+    made = queues(fresh_max=2, open_max=10)
     for number in range(5):
         made.put("c", "p", number, ("c", number), 0)
     assert [take(made, AGED_MS) for _ in range(3)] == [("c", 2), ("c", 3), None]
 
 
 def test_what_an_agent_has_accepted_keeps_its_place_there_but_no_socket() -> None:
-    made = lines(fresh_max=2, open_max=2)
+    made = queues(fresh_max=2, open_max=2)
     assert made.put("b", "p", 1, ("b", 1), 0)
     assert made.put("b", "p", 2, ("b", 2), 0)
     assert not made.put("b", "p", 3, ("b", 3), 0)
@@ -170,7 +170,7 @@ def test_what_an_agent_has_accepted_keeps_its_place_there_but_no_socket() -> Non
 
 def test_a_card_that_allows_less_is_obeyed_from_the_next_order_on() -> None:
     concurrency = {"a": 3}
-    made: Lines[int, Item] = Lines(100, 100, concurrency.__getitem__, lambda _: 1)
+    made: AgentQueues[int, Item] = AgentQueues(100, 100, concurrency.__getitem__, lambda _: 1)
     for number in range(5):
         assert made.put("a", "p", number, ("a", number), 0) is (number < 3)
     concurrency["a"] = 1
@@ -181,9 +181,9 @@ def test_a_card_that_allows_less_is_obeyed_from_the_next_order_on() -> None:
     assert take(made, 0) == ("a", 3)
 
 
-def shared(open_max: int = 64, payer_share: int = 4) -> Lines[int, Item]:
-    """Return lines of agents that take anything, whose places payers share."""
-    return Lines(open_max, open_max, lambda _: 1_000, lambda _: 1, payer_share)
+def shared(open_max: int = 64, payer_share: int = 4) -> AgentQueues[int, Item]:
+    """Return queues of agents that take anything, whose places payers share."""
+    return AgentQueues(open_max, open_max, lambda _: 1_000, lambda _: 1, payer_share)
 
 
 def test_agents_that_never_answer_keep_places_from_their_own_payers_only() -> None:

@@ -19,7 +19,7 @@ import pytest
 from aiohttp import web
 
 from actors.dispatch.dispatcher import Dispatcher
-from actors.dispatch.remote_dispatch import PeerCalls, Spread
+from actors.dispatch.remote_dispatch import PeerCalls, RemoteDispatch
 from actors.engine.ports import DispatchOrder
 from actors.process.clock import LoopClock
 from core.settings import Settings
@@ -70,7 +70,7 @@ class Wire:
 class Machines:
     """Three machines, who asked the agent how often, and the gate before its answers."""
 
-    spreads: dict[str, Spread]
+    spreads: dict[str, RemoteDispatch]
     dispatchers: dict[str, Dispatcher]
     wire: Wire
     url: str
@@ -169,7 +169,7 @@ async def three_machines(**chances: float) -> AsyncIterator[Machines]:
         for name in "abc"
     }
     spreads = {
-        name: Spread(dispatcher, name, now_ms=clock.now_ms, is_always=True)
+        name: RemoteDispatch(dispatcher, name, now_ms=clock.now_ms, is_always=True)
         for name, dispatcher in dispatchers.items()
     }
     url = f"http://127.0.0.1:{server.addresses[0][1]}"
@@ -328,7 +328,9 @@ async def test_an_acceptance_that_nobody_waits_for_frees_its_place() -> None:
             machines.send(f"n{number}", path="/later")
         await machines.wait(lambda: len(machines.seen) == 3)
         local = machines.dispatchers["a"]
-        machines.spreads["a"] = Spread(local, "a", now_ms=LoopClock().now_ms, is_always=True)
+        machines.spreads["a"] = RemoteDispatch(
+            local, "a", now_ms=LoopClock().now_ms, is_always=True
+        )
         machines.introduce(a=1, b=1, c=1)
         machines.gate.set()
         await machines.wait(

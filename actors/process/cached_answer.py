@@ -13,7 +13,7 @@ from typing import Generic, TypeVar
 Answer = TypeVar("Answer")
 
 
-class Latest(Generic[Answer]):
+class CachedAnswer(Generic[Answer]):
     """An answer that is good for a while.
 
     Args:
@@ -36,7 +36,7 @@ class Latest(Generic[Answer]):
         self._told: tuple[float, Answer] | None = None
 
     def __repr__(self) -> str:
-        return f"<Latest is_asking={self._asking is not None}>"
+        return f"<CachedAnswer is_asking={self._asking is not None}>"
 
     async def get(self) -> Answer:
         """Return the answer, asked for now if the last one is too old.

@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from actors.process.latest import Latest
+from actors.process.cached_answer import CachedAnswer
 
 
 class Question:
@@ -34,7 +34,7 @@ class Question:
 def test_many_askers_ask_once_until_the_answer_is_old() -> None:
     async def scenario() -> None:
         question = Question()
-        latest = Latest(question.ask, age_max_s=0.5, clock=question.clock)
+        latest = CachedAnswer(question.ask, age_max_s=0.5, clock=question.clock)
         assert await asyncio.gather(*(latest.get() for _ in range(500))) == [1] * 500
         question.now_s = 0.49
         assert await latest.get() == 1
@@ -49,7 +49,7 @@ def test_an_asker_that_leaves_takes_no_answer_from_the_others() -> None:
     async def scenario() -> None:
         question = Question()
         question.may_answer.clear()
-        latest = Latest(question.ask, age_max_s=0.5, clock=question.clock)
+        latest = CachedAnswer(question.ask, age_max_s=0.5, clock=question.clock)
         leaving, staying = (asyncio.ensure_future(latest.get()) for _ in range(2))
         await asyncio.sleep(0)
         leaving.cancel()
@@ -64,7 +64,7 @@ def test_an_asker_that_leaves_takes_no_answer_from_the_others() -> None:
 def test_a_failure_is_told_and_not_kept() -> None:
     async def scenario() -> None:
         question = Question(fails_first=True)
-        latest = Latest(question.ask, age_max_s=0.5, clock=question.clock)
+        latest = CachedAnswer(question.ask, age_max_s=0.5, clock=question.clock)
         with pytest.raises(ConnectionError):
             await latest.get()
         assert await latest.get() == 2
