@@ -12,7 +12,7 @@ from typing import Any
 from ray import serve
 from ray.serve.schema import LoggingConfig
 
-from actors.cluster.arguments import settings_argument, settings_from
+from actors.process.arguments import settings_argument, settings_from
 from actors.process.garbage import collect_rarely
 from actors.process.logs import configure_logging
 from actors.process.metrics import watched_loop

@@ -15,8 +15,8 @@ from typing import Any
 
 import ray
 
-from actors.cluster.arguments import settings_from
 from actors.cluster.names import LEDGER, LIVENESS
+from actors.process.arguments import settings_from
 from actors.process.garbage import collect_rarely
 from actors.process.logs import configure_logging
 from actors.process.metrics import watched_loop

@@ -15,9 +15,9 @@ import ray
 from ray.exceptions import ActorDiedError
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
-from actors.cluster.arguments import settings_argument
 from actors.cluster.names import NAMESPACE, workflow_actor
 from actors.cluster.workflow_actor import WorkflowActor
+from actors.process.arguments import settings_argument
 from core.settings import Settings
 
 log = logging.getLogger("callboard.timekeeper")

@@ -10,10 +10,10 @@ from typing import Any
 
 import ray
 
-from actors.cluster.arguments import settings_argument
 from actors.cluster.ledger_actor import LedgerActor
 from actors.cluster.names import LEDGER, NAMESPACE, TIMEKEEPER
 from actors.cluster.timekeeper import Timekeeper
+from actors.process.arguments import settings_argument
 from core.settings import Settings
 
 EMBEDDED_HOSTS = ("127.0.0.1", "localhost", "%2F", "host=/")

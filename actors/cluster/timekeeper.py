@@ -15,13 +15,13 @@ from dataclasses import asdict
 import ray
 from ray.exceptions import RayError
 
-from actors.cluster.arguments import settings_from
 from actors.cluster.escrow_watch import EscrowWatch
 from actors.cluster.ledger_watch import LedgerWatch
 from actors.cluster.liveness import Claim, OwnerWatch
 from actors.cluster.names import LEDGER
 from actors.cluster.owner_actors import OwnerActors
 from actors.dispatch.probes import Prober
+from actors.process.arguments import settings_from
 from actors.process.logs import configure_logging
 from actors.transport.actor_calls import BatchCall, is_unknown_outcome
 from actors.transport.ledger_client import LedgerClient

@@ -18,12 +18,12 @@ from typing import Any
 import ray
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
-from actors.cluster.arguments import settings_argument, settings_from
 from actors.cluster.child import ActorChild
 from actors.cluster.dedicated import Dedicated
 from actors.cluster.names import LEDGER, LIVENESS
 from actors.dispatch.remote_dispatch import PeerCalls, RemoteEvent, RemoteOrder
 from actors.engine.owner import Owner
+from actors.process.arguments import settings_argument, settings_from
 from actors.process.garbage import collect_rarely
 from actors.process.logs import configure_logging
 from actors.process.metrics import quarantined_gauge, watched_loop

@@ -6,15 +6,17 @@ Pure. Spec: design.md section 3 (deterministic keys, one command per step).
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+from actors.engine.ports import Clock, DirectoryPort
 from actors.engine.publishing import Estimate
 from actors.transport.messages import NotYet, PublishRequest
 from core.errors import ErrorCode, QuarantineCode, ServiceError
 from core.market.auction import Bid
 from core.settings import Settings
-from core.workflow.actions import CloseAuction
+from core.workflow.actions import Action, CloseAuction, SelectAgent, SelectBidder, SelectVerifier
 from core.workflow.events import (
     AgentRevoked,
     BidsHeard,
@@ -24,6 +26,7 @@ from core.workflow.events import (
     RetryDue,
     VerificationFinished,
 )
+from core.workflow.machine import WorkflowMachine
 from core.workflow.terms import reserved_json
 from ledger.commands import AdvanceWorkflow, Outcome, PublishWorkflow
 from ledger.market_commands import EndBidding, bids_key
@@ -83,6 +86,41 @@ class OwnerCommands:
             slash_fraud_bps=self.settings.slash_fraud_bps,
             is_fresh=is_fresh,
         )
+
+
+def complete(
+    machine: WorkflowMachine,
+    directory: DirectoryPort,
+    clock: Clock,
+    records: list[Record],
+    asked: list[Action],
+) -> tuple[list[Record], list[Action]]:
+    """Let the machine decide further until only outward actions are left; return all of the step.
+
+    Args:
+        records: what the step has decided so far.
+        asked: its actions so far, selections among them.
+    """
+    if not asked:
+        return records, asked
+    records = list(records)
+    actions: list[Action] = []
+    waiting = deque(asked)
+    while waiting:
+        action = waiting.popleft()
+        now_ms = clock.now_ms()
+        if isinstance(action, SelectAgent):
+            decision = machine.step(directory.select(action, now_ms))
+        elif isinstance(action, SelectBidder):
+            decision = machine.step(directory.select_bidder(action, now_ms))
+        elif isinstance(action, SelectVerifier):
+            decision = machine.step(directory.select_verifier(action, now_ms))
+        else:
+            actions.append(action)
+            continue
+        records += decision.records
+        waiting.extend(decision.actions)
+    return newest_rows(records), actions
 
 
 def newest_rows(records: list[Record]) -> list[Record]:

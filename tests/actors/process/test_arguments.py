@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from actors.cluster.arguments import settings_argument, settings_from
+from actors.process.arguments import settings_argument, settings_from
 from core.settings import Settings, SettingsError
 
 
