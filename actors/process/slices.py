@@ -16,10 +16,10 @@ from typing import Final, TypeVar
 
 Item = TypeVar("Item")
 
-# A third of the longest turn allowed: the item that uses a slice up may cost twice as much again.
-SLICE_MS: Final = 3
+# Less than half of the longest turn allowed: the item that uses a slice up may cost as much again.
+SLICE_MS: Final = 4
 # Between two slices; idle ones take some ten microseconds each.
-TURNS_BETWEEN: Final = 8
+TURNS_BETWEEN: Final = 6
 
 
 class Slices:

@@ -7,7 +7,6 @@ Spec: Authentication 3; contract.md section 3.
 
 from __future__ import annotations
 
-import hashlib
 import hmac
 
 
@@ -18,7 +17,7 @@ def sign_body(body: bytes, secret: str) -> str:
         body: the bytes as sent, never a re-encoded form of them.
         secret: the agent's shared signing secret.
     """
-    return hmac.new(secret.encode(), body, hashlib.sha256).hexdigest()
+    return hmac.digest(secret.encode(), body, "sha256").hex()
 
 
 def is_signature_valid(body: bytes, secret: str, signature: str | None) -> bool:

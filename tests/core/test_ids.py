@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import uuid
 from itertools import combinations
 
 from hypothesis import given
@@ -41,6 +42,13 @@ def test_result_id_differs_by_key_workflow_node_attempt_and_kind() -> None:
     assert all(one != other for one, other in combinations(tokens, 2))
     assert tokens[0] == token(KEY, WORKFLOW, "a", 1, is_verification=False)
     assert len(bytes.fromhex(tokens[0])) == 32
+
+
+@given(st.text(), st.text(), st.integers(1, 10**9))
+def test_event_id_is_a_uuid_of_version_5(workflow_id: str, node: str, attempt: int) -> None:
+    space = uuid.UUID("6f2d7e0a-3f0e-5c7b-9a51-6d1c0a9f4b11")
+    expected = uuid.uuid5(space, f"{workflow_id}|{node}|{attempt}")
+    assert event_id(workflow_id, node, attempt) == str(expected)
 
 
 def test_event_id_is_the_same_for_the_same_attempt() -> None:
