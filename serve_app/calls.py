@@ -7,7 +7,7 @@ contract.md sections 1–3.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
@@ -17,7 +17,7 @@ from core.canonical import canonical
 from core.errors import ErrorCode, Problem, ServiceError
 from core.ids import composed_key
 from core.records.bounds import text_defect
-from core.trust.access import Need, Principal, refusal
+from core.trust.access import Principal, may
 from serve_app.limits import RateClass
 from serve_app.services import Services
 
@@ -58,7 +58,10 @@ class Reply:
 
 @dataclass(slots=True)
 class Call:
-    """One request: who asks, from which address, for what, with which body."""
+    """One request: who asks, from which address, for what, with which body.
+
+    `right`: that the operation takes.
+    """
 
     services: Services
     method: str
@@ -67,6 +70,7 @@ class Call:
     query_string: bytes
     raw_path: bytes
     request_id: str
+    right: str | None = None
     address: str = ""
     principal: Principal | None = None
     body: bytes = b""
@@ -97,15 +101,45 @@ class Call:
         parts = self.raw_path.partition(b"?")[0].split(b"/")
         return parts[position + 1].decode("ascii", "replace")
 
-    def require(self, need: Need) -> None:
-        """Refuse unless the caller may.
+    def require(self, right: str | None, *parties: str) -> None:
+        """Refuse unless the caller has the right and is one of the parties, where there are any.
 
         Raises:
             ServiceError: UNAUTHORIZED, INSUFFICIENT_SCOPE or FORBIDDEN.
         """
-        code = refusal(self.principal, need)
+        code = may(self.principal, right, parties or None)
         if code is not None:
-            raise ServiceError(code, _refusal_text(code, need))
+            raise ServiceError(code, _refusal_text(code, right, parties))
+
+    def may(self, parties: Collection[str | None]) -> bool:
+        """Say whether the caller may do this to what is these parties' business."""
+        known = [did for did in parties if did is not None]
+        return may(self.principal, self.right, known) is None
+
+    def require_party(self, parties: Collection[str | None], what: str) -> None:
+        """Refuse unless the caller may know of what is these parties' business.
+
+        Args:
+            what: the name of it, for the refusal: that it exists is not disclosed.
+
+        Raises:
+            ServiceError: NOT_FOUND.
+        """
+        if not self.may(parties):
+            raise not_found(what)
+
+    def is_party(self, parties: Collection[str | None]) -> bool:
+        """Say whether the caller itself is one of these, administrator or not."""
+        return self.caller.did in parties
+
+    def holds(self, right: str) -> bool:
+        """Say whether the caller has a right that the operation does not always take."""
+        return may(self.principal, right) is None
+
+    @property
+    def party_did(self) -> str | None:
+        """Whose things a list shows: the caller's, None for everybody's."""
+        return None if self.may(()) else self.caller.did
 
     def object_body(self) -> dict[str, Any]:
         """Return the body, which must be a JSON object.
@@ -144,8 +178,8 @@ Handler = Callable[[Call], Awaitable[Reply]]
 class Operation:
     """One method on one path, whole: what it needs, what it counts as, how it is described.
 
-    `is_health`: it answers 503 with its usual reply. `scope` None makes it public; `narrow_scope`
-    is a smaller one that suffices too. `request` and `reply` name schemas of
+    `is_health`: it answers 503 with its usual reply. `scope`: one of
+    `core.trust.access.RIGHTS`, None for a public one. `request` and `reply` name schemas of
     `serve_app/openapi`; `errors` are the refusals it can answer besides those every operation
     has. `repeats`: what an idempotency key means to it.
     """
@@ -165,7 +199,6 @@ class Operation:
     is_agent_reply: bool = False
     is_body_optional: bool = False
     is_health: bool = False
-    narrow_scope: str | None = None
     rate_of: Callable[[Call], RateClass] | None = None
     repeats: Repeats = Repeats.IGNORED
     media_type: str = "application/json"
@@ -247,9 +280,9 @@ def _query_of(query_string: bytes) -> dict[str, str]:
     return dict(pairs)
 
 
-def _refusal_text(code: ErrorCode, need: Need) -> str:
+def _refusal_text(code: ErrorCode, right: str | None, parties: Collection[str]) -> str:
     if code is ErrorCode.UNAUTHORIZED:
         return "no valid API key or access token was given"
     if code is ErrorCode.INSUFFICIENT_SCOPE:
-        return f"the credential lacks the scope {need.scope}"
-    return f"only {need.owner_did} or an administrator may do this"
+        return f"the credential lacks the scope {right}"
+    return f"only {' or '.join(parties)} or an administrator may do this"

@@ -19,7 +19,6 @@ from typing import Any
 import orjson
 
 from core.errors import ErrorCode, ServiceError
-from core.trust.access import Need
 from serve_app.admission import Place
 from serve_app.auth import Unproven
 from serve_app.bodies import ClientGone, check_media_type, held_bytes, parse_json, read_body
@@ -121,6 +120,7 @@ class Endpoint:
             query_string=scope.get("query_string", b""),
             raw_path=scope.get("raw_path") or b"",
             request_id=request_id,
+            right=operation.scope,
         )
 
     async def _answer(
@@ -136,7 +136,7 @@ class Endpoint:
         # The others are health and texts: they answer also when no key can be recognised, because
         # Postgres is away, and when all places are taken.
         if operation.scope is not None:
-            call.require(Need(operation.scope, narrow_scope=operation.narrow_scope))
+            call.require(operation.scope)
         if operation.method in _WITH_BODY:
             await self._read(call, operation, place, receive, sent_headers)
         rate = operation.rate if operation.rate_of is None else operation.rate_of(call)

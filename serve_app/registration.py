@@ -23,7 +23,7 @@ from core.errors import ErrorCode, Problem, ServiceError
 from core.market.pricing import parse_price
 from core.market.standing_bid import parse_offer
 from core.records.agent import AgentCard
-from core.trust.access import Need, Principal, refusal
+from core.trust.access import Principal, may
 from core.trust.derived_keys import KeyPurpose
 from core.trust.did_key import key_of_did
 from core.trust.sealing import NONCE_BYTES, seal
@@ -59,7 +59,7 @@ async def registration(services: Services, principal: Principal, body: Any) -> R
     raw_card = body.get("acard", body)
     card = _card(raw_card, "acard" if "acard" in body else "$")
     owner_did = did_of("ownerDid", body.get("ownerDid", principal.did))
-    code = refusal(principal, Need(None, owner_did))
+    code = may(principal, None, (owner_did,))
     if code is not None:
         raise ServiceError(code, f"{principal.did} may not register agents for {owner_did}")
     if card.endpoint:
@@ -72,8 +72,8 @@ async def registration(services: Services, principal: Principal, body: Any) -> R
     if signature is not None:
         stored = await services.reader.agent(card.did)
         _check_signature(stored, card, raw_card, signature, public_key)
-        is_owner = principal.is_admin or (stored is not None and stored["owner_did"] == owner_did)
-        if not is_owner:
+        owners = () if stored is None else (stored["owner_did"],)
+        if may(principal, None, owners) is not None:
             signed = _by_signature_alone(stored, card, body)
     return RegisterAgent(
         key=f"register:{services.new_id()}",

@@ -15,11 +15,11 @@ from core.ids import trace_id
 from core.market.liveness import UNHEARD, Availability, availability, since
 from core.money import credits_number
 from core.timestamps import iso_ms
-from core.trust.access import Principal
 from core.workflow.blob_ref import BlobRef
 from core.workflow.transitions import NodeStatus, WorkflowStatus, is_terminal
 from ledger.agent_live import liveness_of
 from ledger.queries.reader import StoredWorkflow
+from serve_app.calls import Call
 
 Row = Mapping[str, Any]
 
@@ -87,15 +87,15 @@ _SEEN_BY_AGENTS: Final = (
 )
 
 
-def visible_workflow(stored: StoredWorkflow, caller: Principal) -> dict[str, Any] | None:
+def visible_workflow(stored: StoredWorkflow, call: Call) -> dict[str, Any] | None:
     """Return what the caller may see of a workflow, None when they may not know of it.
 
     The payer and administrators see all of it, an agent the nodes it works on and the workflow's
     states, others nothing (contract.md section 6, More reads).
     """
-    if caller.is_admin or stored.row["payer_did"] == caller.did:
+    if call.may((stored.payer_did,)):
         return workflow_record(stored)
-    own = {node["name"] for node in stored.nodes if node["agent_did"] == caller.did}
+    own = {node["name"] for node in stored.nodes if call.is_party((node["agent_did"],))}
     if not own:
         return None
     record = workflow_record(stored)

@@ -10,7 +10,7 @@ from typing import Any
 
 from core.money import MICRO_MAX, micro_from_credits
 from core.records.bounds import DID_CHARS_MAX, is_did
-from serve_app.calls import Call, invalid, kind_of, not_found
+from serve_app.calls import Call, invalid, kind_of
 
 
 def did_in_path(call: Call, position: int) -> str:
@@ -35,8 +35,7 @@ def own_did_in_path(call: Call, position: int, what: str) -> str:
         ServiceError: NOT_FOUND for another's.
     """
     did = did_in_path(call, position)
-    if did != call.caller.did and not call.caller.is_admin:
-        raise not_found(f"{what} of {did[:DID_CHARS_MAX]}")
+    call.require_party((did,), f"{what} of {did[:DID_CHARS_MAX]}")
     return did
 
 

@@ -156,6 +156,21 @@ def check_sizes(source: Source) -> Iterator[str]:
                 )
 
 
+def check_permissions_are_decided_in_one_place(source: Source) -> Iterator[str]:
+    """No file but core/trust/access.py and the call's own questions compares who the caller is."""
+    if source.package != "serve_app" or source.path == "serve_app/calls.py":
+        return
+    for node in ast.walk(source.tree):
+        if not isinstance(node, ast.Compare):
+            continue
+        for side in (node.left, *node.comparators):
+            if isinstance(side, ast.Attribute) and side.attr == "did":
+                owner = side.value
+                name = owner.attr if isinstance(owner, ast.Attribute) else getattr(owner, "id", "")
+                if name in ("caller", "principal"):
+                    yield f"{source.path}:{node.lineno}: compares the caller's DID: ask `may`"
+
+
 def check_docstring(source: Source) -> Iterator[str]:
     if not (ast.get_docstring(source.tree) or "").strip():
         yield f"{source.path}: no module docstring"
@@ -226,6 +241,7 @@ FILE_RULES: list[Callable[[Source], Iterator[str]]] = [
     check_names,
     check_reserved_imports,
     check_environment,
+    check_permissions_are_decided_in_one_place,
 ]
 # Tests, benches and examples may start processes and talk HTTP; the reader's rules hold there too.
 BESIDE_RULES = [check_sizes, check_docstring, check_names]
@@ -278,6 +294,8 @@ REFUSED: list[tuple[Callable[[Source], Iterator[str]], str, str]] = [
     (check_reserved_imports, "serve_app/auth.py", "from urllib import request"),
     (check_environment, "ledger/a.py", "import os\nx = os.environ['A']"),
     (check_environment, "ledger/a.py", "from os import getenv\nx = getenv('A')"),
+    (check_permissions_are_decided_in_one_place, "serve_app/a.py", "x = row != call.caller.did"),
+    (check_permissions_are_decided_in_one_place, "serve_app/a.py", "x = principal.did in (a, b)"),
 ]
 ALLOWED: list[tuple[Callable[[Source], Iterator[str]], str, str]] = [
     (check_layers, "callboard/a.py", "from core import records"),
@@ -288,6 +306,7 @@ ALLOWED: list[tuple[Callable[[Source], Iterator[str]], str, str]] = [
     (check_names, "core/metadata.py", "class Datum: ..."),
     (check_reserved_imports, "ledger/store.py", "import psycopg"),
     (check_environment, "serve_app/settings_from_env.py", "import os\nx = os.environ"),
+    (check_permissions_are_decided_in_one_place, "serve_app/a.py", "x = f(call.caller.did)"),
 ]
 
 

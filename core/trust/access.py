@@ -1,28 +1,46 @@
-"""Who may do what: scopes, and the one function that decides every permission.
+"""Who may do what: rights, and the one function that decides every permission.
 
-A route declares what it needs; nothing outside this file compares scopes. It knows neither HTTP nor
-how a caller proved who they are. Spec: Authentication 1; contract.md section 3.
+A route declares the right it takes and names the parties of what it touches; nothing outside this
+file compares rights, and no handler compares DIDs. It knows neither HTTP nor how a caller proved
+who they are. Spec: Authentication 1; contract.md section 3; decision 0123.
 """
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
+from typing import Final
 
 from core.errors import ErrorCode
 
-ADMIN = "admin"
-DEPOSIT = "ledger:deposit"
-# A part of agents:write: to say that an agent lives. It is all that a heartbeat token carries.
-HEARTBEAT = "agents:heartbeat"
-# A new key may read and write everything except to create money and to administrate. The wildcard
-# stands for "every resource, also those of later versions"; it never covers the two above.
-DEFAULT_SCOPES = ("*:read", "*:write")
+RESOURCES: Final = (
+    "workflows", "agents", "capabilities", "ledger", "trust", "identity", "schedules", "webhooks",
+    "audit", "federation", "keys",
+)  # fmt: skip
+# To do everything, also in the name of others.
+ADMIN: Final = "admin"
+# Single rights of operators and machines; no other right covers them but where COVERED_BY says so.
+DEPOSIT: Final = "ledger:deposit"
+SET_PRICES: Final = "prices:write"
+RESOLVE_DISPUTES: Final = "disputes:resolve"
+SET_QUOTAS: Final = "quotas:write"
+REVOKE: Final = "trust:revoke"
+FEDERATE: Final = "federation:admin"
+READ_ALL_AUDIT: Final = "audit:all"
+# To say that an agent lives. It is all that a heartbeat token carries.
+HEARTBEAT: Final = "agents:heartbeat"
+SINGLE_RIGHTS: Final = (
+    DEPOSIT, SET_PRICES, RESOLVE_DISPUTES, SET_QUOTAS, REVOKE, FEDERATE, READ_ALL_AUDIT, HEARTBEAT,
+    ADMIN,
+)  # fmt: skip
+COVERED_BY: Final[Mapping[str, str]] = {HEARTBEAT: "agents:write"}
+# A new key may read and write every resource, except to create money and to administrate.
+DEFAULT_SCOPES: Final = tuple(
+    f"{resource}:{verb}" for resource in RESOURCES for verb in ("read", "write")
+)
+RIGHTS: Final = frozenset((*DEFAULT_SCOPES, *SINGLE_RIGHTS))
 # The key id of every caller with an access token.
-JWT_KEY_ID = "jwt"
-
-_SCOPE = re.compile(r"(?:\*|[a-z][a-z-]{0,31}):(?:read|write)")
+JWT_KEY_ID: Final = "jwt"
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,46 +65,33 @@ class Principal:
         return ADMIN in self.scopes
 
 
-@dataclass(frozen=True, slots=True)
-class Need:
-    """What an operation asks of its caller.
-
-    `scope` None: nothing, the operation is public. `owner_did`: in whose name it happens; only that
-    owner, or an admin, may. `narrow_scope`: a smaller scope that suffices too.
-    """
-
-    scope: str | None
-    owner_did: str | None = None
-    narrow_scope: str | None = None
-
-
-PUBLIC = Need(None)
-
-
-def refusal(principal: Principal | None, need: Need) -> ErrorCode | None:
+def may(
+    principal: Principal | None, right: str | None, parties: Collection[str] | None = None
+) -> ErrorCode | None:
     """Say why the caller may not do this, or None when they may.
 
     Args:
         principal: the caller, None when nobody proved to be anybody.
-        need: what the operation asks for.
+        right: one of `RIGHTS`; None: no right is asked for.
+        parties: the DIDs whose business it is, one of which the caller has to be; None: it is
+            nobody's in particular.
     """
-    if need.scope is None and need.owner_did is None:
+    if right is None and parties is None:
         return None
     if principal is None:
         return ErrorCode.UNAUTHORIZED
     if principal.is_admin:
         return None
-    is_narrow = need.narrow_scope is not None and need.narrow_scope in principal.scopes
-    if need.scope is not None and not is_narrow and not _covers(principal.scopes, need.scope):
+    if right is not None and not _covers(principal.scopes, right):
         return ErrorCode.INSUFFICIENT_SCOPE
-    if need.owner_did is not None and need.owner_did != principal.did:
+    if parties is not None and principal.did not in parties:
         return ErrorCode.FORBIDDEN
     return None
 
 
 def is_scope(text: str) -> bool:
-    """Tell whether this text is a scope that a key can carry."""
-    return text in (ADMIN, DEPOSIT, HEARTBEAT) or _SCOPE.fullmatch(text) is not None
+    """Tell whether this text is a right that a key can carry."""
+    return text in RIGHTS
 
 
 def ungrantable(principal: Principal, scopes: Iterable[str]) -> tuple[str, ...]:
@@ -98,12 +103,7 @@ def ungrantable(principal: Principal, scopes: Iterable[str]) -> tuple[str, ...]:
     """
     if principal.is_admin:
         return ()
-    return tuple(
-        scope
-        for scope in scopes
-        if not _covers(principal.scopes, scope)
-        and not (scope == HEARTBEAT and _covers(principal.scopes, "agents:write"))
-    )
+    return tuple(scope for scope in scopes if not _covers(principal.scopes, scope))
 
 
 def is_derived(maker: Principal, owner_did: str, scopes: Iterable[str]) -> bool:
@@ -120,8 +120,5 @@ def is_derived(maker: Principal, owner_did: str, scopes: Iterable[str]) -> bool:
     return owner_did == maker.did or ADMIN in scopes
 
 
-def _covers(held: frozenset[str], scope: str) -> bool:
-    if scope in held:
-        return True
-    resource, _, verb = scope.partition(":")
-    return resource != "*" and verb in ("read", "write") and f"*:{verb}" in held
+def _covers(held: frozenset[str], right: str) -> bool:
+    return right in held or COVERED_BY.get(right) in held

@@ -34,7 +34,7 @@ _MEMBERS: Final[Mapping[str, Any]] = {
     "description": "summary by did:net:summariser",
     "nodes": {"summary": {"status": "success", "result": {"text": "short"}, "attempts": 1}},
     "capabilities": [{"id": "cap.text.summarise.v1", "price_cents": 5}],
-    "scopes": ["*:read", "*:write"],
+    "scopes": ["workflows:read", "workflows:write", "ledger:read"],
     "currency": "CREDITS",
     "amount": 0.95,
     "balance": 98.5,

@@ -83,7 +83,7 @@ async def _own_workflow(call: Call) -> StoredWorkflow:
     """Return the workflow in the path; its money is its payer's and administrators' to see."""
     given = call.path_values["workflow_id"]
     stored = await call.services.gateway.workflow_record(given)
-    if stored is None or not (call.caller.is_admin or stored.payer_did == call.caller.did):
+    if stored is None or not call.may((stored.payer_did,)):
         raise not_found(f"the workflow {given[:100]}")
     return stored
 

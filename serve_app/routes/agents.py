@@ -12,7 +12,6 @@ import orjson
 
 from actors.process.slices import Slices
 from core.errors import ErrorCode, ServiceError
-from core.trust.access import Need
 from core.trust.heartbeat_token import heartbeat_token
 from ledger.agent_live import live_rows
 from ledger.commands import DeregisterAgent, Outcome, RegisterAgent
@@ -95,7 +94,7 @@ async def get_agent(call: Call) -> Reply:
 async def change(call: Call) -> Reply:
     """Change members of an agent's card; the new card is judged like a registered one."""
     row = await _stored(call)
-    call.require(Need("agents:write", row["owner_did"]))
+    call.require(call.right, row["owner_did"])
     if row["status"] != "active":
         raise ServiceError(ErrorCode.CONFLICT, f"{row['did']} was deregistered; register it again")
     services = call.services
@@ -109,7 +108,7 @@ async def deregister(call: Call) -> Reply:
     """Take an agent out of service; its card stays readable."""
     row = await _stored(call)
     caller = call.caller
-    call.require(Need("agents:write", row["owner_did"]))
+    call.require(call.right, row["owner_did"])
     services = call.services
     command = DeregisterAgent(
         key=f"deregister:{services.new_id()}",

@@ -110,14 +110,13 @@ async def visible_rounds(
     rounds = await auction_rows(reader, workflow_id, node)
     if not rounds:
         raise unknown
-    if not call.caller.is_admin:
-        stored = await call.services.gateway.workflow_record(workflow_id)
-        is_payers = stored is not None and stored.payer_did == call.caller.did
-        capability_id = rounds[-1]["capability_id"]
-        if not is_payers and not await can_bid(
-            reader, call.caller.did, capability_id, workflow_id, node
-        ):
-            raise unknown
+    stored = await call.services.gateway.workflow_record(workflow_id)
+    capability_id = rounds[-1]["capability_id"]
+    payers = (stored.payer_did,) if stored is not None else ()
+    if not call.may(payers) and not await can_bid(
+        reader, call.caller.did, capability_id, workflow_id, node
+    ):
+        raise unknown
     return rounds
 
 
@@ -142,7 +141,7 @@ OPERATIONS = (
         path="/v1/auctions/{workflow_id}/{node}",
         handler=show,
         summary="Show a node's auction",
-        scope="auctions:read",
+        scope="workflows:read",
         rate=RateClass.READ,
         tag="auctions",
         reply="Auction",
@@ -154,7 +153,7 @@ OPERATIONS = (
         path="/v1/auctions/{workflow_id}/{node}/bids",
         handler=place_bid,
         summary="Bid for a node",
-        scope="auctions:write",
+        scope="workflows:write",
         rate=RateClass.WRITE,
         tag="auctions",
         request="BidRequest",

@@ -13,7 +13,7 @@ import orjson
 from core.errors import ErrorCode, ServiceError
 from core.money import credits_number, micro_from_credits
 from core.records.bounds import TEXT_CHARS_MAX
-from core.trust.access import ADMIN, Need
+from core.trust.access import RESOLVE_DISPUTES
 from ledger.queries.disputes import dispute_row, dispute_rows
 from ledger.queries.reader import RowDict, StoredWorkflow
 from ledger.review_commands import OpenDispute, ResolveDispute
@@ -83,7 +83,6 @@ async def open_dispute(call: Call) -> Reply:
 
 async def resolve(call: Call) -> Reply:
     """Decide a dispute; a refund comes from the agent and the fee, as far as they have it."""
-    call.require(Need(ADMIN))
     body = call.object_body()
     status = body.get("status")
     if status not in DECISIONS:
@@ -118,7 +117,7 @@ async def list_disputes(call: Call) -> Reply:
     workflow_id = call.query.get("workflowId")
     rows = await dispute_rows(
         call.services.reader,
-        party_did=None if call.caller.is_admin else call.caller.did,
+        party_did=call.party_did,
         status=status,
         workflow_id=None if workflow_id is None else uuid_of("workflowId", workflow_id),
         limit=page.limit + 1,
@@ -143,15 +142,15 @@ async def _subject(call: Call, body: dict[str, Any], dispute_type: str) -> _Subj
         return _Subject(None, accused, None)
     workflow_id = uuid_of("workflowId", body["workflowId"])
     stored = await call.services.gateway.workflow_record(workflow_id)
-    if stored is None or visible_workflow(stored, call.caller) is None:
+    if stored is None or visible_workflow(stored, call) is None:
         raise not_found(f"the workflow {workflow_id}")
     nodes = {node["name"]: node for node in stored.nodes}
     if node_id is not None and node_id not in nodes:
         raise invalid("nodeId", str(node_id), "a node of the workflow that was dispatched")
     disputed = [nodes[node_id]] if node_id is not None else list(nodes.values())
-    if stored.payer_did == call.caller.did:
+    if call.is_party((stored.payer_did,)):
         return _Subject(stored.id, _accused_agent(stored, disputed, accused), node_id)
-    if not any(call.caller.did in _agents_of(node) for node in disputed):
+    if not any(call.is_party(_agents_of(node)) for node in disputed):
         raise ServiceError(
             ErrorCode.FORBIDDEN, "only the payer and the agents of a workflow may dispute it"
         )
@@ -177,9 +176,7 @@ async def _readable(call: Call) -> RowDict:
     """Return the dispute of the path, if the caller is a party of it or an administrator."""
     given = call.path_values["dispute_id"]
     row = await dispute_row(call.services.reader, given)
-    if row is None or not (
-        call.caller.is_admin or call.caller.did in (row["complainant_did"], row["respondent_did"])
-    ):
+    if row is None or not call.may((row["complainant_did"], row["respondent_did"])):
         raise not_found(f"the dispute {given[:64]}")
     return row
 
@@ -232,7 +229,7 @@ OPERATIONS = (
         path="/v1/disputes",
         handler=open_dispute,
         summary="Open a dispute about a workflow",
-        scope="disputes:write",
+        scope="ledger:write",
         rate=RateClass.WRITE,
         tag="disputes",
         request="DisputeRequest",
@@ -245,7 +242,7 @@ OPERATIONS = (
         path="/v1/disputes",
         handler=list_disputes,
         summary="List the caller's disputes, newest first",
-        scope="disputes:read",
+        scope="ledger:read",
         rate=RateClass.READ,
         tag="disputes",
         reply="DisputeList",
@@ -257,7 +254,7 @@ OPERATIONS = (
         path="/v1/disputes/{dispute_id}",
         handler=get,
         summary="Read a dispute",
-        scope="disputes:read",
+        scope="ledger:read",
         rate=RateClass.READ,
         tag="disputes",
         reply="Dispute",
@@ -269,7 +266,7 @@ OPERATIONS = (
         path="/v1/disputes/{dispute_id}/resolve",
         handler=resolve,
         summary="Decide a dispute, for administrators",
-        scope="disputes:write",
+        scope=RESOLVE_DISPUTES,
         rate=RateClass.WRITE,
         tag="disputes",
         request="Resolution",

@@ -46,7 +46,7 @@ async def give(call: Call) -> Reply:
     except ValueError:
         raise not_found(f"the workflow {given[:64]}") from None
     stored = await call.services.gateway.workflow_record(workflow_id)
-    if stored is None or stored.payer_did != call.caller.did:
+    if stored is None or not call.is_party((stored.payer_did,)):
         raise not_found(f"the workflow {workflow_id}")
     return await give_for(call, stored)
 

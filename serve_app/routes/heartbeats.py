@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from core.errors import ErrorCode, ServiceError
 from core.market.liveness import HEARTBEAT_TTL_MS, STATUSES, load_share
-from core.trust.access import HEARTBEAT, Need
+from core.trust.access import HEARTBEAT
 from ledger.agent_live import Heartbeat
 from serve_app.auth import HEARTBEAT_KEY_ID
 from serve_app.calls import Call, Operation, Reply, invalid, kind_of, not_found
@@ -55,8 +55,7 @@ async def _beat(call: Call, given: tuple[str, ...], body: dict[str, Any]) -> Rep
         raise not_found(f"the agent {given[-1][:255]}")
     did = row["did"]
     caller = call.caller
-    owner_did = did if caller.did == did else row["owner_did"]
-    call.require(Need(AGENTS_WRITE, owner_did, HEARTBEAT))
+    call.require(call.right, did, row["owner_did"])
     if caller.key_id.startswith(HEARTBEAT_KEY_ID):
         revision = int(caller.key_id.removeprefix(HEARTBEAT_KEY_ID))
         if revision != row["token_revision"]:
@@ -132,8 +131,7 @@ OPERATIONS = (
         path="/v1/agents/{did}/heartbeat",
         handler=heartbeat,
         summary="Say that an agent lives",
-        scope=AGENTS_WRITE,
-        narrow_scope=HEARTBEAT,
+        scope=HEARTBEAT,
         rate=RateClass.MACHINE,
         tag="agents",
         request="Heartbeat",
@@ -147,8 +145,7 @@ OPERATIONS = (
         path="/v1/heartbeat",
         handler=heartbeat_flat,
         summary="Say that an agent lives, its DID in the body",
-        scope=AGENTS_WRITE,
-        narrow_scope=HEARTBEAT,
+        scope=HEARTBEAT,
         rate=RateClass.MACHINE,
         tag="agents",
         request="HeartbeatFlat",

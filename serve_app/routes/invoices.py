@@ -13,7 +13,7 @@ from typing import Any, Final, Literal
 
 from core.errors import ErrorCode, ServiceError
 from core.money import CURRENCY, credits_number
-from core.trust.access import ADMIN, Need
+from core.trust.access import ADMIN
 from ledger.queries.invoice_content import standing_invoice, with_content
 from ledger.queries.invoices import REFUND_KINDS, invoice_row, invoice_rows, line_rows
 from ledger.queries.reader import RowDict
@@ -37,7 +37,7 @@ async def create(call: Call) -> Reply:
     """Issue the invoice of a period or a workflow; the same again is the same invoice."""
     body = call.object_body()
     payer_did = did_of("payerDid", body.get("payerDid", call.caller.did))
-    call.require(Need(None, payer_did))
+    call.require(call.right, payer_did)
     start_ms = end_ms = 0
     workflow_id = None
     if "workflowId" in body:
@@ -105,7 +105,7 @@ async def list_invoices(call: Call) -> Reply:
         raise invalid("status", status, ", ".join(STATUSES))
     rows = await invoice_rows(
         call.services.reader,
-        payer_did=call.query.get("payerDid") if call.caller.is_admin else call.caller.did,
+        payer_did=call.party_did or call.query.get("payerDid"),
         status=status,
         limit=page.limit + 1,
         offset=page.offset,
@@ -126,7 +126,6 @@ async def void(call: Call) -> Reply:
 
 
 async def _settle(call: Call, status: Literal["paid", "void"]) -> Reply:
-    call.require(Need(ADMIN))
     row = await _readable(call)
     # What tells a repeat of this very request from somebody who also wants the invoice settled.
     request = f"{status} {call.command_key(call.services.new_id())}"
@@ -152,7 +151,7 @@ async def _readable(call: Call) -> RowDict:
     """Return the invoice of the path, if the caller may know of it."""
     given = call.path_values["invoice_id"]
     row = await invoice_row(call.services.reader, given)
-    if row is None or not (call.caller.is_admin or row["payer_did"] == call.caller.did):
+    if row is None or not call.may((row["payer_did"],)):
         raise not_found(f"the invoice {given[:64]}")
     return row
 
@@ -165,7 +164,7 @@ async def _paid_workflow(call: Call, body: dict[str, Any]) -> tuple[str, str]:
     workflow_id = uuid_of("workflowId", body["workflowId"])
     stored = await call.services.gateway.workflow_record(workflow_id)
     wanted = body.get("payerDid")
-    if stored is None or not (call.caller.is_admin or stored.payer_did == call.caller.did):
+    if stored is None or not call.may((stored.payer_did,)):
         raise not_found(f"the workflow {workflow_id}")
     if wanted not in (None, stored.payer_did):
         raise invalid("payerDid", str(wanted), "the workflow's payer")
@@ -242,7 +241,7 @@ OPERATIONS = (
         path="/v1/invoices",
         handler=create,
         summary="Issue an invoice over a period or a workflow",
-        scope="invoices:write",
+        scope="ledger:write",
         rate=RateClass.WRITE,
         tag="invoices",
         request="InvoiceRequest",
@@ -255,7 +254,7 @@ OPERATIONS = (
         path="/v1/invoices",
         handler=list_invoices,
         summary="List invoices, newest first",
-        scope="invoices:read",
+        scope="ledger:read",
         rate=RateClass.READ,
         tag="invoices",
         reply="InvoiceList",
@@ -267,7 +266,7 @@ OPERATIONS = (
         path="/v1/invoices/{invoice_id}",
         handler=get,
         summary="Read an invoice with its lines",
-        scope="invoices:read",
+        scope="ledger:read",
         rate=RateClass.READ,
         tag="invoices",
         reply="InvoiceWithLines",
@@ -280,7 +279,7 @@ OPERATIONS = (
             path=f"/v1/invoices/{{invoice_id}}/{verb}",
             handler=handler,
             summary=summary,
-            scope="invoices:write",
+            scope=ADMIN,
             rate=RateClass.WRITE,
             tag="invoices",
             reply="Invoice",

@@ -14,9 +14,10 @@ import orjson
 from core.errors import ErrorCode, ServiceError
 from core.records.bounds import NAME_CHARS_MAX
 from core.trust.access import (
+    ADMIN,
     DEFAULT_SCOPES,
     JWT_KEY_ID,
-    Need,
+    RIGHTS,
     Principal,
     is_derived,
     is_scope,
@@ -52,7 +53,7 @@ async def create(call: Call) -> Reply:
     body = call.object_body()
     refuse_unknown(body, _MEMBERS)
     owner_did = did_of("ownerDid", body.get("ownerDid", call.caller.did))
-    call.require(Need("keys:write", owner_did))
+    call.require(call.right, owner_did)
     name = text_member({"name": body.get("name") or ""}, "name", most=NAME_CHARS_MAX)
     api_key = new_api_key()
     key_id = call.services.new_id()
@@ -106,7 +107,7 @@ async def create(call: Call) -> Reply:
 async def list_keys(call: Call) -> Reply:
     """List the caller's keys, never their secrets; an administrator sees all of them."""
     page = page_of(call)
-    owner_did = call.query.get("ownerDid") if call.caller.is_admin else call.caller.did
+    owner_did = call.party_did or call.query.get("ownerDid")
     rows = await call.services.reader.api_keys(
         owner_did=owner_did, limit=page.limit + 1, offset=page.offset, after_id=page.after
     )
@@ -123,7 +124,7 @@ async def revoke(call: Call) -> Reply:
         key=f"key-end:{call.services.new_id()}",
         actor_did=call.caller.did,
         key_id=key_id,
-        owner_did=None if call.caller.is_admin else call.caller.did,
+        owner_did=call.party_did,
     )
     outcome = await call.services.to_the_end(call.services.gateway.commit(command))
     ended = outcome.result["ended"]
@@ -142,7 +143,7 @@ def _scopes(call: Call, body: dict[str, Any]) -> tuple[str, ...]:
         raise invalid("scopes", kind_of(scopes), f"an array of at most {SCOPES_MAX} scopes")
     for index, scope in enumerate(scopes):
         if not isinstance(scope, str) or not is_scope(scope):
-            raise invalid(f"scopes[{index}]", got_of(scope), "`resource:read`, `resource:write`, …")
+            raise invalid(f"scopes[{index}]", got_of(scope), f"one of {', '.join(sorted(RIGHTS))}")
     refused = ungrantable(call.caller, scopes)
     if refused:
         raise ServiceError(
@@ -163,7 +164,7 @@ def _rates(
     limits = body.get("rateLimits")
     if rate_class not in ("standard", UNLIMITED):
         raise invalid("rateClass", got_of(rate_class), f"standard or {UNLIMITED}")
-    if (rate_class != "standard" or limits is not None) and not call.caller.is_admin:
+    if (rate_class != "standard" or limits is not None) and not call.holds(ADMIN):
         raise ServiceError(
             ErrorCode.INSUFFICIENT_SCOPE, "only an administrator sets rateClass or rateLimits"
         )

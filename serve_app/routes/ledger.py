@@ -8,9 +8,9 @@ from __future__ import annotations
 from core.errors import ErrorCode
 from core.money import CURRENCY, credits_number
 from core.records.bounds import NAME_CHARS_MAX
-from core.trust.access import DEPOSIT, Need
+from core.trust.access import DEPOSIT
 from ledger.commands import Deposit, OutcomeStatus
-from serve_app.calls import REPLAYED, Call, Operation, Repeats, Reply, not_found, text_member
+from serve_app.calls import REPLAYED, Call, Operation, Repeats, Reply, text_member
 from serve_app.limits import RateClass
 from serve_app.lists import id_of, listed, number_after, page_of
 from serve_app.views import deposited_entry, entry_record
@@ -28,7 +28,7 @@ async def deposit(call: Call) -> Reply:
     """Credit a wallet from outside; without an Idempotency-Key every call is a new deposit."""
     body = call.object_body()
     owner_did = did_of("ownerDid", body.get("ownerDid", call.caller.did))
-    call.require(Need(DEPOSIT, owner_did))
+    call.require(call.right, owner_did)
     description = text_member(
         {"description": "deposit", **body}, "description", most=NAME_CHARS_MAX
     )
@@ -73,8 +73,7 @@ async def transactions(call: Call) -> Reply:
 def _whose(call: Call) -> str:
     """Return whose money is asked for; whether another's exists is not disclosed."""
     did = call.query.get("ownerDid", call.caller.did)
-    if did != call.caller.did and not call.caller.is_admin:
-        raise not_found(f"the account {did[:255]}")
+    call.require_party((did,), f"the account {did[:255]}")
     return did
 
 

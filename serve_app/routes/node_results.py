@@ -24,8 +24,7 @@ async def get_result(call: Call) -> Reply:
     except ValueError:
         raise unknown from None
     row = await result_row(call.services.reader, workflow_id, node)
-    caller = call.caller
-    if row is None or not (caller.is_admin or caller.did in (row["payer_did"], row["agent_did"])):
+    if row is None or not call.may((row["payer_did"], row["agent_did"])):
         raise unknown
     if row["result_json"] is not None:
         return Reply(row["result_json"].encode())

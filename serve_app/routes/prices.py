@@ -12,7 +12,7 @@ from typing import Any, Final
 from core.errors import ErrorCode, Problem, ServiceError
 from core.market.pricing import PER_TOKEN, FixedPrice, Price, parse_price
 from core.money import MICRO_PER_CENT
-from core.trust.access import ADMIN, Need
+from core.trust.access import SET_PRICES
 from ledger.market_commands import SetPrice
 from ledger.queries.prices import price_of_row, price_row
 from serve_app.calls import Call, Operation, Reply, not_found
@@ -25,7 +25,6 @@ _MEMBERS: Final = ("capabilityId", "price_cents", "pricing")
 
 async def set_price(call: Call) -> Reply:
     """Register a capability's price, or replace it; running workflows keep theirs."""
-    call.require(Need(ADMIN))
     capability_id = _capability_id(call)
     price = _price(call.object_body(), capability_id)
     command = SetPrice(
@@ -100,7 +99,7 @@ OPERATIONS = (
         path="/v1/capabilities/{capability_id}/price",
         handler=set_price,
         summary="Register a capability's price, for administrators",
-        scope="capabilities:write",
+        scope=SET_PRICES,
         rate=RateClass.WRITE,
         tag="market",
         request="PriceRequest",

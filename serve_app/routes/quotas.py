@@ -11,7 +11,7 @@ from typing import Any, Final
 from core.errors import ErrorCode
 from core.market.quota import QuotaLimits, check, day_start_ms, resets_at_ms
 from core.money import MICRO_MAX, MICRO_PER_CENT
-from core.trust.access import ADMIN, Need
+from core.trust.access import SET_QUOTAS
 from ledger.market_commands import SetQuota
 from ledger.queries.accounts import quota_row, quota_usage
 from ledger.queries.reader import RowDict
@@ -34,7 +34,6 @@ _LIMITS: Final = {
 
 async def set_quota(call: Call) -> Reply:
     """Limit what a payer may publish; members left out keep their value, null lifts a limit."""
-    call.require(Need(ADMIN))
     did = did_of("did", did_in_path(call, 2))
     body = call.object_body()
     refuse_unknown(body, tuple(_LIMITS))
@@ -125,7 +124,7 @@ OPERATIONS = (
         path="/v1/quotas/{did}",
         handler=set_quota,
         summary="Limit what a payer may publish, for administrators",
-        scope="quotas:write",
+        scope=SET_QUOTAS,
         rate=RateClass.WRITE,
         tag="market",
         request="QuotaRequest",
@@ -138,7 +137,7 @@ OPERATIONS = (
         path="/v1/quotas/{did}",
         handler=get_quota,
         summary="Read a payer's limits and usage",
-        scope="quotas:read",
+        scope="ledger:read",
         rate=RateClass.READ,
         tag="market",
         reply="Quota",
@@ -150,7 +149,7 @@ OPERATIONS = (
         path="/v1/quotas/{did}/check",
         handler=check_quota,
         summary="Ask whether a payer could publish one more workflow",
-        scope="quotas:read",
+        scope="ledger:read",
         rate=RateClass.READ,
         tag="market",
         request="QuotaCheckRequest",

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from core.errors import ErrorCode
 from core.money import credits_number
-from core.trust.access import ADMIN, Need
+from core.trust.access import ADMIN
 from ledger.commands import OutcomeStatus
 from ledger.market_commands import DepositStake, WithdrawStake
 from ledger.queries.accounts import reputation_row, stake_row
@@ -22,7 +22,6 @@ from serve_app.calls import (
     Reply,
     invalid,
     kind_of,
-    not_found,
     text_member,
 )
 from serve_app.fields import node_name_of, refuse_unknown
@@ -76,7 +75,6 @@ async def _moved(call: Call, kind: type[DepositStake | WithdrawStake]) -> Reply:
 
 async def slash_stake(call: Call) -> Reply:
     """Take what an agent has locked for a node, for the workflow's payer."""
-    call.require(Need(ADMIN))
     body = call.object_body()
     refuse_unknown(body, ("agentDid", "workflowId", "nodeId", "reason"))
     command = SlashStake(
@@ -113,10 +111,9 @@ async def get_stake(call: Call) -> Reply:
     """Read an agent's stake: the agent itself, its owner, administrators."""
     did = did_in_path(call, 2)
     reader = call.services.reader
-    if did != call.caller.did and not call.caller.is_admin:
+    if not call.may((did,)):
         agent = await reader.agent(did)
-        if agent is None or agent["owner_did"] != call.caller.did:
-            raise not_found(f"the stake of {did[:255]}")
+        call.require_party((agent["owner_did"],) if agent else (), f"the stake of {did[:255]}")
     row = await stake_row(reader, did)
     if row is None:
         return Reply(stake_record(did, 0, 0, None))
@@ -133,7 +130,6 @@ async def get_reputation(call: Call) -> Reply:
 
 async def rebuild_reputation(call: Call) -> Reply:
     """Compare every agent's counts with history; unless only checked, set them to it."""
-    call.require(Need(ADMIN))
     body = call.object_body() if call.body else {}
     is_check = body.get("check", False)
     if not isinstance(is_check, bool):
@@ -168,7 +164,7 @@ OPERATIONS = (
         path="/v1/reputation/rebuild",
         handler=rebuild_reputation,
         summary="Count every agent's outcomes again from history, or only compare",
-        scope="reputation:write",
+        scope=ADMIN,
         rate=RateClass.WRITE,
         tag="market",
         request="ReputationRebuild",
@@ -181,7 +177,7 @@ OPERATIONS = (
         path="/v1/stakes",
         handler=deposit_stake,
         summary="Put credits into an agent's stake",
-        scope="stakes:write",
+        scope="agents:write",
         rate=RateClass.WRITE,
         tag="market",
         request="StakeRequest",
@@ -194,7 +190,7 @@ OPERATIONS = (
         path="/v1/stakes/unstake",
         handler=withdraw_stake,
         summary="Take back what no work has locked of an agent's stake",
-        scope="stakes:write",
+        scope="agents:write",
         rate=RateClass.WRITE,
         tag="market",
         request="StakeRequest",
@@ -207,7 +203,7 @@ OPERATIONS = (
         path="/v1/stakes/slash",
         handler=slash_stake,
         summary="Take what an agent has locked for a node, for administrators",
-        scope="stakes:write",
+        scope=ADMIN,
         rate=RateClass.WRITE,
         tag="market",
         request="SlashRequest",
@@ -220,7 +216,7 @@ OPERATIONS = (
         path="/v1/stakes/{did}",
         handler=get_stake,
         summary="Read an agent's stake",
-        scope="stakes:read",
+        scope="agents:read",
         rate=RateClass.READ,
         tag="market",
         reply="Stake",
@@ -232,7 +228,7 @@ OPERATIONS = (
         path="/v1/reputation/{did}",
         handler=get_reputation,
         summary="Read an agent's reputation",
-        scope="reputation:read",
+        scope="agents:read",
         rate=RateClass.READ,
         tag="market",
         reply="Reputation",

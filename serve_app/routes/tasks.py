@@ -17,7 +17,6 @@ from core.errors import ErrorCode, ServiceError
 from core.money import credits_number, micro_from_credits
 from core.records.bounds import TEXT_CHARS_MAX
 from core.records.manifest import parse_manifest
-from core.trust.access import Need
 from core.workflow.transitions import WorkflowStatus, is_terminal
 from ledger.queries.capabilities import find_capabilities
 from ledger.queries.reader import StoredWorkflow
@@ -116,7 +115,7 @@ async def settle(call: Call) -> Reply:
     """
     body = call.object_body() if call.body else {}
     stored = await _readable(call)
-    call.require(Need(None, stored.payer_did))
+    call.require(call.right, stored.payer_did)
     if not is_terminal(stored.status):
         raise ServiceError(
             ErrorCode.CONFLICT, f"the task is {stored.status}, it is settled when it has ended"
@@ -148,7 +147,7 @@ async def settle(call: Call) -> Reply:
 async def feedback(call: Call) -> Reply:
     """Rate the agent of a task."""
     stored = await _readable(call)
-    if stored.payer_did != call.caller.did:
+    if not call.is_party((stored.payer_did,)):
         raise not_found(f"the task {call.path_values['task_id'][:64]}")
     agents = {node["agent_did"] for node in stored.nodes if node["agent_did"]}
     return await give_for(call, stored, agents.pop() if len(agents) == 1 else None)
@@ -178,13 +177,13 @@ async def _readable(call: Call) -> StoredWorkflow:
         raise not_found(f"the task {given[:64]}") from None
     workflow_id = await task_workflow_id(call.services.reader, task_id)
     stored = await call.services.gateway.workflow_record(workflow_id) if workflow_id else None
-    if stored is None or visible_workflow(stored, call.caller) is None:
+    if stored is None or visible_workflow(stored, call) is None:
         raise not_found(f"the task {task_id}")
     return stored
 
 
 def _task_record(call: Call, stored: StoredWorkflow) -> dict[str, Any]:
-    record = visible_workflow(stored, call.caller)
+    record = visible_workflow(stored, call)
     assert record is not None, stored.id
     nodes: Mapping[str, Any] = record["nodes"]
     status = _STATUSES.get(stored.status, stored.status)
@@ -244,7 +243,7 @@ OPERATIONS = (
         path="/v1/tasks/publish",
         handler=publish,
         summary="Publish a task: one node, described in words",
-        scope="tasks:write",
+        scope="workflows:write",
         rate=RateClass.WRITE,
         tag="tasks",
         request="TaskRequest",
@@ -262,7 +261,7 @@ OPERATIONS = (
         path="/v1/tasks/{task_id}",
         handler=get,
         summary="Read a task",
-        scope="tasks:read",
+        scope="workflows:read",
         rate=RateClass.READ,
         tag="tasks",
         reply="Task",
@@ -274,7 +273,7 @@ OPERATIONS = (
         path="/v1/tasks/{task_id}/bid",
         handler=bid,
         summary="Bid for a task",
-        scope="tasks:write",
+        scope="workflows:write",
         rate=RateClass.WRITE,
         tag="tasks",
         request="TaskBidRequest",
@@ -288,7 +287,7 @@ OPERATIONS = (
         path="/v1/tasks/{task_id}/settle",
         handler=settle,
         summary="Acknowledge how a task was settled",
-        scope="tasks:read",
+        scope="workflows:read",
         rate=RateClass.READ,
         tag="tasks",
         request="TaskSettlement",
@@ -302,7 +301,7 @@ OPERATIONS = (
         path="/v1/tasks/{task_id}/feedback",
         handler=feedback,
         summary="Rate the agent of a task",
-        scope="tasks:write",
+        scope="workflows:write",
         rate=RateClass.WRITE,
         tag="tasks",
         request="FeedbackRequest",

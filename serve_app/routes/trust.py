@@ -12,7 +12,7 @@ from typing import Any, Final
 import orjson
 
 from core.errors import ErrorCode
-from core.trust.access import Principal
+from core.trust.access import REVOKE
 from ledger.commands import OutcomeStatus
 from ledger.queries.reader import RowDict
 from ledger.queries.revocations import revocation_row, revocation_rows
@@ -44,7 +44,7 @@ async def revoke(call: Call) -> Reply:
         key=call.command_key(f"revoke:{call.services.new_id()}"),
         request_hash=call.request_hash,
         actor_did=call.caller.did,
-        is_admin=call.caller.is_admin,
+        is_admin=call.holds(REVOKE),
         did=did,
         reason=text_member(body, "reason", least=1, most=REASON_CHARS_MAX),
         evidence_json=orjson.dumps(evidence).decode(),
@@ -62,7 +62,7 @@ async def revoke(call: Call) -> Reply:
     }
     is_repeat = outcome.status is OutcomeStatus.REPEATED
     return Reply(
-        {"success": True, "id": did, **_record(row, call.caller)},
+        {"success": True, "id": did, **_record(row, call)},
         headers=(REPLAYED,) if is_repeat else (),
     )
 
@@ -73,7 +73,7 @@ async def unrevoke(call: Call) -> Reply:
     command = UnrevokeAgent(
         key=f"unrevoke:{call.services.new_id()}",
         actor_did=call.caller.did,
-        is_admin=call.caller.is_admin,
+        is_admin=call.holds(REVOKE),
         did=did,
     )
     outcome = await call.services.to_the_end(call.services.gateway.commit(command))
@@ -86,7 +86,7 @@ async def look_up(call: Call) -> Reply:
     """Say whether a DID is revoked now; of one that nobody knows, that it is not."""
     did = did_of("did", did_in_path(call, 2))
     row = await revocation_row(call.services.reader, did, at_ms=call.services.now_ms())
-    return Reply(_trusted(did) if row is None else _record(row, call.caller))
+    return Reply(_trusted(did) if row is None else _record(row, call))
 
 
 async def list_revoked(call: Call) -> Reply:
@@ -100,7 +100,7 @@ async def list_revoked(call: Call) -> Reply:
         after_did=page.after,
         bytes_max=page.bytes_max,
     )
-    shown = [_record(row, call.caller) for row in rows]
+    shown = [_record(row, call) for row in rows]
     return Reply(listed("revoked", shown, page, lambda row: row["did"], is_cut=rows.is_cut))
 
 
@@ -110,7 +110,7 @@ def _expires_ms(value: object) -> int | None:
     return time_ms_of("expiresAt", value)
 
 
-def _record(row: RowDict, caller: Principal) -> dict[str, Any]:
+def _record(row: RowDict, call: Call) -> dict[str, Any]:
     """Return a revocation in force; its evidence for those it is between, and administrators."""
     record = {
         "did": row["did"],
@@ -120,7 +120,7 @@ def _record(row: RowDict, caller: Principal) -> dict[str, Any]:
         "expiresAt": iso_time(row["expires_ms"]),
         "revokedByDid": row["revoked_by_did"],
     }
-    if caller.is_admin or caller.did in (row["did"], row["revoked_by_did"]):
+    if call.may((row["did"], row["revoked_by_did"])):
         record["evidence"] = row["evidence"]
     return record
 
@@ -148,7 +148,7 @@ OPERATIONS = (
         path="/v1/revoked",
         handler=list_revoked,
         summary="List who is revoked",
-        scope="revoked:read",
+        scope="trust:read",
         rate=RateClass.READ,
         tag="trust",
         reply="RevocationList",
@@ -160,7 +160,7 @@ OPERATIONS = (
         path="/v1/revoked/{did}",
         handler=look_up,
         summary="Say whether a DID is revoked",
-        scope="revoked:read",
+        scope="trust:read",
         rate=RateClass.READ,
         tag="trust",
         reply="Revocation",
@@ -172,7 +172,7 @@ OPERATIONS = (
         path="/v1/revoked/{did}",
         handler=unrevoke,
         summary="Take a revoked agent back",
-        scope="revoked:write",
+        scope="trust:write",
         rate=RateClass.WRITE,
         tag="trust",
         reply="Unrevoked",

@@ -157,15 +157,13 @@ async def get_workflow(call: Call) -> Reply:
             again = await gateway.workflow_record(stored.id)
             stored = again if again is not None else stored
     await call.services.gateway.load_results(stored)
-    return Reply(visible_workflow(stored, call.caller), headers=headers)
+    return Reply(visible_workflow(stored, call), headers=headers)
 
 
 async def list_workflows(call: Call) -> Reply:
     """List the caller's workflows, newest first; an administrator sees all of them."""
     page = page_of(call)
-    payer_did = call.query.get("payerDid")
-    if not call.caller.is_admin:
-        payer_did = call.caller.did
+    payer_did = call.party_did or call.query.get("payerDid")
     rows = await call.services.reader.workflows(
         payer_did=payer_did,
         status=choice_of(call, "status", WorkflowStatus),
@@ -242,8 +240,7 @@ async def _own(call: Call) -> StoredWorkflow:
         ServiceError: NOT_FOUND, as `_readable`.
     """
     stored = await _readable(call)
-    if not call.caller.is_admin and stored.payer_did != call.caller.did:
-        raise _unknown(stored.id)
+    call.require_party((stored.payer_did,), f"the workflow {stored.id}")
     return stored
 
 
@@ -259,7 +256,7 @@ async def _readable(call: Call) -> StoredWorkflow:
     except ValueError:
         raise _unknown(given) from None
     stored = await call.services.gateway.workflow_record(workflow_id)
-    if stored is None or visible_workflow(stored, call.caller) is None:
+    if stored is None or visible_workflow(stored, call) is None:
         raise _unknown(workflow_id)
     return stored
 

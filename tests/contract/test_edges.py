@@ -18,6 +18,7 @@ from urllib.parse import quote
 import httpx
 import pytest
 
+from core.trust.access import DEFAULT_SCOPES
 from tests.contract.conftest import (
     Caller,
     MakeAgent,
@@ -172,7 +173,7 @@ def _replaced(example: Any, schema: Json, where: str = "$") -> Iterator[tuple[st
 @pytest.fixture(scope="module")
 def tester(make_caller: MakeCaller) -> Caller:
     """An administrator of its own, whom no permission keeps from the inside of a handler."""
-    return make_caller(100, scopes=["admin", "ledger:deposit", "*:read", "*:write"])
+    return make_caller(100, scopes=["admin", "ledger:deposit", *DEFAULT_SCOPES])
 
 
 def test_no_odd_value_is_a_5xx(
@@ -242,7 +243,7 @@ def test_dids_of_256_characters_are_taken_and_longer_ones_are_not(admin: Caller)
 @pytest.mark.parametrize(
     ("method", "path", "body", "member"),
     [
-        ("POST", "/v1/keys", {"scope": ["*:read"]}, "scope"),
+        ("POST", "/v1/keys", {"scope": ["ledger:read"]}, "scope"),
         ("POST", "/v1/keys", {"expires": "2030-01-01T00:00:00Z"}, "expires"),
         ("POST", "/v1/quotas/did:net:x", {"maxWorkflowPerDay": 5}, "maxWorkflowPerDay"),
         ("POST", "/v1/quotas/did:net:x/check", {"estimatedSpend": 5}, "estimatedSpend"),
@@ -281,7 +282,7 @@ def test_a_quota_keeps_what_is_left_out_and_null_lifts_it(admin: Caller) -> None
 def test_one_tenants_idempotency_key_is_not_anothers(make_caller: MakeCaller) -> None:
     """A DID and a key written one after the other read alike for two tenants."""
     name = unique("did:web:")
-    scopes = ["ledger:deposit", "*:read", "*:write"]
+    scopes = ["ledger:deposit", *DEFAULT_SCOPES]
     one = make_caller(ownerDid=name, scopes=scopes)
     other = make_caller(ownerDid=f"{name}:alice", scopes=scopes)
     for number, (path, body) in enumerate(

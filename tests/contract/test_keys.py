@@ -10,6 +10,7 @@ import time
 import httpx
 import pytest
 
+from core.trust.access import DEFAULT_SCOPES
 from tests.contract.conftest import (
     LOOK_S,
     PATIENCE_S,
@@ -78,7 +79,7 @@ def test_a_key_is_shown_once(admin: Caller) -> None:
     made = answer(admin.http.post("/v1/keys", json={"ownerDid": did, "name": "mine"}))
     assert made["success"] is True
     assert made["id"] == made["keyId"]
-    assert made["scopes"] == ["*:read", "*:write"]
+    assert made["scopes"] == list(DEFAULT_SCOPES)
     assert made["rateClass"] == "standard"
     (listed,) = answer(admin.http.get(f"/v1/keys?ownerDid={did}"))["keys"]
     assert listed["id"] == made["id"]
@@ -99,7 +100,9 @@ def test_a_new_key_cannot_do_more_than_its_maker(payer: Caller, make_caller: Mak
     reader = make_caller(scopes=["keys:write", "agents:read"])
     made = answer(reader.http.post("/v1/keys", json={}))
     assert set(made["scopes"]) == {"keys:write", "agents:read"}
-    refusal(reader.http.post("/v1/keys", json={"scopes": ["*:read"]}), 403, "INSUFFICIENT_SCOPE")
+    refusal(
+        reader.http.post("/v1/keys", json={"scopes": ["ledger:read"]}), 403, "INSUFFICIENT_SCOPE"
+    )
 
 
 def test_keys_for_others_and_rate_classes_need_an_administrator(payer: Caller) -> None:
@@ -192,9 +195,9 @@ def test_a_key_has_the_limits_of_the_one_it_was_made_with(
 def test_a_key_that_an_administrator_makes_for_another_stands_by_itself(
     make_caller: MakeCaller, admin: Caller, anonymous: httpx.Client
 ) -> None:
-    operator = make_caller(scopes=["admin", "*:read", "*:write"])
+    operator = make_caller(scopes=["admin", *DEFAULT_SCOPES])
     tenant = answer(operator.http.post("/v1/keys", json={"ownerDid": unique("did:net:k-")}))
-    other = {"ownerDid": unique("did:net:k-"), "scopes": ["admin", "*:read"]}
+    other = {"ownerDid": unique("did:net:k-"), "scopes": ["admin", "keys:read"]}
     second = answer(operator.http.post("/v1/keys", json=other))
     assert tenant["parentId"] is None
     assert second["parentId"] == operator.key_id
@@ -230,7 +233,7 @@ def test_the_first_key_is_an_administrators_and_unlimited(admin: Caller) -> None
 def test_a_read_only_key_reads_but_does_not_publish(
     make_caller: MakeCaller, make_agent: MakeAgent
 ) -> None:
-    reader = make_caller(10, scopes=["*:read"])
+    reader = make_caller(10, scopes=["workflows:read", "ledger:read", "keys:read"])
     answer(reader.http.get("/v1/workflows"))
     response = reader.publish(chain_of(make_agent().capability))
     refusal(response, 403, "INSUFFICIENT_SCOPE")

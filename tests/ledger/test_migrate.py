@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 import sqlalchemy
 
+from core.trust.access import DEFAULT_SCOPES
 from ledger.migrate import main, migrate
 from ledger.schema import driver_url, engine_url, metadata
 from tests.conftest import Database
@@ -20,6 +21,30 @@ def test_second_migration_changes_nothing(
     assert migrate(database.owner_url) == row[0]
     assert main(["--url", database.owner_url]) == 0
     assert f"schema is at {row[0]}" in capsys.readouterr().out
+
+
+def test_keys_of_before_keep_what_they_could_do_and_gain_nothing(database: Database) -> None:
+    held = {
+        "all": ["*:read"],
+        "some": ["tasks:write", "stakes:read", "quotas:write", "key-history:read"],
+        "more": ["admin", "ledger:deposit", "agents:heartbeat", "workflows:write"],
+    }
+    with connect(database.owner_url) as connection:
+        for number, (name, scopes) in enumerate(held.items()):
+            connection.execute(
+                "INSERT INTO callboard.api_key (id, hash, owner_did, name, scopes, rate_class,"
+                " created_ms, depth) VALUES (%s, %s, 'did:test:a', '', %s, 'standard', 1, 0)",
+                (name, bytes([number]) * 32, scopes),
+            )
+        connection.execute("UPDATE callboard.alembic_version SET version_num = '0001'")
+    migrate(database.owner_url)
+    with connect(database.owner_url) as connection:
+        rows = dict(connection.execute("SELECT id, scopes FROM callboard.api_key").fetchall())
+    assert rows == {
+        "all": [scope for scope in DEFAULT_SCOPES if scope.endswith(":read")],
+        "some": ["workflows:write", "agents:read", "ledger:write"],
+        "more": ["admin", "ledger:deposit", "agents:heartbeat", "workflows:write"],
+    }
 
 
 def test_columns_that_reads_name_are_those_of_the_tables(database: Database) -> None:

@@ -12,6 +12,7 @@ from starlette.routing import Route
 
 from core.errors import ErrorCode
 from core.settings import Settings
+from core.trust.access import SINGLE_RIGHTS
 from serve_app.api import all_operations, create_api
 from serve_app.calls import Repeats
 from serve_app.errors import STATUS
@@ -21,7 +22,11 @@ from serve_app.openapi.document import openapi_document
 from serve_app.services import Services
 
 OPERATIONS = all_operations()
-_RESOURCES = {"agent": "agents", "heartbeat": "agents", "balances": "ledger"}
+_RESOURCES = {
+    "agent": "agents", "heartbeat": "agents", "reputation": "agents", "stakes": "agents",
+    "balances": "ledger", "invoices": "ledger", "disputes": "ledger", "quotas": "ledger",
+    "tasks": "workflows", "auctions": "workflows", "revoked": "trust",
+}  # fmt: skip
 DOCUMENT = openapi_document(OPERATIONS, "1")
 QUERIES = {"Limit", "Offset", "Cursor", "Status", "AgentStatus", "StartTime", "WorkflowIdQuery"}
 
@@ -142,7 +147,7 @@ def test_every_post_that_changes_something_honours_idempotency_keys() -> None:
 
 def test_every_scope_of_an_operation_is_of_its_resource() -> None:
     for operation in OPERATIONS:
-        if operation.scope is None:
+        if operation.scope is None or operation.scope in SINGLE_RIGHTS:
             continue
         resource = operation.path.split("/")[2]
         expected = _RESOURCES.get(resource, resource)
@@ -150,6 +155,26 @@ def test_every_scope_of_an_operation_is_of_its_resource() -> None:
         # A question may need a body.
         is_read = operation.method == "GET" or operation.rate is RateClass.READ
         assert operation.scope.endswith(":read") is is_read, operation.path
+
+
+def test_single_rights_are_taken_where_the_contract_says() -> None:
+    found = {
+        (operation.method, operation.path): operation.scope
+        for operation in OPERATIONS
+        if operation.scope in SINGLE_RIGHTS
+    }
+    assert found == {
+        ("POST", "/v1/ledger/deposit"): "ledger:deposit",
+        ("PUT", "/v1/capabilities/{capability_id}/price"): "prices:write",
+        ("POST", "/v1/disputes/{dispute_id}/resolve"): "disputes:resolve",
+        ("POST", "/v1/quotas/{did}"): "quotas:write",
+        ("POST", "/v1/agents/{did}/heartbeat"): "agents:heartbeat",
+        ("POST", "/v1/heartbeat"): "agents:heartbeat",
+        ("POST", "/v1/stakes/slash"): "admin",
+        ("POST", "/v1/reputation/rebuild"): "admin",
+        ("POST", "/v1/invoices/{invoice_id}/pay"): "admin",
+        ("POST", "/v1/invoices/{invoice_id}/void"): "admin",
+    }
 
 
 def test_the_page_shows_every_path_and_loads_nothing() -> None:

@@ -10,12 +10,13 @@ from core.trust.access import (
     DEFAULT_SCOPES,
     DEPOSIT,
     HEARTBEAT,
-    PUBLIC,
-    Need,
+    RIGHTS,
+    SET_QUOTAS,
+    SINGLE_RIGHTS,
     Principal,
     is_derived,
     is_scope,
-    refusal,
+    may,
     ungrantable,
 )
 
@@ -26,59 +27,82 @@ def caller(*scopes: str) -> Principal:
     return Principal(did=OWN, key_id="k", scopes=frozenset(scopes))
 
 
+LACKS, OTHERS = ErrorCode.INSUFFICIENT_SCOPE, ErrorCode.FORBIDDEN
+BOB = "did:net:bob"
+
+
 @pytest.mark.parametrize(
-    ("principal", "need", "expected"),
+    ("principal", "right", "parties", "expected"),
     [
-        (None, PUBLIC, None),
-        (caller(), PUBLIC, None),
-        (None, Need("workflows:read"), ErrorCode.UNAUTHORIZED),
-        (None, Need(None, OWN), ErrorCode.UNAUTHORIZED),
-        (caller("workflows:read"), Need("workflows:read"), None),
-        (caller("workflows:read"), Need("workflows:write"), ErrorCode.INSUFFICIENT_SCOPE),
-        (caller("workflows:write"), Need("workflows:read"), ErrorCode.INSUFFICIENT_SCOPE),
-        (caller(*DEFAULT_SCOPES), Need("audit:read"), None),
-        (caller(*DEFAULT_SCOPES), Need("schedules:write"), None),
-        (caller(*DEFAULT_SCOPES), Need(DEPOSIT), ErrorCode.INSUFFICIENT_SCOPE),
-        (caller(*DEFAULT_SCOPES), Need(ADMIN), ErrorCode.INSUFFICIENT_SCOPE),
-        (caller("*:read"), Need("agents:write"), ErrorCode.INSUFFICIENT_SCOPE),
-        (caller(DEPOSIT), Need(DEPOSIT), None),
-        (caller(ADMIN), Need(DEPOSIT, "did:net:bob"), None),
-        (caller("ledger:read"), Need("ledger:read", OWN), None),
-        (caller(HEARTBEAT), Need("agents:write"), ErrorCode.INSUFFICIENT_SCOPE),
-        (caller(HEARTBEAT), Need("agents:write", OWN, HEARTBEAT), None),
-        (caller(HEARTBEAT), Need("agents:write", "did:net:b", HEARTBEAT), ErrorCode.FORBIDDEN),
-        (caller("agents:write"), Need("agents:write", OWN, HEARTBEAT), None),
-        (
-            caller("ledger:write"),
-            Need("agents:write", OWN, HEARTBEAT),
-            ErrorCode.INSUFFICIENT_SCOPE,
-        ),
-        (caller("ledger:read"), Need("ledger:read", "did:net:bob"), ErrorCode.FORBIDDEN),
+        (None, None, None, None),
+        (caller(), None, None, None),
+        (None, "workflows:read", None, ErrorCode.UNAUTHORIZED),
+        (None, None, (OWN,), ErrorCode.UNAUTHORIZED),
+        (caller("workflows:read"), "workflows:read", None, None),
+        (caller("workflows:read"), "workflows:write", None, LACKS),
+        (caller("workflows:write"), "workflows:read", None, LACKS),
+        (caller("quotas:write"), "ledger:write", None, LACKS),
+        (caller("ledger:write"), SET_QUOTAS, None, LACKS),
+        (caller(DEPOSIT), DEPOSIT, None, None),
+        (caller(ADMIN), DEPOSIT, (BOB,), None),
+        (caller(ADMIN), "ledger:read", (), None),
+        (caller("ledger:read"), "ledger:read", (OWN,), None),
+        (caller("ledger:read"), "ledger:read", (BOB, OWN), None),
+        (caller("ledger:read"), "ledger:read", (BOB,), OTHERS),
+        (caller("ledger:read"), "ledger:read", (), OTHERS),
+        (caller(), "ledger:read", (BOB,), LACKS),
+        (caller(HEARTBEAT), "agents:write", None, LACKS),
+        (caller(HEARTBEAT), HEARTBEAT, (OWN,), None),
+        (caller(HEARTBEAT), HEARTBEAT, (BOB,), OTHERS),
+        (caller("agents:write"), HEARTBEAT, (OWN,), None),
+        (caller("agents:read"), HEARTBEAT, (OWN,), LACKS),
+        # A wildcard of before is no right any more.
+        (caller("*:read"), "ledger:read", None, LACKS),
     ],
 )
 def test_every_permission_is_decided(
-    principal: Principal | None, need: Need, expected: ErrorCode | None
+    principal: Principal | None,
+    right: str | None,
+    parties: tuple[str, ...] | None,
+    expected: ErrorCode | None,
 ) -> None:
-    assert refusal(principal, need) == expected
+    assert may(principal, right, parties) == expected
 
 
-@pytest.mark.parametrize("text", ["agents:read", "*:write", DEPOSIT, ADMIN, "key-history:read"])
-def test_scopes_are_recognised(text: str) -> None:
-    assert is_scope(text)
+@pytest.mark.parametrize("right", sorted(RIGHTS))
+def test_a_right_covers_itself_and_no_other_but_an_agents_heartbeat(right: str) -> None:
+    held = {other for other in RIGHTS if may(caller(right), other) is None}
+    if right == ADMIN:
+        assert held == RIGHTS
+    else:
+        assert held == {right} | ({HEARTBEAT} if right == "agents:write" else set())
 
 
-@pytest.mark.parametrize(
-    "text", ["", "agents", "agents:delete", "*", "*:*", "Agents:read", "a:read\n"]
-)
-def test_other_text_is_no_scope(text: str) -> None:
-    assert not is_scope(text)
+def test_a_new_key_has_none_of_the_single_rights() -> None:
+    new = caller(*DEFAULT_SCOPES)
+    assert [right for right in SINGLE_RIGHTS if may(new, right) is None] == [HEARTBEAT]
+
+
+def test_rights_are_a_closed_list() -> None:
+    assert all(is_scope(right) for right in RIGHTS)
+    others = (
+        "",
+        "agents",
+        "agents:delete",
+        "*",
+        "*:read",
+        "Agents:read",
+        "a:read",
+        "agents:read\n",
+    )
+    assert not any(is_scope(text) for text in others)
 
 
 @pytest.mark.parametrize(
     ("owner_did", "scopes", "derived"),
     [
-        ("did:net:alice", ["*:read"], True),
-        ("did:net:bob", ["*:read", DEPOSIT], False),
+        ("did:net:alice", ["agents:read"], True),
+        ("did:net:bob", ["agents:read", DEPOSIT], False),
         ("did:net:bob", [ADMIN], True),
     ],
 )
@@ -89,10 +113,7 @@ def test_a_key_of_ones_own_or_an_administrators_stands_on_its_makers(
 
 
 def test_nobody_grants_more_than_they_have() -> None:
-    assert ungrantable(caller("*:read"), ["agents:read", "agents:write", ADMIN, DEPOSIT]) == (
-        "agents:write",
-        ADMIN,
-        DEPOSIT,
-    )
-    assert ungrantable(caller("agents:read"), ["*:read"]) == ("*:read",)
-    assert ungrantable(caller(ADMIN), [DEPOSIT, ADMIN, "*:write"]) == ()
+    wanted = ["agents:read", "agents:write", ADMIN, DEPOSIT]
+    assert ungrantable(caller("agents:read"), wanted) == ("agents:write", ADMIN, DEPOSIT)
+    assert ungrantable(caller("agents:write"), [HEARTBEAT]) == ()
+    assert ungrantable(caller(ADMIN), [DEPOSIT, ADMIN, "agents:write"]) == ()

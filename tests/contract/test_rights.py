@@ -1,0 +1,55 @@
+"""Single rights: what an operator's key may do with one of them, and that nobody may without.
+
+contract.md section 3 (Scopes).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import httpx
+import pytest
+
+from core.trust.access import DEFAULT_SCOPES
+from tests.contract.conftest import Caller, MakeAgent, MakeCaller, answer, refusal, unique
+
+Ask = Callable[[Caller, str], httpx.Response]
+
+
+def set_price(caller: Caller, did: str) -> httpx.Response:
+    """Register the price of a new capability."""
+    path = f"/v1/capabilities/{unique('cap.test.')}.v1/price"
+    return caller.http.put(path, json={"price_cents": 3})
+
+
+def set_quota(caller: Caller, did: str) -> httpx.Response:
+    """Limit somebody."""
+    did = unique("did:net:q-")
+    return caller.http.post(f"/v1/quotas/{did}", json={"maxConcurrentWorkflows": 3})
+
+
+def revoke(caller: Caller, did: str) -> httpx.Response:
+    """Revoke another's agent."""
+    body = {"did": did, "reason": "It lies.", "evidence": {"seen": 1}}
+    return caller.http.post("/v1/trust/revoke", json=body)
+
+
+@pytest.mark.parametrize(
+    ("right", "ask"),
+    [("prices:write", set_price), ("quotas:write", set_quota), ("trust:revoke", revoke)],
+)
+def test_a_single_right_opens_its_own_door_alone(
+    make_caller: MakeCaller, make_agent: MakeAgent, right: str, ask: Ask
+) -> None:
+    agent = make_agent()
+    usual = make_caller(scopes=list(DEFAULT_SCOPES))
+    assert ask(usual, agent.did).status_code == 403
+    operator = make_caller(scopes=[*DEFAULT_SCOPES, right])
+    answer(ask(operator, agent.did))
+    others = {"prices:write": set_quota, "quotas:write": revoke, "trust:revoke": set_price}
+    assert others[right](operator, make_agent().did).status_code == 403
+
+
+def test_a_right_that_is_not_in_the_list_is_refused(payer: Caller) -> None:
+    for scope in ("*:read", "tasks:read", "agents:fly"):
+        refusal(payer.http.post("/v1/keys", json={"scopes": [scope]}), 400, "INVALID_REQUEST")
