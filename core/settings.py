@@ -152,7 +152,6 @@ class Settings:
         60_000, "node timeoutMs when not given", low=1, high=30 * DAY_MS
     )
     max_retries: int = _setting(3, "node maxRetries when not given", low=0, high=100)
-    agents_per_node_max: int = _setting(3, "different agents tried for a node", low=1, high=10)
     max_runtime_ms: int = _setting(
         300_000, "workflow maxRuntimeMs when not given", low=1, high=30 * DAY_MS
     )
