@@ -50,6 +50,19 @@ def json_problem(value: object, path: str = "", depth_max: int = DEPTH_MAX) -> P
     return Problem(path, f"a {kind.__name__}", "a JSON value")
 
 
+def holds_nul(value: object) -> bool:
+    """Say whether a text of a JSON value, or a key, holds U+0000, which PostgreSQL keeps nowhere.
+
+    Args:
+        value: of at most `DEPTH_MAX` levels.
+    """
+    if isinstance(value, str):
+        return "\0" in value
+    if isinstance(value, dict):
+        return any("\0" in key or holds_nul(member) for key, member in value.items())
+    return isinstance(value, list) and any(holds_nul(member) for member in value)
+
+
 def is_encodable(text: str) -> bool:
     """Say whether the text has a UTF-8 form: no lone surrogate."""
     if text.isascii():

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from enum import StrEnum
 
 from core.errors import ErrorCode, ServiceError
@@ -159,15 +159,12 @@ class RateLimiter:
         assert standing is not None, "a fresh lease decides"
         return standing
 
-    def spent(self, address: str, rate: RateClass, clock_ms: int) -> Standing | None:
-        """Return where an address stands that has no call of this class left; else None.
+    def give_back(self, address: str, rate: RateClass, clock_ms: int) -> None:
+        """Uncount a call of an address that was found to be an owner's.
 
-        Args are those of `take`. Nothing is counted.
+        Args are those of `take`.
         """
-        window = self._addresses[rate].find(address, clock_ms)
-        if window is None or window.used < window.limit:
-            return None
-        return replace(_standing(rate, window, clock_ms), is_allowed=False)
+        self._addresses[rate].give_back(address, clock_ms)
 
     def _limit(self, principal: Principal, rate: RateClass) -> int | None:
         for name, limit in principal.rate_limits:

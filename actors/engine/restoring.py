@@ -1,6 +1,7 @@
 """Brings stored workflows back to the runner of their owner: all of them, or those it asks for.
 
-Rows are read page by page; while a page is taken up, in slices, the next is read. The runner drives
+Rows are read page by page, those with the earliest deadlines first; while a page is taken up, in
+slices, the next is read. The runner drives
 what it has meanwhile, and new workflows come in between. Every read is repeated by itself until it
 succeeds, however long Postgres is away: nothing asks again. Workflows that are asked for while a
 read is under way share the next one. Spec: design.md section 3 (Recovery). Decision 0091.
@@ -19,7 +20,7 @@ from actors.process.slices import Slices
 from core.errors import ServiceError
 from ledger.queries.reader import LedgerReader
 from ledger.queries.stored import StoredWorkflow
-from ledger.queries.unfinished import unfinished_by_ids, unfinished_page
+from ledger.queries.unfinished import PageKey, unfinished_by_ids, unfinished_page
 
 log = logging.getLogger("callboard.owner")
 
@@ -36,8 +37,8 @@ AHEAD_MAX: Final = 1_000
 class Rows(Protocol):
     """Reads the rows of unfinished workflows."""
 
-    async def page(self, after: str | None) -> tuple[Sequence[StoredWorkflow], str | None]:
-        """Return some workflows, and where the next page begins, None after the last."""
+    async def page(self, after: PageKey | None) -> tuple[Sequence[StoredWorkflow], PageKey | None]:
+        """Return some workflows by deadline, and where the next page begins, None at the end."""
 
     async def by_ids(self, ids: Sequence[str]) -> Sequence[StoredWorkflow]:
         """Return those of these workflows that are unfinished and the owner's."""
@@ -55,7 +56,7 @@ class OwnersRows:
         self._reader = reader
         self._owner = owner
 
-    async def page(self, after: str | None) -> tuple[Sequence[StoredWorkflow], str | None]:
+    async def page(self, after: PageKey | None) -> tuple[Sequence[StoredWorkflow], PageKey | None]:
         """Return a page, as `unfinished_page`."""
         return await unfinished_page(self._reader, self._owner, after=after)
 
@@ -156,7 +157,7 @@ class Restorer:
             self._scan = None
 
     async def _scan_once(self) -> None:
-        after: str | None = None
+        after: PageKey | None = None
         reading = self._begin_page(after)
         try:
             while True:
@@ -173,8 +174,8 @@ class Restorer:
             self._runner.end_read(reading[0])
 
     def _begin_page(
-        self, after: str | None
-    ) -> tuple[set[str], asyncio.Task[tuple[Sequence[StoredWorkflow], str | None]]]:
+        self, after: PageKey | None
+    ) -> tuple[set[str], asyncio.Task[tuple[Sequence[StoredWorkflow], PageKey | None]]]:
         touched = self._runner.begin_read()
         return touched, asyncio.create_task(until_read(partial(self._rows.page, after)))
 

@@ -53,6 +53,8 @@ from ledger.commands import Command, Outcome
 from ledger.queries.endings import have_ended
 from ledger.queries.reader import LedgerReader, StoredWorkflow
 from ledger.queries.records import workflow_records
+from ledger.queries.results import dispatched_nodes, workflow_rows
+from ledger.queries.stored import RowDict
 
 log = logging.getLogger("callboard.gateway")
 
@@ -132,6 +134,18 @@ class Gateway:
         self._records: Channel[str, StoredWorkflow | None] = Channel(
             "workflow records",
             partial(workflow_records, self.reader, bytes_max=settings.record_bytes_max),
+            capacity=settings.replica_requests_max,
+            batch_size=RECORDS_BATCH,
+        )
+        self._dispatched: Channel[tuple[str, str], RowDict | None] = Channel(
+            "dispatched nodes",
+            partial(dispatched_nodes, self.reader),
+            capacity=settings.replica_requests_max,
+            batch_size=ENDINGS_BATCH,
+        )
+        self._rows: Channel[str, RowDict | None] = Channel(
+            "workflow rows",
+            partial(workflow_rows, self.reader),
             capacity=settings.replica_requests_max,
             batch_size=RECORDS_BATCH,
         )
@@ -289,6 +303,22 @@ class Gateway:
     async def workflow_record(self, workflow_id: str) -> StoredWorkflow | None:
         """Return a workflow's rows; reads of many requests travel as one query."""
         return await self._records.request(workflow_id)
+
+    async def dispatched_node(self, workflow_id: str, name: str) -> RowDict | None:
+        """Return what tells the tokens of a node's dispatches, None for an unknown node.
+
+        Args:
+            workflow_id: in its usual spelling.
+        """
+        return await self._dispatched.request((workflow_id, name))
+
+    async def workflow_row(self, workflow_id: str) -> RowDict | None:
+        """Return a workflow's id, status and manifest alone, None for an unknown one.
+
+        Args:
+            workflow_id: in its usual spelling.
+        """
+        return await self._rows.request(workflow_id)
 
     async def load_results(self, stored: StoredWorkflow) -> None:
         """Put the texts of large results into their rows as far as the record has room for them.

@@ -14,6 +14,8 @@ DID_CHARS_MAX: Final = 256
 NAME_CHARS_MAX: Final = 512
 TEXT_CHARS_MAX: Final = 10_000
 NODE_NAME_CHARS_MAX: Final = 128
+# What an agent measures of one attempt, as compact JSON: it is stored with the node.
+METRICS_BYTES_MAX: Final = 16 * 1024
 # The last millisecond that has a text form: 9999-12-31T23:59:59.999Z.
 TIME_MS_MAX: Final = 253_402_300_799_999
 

@@ -4,7 +4,7 @@ Pure: bytes in, judgement out. Every dialect that agents speak is read here and 
 
 Order of judgement: 1. a body that was too large; 2. redirects; 3. a refused or failed request by
 HTTP status; 4. 202; 5. the content coding, JSON and its bounds; 6. `eventId`; 7. `status`, `error`,
-`result`/`output`.
+`result`/`output`, `metrics`.
 Spec: Dispatch response, Agent rules, Errors; contract.md section 5.
 """
 
@@ -17,7 +17,8 @@ from typing import Any
 import orjson
 
 from core.errors import NodeErrorCode
-from core.json_bounds import DEPTH_MAX, json_problem
+from core.json_bounds import DEPTH_MAX, holds_nul, json_problem
+from core.records.bounds import METRICS_BYTES_MAX
 from core.workflow.events import Failure, Verdict
 from core.workflow.retry import RETRY_AFTER_MS_MAX
 
@@ -112,9 +113,14 @@ def _judge_object(reply: dict[str, Any], capability_id: str) -> Success | Accept
     if status in ("success", "ok") or (status is None and error is None and has_result):
         result = reply["result"] if "result" in reply else reply.get("output", {})
         metrics = reply.get("metrics")
+        if type(metrics) is not dict:
+            metrics = {}
+        defect = _metrics_defect(metrics)
+        if defect is not None:
+            return _invalid(f"metrics: {defect}")
         return Success(
             result,
-            metrics if type(metrics) is dict else {},
+            metrics,
             reply.get("signature"),
             reply.get("publicKey"),
         )
@@ -129,6 +135,21 @@ def _judge_object(reply: dict[str, Any], capability_id: str) -> Success | Accept
     if status is None:
         return _invalid("neither status nor result")
     return _invalid(f"status {_clean(str(status))!r}, expected success or error")
+
+
+def _metrics_defect(metrics: dict[str, Any]) -> str | None:
+    """Return why metrics are not stored, or None.
+
+    They are refused, not left out: they say how many tokens are paid, and an agent is to hear that
+    what it says is not taken. Decision 0105.
+    """
+    text = orjson.dumps(metrics)
+    if len(text) > METRICS_BYTES_MAX:
+        return f"got {len(text)} bytes, expected at most {METRICS_BYTES_MAX}"
+    # A backslash before "u0000" has the same bytes in it, so what is found is looked at again.
+    if b"\\u0000" in text and holds_nul(metrics):
+        return "got U+0000, expected text without it"
+    return None
 
 
 def _refused(http_status: int, body: bytes, retry_after: str | None) -> Failure:

@@ -1,11 +1,68 @@
-"""The result of one node, read without the rest of its workflow. contract.md section 6."""
+"""The result of one node, and what a result that is handed in is judged by, without the rest of
+the workflow. contract.md sections 5 (asynchronous agents) and 6 (Large results)."""
 
 from __future__ import annotations
 
-import sqlalchemy as sql
+from collections.abc import Sequence
+from typing import Final
 
+import sqlalchemy as sql
+from sqlalchemy.dialects.postgresql import ARRAY
+
+from ledger.queries.prepared import PreparedStatement
 from ledger.queries.reader import LedgerReader, RowDict
 from ledger.schema import node, workflow
+
+_IDS: Final = sql.any_(sql.bindparam("ids", type_=ARRAY(sql.Uuid(as_uuid=False))))
+_ASKED: Final = (
+    sql.func.unnest(
+        sql.bindparam("ids", type_=ARRAY(sql.Uuid(as_uuid=False))),
+        sql.bindparam("names", type_=ARRAY(sql.Text)),
+    )
+    .table_valued(sql.column("id", sql.Uuid(as_uuid=False)), sql.column("name", sql.Text))
+    .render_derived()
+)
+_DISPATCHED: Final = PreparedStatement.of(
+    sql.select(
+        node.c.workflow_id,
+        node.c.name,
+        node.c.status,
+        node.c.attempt,
+        node.c.verify_attempt,
+        node.c.agent_did,
+        node.c.verifier_did,
+        node.c.key_version,
+    ).join(_ASKED, sql.and_(node.c.workflow_id == _ASKED.c.id, node.c.name == _ASKED.c.name))
+)
+_WORKFLOWS: Final = PreparedStatement.of(
+    sql.select(workflow.c.id, workflow.c.status, workflow.c.manifest).where(workflow.c.id == _IDS)
+)
+
+
+async def dispatched_nodes(
+    reader: LedgerReader, asked: Sequence[tuple[str, str]]
+) -> list[RowDict | None]:
+    """Return what tells the tokens of each node's dispatches, None for an unknown node.
+
+    Args:
+        asked: ids of workflows, in their usual spelling, each with the name of a node.
+    """
+    keys = list(set(asked))
+    values = {"ids": [key[0] for key in keys], "names": [key[1] for key in keys]}
+    rows = await reader.prepared.rows(_DISPATCHED, values)
+    found = {(str(row["workflow_id"]), row["name"]): row for row in rows}
+    return [found.get(key) for key in asked]
+
+
+async def workflow_rows(reader: LedgerReader, ids: Sequence[str]) -> list[RowDict | None]:
+    """Return id, status and manifest of each workflow, None for an unknown one.
+
+    Args:
+        ids: of workflows, in their usual spelling.
+    """
+    rows = await reader.prepared.rows(_WORKFLOWS, {"ids": list(set(ids))})
+    found = {str(row["id"]): row for row in rows}
+    return [found.get(workflow_id) for workflow_id in ids]
 
 
 async def result_row(reader: LedgerReader, workflow_id: str, name: str) -> RowDict | None:

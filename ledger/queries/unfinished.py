@@ -1,19 +1,20 @@
 """The unfinished workflows of an owner, page by page, as it needs them to drive them on.
 
 No read holds more than a page: bounded by workflows, by their nodes' rows and by bytes, whatever an
-owner has. Pages follow each other by the workflow's id, so that each is read, and repeated when it
-fails, by itself. To go on, an owner needs to know which agents have had a node: its row names those
-that failed it finally and the one that had it last; the others that had an attempt, of whom there
-may be three altogether, are in the history. design.md section 3 (Recovery). Decision 0091.
+owner has. Pages follow each other by deadline and id, so that no deadline waits behind later ones,
+and so that each page is read, and repeated when it fails, by itself. To go on, an owner needs to
+know which agents have had a node: its row names those that failed it finally and the one that had
+it last; the others that had an attempt, of whom there may be three altogether, are in the history.
+design.md section 3 (Recovery). Decision 0091.
 """
 
 from __future__ import annotations
 
 from collections.abc import Collection
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import sqlalchemy as sql
-from sqlalchemy import Uuid
+from sqlalchemy import BigInteger, Uuid
 from sqlalchemy.dialects.postgresql import ARRAY, aggregate_order_by
 
 from core.workflow.transitions import WorkflowStatus
@@ -26,7 +27,16 @@ PAGE_WORKFLOWS_MAX: Final = 100
 # What a process turns into rows within a few milliseconds. A single workflow may have more.
 PAGE_NODES_MAX: Final = 300
 PAGE_BYTES_MAX: Final = 2 * 1024 * 1024
-_FIRST: Final = "00000000-0000-0000-0000-000000000000"
+
+
+class PageKey(NamedTuple):
+    """A workflow by its place in the order of pages."""
+
+    deadline_ms: int
+    workflow_id: str
+
+
+_BEFORE_ALL: Final = PageKey(-1, "00000000-0000-0000-0000-000000000000")
 
 _IDS: Final = sql.any_(sql.bindparam("ids", type_=ARRAY(Uuid(as_uuid=False))))
 _IS_UNFINISHED: Final = sql.and_(
@@ -35,20 +45,26 @@ _IS_UNFINISHED: Final = sql.and_(
     workflow.c.status.in_([sql.literal_column(f"'{s}'") for s in (
         WorkflowStatus.PENDING, WorkflowStatus.RUNNING)]),
 )  # fmt: skip
+_ORDER: Final = (workflow.c.deadline_ms, workflow.c.id)
 
 
 def _sizes() -> sql.Select[Any]:
-    """Select what the next page may hold: ids, each with its nodes' rows and bytes."""
+    """Select what the next page may hold: keys, each with its nodes' rows and bytes."""
+    after = sql.tuple_(
+        sql.bindparam("after_ms", type_=BigInteger),
+        sql.bindparam("after_id", type_=Uuid(as_uuid=False)),
+    )
     page = (
         sql.select(
+            workflow.c.deadline_ms,
             workflow.c.id,
             (
                 sql.func.octet_length(workflow.c.manifest)
                 + sql.func.octet_length(workflow.c.reserved)
             ).label("own"),
         )
-        .where(_IS_UNFINISHED, workflow.c.id > sql.bindparam("after", type_=Uuid(as_uuid=False)))
-        .order_by(workflow.c.id)
+        .where(_IS_UNFINISHED, sql.tuple_(*_ORDER) > after)
+        .order_by(*_ORDER)
         .limit(sql.bindparam("most"))
         .subquery()
     )
@@ -64,9 +80,14 @@ def _sizes() -> sql.Select[Any]:
         .lateral()
     )
     return (
-        sql.select(page.c.id, nodes.c.nodes, (page.c.own + nodes.c.results).label("bytes"))
+        sql.select(
+            page.c.deadline_ms,
+            page.c.id,
+            nodes.c.nodes,
+            (page.c.own + nodes.c.results).label("bytes"),
+        )
         .select_from(page.join(nodes, sql.true()))
-        .order_by(page.c.id)
+        .order_by(page.c.deadline_ms, page.c.id)
     )
 
 
@@ -99,7 +120,7 @@ _SIZES: Final = _sizes()
 _WORKFLOWS: Final = (
     workflow_select(with_manifest=True)
     .where(workflow.c.id == _IDS, _IS_UNFINISHED)
-    .order_by(workflow.c.id)
+    .order_by(*_ORDER)
 )
 _NODES: Final = _nodes_to_resume()
 
@@ -108,12 +129,12 @@ async def unfinished_page(
     reader: LedgerReader,
     owner: str,
     *,
-    after: str | None = None,
+    after: PageKey | None = None,
     workflows_max: int = PAGE_WORKFLOWS_MAX,
     nodes_max: int = PAGE_NODES_MAX,
     bytes_max: int = PAGE_BYTES_MAX,
-) -> tuple[list[StoredWorkflow], str | None]:
-    """Return some unfinished workflows of an owner, oldest first, and where the next page begins.
+) -> tuple[list[StoredWorkflow], PageKey | None]:
+    """Return some unfinished workflows of an owner, by deadline, and where the next page begins.
 
     Args:
         owner: the owner's name.
@@ -125,24 +146,31 @@ async def unfinished_page(
     Raises:
         ServiceError: LEDGER_UNAVAILABLE; the page can be read again.
     """
-    values = {"owner": owner, "after": after or _FIRST, "most": workflows_max}
-    ids: list[str] = []
+    start = after or _BEFORE_ALL
+    values = {
+        "owner": owner,
+        "after_ms": start.deadline_ms,
+        "after_id": start.workflow_id,
+        "most": workflows_max,
+    }
+    keys: list[PageKey] = []
     rows = size = 0
     found = await reader.rows(_SIZES, values)
     for row in found:
         rows += row["nodes"]
         size += row["bytes"]
-        if ids and (rows > nodes_max or size > bytes_max):
+        if keys and (rows > nodes_max or size > bytes_max):
             break
-        ids.append(str(row["id"]))
-    is_last = len(ids) == len(found) < workflows_max
-    return await unfinished_by_ids(reader, owner, ids), None if is_last else ids[-1]
+        keys.append(PageKey(row["deadline_ms"], str(row["id"])))
+    is_last = len(keys) == len(found) < workflows_max
+    ids = [key.workflow_id for key in keys]
+    return await unfinished_by_ids(reader, owner, ids), None if is_last else keys[-1]
 
 
 async def unfinished_by_ids(
     reader: LedgerReader, owner: str, ids: Collection[str]
 ) -> list[StoredWorkflow]:
-    """Return those of these workflows that are unfinished and the owner's, oldest first.
+    """Return those of these workflows that are unfinished and the owner's, by deadline.
 
     Args:
         ids: workflow ids, at most some hundred.

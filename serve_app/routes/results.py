@@ -25,7 +25,7 @@ from core.trust.derived_keys import KEY_VERSION
 from core.workflow.events import Failure
 from core.workflow.transitions import NodeStatus, is_terminal
 from core.workflow.verdict import Success, judge_reply
-from ledger.queries.reader import StoredWorkflow
+from ledger.queries.stored import StoredWorkflow
 from serve_app.calls import REPLAYED, Call, Operation, Repeats, Reply, invalid, kind_of
 from serve_app.compiling import apart
 from serve_app.limits import RateClass
@@ -52,16 +52,26 @@ class _Dispatched:
 async def node_result(call: Call) -> Reply:
     """Take the result of a dispatch that an agent answered with "later".
 
-    1. Which dispatch does the token name? 2. Count the call, for its agent. 3. Judge the result as
-    a reply is judged. 4. Take it, once per idempotency key; whose key it is, the token tells.
+    1. Count the call for its address, before anything is read. 2. Which dispatch does the token
+    name? 3. Count the call for its agent; one that is allowed is given back to the address, which
+    may be home to many agents. 4. Judge the result as a reply is judged. 5. Take it, once per
+    idempotency key; whose key it is, the token tells.
     """
     body = call.object_body()
-    stored, sent = await _dispatched(call, body)  # 1
-    headers = await _counted(call, sent.agent_did)  # 2
-    reply = _judged(call, stored, sent)  # 3
+    services = call.services
+    await _counted(call, None)  # 1
+    workflow_id, sent = await _dispatched(call, body)  # 2
+    agent = Principal(did=sent.agent_did, key_id="result", scopes=frozenset())
+    headers = await _counted(call, agent)  # 3
+    services.limiter.give_back(call.address, RateClass.MACHINE, services.clock_ms())
+    row = await services.gateway.workflow_row(workflow_id)
+    if row is None:
+        raise _unauthorized()
+    stored = StoredWorkflow(row)
+    reply = _judged(call, stored, sent)  # 4
     # Hashed, because what is stored must not be a credential.
     holder = f"result:{hash_bytes(body['resultId'].encode())}"
-    taken = await once(call, holder, partial(_taken, stored=stored, sent=sent, reply=reply))  # 4
+    taken = await once(call, holder, partial(_taken, stored=stored, sent=sent, reply=reply))  # 5
     return replace(taken, headers=(*headers, *taken.headers))
 
 
@@ -94,8 +104,8 @@ async def _taken(
     return _reply(stored.id, sent, taken)
 
 
-async def _dispatched(call: Call, body: Mapping[str, Any]) -> tuple[StoredWorkflow, _Dispatched]:
-    """Return the workflow and the dispatch that the body's token belongs to.
+async def _dispatched(call: Call, body: Mapping[str, Any]) -> tuple[str, _Dispatched]:
+    """Return the workflow's id and the dispatch that the body's token belongs to.
 
     Raises:
         ServiceError: INVALID_REQUEST, or UNAUTHORIZED without a word about what exists.
@@ -103,21 +113,14 @@ async def _dispatched(call: Call, body: Mapping[str, Any]) -> tuple[StoredWorkfl
     for name in ("workflowId", "nodeId", "resultId"):
         if not isinstance(body.get(name), str):
             raise invalid(name, kind_of(body.get(name)), "a string, as the dispatch named it")
-    # An address that has guessed too often is refused before anything is read for it.
-    services = call.services
-    spent = services.limiter.spent(call.address, RateClass.MACHINE, services.clock_ms())
-    if spent is not None:
-        raise spent.refusal()
     token = body["resultId"].encode("utf-8", "replace")
     try:
         workflow_id = str(uuid.UUID(body["workflowId"]))
     except ValueError:
-        raise await _unauthorized(call) from None
-    stored = await call.services.gateway.workflow_record(workflow_id)
-    rows = {} if stored is None else {row["name"]: row for row in stored.nodes}
-    row = rows.get(body["nodeId"])
-    if stored is None or row is None:
-        raise await _unauthorized(call)
+        raise _unauthorized() from None
+    row = await call.services.gateway.dispatched_node(workflow_id, body["nodeId"])
+    if row is None:
+        raise _unauthorized()
     key = bytes.fromhex(call.services.settings.deployment_key)
     for is_verification, newest in ((False, row["attempt"]), (True, row["verify_attempt"])):
         for number in range(newest, max(0, newest - ATTEMPTS_KNOWN_MAX), -1):
@@ -129,8 +132,8 @@ async def _dispatched(call: Call, body: Mapping[str, Any]) -> tuple[StoredWorkfl
                 number if is_verification else 0,
             )
             _check_agent(body.get("agentDid"), sent)
-            return stored, sent
-    raise await _unauthorized(call)
+            return workflow_id, sent
+    raise _unauthorized()
 
 
 def is_token(
@@ -173,26 +176,22 @@ def _check_agent(agent_did: object, sent: _Dispatched) -> None:
         )
 
 
-async def _unauthorized(call: Call) -> ServiceError:
-    """Return the refusal of a token that names nothing; guesses are counted by their address."""
-    services = call.services
-    standing = await services.limiter.take(
-        None, call.address, RateClass.MACHINE, services.clock_ms()
-    )
-    if standing is not None and not standing.is_allowed:
-        return standing.refusal()
+def _unauthorized() -> ServiceError:
+    """Return the refusal of a token that names nothing."""
     return ServiceError(
         ErrorCode.UNAUTHORIZED, "the resultId is not that of a dispatch of this node"
     )
 
 
-async def _counted(call: Call, agent_did: str) -> tuple[tuple[bytes, bytes], ...]:
-    """Count the call for its agent; return the headers that say where it stands.
+async def _counted(call: Call, agent: Principal | None) -> tuple[tuple[bytes, bytes], ...]:
+    """Count the call; return the headers that say where the agent, or the address, stands.
+
+    Args:
+        agent: None to count the call's address.
 
     Raises:
         ServiceError: RATE_LIMITED.
     """
-    agent = Principal(did=agent_did, key_id="result", scopes=frozenset())
     services = call.services
     standing = await services.limiter.take(
         agent, call.address, RateClass.MACHINE, services.clock_ms()
@@ -277,7 +276,7 @@ OPERATIONS = (
         handler=node_result,
         summary="Hand in the result of a dispatch that was accepted before",
         scope=None,
-        rate=RateClass.EXEMPT,  # counted by the handler: who calls is known from the token alone
+        rate=RateClass.EXEMPT,  # counted by the handler: the token alone tells who calls
         tag="workflows",
         request="NodeResult",
         reply="NodeResultTaken",

@@ -172,8 +172,9 @@ def test_wrong_token_is_401_and_changes_nothing(
         {"workflowId": None},
         {"eventId": "another"},
         {"result": {"n": 2**60}},
+        {"metrics": {"model": "m" * 16_384}},
     ],
-    ids=str,
+    ids=lambda members: str(members)[:40],
 )
 def test_result_that_cannot_be_used_is_400_and_may_be_handed_in_again(
     payer: Caller, make_agent: MakeAgent, anonymous: httpx.Client, members: Json

@@ -60,6 +60,8 @@ RETRYABLE: dict[str, Reply] = {
     "503": (503, {}),
     "504": (504, {}),
     "302": (302, {}),
+    "metrics above 16 KiB": (200, {"result": {}, "metrics": {"model": "m" * 16_384}}),
+    "U+0000 in metrics": (200, {"result": {}, "metrics": {"model": "a\0b"}}),
 }
 
 

@@ -16,9 +16,10 @@ from core.workflow.transitions import NodeStatus
 from ledger.queries.prepared import PreparedStatement
 from ledger.queries.reader import LedgerReader
 from ledger.queries.records import task_workflow_id, workflow_records
+from ledger.queries.results import dispatched_nodes, workflow_rows
 from ledger.queries.workflows import NODES, WORKFLOWS
 from tests.conftest import Database
-from tests.ledger.making import AT, CREDIT, Flow, new_id, open_with_owner
+from tests.ledger.making import AGENT, AT, CREDIT, Flow, new_id, open_with_owner
 
 pytestmark = pytest.mark.anyio
 
@@ -43,6 +44,30 @@ async def test_many_workflows_are_read_in_the_order_of_their_ids_in_the_question
     ids = [item.id if item is not None else None for item in found]
     assert ids == [flows[2].id, None, flows[0].id, None, flows[2].id]
     assert await workflow_records(reader, [], bytes_max=1) == []
+    await store.close()
+
+
+async def test_what_a_handed_in_result_is_judged_by_is_read_without_the_rest(
+    database: Database, reader: LedgerReader
+) -> None:
+    store, epoch = await open_with_owner(database.service_url)
+    flows = [Flow(epoch) for _ in range(2)]
+    await store.commit([flow.publish() for flow in flows], AT)
+    asked = [(flows[1].id, "a"), (flows[0].id, "b"), (new_id(), "a"), (flows[0].id, "a")]
+    found = await dispatched_nodes(reader, [*asked, asked[0]])
+    ids = [row and (row["workflow_id"], row["name"], row["attempt"]) for row in found]
+    first, last = ((flow.id, "a", 1) for flow in flows)
+    assert ids == [last, None, None, first, last]
+    assert found[0] is not None
+    assert (found[0]["agent_did"], found[0]["status"]) == (AGENT, NodeStatus.DISPATCHED)
+    rows = await workflow_rows(reader, [flows[1].id, new_id(), flows[0].id])
+    assert [row and (row["id"], row["status"]) for row in rows] == [
+        (flows[1].id, "running"),
+        None,
+        (flows[0].id, "running"),
+    ]
+    assert rows[0] is not None
+    assert '"cap.test.echo.v1"' in rows[0]["manifest"]
     await store.close()
 
 

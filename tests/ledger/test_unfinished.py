@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
+from dataclasses import replace
 
 import pytest
 
 from ledger.queries.directory import directory_pages
 from ledger.queries.reader import LedgerReader
-from ledger.queries.unfinished import unfinished_by_ids, unfinished_page
+from ledger.queries.unfinished import PageKey, unfinished_by_ids, unfinished_page
 from tests.conftest import Database
 from tests.ledger.making import AT, OWNER, Flow, all_of, card, open_with_owner
 
@@ -25,7 +26,7 @@ async def reader(database: Database) -> AsyncIterator[LedgerReader]:
 async def paged(reader: LedgerReader, **bounds: int) -> list[list[str]]:
     """Return the ids of every page."""
     found: list[list[str]] = []
-    after: str | None = None
+    after: PageKey | None = None
     while True:
         page, after = await unfinished_page(reader, OWNER, after=after, **bounds)
         found.append([stored.workflow_id for stored in page])
@@ -49,6 +50,30 @@ async def test_pages_follow_each_other_and_leave_nothing_out(
     assert await unfinished_page(reader, "nobody") == ([], None)
     some = await unfinished_by_ids(reader, OWNER, [ids[0], ids[5], ended.id])
     assert [stored.workflow_id for stored in some] == [ids[0], ids[5]]
+    await store.close()
+
+
+async def test_workflow_with_an_earlier_deadline_comes_first(
+    database: Database, reader: LedgerReader
+) -> None:
+    """By their ids, the deadlines that fall into the restore of 20,000 waited for its end."""
+    store, epoch = await open_with_owner(database.service_url)
+    flows = sorted((Flow(epoch) for _ in range(6)), key=lambda flow: flow.id)
+    # The newest ids are due first, two at the same time.
+    due = [AT + ms for ms in (5_000, 4_000, 3_000, 3_000, 2_000, 1_000)]
+    await store.commit(
+        [
+            replace(flow.publish(), deadline_ms=deadline_ms)
+            for flow, deadline_ms in zip(flows, due, strict=True)
+        ],
+        AT,
+    )
+    expected = [flows[number].id for number in (5, 4, 2, 3, 1, 0)]
+    for most in (1, 2, 3, 4, 100):
+        pages = await paged(reader, workflows_max=most)
+        assert [one for page in pages for one in page] == expected
+    some = await unfinished_by_ids(reader, OWNER, [flow.id for flow in flows])
+    assert [stored.workflow_id for stored in some] == expected
     await store.close()
 
 

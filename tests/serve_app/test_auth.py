@@ -13,6 +13,7 @@ from core.records.bounds import TIME_MS_MAX
 from core.settings import Settings
 from core.trust.access import DEFAULT_SCOPES, JWT_KEY_ID, Principal
 from serve_app.auth import Authenticator, StoredKey, key_hash, new_api_key
+from tests.serve_app.bounded import run
 
 SECRET = "0123456789abcdef0123456789abcdef"
 API_KEY = new_api_key()
@@ -167,7 +168,7 @@ def test_a_revoked_key_ends_within_a_second_and_many_askers_ask_once() -> None:
         assert await outcome(asked, API_KEY, 1_001) == "UNAUTHORIZED"
         assert keys.asked == 2
 
-    asyncio.run(scenario())
+    run(scenario)
 
 
 def test_a_wall_clock_that_is_set_back_keeps_no_revoked_key_alive() -> None:
@@ -179,7 +180,7 @@ def test_a_wall_clock_that_is_set_back_keeps_no_revoked_key_alive() -> None:
         with pytest.raises(ServiceError):
             await asked.principal(with_key(API_KEY), HERE, 0, 1_000)
 
-    asyncio.run(scenario())
+    run(scenario)
 
 
 def test_wrong_keys_cost_no_query_each_and_are_limited_by_address() -> None:
@@ -197,7 +198,7 @@ def test_wrong_keys_cost_no_query_each_and_are_limited_by_address() -> None:
         assert keys.asked <= 4
         assert sum(keys.batches) == 72
 
-    asyncio.run(scenario())
+    run(scenario)
 
 
 def test_a_new_right_key_gets_through_from_an_address_that_sends_wrong_ones() -> None:
@@ -211,7 +212,7 @@ def test_a_new_right_key_gets_through_from_an_address_that_sends_wrong_ones() ->
         assert answers == ["UNAUTHORIZED"] * 7 + [ALICE.did]
         assert keys.batches[1:] in ([8], [1, 7])
 
-    asyncio.run(scenario())
+    run(scenario)
 
 
 def test_each_address_has_its_own_budget_of_wrong_keys() -> None:
@@ -225,7 +226,7 @@ def test_each_address_has_its_own_budget_of_wrong_keys() -> None:
         assert not paused.done()
         paused.cancel()
 
-    asyncio.run(scenario())
+    run(scenario)
 
 
 def test_a_known_key_is_not_hurt_by_wrong_ones_from_its_address() -> None:
@@ -250,7 +251,7 @@ def test_a_known_key_is_not_hurt_by_wrong_ones_from_its_address() -> None:
         keys.may_answer.set()
         assert (await again, await waiting) == (ALICE.did, "UNAUTHORIZED")
 
-    asyncio.run(scenario())
+    run(scenario)
 
 
 def test_a_right_key_is_not_counted_as_a_wrong_one() -> None:
@@ -260,7 +261,7 @@ def test_a_right_key_is_not_counted_as_a_wrong_one() -> None:
         assert await outcome(asked, API_KEY) == ALICE.did
         assert await outcome(asked, "cb_1") == "UNAUTHORIZED"
 
-    asyncio.run(scenario())
+    run(scenario)
 
 
 def test_the_key_used_last_is_forgotten_last() -> None:
@@ -278,4 +279,4 @@ def test_the_key_used_last_is_forgotten_last() -> None:
         assert keys.asked == before
         assert repr(asked) == "<Authenticator known=100 unknown=0>"
 
-    asyncio.run(scenario())
+    run(scenario)

@@ -156,17 +156,14 @@ def test_addresses_without_a_key_count_apart_and_not_with_owners() -> None:
     assert asyncio.run(scenario()) == [False, True, True]
 
 
-def test_an_address_that_has_spent_its_calls_is_known_without_counting() -> None:
+def test_a_call_that_is_given_back_is_an_addresss_again() -> None:
     async def scenario() -> None:
         limiter = RateLimiter(Settings(machine_rate=2), Window().take)
-        await spend(limiter, RateClass.MACHINE, 1, who=None)
-        assert limiter.spent(HERE, RateClass.MACHINE, 0) is None
-        await spend(limiter, RateClass.MACHINE, 1, who=None)
-        spent = limiter.spent(HERE, RateClass.MACHINE, 30_000)
-        assert spent is not None
-        assert (spent.is_allowed, spent.refusal().retry_after_s) == (False, 30)
-        assert limiter.spent(HERE, RateClass.MACHINE, 60_000) is None
-        assert limiter.spent(THERE, RateClass.MACHINE, 0) is None
+        await spend(limiter, RateClass.MACHINE, 2, who=None)
+        limiter.give_back(HERE, RateClass.MACHINE, 0)
+        standings = await spend(limiter, RateClass.MACHINE, 2, who=None)
+        assert [standing.is_allowed for standing in standings] == [True, False]
+        limiter.give_back(THERE, RateClass.MACHINE, 0)  # never counted
 
     asyncio.run(scenario())
 

@@ -20,6 +20,7 @@ from actors.transport.ledger_client import LedgerClient
 from actors.transport.messages import PublishRequest
 from ledger.commands import AdvanceWorkflow, Command, Outcome, PublishWorkflow
 from ledger.queries import unfinished
+from ledger.queries.stored import StoredWorkflow
 from tests.simulation.agents import SimulatedDispatch
 from tests.simulation.costs import (
     COMMAND_US,
@@ -38,6 +39,11 @@ if TYPE_CHECKING:
 
 READ_MS_MAX = 30
 READ_AS_WELL = 20
+
+
+def key_of(stored: StoredWorkflow) -> unfinished.PageKey:
+    """Return a workflow's place in the order of pages."""
+    return unfinished.PageKey(stored.row["deadline_ms"], stored.id)
 
 
 class SimulatedReader:
@@ -64,17 +70,23 @@ class SimulatedReader:
         if statement is unfinished._NODES:
             found = [stored for i in values["ids"] if (stored := model.stored(i)) is not None]
             return [node_row(row, charge) for stored in found for row in stored.nodes]
-        mine = sorted(model.unfinished(values["owner"]), key=lambda stored: stored.id)
+        mine = sorted(model.unfinished(values["owner"]), key=key_of)
         if statement is unfinished._WORKFLOWS:
             rows = [stored.row for stored in mine if stored.id in values["ids"]]
             self.rows_read += len(rows)
             return [workflow_row(row, charge) for row in rows]
         assert statement is unfinished._SIZES, statement
-        if values["after"] == unfinished._FIRST:
+        after = (values["after_ms"], values["after_id"])
+        if after == unfinished._BEFORE_ALL:
             self._begin_scan(len(mine))
-        page = [stored for stored in mine if stored.id > values["after"]][: values["most"]]
+        page = [stored for stored in mine if key_of(stored) > after][: values["most"]]
         return [
-            {"id": one.id, "nodes": len(one.nodes), "bytes": len(one.row["manifest"])}
+            {
+                "deadline_ms": one.row["deadline_ms"],
+                "id": one.id,
+                "nodes": len(one.nodes),
+                "bytes": len(one.row["manifest"]),
+            }
             for one in page
         ]
 

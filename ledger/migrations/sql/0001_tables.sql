@@ -125,7 +125,7 @@ CREATE TABLE callboard.workflow (
     CHECK ((completed_ms IS NULL) = (status IN ('pending', 'running')))
 ) WITH (fillfactor = 85);
 CREATE INDEX workflow_payer ON callboard.workflow (payer_did, id);
-CREATE INDEX workflow_unfinished ON callboard.workflow (owner, id)
+CREATE INDEX workflow_unfinished ON callboard.workflow (owner, deadline_ms, id)
     WHERE status IN ('pending', 'running');
 CREATE INDEX workflow_quarantined ON callboard.workflow (id)
     WHERE quarantined_ms IS NOT NULL AND status IN ('pending', 'running');

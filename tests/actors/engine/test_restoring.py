@@ -8,9 +8,15 @@ from collections.abc import Callable, Sequence
 from actors.engine.restoring import IDS_MAX, Restorer
 from core.errors import ErrorCode, ServiceError
 from ledger.queries.stored import StoredWorkflow
+from ledger.queries.unfinished import PageKey
 from tests.actors.engine.runner_bench import Bench
 
 PAGE = 3
+
+
+def key_of(stored: StoredWorkflow) -> PageKey:
+    """Return a workflow's place in the order of pages."""
+    return PageKey(stored.row["deadline_ms"], stored.workflow_id)
 
 
 class ModelRows:
@@ -19,19 +25,19 @@ class ModelRows:
     def __init__(self, bench: Bench) -> None:
         self._bench = bench
         self.failing = 0
-        self.pages: list[str | None] = []
+        self.pages: list[PageKey | None] = []
         self.ids: list[list[str]] = []
         self.gate = asyncio.Event()
         self.gate.set()
 
-    async def page(self, after: str | None) -> tuple[Sequence[StoredWorkflow], str | None]:
+    async def page(self, after: PageKey | None) -> tuple[Sequence[StoredWorkflow], PageKey | None]:
         """Implement `Rows`."""
         await self.gate.wait()
         self.pages.append(after)
         self._fail()
-        stored = sorted(self._bench.model.unfinished("one"), key=lambda one: one.workflow_id)
-        rest = [one for one in stored if after is None or one.workflow_id > after]
-        return rest[:PAGE], rest[PAGE - 1].workflow_id if len(rest) > PAGE else None
+        stored = sorted(self._bench.model.unfinished("one"), key=key_of)
+        rest = [one for one in stored if after is None or key_of(one) > after]
+        return rest[:PAGE], key_of(rest[PAGE - 1]) if len(rest) > PAGE else None
 
     async def by_ids(self, ids: Sequence[str]) -> Sequence[StoredWorkflow]:
         """Implement `Rows`."""
@@ -73,7 +79,8 @@ async def test_everything_is_restored_page_by_page_whatever_fails() -> None:
     restorer = restorer_of(bench, rows)
     async with asyncio.timeout(60):
         await restorer.all_soon()
-    assert rows.pages == [None, None, "w002", "w005", "w008"]
+    after = [key and key.workflow_id for key in rows.pages]
+    assert after == [None, None, "w002", "w005", "w008"]
     assert (restorer.count, restorer.is_scanning) == (10, False)
     bench.gate.commit()
     assert len(bench.outbox.sent) == 10

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import hypothesis.strategies as st
@@ -10,6 +11,7 @@ import pytest
 from hypothesis import given
 
 from core.errors import NodeErrorCode
+from core.records.bounds import METRICS_BYTES_MAX
 from core.workflow.events import Failure, Verdict
 from core.workflow.verdict import Accepted, Success, is_approved, judge_reply
 
@@ -53,6 +55,26 @@ def test_success(reply: dict[str, Any], result: Any) -> None:
 def test_metrics_are_kept_when_they_are_an_object() -> None:
     assert judged({"result": 1, "metrics": {"latency_ms": 3}}) == Success(1, {"latency_ms": 3})
     assert judged({"result": 1, "metrics": "fast"}) == Success(1)
+
+
+def test_metrics_are_kept_up_to_their_bound() -> None:
+    """As compact JSON in UTF-8, whatever spaces and escapes the agent sends."""
+    room = METRICS_BYTES_MAX - len('{"model":"é"}'.encode())
+    metrics = {"model": "é" + "m" * room}
+    assert judged(json.dumps({"result": 1, "metrics": metrics}).encode()) == Success(1, metrics)
+    failure = judged({"result": 1, "metrics": {"model": "é" + "m" * (room + 1)}})
+    assert isinstance(failure, Failure)
+    assert failure.code is NodeErrorCode.INVALID_REPLY
+    assert failure.message.endswith("metrics: got 16385 bytes, expected at most 16384")
+
+
+@pytest.mark.parametrize("metrics", [{"a": "\0"}, {"\0": 1}, {"a": [{"b": "x\0"}]}])
+def test_metrics_with_a_text_that_the_database_refuses_are_invalid(metrics: dict[str, Any]) -> None:
+    failure = judged({"result": 1, "metrics": metrics})
+    assert isinstance(failure, Failure)
+    assert failure.code is NodeErrorCode.INVALID_REPLY
+    escaped = {"model": r"\u0000"}
+    assert judged({"result": 1, "metrics": escaped}) == Success(1, escaped)
 
 
 @pytest.mark.parametrize(
