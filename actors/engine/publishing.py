@@ -20,10 +20,10 @@ from core.market.pricing import (
     token_reservations,
 )
 from core.money import MICRO_MAX, credits_text
+from core.records.graph import node_path
 from core.workflow.actions import SelectAgent
 from core.workflow.dag import CompiledWorkflow
 from core.workflow.events import WorkflowChanged
-from core.workflow.graph import node_path
 from core.workflow.machine import WorkflowMachine
 from core.workflow.node_state import error_of
 from core.workflow.terms import NodeTerms

@@ -12,7 +12,7 @@ from typing import Any
 from pydantic import ValidationError as PydanticError
 
 from core.errors import Problem
-from core.workflow.graph import node_path, plan_graph
+from core.records.graph import node_path, plan_graph
 
 NODE_ALIASES = {
     "capability": "capabilityId",

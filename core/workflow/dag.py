@@ -10,10 +10,10 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from core.errors import ErrorCode, Problem, ServiceError
+from core.records.graph import node_path, plan_graph
 from core.records.manifest import WorkflowManifest
+from core.records.mapping import InputMapping
 from core.travelling import travels
-from core.workflow.graph import node_path, plan_graph
-from core.workflow.mapping import InputMapping
 
 __all__ = ["CompiledNode", "CompiledWorkflow", "InputMapping", "WorkflowLimits", "compile_workflow"]
 

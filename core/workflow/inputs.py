@@ -13,9 +13,9 @@ from typing import Any
 import orjson
 
 from core.errors import NodeErrorCode
+from core.records.mapping import InputMapping
 from core.workflow.dag import CompiledNode
 from core.workflow.events import Failure, Verdict
-from core.workflow.mapping import InputMapping
 
 _TEMPLATE = re.compile(r"\{\{\s*([^{}]*?)\s*\}\}")
 

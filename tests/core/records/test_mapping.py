@@ -6,7 +6,7 @@ import hypothesis.strategies as st
 import pytest
 from hypothesis import given
 
-from core.workflow.mapping import (
+from core.records.mapping import (
     MappingSyntaxError,
     Step,
     is_plain,

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from core.errors import Problem
-from core.workflow.mapping import (
+from core.records.mapping import (
     EXPECTED,
     InputMapping,
     MappingSyntaxError,
