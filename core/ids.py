@@ -1,17 +1,14 @@
-"""Identifiers: their types, and those that are derived instead of stored.
+"""Identifiers: their types, and those that are derived instead of stored, without a key.
 
 Pure: a random or time-based id is made by the caller (`uuid7` takes time and entropy as arguments).
-Spec: Placeholders; Dispatch request. design.md section 3 (`resultId`, `eventId` are derivable).
+Spec: Placeholders; Dispatch request. design.md section 3 (`eventId` is derivable).
 """
 
 from __future__ import annotations
 
 import hashlib
-import hmac
 import uuid
 from typing import NewType
-
-from core.trust.derived_keys import KeyPurpose, derived_key
 
 WorkflowId = NewType("WorkflowId", str)
 NodeName = NewType("NodeName", str)
@@ -56,29 +53,6 @@ def event_id(workflow_id: str, node: str, attempt: int) -> str:
     text = hashlib.sha1(_EVENT_NAMESPACE + name, usedforsecurity=False).hexdigest()
     variant = "89ab"[int(text[16], 16) & 3]
     return f"{text[:8]}-{text[8:12]}-5{text[13:16]}-{variant}{text[17:20]}-{text[20:32]}"
-
-
-def result_id(
-    deployment_key: bytes,
-    workflow_id: str,
-    node: str,
-    attempt: int,
-    *,
-    is_verification: bool,
-    key_version: int,
-) -> str:
-    """Return the unguessable token with which an asynchronous agent hands in its result.
-
-    Args:
-        deployment_key: 32 secret bytes of this deployment.
-        attempt: of the node, or of its verification, whose token is another one: whoever did the
-            work must not be able to approve it.
-        key_version: of the derived key, as it is stored with the attempt.
-    """
-    key = derived_key(deployment_key, KeyPurpose.RESULT_ID, key_version)
-    prefix = "verify|" if is_verification else ""
-    message = f"{prefix}{workflow_id}|{node}|{attempt}".encode()
-    return hmac.digest(key, message, "sha256").hex()
 
 
 def trace_id(workflow_id: str) -> str:

@@ -9,8 +9,9 @@ from __future__ import annotations
 import orjson
 
 from actors.engine.ports import DispatchOrder
-from core.ids import event_id, result_id, span_id, trace_id
+from core.ids import event_id, span_id, trace_id
 from core.timestamps import iso_ms
+from core.trust.result_token import result_id
 from core.trust.signing import sign_body
 
 PROTOCOL_VERSION = "0.4"

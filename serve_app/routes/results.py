@@ -19,9 +19,10 @@ from actors.engine.results import released
 from actors.transport.messages import NodeResultReply, NodeResultRequest
 from core.canonical import canonical, hash_bytes
 from core.errors import ErrorCode, NodeErrorCode, ServiceError
-from core.ids import event_id, result_id
+from core.ids import event_id
 from core.trust.access import Principal
 from core.trust.derived_keys import KEY_VERSION
+from core.trust.result_token import result_id
 from core.workflow.events import Failure
 from core.workflow.transitions import NodeStatus, is_terminal
 from core.workflow.verdict import Success, judge_reply

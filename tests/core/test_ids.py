@@ -3,45 +3,14 @@
 from __future__ import annotations
 
 import uuid
-from itertools import combinations
 
 from hypothesis import given
 from hypothesis import strategies as st
 
-from core.ids import composed_key, event_id, result_id
-from core.trust.derived_keys import KEY_VERSION
+from core.ids import composed_key, event_id
 from ledger.market_commands import bid_key
 
-KEY = bytes(32)
 WORKFLOW = "0198c0de-0000-7000-8000-000000000001"
-
-
-def token(key: bytes, workflow_id: str, node: str, attempt: int, *, is_verification: bool) -> str:
-    """Return a token of the newest keys."""
-    return result_id(
-        key,
-        workflow_id,
-        node,
-        attempt,
-        is_verification=is_verification,
-        key_version=KEY_VERSION,
-    )
-
-
-def test_result_id_differs_by_key_workflow_node_attempt_and_kind() -> None:
-    tokens = [
-        token(KEY, WORKFLOW, "a", 1, is_verification=False),
-        token(KEY, WORKFLOW, "a", 1, is_verification=True),
-        token(KEY, WORKFLOW, "a", 2, is_verification=False),
-        token(KEY, WORKFLOW, "a", 2, is_verification=True),
-        token(KEY, WORKFLOW, "a|1", 1, is_verification=False),
-        token(KEY, WORKFLOW, "b", 1, is_verification=False),
-        token(KEY, WORKFLOW[:-1] + "2", "a", 1, is_verification=False),
-        token(b"1" * 32, WORKFLOW, "a", 1, is_verification=False),
-    ]
-    assert all(one != other for one, other in combinations(tokens, 2))
-    assert tokens[0] == token(KEY, WORKFLOW, "a", 1, is_verification=False)
-    assert len(bytes.fromhex(tokens[0])) == 32
 
 
 @given(st.text(), st.text(), st.integers(1, 10**9))

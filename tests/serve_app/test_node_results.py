@@ -12,9 +12,9 @@ import orjson
 
 from actors.transport.gateway import Gateway
 from actors.transport.messages import NodeResultReply, NodeResultRequest
-from core.ids import result_id
 from core.settings import Settings
 from core.trust.derived_keys import KEY_VERSION
+from core.trust.result_token import result_id
 from ledger.queries.stored import RowDict
 from ledger.replies import ReplyStore
 from serve_app.admission import Admission

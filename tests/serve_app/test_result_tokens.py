@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from core.ids import result_id
 from core.trust.derived_keys import KEY_VERSION
+from core.trust.result_token import result_id
 from serve_app.routes.results import is_token
 
 KEY = bytes(range(32))

@@ -1,0 +1,39 @@
+"""The token of a result: the same for the same attempt, another one for any other."""
+
+from __future__ import annotations
+
+from itertools import combinations
+
+from core.trust.derived_keys import KEY_VERSION
+from core.trust.result_token import result_id
+
+KEY = bytes(32)
+WORKFLOW = "0198c0de-0000-7000-8000-000000000001"
+
+
+def token(key: bytes, workflow_id: str, node: str, attempt: int, *, is_verification: bool) -> str:
+    """Return a token of the newest keys."""
+    return result_id(
+        key,
+        workflow_id,
+        node,
+        attempt,
+        is_verification=is_verification,
+        key_version=KEY_VERSION,
+    )
+
+
+def test_result_id_differs_by_key_workflow_node_attempt_and_kind() -> None:
+    tokens = [
+        token(KEY, WORKFLOW, "a", 1, is_verification=False),
+        token(KEY, WORKFLOW, "a", 1, is_verification=True),
+        token(KEY, WORKFLOW, "a", 2, is_verification=False),
+        token(KEY, WORKFLOW, "a", 2, is_verification=True),
+        token(KEY, WORKFLOW, "a|1", 1, is_verification=False),
+        token(KEY, WORKFLOW, "b", 1, is_verification=False),
+        token(KEY, WORKFLOW[:-1] + "2", "a", 1, is_verification=False),
+        token(b"1" * 32, WORKFLOW, "a", 1, is_verification=False),
+    ]
+    assert all(one != other for one, other in combinations(tokens, 2))
+    assert tokens[0] == token(KEY, WORKFLOW, "a", 1, is_verification=False)
+    assert len(bytes.fromhex(tokens[0])) == 32
