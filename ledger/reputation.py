@@ -13,10 +13,11 @@ from typing import Any, Final
 import sqlalchemy as sql
 
 from core.errors import ErrorCode, NodeErrorCode
-from core.market.reputation import Outcome, Tally, outcome_of
+from core.market.reputation import Outcome, Tally
 from core.records.audit import AuditEventType
 from core.settings import DAY_MS
 from core.workflow.events import AttemptFinished, NodeChanged
+from core.workflow.node_outcome import outcome_of
 from core.workflow.transitions import NodeStatus, is_terminal
 from ledger.commands import Outcome as CommandOutcome
 from ledger.planning.batch import Batch, Refusal

@@ -28,6 +28,10 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
     "serve_app": ("serve_app", "actors", "ledger", "federation", "core"),
     "callboard": ("callboard", "core.records", "core.trust"),
 }
+# `core` inside, lowest first: a room imports itself and lower rows, never its neighbours in a row.
+# `core` is every module that stands in no folder, but for those that are named here.
+CORE_ROWS = (("core",), ("records", "trust", "topology"), ("market",), ("workflow",), ("settings",))
+CORE_ROOMS = {room: row for row, rooms in enumerate(CORE_ROWS) for room in rooms}
 IMPURE = {
     "time", "random", "secrets", "os", "logging", "structlog", "socket", "asyncio", "subprocess",
     "threading", "io", "pathlib", "shutil", "tempfile", "sys", "signal", "selectors",
@@ -121,6 +125,31 @@ def check_layers(source: Source) -> Iterator[str]:
             continue  # `from core import records`: judged by its second half
         if module.split(".", 1)[0] in PACKAGES and not is_within(module, allowed):
             yield f"{source.path}:{line}: {source.package} may not import {module}"
+
+
+def room_of(module: str) -> str | None:
+    """The room of a module of `core` by its dotted name; None for any other module."""
+    first, *rest = module.split(".")
+    if first != "core" or not rest:
+        return None
+    if rest[0] in CORE_ROOMS:
+        return rest[0]
+    return rest[0] if (ROOT / "core" / rest[0]).is_dir() else "core"
+
+
+def check_core_rows(source: Source) -> Iterator[str]:
+    room = room_of(source.path.removesuffix(".py").replace("/", "."))
+    if room is None:
+        return
+    if room not in CORE_ROOMS:
+        yield f"{source.path}: core/{room} has no row in CORE_ROWS"
+        return
+    for line, module in imports(source):
+        target = room_of(module)
+        if target in (None, room):
+            continue
+        if CORE_ROOMS.get(target, len(CORE_ROWS)) >= CORE_ROOMS[room]:
+            yield f"{source.path}:{line}: the {room} row of core may not import {module}"
 
 
 def check_core_is_pure(source: Source) -> Iterator[str]:
@@ -235,6 +264,7 @@ def check_no_cycles(all_sources: list[Source]) -> Iterator[str]:
 
 FILE_RULES: list[Callable[[Source], Iterator[str]]] = [
     check_layers,
+    check_core_rows,
     check_core_is_pure,
     check_sizes,
     check_docstring,
@@ -276,6 +306,14 @@ REFUSED: list[tuple[Callable[[Source], Iterator[str]], str, str]] = [
     (check_layers, "callboard/a.py", "from core.workflow import dag"),
     (check_layers, "callboard/a.py", "from core import workflow"),
     (check_layers, "actors/deep/a.py", "from ...serve_app import app"),
+    (check_core_rows, "core/a.py", "from core.trust.derived_keys import derived_key"),
+    (check_core_rows, "core/a.py", "from core import trust"),
+    (check_core_rows, "core/a.py", "from core.settings import Settings"),
+    (check_core_rows, "core/records/a.py", "from core.workflow.graph import plan_graph"),
+    (check_core_rows, "core/records/a.py", "def f():\n    from ..workflow import graph"),
+    (check_core_rows, "core/records/a.py", "from core.trust import signing"),
+    (check_core_rows, "core/market/a.py", "from core.workflow.transitions import NodeStatus"),
+    (check_core_rows, "core/workflow/a.py", "from core import settings"),
     (check_core_is_pure, "core/a.py", "import time"),
     (check_core_is_pure, "core/a.py", "def f():\n    from os import path"),
     (check_core_is_pure, "core/a.py", "at = datetime.now(UTC)"),
@@ -301,6 +339,11 @@ ALLOWED: list[tuple[Callable[[Source], Iterator[str]], str, str]] = [
     (check_layers, "callboard/a.py", "from core import records"),
     (check_layers, "callboard/a.py", "from core.trust.signing import sign"),
     (check_layers, "serve_app/a.py", "from ledger.queries.reader import LedgerReader"),
+    (check_core_rows, "core/a.py", "from core.errors import Problem\nfrom core import money"),
+    (check_core_rows, "core/market/a.py", "from core import errors\nimport core.records.agent"),
+    (check_core_rows, "core/workflow/a.py", "from core.workflow.dag import compile_workflow"),
+    (check_core_rows, "core/settings.py", "from core.market.ranking import RankingRules"),
+    (check_core_rows, "ledger/a.py", "from core.workflow import dag"),
     (check_core_is_pure, "core/a.py", "from datetime import datetime\nimport hashlib"),
     (check_sizes, "core/a.py", "def f():\n" + "    x = 1\n" * 69),
     (check_names, "core/metadata.py", "class Datum: ..."),

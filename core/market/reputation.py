@@ -1,9 +1,9 @@
 """What an agent's past work says of it: counts, rates, one score, and the stake it must put up.
 
 Whole numbers from the counts to the score's six decimals, so that history read again gives the same
-numbers to the last digit. Whose outcome counts how is `outcome_of`'s; what costs stake is
-`slashing.py`'s. Spec: Settlement rules 9; contract.md section 6 (Reputation inputs); money.md case
-41. Decision 0062.
+numbers to the last digit. How a node's end counts is decided in `core/workflow/node_outcome.py`,
+what costs stake in `slashing.py`. Spec: Settlement rules 9; contract.md section 6 (Reputation
+inputs); money.md case 41. Decision 0062.
 """
 
 from __future__ import annotations
@@ -12,10 +12,7 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Final
 
-from core.errors import NodeErrorCode
 from core.market.settlement import FEE_BPS_MAX
-from core.market.slashing import is_agents_failure
-from core.workflow.transitions import NodeStatus
 
 NEUTRAL: Final = 0.5
 _MILLION: Final = 1_000_000
@@ -23,7 +20,6 @@ _MILLION: Final = 1_000_000
 _SUCCESS, _SPEED, _COMPLETION = 5, 3, 2
 _Ratio = tuple[int, int]
 _NEUTRAL_RATIO: Final[_Ratio] = (1, 2)
-_CODES: Final = frozenset(code.value for code in NodeErrorCode)
 
 
 class Outcome(StrEnum):
@@ -126,33 +122,6 @@ def stake_required_micro(price_micro: int, *, stake_bps: int, score: float) -> i
     assert 0 <= score <= 1, score
     factor = 3 * _MILLION // 2 - round(score * _MILLION)
     return -(-price_micro * stake_bps * factor // (FEE_BPS_MAX * _MILLION))
-
-
-def outcome_of(
-    status: NodeStatus, error_code: str | None, *, was_at_work: bool, is_spared: bool = False
-) -> Outcome | None:
-    """Say how a node's end counts for the agent of its last attempt; None: not at all.
-
-    1. A success is successful. 2. A node whose last attempt failed by the agent's doing is failed.
-    3. A node that was ended from outside while the agent was at work (cancel, the workflow's
-    runtime) is cancelled. 4. All else says nothing of the agent: nobody could be found or reached,
-    inputs or budget were wrong, the verifier was missing, we crashed. Verifiers are not counted.
-
-    Args:
-        status: the node's final status.
-        error_code: the `code` of its error.
-        was_at_work: whether its last attempt was open when it ended.
-        is_spared: see `is_agents_failure`.
-    """
-    if status is NodeStatus.SUCCESS:
-        return Outcome.SUCCESSFUL
-    # What is no code of ours, from a row of another version, says nothing of the agent.
-    code = NodeErrorCode(error_code) if error_code in _CODES else None
-    if code in (NodeErrorCode.CANCELLED, NodeErrorCode.WORKFLOW_TIMEOUT):
-        return Outcome.CANCELLED if was_at_work else None
-    if code is not None and is_agents_failure(code, is_spared=is_spared):
-        return Outcome.FAILED
-    return None
 
 
 def _success(tally: Tally) -> _Ratio:

@@ -8,9 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from core.errors import NodeErrorCode
-from core.market.reputation import NEUTRAL, Outcome, Tally, outcome_of, score, stake_required_micro
-from core.workflow.transitions import NodeStatus
+from core.market.reputation import NEUTRAL, Outcome, Tally, score, stake_required_micro
 
 MAX_MS = 60_000
 OUTCOMES = st.lists(st.tuples(st.sampled_from(Outcome), st.integers(0, 2 * MAX_MS)), max_size=40)
@@ -131,33 +129,3 @@ def test_stake_required_is_the_exact_product_rounded_up(price: int, bps: int, pp
 @pytest.mark.parametrize(("points", "required"), [(1.0, 50), (0.5, 100), (0.0, 150)])
 def test_a_better_score_asks_for_less_stake(points: float, required: int) -> None:
     assert stake_required_micro(1_000, stake_bps=1_000, score=points) == required
-
-
-# -- what counts ----------------------------------------------------------------------------------
-
-FAILED = {
-    NodeErrorCode.AGENT_ERROR, NodeErrorCode.AGENT_TIMEOUT, NodeErrorCode.INVALID_REPLY,
-    NodeErrorCode.RESULT_TOO_LARGE, NodeErrorCode.OUTPUT_SCHEMA,
-    NodeErrorCode.VERIFICATION_REJECTED,
-}  # fmt: skip
-CANCELLED = {NodeErrorCode.CANCELLED, NodeErrorCode.WORKFLOW_TIMEOUT}
-
-
-@pytest.mark.parametrize("code", NodeErrorCode)
-@pytest.mark.parametrize("was_at_work", [True, False])
-@pytest.mark.parametrize("is_spared", [True, False])
-def test_each_final_error_counts_as_the_rule_says(
-    code: NodeErrorCode, was_at_work: bool, is_spared: bool
-) -> None:
-    expected = None
-    if code in FAILED and not is_spared:
-        expected = Outcome.FAILED
-    elif code in CANCELLED and was_at_work:
-        expected = Outcome.CANCELLED
-    found = outcome_of(NodeStatus.FAILED, str(code), was_at_work=was_at_work, is_spared=is_spared)
-    assert found is expected
-
-
-def test_a_success_counts_and_a_node_that_never_began_does_not() -> None:
-    assert outcome_of(NodeStatus.SUCCESS, None, was_at_work=True) is Outcome.SUCCESSFUL
-    assert outcome_of(NodeStatus.SKIPPED, None, was_at_work=False) is None
