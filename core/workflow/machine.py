@@ -46,8 +46,8 @@ from core.workflow.events import (
 )
 from core.workflow.inputs import build_inputs
 from core.workflow.node_state import Asked, NodeState
-from core.workflow.revoking import RevokingProgress
-from core.workflow.staking import lock_stake
+from core.workflow.rules.revocation import RevokingProgress
+from core.workflow.rules.staking import lock_stake
 from core.workflow.terms import NodeTerms
 from core.workflow.transitions import (
     NodeStatus,

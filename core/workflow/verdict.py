@@ -20,7 +20,7 @@ from core.errors import NodeErrorCode
 from core.json_bounds import DEPTH_MAX, holds_nul, json_problem
 from core.records.bounds import METRICS_BYTES_MAX
 from core.workflow.events import Failure, Verdict
-from core.workflow.retry import RETRY_AFTER_MS_MAX
+from core.workflow.rules.retry import RETRY_AFTER_MS_MAX
 
 MESSAGE_CHARS_MAX = 500
 

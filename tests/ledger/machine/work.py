@@ -22,8 +22,8 @@ from core.workflow.events import (
     StakeLocked,
     WorkflowChanged,
 )
+from core.workflow.rules.verification import payment_line
 from core.workflow.transitions import NodeStatus, WorkflowStatus
-from core.workflow.verification import payment_line
 from ledger.commands import OutcomeStatus, QuarantineWorkflow, ResumeWorkflow
 from tests.ledger.machine.base import (
     MoneyMachine,

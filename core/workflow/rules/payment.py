@@ -16,9 +16,9 @@ import orjson
 from core.errors import NodeErrorCode
 from core.market.pricing import cost_micro, price_from_json, price_json, tokens_of
 from core.money import credits_text
-from core.workflow.auctioning import AuctioningProgress
 from core.workflow.events import AgentSelected, Failure, Verdict, VerifierSelected
 from core.workflow.node_state import NodeState
+from core.workflow.rules.auction_rounds import AuctioningProgress
 from core.workflow.terms import NO_TERMS
 
 

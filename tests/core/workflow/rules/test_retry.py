@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from core.workflow.retry import delay_ms, may_change_agent
+from core.workflow.rules.retry import delay_ms, may_change_agent
 
 
 @pytest.mark.parametrize(

@@ -16,8 +16,8 @@ from core.workflow.actions import AbortDispatch, Decision, ScheduleRetry, Select
 from core.workflow.dag import CompiledWorkflow
 from core.workflow.events import AttemptFinished, Failure, NodePaid, Verdict, WorkflowChanged
 from core.workflow.node_state import Asked, Budget, NodeState, error_of
-from core.workflow.retry import AGENTS_PER_NODE_MAX, delay_ms, may_change_agent
-from core.workflow.staking import free_stake
+from core.workflow.rules.retry import AGENTS_PER_NODE_MAX, delay_ms, may_change_agent
+from core.workflow.rules.staking import free_stake
 from core.workflow.terms import NO_TERMS, NodeTerms
 from core.workflow.transitions import (
     NodeStatus,

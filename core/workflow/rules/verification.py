@@ -13,8 +13,8 @@ from core.errors import NodeErrorCode
 from core.workflow.actions import Decision, DispatchVerification, ScheduleRetry, SelectVerifier
 from core.workflow.events import Failure, NodePaid, Verdict, VerificationFinished, VerifierSelected
 from core.workflow.node_state import Asked, NodeState
-from core.workflow.paying import PayingProgress
-from core.workflow.retry import AGENTS_PER_NODE_MAX, delay_ms
+from core.workflow.rules.payment import PayingProgress
+from core.workflow.rules.retry import AGENTS_PER_NODE_MAX, delay_ms
 from core.workflow.transitions import NodeStatus, NodeTrigger
 
 

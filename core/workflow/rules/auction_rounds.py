@@ -17,8 +17,8 @@ from core.market.auction import Bid
 from core.workflow.actions import CloseAuction, Decision, SelectBidder
 from core.workflow.events import AuctionClosed, AuctionOpened, BidsHeard, Failure
 from core.workflow.node_state import Asked, NodeState
-from core.workflow.progress import Progress
-from core.workflow.retry import may_change_agent
+from core.workflow.rules.attempts import Progress
+from core.workflow.rules.retry import may_change_agent
 from core.workflow.terms import NO_TERMS
 from core.workflow.transitions import NodeTrigger
 

@@ -13,7 +13,7 @@ from core.errors import NodeErrorCode
 from core.workflow.actions import AbortDispatch, Decision
 from core.workflow.events import AgentRevoked, Failure, Verdict
 from core.workflow.node_state import NodeState
-from core.workflow.verification import VerifyingProgress
+from core.workflow.rules.verification import VerifyingProgress
 
 REASON: Final = "policy_violation"
 

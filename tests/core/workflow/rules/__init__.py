@@ -1,0 +1,3 @@
+"""Tests of the engine's rules."""
+
+from __future__ import annotations
