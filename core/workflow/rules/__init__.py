@@ -1,3 +1,7 @@
-"""What a workflow's events mean: one concern in each module."""
+"""What a workflow's events mean: functions over a `WorkflowState`, one concern in each module.
+
+Imports go one way: restoration, revocation → verification → attempts → ends, selection →
+auction_rounds → payment; history, staking and retry know one node only. Decision 0122.
+"""
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Verification of a node's result: who judges, what the judgement means, and its pay.
+"""Verification of a node's result: by which agent, what its verdict means, and its pay.
 
 The node stays `running` from the agent's result to the verdict. A verifier is paid for approving
 and for rejecting, the agent only after approval. A verifier that fails is replaced or asked again
@@ -10,12 +10,22 @@ Spec: Verification and budget 1; contract.md section 5; money.md cases 14 and 16
 from __future__ import annotations
 
 from core.errors import NodeErrorCode
-from core.workflow.actions import Decision, DispatchVerification, ScheduleRetry, SelectVerifier
+from core.workflow.actions import Decision, DispatchVerification, ScheduleRetry
 from core.workflow.events import Failure, NodePaid, Verdict, VerificationFinished, VerifierSelected
 from core.workflow.node_state import Asked, NodeState
-from core.workflow.rules.payment import PayingProgress
+from core.workflow.rules.attempts import fail_attempt, succeed_node
+from core.workflow.rules.history import record_verification
+from core.workflow.rules.payment import price_above_limit, verifier_price_max_micro
 from core.workflow.rules.retry import AGENTS_PER_NODE_MAX, delay_ms
-from core.workflow.transitions import NodeStatus, NodeTrigger
+from core.workflow.rules.selection import ask_verifier
+from core.workflow.transitions import NodeTrigger
+from core.workflow.workflow_state import (
+    WorkflowState,
+    asked_state,
+    is_open_verification,
+    state_of,
+    timeout_ms,
+)
 
 
 def payment_line(node: str, verify_attempt: int) -> str:
@@ -23,133 +33,118 @@ def payment_line(node: str, verify_attempt: int) -> str:
     return f"{node}#verify" if verify_attempt == 1 else f"{node}#verify{verify_attempt}"
 
 
-class VerifyingProgress(PayingProgress):
-    """`Progress` that can have results judged."""
+def verifier_selected(workflow: WorkflowState, event: VerifierSelected, decision: Decision) -> None:
+    """Begin a verification with the selected verifier, if the node can still pay its price."""
+    state = asked_state(workflow, event.node, Asked.VERIFIER, NodeTrigger.RESULT_RECEIVED)
+    if state is None:
+        return
+    limit_micro = verifier_price_max_micro(workflow, state)
+    if event.price_micro > limit_micro:
+        if limit_micro < state.asked_micro:
+            ask_verifier(workflow, state, decision)
+        else:
+            failure = price_above_limit(event, limit_micro)
+            verifier_not_selected(workflow, state, failure, event.at_ms, decision)
+        return
+    state.asked = Asked.NOTHING
+    state.is_accepted = False
+    state.retry_at_ms = None
+    state.verify_attempt += 1
+    state.verifier_did = event.agent_did
+    state.verifier_price_micro = event.price_micro
+    state.verify_dispatched_ms = event.at_ms
+    verifier_timeout_ms = timeout_ms(workflow, state, event.at_ms)
+    state.deadline_ms = event.at_ms + verifier_timeout_ms
+    workflow.budget.reserve(event.node, state.price_micro + event.price_micro)
+    decision.records.append(state.row())
+    dispatch_verification(state, verifier_timeout_ms, decision)
 
-    def _ask_verifier(self, state: NodeState, decision: Decision) -> None:
-        assert state.agent_did is not None
-        state.asked = Asked.VERIFIER
-        state.asked_micro = self._verifier_price_max_micro(state)
-        decision.actions.append(
-            SelectVerifier(
-                state.compiled.name,
-                state.compiled.verifier_capability_id,
-                state.agent_did,
-                (state.agent_did, *state.verifiers_tried),
-                state.asked_micro,
-            )
-        )
 
-    def _verifier_price_max_micro(self, state: NodeState) -> int:
-        return max(0, self._budget.available_micro(state.compiled.name) - state.price_micro)
-
-    def _verifier_selected(self, event: VerifierSelected, decision: Decision) -> None:
-        state = self._asked_state(event.node, Asked.VERIFIER, NodeTrigger.RESULT_RECEIVED)
-        if state is None:
-            return
-        limit_micro = self._verifier_price_max_micro(state)
-        if event.price_micro > limit_micro:
-            if limit_micro < state.asked_micro:
-                self._ask_verifier(state, decision)
-            else:
-                self._no_verifier(state, self._too_dear(event, limit_micro), event.at_ms, decision)
-            return
-        state.asked = Asked.NOTHING
-        state.is_accepted = False
-        state.retry_at_ms = None
-        state.verify_attempt += 1
-        state.verifier_did = event.agent_did
-        state.verifier_price_micro = event.price_micro
-        state.verify_dispatched_ms = event.at_ms
-        timeout_ms = self._timeout_ms(state, event.at_ms)
-        state.deadline_ms = event.at_ms + timeout_ms
-        self._budget.reserve(event.node, state.price_micro + event.price_micro)
+def verifier_not_selected(
+    workflow: WorkflowState, state: NodeState, failure: Failure, at_ms: int, decision: Decision
+) -> None:
+    """Wait for another try by the verification's own counter, or end the attempt."""
+    state.asked = Asked.NOTHING
+    # A missing verifier may come back; one that cannot be paid, or verifiers that all refused for
+    # good, do not change.
+    is_absence = failure.code in (NodeErrorCode.NO_CANDIDATE, NodeErrorCode.AGENT_UNAVAILABLE)
+    may_pass = is_absence or failure.verdict in (Verdict.RETRYABLE, Verdict.LOST)
+    if may_pass and state.verify_retries_used < state.compiled.max_retries:
+        state.verify_retries_used += 1
+        delay = delay_ms(state.verify_retries_used + 1, failure.retry_after_ms)
+        state.retry_at_ms = at_ms + delay
         decision.records.append(state.row())
-        decision.actions.append(self._dispatch_verification(state, timeout_ms))
+        decision.actions.append(ScheduleRetry(state.compiled.name, state.retry_at_ms))
+        return
+    code = NodeErrorCode.VERIFIER_UNAVAILABLE
+    if failure.code is NodeErrorCode.BUDGET_EXCEEDED:
+        code = NodeErrorCode.BUDGET_EXCEEDED
+    unverified = Failure(code, failure.message, Verdict.FINAL)
+    fail_attempt(workflow, state, unverified, at_ms, decision)
 
-    def _dispatch_verification(self, state: NodeState, timeout_ms: int) -> DispatchVerification:
-        return DispatchVerification(
+
+def dispatch_verification(state: NodeState, verifier_timeout_ms: int, decision: Decision) -> None:
+    """Send the result to the node's verifier."""
+    decision.actions.append(
+        DispatchVerification(
             state.compiled.name,
             state.attempt,
             state.verify_attempt,
             state.verifier_did or "",
-            timeout_ms,
+            verifier_timeout_ms,
         )
+    )
 
-    def _verification_finished(self, event: VerificationFinished, decision: Decision) -> None:
-        state = self._state_of(event.node)
-        if not self._is_open_verification(state, event.attempt, event.verify_attempt):
+
+def verification_finished(
+    workflow: WorkflowState, event: VerificationFinished, decision: Decision
+) -> None:
+    """Pay the verifier and act on its verdict, or on its failure."""
+    state = state_of(workflow, event.node)
+    if not is_open_verification(state, event.attempt, event.verify_attempt):
+        return
+    failure = event.failure
+    state.verify_dispatched_ms = event.started_ms
+    if failure is not None:
+        is_timeout = failure.code is NodeErrorCode.AGENT_TIMEOUT
+        outcome = "timeout" if is_timeout else "error"
+        record_verification(state, failure, outcome, event.at_ms, decision)
+        verifier_failed(workflow, state, failure, event.at_ms, decision)
+        return
+    outcome = "success" if event.approved else "rejected"
+    record_verification(state, None, outcome, event.at_ms, decision)
+    _pay_verifier(workflow, state, decision)
+    if event.approved:
+        succeed_node(workflow, state, event.at_ms, decision)
+        return
+    message = f"the verifier did not approve the result of attempt {state.attempt}"
+    rejected = Failure(NodeErrorCode.VERIFICATION_REJECTED, message, Verdict.RETRYABLE)
+    fail_attempt(workflow, state, rejected, event.at_ms, decision)
+
+
+def verifier_failed(
+    workflow: WorkflowState, state: NodeState, failure: Failure, at_ms: int, decision: Decision
+) -> None:
+    """Replace a verifier that failed for good, ask for one again later, or end the attempt."""
+    did = state.verifier_did
+    assert did is not None
+    state.verifier_did = None
+    state.verifier_price_micro = 0
+    if failure.verdict is Verdict.FINAL_FOR_AGENT:
+        state.verifiers_tried += (did,)
+        if len(state.verifiers_tried) < AGENTS_PER_NODE_MAX:
+            ask_verifier(workflow, state, decision)
             return
-        failure = event.failure
-        state.verify_dispatched_ms = event.started_ms
-        if failure is not None:
-            is_timeout = failure.code is NodeErrorCode.AGENT_TIMEOUT
-            outcome = "timeout" if is_timeout else "error"
-            decision.records.append(self._verification_line(state, outcome, event.at_ms, failure))
-            self._verifier_failed(state, failure, event.at_ms, decision)
-            return
-        outcome = "success" if event.approved else "rejected"
-        decision.records.append(self._verification_line(state, outcome, event.at_ms, None))
-        self._pay_verifier(state, decision)
-        if event.approved:
-            self._succeed(state, event.at_ms, decision)
-            return
-        message = f"the verifier did not approve the result of attempt {state.attempt}"
-        rejected = Failure(NodeErrorCode.VERIFICATION_REJECTED, message, Verdict.RETRYABLE)
-        self._fail_attempt(state, rejected, event.at_ms, decision)
+    verifier_not_selected(workflow, state, failure, at_ms, decision)
 
-    def _is_open_verification(
-        self, state: NodeState, attempt: int, verify_attempt: int | None
-    ) -> bool:
-        return (
-            state.status is NodeStatus.RUNNING
-            and state.attempt == attempt
-            and state.verifier_did is not None
-            and verify_attempt in (None, state.verify_attempt)
-        )
 
-    def _pay_verifier(self, state: NodeState, decision: Decision) -> None:
-        price_micro = state.verifier_price_micro
-        assert state.verifier_did is not None
-        if price_micro:
-            self._budget.pay(state.compiled.name, price_micro)
-            state.cost_micro += price_micro
-            line = payment_line(state.compiled.name, state.verify_attempt)
-            decision.records.append(NodePaid(line, state.verifier_did, price_micro))
-        state.verifier_did = None
-        state.verifier_price_micro = 0
-
-    def _verifier_failed(
-        self, state: NodeState, failure: Failure, at_ms: int, decision: Decision
-    ) -> None:
-        did = state.verifier_did
-        assert did is not None
-        state.verifier_did = None
-        state.verifier_price_micro = 0
-        if failure.verdict is Verdict.FINAL_FOR_AGENT:
-            state.verifiers_tried += (did,)
-            if len(state.verifiers_tried) < AGENTS_PER_NODE_MAX:
-                self._ask_verifier(state, decision)
-                return
-        self._no_verifier(state, failure, at_ms, decision)
-
-    def _no_verifier(
-        self, state: NodeState, failure: Failure, at_ms: int, decision: Decision
-    ) -> None:
-        """Wait for another try by the verification's own counter, or give the node up."""
-        state.asked = Asked.NOTHING
-        # That nobody is there may pass; that nobody can be paid, or that every one of them said
-        # no for good, does not.
-        is_absence = failure.code in (NodeErrorCode.NO_CANDIDATE, NodeErrorCode.AGENT_UNAVAILABLE)
-        may_pass = is_absence or failure.verdict in (Verdict.RETRYABLE, Verdict.LOST)
-        if may_pass and state.verify_retries_used < state.compiled.max_retries:
-            state.verify_retries_used += 1
-            delay = delay_ms(state.verify_retries_used + 1, failure.retry_after_ms)
-            state.retry_at_ms = at_ms + delay
-            decision.records.append(state.row())
-            decision.actions.append(ScheduleRetry(state.compiled.name, state.retry_at_ms))
-            return
-        code = NodeErrorCode.VERIFIER_UNAVAILABLE
-        if failure.code is NodeErrorCode.BUDGET_EXCEEDED:
-            code = NodeErrorCode.BUDGET_EXCEEDED
-        self._fail_attempt(state, Failure(code, failure.message, Verdict.FINAL), at_ms, decision)
+def _pay_verifier(workflow: WorkflowState, state: NodeState, decision: Decision) -> None:
+    price_micro = state.verifier_price_micro
+    assert state.verifier_did is not None
+    if price_micro:
+        workflow.budget.pay(state.compiled.name, price_micro)
+        state.cost_micro += price_micro
+        line = payment_line(state.compiled.name, state.verify_attempt)
+        decision.records.append(NodePaid(line, state.verifier_did, price_micro))
+    state.verifier_did = None
+    state.verifier_price_micro = 0

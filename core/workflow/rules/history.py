@@ -1,0 +1,48 @@
+"""The lines of a node's history that its attempts and verifications leave when they end.
+
+Spec: Node states and transitions; contract.md section 5 (attempts).
+"""
+
+from __future__ import annotations
+
+from core.workflow.actions import Decision
+from core.workflow.events import AttemptFinished, Failure
+from core.workflow.node_state import NodeState
+
+
+def record_failed_attempt(
+    state: NodeState, failure: Failure, outcome: str, at_ms: int, decision: Decision
+) -> None:
+    """Record that the open attempt ended without a result."""
+    began_ms = state.started_ms if state.started_ms is not None else state.dispatched_ms
+    decision.records.append(
+        AttemptFinished(
+            state.compiled.name,
+            state.attempt,
+            state.agent_did or "",
+            outcome,
+            at_ms if began_ms is None else began_ms,
+            at_ms,
+            error_code=str(failure.code),
+            error_message=failure.message,
+        )
+    )
+
+
+def record_verification(
+    state: NodeState, failure: Failure | None, outcome: str, at_ms: int, decision: Decision
+) -> None:
+    """Record that the open verification ended; `failure` is None when the verifier has judged."""
+    decision.records.append(
+        AttemptFinished(
+            state.compiled.name,
+            state.verify_attempt,
+            state.verifier_did or "",
+            outcome,
+            at_ms if state.verify_dispatched_ms is None else state.verify_dispatched_ms,
+            at_ms,
+            "verify",
+            error_code=None if failure is None else str(failure.code),
+            error_message=None if failure is None else failure.message,
+        )
+    )

@@ -1,0 +1,95 @@
+"""A stored, unfinished workflow after a restart: its rows as state, and what has to be done again.
+
+1. `load_nodes`: rows become states, and the counts, the results and the reservations that follow
+from them are worked out again. 2. `resume_nodes`: open attempts are lost, which is an event like
+any other; open verifications are repeated; timers are set again; ready nodes ask for agents again.
+Spec: design.md section 3 (Recovery).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from core.errors import NodeErrorCode
+from core.workflow.actions import AwaitResult, Decision, ScheduleRetry
+from core.workflow.events import AttemptFailed, Failure, NodeChanged, Verdict
+from core.workflow.node_state import NodeState
+from core.workflow.rules.attempts import attempt_failed, await_result
+from core.workflow.rules.auction_rounds import await_bids
+from core.workflow.rules.selection import make_ready
+from core.workflow.rules.verification import dispatch_verification
+from core.workflow.transitions import NodeStatus
+from core.workflow.workflow_state import WorkflowState, timeout_ms
+
+
+def load_nodes(
+    workflow: WorkflowState,
+    rows: Iterable[NodeChanged],
+    results: Mapping[str, Any],
+    agents_used: Mapping[str, Sequence[str]],
+) -> None:
+    """Take over what is stored; arguments as those of `WorkflowMachine.restore`."""
+    for row in rows:
+        _load_node(workflow, row, results, agents_used.get(row.node, ()))
+    budget = workflow.budget
+    active = [name for name, state in workflow.nodes.items() if state.is_active]
+    budget.fit({name: budget.reserved_micro(name) for name in active})
+
+
+def resume_nodes(workflow: WorkflowState, at_ms: int, decision: Decision) -> None:
+    """Decide for each node what has to be done now."""
+    for state in workflow.nodes.values():
+        _resume_node(workflow, state, at_ms, decision)
+
+
+def _load_node(
+    workflow: WorkflowState,
+    row: NodeChanged,
+    results: Mapping[str, Any],
+    agents_used: Sequence[str],
+) -> None:
+    name = row.node
+    state = workflow.nodes[name]
+    state.load(row, agents_used)
+    budget = workflow.budget
+    budget.spent_micro += state.cost_micro
+    if state.is_active:
+        workflow.active_count += 1
+        budget.reserve(name, state.price_micro + state.verifier_price_micro)
+    elif state.is_finished:
+        workflow.unfinished_count -= 1
+        budget.reserve(name, 0)
+    if state.status is NodeStatus.SUCCESS:
+        workflow.results[name] = results[name]
+        state.result_json = state.result_ref = None
+        for child in state.compiled.children:
+            workflow.nodes[child].unmet -= 1
+    elif state.status in (NodeStatus.FAILED, NodeStatus.TIMEOUT):
+        # Several may have failed; which one first does not change what follows.
+        workflow.first_failure = workflow.first_failure or {**(state.error or {}), "node": name}
+    elif state.has_result:
+        state.result = results[name]
+
+
+def _resume_node(workflow: WorkflowState, state: NodeState, at_ms: int, decision: Decision) -> None:
+    name = state.compiled.name
+    if state.retry_at_ms is not None:
+        decision.actions.append(ScheduleRetry(name, state.retry_at_ms))
+    elif state.has_unverified_result and state.verifier_did is not None:
+        dispatch_verification(state, timeout_ms(workflow, state, at_ms), decision)
+    elif state.is_accepted:
+        began_ms = at_ms if state.started_ms is None else state.started_ms
+        due_ms = workflow.deadline_ms if state.deadline_ms is None else state.deadline_ms
+        awaited = AwaitResult(name, state.attempt, 0, began_ms, due_ms)
+        await_result(workflow, awaited, decision)
+    elif state.is_active:
+        message = "the process that waited for the reply ended"
+        lost = Failure(NodeErrorCode.AGENT_ERROR, message, Verdict.LOST)
+        began_ms = at_ms if state.dispatched_ms is None else state.dispatched_ms
+        event = AttemptFailed(name, state.attempt, lost, began_ms, at_ms)
+        attempt_failed(workflow, event, decision)
+    elif state.auction_closes_ms is not None:
+        await_bids(state, state.auction_closes_ms, decision)
+    elif state.status is NodeStatus.PENDING and state.unmet == 0:
+        make_ready(workflow, state, at_ms, decision)

@@ -1,0 +1,88 @@
+"""Which nodes are ready, and what is asked when one needs an agent or a verifier.
+
+Asks only: who is chosen is decided outside the machine (`core/market/ranking.py`), the answer comes
+within the same step, and `attempts.py` and `verification.py` act on it.
+Spec: Execution order, Targeted routing, Settlement rules 6 and 7.
+"""
+
+from __future__ import annotations
+
+from core.errors import IllegalTransition
+from core.market.pricing import FixedPrice
+from core.workflow.actions import Decision, SelectAgent, SelectVerifier
+from core.workflow.events import WorkflowAccepted
+from core.workflow.node_state import Asked, NodeState
+from core.workflow.rules.auction_rounds import ask_bidder
+from core.workflow.rules.payment import price_max_micro, verifier_price_max_micro
+from core.workflow.rules.retry import AGENTS_PER_NODE_MAX
+from core.workflow.terms import NO_TERMS
+from core.workflow.transitions import NodeTrigger, next_node_status
+from core.workflow.workflow_state import WorkflowState
+
+
+def workflow_accepted(workflow: WorkflowState, event: WorkflowAccepted, decision: Decision) -> None:
+    """Make the roots ready. Raises `IllegalTransition` when the workflow was accepted before."""
+    if workflow.is_accepted:
+        raise IllegalTransition("workflow", workflow.status, "workflow accepted")
+    workflow.is_accepted = True
+    for name in workflow.compiled.roots:
+        make_ready(workflow, workflow.nodes[name], event.at_ms, decision)
+
+
+def make_ready(workflow: WorkflowState, state: NodeState, at_ms: int, decision: Decision) -> None:
+    """Take up a node whose dependencies are complete."""
+    state.status = next_node_status(state.status, NodeTrigger.DEPENDENCIES_COMPLETE)
+    ask_agent(workflow, state, at_ms, decision)
+
+
+def ask_agent(workflow: WorkflowState, state: NodeState, at_ms: int, decision: Decision) -> None:
+    """Ask for the agent of the next attempt."""
+    node = state.compiled
+    if node.is_auction:
+        ask_bidder(workflow, state, at_ms, decision)
+        return
+    target = node.target_agent_id if node.target_agent_id not in state.agents_tried else None
+    allow_fallback = node.allow_broadcast_fallback
+    is_last_known = len(state.agents_used) >= AGENTS_PER_NODE_MAX
+    is_bound = is_last_known or not workflow.compiled.allow_fallback_agents
+    known = [did for did in state.agents_used if did not in state.agents_tried]
+    if is_bound and known:
+        # The agent of the last attempt goes on; if it may not, another that has had an attempt.
+        target = state.agent_did if state.agent_did in known else known[-1]
+        allow_fallback = False
+    terms = workflow.terms.get(node.name, NO_TERMS)
+    state.asked = Asked.AGENT
+    state.asked_micro = price_max_micro(workflow, state)
+    if isinstance(terms.price, FixedPrice) and (target is None or allow_fallback):
+        # Only an agent that is asked for by name may cost more than the capability's price.
+        state.asked_micro = min(state.asked_micro, terms.price.micro)
+    decision.actions.append(
+        SelectAgent(
+            node.name,
+            node.capability_id,
+            target,
+            allow_fallback,
+            state.agents_tried,
+            state.asked_micro,
+            workflow.workflow_id,
+            state.attempt + 1,
+            terms.price,
+            terms.is_by_token,
+        )
+    )
+
+
+def ask_verifier(workflow: WorkflowState, state: NodeState, decision: Decision) -> None:
+    """Ask for a verifier of the result that the node's agent has delivered."""
+    assert state.agent_did is not None
+    state.asked = Asked.VERIFIER
+    state.asked_micro = verifier_price_max_micro(workflow, state)
+    decision.actions.append(
+        SelectVerifier(
+            state.compiled.name,
+            state.compiled.verifier_capability_id,
+            state.agent_did,
+            (state.agent_did, *state.verifiers_tried),
+            state.asked_micro,
+        )
+    )

@@ -1,0 +1,102 @@
+"""What a machine knows of its workflow, and how the node of an event is found in it.
+
+No rules here: `core/workflow/rules` are functions over this state, and its only writers.
+Spec: States and transitions, Verification and budget 2.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from core.errors import IllegalTransition
+from core.workflow.dag import CompiledWorkflow
+from core.workflow.node_state import Asked, Budget, NodeState
+from core.workflow.terms import NodeTerms
+from core.workflow.transitions import NodeStatus, NodeTrigger, WorkflowStatus
+
+
+@dataclass(slots=True, eq=False)
+class WorkflowState:
+    """One workflow.
+
+    `nodes`, `results` and `terms` are by the node's name. `active_count`: nodes that are dispatched
+    or running. `first_failure`: the error of the first failed node, with its name as `node`.
+    """
+
+    workflow_id: str
+    compiled: CompiledWorkflow
+    deadline_ms: int
+    budget: Budget
+    terms: Mapping[str, NodeTerms]
+    nodes: dict[str, NodeState]
+    unfinished_count: int
+    active_count: int = 0
+    status: WorkflowStatus = WorkflowStatus.PENDING
+    results: dict[str, Any] = field(default_factory=dict)
+    is_accepted: bool = False
+    first_failure: dict[str, Any] | None = None
+
+
+def new_workflow_state(
+    workflow_id: str,
+    compiled: CompiledWorkflow,
+    *,
+    hold_micro: int,
+    reserved: Mapping[str, int],
+    deadline_ms: int,
+    terms: Mapping[str, NodeTerms],
+) -> WorkflowState:
+    """Return the state of a workflow that is not accepted yet; arguments as `WorkflowMachine`'s."""
+    nodes = {
+        name: NodeState(node, unmet=len(node.depends_on)) for name, node in compiled.nodes.items()
+    }
+    budget = Budget(hold_micro, reserved)
+    return WorkflowState(workflow_id, compiled, deadline_ms, budget, terms, nodes, len(nodes))
+
+
+def state_of(workflow: WorkflowState, name: str) -> NodeState:
+    """Return the node that an event names. Raises `IllegalTransition` for an unknown one."""
+    state = workflow.nodes.get(name)
+    if state is None:
+        raise IllegalTransition("workflow", workflow.status, f"an event of unknown node {name!r}")
+    return state
+
+
+def asked_state(
+    workflow: WorkflowState, name: str, asked: Asked, trigger: NodeTrigger
+) -> NodeState | None:
+    """Return the node that waits for this answer, None when it has ended in the meantime.
+
+    Raises `IllegalTransition` with `trigger` when the node waits for no such answer.
+    """
+    state = state_of(workflow, name)
+    if state.asked is asked:
+        return state
+    if state.is_finished:
+        return None
+    raise IllegalTransition("node", state.status, trigger)
+
+
+def open_attempt(workflow: WorkflowState, name: str, attempt: int) -> NodeState | None:
+    """Return the node whose open attempt this is, None for a late or repeated reply."""
+    state = state_of(workflow, name)
+    if not state.is_active or state.attempt != attempt or state.has_result:
+        return None
+    return state
+
+
+def is_open_verification(state: NodeState, attempt: int, verify_attempt: int | None) -> bool:
+    """Say whether this verification of this attempt is open; None stands for any verification."""
+    return (
+        state.status is NodeStatus.RUNNING
+        and state.attempt == attempt
+        and state.verifier_did is not None
+        and verify_attempt in (None, state.verify_attempt)
+    )
+
+
+def timeout_ms(workflow: WorkflowState, state: NodeState, at_ms: int) -> int:
+    """Return how long an agent may take: the node's timeout, or what is left of the runtime."""
+    return max(1, min(state.compiled.timeout_ms, workflow.deadline_ms - at_ms))
