@@ -310,7 +310,7 @@ class Dispatcher:
 
     async def _reply(
         self, order: DispatchOrder, started_ms: int
-    ) -> tuple[Success | Accepted | Failure, bool, str]:
+    ) -> tuple[Success | Accepted | Failure, bool | None, str]:
         """As `_post`, for orders whose inputs may still have to be loaded."""
         if order.large is not None:
             assert self._blobs is not None, "a large result was stored without a store"
@@ -323,7 +323,7 @@ class Dispatcher:
 
     async def _post(
         self, order: DispatchOrder, started_ms: int
-    ) -> tuple[Success | Accepted | Failure, bool, str]:
+    ) -> tuple[Success | Accepted | Failure, bool | None, str]:
         """Send the request; return the judged reply, whether the agent was reachable, the hash."""
         try:
             inputs = canonical(order.inputs)
@@ -354,10 +354,12 @@ class Dispatcher:
             ) as response:
                 return await self._judged(response, order, event), True, input_hash
         except aiohttp.ConnectionTimeoutError:
-            return offline(order, "the connection was not accepted in time"), False, input_hash
+            failure = offline(order, "the connection was not accepted in time")
+            return failure, _is_reachable_after_timeout(order), input_hash
         except TimeoutError:
             message = f"no reply within {order.timeout_ms} ms"
-            return Failure(NodeErrorCode.AGENT_TIMEOUT, message), False, input_hash
+            failure = Failure(NodeErrorCode.AGENT_TIMEOUT, message)
+            return failure, _is_reachable_after_timeout(order), input_hash
         except aiohttp.ClientConnectorError as error:
             if isinstance(error.os_error, EgressDenied):
                 message = f"the egress policy forbids {order.agent_did}: {error.os_error.reason}"
@@ -412,6 +414,15 @@ class Dispatcher:
         except (aiohttp.ClientError, TimeoutError, OSError):
             # Best effort by contract: the agent learns it from the 409 of its late reply otherwise.
             return
+
+
+def _is_reachable_after_timeout(order: DispatchOrder) -> bool | None:
+    """Return False, or None where the time was the workflow's rest: the agent was given too little.
+
+    The workflow ends then, and mostly takes its order back; its commit may be slower than the time
+    that is left. Three of them would open the agent's circuit for all other payers.
+    """
+    return None if order.is_cut_short else False
 
 
 async def _read(response: aiohttp.ClientResponse, bytes_max: int) -> bytes:

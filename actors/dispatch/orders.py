@@ -74,6 +74,7 @@ def order_of(
         large=large if is_large else None,
         public_key=entry.public_key,
         key_version=machine.node(action.node).key_version,
+        is_cut_short=action.timeout_ms < node.timeout_ms,
     )
 
 

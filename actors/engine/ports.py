@@ -67,6 +67,7 @@ class DispatchOrder:
     by, None where the agent has registered no key.
     `large`: set when results have to be loaded before `inputs` and `parents` can be made.
     `key_version`: by which the attempt's token is derived, as stored with it.
+    `is_cut_short`: `timeout_ms` is what its workflow has left, less than the node's own time-out.
     """
 
     workflow_id: str
@@ -87,6 +88,7 @@ class DispatchOrder:
     large: LargeInputs | None = None
     public_key: str | None = None
     key_version: int = KEY_VERSION
+    is_cut_short: bool = False
 
 
 class DispatchPort(Protocol):

@@ -346,6 +346,20 @@ async def test_an_agent_that_hangs_times_out_and_one_that_is_absent_is_offline()
         assert here.reachable == [False, False]
 
 
+async def test_the_end_of_a_workflow_says_nothing_about_an_agent_that_is_at_work() -> None:
+    """Three workflows with a moment left would open the agent's circuit for everybody."""
+
+    async def hang(_: web.Request) -> web.Response:
+        await asyncio.Event().wait()
+        raise AssertionError
+
+    async with scene(hang) as here:
+        event = await here.outcome(timeout_ms=1, is_cut_short=True)
+        assert isinstance(event, AttemptFailed)
+        assert event.failure.code in (NodeErrorCode.AGENT_TIMEOUT, NodeErrorCode.AGENT_UNAVAILABLE)
+        assert here.reachable == [None]
+
+
 async def test_an_address_the_policy_forbids_is_never_connected_to() -> None:
     async with scene(replying(), egress_allow=()) as here:
         event = await here.outcome()

@@ -63,6 +63,18 @@ def test_three_node_chain_is_four_commands() -> None:
     assert bench.runner.statistics().running == 0
 
 
+@pytest.mark.parametrize(("max_runtime_ms", "is_cut_short"), [(500, True), (1_000, False)])
+def test_order_says_whether_its_workflow_leaves_it_the_nodes_time(
+    max_runtime_ms: int, is_cut_short: bool
+) -> None:
+    bench = Bench()
+    node = {"capabilityId": CAPABILITIES[1], "timeoutMs": 1_000}
+    bench.publish(compiled({"nodes": {"a": node}, "settings": {"maxRuntimeMs": max_runtime_ms}}))
+    bench.gate.commit()
+    (order,) = bench.outbox.sent
+    assert (order.timeout_ms, order.is_cut_short) == (max_runtime_ms, is_cut_short)
+
+
 def test_publish_without_credits_is_refused_and_forgotten() -> None:
     bench = Bench(deposit=5)
     bench.publish()
