@@ -370,14 +370,17 @@ class Runner:
 
     def revoked_work_steps(self) -> Iterator[None]:
         """Take what revoked agents have to do from them, one workflow at each step."""
-        at_ms = self._clock.now_ms()
         # Were a publish's answer lost, rows that are read then would be older than this; what it
         # begins with is looked at as it is sent.
         for run in [run for run in self._running.values() if run.is_stored]:
             yield
             if self.run_of(run.workflow_id) is not run:
                 continue
-            for did in run.machine.agents_at_work():
+            # In an order that does not change from process to process: a simulated run is decided
+            # by its seed.
+            for did in sorted(run.machine.agents_at_work()):
+                # Each at its own time: others may have begun work since the last one.
+                at_ms = self._clock.now_ms()
                 if self._directory.is_revoked(did, at_ms):
                     self.receive(run.workflow_id, AgentRevoked(did, at_ms))
 

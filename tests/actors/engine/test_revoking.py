@@ -10,7 +10,9 @@ from collections import deque
 from actors.directory.revocations import Revocations
 from actors.transport.messages import CancelReply, PublishReply
 from core.errors import ErrorCode
-from tests.actors.engine.runner_bench import Bench
+from core.workflow.events import AttemptFinished
+from ledger.commands import AdvanceWorkflow
+from tests.actors.engine.runner_bench import VERIFIED, Bench
 from tests.ledger.making import revoke
 from tests.simulation.shapes import CAPABILITIES, compiled
 
@@ -160,3 +162,25 @@ def test_what_comes_for_the_halted_run_is_dropped() -> None:
     bench.deliver(bench.outbox.sent[1])
     bench.clock.run()
     assert not bench.gate.waiting, "neither results nor timers"
+
+
+def test_span_of_work_that_began_while_others_were_looked_at_is_not_below_zero() -> None:
+    """Between two workflows of the sweep time passes, and a verifier may be chosen."""
+    bench = Bench()
+    bench.publish(VERIFIED)
+    bench.gate.commit()
+    bench.directory.revocations.know([{"did": FIRST, "expires_ms": None, "ended_ms": None}])
+    steps = bench.runner.revoked_work_steps()
+    next(steps)
+    bench.clock.run_until(bench.clock.now_ms() + 5)
+    bench.deliver(bench.outbox.sent[0])
+    deque(steps, maxlen=0)
+    records = [
+        record
+        for command, _ in bench.gate.waiting
+        if isinstance(command, AdvanceWorkflow)
+        for record in command.records
+    ]
+    ended = [record for record in records if isinstance(record, AttemptFinished)]
+    spans = [(record.kind, record.completed_ms - record.started_ms) for record in ended]
+    assert spans == [("primary", 0), ("verify", 0)]
