@@ -40,6 +40,7 @@ FOUND_FAULTS = {
     # Found by the soak later.
     ("slow", 11403): "work taken from the revoked ends before it began",
     ("clocks", 502): "an accepted attempt was discarded by a successor whose clock was behind",
+    ("clocks", 11128): "a verification is sent and refused again and again while clocks differ",
 }
 
 
