@@ -78,6 +78,7 @@ from core.workflow.events import (
     RuntimeExceeded,
     WorkflowAccepted,
 )
+from core.workflow.retry import delay_ms
 from ledger.commands import Command, Outcome, OutcomeStatus
 from ledger.queries.stored import StoredWorkflow
 
@@ -87,6 +88,9 @@ log = logging.getLogger("callboard.runner")
 EARLY_MS: Final = 50
 # What agents are told whose work is begun anew.
 HALTED_REASON: Final = "error"
+# Names of timers that belong to no node.
+_DEADLINE: Final = "\x00deadline"
+_READ_AGAIN: Final = "\x00read again"
 _NOTHING: Final[Mapping[str, Any]] = {}
 
 Publish = Callable[[PublishReply | ServiceError], None]
@@ -331,7 +335,9 @@ class Runner:
     def _adopt(self, run: RunningWorkflow, records: list[Record], actions: list[Action]) -> None:
         former = self._running.get(run.workflow_id)
         if former is not None:
+            former.cancel_timers()
             run.watchers |= former.watchers
+            run.halts = former.halts
         self._running[run.workflow_id] = run
         self._arm_deadline(run)
         for order in accepted_orders(run, self._directory.entry, self._clock.now_ms()):
@@ -370,14 +376,17 @@ class Runner:
 
     def revoked_work_steps(self) -> Iterator[None]:
         """Take what revoked agents have to do from them, one workflow at each step."""
-        at_ms = self._clock.now_ms()
         # Were a publish's answer lost, rows that are read then would be older than this; what it
         # begins with is looked at as it is sent.
         for run in [run for run in self._running.values() if run.is_stored]:
             yield
             if self.run_of(run.workflow_id) is not run:
                 continue
-            for did in run.machine.agents_at_work():
+            # In an order that does not change from process to process: a simulated run is decided
+            # by its seed.
+            for did in sorted(run.machine.agents_at_work()):
+                # Each at its own time: others may have begun work since the last one.
+                at_ms = self._clock.now_ms()
                 if self._directory.is_revoked(did, at_ms):
                     self.receive(run.workflow_id, AgentRevoked(did, at_ms))
 
@@ -524,9 +533,20 @@ class Runner:
             self._dispatcher.ended(order)
 
     def _halt(self, run: RunningWorkflow) -> None:
-        """Drive a workflow no further; it stays known until another run takes its place."""
+        """Drive a workflow no further; it stays known until another run takes its place.
+
+        Its rows are read at once; when it is halted again after that, with the delays of retries,
+        but not after its deadline. The ledger may refuse the same step until its clock has passed a
+        time that this clock has passed already.
+        """
         self._stop(run)
-        self._on_unsure(run.workflow_id)
+        run.halts += 1
+        delay = delay_ms(run.halts)
+        if delay == 0:
+            self._on_unsure(run.workflow_id)
+            return
+        read_ms = min(self._clock.now_ms() + delay, run.machine.deadline_ms)
+        run.set_timer(_READ_AGAIN, self._clock.call_at(read_ms, self._on_unsure, run.workflow_id))
 
     def _stop(self, run: RunningWorkflow) -> None:
         run.is_halted = True
@@ -642,7 +662,7 @@ class Runner:
 
     def _arm_deadline(self, run: RunningWorkflow) -> None:
         deadline_ms = run.machine.deadline_ms
-        self._call_at(run, "\x00deadline", deadline_ms, RuntimeExceeded(deadline_ms))
+        self._call_at(run, _DEADLINE, deadline_ms, RuntimeExceeded(deadline_ms))
 
     def _call_at(self, run: RunningWorkflow, name: str, at_ms: int, event: Event) -> None:
         run.set_timer(name, self._clock.call_at(at_ms, self.receive, run.workflow_id, event))

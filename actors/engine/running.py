@@ -18,6 +18,7 @@ class RunningWorkflow:
 
     `is_halted`: a step was refused, so the machine is ahead of the rows: another takes its place.
     `is_stored`: its publish is known to be committed; before that, nothing happens to it.
+    `halts`: how often it was halted in this process, the runs before this one included.
     """
 
     task_id: str
@@ -28,6 +29,7 @@ class RunningWorkflow:
     payer_did: str = ""
     is_halted: bool = False
     is_stored: bool = True
+    halts: int = 0
 
     @property
     def workflow_id(self) -> str:

@@ -87,7 +87,8 @@ async def test_quarantined_workflow_can_only_end_and_its_escrow_returns(
     store = await open_store(database.service_url)
     cancelled = flow.advance(WorkflowChanged(WorkflowStatus.CANCELLED, AT + 1))
     stale, ended = await store.commit([cancelled, fresh(replace(cancelled, key="end"))], AT)
-    assert stale.error is ErrorCode.CONFLICT
+    # Its owner learns why: without the code it would read the rows and drive the workflow on.
+    assert (stale.error, stale.result) == (ErrorCode.CONFLICT, {"quarantined": "STEP_REFUSED"})
     assert ended.result == {"releasedMicro": CREDIT}
     assert quarantine_of(auditor, flow)[:2] == ("cancelled", "STEP_REFUSED")
     assert auditor.balance(PAYER) == 100 * CREDIT

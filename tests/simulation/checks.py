@@ -77,7 +77,7 @@ class Checks:
             require(misplaced is None, misplaced, "after", command)
         self._world.revoking.applied(command)
         for record in command.records:
-            if isinstance(record, AttemptFinished) and is_timed_by_one(record):
+            if isinstance(record, AttemptFinished) and self._is_timed_by_one(command, record):
                 took_ms = record.completed_ms - record.started_ms
                 require(took_ms >= 0, "a span below 0 ms:", record)
             latency_ms = (getattr(record, "metrics", None) or {}).get("latency_ms", 0)
@@ -252,6 +252,22 @@ class Checks:
         row = self._model.workflows.get(workflow_id)
         require(row is None or is_over(row["status"]), "stuck:", row, self._model.nodes)
 
+    def _is_timed_by_one(
+        self, command: PublishWorkflow | AdvanceWorkflow, record: AttemptFinished
+    ) -> bool:
+        """Say whether one clock has told the start and the end of an attempt.
+
+        A lost attempt may have begun on another machine, and so may an accepted one that is
+        discarded after its workflow was taken over: where clocks differ, its row alone is clamped
+        (decision 0093). A deadline may lie before the start of what it ends, when a commit was
+        slow.
+        """
+        if record.outcome == "lost" or record.error_code == "WORKFLOW_TIMEOUT":
+            return False
+        may_be_taken_over = record.kind == "primary" and record.outcome == "discarded"
+        is_disturbed = command.workflow_id in self._world.disturbed
+        return not (may_be_taken_over and is_disturbed and self._world.troubles.skewed)
+
     # -- at the end -------------------------------------------------------------------------------
 
     def at_end(self, shapes: dict[str, Shape]) -> None:
@@ -415,15 +431,6 @@ class Checks:
             (r["completed_ms"] for r in self._model.attempts[workflow_id] if r["node"] == name),
             default=0,
         )
-
-
-def is_timed_by_one(record: AttemptFinished) -> bool:
-    """Say whether one clock has told the start and the end of an attempt.
-
-    A lost attempt may have begun on another machine. A deadline may lie before the start of what it
-    ends, when a commit was slow.
-    """
-    return record.outcome != "lost" and record.error_code != "WORKFLOW_TIMEOUT"
 
 
 def is_over(status: WorkflowStatus) -> bool:

@@ -37,6 +37,10 @@ FOUND_FAULTS = {
     ("slow", 38): "a step refused for a revoked agent keeps its key for ever",
     ("slow", 11): "everything is restored in one loop turn",
     ("watch", 13): "every repeated publish reads all workflows again",
+    # Found by the soak later.
+    ("slow", 11403): "work taken from the revoked ends before it began",
+    ("clocks", 502): "an accepted attempt was discarded by a successor whose clock was behind",
+    ("clocks", 11128): "a verification is sent and refused again and again while clocks differ",
 }
 
 

@@ -17,8 +17,9 @@ from tests.simulation.world import Crowd, World
 BULK, LONG, UNFINISHED = 150, 100, 500
 AWAY = Failure(NodeErrorCode.AGENT_UNAVAILABLE, "the connection was refused")
 READY_MS_MAX = 5_000
-# A machine so overloaded that a second's publishes take half a minute; the late answers in it.
-SLOWNESS, LATE_MIN = 800, 5
+# A machine so overloaded that answers are late for longer than `owner_silence_ms`, though not for
+# `BUSY_MS_MAX`; the late answers in it.
+SLOWNESS, LATE_MIN = 550, 5
 
 
 def chain(length: int) -> Shape:

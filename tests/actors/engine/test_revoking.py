@@ -8,9 +8,12 @@ from __future__ import annotations
 from collections import deque
 
 from actors.directory.revocations import Revocations
+from actors.engine.ports import DispatchOrder
 from actors.transport.messages import CancelReply, PublishReply
 from core.errors import ErrorCode
-from tests.actors.engine.runner_bench import Bench
+from core.workflow.events import AttemptFinished, VerificationFinished
+from ledger.commands import AdvanceWorkflow
+from tests.actors.engine.runner_bench import VERIFIED, Bench
 from tests.ledger.making import revoke
 from tests.simulation.shapes import CAPABILITIES, compiled
 
@@ -160,3 +163,77 @@ def test_what_comes_for_the_halted_run_is_dropped() -> None:
     bench.deliver(bench.outbox.sent[1])
     bench.clock.run()
     assert not bench.gate.waiting, "neither results nor timers"
+
+
+def verifying(bench: Bench, **settings: int) -> DispatchOrder:
+    """Publish a node with a verifier, deliver its result; return the order of its verification."""
+    node = {"capabilityId": CAPABILITIES[1], "requiresVerification": True}
+    bench.publish(compiled({"nodes": {"a": node}, "settings": settings}))
+    bench.gate.commit()
+    bench.deliver(bench.outbox.sent[0])
+    bench.gate.commit()
+    assert bench.outbox.sent[-1].is_verification
+    return bench.outbox.sent[-1]
+
+
+def approve(bench: Bench, order: DispatchOrder) -> None:
+    """Let the verifier of an order approve."""
+    now_ms = bench.clock.now_ms()
+    event = VerificationFinished(
+        order.node, order.attempt, True, None, now_ms, now_ms, order.verify_attempt
+    )
+    bench.runner.receive(order.workflow_id, event)
+    bench.gate.commit()
+
+
+def test_span_of_work_that_began_while_others_were_looked_at_is_not_below_zero() -> None:
+    """Between two workflows of the sweep time passes, and a verifier may be chosen."""
+    bench = Bench()
+    bench.publish(VERIFIED)
+    bench.gate.commit()
+    bench.directory.revocations.know([{"did": FIRST, "expires_ms": None, "ended_ms": None}])
+    steps = bench.runner.revoked_work_steps()
+    next(steps)
+    bench.clock.run_until(bench.clock.now_ms() + 5)
+    bench.deliver(bench.outbox.sent[0])
+    deque(steps, maxlen=0)
+    records = [
+        record
+        for command, _ in bench.gate.waiting
+        if isinstance(command, AdvanceWorkflow)
+        for record in command.records
+    ]
+    ended = [record for record in records if isinstance(record, AttemptFinished)]
+    spans = [(record.kind, record.completed_ms - record.started_ms) for record in ended]
+    assert spans == [("primary", 0), ("verify", 0)]
+
+
+def test_workflow_that_is_halted_again_is_read_after_a_delay() -> None:
+    """Where clocks differ, a revocation is over for the owner and not for the ledger: the same
+    verification was sent, refused, and its workflow read again, without a pause."""
+    bench = Bench()
+    order = verifying(bench)
+    revoked(bench, order.agent_did)
+    began_ms, read_ms = bench.clock.now_ms(), []
+    for halts in range(1, 5):
+        approve(bench, bench.outbox.sent[-1])
+        bench.clock.run_until(began_ms + 60_000, while_not=lambda n=halts: len(bench.unsure) == n)
+        read_ms.append(bench.clock.now_ms() - began_ms)
+        bench.adopt_all()
+        bench.gate.commit()
+    assert read_ms == [0, 1_000, 6_000, 36_000]
+    assert {sent.agent_did for sent in bench.outbox.sent[1:]} == {order.agent_did}
+
+
+def test_workflow_that_is_halted_again_is_read_at_its_deadline_at_the_latest() -> None:
+    bench = Bench()
+    order = verifying(bench, maxRuntimeMs=3_000)
+    revoked(bench, order.agent_did)
+    began_ms = bench.clock.now_ms()
+    for halts in range(1, 4):
+        approve(bench, bench.outbox.sent[-1])
+        bench.clock.run_until(began_ms + 60_000, while_not=lambda n=halts: len(bench.unsure) == n)
+        bench.adopt_all()
+        bench.gate.commit()
+    assert bench.clock.now_ms() == began_ms + 3_000
+    assert bench.status() == "timeout"

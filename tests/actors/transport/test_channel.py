@@ -114,7 +114,8 @@ async def test_callback_that_raises_loses_no_other_reply_and_no_later_batch() ->
         destination.gate.release()
     last = asyncio.ensure_future(channel.request(9))
     destination.gate.release()
-    assert await last == 18
+    async with asyncio.timeout(60):
+        assert await last == 18
     assert heard == [2, 4, 8, 10, 14, 16]
     assert channel.statistics().raised == 3
 

@@ -80,17 +80,20 @@ def tree_copy() -> Iterator[Path]:
         yield tree
 
 
-def caught_by(mutant: Mutant | None) -> str | None:
+def caught_by(mutant: Mutant | None, tests: str = "") -> str | None:
     """Return the seed and the test that fail in a copy with this defect, None when none does.
+
+    Args:
+        mutant: the defect; None: there is none.
+        tests: who is to catch it instead of those that the mutant names.
 
     Raises RuntimeError when the tests did not run: a defect that breaks the import proves nothing.
     """
     with tree_copy() as tree:
         if mutant is not None:
             mutant.apply(tree)
-        chosen = ["-m", "not slow", *TESTS]
-        if mutant is not None and mutant.tests:
-            chosen = [mutant.tests]
+        named = tests or ("" if mutant is None else mutant.tests)
+        chosen = [named] if named else ["-m", "not slow", *TESTS]
         done = subprocess.run(
             [sys.executable, "-m", "pytest", "-x", "-q", "-p", "no:cacheprovider", *chosen],
             cwd=tree, capture_output=True, text=True, timeout=TIMEOUT_S,
