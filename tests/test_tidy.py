@@ -26,7 +26,7 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
     "federation": ("federation", "core"),
     "actors": ("actors", "ledger", "federation", "core"),
     "serve_app": ("serve_app", "actors", "ledger", "federation", "core"),
-    "callboard": ("callboard", "core.records", "core.trust"),
+    "callboard": ("callboard", "core.records", "core.trust", "core.jcs"),
 }
 IMPURE = {
     "time", "random", "secrets", "os", "logging", "structlog", "socket", "asyncio", "subprocess",
