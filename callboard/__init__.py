@@ -8,21 +8,21 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from callboard.agent import Agent
-    from callboard.answering import AgentError
     from callboard.client import AsyncClient, Client
     from callboard.errors import CallboardError
-    from callboard.later import Later
+    from callboard.kit.agent import Agent
+    from callboard.kit.answering import AgentError
+    from callboard.kit.later import Later
 
 __all__ = ["Agent", "AgentError", "AsyncClient", "CallboardError", "Client", "Later"]
 
 _HOMES = {
-    "Agent": "callboard.agent",
-    "AgentError": "callboard.answering",
+    "Agent": "callboard.kit.agent",
+    "AgentError": "callboard.kit.answering",
     "AsyncClient": "callboard.client",
     "CallboardError": "callboard.errors",
     "Client": "callboard.client",
-    "Later": "callboard.later",
+    "Later": "callboard.kit.later",
 }
 
 

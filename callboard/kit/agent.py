@@ -8,9 +8,9 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
-from callboard import serving
-from callboard.answering import AnsweringAgent
-from callboard.later import Later
+from callboard.kit import serving
+from callboard.kit.answering import AnsweringAgent
+from callboard.kit.later import Later
 
 
 class Agent(AnsweringAgent):

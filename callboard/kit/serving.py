@@ -16,7 +16,7 @@ from collections.abc import AsyncIterator
 
 from aiohttp import web
 
-from callboard.answering import Answer, AnsweringAgent
+from callboard.kit.answering import Answer, AnsweringAgent
 
 # The coordinator sends at most 8 MiB of inputs; the rest of the body is small.
 BODY_BYTES_MAX = 9 * 1024 * 1024

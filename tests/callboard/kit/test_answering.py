@@ -9,7 +9,8 @@ from typing import Any
 
 import pytest
 
-from callboard import Agent, AgentError, answering
+from callboard import Agent, AgentError
+from callboard.kit import answering
 from core.timestamps import iso_ms
 from core.trust.signing import sign_body
 

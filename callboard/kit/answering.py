@@ -20,7 +20,7 @@ from typing import Any, TypeVar
 
 from pydantic import ValidationError
 
-from callboard.later import Later
+from callboard.kit.later import Later
 from core.records.agent import AgentCard, Capability, CardMetadata
 from core.records.dispatch import CancelNotice, DispatchReply, DispatchRequest
 from core.trust.addressing import addressing_problem
@@ -30,7 +30,7 @@ DEFAULT_CONCURRENCY = 32
 REMEMBERED_REPLIES_MAX = 1024
 REMEMBERED_BYTES_MAX = 32 * 1024 * 1024
 
-_log = logging.getLogger("callboard.agent")
+_log = logging.getLogger("callboard.kit.agent")
 _H = TypeVar("_H", bound=Callable[..., Any])
 
 
