@@ -6,11 +6,14 @@ Spec: Agent interface; docs/agents.md shows it used.
 from __future__ import annotations
 
 import asyncio
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from callboard.kit import serving
 from callboard.kit.answering import AnsweringAgent
 from callboard.kit.later import Later
+
+if TYPE_CHECKING:
+    from callboard.replies import NodeResultTaken
 
 
 class Agent(AnsweringAgent):
@@ -24,29 +27,40 @@ class Agent(AnsweringAgent):
         endpoint: str | None = None,
         register: bool = True,
         until_eof: bool = False,
+        heartbeat_period_s: float = serving.HEARTBEAT_PERIOD_S,
+        drain_timeout_s: float = serving.DRAIN_TIMEOUT_S,
+        deregister: bool = False,
     ) -> None:
         """Serve until SIGINT or SIGTERM; prints one line once the agent is ready.
+
+        When told to end it refuses new work so that it comes again, finishes what runs, says so to
+        the coordinator and ends. A second signal ends it at once.
 
         Args:
             host: the address to listen on.
             port: the port to listen on, 0 for a free one.
             endpoint: the public address, when it is not the one listened on.
-            register: register the card with the coordinator (CALLBOARD_URL, CALLBOARD_API_KEY).
+            register: register the card with the coordinator, found as `Client` finds it, and send
+                it heartbeats.
             until_eof: end also when standard input closes, so that no agent outlives its starter.
+            heartbeat_period_s: seconds between heartbeats; one speaks for 60 s.
+            drain_timeout_s: how long work under way may take once the agent was told to end.
+            deregister: take the agent out of service at the end; else it is only offline.
 
         Raises:
             CallboardError: the coordinator could not be reached or refused the card.
         """
-        asyncio.run(
-            serving.run(
-                self,
-                host=host,
-                port=port,
-                endpoint=endpoint,
-                register=register,
-                until_eof=until_eof,
-            )
+        life = serving.Life(
+            host=host,
+            port=port,
+            endpoint=endpoint,
+            register=register,
+            until_eof=until_eof,
+            heartbeat_period_s=heartbeat_period_s,
+            drain_timeout_s=drain_timeout_s,
+            deregister=deregister,
         )
+        asyncio.run(serving.run(self, life))
 
     async def deliver(
         self,
@@ -57,7 +71,7 @@ class Agent(AnsweringAgent):
         code: str | None = None,
         metrics: dict[str, Any] | None = None,
         url: str | None = None,
-    ) -> dict[str, Any]:
+    ) -> NodeResultTaken:
         """Hand the result of a dispatch in that was answered with `later`, or why there is none.
 
         Safe to repeat: the first result counts.
@@ -67,7 +81,7 @@ class Agent(AnsweringAgent):
             error: what went wrong; the coordinator may try again.
             code: a short name for the error.
             metrics: for example `tokens_used`.
-            url: the coordinator's address; default CALLBOARD_URL.
+            url: the coordinator's address; default as `Client` finds it.
 
         Raises:
             CallboardError: ALREADY_SETTLED or ESCROW_RELEASED when it came too late.
@@ -75,14 +89,22 @@ class Agent(AnsweringAgent):
         # Here, because httpx costs half a second that an agent that answers at once need not spend.
         from callboard.client import AsyncClient
 
-        async with AsyncClient(url) as client:
-            return await client.node_result(
-                later.workflow_id,
-                later.node_id,
-                later.result_id,
-                result=result,
-                error=error,
-                code=code,
-                metrics=metrics,
-                agent_did=self.did,
-            )
+        signed: dict[str, Any] = {}
+        if error is None:
+            signed = self._signed(later.node_id, later.workflow_id, result or {})
+        try:
+            async with AsyncClient(url) as client:
+                return await client.node_result(
+                    later.workflow_id,
+                    later.node_id,
+                    later.result_id,
+                    result=result,
+                    error=error,
+                    code=code,
+                    metrics=metrics,
+                    agent_did=self.did,
+                    signature=signed.get("signature"),
+                    public_key=signed.get("publicKey"),
+                )
+        finally:
+            self.result_delivered(later)
