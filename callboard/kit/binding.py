@@ -8,7 +8,9 @@ no inputs. Spec: Agent card (inputSchema, outputSchema).
 
 from __future__ import annotations
 
+import contextlib
 import inspect
+import types
 import typing
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -169,8 +171,14 @@ def _hints(call: Callable[..., Any]) -> dict[str, Any]:
     try:
         return typing.get_type_hints(call, include_extras=True)
     except (NameError, TypeError):
-        # Names that only a type checker can resolve; the handler works without them.
-        return {}
+        # One hint names what only a type checker knows: it says nothing, the others do.
+        found: dict[str, Any] = {}
+        for name, hint in inspect.get_annotations(call).items():
+            alone = types.SimpleNamespace(__annotations__={name: hint})
+            with contextlib.suppress(NameError, TypeError):
+                known = getattr(call, "__globals__", {})
+                found |= typing.get_type_hints(alone, known, include_extras=True)
+        return found
 
 
 def _adapter(hint: Any) -> TypeAdapter[Any] | None:

@@ -10,11 +10,14 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable
 
 from callboard.client import AsyncClient
 from callboard.errors import CallboardError
 from callboard.kit.answering import AnsweringAgent
+
+# An agent that is about to end does not wait long for a coordinator that is silent.
+TELL_TIMEOUT_S = 5.0
 
 _log = logging.getLogger("callboard.agent")
 
@@ -54,22 +57,24 @@ class Liveness:
             return
         statistics = self._agent.statistics()
         load = min(1.0, statistics.in_flight / self._agent.max_concurrency)
-        try:
-            await self._client.heartbeat(
-                self._agent.did,
-                status=status or ("busy" if load >= 1.0 else "healthy"),
-                load=round(load, 3),
-                token=self._token,
-            )
-        except CallboardError as error:
-            _log.warning("heartbeat of %s failed: %s", self._agent.did, error)
+        beat = self._client.heartbeat(
+            self._agent.did,
+            status=status or ("busy" if load >= 1.0 else "healthy"),
+            load=round(load, 3),
+            token=self._token,
+        )
+        await self._tried("heartbeat", beat)
 
     async def deregister(self) -> None:
         """Take the agent out of service; a failure is logged."""
+        await self._tried("deregistration", self._client.deregister_agent(self._agent.did))
+
+    async def _tried(self, what: str, told: Awaitable[object]) -> None:
         try:
-            await self._client.deregister_agent(self._agent.did)
-        except CallboardError as error:
-            _log.warning("deregistering %s failed: %s", self._agent.did, error)
+            async with asyncio.timeout(TELL_TIMEOUT_S):
+                await told
+        except (CallboardError, TimeoutError) as error:
+            _log.warning("%s of %s failed: %s", what, self._agent.did, error or "no answer")
 
     async def _beat(self, period_s: float) -> None:
         while True:

@@ -85,6 +85,16 @@ def test_hints_that_say_nothing_make_no_schema(handler: Any) -> None:
     assert (signature.input_schema, signature.output_schema) == (None, None)
 
 
+def test_one_unresolvable_hint_leaves_the_others() -> None:
+    def mixed(text: str, context: Context) -> Nowhere:  # type: ignore[name-defined] # noqa: F821
+        return {"text": text, "capability": context.capability_id}
+
+    schema = Signature(mixed).input_schema
+    assert schema is not None
+    assert schema["properties"] == {"text": {"type": "string"}}
+    assert served(mixed, text="a")[1]["result"] == {"text": "a", "capability": "cap.x.v1"}
+
+
 def test_a_type_that_json_cannot_say_is_any_value() -> None:
     schema = Signature(opaque).input_schema
     assert schema is not None

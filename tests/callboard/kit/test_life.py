@@ -233,3 +233,21 @@ def test_sigterm_drains_the_agent_and_tells_the_coordinator(
         assert (last.method, last.target) == ("DELETE", "/v1/agents/did:net:p")
     else:
         assert told == ["healthy", "draining", "stopped"]
+
+
+@pytest.mark.slow
+def test_a_coordinator_that_has_gone_does_not_keep_an_agent_from_ending(
+    service: ScriptedService,
+) -> None:
+    service.script = [REGISTERED]
+    environment = {**os.environ, "CALLBOARD_URL": service.url, "CALLBOARD_API_KEY": "k"}
+    command = [sys.executable, "-c", PROGRAM.replace("OPTIONS", "")]
+    with subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment
+    ) as process:
+        assert process.stdout is not None
+        process.stdout.readline()
+        process.send_signal(signal.SIGTERM)
+        _, said = process.communicate(timeout=60)
+    assert process.returncode == 0
+    assert "heartbeat of did:net:p failed" in said
