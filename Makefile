@@ -7,7 +7,7 @@ BIN := .venv/bin
 STAMP := .venv/.locked
 DEMO_ARGS := $(if $(DOC),--doc "$(DOC)",)
 
-.PHONY: venv demo test test-fast soak bench lint format lock clean
+.PHONY: venv demo test test-fast soak bench lint format lock wheels clean
 
 $(STAMP): requirements.lock pyproject.toml .ci/venv
 	@PYTHON="$(PYTHON)" .ci/venv
@@ -39,10 +39,17 @@ format: $(STAMP)
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
 
-# Renews every pin. No index address is written into the lock.
+# Renews every pin of both wheels' requirements. No index address is written into the lock, and the
+# light wheel, which the server's requires, is this checkout.
 lock: $(STAMP)
 	$(BIN)/uv pip compile --universal --python-version 3.11 --generate-hashes --extra dev \
-		--no-header --no-annotate --upgrade --quiet pyproject.toml -o requirements.lock
+		--no-header --no-annotate --upgrade --quiet --no-emit-package callboard \
+		pyproject.toml packaging/server/pyproject.toml -o requirements.lock
+
+# Both wheels, into dist/.
+wheels: $(STAMP)
+	$(BIN)/python -m hatchling build -t wheel -d dist
+	cd packaging/server && ../../$(BIN)/python -m hatchling build -t wheel -d ../../dist
 
 clean:
-	rm -rf .venv .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf .venv .mypy_cache .ruff_cache .pytest_cache .hypothesis dist

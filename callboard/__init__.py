@@ -1,34 +1,75 @@
-"""What users of Callboard import: the client, the agent kit and the error they share.
+"""What users of Callboard import: the client, the agent kit and their errors.
 
 Names are loaded on first use, because the command line imports this package and must start fast.
 """
 
 from __future__ import annotations
 
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from callboard.agent import Agent
-    from callboard.answering import AgentError
-    from callboard.client import AsyncClient, Client
-    from callboard.errors import CallboardError
-    from callboard.later import Later
+    from callboard.client import AsyncClient, AsyncWorkflowHandle, Client, WorkflowHandle
+    from callboard.errors import (
+        AuthenticationError,
+        CallboardError,
+        Conflict,
+        InsufficientCredits,
+        InvalidRequest,
+        NotFound,
+        OutcomeUnknown,
+        PermissionDenied,
+        RateLimited,
+        StillRunning,
+        Unavailable,
+        WorkflowFailed,
+    )
+    from callboard.kit.agent import Agent
+    from callboard.kit.answering import AgentError
+    from callboard.kit.context import Context
+    from callboard.kit.later import Later
+    from callboard.verify import ChainBroken, verify_chain
 
-__all__ = ["Agent", "AgentError", "AsyncClient", "CallboardError", "Client", "Later"]
+__all__ = [
+    "Agent",
+    "AgentError",
+    "AsyncClient",
+    "AsyncWorkflowHandle",
+    "AuthenticationError",
+    "CallboardError",
+    "ChainBroken",
+    "Client",
+    "Conflict",
+    "Context",
+    "InsufficientCredits",
+    "InvalidRequest",
+    "Later",
+    "NotFound",
+    "OutcomeUnknown",
+    "PermissionDenied",
+    "RateLimited",
+    "StillRunning",
+    "Unavailable",
+    "WorkflowFailed",
+    "WorkflowHandle",
+    "verify_chain",
+]
 
 _HOMES = {
-    "Agent": "callboard.agent",
-    "AgentError": "callboard.answering",
+    "Agent": "callboard.kit.agent",
+    "AgentError": "callboard.kit.answering",
     "AsyncClient": "callboard.client",
-    "CallboardError": "callboard.errors",
+    "AsyncWorkflowHandle": "callboard.client",
+    "ChainBroken": "callboard.verify",
     "Client": "callboard.client",
-    "Later": "callboard.later",
+    "Context": "callboard.kit.context",
+    "Later": "callboard.kit.later",
+    "WorkflowHandle": "callboard.client",
+    "verify_chain": "callboard.verify",
 }
 
 
 def __getattr__(name: str) -> Any:
-    if name not in _HOMES:
+    if name not in __all__:
         raise AttributeError(f"module 'callboard' has no attribute {name!r}")
-    from importlib import import_module
-
-    return getattr(import_module(_HOMES[name]), name)
+    return getattr(import_module(_HOMES.get(name, "callboard.errors")), name)

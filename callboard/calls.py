@@ -7,24 +7,34 @@ the blocking and once for the asynchronous client. Spec: Endpoints; contract.md 
 
 from __future__ import annotations
 
+import random
 import time
 import uuid
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 from urllib.parse import quote
 
-from callboard.errors import UNREACHABLE, CallboardError
-
-Json = dict[str, Any]
-
-FINISHED = frozenset({"success", "failed", "cancelled", "timeout"})
+from callboard.errors import (
+    UNREACHABLE,
+    CallboardError,
+    OutcomeUnknown,
+    Unavailable,
+    error_class,
+)
+from callboard.record import Json
+from callboard.replies import FINISHED
 
 ATTEMPTS_MAX = 5
 RETRY_DELAY_S_MAX = 30.0
 PREFER_WAIT_S_MAX = 60
 AUDIT_PAGE = 1000
 _FIRST_RETRY_DELAY_S = 0.2
+# Of callers that were refused together, each comes back up to so much later than it was told.
+_JITTER_SHARE = 0.5
+_RETRIED_STATUSES = frozenset({429, 502, 503, 504})
+# Refused until the quota's day is over: no pause of a retry is long enough.
+_LASTING_CODES = frozenset({"QUOTA_EXCEEDED"})
 # A service that answers before the wait it was asked for is asked again no faster than this.
 _POLL_PAUSE_S = 0.25
 
@@ -49,6 +59,11 @@ class Call:
     pause_s: float = 0.0
     any_status: bool = False
 
+    @property
+    def is_write(self) -> bool:
+        """Whether it changes something."""
+        return self.method != "GET"
+
 
 @dataclass(frozen=True, slots=True)
 class Reply:
@@ -71,8 +86,18 @@ Steps = Generator[Call, Reply, Json]
 Attempts = Generator[Call, Reply | NoReply, Json]
 
 
-def persistently(steps: Steps) -> Attempts:
+def persistently(
+    steps: Steps,
+    *,
+    attempts_max: int = ATTEMPTS_MAX,
+    jitter: Callable[[], float] = random.random,
+) -> Attempts:
     """Run an operation so that every call of it is retried, bounded, where that is safe.
+
+    Args:
+        steps: the operation.
+        attempts_max: how often a call is sent at most.
+        jitter: draws from 0 to 1 how much longer each pause is.
 
     Raises:
         CallboardError: the service refused, or could not be reached.
@@ -80,47 +105,68 @@ def persistently(steps: Steps) -> Attempts:
     try:
         call = next(steps)
         while True:
-            call = steps.send((yield from _answered(call)))
+            call = steps.send((yield from _answered(call, attempts_max, jitter)))
     except StopIteration as end:
         result: Json = end.value
         return result
 
 
-def _answered(call: Call) -> Generator[Call, Reply | NoReply, Reply]:
-    for attempt in range(1, ATTEMPTS_MAX + 1):
+def _answered(
+    call: Call, attempts_max: int, jitter: Callable[[], float]
+) -> Generator[Call, Reply | NoReply, Reply]:
+    attempt, is_open = 1, False
+    while True:
         outcome = yield call
-        delay_s = retry_delay_s(call, attempt, outcome)
-        if delay_s is None:
+        # Once unanswered, a write may have happened, whatever comes of the later attempts.
+        is_open = is_open or (call.is_write and isinstance(outcome, NoReply) and outcome.sent)
+        delay_s = retry_delay_s(call, attempt, outcome, jitter=jitter())
+        if delay_s is None or attempt >= attempts_max:
             break
+        attempt += 1
         call = replace(call, pause_s=delay_s)
     if isinstance(outcome, NoReply):
-        raise CallboardError(UNREACHABLE, 0, outcome.reason)
+        raise (OutcomeUnknown if is_open else Unavailable)(UNREACHABLE, 0, outcome.reason)
     if _is_not_ready(outcome):
-        raise CallboardError(UNREACHABLE, outcome.status, "the service is not ready yet")
+        raise Unavailable(UNREACHABLE, outcome.status, "the service is not ready yet")
     if isinstance(outcome.body, dict) and (outcome.status < 400 or call.any_status):
         return outcome
-    raise error_from(outcome)
+    raise error_from(outcome, is_write=call.is_write)
 
 
-def retry_delay_s(call: Call, attempt: int, outcome: Reply | NoReply) -> float | None:
+def retry_delay_s(
+    call: Call, attempt: int, outcome: Reply | NoReply, *, jitter: float = 0.0
+) -> float | None:
     """Decide whether a call is made again, and after how many seconds; None means no.
 
     Args:
         call: what was sent.
         attempt: how often it has been sent, 1 after the first time.
         outcome: what came of it.
+        jitter: 0 to 1, how much longer than the least the pause is.
     """
     if attempt >= ATTEMPTS_MAX:
         return None
     delay_s = _FIRST_RETRY_DELAY_S * 2.0 ** (attempt - 1)
+    longer = 1.0 + _JITTER_SHARE * jitter
     if isinstance(outcome, NoReply):
-        return delay_s if call.repeatable or not outcome.sent else None
+        return delay_s * longer if call.repeatable or not outcome.sent else None
     if _is_not_ready(outcome):
-        return delay_s
-    if outcome.status != 503 or call.any_status or not call.repeatable:
+        return delay_s * longer
+    if outcome.status not in _RETRIED_STATUSES or call.any_status or not call.repeatable:
         return None
-    asked = outcome.headers.get("retry-after", "")
-    return min(max(delay_s, float(asked)) if asked.isdecimal() else delay_s, RETRY_DELAY_S_MAX)
+    if _code(outcome) in _LASTING_CODES:
+        return None
+    return min(max(delay_s, _retry_after_s(outcome) or 0.0) * longer, RETRY_DELAY_S_MAX)
+
+
+def _retry_after_s(reply: Reply) -> float | None:
+    asked = reply.headers.get("retry-after", "")
+    return float(asked) if asked.isdecimal() else None
+
+
+def _code(reply: Reply) -> str:
+    problem = reply.body if isinstance(reply.body, dict) else {}
+    return str(problem.get("code") or problem.get("error") or f"HTTP_{reply.status}")
 
 
 def _is_not_ready(reply: Reply) -> bool:
@@ -128,17 +174,18 @@ def _is_not_ready(reply: Reply) -> bool:
     return reply.status == 404 and reply.body is None
 
 
-def error_from(reply: Reply) -> CallboardError:
+def error_from(reply: Reply, *, is_write: bool = False) -> CallboardError:
     """Read a refusal; bodies that are not problem details (a proxy's page) are described."""
     problem = reply.body if isinstance(reply.body, dict) else {}
-    code = problem.get("code") or problem.get("error") or f"HTTP_{reply.status}"
+    code = _code(reply)
     detail = problem.get("detail") or problem.get("message") or problem.get("title")
-    return CallboardError(
-        str(code),
+    return error_class(code, reply.status, is_write=is_write)(
+        code,
         reply.status,
         str(detail or f"the service answered with status {reply.status}"),
         tuple(error for error in problem.get("errors") or () if isinstance(error, dict)),
         problem.get("requestId") or reply.headers.get("x-request-id"),
+        _retry_after_s(reply),
     )
 
 
@@ -270,15 +317,19 @@ def node_result(
     code: str | None = None,
     metrics: Mapping[str, Any] | None = None,
     agent_did: str | None = None,
+    signature: str | None = None,
+    public_key: str | None = None,
 ) -> Steps:
     """Hand in the result of a dispatch that was accepted before, or its error.
 
     Args:
         result_id: the dispatch's `resultId`, which is the credential.
+        signature: the agent's, over the result; `public_key` is the key it was made with.
 
     Spec: POST /v1/workflows/nodeResult.
     """
     members = {"error": error, "code": code, "metrics": metrics, "agentDid": agent_did}
+    members |= {"signature": signature, "publicKey": public_key}
     body: Json = {"workflowId": workflow_id, "nodeId": node_id, "resultId": result_id}
     body |= {name: value for name, value in members.items() if value is not None}
     body["status"] = "success" if error is None else "error"
@@ -308,6 +359,37 @@ def agents(*, limit: int | None = None, offset: int | None = None) -> Steps:
 def agent(did: str) -> Steps:
     """Read one agent's card."""
     return _get(f"/v1/agents/{_segment(did)}")
+
+
+def deregister_agent(did: str) -> Steps:
+    """Take an agent out of service; registering it again brings it back."""
+    return _one(Call("DELETE", f"/v1/agents/{_segment(did)}"))
+
+
+def heartbeat(
+    did: str,
+    *,
+    status: str | None = None,
+    load: float | None = None,
+    queue_depth: int | None = None,
+    version: str | None = None,
+    token: str | None = None,
+) -> Steps:
+    """Say how an agent is; a changed status is in force when this returns.
+
+    Args:
+        status: for example `healthy`, `busy`, `draining`, `stopped`.
+        load: the share of its capacity that is taken, 0 to 1.
+        queue_depth: how many dispatches wait in it.
+        version: the agent's.
+        token: the `heartbeatToken` of its registration, instead of the client's key.
+
+    Spec: POST /v1/agents/{did}/heartbeat.
+    """
+    members = {"status": status, "load": load, "queueDepth": queue_depth, "version": version}
+    body = {name: value for name, value in members.items() if value is not None}
+    headers = {} if token is None else {"Authorization": f"Bearer {token}"}
+    return _one(Call("POST", f"/v1/agents/{_segment(did)}/heartbeat", body=body, headers=headers))
 
 
 def balance() -> Steps:

@@ -1,135 +1,207 @@
 """The client, blocking and asynchronous, over one set of operations.
 
-Theory of operation: `calls.py` says what each operation sends, as a generator. `_Operations` lists
-the operations once; `Client` and `AsyncClient` differ only in how they drive such a generator.
-Spec: Endpoints; contract.md sections 1 and 2.
+Theory of operation: `calls.py` says what each operation sends, as a generator; `replies.py` says
+what comes back. `_Operations` lists the operations once; `Client` and `AsyncClient` differ only in
+how they drive such a generator. Spec: Endpoints; contract.md sections 1 and 2.
 """
 
 from __future__ import annotations
 
 import asyncio
-import os
+import inspect
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
 from functools import update_wrapper
+from pathlib import Path
 from types import TracebackType
-from typing import Any, Generic, ParamSpec, Self, overload
+from typing import Any, Generic, ParamSpec, Self, TypeVar, overload
 
 import httpx
 
-from callboard import calls, market_calls, trust_calls
-from callboard.calls import Call, Json, NoReply, Reply, Steps, persistently
+from callboard import calls, market_calls, replies, trust_calls
+from callboard.calls import ATTEMPTS_MAX, Call, NoReply, Reply, Steps, persistently
+from callboard.locating import locate
+from callboard.record import Json, Page, Record
+from callboard.replies import Published, Workflow, successful
 
 P = ParamSpec("P")
+R = TypeVar("R", bound=Record)
 
-DEFAULT_URL = "http://127.0.0.1:8000"
 REQUEST_TIMEOUT_S = 30.0
 
 
-class _Operation(Generic[P]):
+class _Operation(Generic[P, R]):
     """Makes an operation of `calls` a method of either client, with its own signature."""
 
-    def __init__(self, build: Callable[P, Steps]) -> None:
+    def __init__(self, build: Callable[P, Steps], record: type[R]) -> None:
         self._build = build
+        self._record = record
         self.__doc__ = build.__doc__
 
     @overload
     def __get__(self, client: None, owner: type) -> Self: ...
     @overload
-    def __get__(self, client: Client, owner: type) -> Callable[P, Json]: ...
+    def __get__(self, client: Client, owner: type) -> Callable[P, R]: ...
     @overload
-    def __get__(self, client: AsyncClient, owner: type) -> Callable[P, Awaitable[Json]]: ...
+    def __get__(self, client: AsyncClient, owner: type) -> Callable[P, Awaitable[R]]: ...
     def __get__(self, client: Client | AsyncClient | None, owner: type) -> Any:
         if client is None:
             return self
-        run, build = client._run, self._build
+        run, build, record = client._run, self._build, self._record
 
         def call(*args: P.args, **kwargs: P.kwargs) -> Any:
-            return run(build(*args, **kwargs))
+            return run(build(*args, **kwargs), record)
 
         return update_wrapper(call, build)
+
+
+class _Iteration(Generic[P, R]):
+    """Makes a list of `calls` a method that gives the records of all its pages.
+
+    The arguments are those of the list; pages are read as they are needed.
+    """
+
+    def __init__(self, build: Callable[P, Steps], page: type[Page[R]]) -> None:
+        self._build = build
+        self._page = page
+        self._has_cursor = "cursor" in inspect.signature(build).parameters
+        self.__doc__ = f"{build.__doc__} Reads all pages, one after the other."
+
+    @overload
+    def __get__(self, client: None, owner: type) -> Self: ...
+    @overload
+    def __get__(self, client: Client, owner: type) -> Callable[P, Iterator[R]]: ...
+    @overload
+    def __get__(self, client: AsyncClient, owner: type) -> Callable[P, AsyncIterator[R]]: ...
+    def __get__(self, client: Client | AsyncClient | None, owner: type) -> Any:
+        if client is None:
+            return self
+
+        def call(*args: P.args, **kwargs: P.kwargs) -> Any:
+            if isinstance(client, Client):
+                return self._each(client, *args, **kwargs)
+            return self._each_async(client, *args, **kwargs)
+
+        return update_wrapper(call, self._build)
+
+    def _each(self, client: Client, *args: Any, **kwargs: Any) -> Iterator[R]:
+        place: Json | None = {}
+        while place is not None:
+            page = client._run(self._build(*args, **{**kwargs, **place}), self._page)
+            yield from page.rows
+            place = page.next_place(has_cursor=self._has_cursor)
+
+    async def _each_async(self, client: AsyncClient, *args: Any, **kwargs: Any) -> AsyncIterator[R]:
+        place: Json | None = {}
+        while place is not None:
+            page = await client._run(self._build(*args, **{**kwargs, **place}), self._page)
+            for row in page.rows:
+                yield row
+            place = page.next_place(has_cursor=self._has_cursor)
 
 
 class _Operations:
     """Every operation of the service that a client offers."""
 
-    publish = _Operation(calls.publish)
-    publish_bulk = _Operation(calls.publish_bulk)
-    workflow = _Operation(calls.workflow)
-    workflows = _Operation(calls.workflows)
-    wait = _Operation(calls.wait)
-    cancel = _Operation(calls.cancel)
-    resume = _Operation(calls.resume)
-    node_result = _Operation(calls.node_result)
-    register_agent = _Operation(calls.register_agent)
-    agents = _Operation(calls.agents)
-    agent = _Operation(calls.agent)
-    balance = _Operation(calls.balance)
-    deposit = _Operation(calls.deposit)
-    transactions = _Operation(calls.transactions)
-    audit = _Operation(calls.audit)
-    create_key = _Operation(calls.create_key)
-    keys = _Operation(calls.keys)
-    revoke_key = _Operation(calls.revoke_key)
-    health = _Operation(calls.health)
-    price = _Operation(market_calls.price)
-    set_price = _Operation(market_calls.set_price)
-    stake = _Operation(market_calls.stake)
-    deposit_stake = _Operation(market_calls.deposit_stake)
-    withdraw_stake = _Operation(market_calls.withdraw_stake)
-    slash_stake = _Operation(market_calls.slash_stake)
-    reputation = _Operation(market_calls.reputation)
-    rebuild_reputation = _Operation(market_calls.rebuild_reputation)
-    quota = _Operation(market_calls.quota)
-    set_quota = _Operation(market_calls.set_quota)
-    check_quota = _Operation(market_calls.check_quota)
-    account = _Operation(market_calls.account)
-    create_invoice = _Operation(market_calls.create_invoice)
-    invoice = _Operation(market_calls.invoice)
-    invoices = _Operation(market_calls.invoices)
-    pay_invoice = _Operation(market_calls.pay_invoice)
-    void_invoice = _Operation(market_calls.void_invoice)
-    open_dispute = _Operation(market_calls.open_dispute)
-    dispute = _Operation(market_calls.dispute)
-    disputes = _Operation(market_calls.disputes)
-    resolve_dispute = _Operation(market_calls.resolve_dispute)
-    give_feedback = _Operation(market_calls.give_feedback)
-    publish_task = _Operation(market_calls.publish_task)
-    task = _Operation(market_calls.task)
-    bid_for_task = _Operation(market_calls.bid_for_task)
-    auction = _Operation(market_calls.auction)
-    bid = _Operation(market_calls.bid)
-    revoke_agent = _Operation(trust_calls.revoke_agent)
-    unrevoke_agent = _Operation(trust_calls.unrevoke_agent)
-    revocation = _Operation(trust_calls.revocation)
-    revocations = _Operation(trust_calls.revocations)
+    publish_bulk = _Operation(calls.publish_bulk, replies.BulkPublished)
+    workflow = _Operation(calls.workflow, replies.Workflow)
+    workflows = _Operation(calls.workflows, replies.WorkflowPage)
+    wait = _Operation(calls.wait, replies.Workflow)
+    cancel = _Operation(calls.cancel, replies.Cancelled)
+    resume = _Operation(calls.resume, replies.Resumed)
+    node_result = _Operation(calls.node_result, replies.NodeResultTaken)
+    register_agent = _Operation(calls.register_agent, replies.Registered)
+    deregister_agent = _Operation(calls.deregister_agent, replies.Deregistered)
+    heartbeat = _Operation(calls.heartbeat, replies.HeartbeatTaken)
+    agents = _Operation(calls.agents, replies.AgentPage)
+    agent = _Operation(calls.agent, replies.Agent)
+    balance = _Operation(calls.balance, replies.Balance)
+    deposit = _Operation(calls.deposit, replies.Deposited)
+    transactions = _Operation(calls.transactions, replies.EntryPage)
+    audit = _Operation(calls.audit, replies.AuditPage)
+    create_key = _Operation(calls.create_key, replies.Key)
+    keys = _Operation(calls.keys, replies.KeyPage)
+    revoke_key = _Operation(calls.revoke_key, replies.KeyRevoked)
+    health = _Operation(calls.health, replies.Health)
+    price = _Operation(market_calls.price, replies.Price)
+    set_price = _Operation(market_calls.set_price, replies.Price)
+    stake = _Operation(market_calls.stake, replies.Stake)
+    deposit_stake = _Operation(market_calls.deposit_stake, replies.Stake)
+    withdraw_stake = _Operation(market_calls.withdraw_stake, replies.Stake)
+    slash_stake = _Operation(market_calls.slash_stake, replies.StakeSlashed)
+    reputation = _Operation(market_calls.reputation, replies.Reputation)
+    rebuild_reputation = _Operation(market_calls.rebuild_reputation, replies.ReputationCompared)
+    quota = _Operation(market_calls.quota, replies.Quota)
+    set_quota = _Operation(market_calls.set_quota, replies.Quota)
+    check_quota = _Operation(market_calls.check_quota, replies.QuotaCheck)
+    account = _Operation(market_calls.account, replies.Account)
+    create_invoice = _Operation(market_calls.create_invoice, replies.Invoice)
+    invoice = _Operation(market_calls.invoice, replies.Invoice)
+    invoices = _Operation(market_calls.invoices, replies.InvoicePage)
+    pay_invoice = _Operation(market_calls.pay_invoice, replies.Invoice)
+    void_invoice = _Operation(market_calls.void_invoice, replies.Invoice)
+    open_dispute = _Operation(market_calls.open_dispute, replies.Dispute)
+    dispute = _Operation(market_calls.dispute, replies.Dispute)
+    disputes = _Operation(market_calls.disputes, replies.DisputePage)
+    resolve_dispute = _Operation(market_calls.resolve_dispute, replies.Dispute)
+    give_feedback = _Operation(market_calls.give_feedback, replies.Feedback)
+    publish_task = _Operation(market_calls.publish_task, replies.TaskPublished)
+    task = _Operation(market_calls.task, replies.Task)
+    bid_for_task = _Operation(market_calls.bid_for_task, replies.Bid)
+    auction = _Operation(market_calls.auction, replies.Auction)
+    bid = _Operation(market_calls.bid, replies.Bid)
+    revoke_agent = _Operation(trust_calls.revoke_agent, replies.Revocation)
+    unrevoke_agent = _Operation(trust_calls.unrevoke_agent, replies.Revocation)
+    revocation = _Operation(trust_calls.revocation, replies.Revocation)
+    revocations = _Operation(trust_calls.revocations, replies.RevocationPage)
 
-    def __init__(self, url: str | None = None, api_key: str | None = None) -> None:
-        self.url = (url or os.environ.get("CALLBOARD_URL") or DEFAULT_URL).rstrip("/")
-        self._api_key = api_key or os.environ.get("CALLBOARD_API_KEY")
+    iterate_workflows = _Iteration(calls.workflows, replies.WorkflowPage)
+    iterate_agents = _Iteration(calls.agents, replies.AgentPage)
+    iterate_transactions = _Iteration(calls.transactions, replies.EntryPage)
+    iterate_audit = _Iteration(calls.audit, replies.AuditPage)
+    iterate_invoices = _Iteration(market_calls.invoices, replies.InvoicePage)
+    iterate_disputes = _Iteration(market_calls.disputes, replies.DisputePage)
+    iterate_revocations = _Iteration(trust_calls.revocations, replies.RevocationPage)
+
+    def __init__(
+        self,
+        url: str | None,
+        api_key: str | None,
+        *,
+        home: Path | None,
+        timeout_s: float,
+        attempts_max: int,
+    ) -> None:
+        location = locate(url, api_key, home)
+        self.url = location.url.rstrip("/")
+        self._api_key = location.api_key
+        self._timeout_s = timeout_s
+        self._attempts_max = attempts_max
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.url!r})"
 
-    def _options(self) -> dict[str, Any]:
-        headers = {"x-api-key": self._api_key} if self._api_key else {}
-        return {"base_url": self.url, "headers": headers, "trust_env": False}
+    def _attempts(self, steps: Steps) -> calls.Attempts:
+        return persistently(steps, attempts_max=self._attempts_max)
+
+    def _arguments(self, call: Call) -> dict[str, Any]:
+        headers = dict(call.headers)
+        # A call with a credential of its own goes without the client's.
+        if self._api_key and "Authorization" not in headers:
+            headers["x-api-key"] = self._api_key
+        return {
+            "method": call.method,
+            "url": self.url + call.path,
+            "params": dict(call.query),
+            "json": call.body,
+            "headers": headers,
+            "timeout": self._timeout_s + call.wait_s,
+        }
 
     def _failed(self, error: httpx.HTTPError) -> NoReply:
         reason = f"no answer from {self.url}: {error or type(error).__name__}"
         unsent = httpx.ConnectError | httpx.ConnectTimeout | httpx.PoolTimeout
         return NoReply(reason, sent=not isinstance(error, unsent))
-
-
-def _arguments(call: Call) -> dict[str, Any]:
-    return {
-        "method": call.method,
-        "url": call.path,
-        "params": dict(call.query),
-        "json": call.body,
-        "headers": dict(call.headers),
-        "timeout": REQUEST_TIMEOUT_S + call.wait_s,
-    }
 
 
 def _read(response: httpx.Response) -> Reply:
@@ -140,17 +212,93 @@ def _read(response: httpx.Response) -> Reply:
     return Reply(response.status_code, {k.lower(): v for k, v in response.headers.items()}, body)
 
 
+def _ended(published: Published) -> Workflow | None:
+    """Return the record that publishing waited for, None if it did not wait or not long enough."""
+    is_record = "nodes" in published and published.status in replies.FINISHED
+    return Workflow(published) if is_record else None
+
+
+class WorkflowHandle(Published):
+    """A published workflow: the reply to publishing it, and what can be done with it."""
+
+    def __init__(self, reply: Mapping[str, Any], client: Client) -> None:
+        super().__init__(reply)
+        self._client = client
+
+    def record(self) -> Workflow:
+        """Read the workflow as it stands."""
+        return self._client.workflow(self.workflow_id)
+
+    def result(self, timeout_s: float | None = None) -> Workflow:
+        """Return the record once the workflow has succeeded.
+
+        Args:
+            timeout_s: how long to wait, None for as long as it takes.
+
+        Raises:
+            WorkflowFailed: it has ended otherwise.
+            StillRunning: it has not ended in that time.
+        """
+        record = _ended(self) or self._client.wait(self.workflow_id, timeout_s=timeout_s)
+        return successful(record)
+
+    def cancel(self, *, reason: str = "user_request", details: str = "") -> replies.Cancelled:
+        """Cancel the workflow; what is left in its escrow returns."""
+        return self._client.cancel(self.workflow_id, reason=reason, details=details)
+
+
+class AsyncWorkflowHandle(Published):
+    """`WorkflowHandle` for asyncio programs."""
+
+    def __init__(self, reply: Mapping[str, Any], client: AsyncClient) -> None:
+        super().__init__(reply)
+        self._client = client
+
+    async def record(self) -> Workflow:
+        """Read the workflow as it stands."""
+        return await self._client.workflow(self.workflow_id)
+
+    async def result(self, timeout_s: float | None = None) -> Workflow:
+        """Return the record once the workflow has succeeded; see `WorkflowHandle.result`."""
+        record = _ended(self) or await self._client.wait(self.workflow_id, timeout_s=timeout_s)
+        return successful(record)
+
+    async def cancel(self, *, reason: str = "user_request", details: str = "") -> replies.Cancelled:
+        """Cancel the workflow; what is left in its escrow returns."""
+        return await self._client.cancel(self.workflow_id, reason=reason, details=details)
+
+
 class Client(_Operations):
     """A blocking client.
 
     Args:
-        url: the coordinator's address; default CALLBOARD_URL, else the local default.
-        api_key: the caller's key; default CALLBOARD_API_KEY.
+        url: the coordinator's address; default CALLBOARD_URL, else the local deployment's.
+        api_key: the caller's key; default CALLBOARD_API_KEY, else the local deployment's, which is
+            sent to that deployment only.
+        home: the folder of a local deployment, instead of the default one.
+        timeout_s: how long one request may take beside what it asks the service to wait.
+        attempts_max: how often a request that is safe to repeat is sent at most, 1 to 5.
+        proxy: the address of an HTTP proxy; the environment's is not used.
+        http: an httpx client to send with, which stays the caller's to close; `proxy` is its own.
+
+    Raises:
+        Unavailable: no address is given and no deployment runs here.
     """
 
-    def __init__(self, url: str | None = None, api_key: str | None = None) -> None:
-        super().__init__(url, api_key)
-        self._http = httpx.Client(**self._options())
+    def __init__(
+        self,
+        url: str | None = None,
+        api_key: str | None = None,
+        *,
+        home: Path | None = None,
+        timeout_s: float = REQUEST_TIMEOUT_S,
+        attempts_max: int = ATTEMPTS_MAX,
+        proxy: str | None = None,
+        http: httpx.Client | None = None,
+    ) -> None:
+        super().__init__(url, api_key, home=home, timeout_s=timeout_s, attempts_max=attempts_max)
+        self._is_own = http is None
+        self._http = http or httpx.Client(proxy=proxy, trust_env=False)
 
     def __enter__(self) -> Self:
         return self
@@ -164,23 +312,40 @@ class Client(_Operations):
         self.close()
 
     def close(self) -> None:
-        """Close the connections."""
-        self._http.close()
+        """Close the connections, unless the httpx client is the caller's."""
+        if self._is_own:
+            self._http.close()
 
-    def _run(self, steps: Steps) -> Json:
-        attempts = persistently(steps)
+    def publish(
+        self,
+        manifest: Mapping[str, Any],
+        *,
+        wait_s: float | None = None,
+        idempotency_key: str | None = None,
+    ) -> WorkflowHandle:
+        """Publish a workflow; safe to retry, because every call carries an idempotency key.
+
+        Args:
+            manifest: the workflow manifest.
+            wait_s: hold the answer up to so many seconds (≤ 60) for the finished record.
+            idempotency_key: the key to use instead of a fresh one.
+        """
+        steps = calls.publish(manifest, wait_s=wait_s, idempotency_key=idempotency_key)
+        return WorkflowHandle(self._run(steps, Published), self)
+
+    def _run(self, steps: Steps, record: type[R]) -> R:
+        attempts = self._attempts(steps)
         try:
             call = next(attempts)
             while True:
                 call = attempts.send(self._send(call))
         except StopIteration as end:
-            result: Json = end.value
-            return result
+            return record(end.value)
 
     def _send(self, call: Call) -> Reply | NoReply:
         time.sleep(call.pause_s)
         try:
-            return _read(self._http.request(**_arguments(call)))
+            return _read(self._http.request(**self._arguments(call)))
         except httpx.HTTPError as error:
             return self._failed(error)
 
@@ -188,9 +353,20 @@ class Client(_Operations):
 class AsyncClient(_Operations):
     """A client for asyncio programs; the arguments are those of `Client`."""
 
-    def __init__(self, url: str | None = None, api_key: str | None = None) -> None:
-        super().__init__(url, api_key)
-        self._http = httpx.AsyncClient(**self._options())
+    def __init__(
+        self,
+        url: str | None = None,
+        api_key: str | None = None,
+        *,
+        home: Path | None = None,
+        timeout_s: float = REQUEST_TIMEOUT_S,
+        attempts_max: int = ATTEMPTS_MAX,
+        proxy: str | None = None,
+        http: httpx.AsyncClient | None = None,
+    ) -> None:
+        super().__init__(url, api_key, home=home, timeout_s=timeout_s, attempts_max=attempts_max)
+        self._is_own = http is None
+        self._http = http or httpx.AsyncClient(proxy=proxy, trust_env=False)
 
     async def __aenter__(self) -> Self:
         return self
@@ -204,22 +380,33 @@ class AsyncClient(_Operations):
         await self.aclose()
 
     async def aclose(self) -> None:
-        """Close the connections."""
-        await self._http.aclose()
+        """Close the connections, unless the httpx client is the caller's."""
+        if self._is_own:
+            await self._http.aclose()
 
-    async def _run(self, steps: Steps) -> Json:
-        attempts = persistently(steps)
+    async def publish(
+        self,
+        manifest: Mapping[str, Any],
+        *,
+        wait_s: float | None = None,
+        idempotency_key: str | None = None,
+    ) -> AsyncWorkflowHandle:
+        """Publish a workflow; see `Client.publish`."""
+        steps = calls.publish(manifest, wait_s=wait_s, idempotency_key=idempotency_key)
+        return AsyncWorkflowHandle(await self._run(steps, Published), self)
+
+    async def _run(self, steps: Steps, record: type[R]) -> R:
+        attempts = self._attempts(steps)
         try:
             call = next(attempts)
             while True:
                 call = attempts.send(await self._send(call))
         except StopIteration as end:
-            result: Json = end.value
-            return result
+            return record(end.value)
 
     async def _send(self, call: Call) -> Reply | NoReply:
         await asyncio.sleep(call.pause_s)
         try:
-            return _read(await self._http.request(**_arguments(call)))
+            return _read(await self._http.request(**self._arguments(call)))
         except httpx.HTTPError as error:
             return self._failed(error)

@@ -9,10 +9,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from callboard.calls import Call, Json, Steps, _get, _keyed, _one, _post, _segment
-
-Credits = float | str
-
+from callboard.calls import Call, Steps, _get, _keyed, _one, _post, _segment
+from callboard.record import Json
+from callboard.replies import Credits
 
 # -- prices, stakes, reputation, quotas ------------------------------------------------------------
 

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-import rfc8785
+from core.jcs import jcs
 
 GENESIS_HASH = "sha256:" + "0" * 64
 
@@ -58,8 +58,8 @@ def entry_hash(entry: Mapping[str, Any]) -> str:
     """
     unhashed = {name: value for name, value in entry.items() if name != "hash"}
     try:
-        form = rfc8785.dumps(unhashed)
-    except rfc8785.CanonicalizationError as error:
+        form = jcs(unhashed)
+    except ValueError as error:
         raise ChainBroken(entry.get("id"), "value", str(error), "a canonical form") from error
     return "sha256:" + hashlib.sha256(form).hexdigest()
 

@@ -1,9 +1,8 @@
 """Canonical JSON (RFC 8785, JCS) and the hash over it: the same value, the same bytes, everywhere.
 
 Two encoders with one result: a fast one for values whose form provably does not depend on the
-encoder (no floats, integers below 2^53, ASCII keys), and the reference implementation for all
-others. Spec: Protocol-layer records (`sha256:` prefixed hashes); contract.md (Encodings); money.md
-section 5.
+encoder (no floats, integers below 2^53, ASCII keys), and `jcs.py` for all others. Spec:
+Protocol-layer records (`sha256:` prefixed hashes); contract.md (Encodings); money.md section 5.
 """
 
 from __future__ import annotations
@@ -12,7 +11,8 @@ import hashlib
 from typing import Any, Final
 
 import orjson
-import rfc8785
+
+from core.jcs import jcs
 
 _INTEGER_BOUND: Final = 2**53
 
@@ -26,8 +26,8 @@ def canonical(value: Any) -> bytes:
     try:
         if _is_plain(value):
             return orjson.dumps(value, option=orjson.OPT_SORT_KEYS)
-        return rfc8785.dumps(value)
-    except (rfc8785.CanonicalizationError, orjson.JSONEncodeError, UnicodeEncodeError) as error:
+        return jcs(value)
+    except (ValueError, orjson.JSONEncodeError) as error:
         raise ValueError(f"not expressible as canonical JSON: {error}") from error
     except RecursionError:
         raise ValueError("not expressible as canonical JSON: nested too deeply") from None

@@ -58,7 +58,7 @@ def dispatch_body(
             "input": fragment,
             "parents": order.parents,
             "resultId": token,
-            "meta": {},
+            "meta": {"deadline": iso_ms(started_ms + order.timeout_ms)},
         }
     )
 

@@ -78,7 +78,7 @@ from core.workflow.events import (
     RuntimeExceeded,
     WorkflowAccepted,
 )
-from core.workflow.retry import delay_ms
+from core.workflow.rules.retry import delay_ms
 from ledger.commands import Command, Outcome, OutcomeStatus
 from ledger.queries.stored import StoredWorkflow
 

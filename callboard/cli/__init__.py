@@ -5,19 +5,15 @@ design.md section 6.
 
 from __future__ import annotations
 
+from importlib.util import find_spec
+
 import typer
 
-from callboard.cli import (
-    agents,
-    audit,
-    demonstration,
-    deployment,
-    keys,
-    ledger,
-    market,
-    reviews,
-    workflows,
-)
+from callboard.cli import agents, audit, keys, ledger, market, reviews, workflows
+from callboard.cli.session import EXIT_USAGE, stop
+
+# The verbs of `deployment.py`, which is part of `callboard-server`.
+SERVER_VERBS = ("up", "down", "settings", "demo")
 
 app = typer.Typer(
     name="callboard",
@@ -26,8 +22,6 @@ app = typer.Typer(
     add_completion=False,
     pretty_exceptions_enable=False,
 )
-deployment.add_to(app)
-demonstration.add_to(app)
 app.add_typer(workflows.app, name="workflow")
 app.add_typer(agents.app, name="agent")
 app.add_typer(ledger.app, name="ledger")
@@ -43,6 +37,35 @@ app.add_typer(reviews.invoice, name="invoice")
 app.add_typer(reviews.dispute, name="dispute")
 app.add_typer(reviews.feedback, name="feedback")
 app.add_typer(reviews.task, name="task")
+
+
+def add_server_verbs(app: typer.Typer, *, is_installed: bool) -> None:
+    """Add the verbs that need the service, or in their place what says how to install it.
+
+    Args:
+        app: where to.
+        is_installed: whether `callboard-server` is.
+    """
+    if is_installed:
+        from callboard.cli import deployment
+
+        deployment.add_to(app)
+        return
+    for name in SERVER_VERBS:
+        app.command(
+            name,
+            help="Not installed: needs callboard[server].",
+            context_settings={"allow_extra_args": True, "ignore_unknown_options": True},
+            add_help_option=False,
+        )(_needs_server)
+
+
+def _needs_server(context: typer.Context) -> None:
+    stop(EXIT_USAGE, f"`{context.info_name}` needs the server: pip install 'callboard[server]'")
+
+
+# Looked for, not imported: an error within an installed server must not read as a missing one.
+add_server_verbs(app, is_installed=find_spec("callboard.cli.deployment") is not None)
 
 
 def main() -> None:

@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
 from callboard.cli.session import EXIT_REFUSED, EXIT_USAGE, Session, stop, verb
-
-if TYPE_CHECKING:
-    from callboard.client import Client
 
 app = typer.Typer(help="The audit chain.", no_args_is_help=True)
 
@@ -43,7 +40,8 @@ def verify(
     """Recompute every hash and link of the chain."""
     from callboard.verify import ChainBroken, verify_chain
 
-    entries = entries_of_service(session.client) if file is None else _entries_of_file(file)
+    entries: Iterable[Mapping[str, Any]]
+    entries = session.client.iterate_audit() if file is None else _entries_of_file(file)
     try:
         chain = verify_chain(entries)
     except ChainBroken as error:
@@ -54,17 +52,6 @@ def verify(
         {"intact": True, "entries": chain.entries, "headHash": chain.head_hash},
         lambda: print(f"{chain.entries} entries, chain intact, head {chain.head_hash}"),
     )
-
-
-def entries_of_service(client: Client) -> Iterator[dict[str, Any]]:
-    """Read the whole chain, newest entry first, a page at a time."""
-    cursor: str | None = None
-    while True:
-        page = client.audit(cursor=cursor)
-        yield from page["entries"]
-        cursor = page.get("nextCursor")
-        if cursor is None:
-            return
 
 
 def _entries_of_file(path: Path) -> list[dict[str, Any]]:

@@ -1,7 +1,7 @@
-"""`up`, `down`, `settings`: a deployment on this machine.
+"""`up`, `down`, `settings`, `demo`: a deployment on this machine. Part of `callboard-server`.
 
 The supervisor does the work in its own program: the client side imports nothing of the service.
-design.md section 6.
+design.md section 6; decision 0121.
 """
 
 from __future__ import annotations
@@ -9,33 +9,18 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from pathlib import Path
 from typing import Annotated, NoReturn
 
 import typer
 
-from callboard.cli.session import HomeOption, Output, OutputOption, default_home
+from callboard.cli.session import HomeOption, Output, OutputOption
+from callboard.locating import default_home
+from callboard.supervising import supervisor, up_arguments
 
 _Port = Annotated[int | None, typer.Option(help="Port of the API.", show_default=False)]
 _Host = Annotated[str | None, typer.Option(help="Address to listen on.", show_default=False)]
 _Region = Annotated[str | None, typer.Option(help="Region of this cluster.", show_default=False)]
 _Detach = Annotated[bool, typer.Option("--detach", help="Return once the service is ready.")]
-
-
-def supervisor(*arguments: str) -> list[str]:
-    """Return the command that runs the supervisor with these arguments."""
-    return [sys.executable, "-m", "serve_app.supervisor", *arguments]
-
-
-def up_arguments(
-    home: Path, *, port: int | None, host: str | None, region: str | None, detach: bool
-) -> list[str]:
-    """Return the supervisor's arguments for `up`."""
-    arguments = ["up", "--home", str(home)]
-    for name, value in (("--port", port), ("--host", host), ("--region", region)):
-        if value is not None:
-            arguments += [name, str(value)]
-    return [*arguments, "--detach"] if detach else arguments
 
 
 def _become(command: list[str]) -> NoReturn:
@@ -85,6 +70,19 @@ def settings(home: HomeOption = None, output: OutputOption = Output.text) -> Non
     _become(supervisor("settings", *where, *form))
 
 
+def demo(
+    home: HomeOption = None,
+    keep: Annotated[bool, typer.Option("--keep", help="Leave the service running.")] = False,
+    doc: Annotated[
+        str | None, typer.Option(help="A file or address to report on.", show_default=False)
+    ] = None,
+) -> None:
+    """Start the service and six agents, report on an article, show who was paid what."""
+    from callboard.demo.run import demonstrate
+
+    raise typer.Exit(demonstrate(home=home, keep=keep, document=doc))
+
+
 def _print_json(record: dict[str, str]) -> None:
     import json
 
@@ -93,5 +91,5 @@ def _print_json(record: dict[str, str]) -> None:
 
 def add_to(app: typer.Typer) -> None:
     """Add the verbs of this file."""
-    for function in (up, down, settings):
+    for function in (up, down, settings, demo):
         app.command()(function)

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import inspect
 import json
-import os
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -46,11 +45,6 @@ _Url = Annotated[str | None, typer.Option(help="The service's address.", show_de
 _Key = Annotated[str | None, typer.Option(help="The API key.", show_default=False)]
 
 
-def default_home() -> Path:
-    """Return the folder of the default deployment."""
-    return Path.home() / ".local" / "share" / "callboard" / "default"
-
-
 @dataclass(frozen=True)
 class Session:
     """One run of a verb.
@@ -72,29 +66,7 @@ class Session:
         """A client for the service, found by option, then environment, then deployment files."""
         from callboard.client import Client
 
-        url, api_key = self._address()
-        return Client(url, api_key)
-
-    def _address(self) -> tuple[str, str | None]:
-        if self.url is not None:
-            return self.url, self.api_key or os.environ.get("CALLBOARD_API_KEY")
-        environment_url = os.environ.get("CALLBOARD_URL")
-        if self.home is None and environment_url:
-            # Never with the local deployment's key: it would go to another service.
-            return environment_url, self.api_key or os.environ.get("CALLBOARD_API_KEY")
-        home = self.home or default_home()
-        try:
-            url = (home / "url").read_text().strip()
-            key_file = home / "admin.key"
-            environment_key = None if self.home else os.environ.get("CALLBOARD_API_KEY")
-            api_key = self.api_key or environment_key or key_file.read_text().strip()
-        except OSError as error:
-            stop(
-                EXIT_REFUSED,
-                f"no deployment is running in {home} ({error.strerror}: {error.filename}); "
-                "start one with `callboard up`, or set CALLBOARD_URL and CALLBOARD_API_KEY",
-            )
-        return url, api_key
+        return Client(self.url, self.api_key, home=self.home)
 
     def close(self) -> None:
         """Close the client's connections, if it was ever used."""

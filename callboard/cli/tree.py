@@ -11,8 +11,8 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from callboard.calls import FINISHED
 from callboard.cli.session import credits_text
+from callboard.replies import FINISHED
 
 if TYPE_CHECKING:
     from rich.tree import Tree

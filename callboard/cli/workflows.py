@@ -28,7 +28,7 @@ def publish(
 ) -> None:
     """Publish a workflow."""
     workflow = read_manifest(manifest)
-    reply = session.client.publish(workflow)
+    reply: Mapping[str, Any] = session.client.publish(workflow)
     if watch:
         _watch(session, reply["workflowId"], depends_on(workflow))
         return
@@ -88,7 +88,7 @@ def _watch(session: Session, workflow_id: str, parents: dict[str, list[str]]) ->
     from callboard.cli.tree import follow
 
     if session.is_json:
-        record = session.client.wait(workflow_id)
+        record: Mapping[str, Any] = session.client.wait(workflow_id)
         print(json.dumps(record, indent=2, ensure_ascii=False))
     else:
         record = follow(session.client, workflow_id, parents)

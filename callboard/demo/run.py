@@ -25,8 +25,6 @@ from pathlib import Path
 from typing import Any
 
 from callboard.cli.agents import read_card
-from callboard.cli.audit import entries_of_service
-from callboard.cli.deployment import supervisor, up_arguments
 from callboard.cli.session import (
     EXIT_REFUSED,
     EXIT_UNSUCCESSFUL,
@@ -41,6 +39,7 @@ from callboard.demo.books import Books, books_of
 from callboard.demo.document import served
 from callboard.demo.processes import EXAMPLE, AgentFailed, AgentProcesses
 from callboard.errors import CallboardError
+from callboard.supervising import supervisor, up_arguments
 from callboard.verify import ChainBroken, verify_chain
 
 DEPOSIT_CREDITS = 1
@@ -168,7 +167,7 @@ def _run_workflow(home: Path, addresses: dict[str, str], document_url: str) -> b
         books = books_of(entries)
         _heading("Who was paid what, in credits")
         _print_books(record, books)
-        chain = verify_chain(entries_of_service(admin))
+        chain = verify_chain(admin.iterate_audit())
         _heading("The audit chain")
         print(f"{chain.entries} entries, chain intact, head {chain.head_hash}")
     return record["status"] == "success" and books.is_balanced

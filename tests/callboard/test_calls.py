@@ -6,7 +6,7 @@ import pytest
 
 from callboard import calls
 from callboard.calls import Call, NoReply, Reply, persistently, retry_delay_s
-from callboard.errors import UNREACHABLE, CallboardError
+from callboard.errors import UNREACHABLE, CallboardError, OutcomeUnknown
 
 READ = Call("GET", "/v1/x")
 WRITE = Call("POST", "/v1/x", repeatable=False)
@@ -24,7 +24,11 @@ WRITE = Call("POST", "/v1/x", repeatable=False)
         # 503 LEDGER_UNAVAILABLE leaves the outcome open: not for a write without a key.
         (WRITE, Reply(503, {}, {}), False),
         (READ, Reply(500, {}, {}), False),
-        (READ, Reply(429, {"retry-after": "1"}, {}), False),
+        (READ, Reply(429, {"retry-after": "1"}, {}), True),
+        (WRITE, Reply(429, {"retry-after": "1"}, {}), False),
+        # A quota is used up until its day is over.
+        (READ, Reply(429, {"retry-after": "1"}, {"code": "QUOTA_EXCEEDED"}), False),
+        (READ, Reply(504, {}, {}), True),
         (READ, Reply(200, {}, {}), False),
         (Call("GET", "/health", any_status=True), Reply(503, {}, {}), False),
         # The proxy's own answer while the service starts: nothing has heard the call yet.
@@ -32,7 +36,8 @@ WRITE = Call("POST", "/v1/x", repeatable=False)
         (WRITE, Reply(404, {}, None), True),
         (Call("GET", "/health", any_status=True), Reply(404, {}, None), True),
         (READ, Reply(404, {}, {"code": "NOT_FOUND"}), False),
-        (READ, Reply(502, {}, None), False),
+        (READ, Reply(502, {}, None), True),
+        (WRITE, Reply(502, {}, None), False),
     ],
 )
 def test_only_safe_calls_are_repeated(
@@ -58,8 +63,24 @@ def test_retry_after_lengthens_within_bounds_and_never_shortens(
     assert retry_delay_s(READ, 1, Reply(503, {"retry-after": header}, {})) == delay_s
 
 
+def test_jitter_only_lengthens_and_stays_within_bounds() -> None:
+    busy = Reply(503, {"retry-after": "7"}, {})
+    delays = [retry_delay_s(READ, 1, busy, jitter=jitter) for jitter in (0.0, 0.5, 1.0)]
+    assert delays == [7.0, 8.75, 10.5]
+    slow = Reply(503, {"retry-after": "29"}, {})
+    assert retry_delay_s(READ, 1, slow, jitter=1.0) == calls.RETRY_DELAY_S_MAX
+
+
+def test_a_write_that_was_ever_unanswered_has_an_unknown_outcome() -> None:
+    steps = persistently(calls.deposit(1), attempts_max=2)
+    next(steps)
+    steps.send(NoReply("reset", sent=True))
+    with pytest.raises(OutcomeUnknown):
+        steps.send(NoReply("refused", sent=False))
+
+
 def test_publish_repeats_with_the_same_idempotency_key() -> None:
-    steps = persistently(calls.publish({"nodes": {}}))
+    steps = persistently(calls.publish({"nodes": {}}), jitter=lambda: 0.0)
     first = next(steps)
     second = steps.send(NoReply("reset", sent=True))
     third = steps.send(Reply(503, {"retry-after": "2"}, {}))
@@ -126,8 +147,8 @@ def test_ids_in_paths_are_escaped_but_dids_stay_readable() -> None:
     [
         ({"code": "NOT_FOUND", "detail": "no such workflow"}, "NOT_FOUND", "no such workflow"),
         ({"error": "AGENT_UNAVAILABLE"}, "AGENT_UNAVAILABLE", "the service answered with status"),
-        (None, "HTTP_502", "the service answered with status 502"),
-        (["odd"], "HTTP_502", "the service answered with status 502"),
+        (None, "HTTP_500", "the service answered with status 500"),
+        (["odd"], "HTTP_500", "the service answered with status 500"),
         ({"code": "X", "errors": "odd"}, "X", "the service answered"),
     ],
 )
@@ -135,7 +156,7 @@ def test_every_refusal_becomes_the_one_error(body: object, code: str, detail: st
     steps = persistently(calls.workflow("w"))
     next(steps)
     with pytest.raises(CallboardError) as refused:
-        steps.send(Reply(502, {"x-request-id": "r1"}, body))
-    assert (refused.value.code, refused.value.status) == (code, 502)
+        steps.send(Reply(500, {"x-request-id": "r1"}, body))
+    assert (refused.value.code, refused.value.status) == (code, 500)
     assert detail in refused.value.detail
     assert refused.value.request_id == "r1"

@@ -227,7 +227,7 @@ def test_credits_are_written_exactly_and_without_noise(amount: object, text: str
 @pytest.mark.slow
 def test_the_command_line_loads_without_its_verbs_libraries() -> None:
     source = "import sys, callboard.cli; print([m for m in sys.argv[1:] if m in sys.modules])"
-    heavy = ["httpx", "rich", "pydantic", "aiohttp", "rfc8785"]
+    heavy = ["httpx", "rich", "pydantic", "aiohttp", "nacl"]
     command = [sys.executable, "-c", source, *heavy]
     loaded = subprocess.run(command, capture_output=True, text=True, check=True)
     assert loaded.stdout == "[]\n"

@@ -3,11 +3,25 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import socket
+import subprocess
+import sys
+from pathlib import Path
 
+import httpx
 import pytest
 
-from callboard import AsyncClient, CallboardError, Client
+from callboard import (
+    AsyncClient,
+    CallboardError,
+    Client,
+    OutcomeUnknown,
+    RateLimited,
+    StillRunning,
+    Unavailable,
+    WorkflowFailed,
+)
 from tests.callboard.scripted_service import Scripted, ScriptedService
 
 
@@ -82,3 +96,188 @@ def test_no_service_is_the_same_error_with_status_0() -> None:
         client.balance()
     assert (refused.value.code, refused.value.status) == ("UNREACHABLE", 0)
     assert str(port) in refused.value.detail
+
+
+RUNNING = {"id": "w", "status": "running", "nodes": {}}
+SUCCESS = {"id": "w", "status": "success", "nodes": {"a": {"status": "success", "result": {}}}}
+FAILED = {"id": "w", "status": "failed", "nodes": {}, "error": {"code": "BUDGET_EXCEEDED"}}
+PUBLISHED = Scripted(200, {"workflowId": "w", "taskId": "t", "status": "pending"})
+
+
+def test_a_handle_waits_for_the_result(service: ScriptedService) -> None:
+    service.script = [PUBLISHED, Scripted(200, RUNNING), Scripted(200, SUCCESS)]
+    with Client(service.url) as client:
+        handle = client.publish({"nodes": {"a": {}}})
+        assert handle.workflow_id == "w"
+        assert handle.result().results == {"a": {}}
+    assert [asked.target for asked in service.asked[1:]] == ["/v1/workflows/w"] * 2
+
+
+def test_a_handle_raises_for_a_workflow_that_failed(service: ScriptedService) -> None:
+    service.script = [PUBLISHED, Scripted(200, FAILED)]
+    with Client(service.url) as client, pytest.raises(WorkflowFailed) as failed:
+        client.publish({}).result()
+    assert failed.value.code == "BUDGET_EXCEEDED"
+    assert failed.value.record == FAILED
+
+
+def test_a_handle_gives_up_after_its_timeout(service: ScriptedService) -> None:
+    service.script = [PUBLISHED, Scripted(200, RUNNING)]
+    with Client(service.url) as client, pytest.raises(StillRunning):
+        client.publish({}).result(timeout_s=0)
+
+
+def test_a_handle_that_waited_already_asks_no_more(service: ScriptedService) -> None:
+    service.script = [Scripted(200, {**SUCCESS, "workflowId": "w"})]
+    with Client(service.url) as client:
+        assert client.publish({}, wait_s=5).result().status == "success"
+    assert len(service.asked) == 1
+
+
+def test_the_asynchronous_handle_does_the_same(service: ScriptedService) -> None:
+    service.script = [PUBLISHED, Scripted(200, SUCCESS), PUBLISHED, Scripted(200, FAILED)]
+
+    async def results() -> str:
+        async with AsyncClient(service.url) as client:
+            handle = await client.publish({})
+            record = await handle.result()
+            with pytest.raises(WorkflowFailed):
+                await (await client.publish({})).result()
+            return record.status
+
+    assert asyncio.run(results()) == "success"
+
+
+PAGES = [
+    Scripted(200, {"workflows": [{"id": "1"}, {"id": "2"}], "limit": 2, "nextCursor": "c1"}),
+    Scripted(200, {"workflows": [{"id": "3"}], "limit": 2, "nextCursor": None}),
+]
+
+
+def test_an_iterator_reads_every_page(service: ScriptedService) -> None:
+    service.script = [*PAGES, *PAGES]
+
+    async def read() -> list[str]:
+        async with AsyncClient(service.url) as client:
+            return [row.id async for row in client.iterate_workflows(limit=2)]
+
+    with Client(service.url) as client:
+        rows = client.iterate_workflows(limit=2)
+        assert next(rows).id == "1"
+        assert len(service.asked) == 1, "a page is read when it is needed"
+        assert [row.id for row in rows] == ["2", "3"]
+    assert asyncio.run(read()) == ["1", "2", "3"]
+    pages = ["/v1/workflows?limit=2", "/v1/workflows?limit=2&cursor=c1"]
+    assert [asked.target for asked in service.asked] == pages * 2
+
+
+def test_an_iterator_without_a_cursor_goes_by_offset(service: ScriptedService) -> None:
+    service.script = [
+        Scripted(200, {"agents": [{"did": "1"}, {"did": "2"}], "limit": 2, "offset": 0}),
+        Scripted(200, {"agents": [{"did": "3"}], "limit": 2, "offset": 2}),
+    ]
+    with Client(service.url) as client:
+        assert [row.did for row in client.iterate_agents(limit=2)] == ["1", "2", "3"]
+    assert service.asked[1].target == "/v1/agents?limit=2&offset=2"
+
+
+def deployed(home: Path, service: ScriptedService) -> Path:
+    """Write the files of a deployment that is this service."""
+    home.mkdir(parents=True)
+    (home / "url").write_text(service.url + "\n")
+    (home / "admin.key").write_text("folder-key\n")
+    return home
+
+
+CLIENT = """
+from callboard import Client
+print(Client().balance().balance)
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("has_url", "has_key", "key"),
+    [(False, False, "folder-key"), (False, True, "own-key"), (True, False, None)],
+)
+def test_a_client_without_arguments_finds_the_deployment(
+    service: ScriptedService, tmp_path: Path, has_url: bool, has_key: bool, key: str | None
+) -> None:
+    deployed(tmp_path / ".local" / "share" / "callboard" / "default", service)
+    service.script = [Scripted(200, {"balance": 5})]
+    unset = ("CALLBOARD_URL", "CALLBOARD_API_KEY")
+    environment = {name: value for name, value in os.environ.items() if name not in unset}
+    environment["HOME"] = str(tmp_path)
+    if has_url:
+        environment["CALLBOARD_URL"] = service.url
+    if has_key:
+        environment["CALLBOARD_API_KEY"] = "own-key"
+    command = [sys.executable, "-c", CLIENT]
+    run = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    assert run.stdout == "5\n", run.stderr
+    assert service.asked[0].headers.get("x-api-key") == key
+
+
+def test_a_folder_names_another_deployment(service: ScriptedService, tmp_path: Path) -> None:
+    service.script = [Scripted(200, {})]
+    with Client(home=deployed(tmp_path / "other", service)) as client:
+        client.balance()
+    assert service.asked[0].headers["x-api-key"] == "folder-key"
+
+
+def test_a_client_of_nothing_says_what_to_do(tmp_path: Path) -> None:
+    with pytest.raises(Unavailable, match="callboard up") as refused:
+        Client(home=tmp_path)
+    assert refused.value.code == "NO_DEPLOYMENT"
+
+
+def test_a_heartbeats_token_is_sent_instead_of_the_key(service: ScriptedService) -> None:
+    service.script = [Scripted(200, {"ok": True})]
+    with Client(service.url, "key") as client:
+        client.heartbeat("did:net:a", status="busy", load=0.5, token="t")
+    (asked,) = service.asked
+    assert asked.headers["authorization"] == "Bearer t"
+    assert "x-api-key" not in asked.headers
+    assert asked.body == {"status": "busy", "load": 0.5}
+
+
+def test_a_caller_can_send_with_an_http_client_of_their_own(service: ScriptedService) -> None:
+    service.script = [Scripted(200, {"balance": 1}), Scripted(200, {"balance": 2})]
+    with httpx.Client(headers={"x-team": "blue"}, trust_env=False) as http:
+        with Client(service.url, "key", http=http) as client:
+            client.balance()
+        assert not http.is_closed, "it is the caller's"
+        Client(service.url, "key", http=http).balance()
+    assert [asked.headers["x-team"] for asked in service.asked] == ["blue", "blue"]
+    assert service.asked[0].headers["x-api-key"] == "key"
+
+
+def test_requests_go_through_the_given_proxy(service: ScriptedService) -> None:
+    service.script = [Scripted(200, {"balance": 1})]
+    with Client("http://callboard.example", proxy=service.url) as client:
+        client.balance()
+    assert service.asked[0].target == "http://callboard.example/v1/ledger/balance"
+
+
+def test_attempts_can_be_bounded_and_the_refusal_says_when_to_come_again(
+    service: ScriptedService,
+) -> None:
+    service.script = [Scripted(429, {"code": "RATE_LIMITED"}, {"Retry-After": "17"})]
+    with Client(service.url, attempts_max=1) as client, pytest.raises(RateLimited) as refused:
+        client.balance()
+    assert refused.value.retry_after_s == 17
+    assert len(service.asked) == 1
+
+
+def test_no_answer_within_the_timeout_leaves_a_write_open(service: ScriptedService) -> None:
+    with (
+        socket.create_server(("127.0.0.1", 0)) as silent,
+        Client(
+            f"http://127.0.0.1:{silent.getsockname()[1]}", timeout_s=0.05, attempts_max=1
+        ) as client,
+    ):
+        with pytest.raises(OutcomeUnknown):
+            client.deposit(1)
+        with pytest.raises(Unavailable) as refused:
+            client.balance()
+    assert type(refused.value) is Unavailable, "a read has no outcome"

@@ -14,7 +14,7 @@ import httpx
 import pytest
 
 from callboard import Agent, CallboardError, Later
-from callboard.serving import serving
+from callboard.kit.serving import serving
 from core.trust.signing import is_signature_valid
 from tests.contract.conftest import (
     LOOK_S,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from decimal import Decimal
 from typing import Any
 
 import orjson
@@ -11,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from core.canonical import _is_plain, canonical, hash_text
+from core.jcs import jcs
 
 texts = st.text(max_size=20)
 scalars = (
@@ -38,9 +40,19 @@ plain_values = st.recursive(
 )
 
 
+def _power(exponent: Decimal) -> float:
+    """Return a number near one of the bounds between which the forms of numbers change."""
+    return float(10 ** float(exponent))
+
+
 @given(values)
 def test_is_byte_for_byte_the_reference(value: Any) -> None:
-    assert canonical(value) == rfc8785.dumps(value)
+    assert canonical(value) == jcs(value) == rfc8785.dumps(value)
+
+
+@given(st.floats(allow_nan=False, allow_infinity=False) | st.decimals(-25, 25).map(_power))
+def test_numbers_are_written_as_the_reference_writes_them(value: float) -> None:
+    assert jcs(value) == rfc8785.dumps(value)
 
 
 @given(plain_values)

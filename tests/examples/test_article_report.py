@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 from callboard import AgentError
-from callboard.answering import AnsweringAgent
 from callboard.demo.document import served
 from callboard.demo.processes import AGENTS, EXAMPLE, AgentFailed, AgentProcesses
+from callboard.kit.answering import AnsweringAgent
 from examples.article_report import extract, fetch, keywords, report, sentiment, summarise
 from examples.article_report.language import sentences, words
 

@@ -11,6 +11,7 @@ import zlib
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
+from datetime import datetime, timedelta
 from typing import Any
 
 import pytest
@@ -127,6 +128,8 @@ async def test_dispatch_request_fields_headers_and_signature() -> None:
     assert body["parents"] == {"p": {"result": {"z": 2}}}
     assert (body["workflowId"], body["taskId"], body["nodeId"]) == (WORKFLOW, "t", "a")
     assert (body["agentDid"], body["timestamp"][-1]) == ("did:x:a", "Z")
+    written, due = map(datetime.fromisoformat, (body["timestamp"], body["meta"]["deadline"]))
+    assert due - written == timedelta(milliseconds=60_000)
     assert headers["Accept-Encoding"] == "identity"
     assert is_signature_valid(raw, "hush", headers["x-callboard-signature"])
     assert headers["traceparent"].startswith(f"00-{WORKFLOW.replace('-', '')}-")

@@ -9,7 +9,8 @@ from typing import Any
 
 import pytest
 
-from callboard import Agent, AgentError, answering
+from callboard import Agent, AgentError
+from callboard.kit import answering
 from core.timestamps import iso_ms
 from core.trust.signing import sign_body
 
@@ -292,6 +293,14 @@ def test_the_card_says_what_the_decorators_said() -> None:
                 "id": "cap.text.upper.v1",
                 "description": "Write in capitals.",
                 "price_cents": 3,
+                "inputSchema": {
+                    "type": "object",
+                    "properties": {
+                        "text": {"type": "string"},
+                        "mark": {"type": "string", "default": "!"},
+                    },
+                    "required": ["text"],
+                },
             },
             {"id": "cap.echo.v1", "description": ""},
         ],

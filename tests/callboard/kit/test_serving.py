@@ -15,11 +15,11 @@ import httpx
 import pytest
 
 from callboard import Agent
-from callboard.serving import serving
+from callboard.kit.serving import serving
 from core.trust.signing import sign_body
 from tests.callboard.scripted_service import Scripted, ScriptedService
 
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(__file__).resolve().parents[3]
 PROGRAM = """
 from callboard import Agent
 agent = Agent("did:net:p", signing_secret="s3cret")

@@ -8,6 +8,7 @@ Spec: Agent interface, Agent rules, Errors, Authentication 3; contract.md sectio
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import inspect
 import json
 import logging
@@ -15,22 +16,29 @@ import time
 from collections import OrderedDict
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
-from typing import Any, TypeVar
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from pydantic import ValidationError
 
-from callboard.later import Later
+from callboard.kit.binding import BadInput, Signature, as_json
+from callboard.kit.context import Context, context_of
+from callboard.kit.later import Later
 from core.records.agent import AgentCard, Capability, CardMetadata
 from core.records.dispatch import CancelNotice, DispatchReply, DispatchRequest
 from core.trust.addressing import addressing_problem
 from core.trust.signing import is_signature_valid
 
+if TYPE_CHECKING:
+    from callboard.kit.result_signing import ResultSigner
+
 DEFAULT_CONCURRENCY = 32
+# By then the coordinator knows of another agent, or of this one's successor.
+DRAINING_RETRY_S = 1
 REMEMBERED_REPLIES_MAX = 1024
 REMEMBERED_BYTES_MAX = 32 * 1024 * 1024
 
-_log = logging.getLogger("callboard.agent")
+_log = logging.getLogger("callboard.kit.agent")
 _H = TypeVar("_H", bound=Callable[..., Any])
 
 
@@ -55,10 +63,11 @@ class AgentError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """A reply as it goes out: the HTTP status and the exact JSON bytes."""
+    """A reply as it goes out: the HTTP status, the exact JSON bytes, and when to come again."""
 
     status: int
     body: bytes
+    retry_after_s: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,29 +86,22 @@ class _Served:
 
     capability: Capability
     call: Callable[..., Any]
-    parameters: tuple[inspect.Parameter, ...]
+    signature: Signature
     is_async: bool
 
-    def arguments(self, request: DispatchRequest) -> dict[str, Any]:
-        """Bind a request: `inputs`, `parents` and `later` whole, other parameters by input name."""
+    def arguments(self, request: DispatchRequest, context: Context) -> dict[str, Any]:
+        """Bind a request to the function's parameters; see `Signature`."""
         whole: dict[str, Any] = {
             "inputs": request.inputs,
             "parents": {name: {"result": p.result} for name, p in request.parents.items()},
         }
-        if any(parameter.name == "later" for parameter in self.parameters):
+        if self.signature.wants_later:
             whole["later"] = _later_of(request)
-        bound: dict[str, Any] = {}
-        for parameter in self.parameters:
-            name = parameter.name
-            if parameter.kind is inspect.Parameter.VAR_KEYWORD:
-                bound = {**request.inputs, **bound}
-            elif name in whole:
-                bound[name] = whole[name]
-            elif name in request.inputs:
-                bound[name] = request.inputs[name]
-            elif parameter.default is inspect.Parameter.empty:
-                raise AgentError(f"missing input '{name}'", "MISSING_INPUT", final=True)
-        return bound
+        try:
+            return self.signature.arguments(request.inputs, whole, context)
+        except BadInput as error:
+            code = "MISSING_INPUT" if error.defect is None else "INVALID_INPUT"
+            raise AgentError(str(error), code, final=True) from error
 
 
 class AnsweringAgent:
@@ -112,6 +114,8 @@ class AnsweringAgent:
         model: the model behind it, if any.
         service: the service name in paths and headers.
         signing_secret: check the signature of every dispatch with it; None skips the check.
+        private_key: sign results with it: base64 of an Ed25519 key's 32 bytes. The public key goes
+            on the card.
         max_concurrency: how many dispatches the coordinator may have open at once.
         now_s: the wall clock, Unix seconds, by which a dispatch is too old or ahead.
     """
@@ -125,6 +129,7 @@ class AnsweringAgent:
         model: str | None = None,
         service: str = "callboard",
         signing_secret: str | None = None,
+        private_key: str | None = None,
         max_concurrency: int = DEFAULT_CONCURRENCY,
         now_s: Callable[[], float] = time.time,
     ) -> None:
@@ -132,12 +137,17 @@ class AnsweringAgent:
         self.service = service
         self.signing_secret = signing_secret
         self._metadata = CardMetadata(name=name, author=author, model=model)
-        self._max_concurrency = max_concurrency
+        self.max_concurrency = max_concurrency
+        self.signer = None if private_key is None else _signer(private_key)
         self._now_s = now_s
         self._served: dict[str, _Served] = {}
         self._tasks: OrderedDict[str, asyncio.Task[Answer]] = OrderedDict()
         self._remembered_bytes = 0
         self._answered = self._failed = self._repeated = 0
+        # Dispatches answered with `later`, by result id, until their result is handed in.
+        self._awaited: set[str] = set()
+        self.is_draining = False
+        self._settled = asyncio.Event()
         # Threads start when needed; a blocking handler must not hold up /health.
         self._threads = ThreadPoolExecutor(max_concurrency, thread_name_prefix="handler")
 
@@ -146,8 +156,8 @@ class AnsweringAgent:
         return f"{type(self).__name__}({self.did!r}, serves [{served}], {self.statistics()})"
 
     def statistics(self) -> AgentStatistics:
-        """Count what was answered, failed and repeated."""
-        in_flight = sum(not task.done() for task in self._tasks.values())
+        """Count what was answered, failed and repeated; accepted work is in flight as well."""
+        in_flight = sum(not task.done() for task in self._tasks.values()) + len(self._awaited)
         return AgentStatistics(self._answered, self._failed, self._repeated, in_flight)
 
     @property
@@ -166,16 +176,17 @@ class AnsweringAgent:
     ) -> Callable[[_H], _H]:
         """Declare the function that serves a capability; it may be `async`.
 
-        The function's parameters name inputs; `inputs` and `parents` receive those objects whole.
-        It returns the result object, or the `later` that it was given, to hand the result in with
-        `Agent.deliver`.
+        The function's parameters name inputs; `inputs` and `parents` receive those objects whole, a
+        parameter annotated `Context` the dispatch's context. It returns the result object (a dict,
+        dataclass or pydantic model), or the `later` that it was given, to hand the result in with
+        `Agent.deliver`. Schemas that are not given come from its type hints.
 
         Args:
             capability_id: for example `cap.text.keywords.v1`.
             description: default: the first line of the function's docstring.
             price_cents: the fixed price per node, in cents.
-            input_schema: JSON Schema of the inputs.
-            output_schema: JSON Schema of the result.
+            input_schema: JSON Schema of the inputs; default: what the type hints say.
+            output_schema: JSON Schema of the result; default: what the type hints say.
 
         Raises:
             ValueError: the agent already serves this capability.
@@ -185,16 +196,17 @@ class AnsweringAgent:
             if capability_id in self._served:
                 raise ValueError(f"{self.did} already serves {capability_id}")
             summary = (inspect.getdoc(call) or "").partition("\n")[0]
+            signature = Signature(call)
             self._served[capability_id] = _Served(
                 Capability(
                     id=capability_id,
                     description=description if description is not None else summary,
                     price_cents=price_cents,
-                    input_schema=input_schema,
-                    output_schema=output_schema,
+                    input_schema=input_schema or signature.input_schema,
+                    output_schema=output_schema or signature.output_schema,
                 ),
                 call,
-                tuple(inspect.signature(call).parameters.values()),
+                signature,
                 inspect.iscoroutinefunction(call),
             )
             return call
@@ -209,21 +221,26 @@ class AnsweringAgent:
             version=1,
             capabilities=[served.capability for served in self._served.values()],
             metadata=self._metadata,
-            max_concurrency=self._max_concurrency,
+            public_key=None if self.signer is None else self.signer.public_key,
+            max_concurrency=self.max_concurrency,
         )
 
-    async def answer(self, body: bytes, signature: str | None) -> Answer:
+    async def answer(
+        self, body: bytes, signature: str | None, traceparent: str | None = None
+    ) -> Answer:
         """Answer a dispatch.
 
         1. Check the signature over the exact bytes, when a secret is set.
         2. Read the request.
         3. Refuse one for another agent, and one written more than 300 s ago or ahead.
         4. Answer a repeated `eventId` with the reply given before, or about to be given.
-        5. Run the capability's handler.
+        5. While draining, refuse new work so that it comes again, here or elsewhere.
+        6. Run the capability's handler.
 
         Args:
             body: the request body as received.
             signature: the signature header's value, None when absent.
+            traceparent: that header's value, None when absent.
         """
         if not self._is_signed(body, signature):
             return _failure(_event_id(body), 401, "Invalid signature")
@@ -236,8 +253,12 @@ class AnsweringAgent:
         if problem is not None:
             return _failure(request.event_id, 401, "Invalid signature", problem)
         task = self._tasks.get(request.event_id)
+        if task is None and self.is_draining:
+            refusal = _failure(request.event_id, 503, "the agent is about to end", "DRAINING")
+            return replace(refusal, retry_after_s=DRAINING_RETRY_S)
         if task is None:
-            task = asyncio.get_running_loop().create_task(self._serve(request))
+            context = context_of(request, traceparent)
+            task = asyncio.get_running_loop().create_task(self._serve(request, context))
             self._tasks[request.event_id] = task
             task.add_done_callback(self._remember)
         else:
@@ -263,6 +284,23 @@ class AnsweringAgent:
         stopped = task is not None and task.cancel()
         return Answer(200, _encode({"ok": True, "eventId": notice.event_id, "stopped": stopped}))
 
+    def drain(self) -> None:
+        """Take no new work from now on; what runs goes on, and repeats are answered."""
+        self.is_draining = True
+
+    async def drained(self, timeout_s: float) -> None:
+        """Return when nothing is in flight, or after so many seconds."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(timeout_s):
+                while self.statistics().in_flight:
+                    self._settled.clear()
+                    await self._settled.wait()
+
+    def result_delivered(self, later: Later) -> None:
+        """Take note that the result of accepted work was handed in, or will not be."""
+        self._awaited.discard(later.result_id)
+        self._settled.set()
+
     def close(self) -> None:
         """Let go of the threads; handlers still running are not waited for."""
         self._threads.shutdown(wait=False, cancel_futures=True)
@@ -271,14 +309,15 @@ class AnsweringAgent:
         secret = self.signing_secret
         return secret is None or is_signature_valid(body, secret, signature)
 
-    async def _serve(self, request: DispatchRequest) -> Answer:
+    async def _serve(self, request: DispatchRequest, context: Context) -> Answer:
         served = self._served.get(request.capability_id)
         if served is None:
             return _failure(request.event_id, 404, f"unknown capability '{request.capability_id}'")
         began = time.perf_counter()
         try:
-            result = await self._run(served, request)
+            result = as_json(await self._run(served, request, context))
             if isinstance(result, Later):
+                self._awaited.add(result.result_id)
                 return Answer(202, _encode({"ok": True, "eventId": request.event_id}))
             if not isinstance(result, dict):
                 kind = type(result).__name__
@@ -288,9 +327,11 @@ class AnsweringAgent:
                 event_id=request.event_id,
                 status="success",
                 result=result,
-                metrics={"latency_ms": latency_ms},
+                metrics={**context.metrics, "latency_ms": latency_ms},
             )
-            answer = Answer(200, _encode(reply.to_json()))
+            sent = reply.to_json()
+            sent |= self._signed(context.node_id, context.workflow_id, sent["result"])
+            answer = Answer(200, _encode(sent))
         # The edge of the process: whatever a handler throws becomes the specification's 500.
         except Exception as error:
             self._failed += 1
@@ -298,8 +339,17 @@ class AnsweringAgent:
         self._answered += 1
         return answer
 
-    async def _run(self, served: _Served, request: DispatchRequest) -> Any:
-        arguments = served.arguments(request)
+    def _signed(
+        self, node_id: str | None, workflow_id: str | None, result: dict[str, Any]
+    ) -> dict[str, Any]:
+        """Return the members that sign a result; none without a key, or for no workflow."""
+        if self.signer is None or node_id is None or workflow_id is None:
+            return {}
+        signature = self.signer.signature(node_id, workflow_id, result)
+        return {"signature": signature, "publicKey": self.signer.public_key}
+
+    async def _run(self, served: _Served, request: DispatchRequest, context: Context) -> Any:
+        arguments = served.arguments(request, context)
         if served.is_async:
             return await served.call(**arguments)
         loop = asyncio.get_running_loop()
@@ -318,6 +368,7 @@ class AnsweringAgent:
         )
 
     def _remember(self, task: asyncio.Task[Answer]) -> None:
+        self._settled.set()
         self._remembered_bytes += _size(task)
         while len(self._tasks) > REMEMBERED_REPLIES_MAX or (
             self._remembered_bytes > REMEMBERED_BYTES_MAX
@@ -334,6 +385,13 @@ def _later_of(request: DispatchRequest) -> Later:
     if workflow_id is None or node_id is None or result_id is None:
         raise AgentError("the dispatch names no resultId to hand a result in with", final=True)
     return Later(request.event_id, workflow_id, node_id, result_id)
+
+
+def _signer(private_key: str) -> ResultSigner:
+    # Here, because agents without a key need not load the library.
+    from callboard.kit.result_signing import ResultSigner
+
+    return ResultSigner(private_key)
 
 
 def _size(task: asyncio.Task[Answer]) -> int:

@@ -1,0 +1,1 @@
+"""The agent kit: an agent's answers, its HTTP interface and its life as a process."""

@@ -1,0 +1,198 @@
+"""What a handler's signature says: which inputs it takes, of which types, and what it returns.
+
+From type hints come the schemas on the agent's card, and values of the types the handler asks for:
+dataclasses, pydantic models, dates. A hint that pydantic cannot describe says nothing, and neither
+do `dict` and `Any`. Parameters called `inputs`, `parents` and `later`, or annotated `Context`, are
+no inputs. Spec: Agent card (inputSchema, outputSchema).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import inspect
+import types
+import typing
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from pydantic import BaseModel, Field, PydanticUserError, TypeAdapter, ValidationError, create_model
+from pydantic.json_schema import GenerateJsonSchema
+
+from callboard.kit.context import Context
+from callboard.kit.later import Later
+
+_WHOLE = frozenset({"inputs", "parents", "later"})
+_SAYS_NOTHING: tuple[Any, ...] = (
+    Any,
+    dict,
+    dict[str, Any],
+    Mapping,
+    Mapping[str, Any],
+    None,
+    Later,
+)
+
+Schema = dict[str, Any]
+
+
+class BadInput(Exception):
+    """An input is missing, or is not of the type that the handler asks for.
+
+    Args:
+        name: which one.
+        defect: what is wrong with it, None when it is missing.
+    """
+
+    def __init__(self, name: str, defect: str | None) -> None:
+        super().__init__(name, defect)
+        self.name = name
+        self.defect = defect
+
+    def __str__(self) -> str:
+        if self.defect is None:
+            return f"missing input '{self.name}'"
+        return f"input '{self.name}': {self.defect}"
+
+
+class _Plain(GenerateJsonSchema):
+    """Schemas without the titles that pydantic makes of names."""
+
+    def field_title_should_be_set(self, schema: Any) -> bool:
+        """Say no: a title that repeats the name is noise on a card."""
+        return False
+
+
+class Signature:
+    """A handler's parameters and what its type hints say.
+
+    Args:
+        call: the handler.
+    """
+
+    def __init__(self, call: Callable[..., Any]) -> None:
+        self._parameters = tuple(inspect.signature(call).parameters.values())
+        self._hints = _hints(call)
+        self.wants_later = any(p.name == "later" for p in self._parameters)
+        self._adapters = {
+            parameter.name: adapter
+            for parameter in self._inputs
+            if (adapter := _adapter(self._hints.get(parameter.name, Any))) is not None
+        }
+
+    @property
+    def _inputs(self) -> list[inspect.Parameter]:
+        variable = (inspect.Parameter.VAR_KEYWORD, inspect.Parameter.VAR_POSITIONAL)
+        return [
+            parameter
+            for parameter in self._parameters
+            if parameter.name not in _WHOLE
+            and parameter.kind not in variable
+            and self._hints.get(parameter.name) is not Context
+        ]
+
+    @property
+    def input_schema(self) -> Schema | None:
+        """The JSON Schema of the inputs; None when no hint says anything about them."""
+        inputs = self._inputs
+        whole = _adapter(self._hints.get("inputs", Any))
+        if whole is not None and not inputs:
+            return _schema(whole)
+        if not self._adapters:
+            return None
+        properties: dict[str, Any] = {
+            f"field_{place}": (
+                self._hints[parameter.name] if parameter.name in self._adapters else Any,
+                Field(
+                    ... if parameter.default is inspect.Parameter.empty else parameter.default,
+                    alias=parameter.name,
+                ),
+            )
+            for place, parameter in enumerate(inputs)
+        }
+        model: type[BaseModel] = create_model("Inputs", **properties)
+        return _schema(TypeAdapter(model))
+
+    @property
+    def output_schema(self) -> Schema | None:
+        """The JSON Schema of the result; None when the hint says nothing about it."""
+        adapter = _adapter(self._hints.get("return", Any))
+        schema = None if adapter is None else _schema(adapter)
+        # A result is an object; a hint of anything else (an AsyncIterator) is no description of it.
+        is_object = schema is not None and (schema.get("type") == "object" or "$ref" in schema)
+        return schema if is_object else None
+
+    def arguments(
+        self, inputs: Mapping[str, Any], whole: Mapping[str, Any], context: Context
+    ) -> dict[str, Any]:
+        """Bind a dispatch to the parameters.
+
+        Args:
+            inputs: the node's inputs, by name.
+            whole: the values of `inputs`, `parents` and `later`.
+            context: for the parameter annotated `Context`.
+
+        Raises:
+            BadInput: an input is missing, or of another type.
+        """
+        bound: dict[str, Any] = {}
+        for parameter in self._parameters:
+            name = parameter.name
+            if parameter.kind is inspect.Parameter.VAR_KEYWORD:
+                bound = {**inputs, **bound}
+            elif self._hints.get(name) is Context:
+                bound[name] = context
+            elif name in _WHOLE:
+                bound[name] = whole[name]
+            elif name in inputs:
+                bound[name] = self._value(name, inputs[name])
+            elif parameter.default is inspect.Parameter.empty:
+                raise BadInput(name, None)
+        return bound
+
+    def _value(self, name: str, value: Any) -> Any:
+        adapter = self._adapters.get(name)
+        if adapter is None:
+            return value
+        try:
+            return adapter.validate_python(value)
+        except ValidationError as error:
+            defect = error.errors(include_url=False, include_context=False, include_input=False)[0]
+            raise BadInput(name, defect["msg"]) from None
+
+
+def as_json(result: Any) -> Any:
+    """Return a result as a JSON value: models and dataclasses become objects."""
+    if isinstance(result, dict | Later):
+        return result
+    return TypeAdapter(type(result)).dump_python(result, mode="json", by_alias=True)
+
+
+def _hints(call: Callable[..., Any]) -> dict[str, Any]:
+    try:
+        return typing.get_type_hints(call, include_extras=True)
+    except (NameError, TypeError):
+        # One hint names what only a type checker knows: it says nothing, the others do.
+        found: dict[str, Any] = {}
+        for name, hint in inspect.get_annotations(call).items():
+            alone = types.SimpleNamespace(__annotations__={name: hint})
+            with contextlib.suppress(NameError, TypeError):
+                known = getattr(call, "__globals__", {})
+                found |= typing.get_type_hints(alone, known, include_extras=True)
+        return found
+
+
+def _adapter(hint: Any) -> TypeAdapter[Any] | None:
+    if hint in _SAYS_NOTHING or hint is type(None):
+        return None
+    try:
+        adapter: TypeAdapter[Any] = TypeAdapter(hint)
+        _schema(adapter)
+    except PydanticUserError:
+        return None
+    return adapter
+
+
+def _schema(adapter: TypeAdapter[Any]) -> Schema:
+    schema = adapter.json_schema(by_alias=True, schema_generator=_Plain)
+    schema.pop("title", None)
+    return schema

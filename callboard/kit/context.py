@@ -1,0 +1,92 @@
+"""What a handler can know of the dispatch it answers, and tell about its work.
+
+Spec: Dispatch request; contract.md section 5.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Any
+
+from core.records.dispatch import DispatchRequest
+
+
+@dataclass(slots=True)
+class Context:
+    """The dispatch that a handler answers; handed to a parameter annotated `Context`.
+
+    Args:
+        event_id: the same for every delivery of this attempt.
+        capability_id: what is asked for.
+        workflow_id: None where the sender names none, as in all that follow.
+        task_id: the workflow's as a task.
+        node_id: the node's name.
+        attempt: 1 for the first.
+        deadline: when the node's timeout passes; what comes later is not paid.
+        traceparent: the W3C trace context, to send on with requests of the handler's own.
+        meta: further members that the coordinator sent.
+    """
+
+    event_id: str
+    capability_id: str
+    workflow_id: str | None = None
+    task_id: str | None = None
+    node_id: str | None = None
+    attempt: int | None = None
+    deadline: datetime | None = None
+    traceparent: str | None = None
+    meta: dict[str, Any] = field(default_factory=dict)
+    metrics: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def trace_id(self) -> str | None:
+        """The 32 hex digits that name the workflow's trace."""
+        parts = (self.traceparent or "").split("-")
+        return parts[1] if len(parts) >= 4 else None
+
+    @property
+    def left_s(self) -> float | None:
+        """Seconds until the deadline, below 0 after it; None where there is none."""
+        if self.deadline is None:
+            return None
+        return (self.deadline - datetime.now(UTC)).total_seconds()
+
+    def report_tokens(self, *, read: int = 0, written: int = 0) -> None:
+        """Add tokens to the reply's metrics: what an agent that is paid by tokens is paid for.
+
+        Args:
+            read: input tokens.
+            written: output tokens.
+        """
+        for name, count in (("input_tokens", read), ("output_tokens", written)):
+            self.metrics[name] = self.metrics.get(name, 0) + count
+        self.metrics["tokens_used"] = self.metrics.get("tokens_used", 0) + read + written
+
+
+def context_of(request: DispatchRequest, traceparent: str | None) -> Context:
+    """Return the context of a dispatch.
+
+    Args:
+        traceparent: the header's value, None when it is absent.
+    """
+    meta = dict(request.meta or {})
+    return Context(
+        event_id=request.event_id,
+        capability_id=request.capability_id,
+        workflow_id=request.workflow_id,
+        task_id=request.task_id,
+        node_id=request.node_id,
+        attempt=request.attempt,
+        deadline=_time(meta.pop("deadline", None)),
+        traceparent=traceparent,
+        meta=meta,
+    )
+
+
+def _time(text: object) -> datetime | None:
+    try:
+        at = datetime.fromisoformat(text) if isinstance(text, str) else None
+    except ValueError:
+        return None
+    return at if at is not None and at.tzinfo is not None else None

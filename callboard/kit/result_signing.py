@@ -1,0 +1,46 @@
+"""An agent's signature over its results. Spec: Signed results; contract.md section 6."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+from collections.abc import Mapping
+from typing import Any
+
+from nacl.signing import SigningKey
+
+from core.jcs import jcs
+from core.trust.signatures import key_bytes, result_message
+
+
+class ResultSigner:
+    """Signs results with an Ed25519 key.
+
+    Args:
+        private_key: base64 of the 32 bytes of the key, `ed25519:` before it or not.
+
+    Raises:
+        ValueError: it is no such key.
+    """
+
+    def __init__(self, private_key: str) -> None:
+        # A private key has the form of a public one.
+        self._key = SigningKey(key_bytes(private_key))
+
+    def __repr__(self) -> str:
+        return f"ResultSigner({self.public_key})"
+
+    @property
+    def public_key(self) -> str:
+        """Base64 of the public key, for the agent's card."""
+        return base64.b64encode(bytes(self._key.verify_key)).decode()
+
+    def signature(self, node_id: str, workflow_id: str, result: Mapping[str, Any]) -> str:
+        """Return the signature over a result of a node.
+
+        Raises:
+            ValueError: the result has no canonical form.
+        """
+        result_hash = "sha256:" + hashlib.sha256(jcs(result)).hexdigest()
+        signed = self._key.sign(result_message(node_id, workflow_id, result_hash))
+        return "ed25519:" + base64.b64encode(signed.signature).decode()
