@@ -100,9 +100,9 @@ def test_wrong_keys_are_limited_by_address_and_hurt_no_known_key(
             head = f"GET /v1/ledger/balance HTTP/1.1\r\nhost: x\r\nx-api-key: {key}\r\n\r\n"
             connection.sendall(head.encode())
         answer(http.get("/v1/ledger/balance", headers=own))
+        replies = [read_reply(connection) for connection in guessing]
         fresh = make_caller()
         answer(http.get("/v1/ledger/balance", headers={"x-api-key": fresh.key}))
-        replies = [read_reply(connection) for connection in guessing]
     assert {status for status, _, _ in replies} == {401, 429}
     refused = [(headers, body) for status, headers, body in replies if status == 429]
     for headers, body in refused:
