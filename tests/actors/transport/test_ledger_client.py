@@ -124,14 +124,14 @@ async def test_calls_are_bounded_by_bytes() -> None:
     for number in range(8):
         card = RegisterAgent(
             key=f"c{number}", actor_did="", owner_did="", is_admin=False, is_signed=False, did="",
-            card_json="x" * (CALL_BYTES_MAX // 3), endpoint="", capability_ids=(),
+            card_json="x" * (CALL_BYTES_MAX // 5), endpoint="", capability_ids=(),
             public_key=None, secret_encrypted=None,
         )  # fmt: skip
         client.submit(card, heard.append)
     async with asyncio.timeout(60):
         while len(heard) < 8:
             await asyncio.sleep(0)
-    assert max(map(len, ledger.batches)) == 2
+    assert max(map(len, ledger.batches)) == 4
 
 
 def test_command_is_weighed_with_its_texts() -> None:
