@@ -33,6 +33,9 @@ from federation.egress import EgressDenied, gated_socket_factory
 
 log = logging.getLogger("callboard.dispatch")
 
+# A shorter time-out that passes says nothing about its agent.
+TELLING_TIMEOUT_MS = 1_000
+
 Receive = Callable[[str, Event], None]
 
 # Notices that wait, enough for one workflow of the largest size, and those under way at once.
@@ -417,12 +420,14 @@ class Dispatcher:
 
 
 def _is_reachable_after_timeout(order: DispatchOrder) -> bool | None:
-    """Return False, or None where the time was the workflow's rest: the agent was given too little.
+    """Return False, or None where the time tells nothing: the agent was given too little of it.
 
-    The workflow ends then, and mostly takes its order back; its commit may be slower than the time
-    that is left. Three of them would open the agent's circuit for all other payers.
+    It may be the workflow's rest: that ends then, and mostly takes its order back, but its commit
+    may be slower. Or its payer has set a time-out in which nobody answers. Three of them would open
+    the agent's circuit for all other payers.
     """
-    return None if order.is_cut_short else False
+    is_telling = order.timeout_ms >= TELLING_TIMEOUT_MS and not order.is_cut_short
+    return False if is_telling else None
 
 
 async def _read(response: aiohttp.ClientResponse, bytes_max: int) -> bytes:

@@ -18,7 +18,7 @@ import pytest
 from aiohttp import web
 from nacl.signing import SigningKey
 
-from actors.dispatch.dispatcher import Dispatcher
+from actors.dispatch.dispatcher import TELLING_TIMEOUT_MS, Dispatcher
 from actors.engine.ports import DispatchOrder
 from actors.process.clock import LoopClock
 from core.canonical import hash_text
@@ -339,7 +339,7 @@ async def test_an_agent_that_hangs_times_out_and_one_that_is_absent_is_offline()
         raise AssertionError
 
     async with scene(hang) as here:
-        event = await here.outcome(timeout_ms=200)
+        event = await here.outcome(timeout_ms=TELLING_TIMEOUT_MS)
         assert isinstance(event, AttemptFailed)
         assert event.failure.code is NodeErrorCode.AGENT_TIMEOUT
         absent = await here.outcome(url="http://127.0.0.1:1/node")
@@ -349,15 +349,19 @@ async def test_an_agent_that_hangs_times_out_and_one_that_is_absent_is_offline()
         assert here.reachable == [False, False]
 
 
-async def test_the_end_of_a_workflow_says_nothing_about_an_agent_that_is_at_work() -> None:
-    """Three workflows with a moment left would open the agent's circuit for everybody."""
+@pytest.mark.parametrize(("timeout_ms", "is_cut_short"), [(1, True), (1, False), (999, False)])
+async def test_too_little_time_says_nothing_about_an_agent_that_is_at_work(
+    timeout_ms: int, is_cut_short: bool
+) -> None:
+    """Three workflows with a moment left, or three time-outs of 1 ms that a payer has set, would
+    open the agent's circuit for everybody."""
 
     async def hang(_: web.Request) -> web.Response:
         await asyncio.Event().wait()
         raise AssertionError
 
     async with scene(hang) as here:
-        event = await here.outcome(timeout_ms=1, is_cut_short=True)
+        event = await here.outcome(timeout_ms=timeout_ms, is_cut_short=is_cut_short)
         assert isinstance(event, AttemptFailed)
         assert event.failure.code in (NodeErrorCode.AGENT_TIMEOUT, NodeErrorCode.AGENT_UNAVAILABLE)
         assert here.reachable == [None]
