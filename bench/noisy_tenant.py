@@ -1,10 +1,10 @@
 """What one tenant that attacks costs another: rows 1 to 9, each beside a tenant that works.
 
 Run as `python -m bench.noisy_tenant [ROW …] [--seconds S] [--home DIR | --checkout DIR]`. Per row:
-a deployment of its own (or the one in `--home`), the other tenant alone, then under the attack. The
-attacker may use `--cap` of a core on average, what it costs the service included. Prints figures;
-exit status 1 when a request of the other tenant failed or its money is not exact, never for times.
-Decision 0113.
+a deployment of its own (or the one in `--home`), the other tenant alone, then under the attack. Row
+6 kills the owner in both, because its backlog is the attack, not the kill. The attacker may use
+`--cap` of a core on average, what it costs the service included. Prints figures; exit status 1 when
+a request of the other tenant failed or its money is not exact, never for times. Decision 0113.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from __future__ import annotations
 import argparse
 import math
 import sys
+import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
@@ -20,10 +21,10 @@ from pathlib import Path
 from bench.checkouts import Checkout
 from bench.clients import Target
 from bench.noise.attack import PREPARE, START, STOP, Attack, Seen, attack_process
-from bench.noise.backlog import KILLED, OwnerKilled
+from bench.noise.backlog import KILLED, KILLED_AFTER_S, OwnerKilled, kill_owner
 from bench.noise.connections import SlowSenders, WaitingReads
 from bench.noise.gate import shared_numbers
-from bench.noise.remotes import remote
+from bench.noise.remotes import Remote, remote
 from bench.noise.requests import (
     DeadAgentBulk,
     FullWallet,
@@ -91,7 +92,7 @@ def run_row(kind: type[Attack], target: Target, seconds: float, cap: float) -> F
             attacker.ask(PREPARE)  # 2
         tenant.ask(("work", WARM_UP_S))
         meter, before = Meter(target.home), answered.value
-        alone: Phase = tenant.ask(("work", seconds))  # 3
+        alone = _alone(kind, target, tenant, seconds)  # 3
         per_request_s = meter.seconds() / max(1.0, answered.value - before)
         if not kind.prepares_before_alone:
             attacker.ask(PREPARE)
@@ -120,6 +121,15 @@ def run_row(kind: type[Attack], target: Target, seconds: float, cap: float) -> F
         account.defects += money_defects(target, did, account)
     units = int(started.value)
     return Finding(alone, attacked, account, spent, units, seen, ended, first_accepted_s)
+
+
+def _alone(kind: type[Attack], target: Target, tenant: Remote, seconds: float) -> Phase:
+    tenant.tell(("work", seconds))
+    if kind.kills_alone:
+        time.sleep(KILLED_AFTER_S)
+        kill_owner(target.home)
+    phase: Phase = tenant.reply()
+    return phase
 
 
 def show(kind: type[Attack], finding: Finding, cap: float) -> None:

@@ -59,6 +59,8 @@ class Attack:
     grace_s: ClassVar[float] = 0.0
     # Whether what it prepares belongs to the other tenant's measure alone, too.
     prepares_before_alone: ClassVar[bool] = True
+    # Whether the owner is killed in the other tenant's measure alone, too: the kill is no attack.
+    kills_alone: ClassVar[bool] = False
 
     def __init__(self, target: Target, gate: Gate) -> None:
         self.target = target
