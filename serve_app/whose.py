@@ -10,7 +10,8 @@ from typing import Any
 
 from core.money import MICRO_MAX, micro_from_credits
 from core.records.bounds import DID_CHARS_MAX, is_did
-from serve_app.calls import Call, invalid, kind_of
+from ledger.queries.reader import StoredWorkflow
+from serve_app.calls import Call, invalid, kind_of, not_found
 
 
 def did_in_path(call: Call, position: int) -> str:
@@ -37,6 +38,18 @@ def own_did_in_path(call: Call, position: int, what: str) -> str:
     did = did_in_path(call, position)
     call.require_party((did,), f"{what} of {did[:DID_CHARS_MAX]}")
     return did
+
+
+async def paid_workflow(call: Call, workflow_id: str) -> StoredWorkflow:
+    """Return a workflow whose money only its payer and administrators may see.
+
+    Raises:
+        ServiceError: NOT_FOUND, also for another's.
+    """
+    stored = await call.services.gateway.workflow_record(workflow_id)
+    if stored is None or not call.may((stored.payer_did,)):
+        raise not_found(f"the workflow {workflow_id[:100]}")
+    return stored
 
 
 def did_of(path: str, value: Any) -> str:

@@ -58,8 +58,8 @@ class Silence:
 
     def ended(self, now_ms: int, progress: int = 0) -> None:
         """Note an answer, and the process's counter of progress in it."""
-        self.heard_ms, self._misses, self.has_answered = now_ms, 0, True
-        self._progress, self._answered_ms = progress, now_ms
+        self._heard(now_ms, progress)
+        self._answered_ms = now_ms
 
     def is_busy(self, progress: int, now_ms: int) -> bool:
         """Note what the counter of progress says of a late answer; returns whether it has moved.
@@ -68,8 +68,7 @@ class Silence:
         """
         if progress == self._progress or now_ms - self._answered_ms > BUSY_MS_MAX:
             return False
-        self.heard_ms, self._misses, self.has_answered = now_ms, 0, True
-        self._progress = progress
+        self._heard(now_ms, progress)
         return True
 
     def is_too_long(self, now_ms: int) -> bool:
@@ -77,6 +76,10 @@ class Silence:
         self._misses += 1
         most_ms = self._silence_ms_max if self.has_answered else self._start_ms_max
         return now_ms - self.heard_ms > most_ms and self._misses >= MISSES_MIN
+
+    def _heard(self, now_ms: int, progress: int) -> None:
+        self.heard_ms, self._misses, self.has_answered = now_ms, 0, True
+        self._progress = progress
 
 
 @dataclass(slots=True)

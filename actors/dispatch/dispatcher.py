@@ -423,8 +423,8 @@ def _is_reachable_after_timeout(order: DispatchOrder) -> bool | None:
     """Return False, or None where the time tells nothing: the agent was given too little of it.
 
     It may be the workflow's rest: that ends then, and mostly takes its order back, but its commit
-    may be slower. Or its payer has set a time-out in which nobody answers. Three of them would open
-    the agent's circuit for all other payers.
+    may be slower. Or its payer has set a time-out in which no agent can answer. Three of them would
+    open the agent's circuit for all other payers.
     """
     is_telling = order.timeout_ms >= TELLING_TIMEOUT_MS and not order.is_cut_short
     return False if is_telling else None

@@ -1,7 +1,7 @@
 """Long work in an event loop, cut into slices, so that no turn of the loop takes long.
 
 A loop over many items awaits `pause` after each of them: it returns at once until a slice's time is
-used up, and then lets the loop turn, several times: a request of somebody else needs more turns
+used up, and then lets the loop turn, several times: another caller's request needs more turns
 than one, and would otherwise wait for as many slices. What one item costs is the bound of what
 slicing can do: the unit is one workflow's step, never a whole batch. Knows nothing of what the
 items are.

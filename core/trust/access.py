@@ -73,8 +73,8 @@ def may(
     Args:
         principal: the caller, None when nobody proved to be anybody.
         right: one of `RIGHTS`; None: no right is asked for.
-        parties: the DIDs whose business it is, one of which the caller has to be; None: it is
-            nobody's in particular.
+        parties: the DIDs whose business it is, one of which the caller has to be; None: it has
+            no parties.
     """
     if right is None and parties is None:
         return None

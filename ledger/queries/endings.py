@@ -9,14 +9,12 @@ from collections.abc import Sequence
 from typing import Final
 
 import sqlalchemy as sql
-from sqlalchemy import Uuid
-from sqlalchemy.dialects.postgresql import ARRAY
 
 from ledger.queries.reader import LedgerReader
+from ledger.queries.workflows import IDS
 from ledger.schema import workflow
 
-_IDS: Final = sql.any_(sql.bindparam("ids", type_=ARRAY(Uuid(as_uuid=False))))
-_ENDED: Final = sql.select(workflow.c.id, workflow.c.completed_ms).where(workflow.c.id == _IDS)
+_ENDED: Final = sql.select(workflow.c.id, workflow.c.completed_ms).where(workflow.c.id == IDS)
 
 
 async def have_ended(reader: LedgerReader, ids: Sequence[str]) -> list[bool]:

@@ -11,14 +11,12 @@ from collections.abc import Sequence
 from typing import Final
 
 import sqlalchemy as sql
-from sqlalchemy.dialects.postgresql import ARRAY
 
 from ledger.queries.prepared import PreparedStatement
 from ledger.queries.reader import LedgerReader, StoredWorkflow
-from ledger.queries.workflows import WORKFLOWS
+from ledger.queries.workflows import IDS, WORKFLOWS
 from ledger.schema import node, workflow
 
-_IDS: Final = sql.any_(sql.bindparam("ids", type_=ARRAY(sql.Uuid(as_uuid=False))))
 _SIZE: Final = sql.func.octet_length(node.c.result_json)
 # The size of a compressed value is known without reading the value.
 _FITS: Final = sql.func.coalesce(
@@ -40,7 +38,7 @@ _NODES: Final = PreparedStatement.of(
             "result_ref"
         ),
     )
-    .where(node.c.workflow_id == _IDS)
+    .where(node.c.workflow_id == IDS)
     .order_by(node.c.workflow_id, node.c.name)
 )
 

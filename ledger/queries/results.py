@@ -11,9 +11,9 @@ from sqlalchemy.dialects.postgresql import ARRAY
 
 from ledger.queries.prepared import PreparedStatement
 from ledger.queries.reader import LedgerReader, RowDict
+from ledger.queries.workflows import IDS
 from ledger.schema import node, workflow
 
-_IDS: Final = sql.any_(sql.bindparam("ids", type_=ARRAY(sql.Uuid(as_uuid=False))))
 _ASKED: Final = (
     sql.func.unnest(
         sql.bindparam("ids", type_=ARRAY(sql.Uuid(as_uuid=False))),
@@ -35,7 +35,7 @@ _DISPATCHED: Final = PreparedStatement.of(
     ).join(_ASKED, sql.and_(node.c.workflow_id == _ASKED.c.id, node.c.name == _ASKED.c.name))
 )
 _WORKFLOWS: Final = PreparedStatement.of(
-    sql.select(workflow.c.id, workflow.c.status, workflow.c.manifest).where(workflow.c.id == _IDS)
+    sql.select(workflow.c.id, workflow.c.status, workflow.c.manifest).where(workflow.c.id == IDS)
 )
 
 

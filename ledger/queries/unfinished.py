@@ -15,12 +15,12 @@ from typing import Any, Final, NamedTuple
 
 import sqlalchemy as sql
 from sqlalchemy import BigInteger, Uuid
-from sqlalchemy.dialects.postgresql import ARRAY, aggregate_order_by
+from sqlalchemy.dialects.postgresql import aggregate_order_by
 
 from core.workflow.transitions import WorkflowStatus
 from ledger.queries.reader import LedgerReader
 from ledger.queries.stored import StoredWorkflow
-from ledger.queries.workflows import workflow_select
+from ledger.queries.workflows import IDS, workflow_select
 from ledger.schema import attempt, node, workflow
 
 PAGE_WORKFLOWS_MAX: Final = 100
@@ -38,7 +38,6 @@ class PageKey(NamedTuple):
 
 _BEFORE_ALL: Final = PageKey(-1, "00000000-0000-0000-0000-000000000000")
 
-_IDS: Final = sql.any_(sql.bindparam("ids", type_=ARRAY(Uuid(as_uuid=False))))
 _IS_UNFINISHED: Final = sql.and_(
     workflow.c.owner == sql.bindparam("owner"),
     # Spelt as the partial index is: values that are bound do not match it.
@@ -102,14 +101,14 @@ def _nodes_to_resume() -> sql.Select[Any]:
             attempt.c.node,
             sql.func.array_agg(aggregate_order_by(attempt.c.agent_did, attempt.c.id)).label("dids"),
         )
-        .where(attempt.c.workflow_id == _IDS, attempt.c.kind == "primary")
+        .where(attempt.c.workflow_id == IDS, attempt.c.kind == "primary")
         .group_by(attempt.c.workflow_id, attempt.c.node)
         .subquery()
     )
     is_its_own = sql.and_(used.c.workflow_id == node.c.workflow_id, used.c.node == node.c.name)
     return (
         sql.select(node)
-        .where(node.c.workflow_id == _IDS)
+        .where(node.c.workflow_id == IDS)
         .add_columns(used.c.dids.label("agents_used"))
         .outerjoin(used, is_its_own)
     )
@@ -119,7 +118,7 @@ def _nodes_to_resume() -> sql.Select[Any]:
 _SIZES: Final = _sizes()
 _WORKFLOWS: Final = (
     workflow_select(with_manifest=True)
-    .where(workflow.c.id == _IDS, _IS_UNFINISHED)
+    .where(workflow.c.id == IDS, _IS_UNFINISHED)
     .order_by(*_ORDER)
 )
 _NODES: Final = _nodes_to_resume()

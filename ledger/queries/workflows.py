@@ -25,9 +25,10 @@ def workflow_select(*, with_manifest: bool) -> sql.Select[Any]:
     return sql.select(*columns, spent.label("spent_micro"))
 
 
-_IDS: Final = sql.any_(sql.bindparam("ids", type_=ARRAY(Uuid(as_uuid=False))))
-# Made once: making a statement costs as much as running it. `ids` is a list of workflows.
-WORKFLOWS: Final = workflow_select(with_manifest=True).where(workflow.c.id == _IDS)
+# Any of the workflows in the parameter `ids`, a list.
+IDS: Final = sql.any_(sql.bindparam("ids", type_=ARRAY(Uuid(as_uuid=False))))
+# Made once: making a statement costs as much as running it.
+WORKFLOWS: Final = workflow_select(with_manifest=True).where(workflow.c.id == IDS)
 NODES: Final = (
-    sql.select(node).where(node.c.workflow_id == _IDS).order_by(node.c.workflow_id, node.c.name)
+    sql.select(node).where(node.c.workflow_id == IDS).order_by(node.c.workflow_id, node.c.name)
 )

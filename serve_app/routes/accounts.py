@@ -10,7 +10,6 @@ import orjson
 from core.errors import ErrorCode
 from core.records.manifest import parse_manifest
 from ledger.queries.accounts import account_row, history
-from ledger.queries.reader import StoredWorkflow
 from serve_app.calls import Call, Operation, Reply, not_found
 from serve_app.limits import RateClass
 from serve_app.lists import listed, number_after, page_of
@@ -21,7 +20,7 @@ from serve_app.views_market import (
     escrow_record,
     history_record,
 )
-from serve_app.whose import own_did_in_path
+from serve_app.whose import own_did_in_path, paid_workflow
 
 
 async def get_account(call: Call) -> Reply:
@@ -55,7 +54,7 @@ async def get_history(call: Call) -> Reply:
 
 async def get_escrow(call: Call) -> Reply:
     """Read what a workflow holds in escrow."""
-    stored = await _own_workflow(call)
+    stored = await paid_workflow(call, call.path_values["workflow_id"])
     row = await call.services.reader.escrow(stored.id)
     if row is None:
         # Its estimate exceeded its budget: nothing was ever held.
@@ -65,7 +64,7 @@ async def get_escrow(call: Call) -> Reply:
 
 async def get_budget(call: Call) -> Reply:
     """Read a workflow's budget: the payer's own, else what its estimate held."""
-    stored = await _own_workflow(call)
+    stored = await paid_workflow(call, call.path_values["workflow_id"])
     escrow = await call.services.reader.escrow(stored.id)
     budget_micro = parse_manifest(orjson.loads(stored.row["manifest"])).budget_micro
     return Reply(
@@ -77,15 +76,6 @@ async def get_budget(call: Call) -> Reply:
             escrow["remaining_micro"] if escrow is not None else 0,
         )
     )
-
-
-async def _own_workflow(call: Call) -> StoredWorkflow:
-    """Return the workflow in the path; its money is its payer's and administrators' to see."""
-    given = call.path_values["workflow_id"]
-    stored = await call.services.gateway.workflow_record(given)
-    if stored is None or not call.may((stored.payer_did,)):
-        raise not_found(f"the workflow {given[:100]}")
-    return stored
 
 
 OPERATIONS = (

@@ -23,7 +23,7 @@ from serve_app.fields import got_of
 from serve_app.limits import RateClass
 from serve_app.lists import listed, page_of, parse_time
 from serve_app.views import iso_time
-from serve_app.whose import did_of
+from serve_app.whose import did_of, paid_workflow
 
 # An invoice is added up again so often when the ledger was written to meanwhile.
 STALE_TRIES: Final = 5
@@ -162,10 +162,8 @@ async def _paid_workflow(call: Call, body: dict[str, Any]) -> tuple[str, str]:
         if name in body:
             raise invalid(name, "a period and a workflow", "one of them")
     workflow_id = uuid_of("workflowId", body["workflowId"])
-    stored = await call.services.gateway.workflow_record(workflow_id)
+    stored = await paid_workflow(call, workflow_id)
     wanted = body.get("payerDid")
-    if stored is None or not call.may((stored.payer_did,)):
-        raise not_found(f"the workflow {workflow_id}")
     if wanted not in (None, stored.payer_did):
         raise invalid("payerDid", str(wanted), "the workflow's payer")
     return stored.id, stored.payer_did

@@ -1,4 +1,4 @@
-"""Single rights: what an operator's key may do with one of them, and that nobody may without.
+"""Single rights: what an operator's key may do with one of them, and that no caller may without.
 
 contract.md section 3 (Scopes).
 """
@@ -23,7 +23,7 @@ def set_price(caller: Caller, did: str) -> httpx.Response:
 
 
 def set_quota(caller: Caller, did: str) -> httpx.Response:
-    """Limit somebody."""
+    """Limit a payer."""
     did = unique("did:net:q-")
     return caller.http.post(f"/v1/quotas/{did}", json={"maxConcurrentWorkflows": 3})
 

@@ -189,8 +189,9 @@ async def test_one_request_of_a_payer_does_not_wait_behind_a_hundred_of_another(
     assert destination.batches == [[0, 1_000, 1]]
     for _ in range(100):
         destination.gate.release()
-    while len(heard) < 101:
-        await asyncio.sleep(0)
+    async with asyncio.timeout(60):
+        while len(heard) < 101:
+            await asyncio.sleep(0)
     of_a = [value for batch in destination.batches for value in batch if value < 1_000]
     assert of_a == list(range(100)), "one payer's requests keep their order"
 
@@ -212,5 +213,6 @@ async def test_a_request_that_no_batch_had_room_for_is_the_first_of_the_next() -
     assert channel.statistics().queued == 2
     for _ in range(9):
         destination.gate.release()
-    assert await asyncio.gather(*waiting) == [20, 20, 20, 16, 14, 2]
+    async with asyncio.timeout(60):
+        assert await asyncio.gather(*waiting) == [20, 20, 20, 16, 14, 2]
     assert destination.batches[1:] == [[7, 1]]
