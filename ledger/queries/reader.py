@@ -81,14 +81,17 @@ class LedgerReader:
         self._engine: AsyncEngine = pool_of(
             url, READER_ROLE, "callboard-reader", size=pool_size, patience_s=patience_s
         )
-        self.prepared = PreparedReads(url, patience_s=patience_s)
+        # Two connections: a page of records may be large, and a look-up is never behind one.
+        self.records = PreparedReads(url, patience_s=patience_s)
+        self.lookups = PreparedReads(url, patience_s=patience_s)
 
     def __repr__(self) -> str:
         return f"LedgerReader({self._engine.pool.status()})"
 
     async def close(self) -> None:
         """Close all connections."""
-        await self.prepared.close()
+        await self.records.close()
+        await self.lookups.close()
         await self._engine.dispose()
 
     async def ping(self) -> None:
