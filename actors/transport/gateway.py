@@ -23,6 +23,7 @@ from actors.cluster.runtime import ensure_runtime
 from actors.dispatch.large_results import Blobs
 from actors.process.bulk_window import ask_all
 from actors.process.cached_answer import CachedAnswer
+from actors.process.foreground import Foreground
 from actors.transport.actor_calls import BatchCall, actor_call, is_unknown_outcome
 from actors.transport.channel import Channel
 from actors.transport.ledger_client import LedgerClient, unavailable
@@ -118,6 +119,7 @@ class Gateway:
         self.settings = settings
         self.reader = LedgerReader(settings.database_url, pool_size=settings.reader_pool_size)
         self.watcher = os.urandom(8).hex()
+        self.foreground = Foreground()
         self._blob_store = BlobStore(settings.database_url, self.reader)
         self.blobs = Blobs(self._blob_store, cache_bytes_max=settings.blob_cache_bytes_max)
         self._ledger = LedgerClient(
@@ -184,6 +186,10 @@ class Gateway:
         Raises:
             ServiceError: refused, or LEDGER_UNAVAILABLE when the outcome is not known in time.
         """
+        with self.foreground:
+            return await self._publish(request)
+
+    async def _publish(self, request: PublishRequest | PackedPublish) -> PublishReply:
         reply = await self._ask(request, request.workflow_id)
         assert isinstance(reply, PublishReply)
         return reply
@@ -193,7 +199,11 @@ class Gateway:
     ) -> list[PublishReply | ServiceError]:
         """Publish many at once; each has its own reply, in order."""
         replies = await ask_all(
-            self.publish, requests, weight_of=request_bytes, weight_max=BULK_BYTES_AHEAD
+            self._publish,
+            requests,
+            weight_of=request_bytes,
+            weight_max=BULK_BYTES_AHEAD,
+            foreground=self.foreground,
         )
         answers: list[PublishReply | ServiceError] = []
         for reply in replies:
@@ -241,7 +251,8 @@ class Gateway:
         Raises:
             ServiceError: the ledger refused it, or cannot be reached.
         """
-        outcome = await self._ledger.commit(command, timeout_s=REQUEST_TIMEOUT_S)
+        with self.foreground:
+            outcome = await self._ledger.commit(command, timeout_s=REQUEST_TIMEOUT_S)
         if outcome.error is not None:
             raise ServiceError(outcome.error, outcome.detail)
         return outcome
