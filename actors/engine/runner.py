@@ -240,6 +240,10 @@ class Runner:
         if run is None or run.machine.is_finished:
             done(not_cancellable(request.workflow_id))
             return
+        again = partial(done, halted(run.workflow_id))
+        self._guard(run, self._cancel, run, request, done, otherwise=again)
+
+    def _cancel(self, run: RunningWorkflow, request: CancelRequest, done: Cancel) -> None:
         now_ms = self._clock.now_ms()
         event = CancelRequested(request.reason, request.details, request.actor_did, now_ms)
         records, actions = self._decide(run, event)
@@ -262,7 +266,7 @@ class Runner:
                     )
                 )
 
-        self._submit(run, command, committed)
+        self._submit(run, command, committed, otherwise=partial(done, halted(run.workflow_id)))
 
     def resume(self, request: ResumeRequest, done: Resume) -> None:
         """Let a quarantined workflow be driven on; `done` after the commit."""
@@ -355,11 +359,13 @@ class Runner:
     ) -> None:
         """Hear what happened to an attempt; an event for a workflow that ended here is dropped.
 
-        `done`: told after the commit, of an event that changes something, whether it was applied.
+        `done`: told after the commit, of an event that changes something, whether it was applied;
+        False when the workflow is quarantined for it.
         """
         run = self.run_of(workflow_id)
         if run is not None:
-            self._guard(run, self._receive, run, event, done)
+            otherwise = None if done is None else partial(done, False)
+            self._guard(run, self._receive, run, event, done, otherwise=otherwise)
 
     def _receive(
         self, run: RunningWorkflow, event: Event, done: Callable[[bool], None] | None
@@ -459,13 +465,24 @@ class Runner:
         if done is None:
             self._submit(run, command, partial(self._committed, run, actions, is_last))
             return
-        self._submit(run, command, lambda got: done(self._committed(run, actions, is_last, got)))
+        self._submit(
+            run,
+            command,
+            lambda got: done(self._committed(run, actions, is_last, got)),
+            otherwise=partial(done, False),
+        )
 
     def _submit(
-        self, run: RunningWorkflow, command: Command, done: Callable[[Outcome], object]
+        self,
+        run: RunningWorkflow,
+        command: Command,
+        done: Callable[[Outcome], object],
+        *,
+        otherwise: Callable[[], object] | None = None,
     ) -> None:
         self._submitted += 1
-        self._ledger.submit(command, partial(self._guard, run, done), run.payer_did)
+        guarded = partial(self._guard, run, done, otherwise=otherwise)
+        self._ledger.submit(command, guarded, run.payer_did)
 
     def _submit_unfenced(
         self, command: Command, done: Callable[[Outcome], None], payer: str
@@ -484,14 +501,26 @@ class Runner:
     def _fenced(self) -> None:
         self._on_lost(f"{self._owner} epoch {self._epoch} was fenced off")
 
-    def _guard(self, run: RunningWorkflow, work: Callable[..., object], *arguments: Any) -> None:
-        """Work on a workflow; an exception quarantines it and goes no further."""
+    def _guard(
+        self,
+        run: RunningWorkflow,
+        work: Callable[..., object],
+        *arguments: Any,
+        otherwise: Callable[[], object] | None = None,
+    ) -> None:
+        """Work on a workflow; an exception quarantines it and goes no further.
+
+        Args:
+            otherwise: answers the request that the work was for, when it raised.
+        """
         try:
             work(*arguments)
         except Exception:  # the edge of one workflow: the others have nothing to do with it
             self._raised += 1
             log.exception("workflow failed inside its owner workflow=%s", run.workflow_id)
             self._quarantine_run(run, QuarantineCode.STEP_FAILED, is_known=False)
+            if otherwise is not None:
+                otherwise()
 
     def _committed(
         self, run: RunningWorkflow, actions: list[Action], is_last: bool, outcome: Outcome

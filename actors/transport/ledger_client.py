@@ -100,7 +100,7 @@ class LedgerClient:
         await self._channel.wait_room(most)
 
     async def commit(self, command: Command, *, timeout_s: float) -> Outcome:
-        """Commit one command for a waiting caller.
+        """Commit one command for a waiting caller; those on whose behalf commands come take turns.
 
         Raises:
             ServiceError: LEDGER_UNAVAILABLE when the outcome is not known after `timeout_s`; the
@@ -110,7 +110,8 @@ class LedgerClient:
         self.refuse_when_down()
         asked = _Asked(command)
         try:
-            return await asyncio.wait_for(self._channel.request(asked), timeout_s)
+            payer = getattr(command, "actor_did", "")
+            return await asyncio.wait_for(self._channel.request(asked, payer), timeout_s)
         except TimeoutError:
             raise unavailable() from None
         finally:
