@@ -76,10 +76,9 @@ class LedgerClient:
         """Whether the last attempt to reach the ledger failed and it is being repeated."""
         return self._is_down
 
-    @property
-    def is_full(self) -> bool:
-        """Whether so many commands wait that no new work may be accepted."""
-        return self._channel.is_full
+    def has_room(self, payer: str) -> bool:
+        """Return whether a payer may begin new work, whose commands wait behind those it has."""
+        return self._channel.has_room(payer)
 
     def statistics(self) -> ChannelStatistics:
         """Return the counters of the channel below."""
@@ -90,7 +89,7 @@ class LedgerClient:
     ) -> None:
         """Queue a command; `done` gets its outcome once that is known, however long it takes.
 
-        Never refused: it follows from work that was accepted while `is_full` was false. Payers take
+        Never refused: it follows from work that was accepted while its payer had room. Payers take
         turns; order is kept among the commands of one.
         """
         self._channel.submit_always(_Asked(command), done, payer)

@@ -94,6 +94,34 @@ def test_publish_above_the_bound_is_refused_before_anything_is_stored() -> None:
     assert len(bench.gate.waiting) == 1
 
 
+def test_a_payer_that_has_filled_its_share_leaves_room_for_another() -> None:
+    """Its 20,000 unfinished workflows refused everybody's first one for their whole runtime."""
+    bench = Bench(settings=Settings(workflows_per_actor_max=18), deposit=10**12)
+    for number in range(17):
+        bench.publish(workflow_id=f"w{number}")
+    assert [reply.code for reply in bench.replies] == [ErrorCode.OVERLOADED]
+    assert len(bench.gate.waiting) == 16
+    bench.gate.commit()
+    bench.publish(workflow_id="theirs", payer_did="did:test:other", actor_did="did:test:other")
+    bench.gate.commit()
+    assert bench.replies[-1].code is ErrorCode.INSUFFICIENT_CREDITS, "the ledger's answer, its own"
+
+
+def test_a_payer_has_its_room_back_when_its_workflows_have_ended() -> None:
+    bench = Bench(settings=Settings(workflows_per_actor_max=1))
+    bench.publish()
+    bench.gate.commit()
+    bench.cancel()
+    bench.gate.commit()
+    bench.publish(workflow_id="w2")
+    bench.gate.commit()
+    assert isinstance(bench.replies[-1], PublishReply)
+    bench.adopt_all()
+    bench.gate.commit()
+    bench.publish(workflow_id="w3")
+    assert bench.replies[-1].code is ErrorCode.OVERLOADED, "taken up again, it is counted once"
+
+
 def test_publish_is_refused_while_as_many_dispatches_wait_as_may() -> None:
     bench = Bench(settings=Settings(dispatch_queue_max=5))
     bench.outbox.waiting = 5
