@@ -100,7 +100,7 @@ class LedgerClient:
         await self._channel.wait_room(most)
 
     async def commit(self, command: Command, *, timeout_s: float) -> Outcome:
-        """Commit one command for a waiting caller.
+        """Commit one command for a waiting caller, in the turn of whoever asked for it.
 
         Raises:
             ServiceError: LEDGER_UNAVAILABLE when the outcome is not known after `timeout_s`; the
@@ -110,7 +110,9 @@ class LedgerClient:
         self.refuse_when_down()
         asked = _Asked(command)
         try:
-            return await asyncio.wait_for(self._channel.request(asked), timeout_s)
+            # What is registered has no payer, but nobody's thousand stand before another's one.
+            asking_did = getattr(command, "actor_did", "")
+            return await asyncio.wait_for(self._channel.request(asked, asking_did), timeout_s)
         except TimeoutError:
             raise unavailable() from None
         finally:

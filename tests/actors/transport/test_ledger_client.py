@@ -10,7 +10,14 @@ import pytest
 from actors.transport.actor_calls import is_unknown_outcome
 from actors.transport.ledger_client import CALL_BYTES_MAX, LedgerClient, command_bytes
 from core.errors import ErrorCode, ServiceError
-from ledger.commands import Command, Outcome, OutcomeStatus, RegisterAgent, RegisterOwner
+from ledger.commands import (
+    Command,
+    Deposit,
+    Outcome,
+    OutcomeStatus,
+    RegisterAgent,
+    RegisterOwner,
+)
 from ledger.review_commands import OpenDispute
 
 GONE = ConnectionError("the ledger is away")
@@ -115,6 +122,23 @@ async def test_full_ledger_is_asked_again_and_is_not_down() -> None:
     assert not client.is_down
     ledger.away = None
     assert (await asked).result == {"key": "k"}
+
+
+async def test_the_commands_of_callers_take_turns() -> None:
+    """They were served first come, first served: one's thousand before another's one."""
+    ledger = Ledger()
+    client = client_of(ledger)
+
+    def deposit(key: str, did: str) -> Deposit:
+        return Deposit(
+            key=key, request_hash=b"", actor_did=did, owner_did=did, amount_micro=1, description=""
+        )
+
+    greedy = [deposit(f"g{number}", "did:x:greedy") for number in range(300)]
+    other = deposit("other", "did:x:other")
+    async with asyncio.timeout(60):
+        await asyncio.gather(*(client.commit(one, timeout_s=60) for one in [*greedy, other]))
+    assert "other" in ledger.batches[0]
 
 
 async def test_calls_are_bounded_by_bytes() -> None:
