@@ -107,14 +107,6 @@ class LedgerReader:
         rows = [] if known is None else await self.rows(WORKFLOWS, values)
         return StoredWorkflow(rows[0], await self.rows(NODES, values)) if rows else None
 
-    async def workflow_by_task(self, task_id: str) -> StoredWorkflow | None:
-        """Return a workflow with its nodes, by its task id."""
-        known = _uuid(task_id)
-        if known is None:
-            return None
-        ids = await self.rows(sql.select(workflow.c.id).where(workflow.c.task_id == known))
-        return await self.workflow(str(ids[0]["id"])) if ids else None
-
     async def workflows(
         self,
         *,

@@ -11,6 +11,7 @@ from actors.engine.steps import key_of
 from actors.transport.messages import CancelReply, PublishReply
 from core.errors import ErrorCode, NodeErrorCode, ServiceError
 from core.settings import Settings
+from core.workflow.actions import SelectAgent
 from core.workflow.events import (
     AttemptFailed,
     Event,
@@ -173,6 +174,24 @@ def test_dry_run_stores_nothing() -> None:
     (reply,) = bench.replies
     assert reply.candidates["a"][0] == "did:sim:w0"
     assert not bench.gate.waiting
+
+
+def test_dry_run_looks_once_for_nodes_that_ask_for_the_same(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A thousand looks at a thousand agents held the owner for more than a second."""
+    bench = Bench()
+    looks: list[str] = []
+    foresee = bench.directory.foresee
+
+    def counted(action: SelectAgent, at_ms: int) -> tuple[list[str], Failure | None]:
+        looks.append(action.capability_id)
+        return foresee(action, at_ms)
+
+    monkeypatch.setattr(bench.directory, "foresee", counted)
+    bench.publish(is_dry_run=True)
+    (reply,) = bench.replies
+    assert len(reply.candidates) > len(looks) == len(set(looks))
 
 
 def test_case_43_a_publish_whose_answer_was_lost_is_handed_on_to_be_restored() -> None:
