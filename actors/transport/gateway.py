@@ -14,9 +14,10 @@ import logging
 import os
 import time
 from collections.abc import Awaitable, Sequence
-from dataclasses import replace
 from functools import partial
 from typing import Any
+
+from msgspec.structs import replace
 
 from actors.cluster.names import LEDGER, TIMEKEEPER, pooled_owner
 from actors.cluster.runtime import ensure_runtime
@@ -42,9 +43,9 @@ from actors.transport.messages import (
     ResumeReply,
     ResumeRequest,
     WatchRequest,
-    request_bytes,
 )
 from actors.transport.record_bound import bound_results
+from actors.transport.wire import REQUESTS, decode_reply
 from core.errors import ErrorCode, ServiceError
 from core.settings import Settings
 from core.workflow.transitions import is_terminal
@@ -87,25 +88,26 @@ class _Lanes:
         self._bulk = _owner_channel(name, settings)
 
     async def request(self, request: OwnerRequest | PackedPublish) -> OwnerReply:
-        payer = request.payer_did if isinstance(request, PublishRequest | PackedPublish) else ""
-        is_bulk = isinstance(request, PackedPublish) or request_bytes(request) > LARGE_BYTES
-        return await (self._bulk if is_bulk else self._single).request(request, payer)
+        if isinstance(request, PackedPublish):
+            return decode_reply(await self._bulk.request(request.body, request.payer_did))
+        payer = request.payer_did if isinstance(request, PublishRequest) else ""
+        body = REQUESTS.encode(request)
+        lane = self._bulk if len(body) > LARGE_BYTES else self._single
+        return decode_reply(await lane.request(body, payer))
 
     def close(self) -> None:
         self._single.close()
         self._bulk.close()
 
 
-def _owner_channel(
-    name: str, settings: Settings
-) -> Channel[OwnerRequest | PackedPublish, OwnerReply]:
+def _owner_channel(name: str, settings: Settings) -> Channel[bytes, bytes]:
     call = BatchCall(settings.run_folder, name, "handle")
     return Channel(
         f"owner {name}",
         call,
         capacity=settings.replica_requests_max + settings.bulk_items_max,
         batch_size=settings.batch_commands_max,
-        weight_of=request_bytes,
+        weight_of=len,
         batch_weight=CALL_BYTES_MAX,
         on_close=call.close,
     )
@@ -193,7 +195,10 @@ class Gateway:
     ) -> list[PublishReply | ServiceError]:
         """Publish many at once; each has its own reply, in order."""
         replies = await ask_all(
-            self.publish, requests, weight_of=request_bytes, weight_max=BULK_BYTES_AHEAD
+            self.publish,
+            requests,
+            weight_of=lambda request: len(request.body),
+            weight_max=BULK_BYTES_AHEAD,
         )
         answers: list[PublishReply | ServiceError] = []
         for reply in replies:
