@@ -8,7 +8,7 @@ from msgspec.structs import replace
 from core.errors import ErrorCode
 from core.workflow.events import AttemptFinished, NodeChanged, NodePaid
 from core.workflow.transitions import NodeStatus
-from ledger.commands import OutcomeStatus
+from ledger.commands import Command, OutcomeStatus
 from ledger.market_commands import PlaceBid
 from ledger.store import LedgerStore
 from tests.conftest import Database
@@ -170,7 +170,7 @@ async def test_it_is_revoked_once_and_taken_back_once(database: Database, audito
     await store.close()
 
 
-def fresh(command: RevokeAgent | UnrevokeAgent) -> RevokeAgent | UnrevokeAgent:
+def fresh(command: Command) -> Command:
     """Return the same command under another key."""
     key = revoke().key
     return replace(command, key=key)
