@@ -7,12 +7,13 @@ money.md sections 0 and 4.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, Final
 
+from msgspec import field
+
 from core.errors import ErrorCode, QuarantineCode
-from core.travelling import travels
+from core.message import Message
 from core.workflow.events import Record
 from ledger.market_commands import MarketCommand
 from ledger.trust_commands import TrustCommand
@@ -30,9 +31,7 @@ class OutcomeStatus(StrEnum):
     STALE = "stale"
 
 
-@travels
-@dataclass(frozen=True, slots=True)
-class Outcome:
+class Outcome(Message, frozen=True):
     """What became of a command. `error` and `detail` are set when it was rejected; a repeat returns
     the first outcome's `result`, `error` and `detail`."""
 
@@ -42,8 +41,7 @@ class Outcome:
     detail: str = ""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RegisterOwner:
+class RegisterOwner(Message, frozen=True, kw_only=True):
     """A workflow actor starts: a new epoch fences its predecessors of the same name off.
 
     Result: {"epoch": int}. Not stored under its key (each start is a new epoch).
@@ -54,8 +52,7 @@ class RegisterOwner:
     address: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ClaimWorkflows:
+class ClaimWorkflows(Message, frozen=True, kw_only=True):
     """Take over every unfinished workflow of `from_owner` and fence it off (its epoch grows).
 
     `from_epoch`: the epoch seen as silent; if it has grown, the command is rejected (CONFLICT).
@@ -69,9 +66,7 @@ class ClaimWorkflows:
     to_epoch: int
 
 
-@travels
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PublishWorkflow:
+class PublishWorkflow(Message, frozen=True, kw_only=True):
     """Store a workflow, hold its budget in escrow, own it, and open its roots' attempts.
 
     `records` are the machine's (NodeChanged, WorkflowChanged, AttemptFinished). An estimate over
@@ -101,9 +96,7 @@ class PublishWorkflow:
     records: tuple[Record, ...]
 
 
-@travels
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AdvanceWorkflow:
+class AdvanceWorkflow(Message, frozen=True, kw_only=True):
     """Store what one step of a workflow decided: node rows, attempts, payments, perhaps its end.
 
     A terminal WorkflowChanged releases what is left in the escrow. Payments above the rest of the
@@ -129,8 +122,7 @@ class AdvanceWorkflow:
     is_fresh: bool = False
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class QuarantineWorkflow:
+class QuarantineWorkflow(Message, frozen=True, kw_only=True):
     """Stop a workflow for a reason that its owner has found; its status stays as it is.
 
     Of a workflow that is quarantined already or has ended nothing changes; the first code stays.
@@ -144,8 +136,7 @@ class QuarantineWorkflow:
     code: QuarantineCode
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ResumeWorkflow:
+class ResumeWorkflow(Message, frozen=True, kw_only=True):
     """End a workflow's quarantine: the next step, decided from its rows, is taken again.
 
     Rejections: ESCROW_RELEASED; CONFLICT when it is not quarantined. No result.
@@ -158,8 +149,7 @@ class ResumeWorkflow:
     actor_did: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Deposit:
+class Deposit(Message, frozen=True, kw_only=True):
     """Credit a wallet from outside. Result: the entry and {"balanceMicro"}. Rejections: KEY_REUSED,
     INVALID_REQUEST when the balance would exceed its bound."""
 
@@ -171,8 +161,7 @@ class Deposit:
     description: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RegisterAgent:
+class RegisterAgent(Message, frozen=True, kw_only=True):
     """Store an agent card; a new DID is claimed by `owner_did`, a known one needs the same owner.
 
     `is_admin` or `is_signed` (the card was signed by the DID's current key) replace ownership.
@@ -198,8 +187,7 @@ class RegisterAgent:
     is_unchanged: bool = False
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DeregisterAgent:
+class DeregisterAgent(Message, frozen=True, kw_only=True):
     """Take an agent out of service; its card stays readable, its DID stays its owner's.
 
     Rejections: NOT_FOUND, FORBIDDEN. Result: {"did", "wasActive": bool}.
@@ -212,8 +200,7 @@ class DeregisterAgent:
     did: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CreateKey:
+class CreateKey(Message, frozen=True, kw_only=True):
     """Store an API key by its hash (SHA-256, 32 bytes).
 
     `parent_id`: the key that it is made with and ends with; None for one that stands by itself.
@@ -237,8 +224,7 @@ class CreateKey:
     depth_max: int | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RevokeKey:
+class RevokeKey(Message, frozen=True, kw_only=True):
     """End an API key and all that stand on it. `owner_did` None: an admin may end any.
 
     Rejection: NOT_FOUND. Result: {"id", "ended": keys}.

@@ -7,15 +7,14 @@ price, Per-token pricing, Stake, Quota check result; contract.md section 6.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 from core.ids import composed_key
 from core.market.pricing import Price
+from core.message import Message
 from ledger.review_commands import ReviewCommand
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SetPrice:
+class SetPrice(Message, frozen=True, kw_only=True):
     """Register what a capability costs where an agent's card names no price of its own.
 
     Result: {"updatedMs": int}.
@@ -27,8 +26,7 @@ class SetPrice:
     price: Price
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DepositStake:
+class DepositStake(Message, frozen=True, kw_only=True):
     """Move credits into an agent's stake, from the wallet of the agent or of its owner.
 
     `is_admin` lets anybody act in the agent's own name (decision 0071).
@@ -44,8 +42,7 @@ class DepositStake:
     amount_micro: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class WithdrawStake:
+class WithdrawStake(Message, frozen=True, kw_only=True):
     """Move credits out of an agent's stake, back to their depositor: what no work has locked.
 
     Rejections: FORBIDDEN (also above the depositor's share), STAKE_LOCKED, KEY_REUSED.
@@ -60,8 +57,7 @@ class WithdrawStake:
     amount_micro: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SetQuota:
+class SetQuota(Message, frozen=True, kw_only=True):
     """Limit what a payer may publish from now on.
 
     `changes`: new values by field of `QuotaLimits`, None lifts a limit; a field that is absent
@@ -74,8 +70,7 @@ class SetQuota:
     changes: Mapping[str, int | None]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PlaceBid:
+class PlaceBid(Message, frozen=True, kw_only=True):
     """Bid for a node in the open round of its auction; the first bid of an agent is final.
 
     `stake_offered_micro` None: as much as is asked. `is_admin` lets anybody act for the agent.
@@ -96,8 +91,7 @@ class PlaceBid:
     stake_offered_micro: int | None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class EndBidding:
+class EndBidding(Message, frozen=True, kw_only=True):
     """Ask for a round's live bids; by the writer's clock none comes after them.
 
     Before its time it is refused and not stored: OVERLOADED, {"retryAfterS"}. Other rejections:

@@ -6,12 +6,12 @@ Plain values, as in ledger/commands.py. Spec: Settlement rules 5 and 10; contrac
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Literal
 
+from core.message import Message
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CreateInvoice:
+
+class CreateInvoice(Message, frozen=True, kw_only=True):
     """Put what a payer paid in a period, or for one workflow, on an invoice.
 
     The content was added up outside the writer (`ledger/queries/invoice_content.py`), as of the
@@ -36,8 +36,7 @@ class CreateInvoice:
     read_audit_id: int = 0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SettleInvoice:
+class SettleInvoice(Message, frozen=True, kw_only=True):
     """Mark a pending invoice paid, or void it: then its payments can be invoiced again.
 
     Its key is the invoice's, so that it happens once: a repeat is an invoice settled before, with
@@ -51,8 +50,7 @@ class SettleInvoice:
     status: Literal["paid", "void"]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class OpenDispute:
+class OpenDispute(Message, frozen=True, kw_only=True):
     """Store a complaint; it moves and freezes nothing (money.md case 40).
 
     `respondent_did` None: it is about a whole workflow of several agents, or names nobody.
@@ -71,8 +69,7 @@ class OpenDispute:
     evidence_json: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ResolveDispute:
+class ResolveDispute(Message, frozen=True, kw_only=True):
     """Decide a dispute; a refund goes to the workflow's payer by reversing entries.
 
     `slash_bps`: of what is locked for the disputed nodes, taken when fraud is upheld. Rejections:
@@ -90,8 +87,7 @@ class ResolveDispute:
     slash_bps: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SlashStake:
+class SlashStake(Message, frozen=True, kw_only=True):
     """Take what an agent has locked for a node, by an administrator's word.
 
     `slash_bps`: of that lock, which ends; the rest is free. Rejections: NOT_FOUND (no such node was
@@ -109,8 +105,7 @@ class SlashStake:
     slash_bps: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class GiveFeedback:
+class GiveFeedback(Message, frozen=True, kw_only=True):
     """Store a payer's opinion of an agent in one workflow, 0 to 1,000 thousandths.
 
     Its key is made of workflow and agent, so that it is given once. Result: {"agentDid"}.
@@ -126,8 +121,7 @@ class GiveFeedback:
     comment: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RebuildReputation:
+class RebuildReputation(Message, frozen=True, kw_only=True):
     """Correct the counts of agents' outcomes by what history has more or less of each.
 
     `changes`: (agent DID, successful, failed, cancelled, latency ms), each found minus stored, read

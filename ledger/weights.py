@@ -45,6 +45,6 @@ def _records_weight(records: tuple[Any, ...]) -> int:
 
 
 def _texts(command: Any) -> list[str]:
-    names = getattr(command, "__slots__", ())
+    names = getattr(command, "__struct_fields__", ())
     values = [getattr(command, name) for name in names]
     return [value for value in values if isinstance(value, str)]

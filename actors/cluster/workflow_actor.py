@@ -30,8 +30,8 @@ from actors.process.metrics import quarantined_gauge, watched_loop
 from actors.process.slices import take_in_slices
 from actors.transport.actor_calls import BatchCall, actor_call, is_unknown_outcome
 from actors.transport.ledger_client import LedgerClient
-from actors.transport.messages import OwnerReply, OwnerRequest
 from actors.transport.sockets import serve_batches
+from actors.transport.wire import answer_requests
 from core.settings import Settings
 
 log = logging.getLogger("callboard.workflows")
@@ -78,10 +78,10 @@ class WorkflowActor:
             log.exception("owner did not start")
             _stop(repr(error))
 
-    async def handle(self, batch: list[OwnerRequest]) -> list[OwnerReply]:
+    async def handle(self, bodies: list[bytes]) -> list[bytes]:
         """Answer publishes, watches and cancels, each after its commit."""
         await asyncio.shield(self._start)
-        return await (self._dedicated or self._owner).handle(batch)
+        return await answer_requests((self._dedicated or self._owner).handle, bodies)
 
     async def finished(self, watcher: str) -> list[str]:
         """Return ids of finished workflows that the watcher waits for; waits for the first."""

@@ -8,10 +8,10 @@ Spec: Bid; Settlement rules 7; money.md cases 20 to 26. Decision 0075.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import Any, Final
 
 import orjson
+from msgspec.structs import replace
 
 from actors.directory.directory import Directory
 from actors.engine.ports import AgentEntry

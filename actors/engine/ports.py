@@ -7,11 +7,14 @@ simulation's virtual clock. No implementation here. design.md sections 3 and 6.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, Protocol
+
+from msgspec import field
 
 from core.market.pricing import Price, TokenPrice
 from core.market.standing_bid import Offer
+from core.message import Message
 from core.trust.derived_keys import KEY_VERSION
 from core.workflow.actions import SelectAgent, SelectBidder, SelectVerifier
 from core.workflow.dag import CompiledNode
@@ -48,8 +51,7 @@ class LedgerPort(Protocol):
     ) -> None: ...
 
 
-@dataclass(frozen=True, slots=True)
-class LargeInputs:
+class LargeInputs(Message, frozen=True):
     """What inputs are made of, some of it by reference; `unverified`: what a verifier judges."""
 
     node: CompiledNode
@@ -57,8 +59,7 @@ class LargeInputs:
     unverified: Any = None
 
 
-@dataclass(frozen=True, slots=True)
-class DispatchOrder:
+class DispatchOrder(Message, frozen=True):
     """One request to one agent, complete: whoever holds it can send it.
 
     `is_verification`: the reply is a judgement of `attempt`'s result, not a result.
@@ -114,8 +115,7 @@ class DispatchPort(Protocol):
     def abort(self, order: DispatchOrder, reason: str) -> None: ...
 
 
-@dataclass(frozen=True, slots=True)
-class AgentEntry:
+class AgentEntry(Message, frozen=True):
     """What dispatching needs of an agent card.
 
     `prices`: by capability id; None where the card names none. `standing`: its standing bids.

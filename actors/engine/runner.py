@@ -20,9 +20,10 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import replace
 from functools import partial
 from typing import Any, Final
+
+from msgspec.structs import replace
 
 from actors.dispatch.orders import accepted_orders, is_wanted, order_of, timed_out, unstaked
 from actors.engine.door import Door

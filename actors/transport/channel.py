@@ -5,7 +5,7 @@ next batch, so batches size themselves without a timer. Requests wait per payer,
 served in turn: one payer's thousand requests do not stand before another's one. Order is kept among
 requests of one payer. Nothing above knows what carries the bytes: a socket
 (`actors/transport/sockets.py`) or a Ray actor call (`actors/transport/actor_calls.py`). A batch is
-bounded by its requests' number and weight, so that neither side's loop is held while it is pickled;
+bounded by its requests' number and weight, so that neither side's loop is held while it is read;
 large requests travel alone, so that small ones do not wait for what they cost. Replies are
 delivered in slices, each behind a guard: a callback that raises is logged and counted, and neither
 ends the channel nor keeps the others from their replies. design.md section 3. Decisions 0091, 0119.

@@ -14,9 +14,10 @@ import logging
 import os
 import time
 from collections.abc import Awaitable, Sequence
-from dataclasses import replace
 from functools import partial
 from typing import Any
+
+from msgspec.structs import replace
 
 from actors.cluster.names import LEDGER, TIMEKEEPER, pooled_owner
 from actors.cluster.runtime import ensure_runtime
@@ -34,7 +35,7 @@ from actors.transport.messages import (
     NodeResultReply,
     NodeResultRequest,
     NotYet,
-    OwnerReply,
+    OwnerAnswer,
     OwnerRequest,
     PackedPublish,
     PublishReply,
@@ -43,9 +44,9 @@ from actors.transport.messages import (
     ResumeReply,
     ResumeRequest,
     WatchRequest,
-    request_bytes,
 )
 from actors.transport.record_bound import bound_results
+from actors.transport.wire import REQUESTS, decode_reply
 from core.errors import ErrorCode, ServiceError
 from core.settings import Settings
 from core.workflow.transitions import is_terminal
@@ -87,25 +88,31 @@ class _Lanes:
         self._single = _owner_channel(name, settings)
         self._bulk = _owner_channel(name, settings)
 
-    async def request(self, request: OwnerRequest | PackedPublish, payer: str = "") -> OwnerReply:
-        is_bulk = isinstance(request, PackedPublish) or request_bytes(request) > LARGE_BYTES
-        return await (self._bulk if is_bulk else self._single).request(request, payer)
+    async def request(self, request: OwnerRequest | PackedPublish, payer: str = "") -> OwnerAnswer:
+        """Return the owner's answer. Raises the `ServiceError` that it answers with."""
+        if isinstance(request, PackedPublish):
+            reply = decode_reply(await self._bulk.request(request.body, payer))
+        else:
+            body = REQUESTS.encode(request)
+            lane = self._bulk if len(body) > LARGE_BYTES else self._single
+            reply = decode_reply(await lane.request(body, payer))
+        if isinstance(reply, ServiceError):
+            raise reply
+        return reply
 
     def close(self) -> None:
         self._single.close()
         self._bulk.close()
 
 
-def _owner_channel(
-    name: str, settings: Settings
-) -> Channel[OwnerRequest | PackedPublish, OwnerReply]:
+def _owner_channel(name: str, settings: Settings) -> Channel[bytes, bytes]:
     call = BatchCall(settings.run_folder, name, "handle")
     return Channel(
         f"owner {name}",
         call,
         capacity=settings.replica_requests_max + settings.bulk_items_max,
         batch_size=settings.batch_commands_max,
-        weight_of=request_bytes,
+        weight_of=len,
         batch_weight=CALL_BYTES_MAX,
         on_close=call.close,
     )
@@ -200,7 +207,7 @@ class Gateway:
         replies = await ask_all(
             self._publish,
             requests,
-            weight_of=request_bytes,
+            weight_of=lambda request: len(request.body),
             weight_max=BULK_BYTES_AHEAD,
             foreground=self.foreground,
         )
@@ -383,7 +390,7 @@ class Gateway:
         owner: str | None = None,
         *,
         payer: str = "",
-    ) -> PublishReply | CancelReply | ResumeReply | NodeResultReply | None:
+    ) -> OwnerAnswer:
         """Send a request to its owner until an outcome is known or the deadline has passed.
 
         Args:
@@ -404,9 +411,7 @@ class Gateway:
                 try:
                     left_s = max(0.01, deadline - time.monotonic())
                     asked = self._owners[name].request(request, payer)
-                    reply = await asyncio.wait_for(asked, left_s)
-                    assert not isinstance(reply, ServiceError), "a channel raises those"
-                    return reply
+                    return await asyncio.wait_for(asked, left_s)
                 except NotYet as error:
                     refusal = error
                 except ServiceError:

@@ -7,10 +7,10 @@ Spec: Settlement rules 5; money.md cases 33 to 34; decision 0117.
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any, Final
 
 import sqlalchemy as sql
+from msgspec.structs import replace
 
 from core.errors import ErrorCode, ServiceError
 from ledger.planning.books import wallet_address

@@ -5,10 +5,10 @@ Spec: Registry; contract.md section 6 (Registry). Look-ups of public cards need 
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 import orjson
+from msgspec.structs import replace
 
 from actors.process.slices import Slices
 from core.errors import ErrorCode, ServiceError

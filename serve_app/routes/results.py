@@ -239,18 +239,15 @@ async def _successful(
         text = await apart(len(call.body), partial(canonical, reply.result))
     except ValueError as error:
         raise invalid("result", str(error), "a value with a canonical form") from None
-    result: Any = reply.result
-    result_json: str | None = text.decode()
     services = call.services
-    if len(text) > services.settings.result_inline_bytes_max and not sent.verify_attempt:
-        result, result_json = await services.gateway.blobs.put(text), None
+    is_large = len(text) > services.settings.result_inline_bytes_max and not sent.verify_attempt
     return NodeResultRequest(
         workflow_id=workflow_id,
         node=sent.node["name"],
         attempt=sent.attempt,
         verify_attempt=sent.verify_attempt,
-        result=result,
-        result_json=result_json,
+        result_json=None if is_large else text.decode(),
+        result_ref=await services.gateway.blobs.put(text) if is_large else None,
         output_hash=hash_bytes(text),
         metrics=reply.metrics,
         signature=reply.signature,

@@ -20,6 +20,7 @@ from actors.transport.messages import (
     PublishRequest,
     ResumeRequest,
 )
+from actors.transport.wire import packed
 from core.errors import ErrorCode, ServiceError
 from core.money import credits_number
 from core.records.manifest import WorkflowManifest, parse_list_form, parse_manifest
@@ -83,7 +84,7 @@ async def _publish_one(call: Call, parsed: Callable[[], tuple[WorkflowManifest, 
             body_hash=call.request_hash,
             watcher=services.gateway.watcher if wait_s is not None else "",
         )
-        return request if len(call.body) <= HERE_MAX else PackedPublish(request)
+        return request if len(call.body) <= HERE_MAX else packed(request)
 
     request = await apart(len(call.body), compiled)
     reply = await services.to_the_end(services.gateway.publish(request))
@@ -130,7 +131,7 @@ async def publish_bulk(call: Call) -> Reply:
                 command_key=f"{base_key}:{index}" if base_key else None,
                 body_hash=call.request_hash,
             )
-            return PackedPublish(request)
+            return packed(request)
 
         return await apart(len(text), compiled)
 

@@ -6,11 +6,11 @@ import asyncio
 import os
 import random
 from collections.abc import AsyncIterator, Callable, Sequence
-from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from core.errors import ErrorCode, ServiceError
 from core.workflow.events import AttemptFinished

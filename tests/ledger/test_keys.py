@@ -5,10 +5,10 @@ Spec: contract.md section 3 (Keys); decision 0107.
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from core.errors import ErrorCode
 from ledger.commands import CreateKey, RevokeKey

@@ -103,7 +103,7 @@ async def test_case_43_unfinished_workflows_of_an_owner_are_all_it_needs_to_go_o
     (node,) = found.nodes
     expected = {
         name: getattr(waiting, name)
-        for name in NodeChanged.__slots__
+        for name in NodeChanged.__struct_fields__
         if name not in ("node", "agents_tried", "verifiers_tried")
     }
     assert {name: node[name] for name in expected} == expected, "every field comes back"

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from dataclasses import asdict, replace
+from dataclasses import asdict
 
 import pytest
+from msgspec.structs import replace
 
 from core.errors import ErrorCode
 from core.market.quota import DAY_MS, QuotaLimits, day_start_ms

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
+from msgspec.structs import replace
 
 from core.errors import ErrorCode
 from core.workflow.events import AttemptFinished, NodeChanged, NodePaid
 from core.workflow.transitions import NodeStatus
-from ledger.commands import OutcomeStatus
+from ledger.commands import Command, OutcomeStatus
 from ledger.market_commands import PlaceBid
 from ledger.store import LedgerStore
 from tests.conftest import Database
@@ -171,10 +170,10 @@ async def test_it_is_revoked_once_and_taken_back_once(database: Database, audito
     await store.close()
 
 
-def fresh(command: object) -> object:
+def fresh(command: Command) -> Command:
     """Return the same command under another key."""
     key = revoke().key
-    return replace(command, key=key)  # type: ignore[type-var]
+    return replace(command, key=key)
 
 
 async def test_who_may_revoke_and_take_back(database: Database, auditor: Auditor) -> None:

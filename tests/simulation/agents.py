@@ -321,7 +321,6 @@ def result_request(
         node=order.node,
         attempt=order.attempt,
         verify_attempt=order.verify_attempt,
-        result=result,
         result_json=None if result is None else orjson.dumps(result).decode(),
         output_hash="sha256:out",
         failure=None if isinstance(reply, bool) else reply,

@@ -18,6 +18,7 @@ from actors.engine.runner import Runner
 from actors.process.clock import LoopClock, SteadyTime
 from actors.transport.ledger_client import LedgerClient
 from actors.transport.messages import PublishRequest
+from actors.transport.wire import answer_commands
 from ledger.commands import AdvanceWorkflow, Command, Outcome, PublishWorkflow
 from ledger.queries import unfinished
 from ledger.queries.stored import StoredWorkflow
@@ -145,7 +146,7 @@ class SimulatedOwner(Owner):
         steady = SteadyTime(process.wall_ns, process.loop.monotonic_ns)
         self.clock = self._clock = LoopClock(steady)
         self._ledger = LedgerClient(
-            partial(world.ledger.call, process),
+            partial(answer_commands, partial(world.ledger.call, process)),
             lambda error: not isinstance(error, AssertionError),
             capacity=world.settings.ledger_queue_max,
             batch_size=world.settings.batch_commands_max,

@@ -10,11 +10,11 @@ from __future__ import annotations
 import random
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import replace
 from functools import partial
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from core.errors import ErrorCode, QuarantineCode
 from core.workflow.events import WorkflowChanged

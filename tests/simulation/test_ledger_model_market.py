@@ -7,10 +7,11 @@ clock that goes back now and then. Compared is what `test_ledger_model.py` compa
 from __future__ import annotations
 
 import random
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 
 import pytest
+from msgspec.structs import replace
 
 from core.errors import ErrorCode, NodeErrorCode
 from core.market.auction import Bid

@@ -12,11 +12,11 @@ from actors.transport.messages import (
     NotYet,
     OwnerReply,
     OwnerRequest,
-    PackedPublish,
     PublishReply,
     PublishRequest,
 )
 from actors.transport.sockets import serve_batches
+from actors.transport.wire import answer_requests, packed
 from core.errors import ErrorCode, ServiceError
 from core.settings import Settings
 from tests.simulation.shapes import CAPABILITIES, compiled
@@ -30,16 +30,19 @@ REFUSED = ServiceError(ErrorCode.INSUFFICIENT_CREDITS, "too little")
 class Owner:
     """Answers each call with the next of its answers, or raises it; repeats the last one."""
 
-    def __init__(self, answers: list[OwnerReply | Exception]) -> None:
+    def __init__(self, answers: list[OwnerReply]) -> None:
         self.answers = answers
         self.calls: list[list[OwnerRequest]] = []
         self.is_raising = False
 
-    async def handle(self, batch: list[OwnerRequest]) -> list[OwnerReply | Exception]:
+    async def handle(self, bodies: list[bytes]) -> list[bytes]:
         """Answer every request of a call alike."""
+        return await answer_requests(self._answer, bodies)
+
+    async def _answer(self, batch: list[OwnerRequest]) -> list[OwnerReply]:
         self.calls.append(batch)
         answer = self.answers.pop(0) if len(self.answers) > 1 else self.answers[0]
-        if self.is_raising and isinstance(answer, Exception):
+        if self.is_raising and isinstance(answer, ServiceError):
             raise answer
         return [answer] * len(batch)
 
@@ -66,7 +69,7 @@ def request() -> PublishRequest:
         task_id="t",
         payer_did="did:test:payer",
         manifest_json="{}",
-        compiled=compiled({"nodes": {"a": {"capabilityId": CAPABILITIES[0]}}}),
+        compiled=compiled({"nodes": {"a": {"capabilityId": CAPABILITIES[0]}}}).compiled,
         is_dry_run=False,
         watcher="",
     )
@@ -85,7 +88,7 @@ async def test_an_owner_that_cannot_answer_yet_is_asked_again(
     )
     assert server is not None
     gateway._know([OWNER])
-    asked = PackedPublish(request()) if is_packed else request()
+    asked = packed(request()) if is_packed else request()
     assert await gateway.publish(asked) == STORED
     assert len(owner.calls) == 3
     await server.close()

@@ -7,11 +7,11 @@ worked out again here, from the bids that the model has taken. Rules: money.md c
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 from fractions import Fraction
 
 from hypothesis import strategies as st
 from hypothesis.stateful import precondition, rule
+from msgspec.structs import replace
 
 from core.errors import ErrorCode
 from core.market.auction import AuctionTerms, Award, Bid, award, exclusion, merge_bids

@@ -5,11 +5,10 @@ Any earlier command may come again at any time, among others or after the writer
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
 from hypothesis import strategies as st
 from hypothesis.stateful import precondition, rule
+from msgspec.structs import replace
 
 from core.errors import ErrorCode
 from ledger.commands import (

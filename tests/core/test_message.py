@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import copy
-import dataclasses
 import pickle
 
 import pytest
+from msgspec.structs import replace
 
 from core.errors import NodeErrorCode
 from core.records.manifest import parse_manifest
@@ -46,6 +46,6 @@ def test_it_arrives_equal(record: object) -> None:
 
 def test_what_arrived_is_as_frozen_as_what_was_sent() -> None:
     arrived = pickle.loads(pickle.dumps(CHANGED))
-    with pytest.raises(dataclasses.FrozenInstanceError):
+    with pytest.raises(AttributeError):
         arrived.attempt = 2
-    assert dataclasses.replace(arrived, attempt=2).attempt == 2
+    assert replace(arrived, attempt=2).attempt == 2
