@@ -26,7 +26,6 @@ from psycopg.errors import UniqueViolation
 
 from core.errors import ErrorCode, QuarantineCode
 from core.money import CENTS_PER_CREDIT, CURRENCY, MICRO_PER_CREDIT
-from core.records.audit import AuditEventType
 from core.workflow.events import NodeChanged, NodePaid
 from ledger.commands import (
     AdvanceWorkflow,
@@ -78,7 +77,7 @@ _SESSION: Final = session_options(
 )
 _COMMIT: Final = (
     "SELECT callboard.commit_batch(%s::bigint, %s::json, %s::json, %s::json, %s::json, %s::json,"
-    " %s::json, %s::json, %s::json, %s::text, %s::uuid[], %s::json, %s::json, %s::json,"
+    " %s::json, %s::json, %s::json, %s::text, %s::json, %s::uuid[], %s::json, %s::json, %s::json,"
     " %s::bigint)"
 )
 _TAKE_OVER: Final = (
@@ -243,6 +242,7 @@ class LedgerStore:
                 else:
                     refusal = Refusal(ErrorCode.INTERNAL_ERROR, detail, is_audited=True)
                     outcome = batch.refused(command.key, request_hash_of(command), refusal)
+                batch.end_command()
                 if not batch.is_empty:
                     await self._run(batch)
                 self.books.end_batch()
@@ -420,11 +420,9 @@ class LedgerStore:
 
     async def _write_genesis(self, genesis: Genesis, now_ms: int) -> None:
         batch = Batch(self.books, now_ms)
-        batch.record(
-            AuditEventType.LEDGER_CREATED,
-            actor_did="",
-            target=("ledger", genesis.origin),
-            payload={
+        batch.found(
+            ("ledger", genesis.origin),
+            {
                 "origin": genesis.origin,
                 "currency": CURRENCY,
                 "microPerCredit": MICRO_PER_CREDIT,
