@@ -27,6 +27,7 @@ from psycopg.errors import UniqueViolation
 from core.errors import ErrorCode, QuarantineCode
 from core.money import CENTS_PER_CREDIT, CURRENCY, MICRO_PER_CREDIT
 from core.workflow.events import NodeChanged, NodePaid
+from ledger.code_version import CODE_VERSION
 from ledger.commands import (
     AdvanceWorkflow,
     ClaimWorkflows,
@@ -35,7 +36,13 @@ from ledger.commands import (
     OutcomeStatus,
     RegisterOwner,
 )
-from ledger.errors import BatchRefused, LedgerFenced, LedgerIntegrityError, LedgerUnavailable
+from ledger.errors import (
+    BatchRefused,
+    LedgerFenced,
+    LedgerIntegrityError,
+    LedgerUnavailable,
+    SchemaTooNew,
+)
 from ledger.loading.books import read_books
 from ledger.loading.load import has_stored, load_needs, load_settled, stored_commands
 from ledger.market_commands import EndBidding
@@ -149,8 +156,8 @@ class LedgerStore:
 
         Args:
             patience_s: how long a commit waits for a server that says nothing.
-        Raises: LedgerUnavailable when the database cannot be reached or is not migrated;
-        LedgerFenced when yet another writer came between.
+        Raises: LedgerUnavailable when the database cannot be reached or is not migrated, or, as
+        SchemaTooNew, asks for newer code; LedgerFenced when yet another writer came between.
         """
         try:
             connection = await psycopg.AsyncConnection.connect(
@@ -484,6 +491,10 @@ def _settling(commands: Sequence[Command]) -> list[tuple[str, str]]:
 
 
 async def _take_over(connection: Connection) -> Books:
+    cursor = await connection.execute("SELECT min_code_version FROM callboard.compatibility")
+    ((needed,),) = await cursor.fetchall()
+    if needed > CODE_VERSION:
+        raise SchemaTooNew(needed, CODE_VERSION)
     cursor = await connection.execute(_TAKE_OVER)
     row = await cursor.fetchone()
     assert row is not None, "the head row exists since migration 0001"

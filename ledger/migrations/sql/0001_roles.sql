@@ -30,7 +30,7 @@ GRANT EXECUTE ON FUNCTION callboard.offered_words(text) TO ledger_reader;
 REVOKE SELECT ON callboard.rate_lease FROM ledger_reader;
 
 GRANT SELECT ON
-    callboard.head, callboard.account, callboard.command, callboard.entry, callboard.escrow,
+    callboard.compatibility, callboard.head, callboard.account, callboard.command, callboard.entry, callboard.escrow,
     callboard.audit, callboard.audit_event, callboard.workflow, callboard.node, callboard.attempt, callboard.owner,
     callboard.agent, callboard.api_key, callboard.revocation
     TO ledger_writer;

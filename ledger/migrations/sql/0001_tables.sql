@@ -3,6 +3,13 @@
 
 CREATE SCHEMA IF NOT EXISTS callboard;
 
+-- One row: the least version of code (ledger/code_version.py) that may write to this schema.
+CREATE TABLE callboard.compatibility (
+    one boolean PRIMARY KEY DEFAULT true CHECK (one),
+    min_code_version integer NOT NULL CHECK (min_code_version > 0)
+);
+INSERT INTO callboard.compatibility (min_code_version) VALUES (1);
+
 -- One row: the fence (epoch), the gap-free counters and the head of the audit chain.
 CREATE TABLE callboard.head (
     one boolean PRIMARY KEY DEFAULT true CHECK (one),
