@@ -10,10 +10,11 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from dataclasses import dataclass
 from itertools import count
 from pathlib import Path
+from typing import Any
 
 import psycopg
 import pytest
@@ -56,6 +57,25 @@ def pytest_configure(config: pytest.Config) -> None:
         derandomize=is_same_each_time,
     )
     settings.load_profile("usual")
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_report_to_serializable() -> Generator[None, Any, Any]:
+    """Escape what UTF-8 cannot encode: a worker that is to send it (a logged half of a surrogate
+    pair, say) ends, and takes the run with it.
+    """
+    return _encodable((yield))
+
+
+def _encodable(part: Any) -> Any:
+    """Return a part of a report with every lone surrogate escaped."""
+    if isinstance(part, str):
+        return part.encode("utf-8", "backslashreplace").decode()
+    if isinstance(part, dict):
+        return {_encodable(name): _encodable(value) for name, value in part.items()}
+    if isinstance(part, list | tuple):
+        return type(part)(_encodable(item) for item in part)
+    return part
 
 
 @pytest.fixture(scope="session")
