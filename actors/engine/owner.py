@@ -19,7 +19,7 @@ from actors.dispatch.dispatcher import Dispatcher
 from actors.dispatch.large_results import Blobs
 from actors.dispatch.remote_dispatch import RemoteDispatch
 from actors.engine.outbox import Outboxes
-from actors.engine.restoring import OwnersRows, Restorer, until_read
+from actors.engine.restoring import Restorer, until_read
 from actors.engine.results import take_result
 from actors.engine.runner import Runner
 from actors.engine.steps import halted
@@ -46,6 +46,7 @@ from core.settings import Settings
 from ledger.blobs import BlobStore
 from ledger.commands import ClaimWorkflows, Command, Outcome, OutcomeStatus, RegisterOwner
 from ledger.queries.reader import LedgerReader
+from ledger.queries.unfinished import UnfinishedPages
 
 log = logging.getLogger("callboard.owner")
 
@@ -138,7 +139,7 @@ class Owner:
         self._runner = runner
         self._restorer = Restorer(
             runner,
-            OwnersRows(self._reader, self._name),
+            UnfinishedPages(self._reader, self._name),
             refresh=self._directory_sync.refresh,
             wait_room=self._ledger.wait_room,
             restored=self._end_revoked_work,

@@ -18,9 +18,8 @@ from typing import Final, Protocol, TypeVar
 from actors.engine.runner import Runner
 from actors.process.slices import Slices
 from core.errors import ServiceError
-from ledger.queries.reader import LedgerReader
 from ledger.queries.stored import StoredWorkflow
-from ledger.queries.unfinished import PageKey, unfinished_by_ids, unfinished_page
+from ledger.queries.unfinished import PageKey
 
 log = logging.getLogger("callboard.owner")
 
@@ -42,27 +41,6 @@ class Rows(Protocol):
 
     async def by_ids(self, ids: Sequence[str]) -> Sequence[StoredWorkflow]:
         """Return those of these workflows that are unfinished and the owner's."""
-
-
-class OwnersRows:
-    """Implements `Rows` over the ledger's tables.
-
-    Args:
-        reader: of the ledger's rows.
-        owner: the owner's name.
-    """
-
-    def __init__(self, reader: LedgerReader, owner: str) -> None:
-        self._reader = reader
-        self._owner = owner
-
-    async def page(self, after: PageKey | None) -> tuple[Sequence[StoredWorkflow], PageKey | None]:
-        """Return a page, as `unfinished_page`."""
-        return await unfinished_page(self._reader, self._owner, after=after)
-
-    async def by_ids(self, ids: Sequence[str]) -> Sequence[StoredWorkflow]:
-        """Return these workflows, as `unfinished_by_ids`."""
-        return await unfinished_by_ids(self._reader, self._owner, ids)
 
 
 class Restorer:

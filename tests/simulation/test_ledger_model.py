@@ -29,7 +29,7 @@ from ledger.commands import (
     ResumeWorkflow,
 )
 from ledger.queries.reader import LedgerReader
-from ledger.queries.unfinished import unfinished_page
+from ledger.queries.unfinished import UnfinishedPages
 from ledger.store import LedgerStore
 from ledger.trust_commands import UnrevokeAgent
 from tests.conftest import Database
@@ -111,7 +111,7 @@ def assert_same_market(url: str, model: LedgerModel) -> None:
 
 async def assert_same_rows(reader: LedgerReader, model: LedgerModel, owner: str) -> None:
     """What an owner would restore from is the same."""
-    real = {stored.id: stored for stored in (await unfinished_page(reader, owner))[0]}
+    real = {stored.id: stored for stored in (await UnfinishedPages(reader, owner).page(None))[0]}
     expected = {stored.id: stored for stored in model.unfinished(owner)}
     assert real.keys() == expected.keys()
     for workflow_id, stored in expected.items():
