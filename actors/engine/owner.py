@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from actors.directory.auction_candidates import AuctioningDirectory
@@ -24,6 +24,7 @@ from actors.engine.results import take_result
 from actors.engine.runner import Runner
 from actors.engine.steps import halted
 from actors.process.clock import LoopClock
+from actors.process.merged_runs import MergedRuns
 from actors.process.slices import Slices, run_in_slices
 from actors.transport.ledger_client import LedgerClient, unavailable
 from actors.transport.messages import (
@@ -86,12 +87,13 @@ class Owner:
             stake_bps=settings.stake_bps,
             score_min_percent=settings.auction_score_min_percent,
         )
+        self._revoked_work = MergedRuns("work of revoked agents", self._end_revoked_work)
         self._directory_sync = DirectorySync(
             self._directory,
             self._reader,
             database_url=settings.database_url,
             owner=name,
-            on_revoked=self._end_revoked_work,
+            on_revoked=self._revoked_work.soon,
         )
         self._dispatcher = Dispatcher(
             settings,
@@ -111,7 +113,6 @@ class Owner:
         self._runner: Runner | None = None
         self._restorer: Restorer | None = None
         self._epoch = 0
-        self._tasks: set[asyncio.Task[None]] = set()
 
     # -- starting ---------------------------------------------------------------------------------
 
@@ -142,7 +143,6 @@ class Owner:
             UnfinishedPages(self._reader, self._name),
             refresh=self._directory_sync.refresh,
             wait_room=self._ledger.wait_room,
-            restored=self._end_revoked_work,
         )
         log.info(
             "owner started owner=%s epoch=%d ms=%d",
@@ -189,9 +189,7 @@ class Owner:
         await self._directory_sync.close()
         if self._restorer is not None:
             await self._restorer.close()
-        for task in self._tasks:
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await self._revoked_work.close()
         await self._dispatcher.close()
         await self._blob_store.close()
         await self._reader.close()
@@ -307,24 +305,13 @@ class Owner:
             log.warning("agent is left alone owner=%s agent=%s", self._name, did)
             self._dispatcher.refuse_waiting(did)
 
-    def _end_revoked_work(self) -> None:
+    async def _end_revoked_work(self) -> None:
         if self._runner is not None and self._directory.revocations:
-            self._spawn(run_in_slices(self._runner.revoked_work_steps()))
+            await run_in_slices(self._runner.revoked_work_steps())
 
     def _restore_soon(self, workflow_id: str) -> None:
         assert self._restorer is not None, "a runner works after its owner has started"
         self._restorer.soon(workflow_id)
-
-    def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
-        task = asyncio.create_task(self._guarded(work))
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
-
-    async def _guarded(self, work: Coroutine[Any, Any, None]) -> None:
-        try:
-            await work
-        except Exception:  # the edge of a task: it belongs to no single workflow
-            log.exception("task failed owner=%s", self._name)
 
     # -- small things -----------------------------------------------------------------------------
 

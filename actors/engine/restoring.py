@@ -51,7 +51,6 @@ class Restorer:
         rows: where they are.
         refresh: knows the agents as they are now; raises `ServiceError` when it cannot.
         wait_room: returns when at most so many commands wait for the ledger.
-        restored: called after each scan, and after each read by ids.
     """
 
     def __init__(
@@ -61,13 +60,11 @@ class Restorer:
         *,
         refresh: Callable[[], Awaitable[None]],
         wait_room: Callable[[int], Awaitable[None]],
-        restored: Callable[[], None],
     ) -> None:
         self._runner = runner
         self._rows = rows
         self._refresh = refresh
         self._wait_room = wait_room
-        self._restored = restored
         self._count = 0
         self._is_scan_wanted = False
         self._scanned: list[asyncio.Future[None]] = []
@@ -121,7 +118,6 @@ class Restorer:
                 waiting, self._scanned = self._scanned, []
                 try:
                     await self._scan_once()
-                    self._restored()
                 except Exception:  # the edge of the task: what is stored must not stay undriven
                     log.exception("scan failed and is begun anew")
                     self._scanned += waiting
@@ -167,7 +163,6 @@ class Restorer:
                     del self._wanted[workflow_id]
                 try:
                     await self._read_ids(ids)
-                    self._restored()
                 except Exception:  # the edge of the task: the next ones are read all the same
                     log.exception("workflows not read again count=%d", len(ids))
         finally:
