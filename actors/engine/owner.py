@@ -37,7 +37,6 @@ from actors.transport.messages import (
     OwnerRequest,
     PublishReply,
     PublishRequest,
-    RefreshRequest,
     ResumeReply,
     ResumeRequest,
     WatchRequest,
@@ -201,8 +200,6 @@ class Owner:
         runner = self._started()
         try:
             self._ledger.refuse_when_down()
-            if any(isinstance(request, RefreshRequest) for request in batch):
-                await self._directory_sync.refresh()
             await self._directory_sync.ensure_known(
                 [request for request in batch if isinstance(request, PublishRequest)]
             )
@@ -218,6 +215,14 @@ class Owner:
             await slices.pause()
         await asyncio.wait(replies, timeout=COMMIT_TIMEOUT_S)
         return [reply.result() if reply.done() else unavailable() for reply in replies]
+
+    async def refresh(self) -> None:
+        """Know what the ledger says of agents, prices and stakes now; who asks shares a read.
+
+        Raises:
+            ServiceError: LEDGER_UNAVAILABLE when it cannot be read.
+        """
+        await self._directory_sync.refresh()
 
     def _answer(
         self, runner: Runner, request: OwnerRequest, reply: asyncio.Future[OwnerReply]
@@ -235,8 +240,6 @@ class Owner:
                     runner.cancel(request, settle)
                 case ResumeRequest():
                     runner.resume(request, settle)
-                case RefreshRequest():
-                    settle(None)
                 case NodeResultRequest():
                     take_result(runner, request, self._clock.now_ms(), settle)
                 case WatchRequest():
@@ -252,7 +255,7 @@ class Owner:
     def _is_to_be_restored(self, runner: Runner, request: OwnerRequest) -> bool:
         """Say whether a workflow may be unfinished and not restored yet; then it is, next."""
         assert self._restorer is not None, "an owner answers after it has started"
-        if not self._restorer.is_scanning or isinstance(request, PublishRequest | RefreshRequest):
+        if not self._restorer.is_scanning or isinstance(request, PublishRequest):
             return False
         if isinstance(request, NodeResultRequest) and request.is_late:
             return False

@@ -39,7 +39,6 @@ from actors.transport.messages import (
     PackedPublish,
     PublishReply,
     PublishRequest,
-    RefreshRequest,
     ResumeReply,
     ResumeRequest,
     WatchRequest,
@@ -70,6 +69,8 @@ TOLD_TIMEOUT_S = 10.0
 # Each may be as large as a record.
 RECORDS_BATCH = 32
 ENDINGS_BATCH = 1_000
+# Requests of a replica that may wait for an owner to know what they have stored.
+REFRESHES_MAX = 100_000
 # A request that weighs more goes with the bulks.
 LARGE_BYTES = 16 * 1024
 # Of one bulk, on its way to the owners: other bulks wait behind two calls, not behind all of it.
@@ -77,24 +78,37 @@ BULK_BYTES_AHEAD = 2 * CALL_BYTES_MAX
 
 
 class _Lanes:
-    """The ways to one owner: one for single requests, one for bulks and what is large.
+    """The ways to one owner: for single requests, for bulks and what is large, and for refreshes.
 
     A call is answered when all of its requests are committed, so what takes long to decide and to
-    store does not share one with the others.
+    store, or to read, does not share one with the others.
     """
 
     def __init__(self, name: str, settings: Settings) -> None:
         self._single = _owner_channel(name, settings)
         self._bulk = _owner_channel(name, settings)
+        refresh = BatchCall(settings.run_folder, name, "refresh")
+        # Who asks during a call shares the next one.
+        self._refreshes: Channel[None, None] = Channel(
+            f"owner {name}, refreshes",
+            refresh,
+            capacity=REFRESHES_MAX,
+            batch_size=REFRESHES_MAX,
+            on_close=refresh.close,
+        )
 
     async def request(self, request: OwnerRequest | PackedPublish) -> OwnerReply:
         payer = request.payer_did if isinstance(request, PublishRequest | PackedPublish) else ""
         is_bulk = isinstance(request, PackedPublish) or request_bytes(request) > LARGE_BYTES
         return await (self._bulk if is_bulk else self._single).request(request, payer)
 
+    async def refresh(self) -> None:
+        await self._refreshes.request(None)
+
     def close(self) -> None:
         self._single.close()
         self._bulk.close()
+        self._refreshes.close()
 
 
 def _owner_channel(
@@ -263,7 +277,7 @@ class Gateway:
         A client that registers an agent and publishes at once finds it, although the notice may
         still be on its way. An owner that does not answer reads it at its next look.
         """
-        asked = [lanes.request(RefreshRequest()) for lanes in self._owners.values()]
+        asked = [lanes.refresh() for lanes in self._owners.values()]
         with contextlib.suppress(TimeoutError):
             told = asyncio.gather(*asked, return_exceptions=True)
             await asyncio.wait_for(told, TOLD_TIMEOUT_S)

@@ -157,21 +157,7 @@ class NodeResultReply:
     is_repeat: bool = False
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RefreshRequest:
-    """Know what the ledger says of agents, prices and stakes now; answered when it is known."""
-
-    workflow_id: str = ""  # of none
-
-
-OwnerRequest = (
-    PublishRequest
-    | WatchRequest
-    | CancelRequest
-    | ResumeRequest
-    | NodeResultRequest
-    | RefreshRequest
-)
+OwnerRequest = PublishRequest | WatchRequest | CancelRequest | ResumeRequest | NodeResultRequest
 # To a result, None says that the workflow is not driven here.
 OwnerReply = PublishReply | CancelReply | ResumeReply | NodeResultReply | None | ServiceError
 
