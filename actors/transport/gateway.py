@@ -18,8 +18,10 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
+from ray.exceptions import RayError
+
 from actors.cluster.names import LEDGER, TIMEKEEPER, pooled_owner
-from actors.cluster.runtime import ensure_runtime
+from actors.cluster.runtime import ensure_runtime, ensure_timekeeper
 from actors.dispatch.large_results import Blobs
 from actors.process.bulk_window import ask_all
 from actors.process.cached_answer import CachedAnswer
@@ -435,10 +437,18 @@ class Gateway:
     async def _follow_owners(self) -> None:
         while True:
             try:
-                self._know(await asyncio.wait_for(self._timekeeper_owners(), PING_TIMEOUT_S))
+                await self._follow_once()
             except Exception as error:  # the edge to another process; old knowledge stays in use
                 log.info("no word from the timekeeper error=%s", type(error).__name__)
             await asyncio.sleep(OWNERS_REFRESH_S if self._owners else RETRY_DELAY_S)
+
+    async def _follow_once(self) -> None:
+        try:
+            self._know(await asyncio.wait_for(self._timekeeper_owners(), PING_TIMEOUT_S))
+        except (RayError, ValueError):
+            # It has ended, and Ray starts it anew; or it died for good, then this makes another.
+            await asyncio.to_thread(ensure_timekeeper, self.settings)
+            raise
 
     def _know(self, names: Sequence[str]) -> None:
         for name in set(self._owners) - set(names):
