@@ -68,7 +68,11 @@ class WorkflowActor:
         self._start = asyncio.create_task(self._begin())
 
     async def _begin(self) -> None:
-        methods = {"handle": self.handle, "finished": self.finished}
+        methods = {
+            "handle": self.handle,
+            "refresh": self.refresh,
+            "finished": self.finished,
+        }
         self._socket = await serve_batches(self._run_folder, self._name, methods)
         try:
             await self._owner.start()
@@ -82,6 +86,12 @@ class WorkflowActor:
         """Answer publishes, watches and cancels, each after its commit."""
         await asyncio.shield(self._start)
         return await answer_requests((self._dedicated or self._owner).handle, bodies)
+
+    async def refresh(self, batch: list[None]) -> list[None]:
+        """Know what the ledger says of agents, prices and stakes; answered when it is known."""
+        await asyncio.shield(self._start)
+        await self._owner.refresh()
+        return batch
 
     async def finished(self, watcher: str) -> list[str]:
         """Return ids of finished workflows that the watcher waits for; waits for the first."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from actors.directory.auction_candidates import AuctioningDirectory
@@ -19,11 +19,12 @@ from actors.dispatch.dispatcher import Dispatcher
 from actors.dispatch.large_results import Blobs
 from actors.dispatch.remote_dispatch import RemoteDispatch
 from actors.engine.outbox import Outboxes
-from actors.engine.restoring import OwnersRows, Restorer, until_read
+from actors.engine.restoring import Restorer, until_read
 from actors.engine.results import take_result
 from actors.engine.runner import Runner
 from actors.engine.steps import halted
 from actors.process.clock import LoopClock
+from actors.process.merged_runs import MergedRuns
 from actors.process.slices import Slices, run_in_slices
 from actors.transport.ledger_client import LedgerClient, unavailable
 from actors.transport.messages import (
@@ -36,7 +37,6 @@ from actors.transport.messages import (
     OwnerRequest,
     PublishReply,
     PublishRequest,
-    RefreshRequest,
     ResumeReply,
     ResumeRequest,
     WatchRequest,
@@ -46,6 +46,7 @@ from core.settings import Settings
 from ledger.blobs import BlobStore
 from ledger.commands import ClaimWorkflows, Command, Outcome, OutcomeStatus, RegisterOwner
 from ledger.queries.reader import LedgerReader
+from ledger.queries.unfinished import UnfinishedPages
 
 log = logging.getLogger("callboard.owner")
 
@@ -85,12 +86,13 @@ class Owner:
             stake_bps=settings.stake_bps,
             score_min_percent=settings.auction_score_min_percent,
         )
+        self._revoked_work = MergedRuns("work of revoked agents", self._end_revoked_work)
         self._directory_sync = DirectorySync(
             self._directory,
             self._reader,
             database_url=settings.database_url,
             owner=name,
-            on_revoked=self._end_revoked_work,
+            on_revoked=self._revoked_work.soon,
         )
         self._dispatcher = Dispatcher(
             settings,
@@ -110,7 +112,6 @@ class Owner:
         self._runner: Runner | None = None
         self._restorer: Restorer | None = None
         self._epoch = 0
-        self._tasks: set[asyncio.Task[None]] = set()
 
     # -- starting ---------------------------------------------------------------------------------
 
@@ -138,10 +139,9 @@ class Owner:
         self._runner = runner
         self._restorer = Restorer(
             runner,
-            OwnersRows(self._reader, self._name),
+            UnfinishedPages(self._reader, self._name),
             refresh=self._directory_sync.refresh,
             wait_room=self._ledger.wait_room,
-            restored=self._end_revoked_work,
         )
         log.info(
             "owner started owner=%s epoch=%d ms=%d",
@@ -188,9 +188,7 @@ class Owner:
         await self._directory_sync.close()
         if self._restorer is not None:
             await self._restorer.close()
-        for task in self._tasks:
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await self._revoked_work.close()
         await self._dispatcher.close()
         await self._blob_store.close()
         await self._reader.close()
@@ -202,8 +200,6 @@ class Owner:
         runner = self._started()
         try:
             self._ledger.refuse_when_down()
-            if any(isinstance(request, RefreshRequest) for request in batch):
-                await self._directory_sync.refresh()
             await self._directory_sync.ensure_known(
                 [request for request in batch if isinstance(request, PublishRequest)]
             )
@@ -219,6 +215,14 @@ class Owner:
             await slices.pause()
         await asyncio.wait(replies, timeout=COMMIT_TIMEOUT_S)
         return [reply.result() if reply.done() else unavailable() for reply in replies]
+
+    async def refresh(self) -> None:
+        """Know what the ledger says of agents, prices and stakes now; who asks shares a read.
+
+        Raises:
+            ServiceError: LEDGER_UNAVAILABLE when it cannot be read.
+        """
+        await self._directory_sync.refresh()
 
     def _answer(
         self, runner: Runner, request: OwnerRequest, reply: asyncio.Future[OwnerReply]
@@ -236,8 +240,6 @@ class Owner:
                     runner.cancel(request, settle)
                 case ResumeRequest():
                     runner.resume(request, settle)
-                case RefreshRequest():
-                    settle(None)
                 case NodeResultRequest():
                     take_result(runner, request, self._clock.now_ms(), settle)
                 case WatchRequest():
@@ -253,7 +255,7 @@ class Owner:
     def _is_to_be_restored(self, runner: Runner, request: OwnerRequest) -> bool:
         """Say whether a workflow may be unfinished and not restored yet; then it is, next."""
         assert self._restorer is not None, "an owner answers after it has started"
-        if not self._restorer.is_scanning or isinstance(request, PublishRequest | RefreshRequest):
+        if not self._restorer.is_scanning or isinstance(request, PublishRequest):
             return False
         if isinstance(request, NodeResultRequest) and request.is_late:
             return False
@@ -305,24 +307,13 @@ class Owner:
             log.warning("agent is left alone owner=%s agent=%s", self._name, did)
             self._dispatcher.refuse_waiting(did)
 
-    def _end_revoked_work(self) -> None:
+    async def _end_revoked_work(self) -> None:
         if self._runner is not None and self._directory.revocations:
-            self._spawn(run_in_slices(self._runner.revoked_work_steps()))
+            await run_in_slices(self._runner.revoked_work_steps())
 
     def _restore_soon(self, workflow_id: str) -> None:
         assert self._restorer is not None, "a runner works after its owner has started"
         self._restorer.soon(workflow_id)
-
-    def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
-        task = asyncio.create_task(self._guarded(work))
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
-
-    async def _guarded(self, work: Coroutine[Any, Any, None]) -> None:
-        try:
-            await work
-        except Exception:  # the edge of a task: it belongs to no single workflow
-            log.exception("task failed owner=%s", self._name)
 
     # -- small things -----------------------------------------------------------------------------
 

@@ -340,6 +340,10 @@ class Runner:
             run.orders[order.node, False] = order
             self._dispatcher.hold(order)
         records, actions = self._complete(run, records, actions)
+        # An agent may have been revoked while nobody drove this workflow.
+        for event in self._revoked_at_work(run):
+            more_records, more_actions = self._decide(run, event)
+            records, actions = [*records, *more_records], [*actions, *more_actions]
         # Rows that are read again may say something else: never the same key twice.
         key = f"restore:{run.workflow_id}:{self._owner}:{self._epoch}:{self._submitted}"
         self._submit_step(run, key, records, actions, is_fresh=True)
@@ -380,13 +384,18 @@ class Runner:
             yield
             if self.run_of(run.workflow_id) is not run:
                 continue
-            # In an order that does not change from process to process: a simulated run is decided
-            # by its seed.
-            for did in sorted(run.machine.agents_at_work()):
-                # Each at its own time: others may have begun work since the last one.
-                at_ms = self._clock.now_ms()
-                if self._directory.is_revoked(did, at_ms):
-                    self.receive(run.workflow_id, AgentRevoked(did, at_ms))
+            for event in self._revoked_at_work(run):
+                self.receive(run.workflow_id, event)
+
+    def _revoked_at_work(self, run: RunningWorkflow) -> Iterator[AgentRevoked]:
+        """Tell the revoked agents that have work in a run, each at its own time."""
+        # In an order that does not change from process to process: a simulated run is decided by
+        # its seed.
+        for did in sorted(run.machine.agents_at_work()):
+            # Others may have begun work since the last one.
+            at_ms = self._clock.now_ms()
+            if self._directory.is_revoked(did, at_ms):
+                yield AgentRevoked(did, at_ms)
 
     def confirm(self, workflow_id: str, key: str, done: Callable[[Outcome], None]) -> None:
         """Commit nothing of a workflow: says whether it has ended, after all that came before."""

@@ -18,9 +18,10 @@ from functools import partial
 from typing import Any
 
 from msgspec.structs import replace
+from ray.exceptions import RayError
 
 from actors.cluster.names import LEDGER, TIMEKEEPER, pooled_owner
-from actors.cluster.runtime import ensure_runtime
+from actors.cluster.runtime import ensure_runtime, ensure_timekeeper
 from actors.dispatch.large_results import Blobs
 from actors.process.bulk_window import ask_all
 from actors.process.cached_answer import CachedAnswer
@@ -40,7 +41,6 @@ from actors.transport.messages import (
     PackedPublish,
     PublishReply,
     PublishRequest,
-    RefreshRequest,
     ResumeReply,
     ResumeRequest,
     WatchRequest,
@@ -71,6 +71,8 @@ TOLD_TIMEOUT_S = 10.0
 # Each may be as large as a record.
 RECORDS_BATCH = 32
 ENDINGS_BATCH = 1_000
+# Requests of a replica that may wait for an owner to know what they have stored.
+REFRESHES_MAX = 100_000
 # A request that weighs more goes with the bulks.
 LARGE_BYTES = 16 * 1024
 # Of one bulk, on its way to the owners: other bulks wait behind two calls, not behind all of it.
@@ -78,15 +80,24 @@ BULK_BYTES_AHEAD = 2 * CALL_BYTES_MAX
 
 
 class _Lanes:
-    """The ways to one owner: one for single requests, one for bulks and what is large.
+    """The ways to one owner: for single requests, for bulks and what is large, and for refreshes.
 
     A call is answered when all of its requests are committed, so what takes long to decide and to
-    store does not share one with the others.
+    store, or to read, does not share one with the others.
     """
 
     def __init__(self, name: str, settings: Settings) -> None:
         self._single = _owner_channel(name, settings)
         self._bulk = _owner_channel(name, settings)
+        refresh = BatchCall(settings.run_folder, name, "refresh")
+        # Who asks during a call shares the next one.
+        self._refreshes: Channel[None, None] = Channel(
+            f"owner {name}, refreshes",
+            refresh,
+            capacity=REFRESHES_MAX,
+            batch_size=REFRESHES_MAX,
+            on_close=refresh.close,
+        )
 
     async def request(self, request: OwnerRequest | PackedPublish, payer: str = "") -> OwnerAnswer:
         """Return the owner's answer. Raises the `ServiceError` that it answers with."""
@@ -100,9 +111,13 @@ class _Lanes:
             raise reply
         return reply
 
+    async def refresh(self) -> None:
+        await self._refreshes.request(None)
+
     def close(self) -> None:
         self._single.close()
         self._bulk.close()
+        self._refreshes.close()
 
 
 def _owner_channel(name: str, settings: Settings) -> Channel[bytes, bytes]:
@@ -271,7 +286,7 @@ class Gateway:
         A client that registers an agent and publishes at once finds it, although the notice may
         still be on its way. An owner that does not answer reads it at its next look.
         """
-        asked = [lanes.request(RefreshRequest()) for lanes in self._owners.values()]
+        asked = [lanes.refresh() for lanes in self._owners.values()]
         with contextlib.suppress(TimeoutError):
             told = asyncio.gather(*asked, return_exceptions=True)
             await asyncio.wait_for(told, TOLD_TIMEOUT_S)
@@ -441,10 +456,18 @@ class Gateway:
     async def _follow_owners(self) -> None:
         while True:
             try:
-                self._know(await asyncio.wait_for(self._timekeeper_owners(), PING_TIMEOUT_S))
+                await self._follow_once()
             except Exception as error:  # the edge to another process; old knowledge stays in use
                 log.info("no word from the timekeeper error=%s", type(error).__name__)
             await asyncio.sleep(OWNERS_REFRESH_S if self._owners else RETRY_DELAY_S)
+
+    async def _follow_once(self) -> None:
+        try:
+            self._know(await asyncio.wait_for(self._timekeeper_owners(), PING_TIMEOUT_S))
+        except (RayError, ValueError):
+            # It has ended, and Ray starts it anew; or it died for good, then this makes another.
+            await asyncio.to_thread(ensure_timekeeper, self.settings)
+            raise
 
     def _know(self, names: Sequence[str]) -> None:
         for name in set(self._owners) - set(names):

@@ -135,20 +135,7 @@ class NodeResultReply(Message, frozen=True, kw_only=True):
     is_repeat: bool = False
 
 
-class RefreshRequest(Message, frozen=True, kw_only=True):
-    """Know what the ledger says of agents, prices and stakes now; answered when it is known."""
-
-    workflow_id: str = ""  # of none
-
-
-OwnerRequest = (
-    PublishRequest
-    | WatchRequest
-    | CancelRequest
-    | ResumeRequest
-    | NodeResultRequest
-    | RefreshRequest
-)
+OwnerRequest = PublishRequest | WatchRequest | CancelRequest | ResumeRequest | NodeResultRequest
 # To a result, None says that the workflow is not driven here.
 OwnerAnswer = PublishReply | CancelReply | ResumeReply | NodeResultReply | None
 OwnerReply = OwnerAnswer | ServiceError

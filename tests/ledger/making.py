@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass, field
 from itertools import count
 
@@ -12,12 +12,15 @@ from core.workflow.events import AttemptFinished, NodeChanged, NodePaid, Record,
 from core.workflow.transitions import NodeStatus, WorkflowStatus
 from ledger.commands import (
     AdvanceWorkflow,
+    Command,
     CreateKey,
     Deposit,
+    Outcome,
     PublishWorkflow,
     RegisterAgent,
     RegisterOwner,
 )
+from ledger.planning.plan import is_alone
 from ledger.queries.stored import RowDict
 from ledger.store import Genesis, LedgerStore
 from ledger.trust_commands import RevokeAgent, UnrevokeAgent
@@ -54,6 +57,18 @@ async def open_with_owner(url: str, *, micro: int = 100 * CREDIT) -> tuple[Ledge
         [RegisterOwner(key="owner", owner=OWNER, address=""), deposit(micro)], AT
     )
     return store, int(outcomes[0].result["epoch"])
+
+
+async def commit_all(store: LedgerStore, commands: Sequence[Command], now_ms: int) -> list[Outcome]:
+    """Commit commands in order, as the group commit does: what goes alone has its own batch."""
+    outcomes: list[Outcome] = []
+    batch: list[Command] = []
+    for command in commands:
+        if batch and (is_alone(command) or is_alone(batch[-1])):
+            outcomes += await store.commit(batch, now_ms)
+            batch = []
+        batch.append(command)
+    return [*outcomes, *await store.commit(batch, now_ms)]
 
 
 def deposit(micro: int, *, owner_did: str = PAYER, key: str = "", body: bytes = b"d") -> Deposit:
