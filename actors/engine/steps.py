@@ -7,7 +7,7 @@ Pure. Spec: design.md section 3 (deterministic keys, one command per step).
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from actors.engine.ports import Clock, DirectoryPort
@@ -131,6 +131,19 @@ def newest_rows(records: list[Record]) -> list[Record]:
         for record in records
         if not isinstance(record, NodeChanged) or last[record.node] is record
     ]
+
+
+def revoked_at_work(
+    machine: WorkflowMachine, directory: DirectoryPort, clock: Clock
+) -> Iterator[AgentRevoked]:
+    """Tell the revoked agents that have work in a workflow, each at its own time."""
+    # In an order that does not change from process to process: a simulated run is decided by its
+    # seed.
+    for did in sorted(machine.agents_at_work()):
+        # Others may have begun work since the last one.
+        at_ms = clock.now_ms()
+        if directory.is_revoked(did, at_ms):
+            yield AgentRevoked(did, at_ms)
 
 
 def key_of(workflow_id: str, event: Event) -> str:

@@ -18,7 +18,6 @@ from functools import partial
 from typing import Any
 
 from msgspec.structs import replace
-from ray.exceptions import RayError
 
 from actors.cluster.names import LEDGER, TIMEKEEPER, pooled_owner
 from actors.cluster.runtime import ensure_runtime, ensure_timekeeper
@@ -464,9 +463,10 @@ class Gateway:
     async def _follow_once(self) -> None:
         try:
             self._know(await asyncio.wait_for(self._timekeeper_owners(), PING_TIMEOUT_S))
-        except (RayError, ValueError):
-            # It has ended, and Ray starts it anew; or it died for good, then this makes another.
-            await asyncio.to_thread(ensure_timekeeper, self.settings)
+        except Exception as error:  # the edge to another process
+            if is_unknown_outcome(error):
+                # It has ended, and Ray starts it anew; or it died for good: this makes another.
+                await asyncio.to_thread(ensure_timekeeper, self.settings)
             raise
 
     def _know(self, names: Sequence[str]) -> None:
