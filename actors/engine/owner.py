@@ -26,6 +26,7 @@ from actors.engine.steps import halted
 from actors.process.clock import LoopClock
 from actors.process.merged_runs import MergedRuns
 from actors.process.slices import Slices, run_in_slices
+from actors.transport.late_replies import LateReplies
 from actors.transport.ledger_client import LedgerClient, unavailable
 from actors.transport.messages import (
     CancelReply,
@@ -195,8 +196,14 @@ class Owner:
 
     # -- requests ---------------------------------------------------------------------------------
 
-    async def handle(self, batch: Sequence[OwnerRequest]) -> list[OwnerReply]:
-        """Answer a batch of requests, each after its commit, in their order."""
+    async def handle(
+        self, batch: Sequence[OwnerRequest], late: LateReplies | None = None
+    ) -> list[OwnerReply]:
+        """Answer a batch of requests, each after its commit, in their order.
+
+        Args:
+            late: keeps the replies that take long; None: they are waited for.
+        """
         runner = self._started()
         try:
             self._ledger.refuse_when_down()
@@ -213,6 +220,8 @@ class Owner:
             replies.append(reply)
             self._answer(runner, request, reply)
             await slices.pause()
+        if late is not None:
+            return await late.settled(replies)
         await asyncio.wait(replies, timeout=COMMIT_TIMEOUT_S)
         return [reply.result() if reply.done() else unavailable() for reply in replies]
 

@@ -27,11 +27,13 @@ from actors.process.cached_answer import CachedAnswer
 from actors.process.foreground import Foreground
 from actors.transport.actor_calls import BatchCall, actor_call, is_unknown_outcome
 from actors.transport.channel import Channel
+from actors.transport.late_replies import LatePoll
 from actors.transport.ledger_client import LedgerClient, unavailable
 from actors.transport.messages import (
     CALL_BYTES_MAX,
     CancelReply,
     CancelRequest,
+    Late,
     NodeResultReply,
     NodeResultRequest,
     NotYet,
@@ -86,8 +88,10 @@ class _Lanes:
     """
 
     def __init__(self, name: str, settings: Settings) -> None:
-        self._single = _owner_channel(name, settings)
-        self._bulk = _owner_channel(name, settings)
+        self._single = _owner_channel(name, settings, "handle")
+        self._bulk = _owner_channel(name, settings, "handle_bulk")
+        late = BatchCall(settings.run_folder, name, "late")
+        self._late, self._close_late = LatePoll(late), late.close
         refresh = BatchCall(settings.run_folder, name, "refresh")
         # Who asks during a call shares the next one.
         self._refreshes: Channel[None, None] = Channel(
@@ -106,6 +110,8 @@ class _Lanes:
             body = REQUESTS.encode(request)
             lane = self._bulk if len(body) > LARGE_BYTES else self._single
             reply = decode_reply(await lane.request(body, payer))
+            if isinstance(reply, Late):
+                reply = await self._late.reply(reply)
         if isinstance(reply, ServiceError):
             raise reply
         return reply
@@ -117,10 +123,12 @@ class _Lanes:
         self._single.close()
         self._bulk.close()
         self._refreshes.close()
+        self._late.close()
+        self._close_late()
 
 
-def _owner_channel(name: str, settings: Settings) -> Channel[bytes, bytes]:
-    call = BatchCall(settings.run_folder, name, "handle")
+def _owner_channel(name: str, settings: Settings, method: str) -> Channel[bytes, bytes]:
+    call = BatchCall(settings.run_folder, name, method)
     return Channel(
         f"owner {name}",
         call,
