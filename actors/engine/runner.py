@@ -403,7 +403,7 @@ class Runner:
     def _complete(
         self, run: RunningWorkflow, records: list[Record], asked: list[Action]
     ) -> tuple[list[Record], list[Action]]:
-        return complete(run.machine, self._directory, self._clock, records, asked)
+        return complete(run, self._directory, self._clock, records, asked)
 
     # -- commands ---------------------------------------------------------------------------------
 
