@@ -15,10 +15,12 @@ from typing import Any
 
 from actors.directory.auction_candidates import AuctioningDirectory
 from actors.directory.directory_sync import DirectorySync
+from actors.dispatch.circuits import Opened
 from actors.dispatch.dispatcher import Dispatcher
 from actors.dispatch.large_results import Blobs
 from actors.dispatch.remote_dispatch import RemoteDispatch
 from actors.engine.outbox import Outboxes
+from actors.engine.ports import Contact, DispatchOrder
 from actors.engine.restoring import Restorer, until_read
 from actors.engine.results import take_result
 from actors.engine.runner import Runner
@@ -310,11 +312,18 @@ class Owner:
         most = self._settings.agent_concurrency if entry is None else entry.max_concurrency
         return -(-most // self.remote_dispatch.owner_count)
 
-    def _note(self, did: str, is_reachable: bool | None) -> None:
-        now_ms = self._clock.now_ms()
-        if self._directory.note_outcome(did, is_reachable=is_reachable, at_ms=now_ms):
-            log.warning("agent is left alone owner=%s agent=%s", self._name, did)
-            self._dispatcher.refuse_waiting(did)
+    def _note(self, order: DispatchOrder, contact: Contact) -> None:
+        did, payer_did = order.agent_did, order.payer_did
+        opened = self._directory.note_outcome(
+            did, contact, self._clock.now_ms(), payer_did=payer_did
+        )
+        if opened is Opened.NOT:
+            return
+        whose = None if opened is Opened.FOR_ALL else payer_did
+        log.warning(
+            "agent is left alone owner=%s agent=%s payer=%s", self._name, did, whose or "all"
+        )
+        self._dispatcher.refuse_waiting(did, whose)
 
     async def _end_revoked_work(self) -> None:
         if self._runner is not None and self._directory.revocations:

@@ -342,7 +342,7 @@ class Runner:
             self._dispatcher.hold(order)
         records, actions = self._complete(run, records, actions)
         # An agent may have been revoked while nobody drove this workflow.
-        for event in revoked_at_work(run.machine, self._directory, self._clock):
+        for event in revoked_at_work(run, self._directory, self._clock):
             more_records, more_actions = self._decide(run, event)
             records = newest_rows([*records, *more_records])
             actions = [*actions, *more_actions]
@@ -386,7 +386,7 @@ class Runner:
             yield
             if self.run_of(run.workflow_id) is not run:
                 continue
-            for event in revoked_at_work(run.machine, self._directory, self._clock):
+            for event in revoked_at_work(run, self._directory, self._clock):
                 self.receive(run.workflow_id, event)
 
     def confirm(self, workflow_id: str, key: str, done: Callable[[Outcome], None]) -> None:
@@ -405,7 +405,7 @@ class Runner:
     def _complete(
         self, run: RunningWorkflow, records: list[Record], asked: list[Action]
     ) -> tuple[list[Record], list[Action]]:
-        return complete(run.machine, self._directory, self._clock, records, asked)
+        return complete(run, self._directory, self._clock, records, asked)
 
     # -- commands ---------------------------------------------------------------------------------
 

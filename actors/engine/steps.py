@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 from actors.engine.ports import Clock, DirectoryPort
 from actors.engine.publishing import Estimate
+from actors.engine.running import RunningWorkflow
 from actors.transport.messages import NotYet, PublishRequest
 from core.errors import ErrorCode, QuarantineCode, ServiceError
 from core.market.auction import Bid
@@ -26,7 +27,6 @@ from core.workflow.events import (
     RetryDue,
     VerificationFinished,
 )
-from core.workflow.machine import WorkflowMachine
 from core.workflow.terms import reserved_json
 from ledger.commands import AdvanceWorkflow, Outcome, PublishWorkflow
 from ledger.market_commands import EndBidding, bids_key
@@ -89,7 +89,7 @@ class OwnerCommands:
 
 
 def complete(
-    machine: WorkflowMachine,
+    run: RunningWorkflow,
     directory: DirectoryPort,
     clock: Clock,
     records: list[Record],
@@ -103,6 +103,7 @@ def complete(
     """
     if not asked:
         return records, asked
+    machine, payer_did = run.machine, run.payer_did
     records = list(records)
     actions: list[Action] = []
     waiting = deque(asked)
@@ -110,11 +111,11 @@ def complete(
         action = waiting.popleft()
         now_ms = clock.now_ms()
         if isinstance(action, SelectAgent):
-            decision = machine.step(directory.select(action, now_ms))
+            decision = machine.step(directory.select(action, now_ms, payer_did=payer_did))
         elif isinstance(action, SelectBidder):
-            decision = machine.step(directory.select_bidder(action, now_ms))
+            decision = machine.step(directory.select_bidder(action, now_ms, payer_did=payer_did))
         elif isinstance(action, SelectVerifier):
-            decision = machine.step(directory.select_verifier(action, now_ms))
+            decision = machine.step(directory.select_verifier(action, now_ms, payer_did=payer_did))
         else:
             actions.append(action)
             continue
@@ -134,12 +135,12 @@ def newest_rows(records: list[Record]) -> list[Record]:
 
 
 def revoked_at_work(
-    machine: WorkflowMachine, directory: DirectoryPort, clock: Clock
+    run: RunningWorkflow, directory: DirectoryPort, clock: Clock
 ) -> Iterator[AgentRevoked]:
     """Tell the revoked agents that have work in a workflow, each at its own time."""
     # In an order that does not change from process to process: a simulated run is decided by its
     # seed.
-    for did in sorted(machine.agents_at_work()):
+    for did in sorted(run.machine.agents_at_work()):
         # Others may have begun work since the last one.
         at_ms = clock.now_ms()
         if directory.is_revoked(did, at_ms):

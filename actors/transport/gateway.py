@@ -54,10 +54,11 @@ from core.workflow.transitions import is_terminal
 from ledger.blobs import BlobStore
 from ledger.commands import Command, Outcome
 from ledger.queries.endings import have_ended
+from ledger.queries.heads import workflow_heads
 from ledger.queries.reader import LedgerReader, StoredWorkflow
 from ledger.queries.records import workflow_records
 from ledger.queries.results import dispatched_nodes, workflow_rows
-from ledger.queries.stored import RowDict
+from ledger.queries.stored import RowDict, WorkflowHead
 
 log = logging.getLogger("callboard.gateway")
 
@@ -69,7 +70,7 @@ WAIT_LOOK_S = 3.0
 PING_TIMEOUT_S = 2.0
 # An owner that says nothing for that long is replaced meanwhile, and reads everything as it starts.
 TOLD_TIMEOUT_S = 10.0
-# Each may be as large as a record.
+# Of records their bytes bound a batch too, by the largest of one record.
 RECORDS_BATCH = 32
 ENDINGS_BATCH = 1_000
 # Requests of a replica that may wait for an owner to know what they have stored.
@@ -161,11 +162,19 @@ class Gateway:
         self._polls: dict[str, asyncio.Task[None]] = {}
         self._waiting: dict[str, set[asyncio.Future[None]]] = {}
         self._finished: dict[str, float] = {}
-        self._records: Channel[str, StoredWorkflow | None] = Channel(
-            "workflow records",
-            partial(workflow_records, self.reader, bytes_max=settings.record_bytes_max),
+        self._heads: Channel[tuple[str, str], WorkflowHead | None] = Channel(
+            "workflow heads",
+            partial(workflow_heads, self.reader),
             capacity=settings.replica_requests_max,
             batch_size=RECORDS_BATCH,
+        )
+        self._records: Channel[tuple[str, int], StoredWorkflow | None] = Channel(
+            "workflow records",
+            self._read_records,
+            capacity=settings.replica_requests_max,
+            batch_size=RECORDS_BATCH,
+            weight_of=lambda asked: min(asked[1], settings.record_bytes_max),
+            batch_weight=settings.record_bytes_max,
         )
         self._dispatched: Channel[tuple[str, str], RowDict | None] = Channel(
             "dispatched nodes",
@@ -242,14 +251,14 @@ class Gateway:
 
     async def cancel(self, request: CancelRequest) -> CancelReply:
         """Cancel a workflow at its owner; returns after the commit."""
-        owner = await self._owner_of(request.workflow_id)
+        owner = await self._owner_of(request.workflow_id, request.actor_did)
         reply = await self._ask(request, request.workflow_id, owner, payer=request.actor_did)
         assert isinstance(reply, CancelReply)
         return reply
 
     async def resume(self, request: ResumeRequest) -> ResumeReply:
         """Let a quarantined workflow be driven on by its owner; returns after the commit."""
-        owner = await self._owner_of(request.workflow_id)
+        owner = await self._owner_of(request.workflow_id, request.actor_did)
         reply = await self._ask(request, request.workflow_id, owner, payer=request.actor_did)
         assert isinstance(reply, ResumeReply)
         return reply
@@ -262,9 +271,10 @@ class Gateway:
         """
         deadline = time.monotonic() + REQUEST_TIMEOUT_S
         while time.monotonic() < deadline:
-            stored = await self.workflow_record(request.workflow_id)
-            if stored is None:
+            head = await self.workflow_head(request.workflow_id, "")
+            if head is None:
                 break
+            stored = head.workflow
             asked = replace(request, is_late=is_terminal(stored.status))
             reply = await self._ask(
                 asked, request.workflow_id, stored.owner, payer=stored.payer_did
@@ -341,9 +351,33 @@ class Gateway:
                 if not waiting:
                     del self._waiting[workflow_id]
 
-    async def workflow_record(self, workflow_id: str) -> StoredWorkflow | None:
-        """Return a workflow's rows; reads of many requests travel as one query."""
-        return await self._records.request(workflow_id)
+    async def workflow_head(self, workflow_id: str, caller_did: str) -> WorkflowHead | None:
+        """Return what decides whether a caller may see a workflow, None for an unknown one.
+
+        Args:
+            caller_did: whose turn it takes; "" for the service itself.
+        """
+        return await self._heads.request((workflow_id, caller_did), caller_did)
+
+    async def workflow_record(
+        self, workflow_id: str, caller_did: str, record_bytes: int | None = None
+    ) -> StoredWorkflow | None:
+        """Return a workflow's rows; reads of many requests travel as one query.
+
+        Args:
+            caller_did: whose turn it takes: a caller's many records do not stand before another's.
+            record_bytes: those of its head, or more; None: it is looked up.
+        """
+        if record_bytes is None:
+            head = await self.workflow_head(workflow_id, caller_did)
+            if head is None:
+                return None
+            record_bytes = head.record_bytes
+        return await self._records.request((workflow_id, record_bytes), caller_did)
+
+    async def _read_records(self, asked: list[tuple[str, int]]) -> list[StoredWorkflow | None]:
+        ids = [workflow_id for workflow_id, _ in asked]
+        return await workflow_records(self.reader, ids, bytes_max=self.settings.record_bytes_max)
 
     async def dispatched_node(self, workflow_id: str, name: str) -> RowDict | None:
         """Return what tells the tokens of a node's dispatches, None for an unknown node.
@@ -375,7 +409,7 @@ class Gateway:
     async def _watch(self, workflow_id: str) -> None:
         """Ask the owner to tell; without one the rows are looked at instead."""
         with contextlib.suppress(ServiceError):
-            owner = await self._owner_of(workflow_id)
+            owner = await self._owner_of(workflow_id, "")
             await self._ask(WatchRequest(workflow_id=workflow_id, watcher=self.watcher), "", owner)
 
     async def _poll(self, name: str) -> None:
@@ -454,11 +488,11 @@ class Gateway:
             key=lambda name: hashlib.blake2b(f"{name}|{key}".encode(), digest_size=8).digest(),
         )
 
-    async def _owner_of(self, workflow_id: str) -> str | None:
-        stored = await self.workflow_record(workflow_id)
-        if stored is None:
+    async def _owner_of(self, workflow_id: str, caller_did: str) -> str | None:
+        head = await self.workflow_head(workflow_id, caller_did)
+        if head is None:
             raise ServiceError(ErrorCode.NOT_FOUND, f"there is no workflow {workflow_id}")
-        return stored.owner
+        return head.workflow.owner
 
     async def _follow_owners(self) -> None:
         while True:
