@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping
+from itertools import islice
 from typing import Any
 
 import orjson
@@ -24,6 +25,7 @@ from core.market.liveness import UNHEARD, Availability, Liveness, availability, 
 from core.market.pricing import FixedPrice, Price, TokenPrice, Tokens, cost_micro, price_of
 from core.market.ranking import (
     DEFAULT_RULES,
+    SHOWN_MAX,
     UNPROVEN,
     Candidate,
     Choice,
@@ -186,7 +188,7 @@ class Directory:
     def foresee(self, action: SelectAgent, at_ms: int) -> tuple[list[str], Failure | None]:
         """Return who could take a node now, and what it would fail with when that is nobody.
 
-        As `select`, but nobody is taken and no price is too high.
+        As `select`, but nobody is taken and no price is too high; some of them when they are many.
         """
         dids: list[str] = []
         if action.target_agent_id is not None:
@@ -195,15 +197,13 @@ class Directory:
                 dids.append(action.target_agent_id)
             if not action.allow_fallback:
                 return dids, failure
-        offers = self.candidates(action.capability_id)
-        dids += [
-            entry.did
-            for entry in offers
-            if entry.did not in dids and self._unavailable(entry.did, at_ms) is None
-        ]
+        offers = self._by_capability.get(action.capability_id, {})
+        able = (did for did in offers if did not in dids and self._unavailable(did, at_ms) is None)
+        # As many as a choice shows: there may be thousands, for each of a thousand nodes.
+        dids += islice(able, SHOWN_MAX)
         if dids:
             return dids, None
-        return [], self._choose(offers, action, at_ms)[1]
+        return [], self._choose(list(offers.values()), action, at_ms)[1]
 
     def _taken(
         self, action: SelectAgent, did: str, at_ms: int, choice: Choice | None

@@ -140,6 +140,10 @@ class Dispatcher:
         """How many orders wait in their queues."""
         return self._queues.waiting
 
+    def waiting_of(self, payer: str) -> int:
+        """Return how many orders of a payer wait."""
+        return self._queues.waiting_of(payer)
+
     @property
     def has_room(self) -> bool:
         """Whether an order of a payer that is alone would find a place here."""

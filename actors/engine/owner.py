@@ -262,10 +262,9 @@ class Owner:
         self._restorer.soon(request.workflow_id)
         return True
 
-    @property
-    def is_full(self) -> bool:
+    def has_room(self, payer: str) -> bool:
         """Implement `LedgerPort`."""
-        return self._ledger.is_full
+        return self._ledger.has_room(payer)
 
     def submit(self, command: Command, done: Callable[[Outcome], None], payer: str = "") -> None:
         """Implement `LedgerPort`: a command whose fate cannot be known ends this process."""

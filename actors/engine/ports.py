@@ -39,12 +39,12 @@ class Clock(Protocol):
 class LedgerPort(Protocol):
     """Commands into the ledger; those of one payer are committed in the order of their submission.
 
-    None is refused, because each follows from a step that a machine has made. `is_full`: so many
-    wait that no new workflow may be accepted. `payer`: the workflow's, "" for what has none.
+    None is refused, because each follows from a step that a machine has made. `has_room`: whether
+    a payer may begin new work, with so many commands waiting. `payer`: the workflow's, "" for what
+    has none.
     """
 
-    @property
-    def is_full(self) -> bool: ...
+    def has_room(self, payer: str) -> bool: ...
 
     def submit(
         self, command: Command, done: Callable[[Outcome], None], payer: str = ""
@@ -98,11 +98,13 @@ class DispatchPort(Protocol):
     An abort tells the agent, unless the order never left; also after `AttemptAccepted`. An accepted
     order keeps its place at its agent until it is aborted or `ended`; `hold` takes the place of one
     that was accepted before this process began. Orders are known by identity.
-    `waiting`: how many orders have not left yet.
+    `waiting`: how many orders have not left yet, `waiting_of`: how many of them of one payer.
     """
 
     @property
     def waiting(self) -> int: ...
+
+    def waiting_of(self, payer: str) -> int: ...
 
     def send(self, order: DispatchOrder, receive: Callable[[str, Event], None]) -> None: ...
 

@@ -26,6 +26,7 @@ from typing import Any, Final
 from msgspec.structs import replace
 
 from actors.dispatch.orders import accepted_orders, is_wanted, order_of, timed_out, unstaked
+from actors.engine.door import Door
 from actors.engine.ports import Clock, DirectoryPort, DispatchOrder, DispatchPort, LedgerPort
 from actors.engine.publishing import (
     accepted,
@@ -47,7 +48,6 @@ from actors.engine.steps import (
     is_halting,
     key_of,
     not_cancellable,
-    overloaded,
     quarantine_code,
 )
 from actors.transport.messages import (
@@ -138,7 +138,7 @@ class Runner:
         self._on_lost = on_lost
         self._on_unsure = on_unsure
         self._running: dict[str, RunningWorkflow] = {}
-        self._opening = 0  # dispatches of publishes that are being committed
+        self._door = Door(settings, dispatcher, ledger)
         self._published = 0
         self._finished = 0
         self._commands = OwnerCommands(owner, epoch, settings)
@@ -149,6 +149,7 @@ class Runner:
         self._quarantine = Quarantine(
             self._commands,
             clock,
+            self._door,
             submit=self._submit_unfenced,
             reread=on_unsure,
             changed=self._touch,
@@ -160,14 +161,8 @@ class Runner:
 
     def statistics(self) -> RunnerStatistics:
         """Return the counters."""
-        return RunnerStatistics(
-            len(self._running),
-            self._published,
-            self._finished,
-            self._submitted,
-            len(self._quarantine),
-            self._raised,
-        )
+        counts = (self._published, self._finished, self._submitted)
+        return RunnerStatistics(len(self._running), *counts, len(self._quarantine), self._raised)
 
     def runs(self, workflow_id: str) -> bool:
         """Whether the workflow is unfinished and driven here."""
@@ -186,11 +181,7 @@ class Runner:
 
     def publish(self, request: PublishRequest, done: Publish) -> None:
         """Store a workflow, hold its budget, open its first attempts; `done` after the commit."""
-        waiting = self._dispatcher.waiting + self._opening
-        unfinished = len(self._running) + len(self._quarantine)
-        refused = overloaded(
-            unfinished, waiting, self._settings, is_ledger_full=self._ledger.is_full
-        )
+        refused = self._door.refusal(request.payer_did)
         if refused is not None:
             done(refused)
             return
@@ -212,9 +203,9 @@ class Runner:
             # ledger's answer is of interest.
             self._submit(run, command, lambda outcome: done(answer_of(outcome)))
             return
-        self._running[request.workflow_id] = run
+        self._drive(run)
         run.is_stored = False
-        self._opening += len(actions)
+        self._door.open(run.payer_did, len(actions))
         is_last = found.exceeds_budget or run.machine.is_finished
         reply = accepted(request, found)
         self._submit(
@@ -241,6 +232,10 @@ class Runner:
         if run is None or run.machine.is_finished:
             done(not_cancellable(request.workflow_id))
             return
+        again = partial(done, halted(run.workflow_id))
+        self._guard(run, self._cancel, run, request, done, otherwise=again)
+
+    def _cancel(self, run: RunningWorkflow, request: CancelRequest, done: Cancel) -> None:
         now_ms = self._clock.now_ms()
         event = CancelRequested(request.reason, request.details, request.actor_did, now_ms)
         records, actions = self._decide(run, event)
@@ -263,7 +258,7 @@ class Runner:
                     )
                 )
 
-        self._submit(run, command, committed)
+        self._submit(run, command, committed, otherwise=partial(done, halted(run.workflow_id)))
 
     def resume(self, request: ResumeRequest, done: Resume) -> None:
         """Let a quarantined workflow be driven on; `done` after the commit."""
@@ -339,7 +334,7 @@ class Runner:
             former.cancel_timers()
             run.watchers |= former.watchers
             run.halts = former.halts
-        self._running[run.workflow_id] = run
+        self._drive(run)
         self._arm_deadline(run)
         for order in accepted_orders(run, self._directory.entry, self._clock.now_ms()):
             run.orders[order.node, False] = order
@@ -356,11 +351,13 @@ class Runner:
     ) -> None:
         """Hear what happened to an attempt; an event for a workflow that ended here is dropped.
 
-        `done`: told after the commit, of an event that changes something, whether it was applied.
+        `done`: told after the commit, of an event that changes something, whether it was applied;
+        False when the workflow is quarantined for it.
         """
         run = self.run_of(workflow_id)
         if run is not None:
-            self._guard(run, self._receive, run, event, done)
+            otherwise = None if done is None else partial(done, False)
+            self._guard(run, self._receive, run, event, done, otherwise=otherwise)
 
     def _receive(
         self, run: RunningWorkflow, event: Event, done: Callable[[bool], None] | None
@@ -420,9 +417,10 @@ class Runner:
         done: Publish,
         outcome: Outcome,
     ) -> None:
-        self._opening -= len(actions)
+        self._door.opened(run.payer_did, len(actions))
         if outcome.status is not OutcomeStatus.APPLIED:
-            self._running.pop(run.workflow_id, None)
+            if run.workflow_id in self._running:
+                self._leave(run.workflow_id)
             done(answer_of(outcome))
             if outcome.status is OutcomeStatus.STALE:
                 self._fenced()
@@ -460,13 +458,24 @@ class Runner:
         if done is None:
             self._submit(run, command, partial(self._committed, run, actions, is_last))
             return
-        self._submit(run, command, lambda got: done(self._committed(run, actions, is_last, got)))
+        self._submit(
+            run,
+            command,
+            lambda got: done(self._committed(run, actions, is_last, got)),
+            otherwise=partial(done, False),
+        )
 
     def _submit(
-        self, run: RunningWorkflow, command: Command, done: Callable[[Outcome], object]
+        self,
+        run: RunningWorkflow,
+        command: Command,
+        done: Callable[[Outcome], object],
+        *,
+        otherwise: Callable[[], object] | None = None,
     ) -> None:
         self._submitted += 1
-        self._ledger.submit(command, partial(self._guard, run, done), run.payer_did)
+        guarded = partial(self._guard, run, done, otherwise=otherwise)
+        self._ledger.submit(command, guarded, run.payer_did)
 
     def _submit_unfenced(
         self, command: Command, done: Callable[[Outcome], None], payer: str
@@ -485,14 +494,26 @@ class Runner:
     def _fenced(self) -> None:
         self._on_lost(f"{self._owner} epoch {self._epoch} was fenced off")
 
-    def _guard(self, run: RunningWorkflow, work: Callable[..., object], *arguments: Any) -> None:
-        """Work on a workflow; an exception quarantines it and goes no further."""
+    def _guard(
+        self,
+        run: RunningWorkflow,
+        work: Callable[..., object],
+        *arguments: Any,
+        otherwise: Callable[[], object] | None = None,
+    ) -> None:
+        """Work on a workflow; an exception quarantines it and goes no further.
+
+        Args:
+            otherwise: answers the request that the work was for, when it raised.
+        """
         try:
             work(*arguments)
         except Exception:  # the edge of one workflow: the others have nothing to do with it
             self._raised += 1
             log.exception("workflow failed inside its owner workflow=%s", run.workflow_id)
             self._quarantine_run(run, QuarantineCode.STEP_FAILED, is_known=False)
+            if otherwise is not None:
+                otherwise()
 
     def _committed(
         self, run: RunningWorkflow, actions: list[Action], is_last: bool, outcome: Outcome
@@ -526,8 +547,18 @@ class Runner:
             self._on_finished(run.workflow_id, run.watchers)
         return True
 
+    def _drive(self, run: RunningWorkflow) -> None:
+        """Know a workflow as driven here, instead of another run of it."""
+        if run.workflow_id not in self._running:
+            self._door.enter(run.payer_did)
+        self._running[run.workflow_id] = run
+
+    def _leave(self, workflow_id: str) -> None:
+        """Know a workflow as driven here no longer."""
+        self._door.leave(self._running.pop(workflow_id).payer_did)
+
     def _forget(self, run: RunningWorkflow) -> None:
-        del self._running[run.workflow_id]
+        self._leave(run.workflow_id)
         self._touch(run.workflow_id)
         run.cancel_timers()
         for order in run.orders.values():
@@ -566,7 +597,7 @@ class Runner:
         """
         if self._running.get(run.workflow_id) is not run:
             return  # it has ended, or another run has taken its place
-        del self._running[run.workflow_id]
+        self._leave(run.workflow_id)
         deadline_ms = run.machine.deadline_ms
         self.quarantine(run.workflow_id, code, deadline_ms, run.payer_did, run.watchers)
         if not is_known:

@@ -173,32 +173,6 @@ def bids_of(action: CloseAuction, outcome: Outcome, at_ms: int) -> BidsHeard:
     return BidsHeard(action.node, action.round, bids, at_ms)
 
 
-def overloaded(
-    running: int, waiting: int, settings: Settings, *, is_ledger_full: bool = False
-) -> ServiceError | None:
-    """Return the refusal of one more workflow by an owner that has as much as it may have.
-
-    Only at the door: what was accepted before goes on, however much waits (design.md section 3,
-    Bounds).
-
-    Args:
-        running: its unfinished workflows, quarantined ones included.
-        waiting: its dispatches that wait to be sent, those being committed included.
-        is_ledger_full: as many commands wait for the ledger as may.
-    """
-    if running >= settings.workflows_per_actor_max:
-        message = f"{running} workflows run here, limit {settings.workflows_per_actor_max}"
-    elif waiting >= settings.dispatch_queue_max:
-        message = f"{waiting} dispatches wait here, limit {settings.dispatch_queue_max}"
-    elif is_ledger_full:
-        message = (
-            f"{settings.ledger_queue_max} commands wait here for the ledger, which is the limit"
-        )
-    else:
-        return None
-    return ServiceError(ErrorCode.OVERLOADED, message, retry_after_s=1)
-
-
 def is_halting(outcome: Outcome) -> bool:
     """Say whether a step was refused for a revoked agent's doing, or for an earlier such step."""
     is_refused = outcome.error in (ErrorCode.FORBIDDEN, ErrorCode.CONFLICT)

@@ -24,6 +24,7 @@ from actors.cluster.runtime import ensure_runtime
 from actors.dispatch.large_results import Blobs
 from actors.process.bulk_window import ask_all
 from actors.process.cached_answer import CachedAnswer
+from actors.process.foreground import Foreground
 from actors.transport.actor_calls import BatchCall, actor_call, is_unknown_outcome
 from actors.transport.channel import Channel
 from actors.transport.ledger_client import LedgerClient, unavailable
@@ -34,7 +35,7 @@ from actors.transport.messages import (
     NodeResultReply,
     NodeResultRequest,
     NotYet,
-    OwnerReply,
+    OwnerAnswer,
     OwnerRequest,
     PackedPublish,
     PublishReply,
@@ -87,13 +88,14 @@ class _Lanes:
         self._single = _owner_channel(name, settings)
         self._bulk = _owner_channel(name, settings)
 
-    async def request(self, request: OwnerRequest | PackedPublish) -> OwnerReply:
-        if isinstance(request, PackedPublish):
-            return decode_reply(await self._bulk.request(request.body, request.payer_did))
-        payer = request.payer_did if isinstance(request, PublishRequest) else ""
-        body = REQUESTS.encode(request)
-        lane = self._bulk if len(body) > LARGE_BYTES else self._single
-        return decode_reply(await lane.request(body, payer))
+    async def request(self, request: OwnerRequest | PackedPublish, payer: str = "") -> OwnerAnswer:
+        is_packed = isinstance(request, PackedPublish)
+        body = request.body if isinstance(request, PackedPublish) else REQUESTS.encode(request)
+        lane = self._bulk if is_packed or len(body) > LARGE_BYTES else self._single
+        reply = decode_reply(await lane.request(body, payer))
+        if isinstance(reply, ServiceError):
+            raise reply
+        return reply
 
     def close(self) -> None:
         self._single.close()
@@ -120,6 +122,7 @@ class Gateway:
         self.settings = settings
         self.reader = LedgerReader(settings.database_url, pool_size=settings.reader_pool_size)
         self.watcher = os.urandom(8).hex()
+        self.foreground = Foreground()
         self._blob_store = BlobStore(settings.database_url, self.reader)
         self.blobs = Blobs(self._blob_store, cache_bytes_max=settings.blob_cache_bytes_max)
         self._ledger = LedgerClient(
@@ -186,7 +189,11 @@ class Gateway:
         Raises:
             ServiceError: refused, or LEDGER_UNAVAILABLE when the outcome is not known in time.
         """
-        reply = await self._ask(request, request.workflow_id)
+        with self.foreground:
+            return await self._publish(request)
+
+    async def _publish(self, request: PublishRequest | PackedPublish) -> PublishReply:
+        reply = await self._ask(request, request.workflow_id, payer=request.payer_did)
         assert isinstance(reply, PublishReply)
         return reply
 
@@ -195,10 +202,11 @@ class Gateway:
     ) -> list[PublishReply | ServiceError]:
         """Publish many at once; each has its own reply, in order."""
         replies = await ask_all(
-            self.publish,
+            self._publish,
             requests,
             weight_of=lambda request: len(request.body),
             weight_max=BULK_BYTES_AHEAD,
+            foreground=self.foreground,
         )
         answers: list[PublishReply | ServiceError] = []
         for reply in replies:
@@ -210,14 +218,14 @@ class Gateway:
     async def cancel(self, request: CancelRequest) -> CancelReply:
         """Cancel a workflow at its owner; returns after the commit."""
         owner = await self._owner_of(request.workflow_id)
-        reply = await self._ask(request, request.workflow_id, owner)
+        reply = await self._ask(request, request.workflow_id, owner, payer=request.actor_did)
         assert isinstance(reply, CancelReply)
         return reply
 
     async def resume(self, request: ResumeRequest) -> ResumeReply:
         """Let a quarantined workflow be driven on by its owner; returns after the commit."""
         owner = await self._owner_of(request.workflow_id)
-        reply = await self._ask(request, request.workflow_id, owner)
+        reply = await self._ask(request, request.workflow_id, owner, payer=request.actor_did)
         assert isinstance(reply, ResumeReply)
         return reply
 
@@ -233,7 +241,9 @@ class Gateway:
             if stored is None:
                 break
             asked = replace(request, is_late=is_terminal(stored.status))
-            reply = await self._ask(asked, request.workflow_id, stored.owner)
+            reply = await self._ask(
+                asked, request.workflow_id, stored.owner, payer=stored.payer_did
+            )
             if isinstance(reply, NodeResultReply):
                 return reply
             # The workflow has moved to another owner, or is not restored there yet.
@@ -246,7 +256,8 @@ class Gateway:
         Raises:
             ServiceError: the ledger refused it, or cannot be reached.
         """
-        outcome = await self._ledger.commit(command, timeout_s=REQUEST_TIMEOUT_S)
+        with self.foreground:
+            outcome = await self._ledger.commit(command, timeout_s=REQUEST_TIMEOUT_S)
         if outcome.error is not None:
             raise ServiceError(outcome.error, outcome.detail)
         return outcome
@@ -370,9 +381,24 @@ class Gateway:
     # -- owners -----------------------------------------------------------------------------------
 
     async def _ask(
-        self, request: OwnerRequest | PackedPublish, key: str, owner: str | None = None
-    ) -> PublishReply | CancelReply | ResumeReply | NodeResultReply | None:
-        """Send a request to its owner until an outcome is known or the deadline has passed."""
+        self,
+        request: OwnerRequest | PackedPublish,
+        key: str,
+        owner: str | None = None,
+        *,
+        payer: str = "",
+    ) -> OwnerAnswer:
+        """Send a request to its owner until an outcome is known or the deadline has passed.
+
+        Args:
+            key: chooses the owner of what no owner has yet.
+            owner: who has the workflow.
+            payer: whose turn on the way to the owner it takes; "" for the service's own.
+
+        Raises:
+            ServiceError: the owner's refusal; its last `NotYet`, or LEDGER_UNAVAILABLE, when the
+                deadline has passed.
+        """
         deadline = time.monotonic() + REQUEST_TIMEOUT_S
         refusal = unavailable()
         while True:
@@ -381,18 +407,15 @@ class Gateway:
             if name is not None:
                 try:
                     left_s = max(0.01, deadline - time.monotonic())
-                    reply = await asyncio.wait_for(self._owners[name].request(request), left_s)
+                    asked = self._owners[name].request(request, payer)
+                    return await asyncio.wait_for(asked, left_s)
+                except NotYet as error:
+                    refusal = error
+                except ServiceError:
+                    raise
                 except Exception as error:  # the edge to another process
-                    if isinstance(error, ServiceError):
-                        raise
                     if not (is_unknown_outcome(error) or isinstance(error, TimeoutError)):
                         raise
-                else:
-                    if not isinstance(reply, ServiceError):
-                        return reply
-                    if not isinstance(reply, NotYet):
-                        raise reply
-                    refusal = reply
             if time.monotonic() + RETRY_DELAY_S >= deadline:
                 raise refusal
             await asyncio.sleep(RETRY_DELAY_S)

@@ -80,10 +80,9 @@ class LedgerClient:
         """Whether the last attempt to reach the ledger failed and it is being repeated."""
         return self._is_down
 
-    @property
-    def is_full(self) -> bool:
-        """Whether so many commands wait that no new work may be accepted."""
-        return self._channel.is_full
+    def has_room(self, payer: str) -> bool:
+        """Return whether a payer may begin new work, whose commands wait behind those it has."""
+        return self._channel.has_room(payer)
 
     def statistics(self) -> ChannelStatistics:
         """Return the counters of the channel below."""
@@ -94,7 +93,7 @@ class LedgerClient:
     ) -> None:
         """Queue a command; `done` gets its outcome once that is known, however long it takes.
 
-        Never refused: it follows from work that was accepted while `is_full` was false. Payers take
+        Never refused: it follows from work that was accepted while its payer had room. Payers take
         turns; order is kept among the commands of one.
         """
         self._channel.submit_always(_asked(command), done, payer)
@@ -104,7 +103,7 @@ class LedgerClient:
         await self._channel.wait_room(most)
 
     async def commit(self, command: Command, *, timeout_s: float) -> Outcome:
-        """Commit one command for a waiting caller.
+        """Commit one command for a waiting caller; those on whose behalf commands come take turns.
 
         Raises:
             ServiceError: LEDGER_UNAVAILABLE when the outcome is not known after `timeout_s`; the
@@ -114,7 +113,8 @@ class LedgerClient:
         self.refuse_when_down()
         asked = _asked(command)
         try:
-            return await asyncio.wait_for(self._channel.request(asked), timeout_s)
+            payer = getattr(command, "actor_did", "")
+            return await asyncio.wait_for(self._channel.request(asked, payer), timeout_s)
         except TimeoutError:
             raise unavailable() from None
         finally:

@@ -100,6 +100,11 @@ class FairQueue(Generic[Key, Item]):
             self._ring.clear()
         return item
 
+    def waiting_of(self, payer: str) -> int:
+        """Return how many items of a payer wait; those dropped count until their turn."""
+        line = self._lines.get(payer)
+        return 0 if line is None else len(line.keys)
+
     def _weight(self, payer: str) -> int:
         return max(1, min(self._weight_of(payer), WEIGHT_MAX))
 

@@ -70,36 +70,40 @@ class PreparedReads:
         Raises:
             ServiceError: LEDGER_UNAVAILABLE.
         """
+        loop = asyncio.get_running_loop()
         try:
             async with asyncio.timeout(self._patience_s):
                 await self._turn.acquire()
         except TimeoutError as error:
             raise unreachable(error) from None
         try:
-            return await self._read(statement, {**statement.constants, **values})
+            ends_s = loop.time() + self._patience_s
+            return await self._read(statement, {**statement.constants, **values}, ends_s)
         except (psycopg.OperationalError, psycopg.InterfaceError) as error:
             raise unreachable(error) from None
         finally:
             self._turn.release()
 
-    async def _read(self, statement: PreparedStatement, values: Mapping[str, Any]) -> list[RowDict]:
-        was_open = self._connection is not None
+    async def _read(
+        self, statement: PreparedStatement, values: Mapping[str, Any], ends_s: float
+    ) -> list[RowDict]:
+        was_open, time_s = self._connection is not None, asyncio.get_running_loop().time
         try:
             if self._connection is None:
                 self._connection = await self._open()
-            with cut_after(self._connection, self._patience_s):
+            with cut_after(self._connection, ends_s - time_s()):
                 cursor = await self._connection.execute(statement.text, values, prepare=True)
                 return await cursor.fetchall()
         except (psycopg.OperationalError, psycopg.InterfaceError):
             await self.close()
-            if not was_open:
+            if not was_open or time_s() >= ends_s:
                 raise
         except BaseException:
             # Cancelled on the way, perhaps in the middle of an answer.
             await self.close()
             raise
         # It had been lost since the read before: Postgres was started anew.
-        return await self._read(statement, values)
+        return await self._read(statement, values, ends_s)
 
     async def _open(self) -> psycopg.AsyncConnection[RowDict]:
         connection = await psycopg.AsyncConnection.connect(

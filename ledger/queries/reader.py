@@ -81,14 +81,17 @@ class LedgerReader:
         self._engine: AsyncEngine = pool_of(
             url, READER_ROLE, "callboard-reader", size=pool_size, patience_s=patience_s
         )
-        self.prepared = PreparedReads(url, patience_s=patience_s)
+        # Two connections: a page of records may be large, and a look-up is never behind one.
+        self.records = PreparedReads(url, patience_s=patience_s)
+        self.lookups = PreparedReads(url, patience_s=patience_s)
 
     def __repr__(self) -> str:
         return f"LedgerReader({self._engine.pool.status()})"
 
     async def close(self) -> None:
         """Close all connections."""
-        await self.prepared.close()
+        await self.records.close()
+        await self.lookups.close()
         await self._engine.dispose()
 
     async def ping(self) -> None:
@@ -103,14 +106,6 @@ class LedgerReader:
         values = {"ids": [known]}
         rows = [] if known is None else await self.rows(WORKFLOWS, values)
         return StoredWorkflow(rows[0], await self.rows(NODES, values)) if rows else None
-
-    async def workflow_by_task(self, task_id: str) -> StoredWorkflow | None:
-        """Return a workflow with its nodes, by its task id."""
-        known = _uuid(task_id)
-        if known is None:
-            return None
-        ids = await self.rows(sql.select(workflow.c.id).where(workflow.c.task_id == known))
-        return await self.workflow(str(ids[0]["id"])) if ids else None
 
     async def workflows(
         self,

@@ -56,11 +56,10 @@ async def workflow_records(
         return [None] * len(ids)
     values = {"ids": list(set(known.values()))}
     found = {
-        str(row["id"]): StoredWorkflow(row)
-        for row in await reader.prepared.rows(_WORKFLOWS, values)
+        str(row["id"]): StoredWorkflow(row) for row in await reader.records.rows(_WORKFLOWS, values)
     }
     limits = {**values, "bytes_max": bytes_max}
-    rows = await reader.prepared.rows(_NODES, limits) if found else ()
+    rows = await reader.records.rows(_NODES, limits) if found else ()
     for row in rows:
         found[row["workflow_id"]].nodes.append(row)
     return [found.get(known.get(text, "")) for text in ids]

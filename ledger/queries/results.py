@@ -49,7 +49,7 @@ async def dispatched_nodes(
     """
     keys = list(set(asked))
     values = {"ids": [key[0] for key in keys], "names": [key[1] for key in keys]}
-    rows = await reader.prepared.rows(_DISPATCHED, values)
+    rows = await reader.lookups.rows(_DISPATCHED, values)
     found = {(str(row["workflow_id"]), row["name"]): row for row in rows}
     return [found.get(key) for key in asked]
 
@@ -60,7 +60,7 @@ async def workflow_rows(reader: LedgerReader, ids: Sequence[str]) -> list[RowDic
     Args:
         ids: of workflows, in their usual spelling.
     """
-    rows = await reader.prepared.rows(_WORKFLOWS, {"ids": list(set(ids))})
+    rows = await reader.lookups.rows(_WORKFLOWS, {"ids": list(set(ids))})
     found = {str(row["id"]): row for row in rows}
     return [found.get(workflow_id) for workflow_id in ids]
 

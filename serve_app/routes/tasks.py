@@ -89,22 +89,25 @@ async def get(call: Call) -> Reply:
 async def bid(call: Call) -> Reply:
     """Bid for a task whose node is auctioned; of several nodes the body names one."""
     offered = offer_of(call)
-    body, task_id = call.object_body(), call.path_values["task_id"]
-    unknown = not_found(f"an auction of the task {task_id[:64]}, or of its node `nodeId`,")
-    stored = await call.services.reader.workflow_by_task(task_id)
-    if stored is None:
+    body, given = call.object_body(), call.path_values["task_id"]
+    unknown = not_found(f"an auction of the task {given[:64]}, or of its node `nodeId`,")
+    task_id = _task_id(given, unknown)
+    workflow_id = await task_workflow_id(call.services.reader, task_id)
+    # Without the nodes: whoever bids for it may not know of it yet, and their results are large.
+    row = await call.services.gateway.workflow_row(workflow_id) if workflow_id else None
+    if workflow_id is None or row is None:
         raise unknown
     node = body.get("nodeId")
     if node is None:
-        names = list(orjson.loads(stored.row["manifest"])["nodes"])
+        names = list(orjson.loads(row["manifest"])["nodes"])
         if len(names) > 1:
             raise unknown
         (node,) = names
     else:
         node = node_name_of("nodeId", node)
-    rounds = await visible_rounds(call, stored.id, node, unknown)
-    placed = await bid_in(call, offered, stored.id, node, rounds)
-    return Reply({**placed, "taskId": stored.task_id})
+    rounds = await visible_rounds(call, workflow_id, node, unknown)
+    placed = await bid_in(call, offered, workflow_id, node, rounds)
+    return Reply({**placed, "taskId": task_id})
 
 
 async def settle(call: Call) -> Reply:
@@ -171,15 +174,20 @@ async def _capability(call: Call, description: str) -> tuple[str, str]:
 async def _readable(call: Call) -> StoredWorkflow:
     """Return the workflow of the path's task, if the caller may know of it."""
     given = call.path_values["task_id"]
-    try:
-        task_id = str(uuid.UUID(given))
-    except ValueError:
-        raise not_found(f"the task {given[:64]}") from None
+    task_id = _task_id(given, not_found(f"the task {given[:64]}"))
     workflow_id = await task_workflow_id(call.services.reader, task_id)
     stored = await call.services.gateway.workflow_record(workflow_id) if workflow_id else None
     if stored is None or visible_workflow(stored, call) is None:
         raise not_found(f"the task {task_id}")
     return stored
+
+
+def _task_id(given: str, unknown: ServiceError) -> str:
+    """Return an id of a path in its usual spelling. Raises `unknown` where it is none."""
+    try:
+        return str(uuid.UUID(given))
+    except ValueError:
+        raise unknown from None
 
 
 def _task_record(call: Call, stored: StoredWorkflow) -> dict[str, Any]:

@@ -67,6 +67,19 @@ def test_payer_disputes_a_node_and_an_administrator_has_it_refunded(
     assert [entry["eventType"] for entry in audited] == ["dispute.resolved", "dispute.opened"]
 
 
+def test_an_operator_with_the_single_right_decides_between_others(
+    payer: Caller, make_caller: MakeCaller, make_agent: MakeAgent
+) -> None:
+    """Only a party with the right could: everybody else was told that there is no such dispute."""
+    record = payer.run(chain_of(make_agent().capability, "a"))
+    dispute = answer(payer.http.post(PATH, json=complaint(record["id"])))
+    operator = make_caller(scopes=["disputes:resolve"])
+    decision = {"status": "dismissed", "resolution": "It is what was asked for."}
+    resolved = answer(operator.http.post(f"{PATH}/{dispute['id']}/resolve", json=decision))
+    assert (resolved["status"], resolved["resolvedBy"]) == ("dismissed", operator.did)
+    refusal(operator.http.get(f"{PATH}/{dispute['id']}"), 403, "INSUFFICIENT_SCOPE")
+
+
 def test_an_agent_disputes_with_the_payer_and_only_parties_see_it(
     payer: Caller, make_caller: MakeCaller, make_agent: MakeAgent, admin: Caller
 ) -> None:

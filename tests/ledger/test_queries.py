@@ -53,7 +53,7 @@ async def test_workflow_is_read_with_its_nodes(database: Database, reader: Ledge
     assert orjson.loads(node["result_json"]) == {"ok": True}
     assert node["metrics"] == {"latency_ms": 5}
     await store.commit([flow.end()], AT)
-    ended = await reader.workflow_by_task(publish.task_id)
+    ended = await reader.workflow(flow.id)
     assert ended is not None
     assert ended.row["spent_micro"] == 2 * CREDIT, "and by the row when it has ended"
     escrow = await reader.escrow(flow.id)

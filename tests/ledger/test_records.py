@@ -10,6 +10,7 @@ import pytest
 import sqlalchemy as sql
 
 from core.canonical import hash_bytes
+from core.errors import ServiceError
 from core.workflow.blob_ref import BlobRef
 from core.workflow.events import NodeChanged
 from core.workflow.transitions import NodeStatus
@@ -117,7 +118,7 @@ async def test_prepared_reads_return_the_rows_that_others_return(
     await store.commit([flow.publish(), flow.advance(done)], AT)
     for statement in (WORKFLOWS, NODES):
         values = {"ids": [flow.id]}
-        found = await reader.prepared.rows(PreparedStatement.of(statement), values)
+        found = await reader.records.rows(PreparedStatement.of(statement), values)
         assert found == await reader.rows(statement, values)
         assert found
     await store.close()
@@ -127,19 +128,44 @@ async def test_prepared_reads_survive_the_loss_of_their_connection(
     database: Database, reader: LedgerReader
 ) -> None:
     one = PreparedStatement.of(sql.select(sql.func.pg_backend_pid().label("pid")))
-    ((first,), (same,)) = await reader.prepared.rows(one, {}), await reader.prepared.rows(one, {})
+    ((first,), (same,)) = await reader.records.rows(one, {}), await reader.records.rows(one, {})
     assert first == same
     with psycopg.connect(database.superuser_url, autocommit=True) as connection:
         connection.execute("SELECT pg_terminate_backend(%s, 60000)", (first["pid"],))
-    (other,) = await reader.prepared.rows(one, {})
+    (other,) = await reader.records.rows(one, {})
     assert other != first
 
 
 async def test_a_cancelled_read_leaves_no_answer_to_the_next(reader: LedgerReader) -> None:
     slow = PreparedStatement.of(sql.select(sql.func.pg_sleep(60), sql.literal(1).label("n")))
     one = PreparedStatement.of(sql.select(sql.literal(2).label("n")))
-    reading = asyncio.ensure_future(reader.prepared.rows(slow, {}))
-    waiting = asyncio.ensure_future(reader.prepared.rows(one, {}))
+    reading = asyncio.ensure_future(reader.records.rows(slow, {}))
+    waiting = asyncio.ensure_future(reader.records.rows(one, {}))
     await asyncio.sleep(0)
     reading.cancel()
     assert await asyncio.wait_for(waiting, 30) == [{"n": 2}]
+
+
+async def test_a_server_that_says_nothing_is_asked_once(database: Database) -> None:
+    one = PreparedStatement.of(sql.select(sql.literal(2).label("n")))
+    slow = PreparedStatement.of(sql.select(sql.func.pg_sleep(600)))
+    async with LedgerReader(database.service_url, patience_s=1.0) as reader:
+        await reader.records.rows(one, {})
+        with pytest.raises(ServiceError, match="cannot be reached"):
+            await reader.records.rows(slow, {})
+    with psycopg.connect(database.superuser_url, autocommit=True) as connection:
+        asked = connection.execute(
+            "SELECT pg_terminate_backend(pid) FROM pg_stat_activity"
+            " WHERE datname = current_database() AND query LIKE '%pg_sleep%'"
+            " AND pid <> pg_backend_pid()"
+        ).fetchall()
+    assert len(asked) == 1
+
+
+async def test_a_look_up_waits_for_no_record(reader: LedgerReader) -> None:
+    slow = PreparedStatement.of(sql.select(sql.func.pg_sleep(600)))
+    reading = asyncio.ensure_future(reader.records.rows(slow, {}))
+    await asyncio.sleep(0)
+    assert await dispatched_nodes(reader, [(new_id(), "a")]) == [None]
+    assert not reading.done()
+    reading.cancel()

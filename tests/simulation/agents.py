@@ -129,6 +129,10 @@ class SimulatedDispatch:
         """Implement `DispatchPort`: agents take what they are sent at once."""
         return 0
 
+    def waiting_of(self, payer: str) -> int:
+        """Implement `DispatchPort`."""
+        return 0
+
     def hold(self, order: DispatchOrder) -> None:
         """Take the place of an order that was accepted before this process began."""
         if self._process.is_alive:

@@ -9,6 +9,7 @@ from actors.directory.directory import Directory
 from actors.dispatch.circuits import CIRCUIT_OPEN_MS_MIN
 from core.errors import NodeErrorCode
 from core.market.liveness import HEARTBEAT_TTL_MS, Liveness
+from core.market.ranking import SHOWN_MAX
 from core.market.reputation import Tally
 from core.trust.derived_keys import KeyPurpose
 from core.trust.sealing import NONCE_BYTES, seal
@@ -211,6 +212,13 @@ def test_every_reason_for_a_target_to_be_unavailable_in_the_contracts_order() ->
         assert unavailable(known, did, at_ms, **elsewhere) == details, did
     assert unavailable(known, "did:x:other", at_ms) is None
     assert unavailable(known, "did:x:other", at_ms, exclude=("did:x:other",)) == "agent_unhealthy"
+
+
+def test_foreseeing_shows_some_of_many() -> None:
+    """A dry run of 1,000 nodes was answered with 1,000 lists of all agents: 22 MB of 1,000."""
+    known = directory(*(row(f"did:x:{number}") for number in range(3 * SHOWN_MAX)))
+    dids, failure = known.foresee(select(), 0)
+    assert (dids, failure) == ([f"did:x:{number}" for number in range(SHOWN_MAX)], None)
 
 
 def test_foreseeing_takes_nobody() -> None:

@@ -43,6 +43,10 @@ class Gate:
         self.waiting: list[tuple[Command, Callable[[Outcome], None]]] = []
         self.is_full = False
 
+    def has_room(self, payer: str) -> bool:
+        """Implement `LedgerPort`."""
+        return not self.is_full
+
     def submit(self, command: Command, done: Callable[[Outcome], None], payer: str = "") -> None:
         """Implement `LedgerPort`."""
         self.waiting.append((command, done))
@@ -64,6 +68,10 @@ class Outbox:
         self.held: list[DispatchOrder] = []
         self.over: list[DispatchOrder] = []
         self.waiting = 0
+
+    def waiting_of(self, payer: str) -> int:
+        """Implement `DispatchPort`: the only payer's."""
+        return self.waiting if payer == PAYER else 0
 
     def send(self, order: DispatchOrder, receive: Callable[[str, Event], None]) -> None:
         """Implement `DispatchPort`."""

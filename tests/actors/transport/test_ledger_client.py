@@ -12,7 +12,7 @@ from actors.transport.actor_calls import is_unknown_outcome
 from actors.transport.ledger_client import CALL_BYTES_MAX, LedgerClient
 from actors.transport.wire import answer_commands
 from core.errors import ErrorCode, ServiceError
-from ledger.commands import Command, Outcome, OutcomeStatus, RegisterAgent, RegisterOwner
+from ledger.commands import Command, Deposit, Outcome, OutcomeStatus, RegisterAgent, RegisterOwner
 
 GONE = ConnectionError("the ledger is away")
 
@@ -47,6 +47,17 @@ def client_of(ledger: Ledger) -> LedgerClient:
 
 def command(key: str) -> Command:
     return RegisterOwner(key=key, owner="o", address="a")
+
+
+def deposit(key: str, actor: str) -> Command:
+    return Deposit(
+        key=key,
+        request_hash=b"",
+        actor_did=f"did:test:{actor}",
+        owner_did="did:test:wallet",
+        amount_micro=1,
+        description="",
+    )
 
 
 async def submitted(client: LedgerClient, keys: Sequence[str]) -> list[Outcome | BaseException]:
@@ -117,6 +128,20 @@ async def test_full_ledger_is_asked_again_and_is_not_down() -> None:
     assert not client.is_down
     ledger.away = None
     assert (await asked).result == {"key": "k"}
+
+
+async def test_callers_take_turns_by_whose_commands_theirs_are() -> None:
+    """One tenant's thousand deposits stood before another's one."""
+    ledger = Ledger()
+    submit = partial(answer_commands, ledger.submit)
+    client = LedgerClient(submit, is_unknown_outcome, capacity=2_000, batch_size=1)
+    asked = [
+        asyncio.ensure_future(client.commit(deposit(f"a{number}", "a"), timeout_s=60))
+        for number in range(100)
+    ]
+    asked.append(asyncio.ensure_future(client.commit(deposit("b", "b"), timeout_s=60)))
+    await asyncio.gather(*asked)
+    assert ledger.batches.index(["b"]) <= 2
 
 
 async def test_calls_are_bounded_by_bytes() -> None:

@@ -1,0 +1,115 @@
+"""Requests to owners: asked again while the owner cannot answer yet, refused at once otherwise."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from actors.transport.gateway import Gateway
+from actors.transport.messages import (
+    NotYet,
+    OwnerReply,
+    OwnerRequest,
+    PublishReply,
+    PublishRequest,
+)
+from actors.transport.sockets import serve_batches
+from actors.transport.wire import answer_requests, packed
+from core.errors import ErrorCode, ServiceError
+from core.settings import Settings
+from tests.simulation.shapes import CAPABILITIES, compiled
+
+OWNER = "owner-1"
+STORED = PublishReply(workflow_id="w", task_id="t", status="pending")
+REPLACED = NotYet(ErrorCode.OVERLOADED, "the workflow's owner is being replaced", retry_after_s=1)
+REFUSED = ServiceError(ErrorCode.INSUFFICIENT_CREDITS, "too little")
+
+
+class Owner:
+    """Answers each call with the next of its answers, or raises it; repeats the last one."""
+
+    def __init__(self, answers: list[OwnerReply | Exception]) -> None:
+        self.answers = answers
+        self.calls: list[list[OwnerRequest]] = []
+        self.is_raising = False
+
+    async def handle(self, batch: list[OwnerRequest]) -> list[OwnerReply | Exception]:
+        """Answer every request of a call alike."""
+        self.calls.append(batch)
+        answer = self.answers.pop(0) if len(self.answers) > 1 else self.answers[0]
+        if self.is_raising and isinstance(answer, Exception):
+            raise answer
+        return [answer] * len(batch)
+
+    async def finished(self, watcher: str) -> list[str]:
+        """Tell of no end."""
+        return []
+
+    def methods(self) -> dict[str, Any]:
+        """Return what can be called, as an actor has it."""
+        return {"handle": partial(answer_requests, self.handle), "finished": self.finished}
+
+
+@pytest.fixture
+async def gateway(tmp_path: Path) -> AsyncIterator[Gateway]:
+    """A gateway without a database or Ray: only owners are asked."""
+    gateway = Gateway(Settings(run_folder=str(tmp_path), database_url="postgresql://"))
+    yield gateway
+    await gateway.close()
+
+
+def request() -> PublishRequest:
+    """Return a request to publish a chain."""
+    return PublishRequest(
+        command_key="k",
+        request_hash=b"",
+        actor_did="did:test:payer",
+        workflow_id="w",
+        task_id="t",
+        payer_did="did:test:payer",
+        manifest_json="{}",
+        compiled=compiled({"nodes": {"a": {"capabilityId": CAPABILITIES[0]}}}).compiled,
+        is_dry_run=False,
+        watcher="",
+    )
+
+
+@pytest.mark.parametrize("is_packed", [False, True], ids=["single", "packed"])
+@pytest.mark.parametrize("is_raised", [False, True], ids=["its answer", "raised by its call"])
+async def test_an_owner_that_cannot_answer_yet_is_asked_again(
+    gateway: Gateway, tmp_path: Path, *, is_packed: bool, is_raised: bool
+) -> None:
+    """As while it is replaced, or while it reads the workflow's rows."""
+    owner = Owner([REPLACED, REPLACED, STORED])
+    owner.is_raising = is_raised
+    server = await serve_batches(
+        str(tmp_path),
+        OWNER,
+        {"handle": partial(answer_requests, owner.handle), "finished": owner.finished},
+    )
+    assert server is not None
+    gateway._know([OWNER])
+    asked = packed(request()) if is_packed else request()
+    assert await gateway.publish(asked) == STORED
+    assert len(owner.calls) == 3
+    await server.close()
+
+
+async def test_a_refusal_is_the_answer(gateway: Gateway, tmp_path: Path) -> None:
+    owner = Owner([REFUSED])
+    server = await serve_batches(
+        str(tmp_path),
+        OWNER,
+        {"handle": partial(answer_requests, owner.handle), "finished": owner.finished},
+    )
+    assert server is not None
+    gateway._know([OWNER])
+    with pytest.raises(ServiceError) as error:
+        await gateway.publish(request())
+    assert error.value.code is ErrorCode.INSUFFICIENT_CREDITS
+    assert len(owner.calls) == 1
+    await server.close()
