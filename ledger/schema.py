@@ -96,7 +96,7 @@ entry = Table(
     Column("description", Text),
     _id("workflow_id"),
     Column("node_id", Text),
-    Column("command_id", Text),
+    Column("audit_id", BigInteger),
     Column("created_ms", BigInteger),
 )
 escrow = Table(
@@ -115,13 +115,21 @@ audit = Table(
     "audit",
     metadata,
     Column("id", BigInteger, primary_key=True),
-    Column("event_type", Text),
+    Column("event_types", ARRAY(Text)),
     Column("actor_did", Text),
-    Column("target_type", Text),
-    Column("target_id", Text),
+    _id("workflow_id"),
     Column("created_ms", BigInteger),
     Column("body", Text),
     Column("hash", LargeBinary),
+)
+audit_event = Table(
+    "audit_event",
+    metadata,
+    Column("audit_id", BigInteger, primary_key=True),
+    Column("number", Integer, primary_key=True),
+    Column("event_type", Text),
+    Column("target_type", Text),
+    Column("target_id", Text),
 )
 workflow = Table(
     "workflow",

@@ -26,8 +26,8 @@ from psycopg.errors import UniqueViolation
 
 from core.errors import ErrorCode, QuarantineCode
 from core.money import CENTS_PER_CREDIT, CURRENCY, MICRO_PER_CREDIT
-from core.records.audit import AuditEventType
 from core.workflow.events import NodeChanged, NodePaid
+from ledger.code_version import CODE_VERSION
 from ledger.commands import (
     AdvanceWorkflow,
     ClaimWorkflows,
@@ -36,7 +36,13 @@ from ledger.commands import (
     OutcomeStatus,
     RegisterOwner,
 )
-from ledger.errors import BatchRefused, LedgerFenced, LedgerIntegrityError, LedgerUnavailable
+from ledger.errors import (
+    BatchRefused,
+    LedgerFenced,
+    LedgerIntegrityError,
+    LedgerUnavailable,
+    SchemaTooNew,
+)
 from ledger.loading.books import read_books
 from ledger.loading.load import has_stored, load_needs, load_settled, stored_commands
 from ledger.market_commands import EndBidding
@@ -78,7 +84,7 @@ _SESSION: Final = session_options(
 )
 _COMMIT: Final = (
     "SELECT callboard.commit_batch(%s::bigint, %s::json, %s::json, %s::json, %s::json, %s::json,"
-    " %s::json, %s::json, %s::json, %s::text, %s::uuid[], %s::json, %s::json, %s::json,"
+    " %s::json, %s::json, %s::json, %s::text, %s::json, %s::uuid[], %s::json, %s::json, %s::json,"
     " %s::bigint)"
 )
 _TAKE_OVER: Final = (
@@ -150,8 +156,8 @@ class LedgerStore:
 
         Args:
             patience_s: how long a commit waits for a server that says nothing.
-        Raises: LedgerUnavailable when the database cannot be reached or is not migrated;
-        LedgerFenced when yet another writer came between.
+        Raises: LedgerUnavailable when the database cannot be reached or is not migrated, or, as
+        SchemaTooNew, asks for newer code; LedgerFenced when yet another writer came between.
         """
         try:
             connection = await psycopg.AsyncConnection.connect(
@@ -243,6 +249,7 @@ class LedgerStore:
                 else:
                     refusal = Refusal(ErrorCode.INTERNAL_ERROR, detail, is_audited=True)
                     outcome = batch.refused(command.key, request_hash_of(command), refusal)
+                batch.end_command()
                 if not batch.is_empty:
                     await self._run(batch)
                 self.books.end_batch()
@@ -420,11 +427,9 @@ class LedgerStore:
 
     async def _write_genesis(self, genesis: Genesis, now_ms: int) -> None:
         batch = Batch(self.books, now_ms)
-        batch.record(
-            AuditEventType.LEDGER_CREATED,
-            actor_did="",
-            target=("ledger", genesis.origin),
-            payload={
+        batch.found(
+            ("ledger", genesis.origin),
+            {
                 "origin": genesis.origin,
                 "currency": CURRENCY,
                 "microPerCredit": MICRO_PER_CREDIT,
@@ -486,6 +491,10 @@ def _settling(commands: Sequence[Command]) -> list[tuple[str, str]]:
 
 
 async def _take_over(connection: Connection) -> Books:
+    cursor = await connection.execute("SELECT min_code_version FROM callboard.compatibility")
+    ((needed,),) = await cursor.fetchall()
+    if needed > CODE_VERSION:
+        raise SchemaTooNew(needed, CODE_VERSION)
     cursor = await connection.execute(_TAKE_OVER)
     row = await cursor.fetchone()
     assert row is not None, "the head row exists since migration 0001"

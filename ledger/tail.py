@@ -31,7 +31,7 @@ _EVENTS: Final = [
 # One index look-up per event type.
 _LATEST: Final = (
     "SELECT coalesce(max(latest), 0) FROM unnest(%s::text[]) AS kind, LATERAL ("
-    " SELECT max(id) AS latest FROM callboard.audit WHERE event_type = kind) AS found"
+    " SELECT max(audit_id) AS latest FROM callboard.audit_event WHERE event_type = kind) AS found"
 )
 
 _log = logging.getLogger("callboard.ledger")

@@ -9,7 +9,8 @@ details) and section 6 (Heartbeat).
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
+from functools import partial
 from itertools import islice
 from typing import Any
 
@@ -17,6 +18,7 @@ import orjson
 
 from actors.directory.cards import CardReader, asked_of
 from actors.directory.revocations import Revocations
+from actors.directory.shortlists import ALL_MAX, Shortlists
 from actors.directory.stakes import STAKE_LOCKED, UNDER_STAKED, Stakes
 from actors.dispatch.circuits import Circuits
 from actors.engine.ports import AgentEntry, Asked
@@ -70,6 +72,7 @@ class Directory:
     ) -> None:
         self._cards = CardReader(service, deployment_key, default_secret, max_concurrency)
         self._rules = rules
+        self._shortlists = Shortlists(rules)
         self._latency_ms_max = latency_ms_max
         self._entries: dict[str, AgentEntry] = {}
         self._by_capability: dict[str, dict[str, AgentEntry]] = {}
@@ -156,10 +159,8 @@ class Directory:
                 return self._taken(action, action.target_agent_id, at_ms, None)
             if not action.allow_fallback:
                 return AgentNotSelected(action.node, unavailable, at_ms)
-        offers = self._by_capability.get(action.capability_id, {})
-        choice, failure = self._choose(
-            [entry for did, entry in offers.items() if did not in action.exclude], action, at_ms
-        )
+        offers = [one for one in self._shortlisted(action, at_ms) if one.did not in action.exclude]
+        choice, failure = self._choose(offers, action, at_ms)
         if choice.did is None:
             return AgentNotSelected(action.node, failure, at_ms)
         return self._taken(action, choice.did, at_ms, choice)
@@ -172,9 +173,9 @@ class Directory:
         primary_owner = primary.owner_did if primary is not None else action.primary_did
         offers = [
             entry
-            for did, entry in self._by_capability.get(action.capability_id, {}).items()
-            if did not in action.exclude
-            and did != action.primary_did
+            for entry in self._shortlisted(action, at_ms)
+            if entry.did not in action.exclude
+            and entry.did != action.primary_did
             and entry.owner_did != primary_owner
         ]
         choice, failure = self._choose(offers, action, at_ms)
@@ -203,7 +204,16 @@ class Directory:
         dids += islice(able, SHOWN_MAX)
         if dids:
             return dids, None
-        return [], self._choose(list(offers.values()), action, at_ms)[1]
+        return [], self._choose(self._shortlisted(action, at_ms), action, at_ms)[1]
+
+    def _shortlisted(
+        self, action: SelectAgent | SelectVerifier, at_ms: int
+    ) -> Sequence[AgentEntry]:
+        """Return the agents that a choice looks at: all, or of very many a shortlist."""
+        key = (action.capability_id, isinstance(action, SelectAgent) and action.is_by_token)
+        offers = self._by_capability.get(action.capability_id, {})
+        weigh = partial(self._candidate, action=action, at_ms=at_ms)
+        return self._shortlists.offers(key, offers, weigh, at_ms)
 
     def _taken(
         self, action: SelectAgent, did: str, at_ms: int, choice: Choice | None
@@ -260,23 +270,26 @@ class Directory:
         )
 
     def _choose(
-        self, offers: list[AgentEntry], action: SelectAgent | SelectVerifier, at_ms: int
+        self, offers: Sequence[AgentEntry], action: SelectAgent | SelectVerifier, at_ms: int
     ) -> tuple[Choice, Failure]:
         capability_id, price_max_micro = action.capability_id, action.price_max_micro
         candidates = [self._candidate(entry, action, at_ms) for entry in offers]
         seed = None
         if len(offers) > 1 and isinstance(action, SelectAgent):
             seed = seed_of(action.workflow_id, action.node, action.attempt)
-        choice = choose(candidates, price_max_micro=price_max_micro, rules=self._rules, seed=seed)
+        offering = len(self._by_capability.get(capability_id, {}))
+        others = offering - len(offers) if offering > ALL_MAX else 0
+        weigh = partial(
+            choose, price_max_micro=price_max_micro, rules=self._rules, seed=seed, others=others
+        )
+        choice = weigh(candidates)
         if choice.did is None and self.stakes.is_asked:
             # What other work has locked may be free by now: the ledger will say.
             candidates = [
                 one._replace(excluded=None) if one.excluded == STAKE_LOCKED else one
                 for one in candidates
             ]
-            choice = choose(
-                candidates, price_max_micro=price_max_micro, rules=self._rules, seed=seed
-            )
+            choice = weigh(candidates)
         if choice.did is not None:
             return choice, Failure(NodeErrorCode.NO_CANDIDATE, "", Verdict.FINAL)
         healthy = [candidate for candidate in candidates if candidate.excluded is None]
@@ -290,7 +303,7 @@ class Directory:
             )
         return choice, Failure(
             NodeErrorCode.NO_CANDIDATE,
-            f"no agent can take {capability_id!r}: {len(offers)} offer it, none is healthy"
+            f"no agent can take {capability_id!r}: {len(offers) + others} offer it, none is healthy"
             + (" and has the stake it asks" if self.stakes.is_asked else ""),
             Verdict.FINAL,
         )

@@ -89,10 +89,13 @@ class _Lanes:
         self._bulk = _owner_channel(name, settings)
 
     async def request(self, request: OwnerRequest | PackedPublish, payer: str = "") -> OwnerAnswer:
-        is_packed = isinstance(request, PackedPublish)
-        body = request.body if isinstance(request, PackedPublish) else REQUESTS.encode(request)
-        lane = self._bulk if is_packed or len(body) > LARGE_BYTES else self._single
-        reply = decode_reply(await lane.request(body, payer))
+        """Return the owner's answer. Raises the `ServiceError` that it answers with."""
+        if isinstance(request, PackedPublish):
+            reply = decode_reply(await self._bulk.request(request.body, payer))
+        else:
+            body = REQUESTS.encode(request)
+            lane = self._bulk if len(body) > LARGE_BYTES else self._single
+            reply = decode_reply(await lane.request(body, payer))
         if isinstance(reply, ServiceError):
             raise reply
         return reply

@@ -71,8 +71,7 @@ async def load_needs(connection: Connection, books: Books, wanted: Needs) -> Non
     await load_keys(connection, books, wanted)
     for owner in wanted.claimed_owners:
         cursor = await connection.execute(
-            "SELECT count(*) FROM callboard.workflow"
-            " WHERE owner = %s AND status IN ('pending', 'running')",
+            "SELECT count(*) FROM callboard.workflow WHERE owner = %s AND completed_ms IS NULL",
             (owner,),
         )
         row = await cursor.fetchone()

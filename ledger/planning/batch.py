@@ -1,22 +1,23 @@
 """The rows of one batch: collected while planning, then encoded as the parameters of
 `commit_batch`.
 
-Knows the shape of rows and how the chain and the accounts go on; decides nothing. An entry or audit
-record added here is already counted in the books, so a batch is committed whole or the books are
+Knows the shape of rows and how the chain and the accounts go on; decides nothing. A command that
+leaves a trace is one audit entry, which lists its events; the entries that move its money name it.
+What is added here is already counted in the books, so a batch is committed whole or the books are
 dropped. money.md sections 2, 3 and 5; design.md section 3 (a batch is one round trip).
 """
 
 from __future__ import annotations
 
 import re
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import orjson
 from psycopg.types.json import Json
 
 from core.errors import ErrorCode
 from core.money import ISSUED_MICRO_MAX
-from core.records.audit import AuditEventType
+from core.records.audit import LIFE_EVENTS, AuditEventType
 from core.timestamps import iso_ms
 from core.trust.hashchain import record_body, record_hash
 from ledger.commands import Outcome, OutcomeStatus
@@ -26,6 +27,15 @@ Row = dict[str, Any]
 
 _UNPRINTABLE: Final = re.compile(r"[\x00-\x1f\x7f\ud800-\udfff]")
 _NAMES: Final = {event: (event.value, event.action) for event in AuditEventType}
+
+
+class _Event(NamedTuple):
+    """What a command has done to one target."""
+
+    event: AuditEventType
+    target_type: str
+    target_id: str
+    payload: dict[str, Any]
 
 
 class Refusal(Exception):
@@ -82,6 +92,11 @@ class Batch:
         self.escrows: list[Row] = []
         self.entries: list[Row] = []
         self.audit: list[str] = []
+        # Events that are looked up by their type and target (see `callboard.audit_event`).
+        self.audit_events: list[Row] = []
+        # Of the command that is being planned.
+        self._events: list[_Event] = []
+        self._actor_did = ""
         self.releases: list[str] = []
         self.registry: dict[str, dict[str, Row | str]] = {}
         self.market: dict[str, dict[str, Row]] = {}
@@ -123,11 +138,13 @@ class Batch:
         *,
         kind: str,
         description: str,
-        command_id: str,
         workflow_id: str | None = None,
         node_id: str | None = None,
     ) -> int:
-        """Add an entry of `micro` > 0 micro-credits from `debit` to `credit`; return its id."""
+        """Add an entry of `micro` > 0 micro-credits from `debit` to `credit`; return its id.
+
+        It belongs to the audit entry of the command that is being planned.
+        """
         debit.balance -= micro
         credit.balance += micro
         # Whoever plans checks before; the CHECK in the database is the second half of this pair.
@@ -145,12 +162,17 @@ class Batch:
                 "amount": micro,
                 "kind": kind,
                 "description": description,
-                "command_id": command_id,
+                "audit_id": head.audit_seq + 1,
                 "workflow_id": workflow_id,
                 "node_id": node_id,
             }
         )
         return head.entry_seq
+
+    @property
+    def audit_id(self) -> int | None:
+        """The id of the audit entry of the command that is being planned, None without events."""
+        return self.books.head.audit_seq + 1 if self._events else None
 
     def record(
         self,
@@ -160,11 +182,44 @@ class Batch:
         target: tuple[str, str],
         payload: dict[str, Any],
     ) -> int:
-        """Add an audit record about `target` (type, id) and return its id."""
+        """Add an event about `target` (type, id) to the command that is being planned.
+
+        Args:
+            actor_did: who gave the command; the first event of a command tells.
+            payload: texts, integers, lists and objects with ASCII keys.
+        Returns: the id of the command's audit entry.
+        """
+        if not self._events:
+            self._actor_did = actor_did
+        self._events.append(_Event(event, *target, payload))
+        return self.books.head.audit_seq + 1
+
+    def end_command(self) -> None:
+        """Write the audit entry of the command that was planned last, if it has events."""
+        events, self._events = self._events, []
+        if not events:
+            return
+        listed = [
+            {
+                "type": event.value,
+                "targetType": target_type,
+                "targetId": target_id,
+                "payload": payload,
+            }
+            for event, target_type, target_id, payload in events
+        ]
+        self._write_entry(self._actor_did, events, {"events": listed})
+
+    def found(self, target: tuple[str, str], payload: dict[str, Any]) -> None:
+        """Write the first entry of a chain: what is fixed for ever, by no command."""
+        event = _Event(AuditEventType.LEDGER_CREATED, *target, payload)
+        self._write_entry("", [event], payload)
+
+    def _write_entry(self, actor_did: str, events: list[_Event], payload: dict[str, Any]) -> None:
         head = self.books.head
         head.audit_seq += 1
-        name, action = _NAMES[event]
-        target_type, target_id = target
+        first, target_type, target_id, _ = events[0]
+        name, action = _NAMES[first]
         for is_cleaned in (False, True):
             try:
                 body = record_body(
@@ -185,11 +240,23 @@ class Batch:
                 actor_did, target_id = _cleaned(actor_did), _cleaned(target_id)
                 payload = _cleaned(payload)
         head.hash = record_hash(body)
+        types = ",".join(dict.fromkeys(event.event.value for event in events))
+        workflow_id = next((e.target_id for e in events if e.target_type == "workflow"), "")
         self.audit.append(
-            f"{head.audit_seq}\t{name}\t{_plain(actor_did)}\t{target_type}\t{_plain(target_id)}"
+            f"{head.audit_seq}\t{types}\t{_plain(actor_did)}\t{workflow_id}"
             f"\t{head.hash.hex()}\t{body.decode()}"
         )
-        return head.audit_seq
+        for number, event in enumerate(events):
+            if event.event not in LIFE_EVENTS:
+                self.audit_events.append(
+                    {
+                        "audit_id": head.audit_seq,
+                        "number": number,
+                        "event_type": event.event.value,
+                        "target_type": event.target_type,
+                        "target_id": event.target_id,
+                    }
+                )
 
     def decided(
         self,
@@ -221,7 +288,7 @@ class Batch:
         return Outcome(OutcomeStatus.REJECTED, {}, refusal.code, refusal.detail)
 
     def record_refusal(self, key: str, refusal: Refusal) -> int:
-        """Add the audit record of a refused command and return its id."""
+        """Add the event of a refused command; return the id of its audit entry."""
         return self.record(
             AuditEventType.COMMAND_REFUSED,
             actor_did="",
@@ -239,6 +306,7 @@ class Batch:
 
     def parameters(self) -> tuple[Any, ...]:
         """Return the parameters of `commit_batch`, in its order."""
+        assert not self._events, "a command's events are written down when it has been planned"
         registry: dict[str, Any] = {
             table: list(rows.values()) for table, rows in self.registry.items()
         }
@@ -255,6 +323,7 @@ class Batch:
             _json(self.escrows),
             _json(self.entries),
             "\n".join(self.audit) if self.audit else None,
+            _json(self.audit_events),
             self.releases or None,
             _json(registry),
             _json({table: list(rows.values()) for table, rows in self.market.items()}),

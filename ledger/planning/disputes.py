@@ -224,7 +224,6 @@ class _Refunding:
                 micro,
                 kind=kind,
                 description=description,
-                command_id=self._command.key,
                 workflow_id=self._grounds.workflow_id,
                 node_id=line,
             )

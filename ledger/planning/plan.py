@@ -148,7 +148,13 @@ def may_repeat(command: Command) -> bool:
 
 
 def plan(command: Command, batch: Batch) -> Outcome:
-    """Add a command's rows to the batch and return its outcome."""
+    """Add a command's rows and its one audit entry to the batch and return its outcome."""
+    outcome = _decide(command, batch)
+    batch.end_command()
+    return outcome
+
+
+def _decide(command: Command, batch: Batch) -> Outcome:
     try:
         return _plan(command, batch)
     except StaleCommand:
@@ -255,7 +261,6 @@ def _plan_deposit(command: Deposit, batch: Batch) -> Outcome:
         command.amount_micro,
         kind="deposit",
         description=command.description,
-        command_id=command.key,
     )
     audit_id = batch.record(
         AuditEventType.LEDGER_DEPOSITED,

@@ -296,7 +296,6 @@ def _change(
                 micro,
                 kind=kind,
                 description=description,
-                command_id=lock.command.key,
                 workflow_id=lock.workflow_id,
                 node_id=lock.node,
             )

@@ -180,7 +180,6 @@ def _moved(
         command.amount_micro,
         kind="stake_deposit" if is_deposit else "stake_withdrawal",
         description="stake of an agent" if is_deposit else "stake taken back",
-        command_id=command.key,
     )
     audit_id = batch.record(
         AuditEventType.STAKE_DEPOSITED if is_deposit else AuditEventType.STAKE_WITHDRAWN,

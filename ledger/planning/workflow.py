@@ -115,7 +115,6 @@ def plan_advance(command: AdvanceWorkflow, batch: Batch) -> Outcome:
     _check_not_settled(command, batch)
     _check_payments(payments, escrow, batch)
     resume(command, escrow, batch)
-    first_audit_id = books.head.audit_seq + 1
     record_auctions(command, batch)
     row = batch.workflows.get(command.workflow_id)
     if row is None:
@@ -133,8 +132,7 @@ def plan_advance(command: AdvanceWorkflow, batch: Batch) -> Outcome:
     if row and command.workflow_id not in batch.workflows:
         row["id"] = command.workflow_id
         batch.changes[command.workflow_id] = row
-    audit_id = first_audit_id if books.head.audit_seq >= first_audit_id else None
-    return batch.decided(command.key, result=result, audit_id=audit_id)
+    return batch.decided(command.key, result=result, audit_id=batch.audit_id)
 
 
 def _check_not_settled(command: AdvanceWorkflow, batch: Batch) -> None:
@@ -198,7 +196,6 @@ def _hold(command: PublishWorkflow, wallet: Account | None, batch: Batch) -> Non
         hold,
         kind="escrow_hold",
         description="budget held for a workflow",
-        command_id=command.key,
         workflow_id=command.workflow_id,
     )
     batch.record(
@@ -233,7 +230,6 @@ def _pay(command: AdvanceWorkflow, payment: NodePaid, batch: Batch) -> None:
                     micro,
                     kind=kind,
                     description=description,
-                    command_id=command.key,
                     workflow_id=command.workflow_id,
                     node_id=payment.line,
                 )
@@ -276,7 +272,7 @@ def _finish(
     is_cancelled = end.status is WorkflowStatus.CANCELLED
     batch.record(
         AuditEventType.WORKFLOW_CANCELLED if is_cancelled else AuditEventType.WORKFLOW_FINISHED,
-        actor_did=end.by_did or command.actor_did,
+        actor_did=command.actor_did,
         target=target,
         payload=payload,
     )
@@ -293,7 +289,6 @@ def _finish(
                 rest,
                 kind="escrow_release",
                 description="unused budget returned",
-                command_id=command.key,
                 workflow_id=workflow_id,
             )
         )

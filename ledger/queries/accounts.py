@@ -16,7 +16,7 @@ from core.market.quota import DAY_MS, QuotaUsage
 from core.market.reputation import Tally
 from ledger.planning.books import stake_address, stake_locked_address, wallet_address
 from ledger.queries.pages import changed_pages
-from ledger.queries.reader import LedgerReader, RowDict
+from ledger.queries.reader import LedgerReader, RowDict, is_credited
 from ledger.schema import account, entry, escrow, quota, reputation, stake, workflow
 
 
@@ -39,8 +39,8 @@ async def history(
     sides = []
     for address in addresses:
         own = sql.select(account.c.id).where(account.c.address == address).scalar_subquery()
-        for column in (entry.c.debit_account_id, entry.c.credit_account_id):
-            side = sql.select(entry).where(column == own)
+        for is_of_side in (entry.c.debit_account_id == own, is_credited(own)):
+            side = sql.select(entry).where(is_of_side)
             if before_id is not None:
                 side = side.where(entry.c.id < before_id)
             page = side.order_by(entry.c.id.desc()).limit(limit + offset).subquery()

@@ -15,7 +15,7 @@ import sqlalchemy as sql
 from core.records.audit import AuditEventType
 from ledger.queries.pages import pages
 from ledger.queries.reader import LedgerReader, RowDict
-from ledger.schema import agent, audit, capability_price, revocation
+from ledger.schema import agent, audit_event, capability_price, revocation
 
 # Of changes of cards, prices and revocations.
 CHANGES_MAX: Final = 500
@@ -51,7 +51,9 @@ def directory_pages(
 async def newest_change(reader: LedgerReader) -> int:
     """Return the audit id of the newest change of any agent, 0 when there is none."""
     newest = [
-        sql.select(sql.func.max(audit.c.id)).where(audit.c.event_type == kind).scalar_subquery()
+        sql.select(sql.func.max(audit_event.c.audit_id))
+        .where(audit_event.c.event_type == kind)
+        .scalar_subquery()
         for kind in _OF_AGENTS
     ]
     rows = await reader.rows(
@@ -112,8 +114,10 @@ async def revocation_changes(reader: LedgerReader, *, after: int = 0) -> list[Ro
 def _changed(events: tuple[AuditEventType, ...], after: int) -> sql.Subquery:
     """Return the targets of these events after an audit id, each with its newest one."""
     return (
-        sql.select(audit.c.target_id, sql.func.max(audit.c.id).label("changed_id"))
-        .where(audit.c.event_type.in_(events), audit.c.id > after)
-        .group_by(audit.c.target_id)
+        sql.select(
+            audit_event.c.target_id, sql.func.max(audit_event.c.audit_id).label("changed_id")
+        )
+        .where(audit_event.c.event_type.in_(events), audit_event.c.audit_id > after)
+        .group_by(audit_event.c.target_id)
         .subquery()
     )

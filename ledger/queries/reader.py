@@ -16,10 +16,10 @@ from sqlalchemy import LargeBinary
 from sqlalchemy.dialects.postgresql import ARRAY
 from sqlalchemy.ext.asyncio import AsyncEngine
 
-from core.workflow.transitions import WorkflowStatus
 from ledger.patience import cut_after, line_of
 from ledger.planning.books import wallet_address
 from ledger.pools import pool_of
+from ledger.queries.audit import audit_select
 from ledger.queries.prepared import PreparedReads
 from ledger.queries.stored import Balance, RowDict, StoredOwner, StoredWorkflow
 from ledger.queries.turns import ReadTurns
@@ -42,13 +42,8 @@ from ledger.schema import (
 __all__ = ["Balance", "LedgerReader", "RowDict", "RowPage", "StoredOwner", "StoredWorkflow"]
 
 READ_PATIENCE_S: Final = 5.0
-# Spelt as the partial indexes are: values that are bound do not match them.
-_IS_UNFINISHED: Final = workflow.c.status.in_(
-    [
-        sql.literal_column(f"'{status}'")
-        for status in (WorkflowStatus.PENDING, WorkflowStatus.RUNNING)
-    ]
-)
+# Spelt as the partial indexes are.
+_IS_UNFINISHED: Final = workflow.c.completed_ms.is_(None)
 _OWNERS_PAGE: Final = 500
 # Where a caller names no bound of a page.
 PAGE_BYTES_MAX: Final = 4 * 1024 * 1024
@@ -278,8 +273,8 @@ class LedgerReader:
         wallet = own if workflow_id is None else sql.func.coalesce(paid_from, own)
         # Two index scans, each stopped at the page's end; an entry is never in both.
         sides = []
-        for column in (entry.c.debit_account_id, entry.c.credit_account_id):
-            side = sql.select(entry).where(column == wallet)
+        for is_of_side in (entry.c.debit_account_id == wallet, is_credited(wallet)):
+            side = sql.select(entry).where(is_of_side)
             if workflow_id is not None:
                 side = side.where(entry.c.workflow_id == (_uuid(workflow_id) or uuid.UUID(int=0)))
             if before_id is not None:
@@ -304,26 +299,20 @@ class LedgerReader:
         before_id: int | None = None,
         bytes_max: int = PAGE_BYTES_MAX,
     ) -> RowPage:
-        """Return audit rows (`id, body, hash`, …), newest first; times are [start, end).
+        """Return audit rows (`id, body, hash`, …), newest first, as `audit_select` narrows them.
 
         Args:
             bytes_max: of the bodies: the page ends with the row that passes it.
         """
-        query = sql.select(audit)
-        for column, value in (
-            (audit.c.event_type, event_type),
-            (audit.c.actor_did, actor_did),
-            (audit.c.target_type, target_type),
-            (audit.c.target_id, target_id),
-        ):
-            if value is not None:
-                query = query.where(column == value)
-        if start_ms is not None:
-            query = query.where(audit.c.created_ms >= start_ms)
-        if end_ms is not None:
-            query = query.where(audit.c.created_ms < end_ms)
-        if before_id is not None:
-            query = query.where(audit.c.id < before_id)
+        query = audit_select(
+            event_type=event_type,
+            actor_did=actor_did,
+            target_type=target_type,
+            target_id=target_id,
+            start_ms=start_ms,
+            end_ms=end_ms,
+            before_id=before_id,
+        )
         return await self.page(
             query, key="id", is_newest_first=True, wide="body", limit=limit, offset=offset,
             bytes_max=bytes_max,
@@ -396,6 +385,17 @@ class LedgerReader:
 
     async def __aexit__(self, *_: object) -> None:
         await self.close()
+
+
+def is_credited(account_id: sql.ColumnElement[int]) -> sql.ColumnElement[bool]:
+    """Return the condition of entries into an account, spelt as their partial index is.
+
+    What comes into the fee account is not among them.
+    """
+    return sql.and_(
+        entry.c.credit_account_id == account_id,
+        entry.c.kind != sql.literal_column("'protocol_fee'"),
+    )
 
 
 def _agent_select() -> sql.Select[Any]:

@@ -17,7 +17,6 @@ import sqlalchemy as sql
 from sqlalchemy import BigInteger, Uuid
 from sqlalchemy.dialects.postgresql import aggregate_order_by
 
-from core.workflow.transitions import WorkflowStatus
 from ledger.queries.reader import LedgerReader
 from ledger.queries.stored import StoredWorkflow
 from ledger.queries.workflows import IDS, workflow_select
@@ -40,10 +39,8 @@ _BEFORE_ALL: Final = PageKey(-1, "00000000-0000-0000-0000-000000000000")
 
 _IS_UNFINISHED: Final = sql.and_(
     workflow.c.owner == sql.bindparam("owner"),
-    # Spelt as the partial index is: values that are bound do not match it.
-    workflow.c.status.in_([sql.literal_column(f"'{s}'") for s in (
-        WorkflowStatus.PENDING, WorkflowStatus.RUNNING)]),
-)  # fmt: skip
+    workflow.c.completed_ms.is_(None),  # spelt as the partial index is
+)
 _ORDER: Final = (workflow.c.deadline_ms, workflow.c.id)
 
 

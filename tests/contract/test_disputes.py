@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from callboard.verify import events_of
 from tests.contract.conftest import (
     Caller,
     MakeAgent,
@@ -181,7 +182,8 @@ def test_case_27_upheld_fraud_costs_what_is_locked_for_the_node_while_it_runs(
     assert uphold()["creditsSlashed"] == 0
     assert answer(owner.http.get(f"/v1/stakes/{agent.did}"))["stakedAmount"] == 0.9
     found = answer(admin.http.get(f"/v1/audit?targetId={agent.did}&targetType=stake"))["entries"]
-    slashed = [one["payload"] for one in found if one["eventType"] == "stake.slashed"]
+    events = [event for entry in found for event in events_of(entry)]
+    slashed = [one["payload"] for one in events if one["type"] == "stake.slashed"]
     assert [one["amountCredits"] for one in slashed] == ["0", "0.1"]
 
 

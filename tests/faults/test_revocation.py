@@ -61,7 +61,8 @@ async def test_what_was_on_its_way_is_refused_and_everything_ends_with_another_a
     assert scene.counts() == {"success": WORKFLOWS}
     assert scene.lost == [], "the owner had to begin anew"
     refused = (
-        "SELECT count(*) FROM audit WHERE event_type = 'command.refused' AND body ~ 'FORBIDDEN'"
+        "SELECT count(*) FROM event"
+        " WHERE event_type = 'command.refused' AND payload ->> 'code' = 'FORBIDDEN'"
     )
     assert scene.auditor.one(refused) >= 1
     assert scene.auditor.one("SELECT count(*) FROM workflow WHERE is_halted") == 0

@@ -83,7 +83,6 @@ async def stake(database: Database, store: LedgerStore, *, free: int, locked: in
     epoch, seq = books.head.epoch, books.head.entry_seq
     connection.execute("BEGIN")
     connection.execute("SELECT set_config('callboard.epoch', %s, true)", (str(epoch),))
-    connection.execute("INSERT INTO command (id, created_ms) VALUES ('stakes', 0)")
     next_id = auditor.one("SELECT max(id) FROM account") + 1
     for offset, (address, kind, micro) in enumerate(
         (
@@ -98,7 +97,7 @@ async def stake(database: Database, store: LedgerStore, *, free: int, locked: in
         )
         connection.execute(
             "INSERT INTO entry (id, debit_account_id, credit_account_id, amount, kind, description,"
-            " command_id, created_ms) VALUES (%s, %s, %s, %s, 'stake_deposit', 'x', 'stakes', 0)",
+            " audit_id, created_ms) VALUES (%s, %s, %s, %s, 'stake_deposit', 'x', 1, 0)",
             (seq + 1 + offset, wallet_id, next_id + offset, micro),
         )
     connection.execute(

@@ -112,7 +112,7 @@ def traces(auditor: Auditor, flow: Flow, key: str) -> dict[str, int]:
             flow.id,
         ),
         "audit": (
-            "SELECT count(*) FROM audit WHERE target_id = %s AND event_type IN"
+            "SELECT count(*) FROM event WHERE target_id = %s AND event_type IN"
             " ('node.succeeded', 'payment.settled', 'workflow.finished', 'escrow.released')",
             flow.id,
         ),

@@ -282,7 +282,7 @@ async def test_guilty_command_is_refused_alone_and_the_rest_of_its_batch_commits
     assert again[33].error is ErrorCode.INTERNAL_ERROR
     assert commits.statistics().refused == 1, "remembered under its key: never tried again"
     assert auditor.balance("did:test:39") == CREDIT
-    assert auditor.one("SELECT count(*) FROM audit WHERE event_type = 'command.refused'") == 1
+    assert auditor.one("SELECT count(*) FROM event WHERE event_type = 'command.refused'") == 1
 
 
 @pytest.mark.parametrize(

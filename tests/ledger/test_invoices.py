@@ -144,7 +144,7 @@ async def test_invoice_adds_up_gross_payments_of_its_period(
         ("b", 2 * CREDIT),
     ]
     auditor = Auditor(database.superuser_url)
-    assert auditor.one("SELECT count(*) FROM audit WHERE event_type = 'invoice.issued'") == 1
+    assert auditor.one("SELECT count(*) FROM event WHERE event_type = 'invoice.issued'") == 1
     auditor.check()
     auditor.close()
     await store.close()
@@ -317,7 +317,7 @@ async def test_case_35_an_invoice_moves_no_money_and_is_settled_once(
     assert row is not None
     assert (row["status"], row["settled_ms"]) == ("paid", LATER)
     assert auditor.one("SELECT count(*) FROM entry") == entries
-    assert auditor.one("SELECT count(*) FROM audit WHERE event_type = 'invoice.paid'") == 1
+    assert auditor.one("SELECT count(*) FROM event WHERE event_type = 'invoice.paid'") == 1
     auditor.close()
     await store.close()
 

@@ -70,7 +70,7 @@ async def test_step_above_its_escrow_quarantines_its_workflow_and_resume_repeats
     (taken,) = await store.commit([fresh(flow.pay(CREDIT, key=too_dear.key))], AT)
     assert taken.status is OutcomeStatus.APPLIED
     assert auditor.one(
-        "SELECT array_agg(event_type ORDER BY id) FROM audit WHERE event_type ~ 'quarant|resum'"
+        "SELECT array_agg(event_type ORDER BY id) FROM event WHERE event_type ~ 'quarant|resum'"
     ) == ["workflow.quarantined", "workflow.resumed"]
     await store.close()
 

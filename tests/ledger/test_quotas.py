@@ -209,7 +209,7 @@ async def test_limits_bind_from_the_batch_that_sets_them(
         "SELECT max_workflows_per_day, set_by_did, updated_ms FROM quota WHERE did = %s", (PAYER,)
     )
     assert row.fetchall() == [(None, "did:test:admin", AT)]
-    assert auditor.one("SELECT count(*) FROM audit WHERE event_type = 'quota.set'") == 2
+    assert auditor.one("SELECT count(*) FROM event WHERE event_type = 'quota.set'") == 2
     await store.close()
 
 

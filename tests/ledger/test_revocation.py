@@ -162,7 +162,7 @@ async def test_it_is_revoked_once_and_taken_back_once(database: Database, audito
     store = await open_store(database.service_url)
     found = [(await store.commit([command], AT + 2))[0].error for command in map(fresh, commands)]
     assert found == [None, None, ErrorCode.ALREADY_REVOKED, None, ErrorCode.NOT_FOUND, None]
-    query = "SELECT event_type FROM audit WHERE target_id = %s ORDER BY id"
+    query = "SELECT event_type FROM event WHERE target_id = %s ORDER BY id"
     events = [row[0] for row in auditor.connection.execute(query, (AGENT,)).fetchall()]
     revoked, back = "agent.revoked", "agent.unrevoked"
     assert events == [revoked, back, revoked, back, revoked, back, revoked]
@@ -212,7 +212,7 @@ async def test_the_chain_has_the_reason_and_the_hash_of_the_evidence(
     assert (first.status, repeat.status) == (OutcomeStatus.APPLIED, OutcomeStatus.REPEATED)
     assert repeat.result == first.result
     assert other.error is ErrorCode.KEY_REUSED
-    query = "SELECT body::json -> 'payload' FROM audit WHERE event_type = 'agent.revoked'"
+    query = "SELECT payload FROM event WHERE event_type = 'agent.revoked'"
     payload = auditor.one(query)
     assert payload.pop("evidenceHash").startswith("sha256:")
     assert payload == {"reason": "it leaks", "expiresAt": "2023-11-14T22:14:20.000Z"}

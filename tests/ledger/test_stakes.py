@@ -81,7 +81,7 @@ async def test_an_agent_stakes_its_own_credits_and_takes_them_back(
     assert parts(auditor) == (CREDIT, 0)
     assert auditor.one("SELECT updated_ms FROM stake") == AT + 7
     events = auditor.connection.execute(
-        "SELECT event_type, target_type, target_id FROM audit WHERE event_type LIKE 'stake.%'"
+        "SELECT event_type, target_type, target_id FROM event WHERE event_type LIKE 'stake.%'"
         " ORDER BY id"
     )
     assert events.fetchall() == [

@@ -93,7 +93,7 @@ async def commit(store: LedgerStore, *commands: Command) -> list[dict[str, Any]]
 def events(auditor: Auditor) -> list[tuple[str, dict[str, Any]]]:
     """Return what the chain says of stakes at risk."""
     rows = auditor.connection.execute(
-        "SELECT event_type, body::json -> 'payload' FROM audit"
+        "SELECT event_type, payload FROM event"
         " WHERE event_type IN ('stake.locked', 'stake.unlocked', 'stake.slashed') ORDER BY id"
     )
     return rows.fetchall()

@@ -68,7 +68,7 @@ async def test_publish_holds_pay_splits_and_end_returns_the_rest(
         "SELECT status, spent_micro, started_ms, completed_ms FROM workflow"
     ).fetchone()
     assert row == ("success", 2 * CREDIT, AT, AT + 100)
-    events = [row[0] for row in auditor.connection.execute("SELECT event_type FROM audit")]
+    events = [row[0] for row in auditor.connection.execute("SELECT event_type FROM event")]
     assert events == [
         "ledger.created",
         "owner.registered",
@@ -231,7 +231,7 @@ async def test_case_11_a_payment_after_the_end_is_refused(
     (later,) = await store.commit([flow.pay(CREDIT, node="b")], AT)
     assert later.error is ErrorCode.ESCROW_RELEASED
     assert auditor.balance(PAYER) == 100 * CREDIT
-    assert auditor.one("SELECT count(*) FROM audit WHERE event_type = 'command.refused'") == 2
+    assert auditor.one("SELECT count(*) FROM event WHERE event_type = 'command.refused'") == 2
     assert auditor.one("SELECT count(*) FROM node WHERE result_json IS NOT NULL") == 0
     await store.close()
 
@@ -277,7 +277,7 @@ async def test_case_03_an_estimate_above_the_budget_stores_a_failed_workflow_and
     assert outcome.result["status"] == "failed"
     assert auditor.balance(PAYER) == 100 * CREDIT
     assert auditor.one("SELECT count(*) FROM escrow") == 0
-    finished = "SELECT body::json -> 'payload' FROM audit WHERE event_type = 'workflow.finished'"
+    finished = "SELECT payload FROM event WHERE event_type = 'workflow.finished'"
     payload = auditor.one(finished)
     assert (payload["status"], payload["code"]) == ("failed", "BUDGET_EXCEEDED")
     await store.close()

@@ -71,7 +71,7 @@ async def test_who_is_cancelled_while_it_enters_leaves_no_connection(
     waiting = f"{tails} AND wait_event_type = 'Lock'"
     store, _ = await open_with_owner(database.service_url)
     with auditor.connection.transaction():
-        auditor.connection.execute("LOCK TABLE callboard.audit")
+        auditor.connection.execute("LOCK TABLE callboard.audit_event")
         entering = asyncio.ensure_future(DirectoryTail(database.service_url).__aenter__())
         with connect(database.superuser_url) as watching:
             await until(watching, waiting, 1)

@@ -224,7 +224,7 @@ async def test_a_compressed_reply_is_not_unpacked_beyond_the_bound(coding: str) 
         ("br", b"{}"),
         ("gzip, gzip", b"{}"),
         ("gzip", b'{"status": "success", "result": {}}'),
-        ("gzip", gzip.compress(b'{"status": "success", "result": {}}')[:-9]),
+        ("gzip", gzip.compress(b'{"status": "success", "result": {}}', mtime=0)[:-9]),
         ("deflate", b"\xff\xff"),
         ("deflate", zlib.compress(b"{}") + b"more"),
     ],

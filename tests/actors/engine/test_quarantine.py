@@ -195,7 +195,7 @@ def test_exception_while_a_result_is_taken_answers_the_agent(
     spoil(bench)
     heard: list[NodeResultReply | ServiceError | None] = []
     request = NodeResultRequest(
-        workflow_id="w1", node=order.node, attempt=order.attempt, verify_attempt=0, result={"a": 1}
+        workflow_id="w1", node=order.node, attempt=order.attempt, verify_attempt=0, result_json="{}"
     )
     take_result(bench.runner, request, bench.clock.now_ms(), heard.append)
     bench.gate.commit()

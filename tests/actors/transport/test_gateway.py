@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
-from functools import partial
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -32,26 +30,25 @@ REFUSED = ServiceError(ErrorCode.INSUFFICIENT_CREDITS, "too little")
 class Owner:
     """Answers each call with the next of its answers, or raises it; repeats the last one."""
 
-    def __init__(self, answers: list[OwnerReply | Exception]) -> None:
+    def __init__(self, answers: list[OwnerReply]) -> None:
         self.answers = answers
         self.calls: list[list[OwnerRequest]] = []
         self.is_raising = False
 
-    async def handle(self, batch: list[OwnerRequest]) -> list[OwnerReply | Exception]:
+    async def handle(self, bodies: list[bytes]) -> list[bytes]:
         """Answer every request of a call alike."""
+        return await answer_requests(self._answer, bodies)
+
+    async def _answer(self, batch: list[OwnerRequest]) -> list[OwnerReply]:
         self.calls.append(batch)
         answer = self.answers.pop(0) if len(self.answers) > 1 else self.answers[0]
-        if self.is_raising and isinstance(answer, Exception):
+        if self.is_raising and isinstance(answer, ServiceError):
             raise answer
         return [answer] * len(batch)
 
     async def finished(self, watcher: str) -> list[str]:
         """Tell of no end."""
         return []
-
-    def methods(self) -> dict[str, Any]:
-        """Return what can be called, as an actor has it."""
-        return {"handle": partial(answer_requests, self.handle), "finished": self.finished}
 
 
 @pytest.fixture
@@ -87,9 +84,7 @@ async def test_an_owner_that_cannot_answer_yet_is_asked_again(
     owner = Owner([REPLACED, REPLACED, STORED])
     owner.is_raising = is_raised
     server = await serve_batches(
-        str(tmp_path),
-        OWNER,
-        {"handle": partial(answer_requests, owner.handle), "finished": owner.finished},
+        str(tmp_path), OWNER, {"handle": owner.handle, "finished": owner.finished}
     )
     assert server is not None
     gateway._know([OWNER])
@@ -102,9 +97,7 @@ async def test_an_owner_that_cannot_answer_yet_is_asked_again(
 async def test_a_refusal_is_the_answer(gateway: Gateway, tmp_path: Path) -> None:
     owner = Owner([REFUSED])
     server = await serve_batches(
-        str(tmp_path),
-        OWNER,
-        {"handle": partial(answer_requests, owner.handle), "finished": owner.finished},
+        str(tmp_path), OWNER, {"handle": owner.handle, "finished": owner.finished}
     )
     assert server is not None
     gateway._know([OWNER])
