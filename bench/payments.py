@@ -19,8 +19,8 @@ from core.workflow.events import AttemptFinished, NodeChanged, NodePaid, Workflo
 from core.workflow.transitions import NodeStatus, WorkflowStatus
 from ledger.commands import AdvanceWorkflow, Command, Deposit, PublishWorkflow, RegisterOwner
 from ledger.errors import LedgerIntegrityError
-from ledger.group_commit import GroupCommit
-from ledger.store import Genesis
+from ledger.writer.group_commit import GroupCommit
+from ledger.writer.store import Genesis
 
 HOLD_MICRO = 10**9
 PRICE_MICRO = 1_000

@@ -13,7 +13,7 @@ from sqlalchemy.ext.asyncio import AsyncEngine
 
 from core.canonical import hash_bytes
 from ledger.pools import pool_of
-from ledger.queries.reader import LedgerReader
+from ledger.reads.reader import LedgerReader
 from ledger.schema import (
     OPERATIONAL_ROLE,
     UNREACHABLE,

@@ -16,7 +16,7 @@ from core.errors import ErrorCode, QuarantineCode
 from core.message import Message
 from core.workflow.events import Record
 from ledger.market_commands import MarketCommand
-from ledger.trust_commands import TrustCommand
+from ledger.trust.trust_commands import TrustCommand
 
 # What the keys of publishes without a client's own begin with; their workflow's id follows.
 PUBLISH_KEY: Final = "publish:"

@@ -12,13 +12,13 @@ from typing import Final
 import sqlalchemy as sql
 from sqlalchemy.ext.asyncio import AsyncEngine
 
-from ledger.patience import cut_after, line_of
 from ledger.pools import pool_of
 from ledger.schema import (
     OPERATIONAL_ROLE,
     UNREACHABLE,
     unreachable,
 )
+from ledger.timeouts import cut_after, line_of
 
 PATIENCE_S: Final = 5.0
 

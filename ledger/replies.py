@@ -15,13 +15,13 @@ import sqlalchemy as sql
 from sqlalchemy.ext.asyncio import AsyncEngine
 
 from ledger.operational import PATIENCE_S
-from ledger.patience import cut_after, line_of
 from ledger.pools import pool_of
 from ledger.schema import (
     OPERATIONAL_ROLE,
     UNREACHABLE,
     unreachable,
 )
+from ledger.timeouts import cut_after, line_of
 
 SWEEP_PAUSE_S: Final = 60.0
 SWEPT_MAX: Final = 10_000

@@ -14,7 +14,7 @@ from core.message import Message
 class CreateInvoice(Message, frozen=True, kw_only=True):
     """Put what a payer paid in a period, or for one workflow, on an invoice.
 
-    The content was added up outside the writer (`ledger/queries/invoice_content.py`), as of the
+    The content was added up outside the writer (`ledger/invoices/invoice_content.py`), as of the
     entry and the audit record that it names: payments (gross) and refunds, each (entry id, micro-
     credits), which are on no other invoice, void ones apart. Of a workflow, the period is its life.
     The invoice of the same period or workflow is the answer when there is one.

@@ -45,7 +45,7 @@ from core.errors import ErrorCode, ServiceError
 from core.settings import Settings
 from ledger.blobs import BlobStore
 from ledger.commands import ClaimWorkflows, Command, Outcome, OutcomeStatus, RegisterOwner
-from ledger.queries.reader import LedgerReader
+from ledger.reads.reader import LedgerReader
 
 log = logging.getLogger("callboard.owner")
 

@@ -36,7 +36,7 @@ from ledger.commands import (
     QuarantineWorkflow,
     ResumeWorkflow,
 )
-from ledger.queries.stored import StoredWorkflow
+from ledger.reads.stored import StoredWorkflow
 
 log = logging.getLogger("callboard.quarantine")
 

@@ -18,9 +18,9 @@ from typing import Final, Protocol, TypeVar
 from actors.engine.runner import Runner
 from actors.process.slices import Slices
 from core.errors import ServiceError
-from ledger.queries.reader import LedgerReader
-from ledger.queries.stored import StoredWorkflow
-from ledger.queries.unfinished import PageKey, unfinished_by_ids, unfinished_page
+from ledger.reads.reader import LedgerReader
+from ledger.reads.stored import StoredWorkflow
+from ledger.workflows.unfinished import PageKey, unfinished_by_ids, unfinished_page
 
 log = logging.getLogger("callboard.owner")
 

@@ -9,10 +9,10 @@ from __future__ import annotations
 from core.errors import ErrorCode
 from core.money import credits_number
 from core.trust.access import ADMIN
+from ledger.accounts.account_reads import reputation_row, stake_row
+from ledger.agents.reputation import corrections, read_compared
 from ledger.commands import OutcomeStatus
 from ledger.market_commands import DepositStake, WithdrawStake
-from ledger.queries.accounts import reputation_row, stake_row
-from ledger.reputation import corrections, read_compared
 from ledger.review_commands import RebuildReputation, SlashStake
 from serve_app.calls import (
     REPLAYED,

@@ -6,9 +6,9 @@ from typing import Any
 
 from core.errors import ErrorCode
 from ledger.commands import Outcome, OutcomeStatus
-from ledger.planning.books import stake_address, stake_locked_address, wallet_address
 from ledger.review_commands import OpenDispute, ResolveDispute, SlashStake
-from ledger.store import LedgerStore
+from ledger.writer.state_cache import stake_address, stake_locked_address, wallet_address
+from ledger.writer.store import LedgerStore
 from tests.conftest import Database
 from tests.ledger.checking import Auditor
 from tests.ledger.making import AGENT, AT, PAYER, Flow, new_id, new_key

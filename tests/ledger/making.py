@@ -18,9 +18,9 @@ from ledger.commands import (
     RegisterAgent,
     RegisterOwner,
 )
-from ledger.queries.stored import RowDict
-from ledger.store import Genesis, LedgerStore
-from ledger.trust_commands import RevokeAgent, UnrevokeAgent
+from ledger.reads.stored import RowDict
+from ledger.trust.trust_commands import RevokeAgent, UnrevokeAgent
+from ledger.writer.store import Genesis, LedgerStore
 
 AT = 1_700_000_000_000
 CREDIT = 1_000_000

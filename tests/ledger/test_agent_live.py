@@ -11,7 +11,7 @@ import pytest
 
 from core.errors import ErrorCode, ServiceError
 from core.market.liveness import HEARTBEAT_TTL_MS, UNHEARD
-from ledger.agent_live import (
+from ledger.agents.agent_live import (
     PROBE_PAUSE_MS,
     Heartbeat,
     LivenessStore,
@@ -19,7 +19,7 @@ from ledger.agent_live import (
     liveness_of,
     probes_due,
 )
-from ledger.queries.reader import LedgerReader
+from ledger.reads.reader import LedgerReader
 from tests.conftest import Database
 from tests.ledger.checking import Auditor
 from tests.ledger.making import card, new_key, open_with_owner

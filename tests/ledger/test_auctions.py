@@ -16,7 +16,7 @@ from core.workflow.events import AuctionClosed, AuctionOpened, NodeChanged, Work
 from core.workflow.transitions import NodeStatus, WorkflowStatus
 from ledger.commands import Outcome, OutcomeStatus
 from ledger.market_commands import EndBidding, PlaceBid, bid_key, bids_key
-from ledger.store import LedgerStore
+from ledger.writer.store import LedgerStore
 from tests.conftest import Database
 from tests.ledger.checking import Auditor
 from tests.ledger.making import (

@@ -23,8 +23,8 @@ from ledger.commands import (
     RevokeKey,
 )
 from ledger.errors import LedgerFenced, LedgerIntegrityError, LedgerUnavailable
-from ledger.group_commit import GroupCommit
 from ledger.review_commands import OpenDispute
+from ledger.writer.group_commit import GroupCommit
 from tests.conftest import Database
 from tests.ledger.checking import Auditor
 from tests.ledger.making import (

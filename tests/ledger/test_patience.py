@@ -15,9 +15,9 @@ from contextlib import contextmanager
 import pytest
 
 from core.errors import ErrorCode, ServiceError
-from ledger.group_commit import GroupCommit
 from ledger.operational import OperationalStore
-from ledger.queries.reader import LedgerReader
+from ledger.reads.reader import LedgerReader
+from ledger.writer.group_commit import GroupCommit
 from tests.conftest import Database
 from tests.ledger.checking import Auditor
 from tests.ledger.making import CREDIT, GENESIS, PAYER, deposit

@@ -16,9 +16,9 @@ from core.workflow.events import WorkflowChanged
 from core.workflow.transitions import WorkflowStatus
 from ledger.commands import Outcome, OutcomeStatus, PublishWorkflow, RegisterOwner
 from ledger.errors import LedgerIntegrityError
-from ledger.group_commit import GroupCommit
 from ledger.market_commands import SetQuota
-from ledger.store import LedgerStore
+from ledger.writer.group_commit import GroupCommit
+from ledger.writer.store import LedgerStore
 from tests.conftest import Database
 from tests.ledger.checking import Auditor
 from tests.ledger.making import (

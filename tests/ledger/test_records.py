@@ -14,11 +14,11 @@ from core.errors import ServiceError
 from core.workflow.blob_ref import BlobRef
 from core.workflow.events import NodeChanged
 from core.workflow.transitions import NodeStatus
-from ledger.queries.prepared import PreparedStatement
-from ledger.queries.reader import LedgerReader
-from ledger.queries.records import task_workflow_id, workflow_records
-from ledger.queries.results import dispatched_nodes, workflow_rows
-from ledger.queries.workflows import NODES, WORKFLOWS
+from ledger.reads.prepared import PreparedStatement
+from ledger.reads.reader import LedgerReader
+from ledger.workflows.result_reads import dispatched_nodes, workflow_rows
+from ledger.workflows.workflow_records import task_workflow_id, workflow_records
+from ledger.workflows.workflow_statements import NODES, WORKFLOWS
 from tests.conftest import Database
 from tests.ledger.making import AGENT, AT, CREDIT, Flow, new_id, open_with_owner
 

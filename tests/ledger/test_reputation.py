@@ -11,8 +11,13 @@ from core.errors import ErrorCode
 from core.market.reputation import Tally
 from core.workflow.events import AttemptFinished, NodeChanged, Record, WorkflowChanged
 from core.workflow.transitions import NodeStatus, WorkflowStatus
-from ledger.queries.reader import LedgerReader
-from ledger.reputation import LATENCY_MS_MAX, corrections, read_compared, tally_of
+from ledger.agents.reputation import (
+    LATENCY_MS_MAX,
+    corrections,
+    read_compared,
+    tally_of,
+)
+from ledger.reads.reader import LedgerReader
 from ledger.review_commands import RebuildReputation
 from tests.conftest import Database
 from tests.ledger.checking import Auditor

@@ -8,7 +8,7 @@ from typing import Any
 import psycopg
 import pytest
 
-from ledger.tail import DirectoryTail
+from ledger.reads.directory_tail import DirectoryTail
 from tests.conftest import Database
 from tests.ledger.checking import Auditor, connect
 from tests.ledger.making import AT, CREDIT, api_key, card, deposit, open_with_owner

@@ -7,9 +7,9 @@ from collections.abc import AsyncIterator
 import pytest
 from msgspec.structs import replace
 
-from ledger.queries.directory import directory_pages
-from ledger.queries.reader import LedgerReader
-from ledger.queries.unfinished import PageKey, unfinished_by_ids, unfinished_page
+from ledger.agents.directory_reads import directory_pages
+from ledger.reads.reader import LedgerReader
+from ledger.workflows.unfinished import PageKey, unfinished_by_ids, unfinished_page
 from tests.conftest import Database
 from tests.ledger.making import AT, OWNER, Flow, all_of, card, open_with_owner
 

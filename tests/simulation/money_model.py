@@ -1,6 +1,6 @@
 """The accounts of the simulation's ledger: wallets, escrows, stakes, and what moves between them.
 
-Says what `ledger/planning` says, written out again on purpose: a wrong share in `core/` must not be
+Says what the plans of `ledger` say, written again on purpose: a wrong share in `core/` must not be
 right in its mirror. Spec: Settlement rules; money.md section 6.
 """
 

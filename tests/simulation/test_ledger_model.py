@@ -28,10 +28,10 @@ from ledger.commands import (
     RegisterOwner,
     ResumeWorkflow,
 )
-from ledger.queries.reader import LedgerReader
-from ledger.queries.unfinished import unfinished_page
-from ledger.store import LedgerStore
-from ledger.trust_commands import UnrevokeAgent
+from ledger.reads.reader import LedgerReader
+from ledger.trust.trust_commands import UnrevokeAgent
+from ledger.workflows.unfinished import unfinished_page
+from ledger.writer.store import LedgerStore
 from tests.conftest import Database
 from tests.ledger.checking import Auditor, connect
 from tests.ledger.making import (

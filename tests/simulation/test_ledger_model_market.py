@@ -28,7 +28,7 @@ from core.workflow.events import (
 from core.workflow.transitions import NodeStatus, WorkflowStatus
 from ledger.commands import AdvanceWorkflow, Command, OutcomeStatus, PublishWorkflow, RegisterOwner
 from ledger.market_commands import DepositStake, EndBidding, PlaceBid, bid_key, bids_key
-from ledger.queries.reader import LedgerReader
+from ledger.reads.reader import LedgerReader
 from tests.conftest import Database
 from tests.ledger.checking import Auditor
 from tests.ledger.making import AT, OWNER, PAYER, Flow, card, deposit

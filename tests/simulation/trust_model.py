@@ -10,7 +10,7 @@ from core.errors import ErrorCode
 from core.workflow.events import AttemptFinished, NodeChanged, NodePaid, Record, WorkflowChanged
 from core.workflow.transitions import is_terminal
 from ledger.commands import AdvanceWorkflow, Outcome, OutcomeStatus
-from ledger.trust_commands import RevokeAgent, UnrevokeAgent
+from ledger.trust.trust_commands import RevokeAgent, UnrevokeAgent
 from tests.simulation.money_model import Refused
 
 

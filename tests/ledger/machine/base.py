@@ -25,8 +25,8 @@ from ledger.commands import (
     RegisterOwner,
 )
 from ledger.market_commands import EndBidding, PlaceBid
-from ledger.queries.reader import LedgerReader
-from ledger.store import LedgerStore
+from ledger.reads.reader import LedgerReader
+from ledger.writer.store import LedgerStore
 from tests.conftest import Database
 from tests.ledger.checking import Auditor, Replay
 from tests.ledger.machine.model import Contract, MoneyModel, Work

@@ -26,7 +26,7 @@ from ledger.commands import (
 from ledger.errors import LedgerFenced, LedgerUnavailable
 from ledger.market_commands import DepositStake, PlaceBid, WithdrawStake
 from ledger.review_commands import SettleInvoice, SlashStake
-from ledger.trust_commands import RevokeAgent
+from ledger.trust.trust_commands import RevokeAgent
 from tests.ledger.machine.base import MoneyMachine, few, four
 from tests.ledger.making import Flow, card, deposit, new_key, open_store
 

@@ -6,9 +6,9 @@ from hypothesis import strategies as st
 from hypothesis.stateful import precondition, rule
 
 from core.errors import ErrorCode, ServiceError
+from ledger.agents.reputation import corrections, read_compared
 from ledger.commands import Outcome, OutcomeStatus
-from ledger.queries.invoice_content import standing_invoice, with_content
-from ledger.reputation import corrections, read_compared
+from ledger.invoices.invoice_content import standing_invoice, with_content
 from ledger.review_commands import (
     CreateInvoice,
     RebuildReputation,

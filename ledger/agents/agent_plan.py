@@ -1,0 +1,187 @@
+"""Planning what is rare: owners and their epochs, agent cards.
+
+An owner's epoch is the fence between workflow actors: it only grows, and commands that carry an
+older one are stale. Spec: Agent card, Authentication; contract.md section 3; design.md section 3.
+"""
+
+from __future__ import annotations
+
+import hashlib
+
+from core.errors import ErrorCode
+from core.records.audit import AuditEventType
+from ledger.commands import (
+    ClaimWorkflows,
+    DeregisterAgent,
+    Outcome,
+    OutcomeStatus,
+    RegisterAgent,
+    RegisterOwner,
+)
+from ledger.writer.batch import (
+    Batch,
+    Refusal,
+    Row,
+    StaleCommand,
+)
+from ledger.writer.state_cache import KnownAgent, stake_address
+
+
+def plan_register_owner(command: RegisterOwner, batch: Batch) -> Outcome:
+    """Give an owner a new epoch; its result is not stored, because each start is a new one."""
+    epoch = batch.books.owners.get(command.owner, 0) + 1
+    batch.books.owners[command.owner] = epoch
+    row = {"name": command.owner, "epoch": epoch, "address": command.address}
+    batch.register("owners", command.owner, row)
+    batch.record(
+        AuditEventType.OWNER_REGISTERED,
+        actor_did="",
+        target=("owner", command.owner),
+        payload={"epoch": epoch, "address": command.address},
+    )
+    return Outcome(OutcomeStatus.APPLIED, {"epoch": epoch})
+
+
+def plan_claim(command: ClaimWorkflows, batch: Batch) -> Outcome:
+    """Move every unfinished workflow of a silent owner to another and fence the silent one off."""
+    owners = batch.books.owners
+    if owners.get(command.to_owner) != command.to_epoch:
+        raise StaleCommand
+    if owners.get(command.from_owner) != command.from_epoch:
+        raise Refusal(
+            ErrorCode.CONFLICT,
+            f"got epoch {command.from_epoch} of owner {command.from_owner!r},"
+            f" it is at {owners.get(command.from_owner)}",
+        )
+    if command.from_owner == command.to_owner:
+        raise Refusal(ErrorCode.CONFLICT, "an owner cannot claim from itself")
+    owners[command.from_owner] = command.from_epoch + 1
+    claimed = batch.books.claimable.get(command.from_owner, 0)
+    # The epoch of the silent owner grows; its address is no longer one to be asked.
+    row = {"name": command.from_owner, "epoch": command.from_epoch + 1, "address": ""}
+    batch.register("owners", command.from_owner, row)
+    claim = {"from_owner": command.from_owner, "to_owner": command.to_owner}
+    batch.register("claims", command.from_owner, claim)
+    audit_id = batch.record(
+        AuditEventType.WORKFLOWS_CLAIMED,
+        actor_did="",
+        target=("owner", command.from_owner),
+        payload={"toOwner": command.to_owner, "claimed": claimed},
+    )
+    return batch.decided(command.key, result={"claimed": claimed}, audit_id=audit_id)
+
+
+def plan_register_agent(command: RegisterAgent, batch: Batch) -> Outcome:
+    """Store an agent's card: the first to bring a DID owns it (contract.md section 3)."""
+    known = batch.books.agents.get(command.did)
+    if known is not None and not (
+        known.owner_did == command.owner_did or command.is_admin or command.is_signed
+    ):
+        raise Refusal(ErrorCode.FORBIDDEN, f"{command.did} is registered by another owner")
+    if known is None:
+        _check_claim(command, batch)
+    if command.revision_expected is not None and (
+        known is None
+        or known.revision != command.revision_expected
+        # A change needs an active agent; a card of a new version brings it back.
+        or not (known.is_active or command.is_signed)
+    ):
+        raise Refusal(ErrorCode.CONFLICT, f"the card of {command.did} has changed meanwhile")
+    if command.is_unchanged:
+        assert known is not None, command
+        return batch.decided(command.key, result=_registered(command, known, is_new=False))
+    agent = _after_registration(command.owner_did, known)
+    batch.books.agents[command.did] = agent
+    secret = command.secret_encrypted
+    row: Row = {
+        "did": command.did,
+        "owner_did": agent.owner_did,
+        "card": command.card_json,
+        "endpoint": command.endpoint,
+        "capability_ids": list(command.capability_ids),
+        "public_key": command.public_key,
+        "signing_secret": secret.hex() if secret is not None else None,
+        "revision": agent.revision,
+        "token_revision": agent.token_revision,
+    }
+    # A deregistration earlier in the batch would be written after this row.
+    batch.registry.get("deregistered", {}).pop(command.did, None)
+    # A second card in the same batch replaces the first one's row: a key or secret that only the
+    # first brought must survive that.
+    earlier = batch.registry.get("agents", {}).get(command.did)
+    if isinstance(earlier, dict):
+        for kept in ("public_key", "signing_secret"):
+            row[kept] = row[kept] if row[kept] is not None else earlier[kept]
+    batch.register("agents", command.did, row)
+    batch.is_directory_changed = True
+    audit_id = batch.record(
+        AuditEventType.AGENT_REGISTERED,
+        actor_did=command.actor_did,
+        target=("agent", command.did),
+        payload={
+            "endpoint": command.endpoint,
+            "capabilities": list(command.capability_ids),
+            "revision": agent.revision,
+            "cardSha256": hashlib.sha256(command.card_json.encode()).hexdigest(),
+        },
+    )
+    result = _registered(command, agent, is_new=known is None)
+    return batch.decided(command.key, result=result, audit_id=audit_id)
+
+
+def _registered(command: RegisterAgent, agent: KnownAgent, *, is_new: bool) -> dict[str, object]:
+    return {
+        "did": command.did,
+        "ownerDid": agent.owner_did,
+        "registered": len(command.capability_ids),
+        "isNew": is_new,
+        "tokenRevision": agent.token_revision,
+    }
+
+
+def _check_claim(command: RegisterAgent, batch: Batch) -> None:
+    """Refuse to claim a DID that holds a stake, except as itself: its owner speaks for it."""
+    is_staked = batch.books.accounts.get(stake_address(command.did)) is not None
+    if is_staked and not (
+        command.owner_did == command.did or command.is_admin or command.is_signed
+    ):
+        raise Refusal(
+            ErrorCode.FORBIDDEN,
+            f"{command.did} holds a stake: only itself, its card's signature or an administrator"
+            " can register it",
+        )
+
+
+def _after_registration(owner_did: str, known: KnownAgent | None) -> KnownAgent:
+    """Return an agent as its registration leaves it; coming back makes old tokens worthless."""
+    if known is None:
+        return KnownAgent(owner_did, 1)
+    revision = known.revision + 1
+    return KnownAgent(
+        known.owner_did, revision, known.token_revision if known.is_active else revision
+    )
+
+
+def plan_deregister_agent(command: DeregisterAgent, batch: Batch) -> Outcome:
+    """Take an agent out of service; once more changes nothing and is answered alike."""
+    known = batch.books.agents.get(command.did)
+    if known is None:
+        raise Refusal(ErrorCode.NOT_FOUND, f"the agent {command.did} is not known")
+    if known.owner_did != command.owner_did and not command.is_admin:
+        raise Refusal(ErrorCode.FORBIDDEN, f"{command.did} is registered by another owner")
+    result = {"did": command.did, "wasActive": known.is_active}
+    if not known.is_active:
+        return batch.decided(command.key, result=result)
+    revision = known.revision + 1
+    batch.books.agents[command.did] = KnownAgent(
+        known.owner_did, revision, known.token_revision, is_active=False
+    )
+    batch.register("deregistered", command.did, {"did": command.did, "revision": revision})
+    batch.is_directory_changed = True
+    audit_id = batch.record(
+        AuditEventType.AGENT_DEREGISTERED,
+        actor_did=command.actor_did,
+        target=("agent", command.did),
+        payload={"revision": revision},
+    )
+    return batch.decided(command.key, result=result, audit_id=audit_id)
