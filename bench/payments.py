@@ -17,8 +17,11 @@ from itertools import count
 from core.ids import uuid7
 from core.workflow.events import AttemptFinished, NodeChanged, NodePaid, WorkflowChanged
 from core.workflow.transitions import NodeStatus, WorkflowStatus
-from ledger.commands import AdvanceWorkflow, Command, Deposit, PublishWorkflow, RegisterOwner
+from ledger.accounts.account_commands import Deposit
+from ledger.commands import Command
 from ledger.errors import LedgerIntegrityError
+from ledger.owners.owner_commands import RegisterOwner
+from ledger.workflows.workflow_commands import AdvanceWorkflow, PublishWorkflow
 from ledger.writer.group_commit import GroupCommit
 from ledger.writer.store import Genesis
 

@@ -25,7 +25,7 @@ from actors.process.arguments import settings_from
 from actors.process.logs import configure_logging
 from actors.transport.actor_calls import BatchCall, is_unknown_outcome
 from actors.transport.ledger_client import LedgerClient
-from ledger.commands import ClaimWorkflows
+from ledger.owners.owner_commands import ClaimWorkflows
 from ledger.reads.reader import LedgerReader
 
 log = logging.getLogger("callboard.timekeeper")

@@ -44,7 +44,8 @@ from actors.transport.messages import (
 from core.errors import ErrorCode, ServiceError
 from core.settings import Settings
 from ledger.blobs import BlobStore
-from ledger.commands import ClaimWorkflows, Command, Outcome, OutcomeStatus, RegisterOwner
+from ledger.commands import Command, Outcome, OutcomeStatus
+from ledger.owners.owner_commands import ClaimWorkflows, RegisterOwner
 from ledger.reads.reader import LedgerReader
 
 log = logging.getLogger("callboard.owner")

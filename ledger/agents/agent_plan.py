@@ -1,7 +1,6 @@
-"""Planning what is rare: owners and their epochs, agent cards.
+"""Planning agents: cards are registered and taken out of service.
 
-An owner's epoch is the fence between workflow actors: it only grows, and commands that carry an
-older one are stale. Spec: Agent card, Authentication; contract.md section 3; design.md section 3.
+Spec: Agent card, Authentication; contract.md section 3.
 """
 
 from __future__ import annotations
@@ -10,65 +9,15 @@ import hashlib
 
 from core.errors import ErrorCode
 from core.records.audit import AuditEventType
-from ledger.commands import (
-    ClaimWorkflows,
-    DeregisterAgent,
-    Outcome,
-    OutcomeStatus,
-    RegisterAgent,
-    RegisterOwner,
-)
+from ledger.agents.agent_commands import DeregisterAgent, RegisterAgent
+from ledger.commands import Outcome
 from ledger.writer.batch import (
     Batch,
     Refusal,
     Row,
-    StaleCommand,
 )
+from ledger.writer.read_set import Needs
 from ledger.writer.state_cache import KnownAgent, stake_address
-
-
-def plan_register_owner(command: RegisterOwner, batch: Batch) -> Outcome:
-    """Give an owner a new epoch; its result is not stored, because each start is a new one."""
-    epoch = batch.books.owners.get(command.owner, 0) + 1
-    batch.books.owners[command.owner] = epoch
-    row = {"name": command.owner, "epoch": epoch, "address": command.address}
-    batch.register("owners", command.owner, row)
-    batch.record(
-        AuditEventType.OWNER_REGISTERED,
-        actor_did="",
-        target=("owner", command.owner),
-        payload={"epoch": epoch, "address": command.address},
-    )
-    return Outcome(OutcomeStatus.APPLIED, {"epoch": epoch})
-
-
-def plan_claim(command: ClaimWorkflows, batch: Batch) -> Outcome:
-    """Move every unfinished workflow of a silent owner to another and fence the silent one off."""
-    owners = batch.books.owners
-    if owners.get(command.to_owner) != command.to_epoch:
-        raise StaleCommand
-    if owners.get(command.from_owner) != command.from_epoch:
-        raise Refusal(
-            ErrorCode.CONFLICT,
-            f"got epoch {command.from_epoch} of owner {command.from_owner!r},"
-            f" it is at {owners.get(command.from_owner)}",
-        )
-    if command.from_owner == command.to_owner:
-        raise Refusal(ErrorCode.CONFLICT, "an owner cannot claim from itself")
-    owners[command.from_owner] = command.from_epoch + 1
-    claimed = batch.books.claimable.get(command.from_owner, 0)
-    # The epoch of the silent owner grows; its address is no longer one to be asked.
-    row = {"name": command.from_owner, "epoch": command.from_epoch + 1, "address": ""}
-    batch.register("owners", command.from_owner, row)
-    claim = {"from_owner": command.from_owner, "to_owner": command.to_owner}
-    batch.register("claims", command.from_owner, claim)
-    audit_id = batch.record(
-        AuditEventType.WORKFLOWS_CLAIMED,
-        actor_did="",
-        target=("owner", command.from_owner),
-        payload={"toOwner": command.to_owner, "claimed": claimed},
-    )
-    return batch.decided(command.key, result={"claimed": claimed}, audit_id=audit_id)
 
 
 def plan_register_agent(command: RegisterAgent, batch: Batch) -> Outcome:
@@ -185,3 +134,9 @@ def plan_deregister_agent(command: DeregisterAgent, batch: Batch) -> Outcome:
         payload={"revision": revision},
     )
     return batch.decided(command.key, result=result, audit_id=audit_id)
+
+
+def add_agent_reads(command: RegisterAgent | DeregisterAgent, wanted: Needs) -> None:
+    """Add what is looked at before an agent's card is stored or taken out of service."""
+    wanted.agent_dids.add(command.did)
+    wanted.addresses.add(stake_address(command.did))

@@ -19,13 +19,14 @@ from core.settings import DAY_MS
 from core.workflow.events import AttemptFinished, NodeChanged
 from core.workflow.node_outcome import outcome_of
 from core.workflow.transitions import NodeStatus, is_terminal
+from ledger.agents.agent_commands import RebuildReputation
 from ledger.commands import Outcome as CommandOutcome
 from ledger.reads.pages import changed_pages
 from ledger.reads.reader import LedgerReader
 from ledger.reads.stored import RowDict
-from ledger.review_commands import RebuildReputation
 from ledger.schema import reputation
 from ledger.writer.batch import Batch, Refusal
+from ledger.writer.command_kind import rows_weight
 
 # The errors of attempts that were cut off by the end of their workflow.
 CUT_OFF: Final = (NodeErrorCode.CANCELLED, NodeErrorCode.WORKFLOW_TIMEOUT)
@@ -145,6 +146,11 @@ def corrections(
             )
             changes.append((did, successful, failed, cancelled, latency_ms))
     return tuple(changes)
+
+
+def weight_of_rebuild(command: RebuildReputation) -> int:
+    """Return what a correction of counts adds to a transaction, in bytes."""
+    return rows_weight(len(command.changes))
 
 
 def plan_rebuild(command: RebuildReputation, batch: Batch) -> CommandOutcome:

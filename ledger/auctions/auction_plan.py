@@ -14,9 +14,11 @@ from core.market.auction import AuctionTerms, Bid, bid_problem
 from core.money import credits_text
 from core.records.audit import AuditEventType
 from core.workflow.events import AuctionClosed, AuctionOpened
-from ledger.commands import AdvanceWorkflow, Outcome, PublishWorkflow
-from ledger.market_commands import EndBidding, PlaceBid
+from ledger.auctions.auction_commands import EndBidding, PlaceBid
+from ledger.commands import Outcome
+from ledger.workflows.workflow_commands import AdvanceWorkflow, PublishWorkflow
 from ledger.writer.batch import Batch, Refusal, Row
+from ledger.writer.read_set import Needs
 from ledger.writer.state_cache import OpenRound
 
 
@@ -30,6 +32,18 @@ def record_auctions(command: PublishWorkflow | AdvanceWorkflow, batch: Batch) ->
                 _close(command, record, batch)
             case _:
                 pass
+
+
+def add_bid_reads(command: PlaceBid, wanted: Needs) -> None:
+    """Add what is looked at before a bid is taken."""
+    wanted.rounds.add((command.workflow_id, command.node))
+    wanted.agent_dids.add(command.agent_did)
+    wanted.trusted.add(command.agent_did)
+
+
+def add_end_bidding_reads(command: EndBidding, wanted: Needs) -> None:
+    """Add what is looked at before a round's bids are told."""
+    wanted.rounds.add((command.workflow_id, command.node))
 
 
 def plan_place_bid(command: PlaceBid, batch: Batch) -> Outcome:

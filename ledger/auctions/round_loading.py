@@ -8,7 +8,7 @@ from typing import Any
 import psycopg
 
 from core.market.auction import Bid
-from ledger.market_commands import bids_key
+from ledger.auctions.auction_commands import bids_key
 from ledger.writer.state_cache import Books, OpenRound
 
 

@@ -18,7 +18,7 @@ from core.market.slashing import SlashTrigger
 from core.money import credits_text
 from core.records.audit import AuditEventType
 from ledger.commands import Outcome
-from ledger.review_commands import GiveFeedback, OpenDispute, ResolveDispute
+from ledger.disputes.dispute_commands import GiveFeedback, OpenDispute, ResolveDispute
 from ledger.stakes.stake_risk import Guilt, slash_guilty
 from ledger.writer.barrier_rows import DisputeGrounds, PaidLine
 from ledger.writer.batch import Batch, Refusal

@@ -13,8 +13,8 @@ import sqlalchemy as sql
 from msgspec.structs import replace
 
 from core.errors import ErrorCode, ServiceError
+from ledger.invoices.invoice_commands import CreateInvoice
 from ledger.reads.reader import LedgerReader, RowDict
-from ledger.review_commands import CreateInvoice
 from ledger.schema_review import invoice
 from ledger.writer.state_cache import wallet_address
 

@@ -12,9 +12,15 @@ from core.money import credits_text
 from core.records.audit import AuditEventType
 from core.timestamps import iso_ms
 from ledger.commands import Outcome
-from ledger.review_commands import CreateInvoice, SettleInvoice
+from ledger.invoices.invoice_commands import CreateInvoice, SettleInvoice
 from ledger.writer.barrier_rows import InvoiceGrounds
 from ledger.writer.batch import Batch, Refusal
+from ledger.writer.command_kind import rows_weight
+
+
+def weight_of_create_invoice(command: CreateInvoice) -> int:
+    """Return what an invoice adds to a transaction, in bytes."""
+    return rows_weight(len(command.payments) + len(command.refunds))
 
 
 def plan_create_invoice(command: CreateInvoice, batch: Batch) -> Outcome:

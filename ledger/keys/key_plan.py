@@ -10,9 +10,23 @@ import orjson
 
 from core.errors import ErrorCode
 from core.records.audit import AuditEventType
-from ledger.commands import CreateKey, Outcome, RevokeKey
+from ledger.commands import Outcome
+from ledger.keys.key_commands import CreateKey, RevokeKey
 from ledger.writer.batch import Batch, Refusal
+from ledger.writer.read_set import Needs
 from ledger.writer.state_cache import KnownKey
+
+
+def add_create_key_reads(command: CreateKey, wanted: Needs) -> None:
+    """Add what is looked at before a key is made."""
+    wanted.key_owners.add(command.owner_did)
+    if command.parent_id is not None:
+        wanted.parent_keys.add(command.parent_id)
+
+
+def add_revoke_key_reads(command: RevokeKey, wanted: Needs) -> None:
+    """Add what is looked at before a key is revoked."""
+    wanted.key_ids.add(command.key_id)
 
 
 def plan_create_key(command: CreateKey, batch: Batch) -> Outcome:

@@ -12,13 +12,20 @@ from typing import Final
 from core.errors import ErrorCode
 from core.market.quota import QuotaLimits, QuotaUsage, check, day_start_ms, resets_at_ms
 from core.records.audit import AuditEventType
-from ledger.commands import Outcome, PublishWorkflow
-from ledger.market_commands import SetQuota
+from ledger.commands import Outcome
+from ledger.quotas.quota_commands import SetQuota
+from ledger.workflows.workflow_commands import PublishWorkflow
 from ledger.writer.batch import Batch, Refusal
+from ledger.writer.read_set import Needs
 from ledger.writer.state_cache import Escrow
 
 # Running workflows end at any time; a day's counters only at midnight.
 CONCURRENT_RETRY_S: Final = 1
+
+
+def add_quota_reads(command: SetQuota, wanted: Needs) -> None:
+    """Add what is looked at before a quota is set."""
+    wanted.quota_dids.add(command.did)
 
 
 def plan_set_quota(command: SetQuota, batch: Batch) -> Outcome:

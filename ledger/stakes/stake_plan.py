@@ -15,7 +15,7 @@ from core.market.stake_shares import settled_shares
 from core.money import MICRO_MAX, credits_text
 from core.records.audit import AuditEventType
 from ledger.commands import Outcome
-from ledger.market_commands import DepositStake, WithdrawStake
+from ledger.stakes.stake_commands import DepositStake, WithdrawStake
 from ledger.writer.batch import Batch, Refusal
 from ledger.writer.read_set import Needs
 from ledger.writer.state_cache import (
@@ -28,7 +28,7 @@ from ledger.writer.state_cache import (
 StakeCommand = DepositStake | WithdrawStake
 
 
-def stake_needs(command: StakeCommand, wanted: Needs) -> None:
+def add_stake_reads(command: StakeCommand, wanted: Needs) -> None:
     """Add what has to be in the books before a stake moves."""
     wanted.agent_dids.add(command.agent_did)
     wanted.share_dids.add(command.agent_did)

@@ -18,9 +18,11 @@ from core.market.slashing import SlashTrigger, bps_of, slash_micro
 from core.money import credits_text
 from core.records.audit import AuditEventType
 from core.workflow.events import NodeChanged, StakeFreed, StakeLocked
-from ledger.commands import AdvanceWorkflow, Outcome, PublishWorkflow
-from ledger.review_commands import ResolveDispute, SlashStake
+from ledger.commands import Outcome
+from ledger.disputes.dispute_commands import ResolveDispute
+from ledger.stakes.stake_commands import SlashStake
 from ledger.stakes.stake_plan import stake_accounts, stake_parts
+from ledger.workflows.workflow_commands import AdvanceWorkflow, PublishWorkflow
 from ledger.writer.barrier_rows import SlashGrounds
 from ledger.writer.batch import Batch, Refusal
 from ledger.writer.read_set import Needs
@@ -59,7 +61,7 @@ class _Lock:
         return place if self.attempt is None else {**place, "attempt": self.attempt}
 
 
-def risk_needs(
+def add_risk_reads(
     workflow_id: str, record: StakeLocked | StakeFreed | NodeChanged, wanted: Needs
 ) -> None:
     """Add what has to be in the books before a lock begins, goes on or ends."""

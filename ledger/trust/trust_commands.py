@@ -36,6 +36,3 @@ class UnrevokeAgent(Message, frozen=True, kw_only=True):
     actor_did: str
     is_admin: bool
     did: str
-
-
-TrustCommand = RevokeAgent | UnrevokeAgent

@@ -18,14 +18,27 @@ from core.records.audit import AuditEventType
 from core.timestamps import iso_ms
 from core.workflow.events import AttemptFinished, NodeChanged, NodePaid
 from core.workflow.transitions import NodeStatus
-from ledger.commands import AdvanceWorkflow, Outcome, PublishWorkflow
+from ledger.commands import Outcome
 from ledger.trust.trust_commands import RevokeAgent, UnrevokeAgent
 from ledger.workflows.quarantine_plan import check_not_quarantined, set_halted
+from ledger.workflows.workflow_commands import AdvanceWorkflow, PublishWorkflow
 from ledger.writer.batch import Batch, Refusal
+from ledger.writer.read_set import Needs
 from ledger.writer.state_cache import Escrow, Revocation
 
 # What an agent or a verifier has to say of its work.
 _SAID: Final = ("success", "rejected")
+
+
+def add_revoke_reads(command: RevokeAgent, wanted: Needs) -> None:
+    """Add what is looked at before an agent is revoked."""
+    wanted.agent_dids.add(command.did)
+    wanted.trusted.add(command.did)
+
+
+def add_unrevoke_reads(command: UnrevokeAgent, wanted: Needs) -> None:
+    """Add what is looked at before a revoked agent is taken back."""
+    wanted.trusted.add(command.did)
 
 
 def plan_revoke_agent(command: RevokeAgent, batch: Batch) -> Outcome:

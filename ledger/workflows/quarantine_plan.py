@@ -11,18 +11,19 @@ from core.errors import ErrorCode, QuarantineCode
 from core.records.audit import AuditEventType
 from core.workflow.events import WorkflowChanged
 from core.workflow.transitions import is_terminal
-from ledger.commands import (
-    AdvanceWorkflow,
-    Outcome,
-    OutcomeStatus,
-    QuarantineWorkflow,
-    ResumeWorkflow,
-)
+from ledger.commands import Outcome, OutcomeStatus
+from ledger.workflows.workflow_commands import AdvanceWorkflow, QuarantineWorkflow, ResumeWorkflow
 from ledger.writer.batch import Batch, Refusal, StaleCommand
+from ledger.writer.read_set import Needs
 from ledger.writer.state_cache import Escrow
 
 # Refusals that an owner foresees and answers by itself; any other quarantines the workflow.
 FORESEEN = (ErrorCode.ESCROW_RELEASED, ErrorCode.FORBIDDEN, ErrorCode.CONFLICT)
+
+
+def add_quarantine_reads(command: QuarantineWorkflow | ResumeWorkflow, wanted: Needs) -> None:
+    """Add what is looked at before a workflow is quarantined or resumed."""
+    wanted.workflow_ids.add(command.workflow_id)
 
 
 def held_escrow(workflow_id: str, batch: Batch) -> Escrow:

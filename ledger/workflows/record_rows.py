@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from core.workflow.events import AttemptFinished, NodeChanged, WorkflowChanged
 from core.workflow.transitions import WorkflowStatus, is_terminal
-from ledger.commands import PublishWorkflow
+from ledger.workflows.workflow_commands import PublishWorkflow
 from ledger.writer.batch import Row
 
 

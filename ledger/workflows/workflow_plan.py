@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import Any, Final, assert_never
 
 from core.errors import ErrorCode
+from core.market.quota import day_start_ms
 from core.market.settlement import split_payment
 from core.money import credits_text
 from core.records.audit import AuditEventType
@@ -18,6 +19,7 @@ from core.workflow.events import (
     AuctionOpened,
     NodeChanged,
     NodePaid,
+    Record,
     StakeFreed,
     StakeLocked,
     WorkflowChanged,
@@ -25,9 +27,9 @@ from core.workflow.events import (
 from core.workflow.transitions import NodeStatus, WorkflowStatus, is_terminal
 from ledger.agents.reputation import count_end
 from ledger.auctions.auction_plan import record_auctions
-from ledger.commands import AdvanceWorkflow, Outcome, PublishWorkflow
+from ledger.commands import Outcome
 from ledger.quotas.quota_plan import give_back, use_quota
-from ledger.stakes.stake_risk import move_stakes
+from ledger.stakes.stake_risk import add_risk_reads, move_stakes
 from ledger.trust.trust_plan import check_taken, resume, revoked_attempts
 from ledger.workflows.quarantine_plan import held_escrow
 from ledger.workflows.record_rows import (
@@ -37,12 +39,15 @@ from ledger.workflows.record_rows import (
     node_row,
     workflow_row,
 )
+from ledger.workflows.workflow_commands import AdvanceWorkflow, PublishWorkflow
 from ledger.writer.batch import (
     Batch,
     Refusal,
     Row,
     StaleCommand,
 )
+from ledger.writer.command_kind import ROW_WEIGHT, rows_weight
+from ledger.writer.read_set import Needs
 from ledger.writer.state_cache import (
     FEE_ADDRESS,
     Account,
@@ -51,11 +56,60 @@ from ledger.writer.state_cache import (
     wallet_address,
 )
 
+# Made once: a union of classes written where it is asked for is made at every question.
+_AT_RISK: Final = (NodeChanged, StakeLocked, StakeFreed)
 _NODE_EVENTS: Final = {
     NodeStatus.SUCCESS: AuditEventType.NODE_SUCCEEDED,
     NodeStatus.FAILED: AuditEventType.NODE_FAILED,
     NodeStatus.TIMEOUT: AuditEventType.NODE_TIMED_OUT,
 }
+
+
+def add_publish_reads(command: PublishWorkflow, wanted: Needs) -> None:
+    """Add what is looked at before a workflow is published."""
+    for record in command.records:
+        if type(record) is StakeLocked:
+            add_risk_reads(command.workflow_id, record, wanted)
+        elif type(record) is NodeChanged and record.agent_did is not None:
+            wanted.trusted.add(record.agent_did)
+    wanted.addresses.add(wallet_address(command.payer_did))
+    wanted.published.add((command.payer_did, day_start_ms(command.created_ms)))
+
+
+def add_advance_reads(command: AdvanceWorkflow, wanted: Needs) -> None:
+    """Add what is looked at before a workflow advances."""
+    wanted.workflow_ids.add(command.workflow_id)
+    for record in command.records:
+        if type(record) is NodePaid:
+            wanted.addresses.add(wallet_address(record.agent_did))
+            wanted.trusted.add(record.agent_did)
+        elif type(record) is WorkflowChanged and is_terminal(record.status):
+            wanted.ending.add(command.workflow_id)
+        elif type(record) is AttemptFinished:
+            wanted.trusted.add(record.agent_did)
+        elif isinstance(record, _AT_RISK):
+            add_risk_reads(command.workflow_id, record, wanted)
+            if type(record) is NodeChanged and record.agent_did is not None:
+                wanted.trusted.add(record.agent_did)
+
+
+def weight_of_publish(command: PublishWorkflow) -> int:
+    """Return what a publish adds to a transaction, in bytes."""
+    texts = len(command.manifest_json) + len(command.reserved_json)
+    return rows_weight() + texts + _records_weight(command.records)
+
+
+def weight_of_advance(command: AdvanceWorkflow) -> int:
+    """Return what a step adds to a transaction, in bytes."""
+    return rows_weight() + _records_weight(command.records)
+
+
+def _records_weight(records: tuple[Record, ...]) -> int:
+    weight = ROW_WEIGHT * len(records)
+    for record in records:
+        if type(record) is NodeChanged and record.result_json is not None:
+            weight += len(record.result_json)
+    return weight
 
 
 def plan_publish(command: PublishWorkflow, batch: Batch) -> Outcome:

@@ -11,11 +11,9 @@ from typing import Any, Final
 import psycopg
 
 from core.market.settlement import PaymentSplit
-from ledger.review_commands import (
-    CreateInvoice,
-    GroundedCommand,
-    SlashStake,
-)
+from ledger.commands import GroundedCommand
+from ledger.invoices.invoice_commands import CreateInvoice
+from ledger.stakes.stake_commands import SlashStake
 from ledger.writer.barrier_rows import (
     DisputeGrounds,
     Grounds,

@@ -25,8 +25,7 @@ from typing import Final
 from core.errors import ErrorCode, ServiceError
 from ledger.commands import Command, Outcome
 from ledger.errors import BatchRefused, LedgerIntegrityError, LedgerUnavailable
-from ledger.weights import weight_of
-from ledger.writer.plan import is_alone
+from ledger.registry import kind_of
 from ledger.writer.store import (
     COMMIT_PATIENCE_S,
     STATEMENT_TIMEOUT_S,
@@ -164,7 +163,7 @@ class GroupCommit:
         Args:
             on_fatal: called once when fenced off or when the chain, the counters or this process
                 prove wrong; ends the process.
-            batch_bytes_max: weight of a batch (`ledger/weights.py`); one command may exceed it.
+            batch_bytes_max: weight of a batch (`command_kind.py`); one command may exceed it.
             queue_max: commands waiting at most; beyond it `submit` raises OVERLOADED.
             patience_s: how long a commit waits for a database that says nothing.
             statement_timeout_s: how long one statement of a batch may work.
@@ -318,16 +317,16 @@ class GroupCommit:
                 queue.waiting.popleft()
                 continue
             command = submission.commands[submission.begun]
-            weight += weight_of(command)
-            is_lone = is_alone(command)
-            if places and (is_lone or weight > self._batch_bytes_max):
+            kind = kind_of(command)
+            weight += kind.weight(command)
+            if places and (kind.is_barrier or weight > self._batch_bytes_max):
                 break
             places.append((submission, submission.begun))
             submission.begun += 1
             queue.commands -= 1
             if submission.begun == len(submission.commands):
                 queue.waiting.popleft()
-            if is_lone:
+            if kind.is_barrier:
                 break
         return _Part(places, self._statement_timeout_s) if places else None
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from ledger.review_commands import GroundedCommand
+from ledger.commands import GroundedCommand
 
 
 @dataclass(slots=True)

@@ -28,14 +28,7 @@ from core.errors import ErrorCode, QuarantineCode
 from core.money import CENTS_PER_CREDIT, CURRENCY, MICRO_PER_CREDIT
 from core.workflow.events import NodeChanged, NodePaid
 from ledger.code_version import CODE_VERSION
-from ledger.commands import (
-    AdvanceWorkflow,
-    ClaimWorkflows,
-    Command,
-    Outcome,
-    OutcomeStatus,
-    RegisterOwner,
-)
+from ledger.commands import Command, Outcome, OutcomeStatus
 from ledger.errors import (
     BatchRefused,
     LedgerFenced,
@@ -43,11 +36,12 @@ from ledger.errors import (
     LedgerUnavailable,
     SchemaTooNew,
 )
-from ledger.market_commands import EndBidding
-from ledger.review_commands import GiveFeedback, SettleInvoice
+from ledger.owners.owner_commands import RegisterOwner
+from ledger.registry import kind_of
 from ledger.schema import WRITER_ROLE, driver_url, session_options
 from ledger.timeouts import cut_after
 from ledger.workflows.quarantine_plan import quarantined
+from ledger.workflows.workflow_commands import AdvanceWorkflow
 from ledger.writer.batch import Batch, Refusal
 from ledger.writer.cache_loading import (
     has_stored,
@@ -57,10 +51,7 @@ from ledger.writer.cache_loading import (
 )
 from ledger.writer.cache_start import read_books
 from ledger.writer.plan import (
-    add_needs,
-    is_alone,
     is_stale,
-    may_repeat,
     plan,
     repeated,
     request_hash_of,
@@ -102,8 +93,6 @@ COMMIT_PATIENCE_S: Final = 10.0
 _TURN_S: Final = 0.005
 _COMMANDS_BETWEEN_LOOKS: Final = 16
 
-# Commands that the service repeats by itself, or that happen once under a key of their subject.
-_ASKED_AGAIN: Final = (ClaimWorkflows, EndBidding, SettleInvoice, GiveFeedback)
 # A statement that exceeded its timeout; the transaction is rolled back, the connection stands.
 _TOO_SLOW: Final = "57014"
 # The memory of this writer is wrong: its epoch (CB001), its counters or the chain (CB005).
@@ -247,7 +236,7 @@ class LedgerStore:
                     await load_needs(self._connection, self.books, wanted)
                     error = ErrorCode.INTERNAL_ERROR
                     outcome = quarantined(command, code, error, detail, batch)
-                elif isinstance(command, _ASKED_AGAIN):
+                elif kind_of(command).is_asked_again:
                     # Its key says what it is about, for good: a cause that has passed must not
                     # leave a refusal there.
                     outcome = Outcome(OutcomeStatus.REJECTED, {}, ErrorCode.INTERNAL_ERROR, detail)
@@ -285,7 +274,7 @@ class LedgerStore:
         self._statement_timeout_s = seconds
 
     async def _commit_segment(self, commands: Sequence[Command], now_ms: int) -> list[Outcome]:
-        asked = [command for command in commands if may_repeat(command)]
+        asked = [command for command in commands if kind_of(command).may_repeat(command)]
         known: Known = await self._lookup(asked) if asked else {}  # (1)
         while True:
             try:
@@ -335,7 +324,7 @@ class LedgerStore:
         position = 0
         try:
             for position, command in enumerate(commands):  # noqa: B007
-                add_needs(command, wanted)
+                kind_of(command).add_reads(command, wanted)
         except Exception as error:
             raise BatchRefused(f"planning: {error!r}", position) from error
         try:
@@ -448,11 +437,11 @@ class LedgerStore:
 
 def _segments(commands: Sequence[Command]) -> list[Sequence[Command]]:
     """Split before and after each command that must see what those before it have committed."""
-    if not any(is_alone(command) for command in commands):
+    if not any(kind_of(command).is_barrier for command in commands):
         return [commands] if commands else []
     segments: list[list[Command]] = [[]]
     for command in commands:
-        if is_alone(command):
+        if kind_of(command).is_barrier:
             segments += [[command], []]
         else:
             segments[-1].append(command)

@@ -13,8 +13,9 @@ from msgspec.structs import replace
 from actors.process.slices import Slices
 from core.errors import ErrorCode, ServiceError
 from core.trust.heartbeat_token import heartbeat_token
+from ledger.agents.agent_commands import DeregisterAgent, RegisterAgent
 from ledger.agents.agent_live import live_rows
-from ledger.commands import DeregisterAgent, Outcome, RegisterAgent
+from ledger.commands import Outcome
 from ledger.reads.reader import RowDict
 from ledger.trust.revocation_reads import revoked_of
 from serve_app.bulk import judged, refusal

@@ -13,7 +13,7 @@ from core.market.quota import QuotaLimits, check, day_start_ms, resets_at_ms
 from core.money import MICRO_MAX, MICRO_PER_CENT
 from core.trust.access import SET_QUOTAS
 from ledger.accounts.account_reads import quota_row, quota_usage
-from ledger.market_commands import SetQuota
+from ledger.quotas.quota_commands import SetQuota
 from ledger.reads.reader import RowDict
 from serve_app.calls import Call, Operation, Repeats, Reply, invalid
 from serve_app.fields import refuse_unknown

@@ -14,7 +14,8 @@ import pytest
 
 from actors.transport.messages import RefreshRequest
 from core.workflow.events import NodePaid
-from ledger.commands import AdvanceWorkflow, Command, Outcome
+from ledger.commands import Command, Outcome
+from ledger.workflows.workflow_commands import AdvanceWorkflow
 from tests.faults.scene import AGENT, Scene, Wire, agent, registration, request
 from tests.ledger.making import revoke
 

@@ -10,16 +10,13 @@ from itertools import count
 from core.ids import uuid7
 from core.workflow.events import AttemptFinished, NodeChanged, NodePaid, Record, WorkflowChanged
 from core.workflow.transitions import NodeStatus, WorkflowStatus
-from ledger.commands import (
-    AdvanceWorkflow,
-    CreateKey,
-    Deposit,
-    PublishWorkflow,
-    RegisterAgent,
-    RegisterOwner,
-)
+from ledger.accounts.account_commands import Deposit
+from ledger.agents.agent_commands import RegisterAgent
+from ledger.keys.key_commands import CreateKey
+from ledger.owners.owner_commands import RegisterOwner
 from ledger.reads.stored import RowDict
 from ledger.trust.trust_commands import RevokeAgent, UnrevokeAgent
+from ledger.workflows.workflow_commands import AdvanceWorkflow, PublishWorkflow
 from ledger.writer.store import Genesis, LedgerStore
 
 AT = 1_700_000_000_000

@@ -7,8 +7,9 @@ from typing import Any
 import pytest
 
 from core.errors import ErrorCode
+from ledger.agents.agent_commands import DeregisterAgent
 from ledger.agents.directory_reads import directory_pages
-from ledger.commands import Command, DeregisterAgent, OutcomeStatus
+from ledger.commands import Command, OutcomeStatus
 from ledger.reads.reader import LedgerReader
 from ledger.writer.store import LedgerStore
 from tests.conftest import Database

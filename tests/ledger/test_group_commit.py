@@ -14,16 +14,11 @@ from msgspec.structs import replace
 
 from core.errors import ErrorCode, ServiceError
 from core.workflow.events import AttemptFinished
-from ledger.commands import (
-    ClaimWorkflows,
-    Command,
-    Outcome,
-    OutcomeStatus,
-    RegisterOwner,
-    RevokeKey,
-)
+from ledger.commands import Command, Outcome, OutcomeStatus
+from ledger.disputes.dispute_commands import OpenDispute
 from ledger.errors import LedgerFenced, LedgerIntegrityError, LedgerUnavailable
-from ledger.review_commands import OpenDispute
+from ledger.keys.key_commands import RevokeKey
+from ledger.owners.owner_commands import ClaimWorkflows, RegisterOwner
 from ledger.writer.group_commit import GroupCommit
 from tests.conftest import Database
 from tests.ledger.checking import Auditor

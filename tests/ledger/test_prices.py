@@ -9,7 +9,7 @@ import pytest
 from core.market.pricing import FixedPrice, Price, TokenPrice
 from core.money import MICRO_PER_CENT
 from ledger.commands import OutcomeStatus
-from ledger.market_commands import SetPrice
+from ledger.prices.price_commands import SetPrice
 from ledger.prices.price_reads import price_row
 from ledger.reads.reader import LedgerReader
 from tests.conftest import Database

@@ -10,7 +10,7 @@ import pytest
 from core.workflow.events import AttemptFinished, NodeChanged, WorkflowChanged
 from core.workflow.transitions import NodeStatus, WorkflowStatus
 from ledger.agents.directory_reads import directory_pages
-from ledger.commands import RegisterOwner
+from ledger.owners.owner_commands import RegisterOwner
 from ledger.reads.reader import LedgerReader
 from ledger.workflows.unfinished import unfinished_page
 from tests.conftest import Database

@@ -14,9 +14,11 @@ from core.market.quota import DAY_MS, QuotaLimits, day_start_ms
 from core.money import MICRO_PER_CENT
 from core.workflow.events import WorkflowChanged
 from core.workflow.transitions import WorkflowStatus
-from ledger.commands import Outcome, OutcomeStatus, PublishWorkflow, RegisterOwner
+from ledger.commands import Outcome, OutcomeStatus
 from ledger.errors import LedgerIntegrityError
-from ledger.market_commands import SetQuota
+from ledger.owners.owner_commands import RegisterOwner
+from ledger.quotas.quota_commands import SetQuota
+from ledger.workflows.workflow_commands import PublishWorkflow
 from ledger.writer.group_commit import GroupCommit
 from ledger.writer.store import LedgerStore
 from tests.conftest import Database

@@ -11,6 +11,7 @@ from core.errors import ErrorCode
 from core.market.reputation import Tally
 from core.workflow.events import AttemptFinished, NodeChanged, Record, WorkflowChanged
 from core.workflow.transitions import NodeStatus, WorkflowStatus
+from ledger.agents.agent_commands import RebuildReputation
 from ledger.agents.reputation import (
     LATENCY_MS_MAX,
     corrections,
@@ -18,7 +19,6 @@ from ledger.agents.reputation import (
     tally_of,
 )
 from ledger.reads.reader import LedgerReader
-from ledger.review_commands import RebuildReputation
 from tests.conftest import Database
 from tests.ledger.checking import Auditor
 from tests.ledger.making import AGENT, AT, PAYER, Flow, open_with_owner

@@ -7,8 +7,9 @@ from msgspec.structs import replace
 
 from core.errors import ErrorCode
 from core.money import MICRO_MAX
-from ledger.commands import DeregisterAgent, Outcome, OutcomeStatus
-from ledger.market_commands import DepositStake, WithdrawStake
+from ledger.agents.agent_commands import DeregisterAgent
+from ledger.commands import Outcome, OutcomeStatus
+from ledger.stakes.stake_commands import DepositStake, WithdrawStake
 from ledger.writer.store import LedgerStore
 from tests.conftest import Database
 from tests.ledger.checking import Auditor

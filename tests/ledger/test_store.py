@@ -9,8 +9,9 @@ from core.errors import ErrorCode
 from core.money import MICRO_MAX
 from core.workflow.events import AttemptFinished, NodeChanged, WorkflowChanged
 from core.workflow.transitions import NodeStatus, WorkflowStatus
-from ledger.commands import OutcomeStatus, RevokeKey
+from ledger.commands import OutcomeStatus
 from ledger.errors import BatchRefused, LedgerFenced
+from ledger.keys.key_commands import RevokeKey
 from tests.conftest import Database
 from tests.ledger.checking import Auditor
 from tests.ledger.making import (

@@ -14,21 +14,13 @@ from msgspec.structs import replace
 from core.errors import ErrorCode
 from core.workflow.events import AttemptFinished, NodeChanged, NodePaid, Record, WorkflowChanged
 from core.workflow.transitions import WorkflowStatus, is_terminal
-from ledger.commands import (
-    AdvanceWorkflow,
-    ClaimWorkflows,
-    Command,
-    Deposit,
-    Outcome,
-    OutcomeStatus,
-    PublishWorkflow,
-    QuarantineWorkflow,
-    RegisterOwner,
-    ResumeWorkflow,
-)
-from ledger.market_commands import DepositStake, EndBidding, PlaceBid
+from ledger.accounts.account_commands import Deposit
+from ledger.auctions.auction_commands import EndBidding, PlaceBid
+from ledger.commands import Command, Outcome, OutcomeStatus
+from ledger.owners.owner_commands import ClaimWorkflows, RegisterOwner
 from ledger.reads.stored import StoredWorkflow
 from ledger.schema import node as node_table
+from ledger.stakes.stake_commands import DepositStake
 from ledger.trust.trust_commands import RevokeAgent, UnrevokeAgent
 from ledger.workflows.quarantine_plan import FORESEEN
 from ledger.workflows.record_rows import (
@@ -36,6 +28,12 @@ from ledger.workflows.record_rows import (
     change_workflow,
     node_row,
     workflow_row,
+)
+from ledger.workflows.workflow_commands import (
+    AdvanceWorkflow,
+    PublishWorkflow,
+    QuarantineWorkflow,
+    ResumeWorkflow,
 )
 from ledger.writer.plan import request_hash_of
 from tests.simulation.auction_model import AuctionModel, BadBid

@@ -16,16 +16,11 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant
 
 from core.errors import ErrorCode
-from ledger.commands import (
-    AdvanceWorkflow,
-    Command,
-    Outcome,
-    OutcomeStatus,
-    PublishWorkflow,
-    RegisterOwner,
-)
-from ledger.market_commands import EndBidding, PlaceBid
+from ledger.auctions.auction_commands import EndBidding, PlaceBid
+from ledger.commands import Command, Outcome, OutcomeStatus
+from ledger.owners.owner_commands import RegisterOwner
 from ledger.reads.reader import LedgerReader
+from ledger.workflows.workflow_commands import AdvanceWorkflow, PublishWorkflow
 from ledger.writer.store import LedgerStore
 from tests.conftest import Database
 from tests.ledger.checking import Auditor, Replay
