@@ -28,7 +28,7 @@ _GET = sql.text("SELECT hash, bytes FROM callboard.blob WHERE hash = ANY(:hashes
 _PREFIX = "sha256:"
 
 # How long a large result waits for a connection to be stored through.
-POOL_PATIENCE_S = 30.0
+POOL_TIMEOUT_S = 30.0
 
 
 class BlobStore:
@@ -46,7 +46,7 @@ class BlobStore:
             OPERATIONAL_ROLE,
             "callboard-blobs",
             size=pool_size,
-            patience_s=POOL_PATIENCE_S,
+            timeout_s=POOL_TIMEOUT_S,
             synchronous_commit="on",
         )
 

@@ -62,7 +62,7 @@ Command = (
     | GiveFeedback
 )
 # Those that look at stored rows which other commands may change.
-GroundedCommand = CreateInvoice | ResolveDispute | SlashStake
+BarrierCommand = CreateInvoice | ResolveDispute | SlashStake
 
 
 class OutcomeStatus(StrEnum):

@@ -20,7 +20,7 @@ from ledger.auctions.auction_plan import (
     plan_end_bidding,
     plan_place_bid,
 )
-from ledger.commands import Command, GroundedCommand, Outcome
+from ledger.commands import BarrierCommand, Command, Outcome
 from ledger.disputes.dispute_commands import GiveFeedback, OpenDispute, ResolveDispute
 from ledger.disputes.dispute_plan import (
     plan_give_feedback,
@@ -74,11 +74,11 @@ from ledger.workflows.workflow_plan import (
 )
 from ledger.writer.batch import Batch
 from ledger.writer.command_kind import CommandKind
-from ledger.writer.read_set import Needs
+from ledger.writer.read_set import ReadSet
 
 
-def _add_barrier(command: GroundedCommand, wanted: Needs) -> None:
-    wanted.grounded = command
+def _add_barrier(command: BarrierCommand, read_set: ReadSet) -> None:
+    read_set.barrier = command
 
 
 def _of_owner(

@@ -33,7 +33,7 @@ def cut_after(connection: psycopg.AsyncConnection[Any], seconds: float) -> Itera
         timer.cancel()
 
 
-async def line_of(connection: AsyncConnection) -> psycopg.AsyncConnection[Any]:
+async def driver_connection_of(connection: AsyncConnection) -> psycopg.AsyncConnection[Any]:
     """Return what a pooled connection talks over."""
     line = (await connection.get_raw_connection()).driver_connection
     assert isinstance(line, psycopg.AsyncConnection)

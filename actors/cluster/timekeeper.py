@@ -42,7 +42,7 @@ class Timekeeper:
     async def __init__(self, values: Mapping[str, object]) -> None:  # type: ignore[misc]
         settings = settings_from(values)
         configure_logging(settings, "timekeeper")
-        self._reader = LedgerReader(settings.database_url, pool_size=1, patience_s=PING_TIMEOUT_S)
+        self._reader = LedgerReader(settings.database_url, pool_size=1, timeout_s=PING_TIMEOUT_S)
         self._ledger = LedgerClient(
             BatchCall(settings.run_folder, LEDGER, "submit"),
             is_unknown_outcome,

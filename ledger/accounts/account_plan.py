@@ -11,24 +11,24 @@ from core.records.audit import AuditEventType
 from ledger.accounts.account_commands import Deposit
 from ledger.commands import Outcome
 from ledger.writer.batch import Batch, Refusal
-from ledger.writer.read_set import Needs
+from ledger.writer.read_set import ReadSet
 from ledger.writer.state_cache import WORLD_ADDRESS, wallet_address
 
 
-def add_deposit_reads(command: Deposit, wanted: Needs) -> None:
+def add_deposit_reads(command: Deposit, read_set: ReadSet) -> None:
     """Add what is looked at before a wallet is credited."""
-    wanted.addresses.add(wallet_address(command.owner_did))
-    wanted.owned_dids.add(command.owner_did)
-    wanted.deposited_micro += command.amount_micro
+    read_set.addresses.add(wallet_address(command.owner_did))
+    read_set.owned_dids.add(command.owner_did)
+    read_set.deposited_micro += command.amount_micro
 
 
 def plan_deposit(command: Deposit, batch: Batch) -> Outcome:
     """Credit a wallet: an owner's wallet, holds and stakes together stay within the bound."""
-    books, address = batch.books, wallet_address(command.owner_did)
-    world = books.accounts[WORLD_ADDRESS]
+    cache, address = batch.cache, wallet_address(command.owner_did)
+    world = cache.accounts[WORLD_ADDRESS]
     assert world is not None
     # Not read: all that was issued together is within the bound of one owner.
-    owned = books.owned.get(command.owner_did, 0)
+    owned = cache.owned.get(command.owner_did, 0)
     room = min(MICRO_MAX - owned, ISSUED_MICRO_MAX + world.balance)
     if not 0 < command.amount_micro <= room:
         raise Refusal(
@@ -36,10 +36,10 @@ def plan_deposit(command: Deposit, batch: Batch) -> Outcome:
             f"got a deposit of {credits_text(command.amount_micro)} credits, expected more than 0"
             f" and at most {credits_text(max(0, room))}",
         )
-    if command.owner_did in books.owned:
-        books.owned[command.owner_did] += command.amount_micro
+    if command.owner_did in cache.owned:
+        cache.owned[command.owner_did] += command.amount_micro
     wallet = batch.account(address, "wallet", command.owner_did)
-    entry_id = batch.move(
+    entry_id = batch.transfer(
         world,
         wallet,
         command.amount_micro,

@@ -16,7 +16,7 @@ import sqlalchemy as sql
 from sqlalchemy.ext.asyncio import AsyncEngine
 
 from core.market.liveness import HEARTBEAT_TTL_MS, Liveness
-from ledger.operational import PATIENCE_S
+from ledger.operational import TIMEOUT_S
 from ledger.pools import pool_of
 from ledger.reads.pages import changed_pages
 from ledger.reads.reader import LedgerReader, RowDict
@@ -27,7 +27,7 @@ from ledger.schema import (
     agent_live,
     unreachable,
 )
-from ledger.timeouts import cut_after, line_of
+from ledger.timeouts import cut_after, driver_connection_of
 
 # A probe that found nobody is repeated after 30 s, doubling to 5 min; one that found somebody
 # before what it says has run out.
@@ -121,20 +121,20 @@ class StoredHeartbeat:
 class LivenessStore:
     """Writes heartbeats and probes as the role `ops_writer`."""
 
-    def __init__(self, url: str, *, patience_s: float = PATIENCE_S) -> None:
+    def __init__(self, url: str, *, timeout_s: float = TIMEOUT_S) -> None:
         """Make the pool; its one connection is opened when first needed.
 
         Args:
             url: `postgresql://…` of a login that is a member of `ops_writer`.
-            patience_s: how long a batch waits for the connection, and then for the server.
+            timeout_s: how long a batch waits for the connection, and then for the server.
         """
-        self._patience_s = patience_s
+        self._timeout_s = timeout_s
         self._engine: AsyncEngine = pool_of(
             url,
             OPERATIONAL_ROLE,
             "callboard-liveness",
             size=1,
-            patience_s=patience_s,
+            timeout_s=timeout_s,
             synchronous_commit="off",
         )
 
@@ -161,7 +161,7 @@ class LivenessStore:
     ) -> Sequence[RowDict]:
         try:
             async with self._engine.connect() as connection:
-                with cut_after(await line_of(connection), self._patience_s):
+                with cut_after(await driver_connection_of(connection), self._timeout_s):
                     given = {"rows": orjson.dumps(rows).decode()}
                     found = await connection.execute(statement, given)
                     return [dict(row) for row in found.mappings()] if found.returns_rows else []

@@ -16,13 +16,13 @@ from ledger.writer.batch import (
     Refusal,
     Row,
 )
-from ledger.writer.read_set import Needs
+from ledger.writer.read_set import ReadSet
 from ledger.writer.state_cache import KnownAgent, stake_address
 
 
 def plan_register_agent(command: RegisterAgent, batch: Batch) -> Outcome:
     """Store an agent's card: the first to bring a DID owns it (contract.md section 3)."""
-    known = batch.books.agents.get(command.did)
+    known = batch.cache.agents.get(command.did)
     if known is not None and not (
         known.owner_did == command.owner_did or command.is_admin or command.is_signed
     ):
@@ -40,7 +40,7 @@ def plan_register_agent(command: RegisterAgent, batch: Batch) -> Outcome:
         assert known is not None, command
         return batch.decided(command.key, result=_registered(command, known, is_new=False))
     agent = _after_registration(command.owner_did, known)
-    batch.books.agents[command.did] = agent
+    batch.cache.agents[command.did] = agent
     secret = command.secret_encrypted
     row: Row = {
         "did": command.did,
@@ -90,7 +90,7 @@ def _registered(command: RegisterAgent, agent: KnownAgent, *, is_new: bool) -> d
 
 def _check_claim(command: RegisterAgent, batch: Batch) -> None:
     """Refuse to claim a DID that holds a stake, except as itself: its owner speaks for it."""
-    is_staked = batch.books.accounts.get(stake_address(command.did)) is not None
+    is_staked = batch.cache.accounts.get(stake_address(command.did)) is not None
     if is_staked and not (
         command.owner_did == command.did or command.is_admin or command.is_signed
     ):
@@ -113,7 +113,7 @@ def _after_registration(owner_did: str, known: KnownAgent | None) -> KnownAgent:
 
 def plan_deregister_agent(command: DeregisterAgent, batch: Batch) -> Outcome:
     """Take an agent out of service; once more changes nothing and is answered alike."""
-    known = batch.books.agents.get(command.did)
+    known = batch.cache.agents.get(command.did)
     if known is None:
         raise Refusal(ErrorCode.NOT_FOUND, f"the agent {command.did} is not known")
     if known.owner_did != command.owner_did and not command.is_admin:
@@ -122,7 +122,7 @@ def plan_deregister_agent(command: DeregisterAgent, batch: Batch) -> Outcome:
     if not known.is_active:
         return batch.decided(command.key, result=result)
     revision = known.revision + 1
-    batch.books.agents[command.did] = KnownAgent(
+    batch.cache.agents[command.did] = KnownAgent(
         known.owner_did, revision, known.token_revision, is_active=False
     )
     batch.register("deregistered", command.did, {"did": command.did, "revision": revision})
@@ -136,7 +136,7 @@ def plan_deregister_agent(command: DeregisterAgent, batch: Batch) -> Outcome:
     return batch.decided(command.key, result=result, audit_id=audit_id)
 
 
-def add_agent_reads(command: RegisterAgent | DeregisterAgent, wanted: Needs) -> None:
+def add_agent_reads(command: RegisterAgent | DeregisterAgent, read_set: ReadSet) -> None:
     """Add what is looked at before an agent's card is stored or taken out of service."""
-    wanted.agent_dids.add(command.did)
-    wanted.addresses.add(stake_address(command.did))
+    read_set.agent_dids.add(command.did)
+    read_set.addresses.add(stake_address(command.did))

@@ -155,8 +155,8 @@ def weight_of_rebuild(command: RebuildReputation) -> int:
 
 def plan_rebuild(command: RebuildReputation, batch: Batch) -> CommandOutcome:
     """Add what history has more or less of to the counts, unless that was done meanwhile."""
-    books = batch.books
-    if command.read_audit_id < max(books.corrected_audit_id, books.read_audit_id):
+    cache = batch.cache
+    if command.read_audit_id < max(cache.corrected_audit_id, cache.read_audit_id):
         raise Refusal(
             ErrorCode.OVERLOADED, "the counts were just corrected: compare again", retry_after_s=1
         )
@@ -169,7 +169,7 @@ def plan_rebuild(command: RebuildReputation, batch: Batch) -> CommandOutcome:
         target=("reputation", "all"),
         payload={"changed": len(command.changes)},
     )
-    books.corrected_audit_id = audit_id
+    cache.corrected_audit_id = audit_id
     result = {"changed": len(command.changes)}
     return batch.decided(command.key, result=result, audit_id=audit_id)
 

@@ -18,7 +18,7 @@ from ledger.auctions.auction_commands import EndBidding, PlaceBid
 from ledger.commands import Outcome
 from ledger.workflows.workflow_commands import AdvanceWorkflow, PublishWorkflow
 from ledger.writer.batch import Batch, Refusal, Row
-from ledger.writer.read_set import Needs
+from ledger.writer.read_set import ReadSet
 from ledger.writer.state_cache import OpenRound
 
 
@@ -34,16 +34,16 @@ def record_auctions(command: PublishWorkflow | AdvanceWorkflow, batch: Batch) ->
                 pass
 
 
-def add_bid_reads(command: PlaceBid, wanted: Needs) -> None:
+def add_bid_reads(command: PlaceBid, read_set: ReadSet) -> None:
     """Add what is looked at before a bid is taken."""
-    wanted.rounds.add((command.workflow_id, command.node))
-    wanted.agent_dids.add(command.agent_did)
-    wanted.trusted.add(command.agent_did)
+    read_set.rounds.add((command.workflow_id, command.node))
+    read_set.agent_dids.add(command.agent_did)
+    read_set.trusted.add(command.agent_did)
 
 
-def add_end_bidding_reads(command: EndBidding, wanted: Needs) -> None:
+def add_end_bidding_reads(command: EndBidding, read_set: ReadSet) -> None:
     """Add what is looked at before a round's bids are told."""
-    wanted.rounds.add((command.workflow_id, command.node))
+    read_set.rounds.add((command.workflow_id, command.node))
 
 
 def plan_place_bid(command: PlaceBid, batch: Batch) -> Outcome:
@@ -52,7 +52,7 @@ def plan_place_bid(command: PlaceBid, batch: Batch) -> Outcome:
     Steps: (1) the agent is there, and the caller may bid for it, (2) the round is open, (3) the bid
     is good. A refusal leaves no trace: the key is the agent's, whoever has tried it.
     """
-    agent = batch.books.agents.get(command.agent_did)
+    agent = batch.cache.agents.get(command.agent_did)
     if agent is None or not agent.is_active:  # (1)
         detail = f"no agent {command.agent_did} is registered"
         raise Refusal(ErrorCode.NOT_FOUND, detail, is_stored=False)
@@ -62,7 +62,7 @@ def plan_place_bid(command: PlaceBid, batch: Batch) -> Outcome:
             f"only {command.agent_did}, its owner or an administrator may bid for it",
             is_stored=False,
         )
-    if batch.books.is_revoked(command.agent_did, batch.clock_ms):
+    if batch.cache.is_revoked(command.agent_did, batch.clock_ms):
         raise Refusal(ErrorCode.FORBIDDEN, f"{command.agent_did} is revoked", is_stored=False)
     round_ = _open_round(command.workflow_id, command.node, command.round, batch)  # (2)
     terms = AuctionTerms(round_.reserve_micro, round_.closes_ms, 0)
@@ -123,7 +123,7 @@ def plan_end_bidding(command: EndBidding, batch: Batch) -> Outcome:
 
 
 def _open_round(workflow_id: str, node: str, number: int, batch: Batch) -> OpenRound:
-    known = batch.books.rounds.get((workflow_id, node))
+    known = batch.cache.rounds.get((workflow_id, node))
     if known is None or known.number != number:
         detail = "no such round of this node's auction is open"
         raise Refusal(ErrorCode.CONFLICT, detail, is_stored=False)
@@ -132,7 +132,7 @@ def _open_round(workflow_id: str, node: str, number: int, batch: Batch) -> OpenR
 
 def _open(command: PublishWorkflow | AdvanceWorkflow, record: AuctionOpened, batch: Batch) -> None:
     place = (command.workflow_id, record.node)
-    batch.books.rounds[place] = OpenRound(record.round, record.reserve_micro, record.closes_ms)
+    batch.cache.rounds[place] = OpenRound(record.round, record.reserve_micro, record.closes_ms)
     batch.trade(
         "auctions",
         f"{command.workflow_id}:{record.node}:{record.round}",
@@ -163,7 +163,7 @@ def _open(command: PublishWorkflow | AdvanceWorkflow, record: AuctionOpened, bat
 
 
 def _close(command: PublishWorkflow | AdvanceWorkflow, record: AuctionClosed, batch: Batch) -> None:
-    batch.books.rounds[command.workflow_id, record.node] = None
+    batch.cache.rounds[command.workflow_id, record.node] = None
     status = "no_bids" if record.winner_did is None else "awarded"
     if record.is_cancelled:
         status = "cancelled"

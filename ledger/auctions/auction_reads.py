@@ -5,8 +5,7 @@ from __future__ import annotations
 import sqlalchemy as sql
 
 from ledger.reads.reader import LedgerReader, RowDict
-from ledger.schema import agent
-from ledger.schema_auctions import auction, bid
+from ledger.schema import agent, auction, bid
 
 
 async def auction_rows(reader: LedgerReader, workflow_id: str, node: str) -> list[RowDict]:

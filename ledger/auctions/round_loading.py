@@ -9,14 +9,14 @@ import psycopg
 
 from core.market.auction import Bid
 from ledger.auctions.auction_commands import bids_key
-from ledger.writer.state_cache import Books, OpenRound
+from ledger.writer.state_cache import OpenRound, StateCache
 
 
 async def load_rounds(
-    connection: psycopg.AsyncConnection[Any], books: Books, pairs: Sequence[tuple[str, str]]
+    connection: psycopg.AsyncConnection[Any], cache: StateCache, pairs: Sequence[tuple[str, str]]
 ) -> None:
-    """Put the open rounds of these (workflow, node) pairs into the books, None where none is."""
-    books.rounds.update(dict.fromkeys(pairs))
+    """Put the open rounds of these (workflow, node) pairs into the cache, None where none is."""
+    cache.rounds.update(dict.fromkeys(pairs))
     asked: dict[str, tuple[str, str]] = {}
     places = ([workflow_id for workflow_id, _ in pairs], [name for _, name in pairs])
     cursor = await connection.execute(
@@ -26,14 +26,14 @@ async def load_rounds(
         places,
     )
     for workflow_id, node, number, reserve_micro, closes_ms in await cursor.fetchall():
-        books.rounds[workflow_id, node] = OpenRound(number, reserve_micro, closes_ms)
+        cache.rounds[workflow_id, node] = OpenRound(number, reserve_micro, closes_ms)
         asked[bids_key(workflow_id, node, number)] = (workflow_id, node)
     # Bids that another writer has told are all there are, however far its clock was ahead.
     cursor = await connection.execute(
         "SELECT id FROM callboard.command WHERE id = ANY(%s)", (list(asked),)
     )
     for (key,) in await cursor.fetchall():
-        round_ = books.rounds[asked[key]]
+        round_ = cache.rounds[asked[key]]
         assert round_ is not None, key
         round_.is_over = True
     cursor = await connection.execute(
@@ -47,6 +47,6 @@ async def load_rounds(
     )
     for workflow_id, node, *fields in await cursor.fetchall():
         bid = Bid(*fields)
-        round_ = books.rounds[workflow_id, node]
+        round_ = cache.rounds[workflow_id, node]
         assert round_ is not None, bid
         round_.bids[bid.agent_did] = bid

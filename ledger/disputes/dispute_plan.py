@@ -20,7 +20,7 @@ from core.records.audit import AuditEventType
 from ledger.commands import Outcome
 from ledger.disputes.dispute_commands import GiveFeedback, OpenDispute, ResolveDispute
 from ledger.stakes.stake_risk import Guilt, slash_guilty
-from ledger.writer.barrier_rows import DisputeGrounds, PaidLine
+from ledger.writer.barrier_reads import DisputeReads, PaidLine
 from ledger.writer.batch import Batch, Refusal
 from ledger.writer.state_cache import (
     FEE_ADDRESS,
@@ -74,21 +74,21 @@ def plan_resolve_dispute(command: ResolveDispute, batch: Batch) -> Outcome:
     Steps: (1) it is open, (2) the refund goes with the decision and with what was paid, (3) the
     refund, line by line, (4) upheld fraud costs what is locked for the node, (5) the row.
     """
-    grounds = batch.books.grounds
-    if grounds is None:  # (1)
+    stored = batch.cache.barrier_reads
+    if stored is None:  # (1)
         raise Refusal(ErrorCode.NOT_FOUND, f"the dispute {command.dispute_id} is not known")
-    assert isinstance(grounds, DisputeGrounds), grounds
-    if grounds.status != "open":
-        raise Refusal(ErrorCode.CONFLICT, f"the dispute is {grounds.status}, expected open")
-    lines = grounds.disputed_lines()
-    _check_refund(command, grounds, lines, batch)  # (2)
-    refunding = _Refunding(command, grounds, batch)
+    assert isinstance(stored, DisputeReads), stored
+    if stored.status != "open":
+        raise Refusal(ErrorCode.CONFLICT, f"the dispute is {stored.status}, expected open")
+    lines = stored.disputed_lines()
+    _check_refund(command, stored, lines, batch)  # (2)
+    refunding = _Refunding(command, stored, batch)
     shares = share_refund(command.refund_micro, [line.left_micro for line in lines])
     for line, share in zip(lines, shares, strict=True):
         if share:
             refunding.refund(line, share)  # (3)
-    is_fraud = _is_upheld_fraud(command, grounds)
-    slashed_micro = slash_guilty(command, _guilt(command, grounds), batch) if is_fraud else 0  # (4)
+    is_fraud = _is_upheld_fraud(command, stored)
+    slashed_micro = slash_guilty(command, _guilt(command, stored), batch) if is_fraud else 0  # (4)
     batch.trade(  # (5)
         "resolved_disputes",
         command.dispute_id,
@@ -108,7 +108,7 @@ def plan_resolve_dispute(command: ResolveDispute, batch: Batch) -> Outcome:
         target=("dispute", command.dispute_id),
         payload={
             "status": command.status,
-            "workflowId": grounds.workflow_id,
+            "workflowId": stored.workflow_id,
             "refundAskedCredits": credits_text(command.refund_micro),
             "refundedCredits": credits_text(refunding.refunded_micro),
             "shortCredits": credits_text(refunding.short_micro),
@@ -129,11 +129,11 @@ def plan_resolve_dispute(command: ResolveDispute, batch: Batch) -> Outcome:
 
 
 def _check_refund(
-    command: ResolveDispute, grounds: DisputeGrounds, lines: list[PaidLine], batch: Batch
+    command: ResolveDispute, stored: DisputeReads, lines: list[PaidLine], batch: Batch
 ) -> None:
     if command.refund_micro == 0:
         return
-    is_payers = grounds.complainant_did == grounds.payer_did
+    is_payers = stored.complainant_did == stored.payer_did
     wanted = (COMPLAINANT if is_payers else RESPONDENT, SPLIT)
     if command.status not in wanted:
         raise Refusal(
@@ -150,27 +150,27 @@ def _check_refund(
         )
 
 
-def _is_upheld_fraud(command: ResolveDispute, grounds: DisputeGrounds) -> bool:
+def _is_upheld_fraud(command: ResolveDispute, stored: DisputeReads) -> bool:
     """Tell whether the agent is found to have defrauded the workflow's payer."""
     return (
-        grounds.dispute_type == "fraud"
+        stored.dispute_type == "fraud"
         and command.status == COMPLAINANT
-        and grounds.complainant_did == grounds.payer_did
-        and grounds.respondent_did is not None
+        and stored.complainant_did == stored.payer_did
+        and stored.respondent_did is not None
     )
 
 
-def _guilt(command: ResolveDispute, grounds: DisputeGrounds) -> Guilt:
-    agent_did, payer_did = grounds.respondent_did, grounds.payer_did
-    assert agent_did is not None, grounds
-    assert payer_did is not None, grounds
-    assert grounds.workflow_id is not None, grounds
+def _guilt(command: ResolveDispute, stored: DisputeReads) -> Guilt:
+    agent_did, payer_did = stored.respondent_did, stored.payer_did
+    assert agent_did is not None, stored
+    assert payer_did is not None, stored
+    assert stored.workflow_id is not None, stored
     return Guilt(
         agent_did=agent_did,
-        workflow_id=grounds.workflow_id,
-        node=grounds.node_id,
+        workflow_id=stored.workflow_id,
+        node=stored.node_id,
         payer_did=payer_did,
-        locks=grounds.locks,
+        locks=stored.locks,
         bps=command.slash_bps,
         reason=SlashTrigger.FRAUD_DISPUTE,
         evidence={"disputeId": command.dispute_id},
@@ -180,9 +180,9 @@ def _guilt(command: ResolveDispute, grounds: DisputeGrounds) -> Guilt:
 class _Refunding:
     """The entries of one decision, with what they add up to."""
 
-    def __init__(self, command: ResolveDispute, grounds: DisputeGrounds, batch: Batch) -> None:
+    def __init__(self, command: ResolveDispute, stored: DisputeReads, batch: Batch) -> None:
         self._command = command
-        self._grounds = grounds
+        self._stored = stored
         self._batch = batch
         self.entry_ids: list[int] = []
         self.refunded_micro = 0
@@ -205,26 +205,26 @@ class _Refunding:
         ):
             if part:
                 assert account is not None, (line, split)
-                self._move(account, part, kind=kind, description=description, line=line.line)
+                self._transfer(account, part, kind=kind, description=description, line=line.line)
         if split.stake_locked_micro or split.stake_free_micro:
             self._touch_stake(did)
         self.refunded_micro += split.refunded_micro
         self.short_micro += split.short_micro
 
-    def _move(
+    def _transfer(
         self, source: Account, micro: int, *, kind: str, description: str, line: str | None
     ) -> None:
-        payer_did = self._grounds.payer_did
+        payer_did = self._stored.payer_did
         assert payer_did is not None, "money comes back to the payer of a workflow"
         payer = self._batch.account(wallet_address(payer_did), "wallet", payer_did)
         self.entry_ids.append(
-            self._batch.move(
+            self._batch.transfer(
                 source,
                 payer,
                 micro,
                 kind=kind,
                 description=description,
-                workflow_id=self._grounds.workflow_id,
+                workflow_id=self._stored.workflow_id,
                 node_id=line,
             )
         )
@@ -241,7 +241,7 @@ class _Refunding:
         )
 
     def _account(self, address: str) -> Account | None:
-        return self._batch.books.accounts.get(address)
+        return self._batch.cache.accounts.get(address)
 
 
 def _balance(account: Account | None) -> int:

@@ -7,7 +7,7 @@ import uuid
 import sqlalchemy as sql
 
 from ledger.reads.reader import LedgerReader, RowDict
-from ledger.schema_review import dispute, feedback
+from ledger.schema import dispute, feedback
 
 
 async def dispute_row(reader: LedgerReader, dispute_id: str) -> RowDict | None:

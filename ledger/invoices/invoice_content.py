@@ -15,7 +15,7 @@ from msgspec.structs import replace
 from core.errors import ErrorCode, ServiceError
 from ledger.invoices.invoice_commands import CreateInvoice
 from ledger.reads.reader import LedgerReader, RowDict
-from ledger.schema_review import invoice
+from ledger.schema import invoice
 from ledger.writer.state_cache import wallet_address
 
 # Payments and refunds of one invoice: 5,000 lines hold the writer for less than 0.1 s.

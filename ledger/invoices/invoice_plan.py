@@ -13,7 +13,7 @@ from core.records.audit import AuditEventType
 from core.timestamps import iso_ms
 from ledger.commands import Outcome
 from ledger.invoices.invoice_commands import CreateInvoice, SettleInvoice
-from ledger.writer.barrier_rows import InvoiceGrounds
+from ledger.writer.barrier_reads import InvoiceReads
 from ledger.writer.batch import Batch, Refusal
 from ledger.writer.command_kind import rows_weight
 
@@ -29,9 +29,9 @@ def plan_create_invoice(command: CreateInvoice, batch: Batch) -> Outcome:
     Steps: (1) the period has passed, (2) the same or an overlapping one, (3) its content is what it
     would be if it were added up now, (4) the rows.
     """
-    books = batch.books
-    grounds = books.grounds
-    assert isinstance(grounds, InvoiceGrounds), grounds
+    cache = batch.cache
+    stored = cache.barrier_reads
+    assert isinstance(stored, InvoiceReads), stored
     is_of_workflow = command.workflow_id is not None
     if not is_of_workflow and command.period_end_ms > batch.now_ms:  # (1)
         raise Refusal(
@@ -39,14 +39,14 @@ def plan_create_invoice(command: CreateInvoice, batch: Batch) -> Outcome:
             f"periodEnd: got {iso_ms(command.period_end_ms)},"
             f" expected a time not after {batch.created_at}",
         )
-    if grounds.same_id is not None:  # (2)
-        return batch.decided(command.key, result={"invoiceId": grounds.same_id, "isNew": False})
-    if grounds.overlapping_id is not None:
+    if stored.same_id is not None:  # (2)
+        return batch.decided(command.key, result={"invoiceId": stored.same_id, "isNew": False})
+    if stored.overlapping_id is not None:
         raise Refusal(
-            ErrorCode.CONFLICT, f"the period overlaps that of invoice {grounds.overlapping_id}"
+            ErrorCode.CONFLICT, f"the period overlaps that of invoice {stored.overlapping_id}"
         )
-    latest_audit_id = books.invoiced.get(command.payer_did, books.read_audit_id)
-    if grounds.is_stale or command.read_audit_id < latest_audit_id:  # (3)
+    latest_audit_id = cache.invoiced.get(command.payer_did, cache.read_audit_id)
+    if stored.is_stale or command.read_audit_id < latest_audit_id:  # (3)
         raise Refusal(
             ErrorCode.OVERLOADED, "the period was just written to: ask again", retry_after_s=1
         )
@@ -69,7 +69,7 @@ def plan_create_invoice(command: CreateInvoice, batch: Batch) -> Outcome:
             "protocolFeeCents": totals.fee_cents,
         },
     )
-    books.invoiced[command.payer_did] = audit_id
+    cache.invoiced[command.payer_did] = audit_id
     return batch.decided(
         command.key, result={"invoiceId": command.invoice_id, "isNew": True}, audit_id=audit_id
     )

@@ -8,8 +8,7 @@ from typing import Final
 import sqlalchemy as sql
 
 from ledger.reads.reader import LedgerReader, RowDict
-from ledger.schema import entry
-from ledger.schema_review import invoice, invoice_line
+from ledger.schema import entry, invoice, invoice_line
 
 LINES_SHOWN_MAX: Final = 1_000
 REFUND_KINDS: Final = ("refund", "fee_refund", "stake_refund")

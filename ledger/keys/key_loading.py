@@ -10,8 +10,8 @@ from typing import Any, Final
 
 import psycopg
 
-from ledger.writer.read_set import Needs
-from ledger.writer.state_cache import Books, KnownKey
+from ledger.writer.read_set import ReadSet
+from ledger.writer.state_cache import KnownKey, StateCache
 
 _LIVE: Final = """
     WITH RECURSIVE ended AS (
@@ -35,12 +35,16 @@ _COUNTS: Final = """
 """
 
 
-async def load_keys(connection: psycopg.AsyncConnection[Any], books: Books, wanted: Needs) -> None:
-    """Fill the books with the keys of a batch; they are kept for that batch alone."""
-    if wanted.key_ids or wanted.parent_keys:
-        cursor = await connection.execute(_LIVE, (list(wanted.key_ids), list(wanted.parent_keys)))
+async def load_keys(
+    connection: psycopg.AsyncConnection[Any], cache: StateCache, read_set: ReadSet
+) -> None:
+    """Fill the state cache with the keys of a batch; they are kept for that batch alone."""
+    if read_set.key_ids or read_set.parent_keys:
+        cursor = await connection.execute(
+            _LIVE, (list(read_set.key_ids), list(read_set.parent_keys))
+        )
         for key_id, *fields in await cursor.fetchall():
-            books.live_keys[key_id] = KnownKey(*fields)
-    if wanted.key_owners:
-        cursor = await connection.execute(_COUNTS, (list(wanted.key_owners),))
-        books.key_counts.update(await cursor.fetchall())
+            cache.live_keys[key_id] = KnownKey(*fields)
+    if read_set.key_owners:
+        cursor = await connection.execute(_COUNTS, (list(read_set.key_owners),))
+        cache.key_counts.update(await cursor.fetchall())

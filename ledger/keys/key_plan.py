@@ -13,26 +13,26 @@ from core.records.audit import AuditEventType
 from ledger.commands import Outcome
 from ledger.keys.key_commands import CreateKey, RevokeKey
 from ledger.writer.batch import Batch, Refusal
-from ledger.writer.read_set import Needs
+from ledger.writer.read_set import ReadSet
 from ledger.writer.state_cache import KnownKey
 
 
-def add_create_key_reads(command: CreateKey, wanted: Needs) -> None:
+def add_create_key_reads(command: CreateKey, read_set: ReadSet) -> None:
     """Add what is looked at before a key is made."""
-    wanted.key_owners.add(command.owner_did)
+    read_set.key_owners.add(command.owner_did)
     if command.parent_id is not None:
-        wanted.parent_keys.add(command.parent_id)
+        read_set.parent_keys.add(command.parent_id)
 
 
-def add_revoke_key_reads(command: RevokeKey, wanted: Needs) -> None:
+def add_revoke_key_reads(command: RevokeKey, read_set: ReadSet) -> None:
     """Add what is looked at before a key is revoked."""
-    wanted.key_ids.add(command.key_id)
+    read_set.key_ids.add(command.key_id)
 
 
 def plan_create_key(command: CreateKey, batch: Batch) -> Outcome:
     """Store an API key by its hash; the key itself never comes here."""
     depth = 0 if command.parent_id is None else _depth_below(command, batch)
-    count = batch.books.key_counts.get(command.owner_did, 0)
+    count = batch.cache.key_counts.get(command.owner_did, 0)
     if command.owner_keys_max is not None and count >= command.owner_keys_max:
         raise Refusal(
             ErrorCode.CONFLICT,
@@ -55,10 +55,10 @@ def plan_create_key(command: CreateKey, batch: Batch) -> Outcome:
             "depth": depth,
         },
     )
-    batch.books.live_keys[command.key_id] = KnownKey(
+    batch.cache.live_keys[command.key_id] = KnownKey(
         command.owner_did, command.parent_id, depth, command.expires_ms
     )
-    batch.books.key_counts[command.owner_did] = count + 1
+    batch.cache.key_counts[command.owner_did] = count + 1
     batch.is_directory_changed = True
     audit_id = batch.record(
         AuditEventType.KEY_CREATED,
@@ -75,7 +75,7 @@ def plan_create_key(command: CreateKey, batch: Batch) -> Outcome:
 
 def plan_revoke_key(command: RevokeKey, batch: Batch) -> Outcome:
     """End an API key that belongs to the one who asks (or an admin), and all that stand on it."""
-    live = batch.books.live_keys
+    live = batch.cache.live_keys
     known = live.get(command.key_id)
     if known is None or command.owner_did not in (None, known.owner_did):
         raise Refusal(ErrorCode.NOT_FOUND, f"no key {command.key_id} to revoke")
@@ -99,7 +99,7 @@ def _depth_below(command: CreateKey, batch: Batch) -> int:
 
     Raises: Refusal; the parent has ended, outlives the new key, or stands on too many itself.
     """
-    parent = batch.books.live_keys.get(command.parent_id or "")
+    parent = batch.cache.live_keys.get(command.parent_id or "")
     if parent is None or (parent.expires_ms is not None and parent.expires_ms <= batch.clock_ms):
         raise Refusal(ErrorCode.UNAUTHORIZED, f"the key {command.parent_id} has ended")
     if parent.expires_ms is not None and (

@@ -11,18 +11,18 @@ from core.records.audit import AuditEventType
 from ledger.commands import Outcome, OutcomeStatus
 from ledger.owners.owner_commands import ClaimWorkflows, RegisterOwner
 from ledger.writer.batch import Batch, Refusal, StaleCommand
-from ledger.writer.read_set import Needs
+from ledger.writer.read_set import ReadSet
 
 
-def add_claim_reads(command: ClaimWorkflows, wanted: Needs) -> None:
+def add_claim_reads(command: ClaimWorkflows, read_set: ReadSet) -> None:
     """Add what is looked at before an owner's workflows are claimed."""
-    wanted.claimed_owners.add(command.from_owner)
+    read_set.claimed_owners.add(command.from_owner)
 
 
 def plan_register_owner(command: RegisterOwner, batch: Batch) -> Outcome:
     """Give an owner a new epoch; its result is not stored, because each start is a new one."""
-    epoch = batch.books.owners.get(command.owner, 0) + 1
-    batch.books.owners[command.owner] = epoch
+    epoch = batch.cache.owners.get(command.owner, 0) + 1
+    batch.cache.owners[command.owner] = epoch
     row = {"name": command.owner, "epoch": epoch, "address": command.address}
     batch.register("owners", command.owner, row)
     batch.record(
@@ -36,7 +36,7 @@ def plan_register_owner(command: RegisterOwner, batch: Batch) -> Outcome:
 
 def plan_claim(command: ClaimWorkflows, batch: Batch) -> Outcome:
     """Move every unfinished workflow of a silent owner to another and fence the silent one off."""
-    owners = batch.books.owners
+    owners = batch.cache.owners
     if owners.get(command.to_owner) != command.to_epoch:
         raise StaleCommand
     if owners.get(command.from_owner) != command.from_epoch:
@@ -48,7 +48,7 @@ def plan_claim(command: ClaimWorkflows, batch: Batch) -> Outcome:
     if command.from_owner == command.to_owner:
         raise Refusal(ErrorCode.CONFLICT, "an owner cannot claim from itself")
     owners[command.from_owner] = command.from_epoch + 1
-    claimed = batch.books.claimable.get(command.from_owner, 0)
+    claimed = batch.cache.claimable.get(command.from_owner, 0)
     # The epoch of the silent owner grows; its address is no longer one to be asked.
     row = {"name": command.from_owner, "epoch": command.from_epoch + 1, "address": ""}
     batch.register("owners", command.from_owner, row)

@@ -11,8 +11,8 @@ from typing import Any, Final
 import psycopg
 
 from core.market.quota import QuotaLimits
-from ledger.writer.read_set import Needs
-from ledger.writer.state_cache import Books, Usage
+from ledger.writer.read_set import ReadSet
+from ledger.writer.state_cache import StateCache, Usage
 
 # Publishes of yesterday may still arrive just after midnight; older days are read again if ever.
 _DAYS_KEPT: Final = 2
@@ -30,32 +30,32 @@ _USAGE: Final = """
 
 
 async def load_quotas(
-    connection: psycopg.AsyncConnection[Any], books: Books, wanted: Needs
+    connection: psycopg.AsyncConnection[Any], cache: StateCache, read_set: ReadSet
 ) -> None:
-    """Fill the books with the quotas of a batch's payers, and the usage of those who have one."""
-    missing = [did for did, _ in wanted.published if did not in books.quotas]
-    missing += [did for did in wanted.quota_dids if did not in books.quotas]
+    """Cache the quotas of a batch's payers, and the usage of those who have one."""
+    missing = [did for did, _ in read_set.published if did not in cache.quotas]
+    missing += [did for did in read_set.quota_dids if did not in cache.quotas]
     if missing:
-        books.quotas.update(dict.fromkeys(missing))
+        cache.quotas.update(dict.fromkeys(missing))
         cursor = await connection.execute(
             "SELECT did, max_workflows_per_day, max_concurrent_workflows, max_spend_per_day_cents"
             " FROM callboard.quota WHERE did = ANY(%s)",
             (missing,),
         )
         for did, *limits in await cursor.fetchall():
-            books.quotas[did] = QuotaLimits(*limits)
-    for did, _ in wanted.published:
-        if did in books.usage and len(books.usage[did].days) > _DAYS_KEPT:
-            books.usage[did].days.clear()
+            cache.quotas[did] = QuotaLimits(*limits)
+    for did, _ in read_set.published:
+        if did in cache.usage and len(cache.usage[did].days) > _DAYS_KEPT:
+            cache.usage[did].days.clear()
     unread = [
         (did, day_ms)
-        for did, day_ms in wanted.published
-        if (books.quotas.get(did) is not None or did in wanted.quota_dids)
-        and (did not in books.usage or day_ms not in books.usage[did].days)
+        for did, day_ms in read_set.published
+        if (cache.quotas.get(did) is not None or did in read_set.quota_dids)
+        and (did not in cache.usage or day_ms not in cache.usage[did].days)
     ]
     if unread:
         cursor = await connection.execute(
             _USAGE, ([did for did, _ in unread], [day_ms for _, day_ms in unread])
         )
         for did, day_ms, running, workflows, micro in await cursor.fetchall():
-            books.usage.setdefault(did, Usage(running)).days[day_ms] = (workflows, micro)
+            cache.usage.setdefault(did, Usage(running)).days[day_ms] = (workflows, micro)

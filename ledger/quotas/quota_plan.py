@@ -16,22 +16,22 @@ from ledger.commands import Outcome
 from ledger.quotas.quota_commands import SetQuota
 from ledger.workflows.workflow_commands import PublishWorkflow
 from ledger.writer.batch import Batch, Refusal
-from ledger.writer.read_set import Needs
+from ledger.writer.read_set import ReadSet
 from ledger.writer.state_cache import Escrow
 
 # Running workflows end at any time; a day's counters only at midnight.
 CONCURRENT_RETRY_S: Final = 1
 
 
-def add_quota_reads(command: SetQuota, wanted: Needs) -> None:
+def add_quota_reads(command: SetQuota, read_set: ReadSet) -> None:
     """Add what is looked at before a quota is set."""
-    wanted.quota_dids.add(command.did)
+    read_set.quota_dids.add(command.did)
 
 
 def plan_set_quota(command: SetQuota, batch: Batch) -> Outcome:
     """Change a payer's limits; those that the command does not name keep their value."""
-    limits = replace(batch.books.quotas[command.did] or QuotaLimits(), **command.changes)
-    batch.books.quotas[command.did] = limits
+    limits = replace(batch.cache.quotas[command.did] or QuotaLimits(), **command.changes)
+    batch.cache.quotas[command.did] = limits
     members = {
         "max_workflows_per_day": limits.workflows_per_day,
         "max_concurrent_workflows": limits.workflows_concurrent,
@@ -58,12 +58,12 @@ def use_quota(command: PublishWorkflow, hold_micro: int, batch: Batch) -> None:
 
     Raises: Refusal(QUOTA_EXCEEDED) when it does not fit in, nothing counted.
     """
-    usage = batch.books.usage.get(command.payer_did)
+    usage = batch.cache.usage.get(command.payer_did)
     if usage is None:
         return
     day_ms = day_start_ms(command.created_ms)
     workflows, micro = usage.days[day_ms]
-    limits = batch.books.quotas[command.payer_did]
+    limits = batch.cache.quotas[command.payer_did]
     if limits is not None:
         _check(limits, QuotaUsage(workflows, micro, usage.running), hold_micro, command, batch)
     usage.days[day_ms] = (workflows + 1, micro + hold_micro)
@@ -72,7 +72,7 @@ def use_quota(command: PublishWorkflow, hold_micro: int, batch: Batch) -> None:
 
 def give_back(escrow: Escrow, returned_micro: int, batch: Batch) -> None:
     """Count a workflow's end: what returns is given back to the day of its publish (case 38)."""
-    usage = batch.books.usage.get(escrow.payer_did)
+    usage = batch.cache.usage.get(escrow.payer_did)
     if usage is None:
         return
     usage.running -= 1

@@ -43,12 +43,12 @@ class PreparedReads:
 
     Args:
         url: `postgresql://…` of a login that is a member of `ledger_reader`.
-        patience_s: how long a read waits for its turn, and then for the server.
+        timeout_s: how long a read waits for its turn, and then for the server.
     """
 
-    def __init__(self, url: str, *, patience_s: float) -> None:
+    def __init__(self, url: str, *, timeout_s: float) -> None:
         self._url = url
-        self._patience_s = patience_s
+        self._timeout_s = timeout_s
         self._connection: psycopg.AsyncConnection[RowDict] | None = None
         self._turn = asyncio.Lock()
 
@@ -72,12 +72,12 @@ class PreparedReads:
         """
         loop = asyncio.get_running_loop()
         try:
-            async with asyncio.timeout(self._patience_s):
+            async with asyncio.timeout(self._timeout_s):
                 await self._turn.acquire()
         except TimeoutError as error:
             raise unreachable(error) from None
         try:
-            ends_s = loop.time() + self._patience_s
+            ends_s = loop.time() + self._timeout_s
             return await self._read(statement, {**statement.constants, **values}, ends_s)
         except (psycopg.OperationalError, psycopg.InterfaceError) as error:
             raise unreachable(error) from None

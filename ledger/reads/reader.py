@@ -40,13 +40,13 @@ from ledger.schema import (
     unreachable,
     workflow,
 )
-from ledger.timeouts import cut_after, line_of
+from ledger.timeouts import cut_after, driver_connection_of
 from ledger.workflows.workflow_statements import NODES, WORKFLOWS, workflow_select
 from ledger.writer.state_cache import wallet_address
 
 __all__ = ["Balance", "LedgerReader", "RowDict", "RowPage", "StoredOwner", "StoredWorkflow"]
 
-READ_PATIENCE_S: Final = 5.0
+READ_TIMEOUT_S: Final = 5.0
 # Spelt as the partial indexes are.
 _IS_UNFINISHED: Final = workflow.c.completed_ms.is_(None)
 _OWNERS_PAGE: Final = 500
@@ -67,23 +67,21 @@ class RowPage(list[RowDict]):
 class LedgerReader:
     """Read models over a small pool of connections."""
 
-    def __init__(
-        self, url: str, *, pool_size: int = 5, patience_s: float = READ_PATIENCE_S
-    ) -> None:
+    def __init__(self, url: str, *, pool_size: int = 5, timeout_s: float = READ_TIMEOUT_S) -> None:
         """Make the pool; connections are opened when first needed.
 
         Args:
             url: `postgresql://…` of a login that is a member of `ledger_reader`.
-            patience_s: how long a read waits for a connection, and then for the server.
+            timeout_s: how long a read waits for a connection, and then for the server.
         """
         self.turns = ReadTurns()
-        self._patience_s = patience_s
+        self._timeout_s = timeout_s
         self._engine: AsyncEngine = pool_of(
-            url, READER_ROLE, "callboard-reader", size=pool_size, patience_s=patience_s
+            url, READER_ROLE, "callboard-reader", size=pool_size, timeout_s=timeout_s
         )
         # Two connections: a page of records may be large, and a look-up is never behind one.
-        self.records = PreparedReads(url, patience_s=patience_s)
-        self.lookups = PreparedReads(url, patience_s=patience_s)
+        self.records = PreparedReads(url, timeout_s=timeout_s)
+        self.lookups = PreparedReads(url, timeout_s=timeout_s)
 
     def __repr__(self) -> str:
         return f"LedgerReader({self._engine.pool.status()})"
@@ -379,7 +377,7 @@ class LedgerReader:
         """
         try:
             async with self._engine.connect() as connection:
-                with cut_after(await line_of(connection), self._patience_s):
+                with cut_after(await driver_connection_of(connection), self._timeout_s):
                     result = await connection.execute(query, values)
                 return [dict(row) for row in result.mappings()]
         except UNREACHABLE as error:

@@ -17,7 +17,7 @@ from core.records.audit import AuditEventType
 from ledger.commands import Outcome
 from ledger.stakes.stake_commands import DepositStake, WithdrawStake
 from ledger.writer.batch import Batch, Refusal
-from ledger.writer.read_set import Needs
+from ledger.writer.read_set import ReadSet
 from ledger.writer.state_cache import (
     Account,
     stake_address,
@@ -28,11 +28,11 @@ from ledger.writer.state_cache import (
 StakeCommand = DepositStake | WithdrawStake
 
 
-def add_stake_reads(command: StakeCommand, wanted: Needs) -> None:
-    """Add what has to be in the books before a stake moves."""
-    wanted.agent_dids.add(command.agent_did)
-    wanted.share_dids.add(command.agent_did)
-    wanted.addresses |= {
+def add_stake_reads(command: StakeCommand, read_set: ReadSet) -> None:
+    """Add what has to be in the state cache before a stake moves."""
+    read_set.agent_dids.add(command.agent_did)
+    read_set.share_dids.add(command.agent_did)
+    read_set.addresses |= {
         wallet_address(command.actor_did),
         wallet_address(command.agent_did),
         stake_address(command.agent_did),
@@ -45,7 +45,7 @@ def plan_deposit_stake(command: DepositStake, batch: Batch) -> Outcome:
     wallet_did = _wallet_did(command, batch)
     if wallet_did is None:
         raise _forbidden(command)
-    known = batch.books.accounts.get(wallet_address(wallet_did))
+    known = batch.cache.accounts.get(wallet_address(wallet_did))
     available = known.balance if known is not None else 0
     # Whatever is unlocked later must fit into the free part: the bound is on both together.
     room = MICRO_MAX - sum(stake_parts(command.agent_did, batch))
@@ -122,7 +122,7 @@ def stake_accounts(agent_did: str, batch: Batch) -> tuple[Account, Account]:
 
 def stake_parts(agent_did: str, batch: Batch) -> tuple[int, int]:
     """Return the free and the locked part of an agent's stake, micro-credits."""
-    accounts = batch.books.accounts
+    accounts = batch.cache.accounts
     free = accounts.get(stake_address(agent_did))
     locked = accounts.get(stake_locked_address(agent_did))
     return (
@@ -133,12 +133,12 @@ def stake_parts(agent_did: str, batch: Batch) -> tuple[int, int]:
 
 def _shares(agent_did: str, batch: Batch) -> dict[str, int]:
     """Return what of an agent's stake is whose now, by depositor, micro-credits."""
-    return settled_shares(batch.books.shares[agent_did], sum(stake_parts(agent_did, batch)))
+    return settled_shares(batch.cache.shares[agent_did], sum(stake_parts(agent_did, batch)))
 
 
 def _store_shares(command: StakeCommand, shares: dict[str, int], batch: Batch) -> None:
     """Write every share of the stake: those of others may have been settled by this command."""
-    batch.books.shares[command.agent_did] = {did: micro for did, micro in shares.items() if micro}
+    batch.cache.shares[command.agent_did] = {did: micro for did, micro in shares.items() if micro}
     for did, micro in shares.items():
         row = {"agent_did": command.agent_did, "depositor_did": did, "micro": micro}
         batch.trade("stake_shares", orjson.dumps([command.agent_did, did]).decode(), row)
@@ -149,7 +149,7 @@ def _wallet_did(command: StakeCommand, batch: Batch) -> str | None:
 
     The agent itself and its owner each use their own; an administrator acts in the agent's name.
     """
-    known = batch.books.agents.get(command.agent_did)
+    known = batch.cache.agents.get(command.agent_did)
     is_owner = known is not None and known.owner_did == command.actor_did
     if is_owner or command.actor_did == command.agent_did:
         return command.actor_did
@@ -180,7 +180,7 @@ def _moved(
     change_micro = command.amount_micro if is_deposit else -command.amount_micro
     shares[wallet_did] = shares.get(wallet_did, 0) + change_micro
     _store_shares(command, shares, batch)
-    entry_id = batch.move(
+    entry_id = batch.transfer(
         *from_to,
         command.amount_micro,
         kind="stake_deposit" if is_deposit else "stake_withdrawal",

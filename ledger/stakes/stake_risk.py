@@ -23,9 +23,9 @@ from ledger.disputes.dispute_commands import ResolveDispute
 from ledger.stakes.stake_commands import SlashStake
 from ledger.stakes.stake_plan import stake_accounts, stake_parts
 from ledger.workflows.workflow_commands import AdvanceWorkflow, PublishWorkflow
-from ledger.writer.barrier_rows import SlashGrounds
+from ledger.writer.barrier_reads import SlashReads
 from ledger.writer.batch import Batch, Refusal
-from ledger.writer.read_set import Needs
+from ledger.writer.read_set import ReadSet
 from ledger.writer.state_cache import (
     Account,
     stake_address,
@@ -62,19 +62,19 @@ class _Lock:
 
 
 def add_risk_reads(
-    workflow_id: str, record: StakeLocked | StakeFreed | NodeChanged, wanted: Needs
+    workflow_id: str, record: StakeLocked | StakeFreed | NodeChanged, read_set: ReadSet
 ) -> None:
-    """Add what has to be in the books before a lock begins, goes on or ends."""
+    """Add what has to be in the state cache before a lock begins, goes on or ends."""
     match record:
         case NodeChanged():
             if record.stake_micro:
-                wanted.staked.add((workflow_id, record.node))
+                read_set.staked.add((workflow_id, record.node))
         case StakeLocked() | StakeFreed():
             did = record.agent_did
-            wanted.addresses |= {stake_address(did), stake_locked_address(did)}
+            read_set.addresses |= {stake_address(did), stake_locked_address(did)}
             if type(record) is StakeFreed:
-                wanted.staked.add((workflow_id, record.node))
-                wanted.ending.add(workflow_id)  # whose payer a slash would go to
+                read_set.staked.add((workflow_id, record.node))
+                read_set.ending.add(workflow_id)  # whose payer a slash would go to
 
 
 def move_stakes(command: PublishWorkflow | AdvanceWorkflow, batch: Batch) -> list[str]:
@@ -101,7 +101,7 @@ def move_stakes(command: PublishWorkflow | AdvanceWorkflow, batch: Batch) -> lis
                 pass
     for change in at_risk:
         place = (command.workflow_id, change.node)
-        staked = batch.books.staked.get(place)
+        staked = batch.cache.staked.get(place)
         if staked is None or staked[0] != change.attempt:
             batch.nodes[place].pop("stake_micro", None)
     return unstaked
@@ -141,7 +141,7 @@ def slash_guilty(command: ResolveDispute | SlashStake, guilt: Guilt, batch: Batc
         locked_micro = min(at_risk_micro, locked.balance)
         lost_micro = _slash_for(guilt, lock, locked, locked_micro, batch)
         _unlock(lock, (locked, free), locked_micro - lost_micro, batch)
-        batch.books.staked[workflow_id, node] = None
+        batch.cache.staked[workflow_id, node] = None
         batch.trade("ended_locks", node, {"workflow_id": workflow_id, "name": node})
         slashed_micro += lost_micro
     return slashed_micro
@@ -164,21 +164,21 @@ def plan_slash_stake(command: SlashStake, batch: Batch) -> Outcome:
 
     Steps: (1) the node was dispatched, (2) it is this agent's, (3) its lock ends.
     """
-    grounds = batch.books.grounds
-    if grounds is None:  # (1)
+    stored = batch.cache.barrier_reads
+    if stored is None:  # (1)
         place = f"node {command.node[:128]!r} of workflow {command.workflow_id}"
         raise Refusal(ErrorCode.NOT_FOUND, f"{place} is not known or was never dispatched")
-    assert isinstance(grounds, SlashGrounds), grounds
-    if grounds.agent_did != command.agent_did:  # (2)
-        detail = f"the node is {grounds.agent_did or 'nobody'}'s, expected {command.agent_did}'s"
+    assert isinstance(stored, SlashReads), stored
+    if stored.agent_did != command.agent_did:  # (2)
+        detail = f"the node is {stored.agent_did or 'nobody'}'s, expected {command.agent_did}'s"
         raise Refusal(ErrorCode.CONFLICT, detail)
-    lock = (command.node, grounds.attempt, grounds.locked_micro)
+    lock = (command.node, stored.attempt, stored.locked_micro)
     guilt = Guilt(
         agent_did=command.agent_did,
         workflow_id=command.workflow_id,
         node=command.node,
-        payer_did=grounds.payer_did,
-        locks=(lock,) if grounds.locked_micro else (),
+        payer_did=stored.payer_did,
+        locks=(lock,) if stored.locked_micro else (),
         bps=command.slash_bps,
         reason=SlashTrigger.ADMIN,
         evidence={"explanation": command.reason},
@@ -188,7 +188,7 @@ def plan_slash_stake(command: SlashStake, batch: Batch) -> Outcome:
     return batch.decided(
         command.key,
         result={
-            "payerDid": grounds.payer_did,
+            "payerDid": stored.payer_did,
             "slashedMicro": slashed_micro,
             "freeMicro": free_micro,
             "lockedMicro": locked_micro,
@@ -198,12 +198,12 @@ def plan_slash_stake(command: SlashStake, batch: Batch) -> Outcome:
 
 
 def _lock(command: PublishWorkflow | AdvanceWorkflow, record: StakeLocked, batch: Batch) -> bool:
-    known = batch.books.accounts.get(stake_address(record.agent_did))
+    known = batch.cache.accounts.get(stake_address(record.agent_did))
     if known is None or known.balance < record.micro:
         return False
     accounts = stake_accounts(record.agent_did, batch)
     lock = _Lock(command, record.agent_did, command.workflow_id, record.node, record.attempt)
-    batch.books.staked[command.workflow_id, record.node] = (record.attempt, record.micro)
+    batch.cache.staked[command.workflow_id, record.node] = (record.attempt, record.micro)
     _change(AuditEventType.STAKE_LOCKED, lock, accounts, record.micro, lock.place, batch)
     return True
 
@@ -214,7 +214,7 @@ def _free(command: AdvanceWorkflow, record: StakeFreed, batch: Batch) -> None:
     A lock that was refused or has ended, of which its owner had not heard yet, has nothing to end.
     A refund may have taken from the locked stake meanwhile: then less is left than was locked.
     """
-    staked = batch.books.staked.pop((command.workflow_id, record.node), None)
+    staked = batch.cache.staked.pop((command.workflow_id, record.node), None)
     if staked is None or staked[0] != record.attempt:
         return
     free, locked = stake_accounts(record.agent_did, batch)
@@ -223,7 +223,7 @@ def _free(command: AdvanceWorkflow, record: StakeFreed, batch: Batch) -> None:
     blame = _blame(record)
     if blame is not None:
         reason, code = blame
-        escrow = batch.books.escrows[command.workflow_id]
+        escrow = batch.cache.escrows[command.workflow_id]
         assert escrow is not None, command
         micro -= _slash(
             lock,
@@ -297,7 +297,7 @@ def _change(
         assert debit is not None, lock
         kind, description = _ENTRIES[event]
         entry_ids.append(
-            batch.move(
+            batch.transfer(
                 debit,
                 credit,
                 micro,

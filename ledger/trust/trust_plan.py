@@ -23,41 +23,41 @@ from ledger.trust.trust_commands import RevokeAgent, UnrevokeAgent
 from ledger.workflows.quarantine_plan import check_not_quarantined, set_halted
 from ledger.workflows.workflow_commands import AdvanceWorkflow, PublishWorkflow
 from ledger.writer.batch import Batch, Refusal
-from ledger.writer.read_set import Needs
+from ledger.writer.read_set import ReadSet
 from ledger.writer.state_cache import Escrow, Revocation
 
 # What an agent or a verifier has to say of its work.
 _SAID: Final = ("success", "rejected")
 
 
-def add_revoke_reads(command: RevokeAgent, wanted: Needs) -> None:
+def add_revoke_reads(command: RevokeAgent, read_set: ReadSet) -> None:
     """Add what is looked at before an agent is revoked."""
-    wanted.agent_dids.add(command.did)
-    wanted.trusted.add(command.did)
+    read_set.agent_dids.add(command.did)
+    read_set.trusted.add(command.did)
 
 
-def add_unrevoke_reads(command: UnrevokeAgent, wanted: Needs) -> None:
+def add_unrevoke_reads(command: UnrevokeAgent, read_set: ReadSet) -> None:
     """Add what is looked at before a revoked agent is taken back."""
-    wanted.trusted.add(command.did)
+    read_set.trusted.add(command.did)
 
 
 def plan_revoke_agent(command: RevokeAgent, batch: Batch) -> Outcome:
     """Revoke an agent. Steps: (1) the caller may, (2) it is not revoked, (3) its end is to come."""
-    did, books = command.did, batch.books
-    agent = books.agents.get(did)
+    did, cache = command.did, batch.cache
+    agent = cache.agents.get(did)
     owner_did = did if agent is None else agent.owner_did
     if command.actor_did not in (did, owner_did) and not command.is_admin:  # (1)
         raise Refusal(
             ErrorCode.FORBIDDEN, f"only {did}, its owner or an administrator may revoke it"
         )
-    if books.is_revoked(did, batch.clock_ms):  # (2)
+    if cache.is_revoked(did, batch.clock_ms):  # (2)
         raise Refusal(ErrorCode.ALREADY_REVOKED, f"{did} is revoked already")
     if command.expires_ms is not None and command.expires_ms <= batch.clock_ms:  # (3)
         raise Refusal(
             ErrorCode.INVALID_REQUEST,
             f"expiresAt: got {iso_ms(command.expires_ms)}, expected a time to come",
         )
-    books.revoked[did] = Revocation(command.actor_did, command.expires_ms)
+    cache.revoked[did] = Revocation(command.actor_did, command.expires_ms)
     evidence = orjson.loads(command.evidence_json)
     row = {
         "did": did,
@@ -89,17 +89,17 @@ def plan_revoke_agent(command: RevokeAgent, batch: Batch) -> Outcome:
 
 def plan_unrevoke_agent(command: UnrevokeAgent, batch: Batch) -> Outcome:
     """Take an agent back that is revoked now."""
-    did, books = command.did, batch.books
-    if not books.is_revoked(did, batch.clock_ms):
+    did, cache = command.did, batch.cache
+    if not cache.is_revoked(did, batch.clock_ms):
         raise Refusal(ErrorCode.NOT_FOUND, f"{did} is not revoked")
-    revocation = books.revoked[did]
+    revocation = cache.revoked[did]
     assert revocation is not None, did
     if command.actor_did != revocation.by_did and not command.is_admin:
         raise Refusal(
             ErrorCode.FORBIDDEN,
             f"only who has revoked {did}, or an administrator, may take it back",
         )
-    books.revoked[did] = None
+    cache.revoked[did] = None
     batch.register("unrevocations", did, {"did": did, "ended_by_did": command.actor_did})
     batch.is_directory_changed = True
     audit_id = batch.record(
@@ -123,7 +123,7 @@ def check_taken(command: AdvanceWorkflow, escrow: Escrow, batch: Batch) -> None:
         raise Refusal(ErrorCode.CONFLICT, detail, is_stored=False)
     for record in command.records:
         did = _speaker(record)
-        if did is not None and batch.books.is_revoked(did, batch.clock_ms):
+        if did is not None and batch.cache.is_revoked(did, batch.clock_ms):
             set_halted(command.workflow_id, escrow, batch, is_halted=True)
             detail = f"{did} is revoked: what it has done is neither taken nor paid"
             # Not stored: when the revocation has ended, the same step may be decided again.
@@ -145,7 +145,7 @@ def revoked_attempts(command: PublishWorkflow | AdvanceWorkflow, batch: Batch) -
         if type(record) is NodeChanged
         and record.status is NodeStatus.DISPATCHED
         and record.agent_did is not None
-        and batch.books.is_revoked(record.agent_did, batch.clock_ms)
+        and batch.cache.is_revoked(record.agent_did, batch.clock_ms)
     ]
 
 

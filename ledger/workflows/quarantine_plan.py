@@ -14,16 +14,16 @@ from core.workflow.transitions import is_terminal
 from ledger.commands import Outcome, OutcomeStatus
 from ledger.workflows.workflow_commands import AdvanceWorkflow, QuarantineWorkflow, ResumeWorkflow
 from ledger.writer.batch import Batch, Refusal, StaleCommand
-from ledger.writer.read_set import Needs
+from ledger.writer.read_set import ReadSet
 from ledger.writer.state_cache import Escrow
 
 # Refusals that an owner foresees and answers by itself; any other quarantines the workflow.
 FORESEEN = (ErrorCode.ESCROW_RELEASED, ErrorCode.FORBIDDEN, ErrorCode.CONFLICT)
 
 
-def add_quarantine_reads(command: QuarantineWorkflow | ResumeWorkflow, wanted: Needs) -> None:
+def add_quarantine_reads(command: QuarantineWorkflow | ResumeWorkflow, read_set: ReadSet) -> None:
     """Add what is looked at before a workflow is quarantined or resumed."""
-    wanted.workflow_ids.add(command.workflow_id)
+    read_set.workflow_ids.add(command.workflow_id)
 
 
 def held_escrow(workflow_id: str, batch: Batch) -> Escrow:
@@ -32,7 +32,7 @@ def held_escrow(workflow_id: str, batch: Batch) -> Escrow:
     Raises:
         Refusal: ESCROW_RELEASED.
     """
-    escrow = batch.books.escrows.get(workflow_id)
+    escrow = batch.cache.escrows.get(workflow_id)
     if escrow is None or escrow.is_released:
         raise Refusal(
             ErrorCode.ESCROW_RELEASED,
@@ -62,7 +62,7 @@ def quarantined(
     command: AdvanceWorkflow, code: QuarantineCode, error: ErrorCode, detail: str, batch: Batch
 ) -> Outcome:
     """Quarantine the workflow of a step that cannot be taken; nothing is stored under its key."""
-    escrow = batch.books.escrows.get(command.workflow_id)
+    escrow = batch.cache.escrows.get(command.workflow_id)
     result: dict[str, str] = {}
     if escrow is not None and not escrow.is_released:
         result = {"quarantined": _quarantine(command, escrow, code, command.actor_did, batch)}
@@ -131,7 +131,7 @@ def _quarantine(
 
 
 def _check_owner(command: QuarantineWorkflow | ResumeWorkflow, batch: Batch) -> None:
-    if batch.books.owners.get(command.owner) != command.owner_epoch:
+    if batch.cache.owners.get(command.owner) != command.owner_epoch:
         raise StaleCommand
 
 

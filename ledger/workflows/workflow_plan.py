@@ -47,7 +47,7 @@ from ledger.writer.batch import (
     StaleCommand,
 )
 from ledger.writer.command_kind import ROW_WEIGHT, rows_weight
-from ledger.writer.read_set import Needs
+from ledger.writer.read_set import ReadSet
 from ledger.writer.state_cache import (
     FEE_ADDRESS,
     Account,
@@ -65,32 +65,32 @@ _NODE_EVENTS: Final = {
 }
 
 
-def add_publish_reads(command: PublishWorkflow, wanted: Needs) -> None:
+def add_publish_reads(command: PublishWorkflow, read_set: ReadSet) -> None:
     """Add what is looked at before a workflow is published."""
     for record in command.records:
         if type(record) is StakeLocked:
-            add_risk_reads(command.workflow_id, record, wanted)
+            add_risk_reads(command.workflow_id, record, read_set)
         elif type(record) is NodeChanged and record.agent_did is not None:
-            wanted.trusted.add(record.agent_did)
-    wanted.addresses.add(wallet_address(command.payer_did))
-    wanted.published.add((command.payer_did, day_start_ms(command.created_ms)))
+            read_set.trusted.add(record.agent_did)
+    read_set.addresses.add(wallet_address(command.payer_did))
+    read_set.published.add((command.payer_did, day_start_ms(command.created_ms)))
 
 
-def add_advance_reads(command: AdvanceWorkflow, wanted: Needs) -> None:
+def add_advance_reads(command: AdvanceWorkflow, read_set: ReadSet) -> None:
     """Add what is looked at before a workflow advances."""
-    wanted.workflow_ids.add(command.workflow_id)
+    read_set.workflow_ids.add(command.workflow_id)
     for record in command.records:
         if type(record) is NodePaid:
-            wanted.addresses.add(wallet_address(record.agent_did))
-            wanted.trusted.add(record.agent_did)
+            read_set.addresses.add(wallet_address(record.agent_did))
+            read_set.trusted.add(record.agent_did)
         elif type(record) is WorkflowChanged and is_terminal(record.status):
-            wanted.ending.add(command.workflow_id)
+            read_set.ending.add(command.workflow_id)
         elif type(record) is AttemptFinished:
-            wanted.trusted.add(record.agent_did)
+            read_set.trusted.add(record.agent_did)
         elif isinstance(record, _AT_RISK):
-            add_risk_reads(command.workflow_id, record, wanted)
+            add_risk_reads(command.workflow_id, record, read_set)
             if type(record) is NodeChanged and record.agent_did is not None:
-                wanted.trusted.add(record.agent_did)
+                read_set.trusted.add(record.agent_did)
 
 
 def weight_of_publish(command: PublishWorkflow) -> int:
@@ -119,11 +119,11 @@ def plan_publish(command: PublishWorkflow, batch: Batch) -> Outcome:
     workflow, (5) its escrow, (6) the machine's records, (7) what they put at risk, (8) an end
     within the same step releases the hold.
     """
-    books = batch.books
-    if books.owners.get(command.owner) != command.owner_epoch:  # (1)
+    cache = batch.cache
+    if cache.owners.get(command.owner) != command.owner_epoch:  # (1)
         raise StaleCommand
     hold = command.hold_micro if command.has_hold else 0
-    wallet = books.accounts.get(wallet_address(command.payer_did))
+    wallet = cache.accounts.get(wallet_address(command.payer_did))
     available = wallet.balance if wallet is not None else 0
     if hold > available:  # (2)
         raise Refusal(
@@ -177,8 +177,8 @@ def plan_advance(command: AdvanceWorkflow, batch: Batch) -> Outcome:
     records of nodes and attempts, (4) payments, (5) the end releases the rest of the escrow, (6)
     stakes.
     """
-    books = batch.books
-    if books.owners.get(command.owner) != command.owner_epoch:  # (1)
+    cache = batch.cache
+    if cache.owners.get(command.owner) != command.owner_epoch:  # (1)
         raise StaleCommand
     payments = [record for record in command.records if type(record) is NodePaid]
     escrow = held_escrow(command.workflow_id, batch)  # (2)
@@ -208,7 +208,7 @@ def plan_advance(command: AdvanceWorkflow, batch: Batch) -> Outcome:
 
 def _check_not_settled(command: AdvanceWorkflow, batch: Batch) -> None:
     """Refuse what is already decided: the first settlement of a node wins (money.md case 9)."""
-    settled = batch.books.settled
+    settled = batch.cache.settled
     if not settled:
         return
     for record in command.records:
@@ -246,7 +246,7 @@ def _hold(command: PublishWorkflow, wallet: Account | None, batch: Batch) -> Non
     """Open the workflow's escrow and move the budget into it; one of zero has no entry."""
     hold = command.hold_micro
     account = batch.account(escrow_address(command.workflow_id), "escrow", command.payer_did)
-    batch.books.escrows[command.workflow_id] = Escrow(
+    batch.cache.escrows[command.workflow_id] = Escrow(
         account, command.payer_did, hold, command.fee_bps, command.created_ms
     )
     batch.escrows.append(
@@ -261,7 +261,7 @@ def _hold(command: PublishWorkflow, wallet: Account | None, batch: Batch) -> Non
     if hold == 0:
         return
     assert wallet is not None
-    entry_id = batch.move(
+    entry_id = batch.transfer(
         wallet,
         account,
         hold,
@@ -283,11 +283,11 @@ def _hold(command: PublishWorkflow, wallet: Account | None, batch: Batch) -> Non
 
 def _pay(command: AdvanceWorkflow, payment: NodePaid, batch: Batch) -> None:
     """Pay a node's agent and the protocol; a part of zero makes no entry (money.md case 6)."""
-    escrow = batch.books.escrows[command.workflow_id]
+    escrow = batch.cache.escrows[command.workflow_id]
     assert escrow is not None
     split = split_payment(payment.gross_micro, escrow.fee_bps)
     entry_ids: list[int] = []
-    batch.books.settled.add((command.workflow_id, payment.line))
+    batch.cache.settled.add((command.workflow_id, payment.line))
     wallet = batch.account(wallet_address(payment.agent_did), "wallet", payment.agent_did)
     for account, micro, kind, description in (
         (wallet, split.agent_micro, "node_payment", "payment for a node"),
@@ -295,7 +295,7 @@ def _pay(command: AdvanceWorkflow, payment: NodePaid, batch: Batch) -> None:
     ):
         if micro > 0:
             entry_ids.append(
-                batch.move(
+                batch.transfer(
                     escrow.account,
                     account,
                     micro,
@@ -320,7 +320,7 @@ def _pay(command: AdvanceWorkflow, payment: NodePaid, batch: Batch) -> None:
 
 
 def _fee_account(batch: Batch) -> Account:
-    account = batch.books.accounts[FEE_ADDRESS]
+    account = batch.cache.accounts[FEE_ADDRESS]
     assert account is not None
     return account
 
@@ -330,7 +330,7 @@ def _finish(
 ) -> int:
     """Record the end and release what is left in the escrow; return that, micro-credits."""
     workflow_id = command.workflow_id
-    escrow = batch.books.escrows.get(workflow_id)
+    escrow = batch.cache.escrows.get(workflow_id)
     rest = escrow.account.balance if escrow is not None else 0
     spent = escrow.amount - rest if escrow is not None else 0
     row["spent_micro"] = spent
@@ -351,10 +351,10 @@ def _finish(
         return 0
     entry_ids: list[int] = []
     if rest > 0:
-        payer = batch.books.accounts[wallet_address(escrow.payer_did)]
+        payer = batch.cache.accounts[wallet_address(escrow.payer_did)]
         assert payer is not None
         entry_ids.append(
-            batch.move(
+            batch.transfer(
                 escrow.account,
                 payer,
                 rest,
@@ -391,7 +391,7 @@ def _store_records(
                 if record.status in _NODE_EVENTS:
                     ended.append(record)
                     if record.status is NodeStatus.SUCCESS:
-                        batch.books.settled.add((workflow_id, record.node))
+                        batch.cache.settled.add((workflow_id, record.node))
                 elif record.status is NodeStatus.SKIPPED:
                     skipped.append(record)
             case AttemptFinished():

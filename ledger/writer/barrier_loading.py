@@ -1,4 +1,4 @@
-"""Reads for the commands that stand on stored rows (ledger/writer/barrier_rows.py).
+"""Reads for the commands that stand on stored rows (ledger/writer/barrier_reads.py).
 
 Run by the writer, in the moment it plans the command, so that nothing can come between. Every
 statement is bounded. money.md cases 15 and 33 to 34; decisions 0080 and 0081.
@@ -11,15 +11,15 @@ from typing import Any, Final
 import psycopg
 
 from core.market.settlement import PaymentSplit
-from ledger.commands import GroundedCommand
+from ledger.commands import BarrierCommand
 from ledger.invoices.invoice_commands import CreateInvoice
 from ledger.stakes.stake_commands import SlashStake
-from ledger.writer.barrier_rows import (
-    DisputeGrounds,
-    Grounds,
-    InvoiceGrounds,
+from ledger.writer.barrier_reads import (
+    BarrierReads,
+    DisputeReads,
+    InvoiceReads,
     PaidLine,
-    SlashGrounds,
+    SlashReads,
 )
 from ledger.writer.state_cache import stake_address, stake_locked_address, wallet_address
 
@@ -88,25 +88,25 @@ WHERE n.workflow_id = %(workflow)s::uuid AND n.name = %(node)s
 """
 
 
-async def load_grounds(
-    connection: Connection, command: GroundedCommand
-) -> tuple[Grounds | None, set[str]]:
+async def load_barrier_reads(
+    connection: Connection, command: BarrierCommand
+) -> tuple[BarrierReads | None, set[str]]:
     """Return what a command stands on, None for what is not known, and the accounts it needs."""
     if isinstance(command, CreateInvoice):
-        return await _invoice_grounds(connection, command), set()
+        return await _invoice_reads(connection, command), set()
     if isinstance(command, SlashStake):
-        return await _slash_grounds(connection, command)
-    grounds = await _dispute_grounds(connection, command.dispute_id)
-    if grounds is None or grounds.payer_did is None:
-        return grounds, set()
-    addresses = {wallet_address(grounds.payer_did)}
-    agents = {line.agent_did for line in grounds.disputed_lines()}
-    for did in agents | ({grounds.agent_did} if grounds.agent_did is not None else set()):
+        return await _slash_reads(connection, command)
+    stored = await _dispute_reads(connection, command.dispute_id)
+    if stored is None or stored.payer_did is None:
+        return stored, set()
+    addresses = {wallet_address(stored.payer_did)}
+    agents = {line.agent_did for line in stored.disputed_lines()}
+    for did in agents | ({stored.agent_did} if stored.agent_did is not None else set()):
         addresses |= {wallet_address(did), stake_address(did), stake_locked_address(did)}
-    return grounds, addresses
+    return stored, addresses
 
 
-async def _invoice_grounds(connection: Connection, command: CreateInvoice) -> InvoiceGrounds:
+async def _invoice_reads(connection: Connection, command: CreateInvoice) -> InvoiceReads:
     values = {
         "payer": command.payer_did,
         "workflow": command.workflow_id,
@@ -117,14 +117,14 @@ async def _invoice_grounds(connection: Connection, command: CreateInvoice) -> In
     is_of_workflow = command.workflow_id is not None
     for invoice_id, start_ms, end_ms, _ in await _rows(connection, _STANDING, values):
         if is_of_workflow or (start_ms, end_ms) == (values["start"], values["end"]):
-            return InvoiceGrounds(same_id=invoice_id)
-        return InvoiceGrounds(overlapping_id=invoice_id)
+            return InvoiceReads(same_id=invoice_id)
+        return InvoiceReads(overlapping_id=invoice_id)
     since = _SINCE_WORKFLOW if is_of_workflow else _SINCE_PERIOD
     ((is_stale,),) = await _rows(connection, since, values)
-    return InvoiceGrounds(is_stale=is_stale)
+    return InvoiceReads(is_stale=is_stale)
 
 
-async def _dispute_grounds(connection: Connection, dispute_id: str) -> DisputeGrounds | None:
+async def _dispute_reads(connection: Connection, dispute_id: str) -> DisputeReads | None:
     found = await _rows(connection, _DISPUTE, {"dispute": dispute_id})
     if not found:
         return None
@@ -133,7 +133,7 @@ async def _dispute_grounds(connection: Connection, dispute_id: str) -> DisputeGr
     status, workflow_id, complainant_did, respondent_did, node_id, dispute_type, payer_did = row
     disputed = {"workflow": workflow_id, "agent": respondent_did, "node": node_id}
     locks = await _rows(connection, _LOCKS, disputed)
-    return DisputeGrounds(
+    return DisputeReads(
         status,
         workflow_id,
         complainant_did,
@@ -149,15 +149,15 @@ async def _dispute_grounds(connection: Connection, dispute_id: str) -> DisputeGr
     )
 
 
-async def _slash_grounds(
+async def _slash_reads(
     connection: Connection, command: SlashStake
-) -> tuple[SlashGrounds | None, set[str]]:
+) -> tuple[SlashReads | None, set[str]]:
     place = {"workflow": command.workflow_id, "node": command.node}
-    found = [SlashGrounds(*row) for row in await _rows(connection, _NODE, place)]
+    found = [SlashReads(*row) for row in await _rows(connection, _NODE, place)]
     did = command.agent_did
     addresses = {stake_address(did), stake_locked_address(did)}
-    for grounds in found:
-        return grounds, addresses | {wallet_address(grounds.payer_did)}
+    for stored in found:
+        return stored, addresses | {wallet_address(stored.payer_did)}
     return None, set()
 
 

@@ -3,8 +3,8 @@
 
 Knows the shape of rows and how the chain and the accounts go on; decides nothing. A command that
 leaves a trace is one audit entry, which lists its events; the entries that move its money name it.
-What is added here is already counted in the books, so a batch is committed whole or the books are
-dropped. money.md sections 2, 3 and 5; design.md section 3 (a batch is one round trip).
+What is added here is already counted in the state cache, so a batch is committed whole or the cache
+is dropped. money.md sections 2, 3 and 5; design.md section 3 (a batch is one round trip).
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from core.records.audit import LIFE_EVENTS, AuditEventType
 from core.timestamps import iso_ms
 from core.trust.hashchain import record_body, record_hash
 from ledger.commands import Outcome, OutcomeStatus
-from ledger.writer.state_cache import Account, Books
+from ledger.writer.state_cache import Account, StateCache
 
 Row = dict[str, Any]
 
@@ -71,15 +71,15 @@ class Batch:
     """One transaction in the making.
 
     Args:
-        books: what is committed.
+        cache: what is committed.
         now_ms: the time that its rows carry, never before what is committed.
         clock_ms: the time by which ends are judged (of revocations, keys, rounds); None: `now_ms`.
             They differ after a clock that was ahead has been put right: what was dated then stays,
             and nothing may be held to be over for that long.
     """
 
-    def __init__(self, books: Books, now_ms: int, clock_ms: int | None = None) -> None:
-        self.books = books
+    def __init__(self, cache: StateCache, now_ms: int, clock_ms: int | None = None) -> None:
+        self.cache = cache
         self.now_ms = now_ms
         self.clock_ms = now_ms if clock_ms is None else clock_ms
         self.created_at = iso_ms(now_ms)
@@ -118,19 +118,19 @@ class Batch:
 
     def account(self, address: str, kind: str, owner_did: str | None) -> Account:
         """Return the account at this address; an absent one is opened, empty."""
-        known = self.books.accounts.get(address)
+        known = self.cache.accounts.get(address)
         if known is not None:
             return known
-        head = self.books.head
+        head = self.cache.head
         head.account_seq += 1
         opened = Account(head.account_seq, kind, 0)
-        self.books.accounts[address] = opened
+        self.cache.accounts[address] = opened
         self.accounts.append(
             {"id": opened.id, "address": address, "owner_did": owner_did, "kind": kind}
         )
         return opened
 
-    def move(
+    def transfer(
         self,
         debit: Account,
         credit: Account,
@@ -152,7 +152,7 @@ class Batch:
         assert debit.balance >= 0 or debit.kind == "external", (debit, micro)
         # What is issued is bounded, so no account can come to hold more.
         assert credit.balance <= ISSUED_MICRO_MAX, (credit, micro)
-        head = self.books.head
+        head = self.cache.head
         head.entry_seq += 1
         self.entries.append(
             {
@@ -172,7 +172,7 @@ class Batch:
     @property
     def audit_id(self) -> int | None:
         """The id of the audit entry of the command that is being planned, None without events."""
-        return self.books.head.audit_seq + 1 if self._events else None
+        return self.cache.head.audit_seq + 1 if self._events else None
 
     def record(
         self,
@@ -192,7 +192,7 @@ class Batch:
         if not self._events:
             self._actor_did = actor_did
         self._events.append(_Event(event, *target, payload))
-        return self.books.head.audit_seq + 1
+        return self.cache.head.audit_seq + 1
 
     def end_command(self) -> None:
         """Write the audit entry of the command that was planned last, if it has events."""
@@ -216,7 +216,7 @@ class Batch:
         self._write_entry("", [event], payload)
 
     def _write_entry(self, actor_did: str, events: list[_Event], payload: dict[str, Any]) -> None:
-        head = self.books.head
+        head = self.cache.head
         head.audit_seq += 1
         first, target_type, target_id, _ = events[0]
         name, action = _NAMES[first]
@@ -311,9 +311,9 @@ class Batch:
             table: list(rows.values()) for table, rows in self.registry.items()
         }
         if self.is_directory_changed:
-            registry["notice"] = str(self.books.head.audit_seq)
+            registry["notice"] = str(self.cache.head.audit_seq)
         return (
-            self.books.head.epoch,
+            self.cache.head.epoch,
             _json(self.accounts),
             _json(self.commands),
             _json(list(self.workflows.values())),

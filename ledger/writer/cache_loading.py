@@ -1,6 +1,8 @@
-"""What the writer reads: only what planning needs and the books do not have yet.
+"""What the writer reads: only what planning needs and the state cache does not have yet.
 
-Set-based, at most one statement per table, none at all in the usual batch. money.md section 3.
+Set-based, at most one statement per table, none at all in the usual batch. Only as a writer begins,
+or begins again after a batch that was rolled back, what is small and asked for by every batch is
+read whole: the head and the owners. money.md sections 3 and 4.
 """
 
 from __future__ import annotations
@@ -14,17 +16,20 @@ from core.errors import ErrorCode, QuarantineCode
 from core.money import MICRO_MAX
 from ledger.auctions.round_loading import load_rounds
 from ledger.commands import Command, Outcome, OutcomeStatus
+from ledger.errors import LedgerFenced
 from ledger.keys.key_loading import load_keys
 from ledger.quotas.quota_loading import load_quotas
-from ledger.writer.barrier_loading import load_grounds
-from ledger.writer.read_set import Needs
+from ledger.writer.barrier_loading import load_barrier_reads
+from ledger.writer.read_set import ReadSet
 from ledger.writer.state_cache import (
+    FEE_ADDRESS,
     WORLD_ADDRESS,
     Account,
-    Books,
     Escrow,
+    Head,
     KnownAgent,
     Revocation,
+    StateCache,
     escrow_address,
     wallet_address,
 )
@@ -32,55 +37,85 @@ from ledger.writer.state_cache import (
 Connection = psycopg.AsyncConnection[Any]
 
 
-async def load_needs(connection: Connection, books: Books, wanted: Needs) -> None:
-    """Fill the books with what a batch needs.
+async def read_state_cache(connection: Connection, epoch: int) -> StateCache:
+    """Return the committed state.
+
+    Raises:
+        LedgerFenced: another writer has taken over since this epoch.
+    """
+    cursor = await connection.execute(
+        "SELECT entry_seq, audit_seq, hash, (SELECT max(id) FROM callboard.account), epoch,"
+        " (SELECT created_ms FROM callboard.audit ORDER BY id DESC LIMIT 1)"
+        " FROM callboard.head"
+    )
+    row = await cursor.fetchone()
+    assert row is not None
+    if row[4] != epoch:
+        raise LedgerFenced(f"ledger writer fenced off: epoch {epoch}, the ledger is at {row[4]}")
+    head = Head(
+        epoch=epoch,
+        entry_seq=row[0],
+        audit_seq=row[1],
+        hash=row[2],
+        account_seq=row[3],
+        latest_ms=row[5] or 0,
+    )
+    cache = StateCache(head)
+    await load_read_set(connection, cache, ReadSet(addresses={WORLD_ADDRESS, FEE_ADDRESS}))
+    owners = await connection.execute("SELECT name, epoch FROM callboard.owner")
+    cache.owners.update(await owners.fetchall())
+    return cache
+
+
+async def load_read_set(connection: Connection, cache: StateCache, read_set: ReadSet) -> None:
+    """Fill the state cache with what a batch needs.
 
     The order matters: escrows first, because they name the payers whose wallets are needed next.
     """
-    missing = [key for key in wanted.workflow_ids if key not in books.escrows]
+    missing = [key for key in read_set.workflow_ids if key not in cache.escrows]
     if missing:
-        await _load_escrows(connection, books, missing)
-    addresses = set(wanted.addresses)
-    for workflow_id in wanted.ending:
-        escrow = books.escrows.get(workflow_id)
+        await _load_escrows(connection, cache, missing)
+    addresses = set(read_set.addresses)
+    for workflow_id in read_set.ending:
+        escrow = cache.escrows.get(workflow_id)
         if escrow is not None:
             addresses.add(wallet_address(escrow.payer_did))
-    if wanted.grounded is not None:
-        books.grounds, more = await load_grounds(connection, wanted.grounded)
+    if read_set.barrier is not None:
+        cache.barrier_reads, more = await load_barrier_reads(connection, read_set.barrier)
         addresses |= more
-    missing = [address for address in addresses if address not in books.accounts]
+    missing = [address for address in addresses if address not in cache.accounts]
     if missing:
-        await _load_accounts(connection, books, missing)
-    missing = [did for did in wanted.agent_dids if did not in books.agents]
+        await _load_accounts(connection, cache, missing)
+    missing = [did for did in read_set.agent_dids if did not in cache.agents]
     if missing:
-        await _load_agents(connection, books, missing)
-    missing = [did for did in wanted.share_dids if did not in books.shares]
+        await _load_agents(connection, cache, missing)
+    missing = [did for did in read_set.share_dids if did not in cache.shares]
     if missing:
-        await _load_shares(connection, books, missing)
-    missing = [did for did in wanted.trusted if did not in books.revoked]
+        await _load_shares(connection, cache, missing)
+    missing = [did for did in read_set.trusted if did not in cache.revoked]
     if missing:
-        await _load_revocations(connection, books, missing)
-    await _load_owned(connection, books, wanted)
-    await load_quotas(connection, books, wanted)
-    missing_nodes = [pair for pair in wanted.staked if pair not in books.staked]
+        await _load_revocations(connection, cache, missing)
+    await _load_owned(connection, cache, read_set)
+    await load_quotas(connection, cache, read_set)
+    missing_nodes = [pair for pair in read_set.staked if pair not in cache.staked]
     if missing_nodes:
-        await _load_staked(connection, books, missing_nodes)
-    missing_nodes = [pair for pair in wanted.rounds if pair not in books.rounds]
+        await _load_staked(connection, cache, missing_nodes)
+    missing_nodes = [pair for pair in read_set.rounds if pair not in cache.rounds]
     if missing_nodes:
-        await load_rounds(connection, books, missing_nodes)
-    await load_keys(connection, books, wanted)
-    for owner in wanted.claimed_owners:
+        await load_rounds(connection, cache, missing_nodes)
+    await load_keys(connection, cache, read_set)
+    for owner in read_set.claimed_owners:
         cursor = await connection.execute(
             "SELECT count(*) FROM callboard.workflow WHERE owner = %s AND completed_ms IS NULL",
             (owner,),
         )
         row = await cursor.fetchone()
         assert row is not None
-        books.claimable[owner] = row[0]
+        cache.claimable[owner] = row[0]
 
 
-async def _load_escrows(connection: Connection, books: Books, workflow_ids: list[str]) -> None:
-    books.escrows.update(dict.fromkeys(workflow_ids))
+async def _load_escrows(connection: Connection, cache: StateCache, workflow_ids: list[str]) -> None:
+    cache.escrows.update(dict.fromkeys(workflow_ids))
     cursor = await connection.execute(
         "SELECT e.workflow_id::text, e.payer_did, e.amount, e.fee_bps, w.created_ms, e.status,"
         " w.is_halted, w.quarantine_code, a.id, a.balance"
@@ -103,9 +138,9 @@ async def _load_escrows(connection: Connection, books: Books, workflow_ids: list
     ) in await cursor.fetchall():
         # One account, one object: whatever moves its balance is seen everywhere.
         address = escrow_address(workflow_id)
-        account = books.accounts.get(address) or Account(account_id, "escrow", balance)
-        books.accounts[address] = account
-        books.escrows[workflow_id] = Escrow(
+        account = cache.accounts.get(address) or Account(account_id, "escrow", balance)
+        cache.accounts[address] = account
+        cache.escrows[workflow_id] = Escrow(
             account,
             payer_did,
             amount,
@@ -117,44 +152,44 @@ async def _load_escrows(connection: Connection, books: Books, workflow_ids: list
         )
 
 
-async def _load_accounts(connection: Connection, books: Books, addresses: list[str]) -> None:
-    books.accounts.update(dict.fromkeys(addresses))
+async def _load_accounts(connection: Connection, cache: StateCache, addresses: list[str]) -> None:
+    cache.accounts.update(dict.fromkeys(addresses))
     cursor = await connection.execute(
         "SELECT address, id, kind, balance FROM callboard.account WHERE address = ANY(%s)",
         (addresses,),
     )
     for address, account_id, kind, balance in await cursor.fetchall():
-        books.accounts[address] = Account(account_id, kind, balance)
+        cache.accounts[address] = Account(account_id, kind, balance)
 
 
-async def _load_agents(connection: Connection, books: Books, dids: list[str]) -> None:
-    books.agents.update(dict.fromkeys(dids))
+async def _load_agents(connection: Connection, cache: StateCache, dids: list[str]) -> None:
+    cache.agents.update(dict.fromkeys(dids))
     cursor = await connection.execute(
         "SELECT did, owner_did, revision, token_revision, status = 'active'"
         " FROM callboard.agent WHERE did = ANY(%s)",
         (dids,),
     )
     for did, *fields in await cursor.fetchall():
-        books.agents[did] = KnownAgent(*fields)
+        cache.agents[did] = KnownAgent(*fields)
 
 
-async def _load_revocations(connection: Connection, books: Books, dids: list[str]) -> None:
-    books.revoked.update(dict.fromkeys(dids))
+async def _load_revocations(connection: Connection, cache: StateCache, dids: list[str]) -> None:
+    cache.revoked.update(dict.fromkeys(dids))
     cursor = await connection.execute(
         "SELECT did, revoked_by_did, expires_ms FROM callboard.revocation"
         " WHERE did = ANY(%s) AND ended_ms IS NULL",
         (dids,),
     )
     for did, *fields in await cursor.fetchall():
-        books.revoked[did] = Revocation(*fields)
+        cache.revoked[did] = Revocation(*fields)
 
 
-async def _load_owned(connection: Connection, books: Books, wanted: Needs) -> None:
+async def _load_owned(connection: Connection, cache: StateCache, read_set: ReadSet) -> None:
     """Read what owners have in all, if so much is issued that one of them could have too much."""
-    world = books.accounts.get(WORLD_ADDRESS)
-    if not wanted.owned_dids or world is None:
+    world = cache.accounts.get(WORLD_ADDRESS)
+    if not read_set.owned_dids or world is None:
         return
-    if wanted.deposited_micro - world.balance <= MICRO_MAX:
+    if read_set.deposited_micro - world.balance <= MICRO_MAX:
         return
     cursor = await connection.execute(
         "SELECT d.did,"
@@ -165,26 +200,26 @@ async def _load_owned(connection: Connection, books: Books, wanted: Needs) -> No
         " JOIN callboard.account a ON a.id = e.account_id"
         " WHERE e.payer_did = d.did AND e.status = 'held')"
         " FROM unnest(%s::text[]) AS d(did)",
-        (list(wanted.owned_dids),),
+        (list(read_set.owned_dids),),
     )
-    books.owned.update((did, int(micro)) for did, micro in await cursor.fetchall())
+    cache.owned.update((did, int(micro)) for did, micro in await cursor.fetchall())
 
 
-async def _load_shares(connection: Connection, books: Books, dids: list[str]) -> None:
-    books.shares.update({did: {} for did in dids})
+async def _load_shares(connection: Connection, cache: StateCache, dids: list[str]) -> None:
+    cache.shares.update({did: {} for did in dids})
     cursor = await connection.execute(
         "SELECT agent_did, depositor_did, micro FROM callboard.stake_share"
         " WHERE agent_did = ANY(%s) AND micro > 0",
         (dids,),
     )
     for agent_did, depositor_did, micro in await cursor.fetchall():
-        books.shares[agent_did][depositor_did] = micro
+        cache.shares[agent_did][depositor_did] = micro
 
 
 async def _load_staked(
-    connection: Connection, books: Books, pairs: Sequence[tuple[str, str]]
+    connection: Connection, cache: StateCache, pairs: Sequence[tuple[str, str]]
 ) -> None:
-    books.staked.update(dict.fromkeys(pairs))
+    cache.staked.update(dict.fromkeys(pairs))
     cursor = await connection.execute(
         "SELECT n.workflow_id::text, n.name, n.attempt, n.stake_micro FROM callboard.node n"
         " JOIN unnest(%s::uuid[], %s::text[]) AS p(workflow_id, name)"
@@ -192,7 +227,7 @@ async def _load_staked(
         ([workflow_id for workflow_id, _ in pairs], [name for _, name in pairs]),
     )
     for workflow_id, name, attempt, micro in await cursor.fetchall():
-        books.staked[workflow_id, name] = (attempt, micro)
+        cache.staked[workflow_id, name] = (attempt, micro)
 
 
 async def load_settled(

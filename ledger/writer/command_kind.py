@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from ledger.commands import Outcome
 from ledger.writer.batch import Batch
-from ledger.writer.read_set import Needs
+from ledger.writer.read_set import ReadSet
 
 # A stored row with its index entries, as bytes of a batch.
 ROW_WEIGHT: Final = 400
@@ -30,7 +30,7 @@ def texts_weight(command: Any) -> int:
     return rows_weight() + sum(len(value) for value in values if isinstance(value, str))
 
 
-def reads_nothing(command: Any, wanted: Needs) -> None:
+def reads_nothing(command: Any, read_set: ReadSet) -> None:
     """Add nothing: what the writer always knows is enough."""
 
 
@@ -54,7 +54,7 @@ class CommandKind:
     """
 
     plan: Callable[[Any, Batch], Outcome]
-    add_reads: Callable[[Any, Needs], None] = reads_nothing
+    add_reads: Callable[[Any, ReadSet], None] = reads_nothing
     weight: Callable[[Any], int] = texts_weight
     may_repeat: Callable[[Any], bool] = lambda command: True
     is_hashed: bool = False

@@ -27,7 +27,7 @@ from ledger.commands import Command, Outcome
 from ledger.errors import BatchRefused, LedgerIntegrityError, LedgerUnavailable
 from ledger.registry import kind_of
 from ledger.writer.store import (
-    COMMIT_PATIENCE_S,
+    COMMIT_TIMEOUT_S,
     STATEMENT_TIMEOUT_S,
     Genesis,
     LedgerStore,
@@ -155,7 +155,7 @@ class GroupCommit:
         batch_max: int = BATCH_MAX,
         batch_bytes_max: int = BATCH_BYTES_MAX,
         queue_max: int = QUEUE_MAX,
-        patience_s: float = COMMIT_PATIENCE_S,
+        timeout_s: float = COMMIT_TIMEOUT_S,
         statement_timeout_s: float = STATEMENT_TIMEOUT_S,
     ) -> None:
         """Make it; `start` opens the ledger.
@@ -165,7 +165,7 @@ class GroupCommit:
                 prove wrong; ends the process.
             batch_bytes_max: weight of a batch (`command_kind.py`); one command may exceed it.
             queue_max: commands waiting at most; beyond it `submit` raises OVERLOADED.
-            patience_s: how long a commit waits for a database that says nothing.
+            timeout_s: how long a commit waits for a database that says nothing.
             statement_timeout_s: how long one statement of a batch may work.
         """
         self._url = url
@@ -175,7 +175,7 @@ class GroupCommit:
         self._batch_max = batch_max
         self._batch_bytes_max = batch_bytes_max
         self._queue_max = queue_max
-        self._patience_s = patience_s
+        self._timeout_s = timeout_s
         self._statement_timeout_s = statement_timeout_s
         self._queue = _Queue()
         self._counts = _Counts()
@@ -465,7 +465,7 @@ class GroupCommit:
             self._url,
             genesis=self._genesis,
             now_ms=self._now_ms(),
-            patience_s=self._patience_s,
+            timeout_s=self._timeout_s,
         )
 
     async def _close(self) -> None:

@@ -2,7 +2,7 @@
 it.
 
 How is the command's kind's (`ledger/registry.py`); here is what all have in common: refusals,
-repeats, epochs. Planning reads the books only: the read set says beforehand what has to be in
+repeats, epochs. Planning reads the state cache only: the read set says beforehand what has to be in
 them. It never waits and never talks to the database. Spec: Settlement rules; money.md section 4.
 """
 
@@ -16,7 +16,7 @@ from ledger.registry import kind_of
 from ledger.workflows.quarantine_plan import FORESEEN, quarantined
 from ledger.workflows.workflow_commands import AdvanceWorkflow
 from ledger.writer.batch import Batch, Refusal, StaleCommand
-from ledger.writer.state_cache import Books
+from ledger.writer.state_cache import StateCache
 
 _QUARANTINED_BY: Final = {ErrorCode.ALREADY_SETTLED: QuarantineCode.ALREADY_SETTLED}
 
@@ -45,13 +45,13 @@ def _decide(command: Command, batch: Batch) -> Outcome:
         return batch.refused(command.key, request_hash_of(command), refusal)
 
 
-def is_stale(command: Command, books: Books) -> bool:
+def is_stale(command: Command, cache: StateCache) -> bool:
     """Say whether a command comes from an owner that has been replaced."""
     owner_of = kind_of(command).owner
     if owner_of is None:
         return False
     owner, epoch = owner_of(command)
-    return books.owners.get(owner) != epoch
+    return cache.owners.get(owner) != epoch
 
 
 def request_hash_of(command: Command) -> bytes | None:

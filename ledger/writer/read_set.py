@@ -1,18 +1,18 @@
 """What planning a batch looks at: collected from its commands, read by
 `cache_loading.py` beforehand.
 
-Plain sets of keys; what is behind them is in the books. money.md section 4.
+Plain sets of keys; what is behind them is in the cache. money.md section 4.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from ledger.commands import GroundedCommand
+from ledger.commands import BarrierCommand
 
 
 @dataclass(slots=True)
-class Needs:
+class ReadSet:
     """Addresses, escrows, agents, keys, owners to claim from.
 
     `trusted`: agents that must not be revoked. `owned_dids`: whose money in all is bounded, by
@@ -25,7 +25,7 @@ class Needs:
     `share_dids`: agents whose stake is put up or taken back: the shares of its depositors.
     `staked`, `rounds`: (workflow, node) pairs whose attempt may have stake locked, whose auction
     may be open.
-    `grounded` is the one command of the batch that stands on stored rows.
+    `barrier` is the one command of the batch that stands on stored rows.
     """
 
     addresses: set[str] = field(default_factory=set)
@@ -39,7 +39,7 @@ class Needs:
     parent_keys: set[str] = field(default_factory=set)
     key_owners: set[str] = field(default_factory=set)
     claimed_owners: set[str] = field(default_factory=set)
-    grounded: GroundedCommand | None = None
+    barrier: BarrierCommand | None = None
     published: set[tuple[str, int]] = field(default_factory=set)
     quota_dids: set[str] = field(default_factory=set)
     share_dids: set[str] = field(default_factory=set)

@@ -13,7 +13,7 @@ from typing import Final, TypeVar
 from core.errors import QuarantineCode
 from core.market.auction import Bid
 from core.market.quota import QuotaLimits
-from ledger.writer.barrier_rows import Grounds
+from ledger.writer.barrier_reads import BarrierReads
 
 WORLD_ADDRESS: Final = "world"
 FEE_ADDRESS: Final = "fee"
@@ -125,7 +125,7 @@ class Head:
 
 
 @dataclass(slots=True)
-class Books:
+class StateCache:
     """Everything planning may look at. Absent addresses and DIDs map to None once looked up."""
 
     head: Head
@@ -152,9 +152,9 @@ class Books:
     key_counts: dict[str, int] = field(default_factory=dict)
     settled: set[tuple[str, str]] = field(default_factory=set)
     claimable: dict[str, int] = field(default_factory=dict)
-    grounds: Grounds | None = None
+    barrier_reads: BarrierReads | None = None
     # The audit record of each payer's newest invoice, and of the newest correction of reputations,
-    # since these books were read, `read_audit_id`: what was added up before is stale.
+    # since this cache was read, `read_audit_id`: what was added up before is stale.
     invoiced: dict[str, int] = field(default_factory=dict)
     corrected_audit_id: int = 0
     read_audit_id: int = 0
@@ -173,7 +173,7 @@ class Books:
         self.key_counts.clear()
         self.settled.clear()
         self.claimable.clear()
-        self.grounds = None
+        self.barrier_reads = None
         self.owned.clear()
         _shrink(self.escrows)
         _shrink(self.revoked)

@@ -1,10 +1,10 @@
 """The one writer: plans a batch of commands on what it remembers and commits it in one round trip.
 
-Procedure of a commit: (1) keys that may have been used before are looked up, (2) what planning
-needs and the books lack is read, (3) every command is planned in order, repeats get their first
-outcome, (4) one call of `commit_batch`, which is one transaction. Another key that was used before
-shows as a conflict: then the batch starts again, knowing it.
-Not a commit → the books are dropped and read again.
+Procedure of a commit: (1) keys that may have been used before are looked up, (2) what is in the
+read set and not in the state cache is read, (3) every command is planned in order, repeats get
+their first outcome, (4) one call of `commit_batch`, which is one transaction. Another key that was
+used before shows as a conflict: then the batch starts again, knowing it.
+Not a commit → the state cache is dropped and read again.
 
 A refusal by the database is blamed on a command of the batch, unless the connection is gone, the
 server cannot work now, or this writer's own memory is wrong (`_translated`). Decision 0116.
@@ -45,19 +45,19 @@ from ledger.workflows.workflow_commands import AdvanceWorkflow
 from ledger.writer.batch import Batch, Refusal
 from ledger.writer.cache_loading import (
     has_stored,
-    load_needs,
+    load_read_set,
     load_settled,
+    read_state_cache,
     stored_commands,
 )
-from ledger.writer.cache_start import read_books
 from ledger.writer.plan import (
     is_stale,
     plan,
     repeated,
     request_hash_of,
 )
-from ledger.writer.read_set import Needs
-from ledger.writer.state_cache import Books
+from ledger.writer.read_set import ReadSet
+from ledger.writer.state_cache import StateCache
 
 _LOG = logging.getLogger("callboard.ledger")
 
@@ -88,7 +88,7 @@ _TAKE_OVER: Final = (
 )
 _OPEN_TIMEOUT_S: Final = 10
 # A server that says nothing for so long is hung up on, beyond the timeouts that it counts itself.
-COMMIT_PATIENCE_S: Final = 10.0
+COMMIT_TIMEOUT_S: Final = 10.0
 # Planning lets the loop go on so often.
 _TURN_S: Final = 0.005
 _COMMANDS_BETWEEN_LOOKS: Final = 16
@@ -129,14 +129,14 @@ class LedgerStore:
     """One connection, one epoch. Not for concurrent use: one commit at a time."""
 
     def __init__(
-        self, connection: Connection, books: Books, *, patience_s: float = COMMIT_PATIENCE_S
+        self, connection: Connection, cache: StateCache, *, timeout_s: float = COMMIT_TIMEOUT_S
     ) -> None:
         self._connection = connection
-        self._patience_s = patience_s
+        self._timeout_s = timeout_s
         self._statement_timeout_s = STATEMENT_TIMEOUT_S
-        self._books: Books | None = books
-        self._latest_ms = books.head.latest_ms
-        self.epoch = books.head.epoch
+        self._cache: StateCache | None = cache
+        self._latest_ms = cache.head.latest_ms
+        self.epoch = cache.head.epoch
         self.round_trips = 0
 
     def __repr__(self) -> str:
@@ -144,12 +144,12 @@ class LedgerStore:
 
     @classmethod
     async def open(
-        cls, url: str, *, genesis: Genesis, now_ms: int, patience_s: float = COMMIT_PATIENCE_S
+        cls, url: str, *, genesis: Genesis, now_ms: int, timeout_s: float = COMMIT_TIMEOUT_S
     ) -> LedgerStore:
         """Connect, fence every earlier writer off, and write audit record #1 if there is none.
 
         Args:
-            patience_s: how long a commit waits for a server that says nothing.
+            timeout_s: how long a commit waits for a server that says nothing.
         Raises: LedgerUnavailable when the database cannot be reached or is not migrated, or, as
         SchemaTooNew, asks for newer code; LedgerFenced when yet another writer came between.
         """
@@ -166,8 +166,8 @@ class LedgerStore:
             raise LedgerUnavailable(str(error)) from error
         try:
             with cut_after(connection, _OPEN_TIMEOUT_S):
-                store = cls(connection, await _take_over(connection), patience_s=patience_s)
-                if store.books.head.audit_seq == 0:
+                store = cls(connection, await _take_over(connection), timeout_s=timeout_s)
+                if store.cache.head.audit_seq == 0:
                     await store._write_genesis(genesis, now_ms)
         except psycopg.Error as error:
             # Whatever it is (no schema yet, no right yet), nothing was planned: it may pass.
@@ -188,10 +188,10 @@ class LedgerStore:
         return self._connection.info.backend_pid
 
     @property
-    def books(self) -> Books:
+    def cache(self) -> StateCache:
         """The committed state that planning looks at."""
-        assert self._books is not None, "a store is not used after a commit that failed"
-        return self._books
+        assert self._cache is not None, "a store is not used after a commit that failed"
+        return self._cache
 
     async def commit(
         self,
@@ -211,7 +211,7 @@ class LedgerStore:
         """
         outcomes: list[Outcome] = []
         for segment in _segments(commands):
-            with cut_after(self._connection, statement_timeout_s + self._patience_s):
+            with cut_after(self._connection, statement_timeout_s + self._timeout_s):
                 await self._set_timeout(statement_timeout_s)
                 outcomes += await self._commit_segment(segment, now_ms)
         return outcomes
@@ -225,15 +225,15 @@ class LedgerStore:
         detail = "the ledger could not apply the command"
         code = QuarantineCode.STEP_TOO_SLOW if is_slow else QuarantineCode.STEP_REFUSED
         try:
-            with cut_after(self._connection, STATEMENT_TIMEOUT_S + self._patience_s):
+            with cut_after(self._connection, STATEMENT_TIMEOUT_S + self._timeout_s):
                 await self._set_timeout(STATEMENT_TIMEOUT_S)
                 known = (await self._lookup([command])).get(command.key)
                 if known is not None:
                     return repeated(command, *known)
-                batch = Batch(self.books, self._not_before(now_ms), now_ms)
+                batch = Batch(self.cache, self._not_before(now_ms), now_ms)
                 if isinstance(command, AdvanceWorkflow):
-                    wanted = Needs(workflow_ids={command.workflow_id})
-                    await load_needs(self._connection, self.books, wanted)
+                    read_set = ReadSet(workflow_ids={command.workflow_id})
+                    await load_read_set(self._connection, self.cache, read_set)
                     error = ErrorCode.INTERNAL_ERROR
                     outcome = quarantined(command, code, error, detail, batch)
                 elif kind_of(command).is_asked_again:
@@ -246,7 +246,7 @@ class LedgerStore:
                 batch.end_command()
                 if not batch.is_empty:
                     await self._run(batch)
-                self.books.end_batch()
+                self.cache.end_batch()
         except (LedgerUnavailable, LedgerIntegrityError):
             raise
         except Exception:
@@ -257,8 +257,8 @@ class LedgerStore:
 
     def _not_before(self, now_ms: int) -> int:
         """Return the time of a batch: a clock that stepped back must not date it into the past."""
-        # Of this store, not of its books: these are read again after a batch that was rolled back.
-        self._latest_ms = max(self._latest_ms, self.books.head.latest_ms, now_ms)
+        # Of this store, not of its cache: these are read again after a batch that was rolled back.
+        self._latest_ms = max(self._latest_ms, self.cache.head.latest_ms, now_ms)
         return self._latest_ms
 
     async def _set_timeout(self, seconds: float) -> None:
@@ -290,7 +290,7 @@ class LedgerStore:
     ) -> list[Outcome]:
         for is_first in (True, False):
             await self._read(commands)  # (2)
-            batch = Batch(self.books, self._not_before(now_ms), now_ms)
+            batch = Batch(self.cache, self._not_before(now_ms), now_ms)
             outcomes = await self._plan_all(commands, batch, dict(known))  # (3)
             # What left no trace meets no conflict: whether its key was used is asked.
             untraced = batch.untraced - known.keys()
@@ -312,23 +312,23 @@ class LedgerStore:
                     found = await load_settled(self._connection, _settling(commands))
                 except psycopg.Error as error:
                     raise await self._failed(error) from error
-                self.books.settled |= found
+                self.cache.settled |= found
                 continue
-            self.books.end_batch()
+            self.cache.end_batch()
             return outcomes
         raise BatchRefused("a node would be settled twice")
 
     async def _read(self, commands: Sequence[Command]) -> None:
-        """Fill the books with what planning these commands looks at."""
-        wanted = Needs()
+        """Fill the state cache with what planning these commands looks at."""
+        read_set = ReadSet()
         position = 0
         try:
             for position, command in enumerate(commands):  # noqa: B007
-                kind_of(command).add_reads(command, wanted)
+                kind_of(command).add_reads(command, read_set)
         except Exception as error:
             raise BatchRefused(f"planning: {error!r}", position) from error
         try:
-            await load_needs(self._connection, self.books, wanted)
+            await load_read_set(self._connection, self.cache, read_set)
         except psycopg.Error as error:
             raise await self._failed(error) from error
         except Exception as error:  # a value that cannot be sent to the server
@@ -358,10 +358,10 @@ class LedgerStore:
                     began = time.perf_counter()
                 outcomes.append(_outcome(command, batch, known))
         except asyncio.CancelledError:
-            self._books = None
+            self._cache = None
             raise
         except Exception as error:
-            # A defect of ours half way through planning: the books are wrong from here on.
+            # A defect of ours half way through planning: the state cache is wrong from here on.
             _LOG.exception("planning failed command=%s", type(commands[len(outcomes)]).__name__)
             await self._reload()
             raise BatchRefused(f"planning: {error!r}", len(outcomes)) from error
@@ -390,12 +390,12 @@ class LedgerStore:
             raise BatchRefused(f"encoding: {error!r}") from error
         except BaseException:
             # Cancelled while the statement was under way: whether it was committed is unknown.
-            self._books = None
+            self._cache = None
             raise
 
     async def _failed(self, error: psycopg.Error) -> Exception:
-        """Return what a failed statement means; after a refusal the books are read again."""
-        self._books = None
+        """Return what a failed statement means; after a refusal the state cache is read again."""
+        self._cache = None
         if self._connection.closed:
             return LedgerUnavailable(str(error).strip())
         found = _translated(error)
@@ -405,9 +405,9 @@ class LedgerStore:
 
     async def _reload(self) -> None:
         """Read the head again after a batch that was rolled back; the epoch stays ours."""
-        self._books = None
+        self._cache = None
         try:
-            self._books = await read_books(self._connection, self.epoch)
+            self._cache = await read_state_cache(self._connection, self.epoch)
         except psycopg.Error as error:
             raise LedgerUnavailable(str(error).strip()) from error
 
@@ -420,7 +420,7 @@ class LedgerStore:
             raise BatchRefused(f"keys: {error!r}") from error
 
     async def _write_genesis(self, genesis: Genesis, now_ms: int) -> None:
-        batch = Batch(self.books, now_ms)
+        batch = Batch(self.cache, now_ms)
         batch.found(
             ("ledger", genesis.origin),
             {
@@ -453,7 +453,7 @@ def _outcome(command: Command, batch: Batch, known: Known) -> Outcome:
     first = known.get(command.key)
     # Each registration of an owner is a new start, not a repeat.
     is_start = isinstance(command, RegisterOwner)
-    if first is not None and not is_start and not is_stale(command, batch.books):
+    if first is not None and not is_start and not is_stale(command, batch.cache):
         return repeated(command, *first)
     batch.untraced.discard(command.key)
     outcome = plan(command, batch)
@@ -484,7 +484,7 @@ def _settling(commands: Sequence[Command]) -> list[tuple[str, str]]:
     ]
 
 
-async def _take_over(connection: Connection) -> Books:
+async def _take_over(connection: Connection) -> StateCache:
     cursor = await connection.execute("SELECT min_code_version FROM callboard.compatibility")
     ((needed,),) = await cursor.fetchall()
     if needed > CODE_VERSION:
@@ -493,7 +493,7 @@ async def _take_over(connection: Connection) -> Books:
     row = await cursor.fetchone()
     assert row is not None, "the head row exists since migration 0001"
     await connection.execute("SELECT set_config('callboard.epoch', %s, false)", (str(row[0]),))
-    return await read_books(connection, row[0])
+    return await read_state_cache(connection, row[0])
 
 
 def _translated(error: psycopg.Error) -> Exception:

@@ -77,7 +77,7 @@ def refused(outcome: Outcome, code: ErrorCode) -> None:
 
 async def stake(database: Database, store: LedgerStore, *, free: int, locked: int) -> None:
     """Give the agent stakes: the accounts, filled from its wallet."""
-    books = store.books
+    books = store.cache
     auditor = Auditor(database.superuser_url)
     connection = auditor.connection
     wallet_id = auditor.one("SELECT id FROM account WHERE address = %s", wallet_address(AGENT))

@@ -8,9 +8,9 @@ from typing import Any, get_args
 import pytest
 
 from core.message import Message
-from ledger.commands import Command, GroundedCommand
+from ledger.commands import BarrierCommand, Command
 from ledger.registry import KINDS, kind_of
-from ledger.writer.read_set import Needs
+from ledger.writer.read_set import ReadSet
 from tests.actors.transport.message_samples import full
 
 ALL: tuple[type[Message], ...] = get_args(Command)
@@ -30,10 +30,10 @@ def test_a_kind_fits_its_command(command_type: type[Message]) -> None:
     )
     assert kind.weight(command) >= 1_600
     assert isinstance(kind.may_repeat(command), bool)
-    wanted = Needs()
+    wanted = ReadSet()
     kind.add_reads(command, wanted)
-    assert (wanted.grounded is command) == isinstance(command, GroundedCommand)
-    assert kind.is_barrier >= isinstance(command, GroundedCommand)
+    assert (wanted.barrier is command) == isinstance(command, BarrierCommand)
+    assert kind.is_barrier >= isinstance(command, BarrierCommand)
 
 
 def test_what_is_no_command_is_refused_by_its_plan_alone() -> None:

@@ -149,7 +149,7 @@ async def test_a_cancelled_read_leaves_no_answer_to_the_next(reader: LedgerReade
 async def test_a_server_that_says_nothing_is_asked_once(database: Database) -> None:
     one = PreparedStatement.of(sql.select(sql.literal(2).label("n")))
     slow = PreparedStatement.of(sql.select(sql.func.pg_sleep(600)))
-    async with LedgerReader(database.service_url, patience_s=1.0) as reader:
+    async with LedgerReader(database.service_url, timeout_s=1.0) as reader:
         await reader.records.rows(one, {})
         with pytest.raises(ServiceError, match="cannot be reached"):
             await reader.records.rows(slow, {})

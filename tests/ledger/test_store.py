@@ -93,7 +93,7 @@ async def test_batch_of_any_commands_is_one_round_trip(
     before = store.round_trips
     await store.commit([flow.pay(CREDIT) for flow in flows], AT)
     assert store.round_trips == before + 1
-    assert not store.books.settled, "what is kept for one batch does not grow"
+    assert not store.cache.settled, "what is kept for one batch does not grow"
     await store.close()
 
 
@@ -395,8 +395,8 @@ async def test_repeat_of_a_stored_failure_leaves_the_caches_alone(
     failed = RevokeKey(key="failed", actor_did=PAYER, key_id="k", owner_did=PAYER)
     await store.refuse(failed, AT, is_slow=False)
     await store.commit([deposit(1)], AT)
-    books = store.books
+    books = store.cache
     (again,) = await store.commit([failed], AT)
     await store.close()
     assert (again.status, again.error) == (OutcomeStatus.REPEATED, ErrorCode.INTERNAL_ERROR)
-    assert store.books is books
+    assert store.cache is books

@@ -69,7 +69,7 @@ class MoneyMachine(RuleBasedStateMachine):
         self.now = AT + 10_000  # a new writer whose clock is behind must not come before AT
         self.store: LedgerStore = self.run(open_store(self.database.service_url))
         # Time never goes back behind what earlier histories have committed.
-        self.now = max(self.now, self.store.books.head.latest_ms + 1)
+        self.now = max(self.now, self.store.cache.head.latest_ms + 1)
         self.own_steps = 0
         # Every balance as it was compared last: only what has changed since is asked for again.
         self.compared: dict[str, int] = {}

@@ -12,7 +12,7 @@ from core.market.settlement import PaymentSplit
 
 
 @dataclass(frozen=True, slots=True)
-class InvoiceGrounds:
+class InvoiceReads:
     """What is in the way of an invoice.
 
     `same_id`: the invoice that already is what is asked for; `overlapping_id`: another of this
@@ -41,7 +41,7 @@ class PaidLine:
 
 
 @dataclass(frozen=True, slots=True)
-class DisputeGrounds:
+class DisputeReads:
     """A dispute as stored, with the payments of its workflow, in the order of settlement.
 
     `locks`: of the respondent's open attempts at the disputed nodes, each with its node, its number
@@ -77,7 +77,7 @@ class DisputeGrounds:
 
 
 @dataclass(frozen=True, slots=True)
-class SlashGrounds:
+class SlashReads:
     """A node that was dispatched: whose it is, and what is locked with its attempt."""
 
     payer_did: str
@@ -86,4 +86,4 @@ class SlashGrounds:
     locked_micro: int
 
 
-Grounds = InvoiceGrounds | DisputeGrounds | SlashGrounds
+BarrierReads = InvoiceReads | DisputeReads | SlashReads

@@ -26,7 +26,7 @@ pytestmark = [pytest.mark.anyio, pytest.mark.slow]
 
 DEADLINE_S = 60.0
 # What a server that answers never takes, on a busy machine either.
-PATIENCE_S = 2.0
+TIMEOUT_S = 2.0
 
 
 @contextmanager
@@ -53,7 +53,7 @@ def frozen(auditor: Auditor, application: str) -> Iterator[None]:
 async def test_reader_gives_a_silent_server_up_and_connects_anew(
     database: Database, auditor: Auditor
 ) -> None:
-    async with LedgerReader(database.service_url, pool_size=1, patience_s=PATIENCE_S) as reader:
+    async with LedgerReader(database.service_url, pool_size=1, timeout_s=TIMEOUT_S) as reader:
         await reader.ping()
         with frozen(auditor, "callboard-reader"):
             with pytest.raises(ServiceError) as caught:
@@ -63,7 +63,7 @@ async def test_reader_gives_a_silent_server_up_and_connects_anew(
 
 
 async def test_rate_blocks_give_a_silent_server_up(database: Database, auditor: Auditor) -> None:
-    store = OperationalStore(database.service_url, pool_size=1, patience_s=PATIENCE_S)
+    store = OperationalStore(database.service_url, pool_size=1, timeout_s=TIMEOUT_S)
 
     async def take() -> int:
         asked = store.take_rate_block("p", "read", wanted=1, limit=9)
@@ -82,7 +82,7 @@ async def test_commit_to_a_silent_server_has_no_outcome_and_its_repeat_has_one(
 ) -> None:
     """What was sent into the silence may still be carried out: the key keeps it from doubling."""
     commits = GroupCommit(
-        database.service_url, genesis=GENESIS, on_fatal=lambda _: None, patience_s=PATIENCE_S
+        database.service_url, genesis=GENESIS, on_fatal=lambda _: None, timeout_s=TIMEOUT_S
     )
     await commits.start()
     command = deposit(CREDIT)
