@@ -10,7 +10,7 @@ from typing import Any
 
 from core.money import MICRO_MAX, micro_from_credits
 from core.records.bounds import DID_CHARS_MAX, is_did
-from ledger.queries.stored import StoredWorkflow, WorkflowHead
+from ledger.reads.stored import StoredWorkflow, WorkflowHead
 from serve_app.calls import Call, invalid, kind_of, not_found
 
 

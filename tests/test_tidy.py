@@ -361,7 +361,7 @@ REFUSED: list[tuple[Callable[[Source], Iterator[str]], str, str]] = [
 ALLOWED: list[tuple[Callable[[Source], Iterator[str]], str, str]] = [
     (check_layers, "callboard/a.py", "from core import records"),
     (check_layers, "callboard/a.py", "from core.trust.signing import sign"),
-    (check_layers, "serve_app/a.py", "from ledger.queries.reader import LedgerReader"),
+    (check_layers, "serve_app/a.py", "from ledger.reads.reader import LedgerReader"),
     (check_core_rows, "core/a.py", "from core.errors import Problem\nfrom core import money"),
     (check_core_rows, "core/market/a.py", "from core import errors\nimport core.records.agent"),
     (check_core_rows, "core/workflow/a.py", "from core.workflow.dag import compile_workflow"),
@@ -370,7 +370,7 @@ ALLOWED: list[tuple[Callable[[Source], Iterator[str]], str, str]] = [
     (check_core_is_pure, "core/a.py", "from datetime import datetime\nimport hashlib"),
     (check_sizes, "core/a.py", "def f():\n" + "    x = 1\n" * 69),
     (check_names, "core/metadata.py", "class Datum: ..."),
-    (check_reserved_imports, "ledger/store.py", "import psycopg"),
+    (check_reserved_imports, "ledger/writer/store.py", "import psycopg"),
     (check_environment, "serve_app/settings_from_env.py", "import os\nx = os.environ"),
     (check_permissions_are_decided_in_one_place, "serve_app/a.py", "x = f(call.caller.did)"),
 ]

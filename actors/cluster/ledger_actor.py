@@ -1,8 +1,8 @@
 """The ledger's actor: one per cluster, in front of the one writer of the audited tables.
 
-A wrapper only: it receives batches, `ledger/group_commit.py` decides and commits. When the writer
-finds that what it planned cannot be true (an integrity error), the process ends at once and Ray
-starts a new one that reloads everything. design.md section 3; money.md section 4.
+A wrapper only: it receives batches, `ledger/writer/group_commit.py` decides and commits. When the
+writer finds that what it planned cannot be true (an integrity error), the process ends at once and
+Ray starts a new one that reloads everything. design.md section 3; money.md section 4.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ from actors.transport.ledger_client import RETRY_DELAY_S_MAX, RETRY_DELAY_S_MIN
 from actors.transport.sockets import serve_batches
 from actors.transport.wire import answer_commands
 from ledger.errors import LedgerIntegrityError, LedgerUnavailable
-from ledger.group_commit import GroupCommit
-from ledger.store import Genesis
+from ledger.writer.group_commit import GroupCommit
+from ledger.writer.store import Genesis
 
 log = logging.getLogger("callboard.ledger")
 

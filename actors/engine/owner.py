@@ -47,9 +47,10 @@ from actors.transport.messages import (
 from core.errors import ErrorCode, ServiceError
 from core.settings import Settings
 from ledger.blobs import BlobStore
-from ledger.commands import ClaimWorkflows, Command, Outcome, OutcomeStatus, RegisterOwner
-from ledger.queries.reader import LedgerReader
-from ledger.queries.unfinished import UnfinishedPages
+from ledger.commands import Command, Outcome, OutcomeStatus
+from ledger.owners.owner_commands import ClaimWorkflows, RegisterOwner
+from ledger.reads.reader import LedgerReader
+from ledger.workflows.unfinished import UnfinishedPages
 
 log = logging.getLogger("callboard.owner")
 

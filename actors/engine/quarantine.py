@@ -29,14 +29,9 @@ from core.workflow.events import (
     WorkflowChanged,
 )
 from core.workflow.transitions import WorkflowStatus
-from ledger.commands import (
-    Command,
-    Outcome,
-    OutcomeStatus,
-    QuarantineWorkflow,
-    ResumeWorkflow,
-)
-from ledger.queries.stored import StoredWorkflow
+from ledger.commands import Command, Outcome, OutcomeStatus
+from ledger.reads.stored import StoredWorkflow
+from ledger.workflows.workflow_commands import QuarantineWorkflow, ResumeWorkflow
 
 log = logging.getLogger("callboard.quarantine")
 

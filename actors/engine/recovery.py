@@ -29,7 +29,7 @@ from core.workflow.events import (
 from core.workflow.machine import WorkflowMachine
 from core.workflow.terms import reserved_from_json
 from core.workflow.transitions import NodeStatus, WorkflowStatus, is_terminal
-from ledger.queries.reader import RowDict, StoredWorkflow
+from ledger.reads.reader import RowDict, StoredWorkflow
 
 
 def restore(

@@ -18,8 +18,8 @@ from typing import Final, Protocol, TypeVar
 from actors.engine.runner import Runner
 from actors.process.slices import Slices
 from core.errors import ServiceError
-from ledger.queries.stored import StoredWorkflow
-from ledger.queries.unfinished import PageKey
+from ledger.reads.stored import StoredWorkflow
+from ledger.workflows.unfinished import PageKey
 
 log = logging.getLogger("callboard.owner")
 

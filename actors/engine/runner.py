@@ -83,7 +83,7 @@ from core.workflow.events import (
 )
 from core.workflow.rules.retry import delay_ms
 from ledger.commands import Command, Outcome, OutcomeStatus
-from ledger.queries.stored import StoredWorkflow
+from ledger.reads.stored import StoredWorkflow
 
 log = logging.getLogger("callboard.runner")
 

@@ -28,8 +28,9 @@ from core.workflow.events import (
     VerificationFinished,
 )
 from core.workflow.terms import reserved_json
-from ledger.commands import AdvanceWorkflow, Outcome, PublishWorkflow
-from ledger.market_commands import EndBidding, bids_key
+from ledger.auctions.auction_commands import EndBidding, bids_key
+from ledger.commands import Outcome
+from ledger.workflows.workflow_commands import AdvanceWorkflow, PublishWorkflow
 
 
 @dataclass(frozen=True, slots=True)

@@ -53,12 +53,12 @@ from core.settings import Settings
 from core.workflow.transitions import is_terminal
 from ledger.blobs import BlobStore
 from ledger.commands import Command, Outcome
-from ledger.queries.endings import have_ended
-from ledger.queries.heads import workflow_heads
-from ledger.queries.reader import LedgerReader, StoredWorkflow
-from ledger.queries.records import workflow_records
-from ledger.queries.results import dispatched_nodes, workflow_rows
-from ledger.queries.stored import RowDict, WorkflowHead
+from ledger.reads.reader import LedgerReader, StoredWorkflow
+from ledger.reads.stored import RowDict, WorkflowHead
+from ledger.workflows.endings import have_ended
+from ledger.workflows.result_reads import dispatched_nodes, workflow_rows
+from ledger.workflows.workflow_heads import workflow_heads
+from ledger.workflows.workflow_records import workflow_records
 
 log = logging.getLogger("callboard.gateway")
 

@@ -9,7 +9,7 @@ import orjson
 
 from core.errors import ErrorCode
 from core.records.manifest import parse_manifest
-from ledger.queries.accounts import account_row, history
+from ledger.accounts.account_reads import account_row, history
 from serve_app.calls import Call, Operation, Reply, not_found
 from serve_app.limits import RateClass
 from serve_app.lists import listed, number_after, page_of

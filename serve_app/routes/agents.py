@@ -13,10 +13,11 @@ from msgspec.structs import replace
 from actors.process.slices import Slices
 from core.errors import ErrorCode, ServiceError
 from core.trust.heartbeat_token import heartbeat_token
-from ledger.agent_live import live_rows
-from ledger.commands import DeregisterAgent, Outcome, RegisterAgent
-from ledger.queries.reader import RowDict
-from ledger.queries.revocations import revoked_of
+from ledger.agents.agent_commands import DeregisterAgent, RegisterAgent
+from ledger.agents.agent_live import live_rows
+from ledger.commands import Outcome
+from ledger.reads.reader import RowDict
+from ledger.trust.revocation_reads import revoked_of
 from serve_app.bulk import judged, refusal
 from serve_app.calls import Call, Operation, Repeats, Reply, not_found
 from serve_app.limits import RateClass

@@ -14,9 +14,9 @@ from typing import Any
 from core.errors import ErrorCode, ServiceError
 from core.market.standing_bid import Offer, parse_offer
 from core.money import credits_number
-from ledger.market_commands import PlaceBid, bid_key
-from ledger.queries.auctions import auction_rows, bid_rows, can_bid
-from ledger.queries.reader import RowDict
+from ledger.auctions.auction_commands import PlaceBid, bid_key
+from ledger.auctions.auction_reads import auction_rows, bid_rows, can_bid
+from ledger.reads.reader import RowDict
 from serve_app.calls import Call, Operation, Repeats, Reply, invalid, not_found
 from serve_app.limits import RateClass
 from serve_app.views import iso_time

@@ -14,9 +14,9 @@ from core.errors import ErrorCode, ServiceError
 from core.money import credits_number, micro_from_credits
 from core.records.bounds import TEXT_CHARS_MAX
 from core.trust.access import RESOLVE_DISPUTES
-from ledger.queries.disputes import dispute_row, dispute_rows
-from ledger.queries.reader import RowDict, StoredWorkflow
-from ledger.review_commands import OpenDispute, ResolveDispute
+from ledger.disputes.dispute_commands import OpenDispute, ResolveDispute
+from ledger.disputes.dispute_reads import dispute_row, dispute_rows
+from ledger.reads.reader import RowDict, StoredWorkflow
 from serve_app.calls import (
     Call,
     Operation,

@@ -12,9 +12,9 @@ from typing import Any, Final
 
 from core.errors import ErrorCode, ServiceError
 from core.workflow.transitions import NodeStatus, is_terminal
-from ledger.queries.disputes import feedback_rows
-from ledger.queries.reader import RowDict, StoredWorkflow
-from ledger.review_commands import GiveFeedback, feedback_key
+from ledger.disputes.dispute_commands import GiveFeedback, feedback_key
+from ledger.disputes.dispute_reads import feedback_rows
+from ledger.reads.reader import RowDict, StoredWorkflow
 from serve_app.calls import (
     Call,
     Operation,

@@ -13,7 +13,7 @@ from typing import Any, Final
 from core.errors import ErrorCode, ServiceError
 from core.market.liveness import HEARTBEAT_TTL_MS, STATUSES, load_share
 from core.trust.access import HEARTBEAT
-from ledger.agent_live import Heartbeat
+from ledger.agents.agent_live import Heartbeat
 from serve_app.auth import HEARTBEAT_KEY_ID
 from serve_app.calls import Call, Operation, Reply, invalid, kind_of, not_found
 from serve_app.limits import RateClass

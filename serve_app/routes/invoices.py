@@ -14,10 +14,15 @@ from typing import Any, Final, Literal
 from core.errors import ErrorCode, ServiceError
 from core.money import CURRENCY, credits_number
 from core.trust.access import ADMIN
-from ledger.queries.invoice_content import standing_invoice, with_content
-from ledger.queries.invoices import REFUND_KINDS, invoice_row, invoice_rows, line_rows
-from ledger.queries.reader import RowDict
-from ledger.review_commands import CreateInvoice, SettleInvoice, invoice_settled_key
+from ledger.invoices.invoice_commands import CreateInvoice, SettleInvoice, invoice_settled_key
+from ledger.invoices.invoice_content import standing_invoice, with_content
+from ledger.invoices.invoice_reads import (
+    REFUND_KINDS,
+    invoice_row,
+    invoice_rows,
+    line_rows,
+)
+from ledger.reads.reader import RowDict
 from serve_app.calls import Call, Operation, Repeats, Reply, invalid, not_found
 from serve_app.fields import got_of
 from serve_app.limits import RateClass

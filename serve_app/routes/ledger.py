@@ -9,7 +9,8 @@ from core.errors import ErrorCode
 from core.money import CURRENCY, credits_number
 from core.records.bounds import NAME_CHARS_MAX
 from core.trust.access import DEPOSIT
-from ledger.commands import Deposit, OutcomeStatus
+from ledger.accounts.account_commands import Deposit
+from ledger.commands import OutcomeStatus
 from serve_app.calls import REPLAYED, Call, Operation, Repeats, Reply, text_member
 from serve_app.limits import RateClass
 from serve_app.lists import id_of, listed, number_after, page_of

@@ -10,7 +10,7 @@ import uuid
 
 from core.errors import ErrorCode
 from core.workflow.blob_ref import BlobRef
-from ledger.queries.results import result_row
+from ledger.workflows.result_reads import result_row
 from serve_app.calls import Call, Operation, Reply, not_found
 from serve_app.limits import RateClass
 

@@ -13,8 +13,8 @@ from core.errors import ErrorCode, Problem, ServiceError
 from core.market.pricing import PER_TOKEN, FixedPrice, Price, parse_price
 from core.money import MICRO_PER_CENT
 from core.trust.access import SET_PRICES
-from ledger.market_commands import SetPrice
-from ledger.queries.prices import price_of_row, price_row
+from ledger.prices.price_commands import SetPrice
+from ledger.prices.price_reads import price_of_row, price_row
 from serve_app.calls import Call, Operation, Reply, not_found
 from serve_app.fields import capability_id_of, refuse_unknown
 from serve_app.limits import RateClass

@@ -1,6 +1,6 @@
 """Quotas: what a payer may publish, set by administrators, checked before a publish by anybody.
 
-The check here is advice; what binds is counted with the hold (`ledger/planning/quotas.py`). Spec:
+The check here is advice; what binds is counted with the hold (`ledger/quotas/quota_plan.py`). Spec:
 Quota check result, Limits; contract.md section 6 (Quotas); money.md cases 37 and 38.
 """
 
@@ -12,9 +12,9 @@ from core.errors import ErrorCode
 from core.market.quota import QuotaLimits, check, day_start_ms, resets_at_ms
 from core.money import MICRO_MAX, MICRO_PER_CENT
 from core.trust.access import SET_QUOTAS
-from ledger.market_commands import SetQuota
-from ledger.queries.accounts import quota_row, quota_usage
-from ledger.queries.reader import RowDict
+from ledger.accounts.account_reads import quota_row, quota_usage
+from ledger.quotas.quota_commands import SetQuota
+from ledger.reads.reader import RowDict
 from serve_app.calls import Call, Operation, Repeats, Reply, invalid
 from serve_app.fields import refuse_unknown
 from serve_app.limits import RateClass

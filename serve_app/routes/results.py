@@ -26,7 +26,7 @@ from core.trust.result_token import result_id
 from core.workflow.events import Failure
 from core.workflow.transitions import NodeStatus, is_terminal
 from core.workflow.verdict import Success, judge_reply
-from ledger.queries.stored import StoredWorkflow
+from ledger.reads.stored import StoredWorkflow
 from serve_app.calls import REPLAYED, Call, Operation, Repeats, Reply, invalid, kind_of
 from serve_app.compiling import apart
 from serve_app.limits import RateClass

@@ -18,9 +18,9 @@ from core.money import credits_number, micro_from_credits
 from core.records.bounds import TEXT_CHARS_MAX
 from core.records.manifest import parse_manifest
 from core.workflow.transitions import WorkflowStatus, is_terminal
-from ledger.queries.capabilities import find_capabilities
-from ledger.queries.reader import StoredWorkflow
-from ledger.queries.records import task_workflow_id
+from ledger.agents.capability_search import find_capabilities
+from ledger.reads.reader import StoredWorkflow
+from ledger.workflows.workflow_records import task_workflow_id
 from serve_app.calls import (
     REPLAYED,
     Call,

@@ -14,9 +14,9 @@ import orjson
 from core.errors import ErrorCode
 from core.trust.access import REVOKE
 from ledger.commands import OutcomeStatus
-from ledger.queries.reader import RowDict
-from ledger.queries.revocations import revocation_row, revocation_rows
-from ledger.trust_commands import RevokeAgent, UnrevokeAgent
+from ledger.reads.reader import RowDict
+from ledger.trust.revocation_reads import revocation_row, revocation_rows
+from ledger.trust.trust_commands import RevokeAgent, UnrevokeAgent
 from serve_app.calls import (
     REPLAYED,
     Call,

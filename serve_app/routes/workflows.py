@@ -25,7 +25,7 @@ from core.errors import ErrorCode, ServiceError
 from core.money import credits_number
 from core.records.manifest import WorkflowManifest, parse_list_form, parse_manifest
 from core.workflow.transitions import WorkflowStatus, is_terminal
-from ledger.queries.stored import StoredWorkflow, WorkflowHead
+from ledger.reads.stored import StoredWorkflow, WorkflowHead
 from serve_app.bulk import judged, refusal
 from serve_app.calls import (
     REPLAYED,

@@ -11,7 +11,7 @@ from typing import Any, Final, LiteralString
 import psycopg
 from psycopg.rows import dict_row
 
-from ledger.reputation import BOTH, compared
+from ledger.agents.reputation import BOTH, compared
 
 # A lock is known by its agent, workflow, node and attempt; a slash says them in its evidence.
 _LOCKS: Final[LiteralString] = """

@@ -23,8 +23,9 @@ from core.ids import uuid7
 from core.records.manifest import parse_manifest
 from core.settings import Settings
 from core.workflow.dag import WorkflowLimits, compile_workflow
-from ledger.commands import Command, Outcome, RegisterAgent
-from ledger.group_commit import GroupCommit
+from ledger.agents.agent_commands import RegisterAgent
+from ledger.commands import Command, Outcome
+from ledger.writer.group_commit import GroupCommit
 from tests.faults.market_load import CAPABILITY, chain
 from tests.ledger.checking import Auditor
 from tests.ledger.making import PAYER

@@ -13,7 +13,8 @@ from dataclasses import dataclass
 import pytest
 
 from core.workflow.events import NodePaid
-from ledger.commands import AdvanceWorkflow, Command, Outcome
+from ledger.commands import Command, Outcome
+from ledger.workflows.workflow_commands import AdvanceWorkflow
 from tests.faults.scene import AGENT, Scene, Wire, agent, registration, request
 from tests.ledger.making import revoke
 

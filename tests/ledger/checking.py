@@ -13,7 +13,7 @@ import psycopg.rows
 
 from core.records.audit import LIFE_EVENTS
 from core.trust.hashchain import GENESIS_HASH, find_break
-from ledger.reputation import HISTORY, tallies_of_history, tally_of
+from ledger.agents.reputation import HISTORY, tallies_of_history, tally_of
 
 _WORLD_ID = 1
 # One round trip: new entries, the accounts they touch and others, the sum, new audit records.

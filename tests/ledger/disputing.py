@@ -6,9 +6,10 @@ from typing import Any
 
 from core.errors import ErrorCode
 from ledger.commands import Outcome, OutcomeStatus
-from ledger.planning.books import stake_address, stake_locked_address, wallet_address
-from ledger.review_commands import OpenDispute, ResolveDispute, SlashStake
-from ledger.store import LedgerStore
+from ledger.disputes.dispute_commands import OpenDispute, ResolveDispute
+from ledger.stakes.stake_commands import SlashStake
+from ledger.writer.state_cache import stake_address, stake_locked_address, wallet_address
+from ledger.writer.store import LedgerStore
 from tests.conftest import Database
 from tests.ledger.checking import Auditor
 from tests.ledger.making import AGENT, AT, PAYER, Flow, commit_all, new_id, new_key
@@ -76,7 +77,7 @@ def refused(outcome: Outcome, code: ErrorCode) -> None:
 
 async def stake(database: Database, store: LedgerStore, *, free: int, locked: int) -> None:
     """Give the agent stakes: the accounts, filled from its wallet."""
-    books = store.books
+    books = store.cache
     auditor = Auditor(database.superuser_url)
     connection = auditor.connection
     wallet_id = auditor.one("SELECT id FROM account WHERE address = %s", wallet_address(AGENT))

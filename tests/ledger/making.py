@@ -10,20 +10,16 @@ from itertools import count
 from core.ids import uuid7
 from core.workflow.events import AttemptFinished, NodeChanged, NodePaid, Record, WorkflowChanged
 from core.workflow.transitions import NodeStatus, WorkflowStatus
-from ledger.commands import (
-    AdvanceWorkflow,
-    Command,
-    CreateKey,
-    Deposit,
-    Outcome,
-    PublishWorkflow,
-    RegisterAgent,
-    RegisterOwner,
-)
-from ledger.planning.plan import is_alone
-from ledger.queries.stored import RowDict
-from ledger.store import Genesis, LedgerStore
-from ledger.trust_commands import RevokeAgent, UnrevokeAgent
+from ledger.accounts.account_commands import Deposit
+from ledger.agents.agent_commands import RegisterAgent
+from ledger.commands import Command, Outcome
+from ledger.keys.key_commands import CreateKey
+from ledger.owners.owner_commands import RegisterOwner
+from ledger.reads.stored import RowDict
+from ledger.registry import kind_of
+from ledger.trust.trust_commands import RevokeAgent, UnrevokeAgent
+from ledger.workflows.workflow_commands import AdvanceWorkflow, PublishWorkflow
+from ledger.writer.store import Genesis, LedgerStore
 
 AT = 1_700_000_000_000
 CREDIT = 1_000_000
@@ -64,7 +60,7 @@ async def commit_all(store: LedgerStore, commands: Sequence[Command], now_ms: in
     outcomes: list[Outcome] = []
     batch: list[Command] = []
     for command in commands:
-        if batch and (is_alone(command) or is_alone(batch[-1])):
+        if batch and (kind_of(command).is_barrier or kind_of(batch[-1]).is_barrier):
             outcomes += await store.commit(batch, now_ms)
             batch = []
         batch.append(command)

@@ -7,10 +7,11 @@ from typing import Any
 import pytest
 
 from core.errors import ErrorCode
-from ledger.commands import Command, DeregisterAgent, OutcomeStatus
-from ledger.queries.directory import directory_pages
-from ledger.queries.reader import LedgerReader
-from ledger.store import LedgerStore
+from ledger.agents.agent_commands import DeregisterAgent
+from ledger.agents.directory_reads import directory_pages
+from ledger.commands import Command, OutcomeStatus
+from ledger.reads.reader import LedgerReader
+from ledger.writer.store import LedgerStore
 from tests.conftest import Database
 from tests.ledger.making import AGENT, AT, PAYER, all_of, card, new_key, open_store, open_with_owner
 

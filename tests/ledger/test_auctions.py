@@ -14,9 +14,14 @@ from core.errors import ErrorCode
 from core.market.auction import Award, Bid, award
 from core.workflow.events import AuctionClosed, AuctionOpened, NodeChanged, WorkflowChanged
 from core.workflow.transitions import NodeStatus, WorkflowStatus
+from ledger.auctions.auction_commands import (
+    EndBidding,
+    PlaceBid,
+    bid_key,
+    bids_key,
+)
 from ledger.commands import Outcome, OutcomeStatus
-from ledger.market_commands import EndBidding, PlaceBid, bid_key, bids_key
-from ledger.store import LedgerStore
+from ledger.writer.store import LedgerStore
 from tests.conftest import Database
 from tests.ledger.checking import Auditor
 from tests.ledger.making import (

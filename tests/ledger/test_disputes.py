@@ -13,9 +13,9 @@ import pytest
 from core.errors import ErrorCode
 from core.workflow.transitions import WorkflowStatus
 from ledger.commands import OutcomeStatus
-from ledger.planning.books import stake_address, stake_locked_address
-from ledger.queries.disputes import dispute_row, dispute_rows
-from ledger.queries.reader import LedgerReader
+from ledger.disputes.dispute_reads import dispute_row, dispute_rows
+from ledger.reads.reader import LedgerReader
+from ledger.writer.state_cache import stake_address, stake_locked_address
 from tests.conftest import Database
 from tests.ledger.checking import Auditor
 from tests.ledger.disputing import about, decide, paid_workflow, refused, resolve, stake

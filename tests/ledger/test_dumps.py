@@ -15,7 +15,7 @@ from psycopg import sql
 from callboard.verify import events_of, verify_chain
 from ledger.embedded.server import OWNER, SERVICE, SUPERUSER, EmbeddedPostgres
 from ledger.migrate import migrate
-from ledger.queries.reader import LedgerReader
+from ledger.reads.reader import LedgerReader
 from serve_app.views import audit_record
 from tests.conftest import Database
 from tests.ledger.checking import Auditor, check_books

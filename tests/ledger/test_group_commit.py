@@ -14,17 +14,12 @@ from msgspec.structs import replace
 
 from core.errors import ErrorCode, ServiceError
 from core.workflow.events import AttemptFinished
-from ledger.commands import (
-    ClaimWorkflows,
-    Command,
-    Outcome,
-    OutcomeStatus,
-    RegisterOwner,
-    RevokeKey,
-)
+from ledger.commands import Command, Outcome, OutcomeStatus
+from ledger.disputes.dispute_commands import OpenDispute
 from ledger.errors import LedgerFenced, LedgerIntegrityError, LedgerUnavailable
-from ledger.group_commit import GroupCommit
-from ledger.review_commands import OpenDispute
+from ledger.keys.key_commands import RevokeKey
+from ledger.owners.owner_commands import ClaimWorkflows, RegisterOwner
+from ledger.writer.group_commit import GroupCommit
 from tests.conftest import Database
 from tests.ledger.checking import Auditor
 from tests.ledger.making import (
@@ -411,10 +406,10 @@ async def test_repeat_leaves_what_the_writer_remembers_alone(
     store = await open_store(database.service_url)
     first, second = deposit(1), deposit(1)
     await store.commit([first], AT)
-    books, round_trips = store.books, store.round_trips
+    books, round_trips = store.cache, store.round_trips
     repeated, applied = await store.commit([first, second], AT)
     assert (repeated.status, applied.status) == (OutcomeStatus.REPEATED, OutcomeStatus.APPLIED)
-    assert store.books is books
+    assert store.cache is books
     assert store.round_trips == round_trips + 1
     await store.close()
 

@@ -12,18 +12,13 @@ import pytest
 
 from core.errors import ErrorCode, ServiceError
 from ledger.commands import Outcome, OutcomeStatus
-from ledger.queries import invoice_content
-from ledger.queries.invoice_content import standing_invoice, with_content
-from ledger.queries.invoices import invoice_row, invoice_rows, line_rows
-from ledger.queries.reader import LedgerReader
-from ledger.review_commands import (
-    CreateInvoice,
-    OpenDispute,
-    ResolveDispute,
-    SettleInvoice,
-    invoice_settled_key,
-)
-from ledger.store import LedgerStore
+from ledger.disputes.dispute_commands import OpenDispute, ResolveDispute
+from ledger.invoices import invoice_content
+from ledger.invoices.invoice_commands import CreateInvoice, SettleInvoice, invoice_settled_key
+from ledger.invoices.invoice_content import standing_invoice, with_content
+from ledger.invoices.invoice_reads import invoice_row, invoice_rows, line_rows
+from ledger.reads.reader import LedgerReader
+from ledger.writer.store import LedgerStore
 from tests.conftest import Database
 from tests.ledger.checking import Auditor
 from tests.ledger.making import (

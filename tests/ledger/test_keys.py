@@ -11,7 +11,7 @@ import pytest
 from msgspec.structs import replace
 
 from core.errors import ErrorCode
-from ledger.commands import CreateKey, RevokeKey
+from ledger.keys.key_commands import CreateKey, RevokeKey
 from tests.ledger.checking import Auditor
 from tests.ledger.conftest import Database
 from tests.ledger.making import AT, PAYER, api_key, new_id, open_store

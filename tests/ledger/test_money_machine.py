@@ -14,9 +14,10 @@ from hypothesis import HealthCheck, Phase, seed, settings
 from hypothesis.stateful import run_state_machine_as_test
 
 from core.workflow.events import Record
-from ledger.commands import Command, CreateKey, RevokeKey
-from ledger.market_commands import SetPrice
-from ledger.review_commands import GiveFeedback
+from ledger.commands import Command
+from ledger.disputes.dispute_commands import GiveFeedback
+from ledger.keys.key_commands import CreateKey, RevokeKey
+from ledger.prices.price_commands import SetPrice
 from tests.conftest import Database
 from tests.ledger.checking import Auditor
 from tests.ledger.machine.auctions import AuctionRules

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from callboard.verify import ChainBroken, events_of, verify_chain
-from ledger.queries.reader import LedgerReader
+from ledger.reads.reader import LedgerReader
 from serve_app.views import audit_record
 from tests.conftest import Database
 from tests.ledger.checking import Auditor

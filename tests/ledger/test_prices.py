@@ -9,9 +9,9 @@ import pytest
 from core.market.pricing import FixedPrice, Price, TokenPrice
 from core.money import MICRO_PER_CENT
 from ledger.commands import OutcomeStatus
-from ledger.market_commands import SetPrice
-from ledger.queries.prices import price_row
-from ledger.queries.reader import LedgerReader
+from ledger.prices.price_commands import SetPrice
+from ledger.prices.price_reads import price_row
+from ledger.reads.reader import LedgerReader
 from tests.conftest import Database
 from tests.ledger.checking import Auditor
 from tests.ledger.making import AT, new_key, open_store

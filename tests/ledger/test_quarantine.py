@@ -8,7 +8,8 @@ from msgspec.structs import replace
 from core.errors import ErrorCode, QuarantineCode
 from core.workflow.events import WorkflowChanged
 from core.workflow.transitions import WorkflowStatus
-from ledger.commands import AdvanceWorkflow, OutcomeStatus, QuarantineWorkflow, ResumeWorkflow
+from ledger.commands import OutcomeStatus
+from ledger.workflows.workflow_commands import AdvanceWorkflow, QuarantineWorkflow, ResumeWorkflow
 from tests.conftest import Database
 from tests.ledger.checking import Auditor
 from tests.ledger.making import (

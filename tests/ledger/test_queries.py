@@ -9,10 +9,10 @@ import pytest
 
 from core.workflow.events import AttemptFinished, NodeChanged, WorkflowChanged
 from core.workflow.transitions import NodeStatus, WorkflowStatus
-from ledger.commands import RegisterOwner
-from ledger.queries.directory import directory_pages
-from ledger.queries.reader import LedgerReader
-from ledger.queries.unfinished import UnfinishedPages
+from ledger.agents.directory_reads import directory_pages
+from ledger.owners.owner_commands import RegisterOwner
+from ledger.reads.reader import LedgerReader
+from ledger.workflows.unfinished import UnfinishedPages
 from tests.conftest import Database
 from tests.ledger.making import (
     AGENT,

@@ -14,12 +14,12 @@ from core.errors import ServiceError
 from core.workflow.blob_ref import BlobRef
 from core.workflow.events import NodeChanged
 from core.workflow.transitions import NodeStatus
-from ledger.queries.heads import workflow_heads
-from ledger.queries.prepared import PreparedStatement
-from ledger.queries.reader import LedgerReader
-from ledger.queries.records import task_workflow_id, workflow_records
-from ledger.queries.results import dispatched_nodes, workflow_rows
-from ledger.queries.workflows import NODES, WORKFLOWS
+from ledger.reads.prepared import PreparedStatement
+from ledger.reads.reader import LedgerReader
+from ledger.workflows.result_reads import dispatched_nodes, workflow_rows
+from ledger.workflows.workflow_heads import workflow_heads
+from ledger.workflows.workflow_records import task_workflow_id, workflow_records
+from ledger.workflows.workflow_statements import NODES, WORKFLOWS
 from tests.conftest import Database
 from tests.ledger.making import AGENT, AT, CREDIT, PAYER, Flow, new_id, open_with_owner
 
@@ -183,7 +183,7 @@ async def test_a_cancelled_read_leaves_no_answer_to_the_next(reader: LedgerReade
 async def test_a_server_that_says_nothing_is_asked_once(database: Database) -> None:
     one = PreparedStatement.of(sql.select(sql.literal(2).label("n")))
     slow = PreparedStatement.of(sql.select(sql.func.pg_sleep(600)))
-    async with LedgerReader(database.service_url, patience_s=1.0) as reader:
+    async with LedgerReader(database.service_url, timeout_s=1.0) as reader:
         await reader.records.rows(one, {})
         with pytest.raises(ServiceError, match="cannot be reached"):
             await reader.records.rows(slow, {})

@@ -5,7 +5,9 @@ from __future__ import annotations
 import pytest
 
 from core.errors import ErrorCode
-from ledger.commands import ClaimWorkflows, OutcomeStatus, RegisterOwner, RevokeKey
+from ledger.commands import OutcomeStatus
+from ledger.keys.key_commands import RevokeKey
+from ledger.owners.owner_commands import ClaimWorkflows, RegisterOwner
 from tests.conftest import Database
 from tests.ledger.checking import Auditor
 from tests.ledger.making import (

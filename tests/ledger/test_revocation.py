@@ -8,9 +8,9 @@ from msgspec.structs import replace
 from core.errors import ErrorCode
 from core.workflow.events import AttemptFinished, NodeChanged, NodePaid
 from core.workflow.transitions import NodeStatus
+from ledger.auctions.auction_commands import PlaceBid
 from ledger.commands import Command, OutcomeStatus
-from ledger.market_commands import PlaceBid
-from ledger.store import LedgerStore
+from ledger.writer.store import LedgerStore
 from tests.conftest import Database
 from tests.ledger.checking import Auditor
 from tests.ledger.making import (

@@ -7,9 +7,10 @@ from msgspec.structs import replace
 
 from core.errors import ErrorCode
 from core.money import MICRO_MAX
-from ledger.commands import DeregisterAgent, Outcome, OutcomeStatus
-from ledger.market_commands import DepositStake, WithdrawStake
-from ledger.store import LedgerStore
+from ledger.agents.agent_commands import DeregisterAgent
+from ledger.commands import Outcome, OutcomeStatus
+from ledger.stakes.stake_commands import DepositStake, WithdrawStake
+from ledger.writer.store import LedgerStore
 from tests.conftest import Database
 from tests.ledger.checking import Auditor
 from tests.ledger.making import AGENT, AT, CREDIT, PAYER, card, deposit, new_key, open_store

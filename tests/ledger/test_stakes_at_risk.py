@@ -19,7 +19,7 @@ from core.workflow.events import (
 )
 from core.workflow.transitions import NodeStatus, WorkflowStatus
 from ledger.commands import Command, OutcomeStatus
-from ledger.store import LedgerStore
+from ledger.writer.store import LedgerStore
 from tests.conftest import Database
 from tests.ledger.checking import Auditor
 from tests.ledger.disputing import about, paid_workflow, resolve

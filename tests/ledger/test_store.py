@@ -9,8 +9,9 @@ from core.errors import ErrorCode
 from core.money import MICRO_MAX
 from core.workflow.events import AttemptFinished, NodeChanged, WorkflowChanged
 from core.workflow.transitions import NodeStatus, WorkflowStatus
-from ledger.commands import OutcomeStatus, RevokeKey
+from ledger.commands import OutcomeStatus
 from ledger.errors import BatchRefused, LedgerFenced
+from ledger.keys.key_commands import RevokeKey
 from tests.conftest import Database
 from tests.ledger.checking import Auditor
 from tests.ledger.making import (
@@ -92,7 +93,7 @@ async def test_batch_of_any_commands_is_one_round_trip(
     before = store.round_trips
     await store.commit([flow.pay(CREDIT) for flow in flows], AT)
     assert store.round_trips == before + 1
-    assert not store.books.settled, "what is kept for one batch does not grow"
+    assert not store.cache.settled, "what is kept for one batch does not grow"
     await store.close()
 
 
@@ -394,8 +395,8 @@ async def test_repeat_of_a_stored_failure_leaves_the_caches_alone(
     failed = RevokeKey(key="failed", actor_did=PAYER, key_id="k", owner_did=PAYER)
     await store.refuse(failed, AT, is_slow=False)
     await store.commit([deposit(1)], AT)
-    books = store.books
+    books = store.cache
     (again,) = await store.commit([failed], AT)
     await store.close()
     assert (again.status, again.error) == (OutcomeStatus.REPEATED, ErrorCode.INTERNAL_ERROR)
-    assert store.books is books
+    assert store.cache is books

@@ -9,9 +9,13 @@ import pytest
 from msgspec.structs import replace
 
 from core.errors import ErrorCode, ServiceError
-from ledger.queries.directory import directory_pages
-from ledger.queries.reader import LedgerReader, RowDict
-from ledger.queries.unfinished import _SIZES, PageKey, UnfinishedPages
+from ledger.agents.directory_reads import directory_pages
+from ledger.reads.reader import LedgerReader, RowDict
+from ledger.workflows.unfinished import (
+    _SIZES,
+    PageKey,
+    UnfinishedPages,
+)
 from tests.conftest import Database
 from tests.ledger.making import AT, OWNER, Flow, all_of, card, open_with_owner
 

@@ -16,7 +16,7 @@ from core.trust.access import Principal
 from core.workflow.events import NodeChanged
 from core.workflow.transitions import NodeStatus
 from ledger.replies import ReplyStore
-from ledger.store import LedgerStore
+from ledger.writer.store import LedgerStore
 from serve_app.admission import Admission
 from serve_app.auth import Authenticator
 from serve_app.calls import Operation

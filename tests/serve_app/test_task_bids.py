@@ -12,7 +12,7 @@ import orjson
 from actors.transport.gateway import Gateway
 from core.settings import Settings
 from core.trust.access import Principal
-from ledger.queries.stored import RowDict
+from ledger.reads.stored import RowDict
 from ledger.replies import ReplyStore
 from serve_app.admission import Admission
 from serve_app.auth import Authenticator

@@ -20,9 +20,10 @@ from actors.process.merged_runs import MergedRuns
 from actors.transport.ledger_client import LedgerClient
 from actors.transport.messages import PublishRequest
 from actors.transport.wire import answer_commands
-from ledger.commands import AdvanceWorkflow, Command, Outcome, PublishWorkflow
-from ledger.queries import unfinished
-from ledger.queries.stored import StoredWorkflow
+from ledger.commands import Command, Outcome
+from ledger.reads.stored import StoredWorkflow
+from ledger.workflows import unfinished
+from ledger.workflows.workflow_commands import AdvanceWorkflow, PublishWorkflow
 from tests.simulation.agents import SimulatedDispatch
 from tests.simulation.costs import (
     COMMAND_US,

@@ -19,19 +19,13 @@ from msgspec.structs import replace
 from core.errors import ErrorCode, QuarantineCode
 from core.workflow.events import WorkflowChanged
 from core.workflow.transitions import WorkflowStatus
-from ledger.commands import (
-    ClaimWorkflows,
-    Command,
-    Outcome,
-    OutcomeStatus,
-    QuarantineWorkflow,
-    RegisterOwner,
-    ResumeWorkflow,
-)
-from ledger.queries.reader import LedgerReader
-from ledger.queries.unfinished import UnfinishedPages
-from ledger.store import LedgerStore
-from ledger.trust_commands import UnrevokeAgent
+from ledger.commands import Command, Outcome, OutcomeStatus
+from ledger.owners.owner_commands import ClaimWorkflows, RegisterOwner
+from ledger.reads.reader import LedgerReader
+from ledger.trust.trust_commands import UnrevokeAgent
+from ledger.workflows.unfinished import UnfinishedPages
+from ledger.workflows.workflow_commands import QuarantineWorkflow, ResumeWorkflow
+from ledger.writer.store import LedgerStore
 from tests.conftest import Database
 from tests.ledger.checking import Auditor, connect
 from tests.ledger.making import (

@@ -16,7 +16,9 @@ from actors.engine.runner import Runner
 from actors.transport.messages import CancelRequest, PublishRequest
 from core.settings import Settings
 from core.workflow.events import AttemptSucceeded, Event
-from ledger.commands import Command, Deposit, Outcome, RegisterOwner
+from ledger.accounts.account_commands import Deposit
+from ledger.commands import Command, Outcome
+from ledger.owners.owner_commands import RegisterOwner
 from tests.simulation.clock import VirtualClock
 from tests.simulation.ledger_model import LedgerModel
 from tests.simulation.shapes import CAPABILITIES, Shape, agent_rows, compiled

@@ -29,7 +29,8 @@ from core.errors import ErrorCode, NodeErrorCode, ServiceError
 from core.settings import Settings
 from core.workflow.actions import Decision
 from core.workflow.events import AttemptFailed, Event, Failure
-from ledger.commands import AdvanceWorkflow, Command, Outcome, OutcomeStatus
+from ledger.commands import Command, Outcome, OutcomeStatus
+from ledger.workflows.workflow_commands import AdvanceWorkflow
 from tests.actors.engine.runner_bench import PAYER, VERIFIED, Bench, Outbox
 from tests.simulation.shapes import CAPABILITIES, auctioned_shape, compiled
 

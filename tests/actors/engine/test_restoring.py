@@ -7,8 +7,8 @@ from collections.abc import Awaitable, Callable, Sequence
 
 from actors.engine.restoring import IDS_MAX, Restorer
 from core.errors import ErrorCode, ServiceError
-from ledger.queries.stored import StoredWorkflow
-from ledger.queries.unfinished import PageKey
+from ledger.reads.stored import StoredWorkflow
+from ledger.workflows.unfinished import PageKey
 from tests.actors.engine.runner_bench import Bench
 
 PAGE = 3

@@ -12,7 +12,7 @@ from actors.engine.ports import DispatchOrder
 from actors.transport.messages import CancelReply, PublishReply
 from core.errors import ErrorCode
 from core.workflow.events import AttemptAccepted, AttemptFinished, VerificationFinished
-from ledger.commands import AdvanceWorkflow
+from ledger.workflows.workflow_commands import AdvanceWorkflow
 from tests.actors.engine.runner_bench import VERIFIED, Bench
 from tests.ledger.making import revoke
 from tests.simulation.shapes import CAPABILITIES, compiled

@@ -12,7 +12,10 @@ from actors.transport.actor_calls import is_unknown_outcome
 from actors.transport.ledger_client import CALL_BYTES_MAX, LedgerClient
 from actors.transport.wire import answer_commands
 from core.errors import ErrorCode, ServiceError
-from ledger.commands import Command, Deposit, Outcome, OutcomeStatus, RegisterAgent, RegisterOwner
+from ledger.accounts.account_commands import Deposit
+from ledger.agents.agent_commands import RegisterAgent
+from ledger.commands import Command, Outcome, OutcomeStatus
+from ledger.owners.owner_commands import RegisterOwner
 
 GONE = ConnectionError("the ledger is away")
 

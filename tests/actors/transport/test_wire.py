@@ -29,7 +29,8 @@ from core.errors import ErrorCode, Problem, ServiceError
 from core.message import Message
 from core.records.manifest import parse_manifest
 from core.workflow.dag import compile_workflow
-from ledger.commands import Command, Outcome, OutcomeStatus, RegisterOwner
+from ledger.commands import Command, Outcome, OutcomeStatus
+from ledger.owners.owner_commands import RegisterOwner
 from tests.actors.transport.message_samples import families, full, members, required
 
 # Each message as this code's first version sent it: hexadecimal, by family and name.

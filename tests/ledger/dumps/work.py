@@ -11,8 +11,9 @@ from typing import Final
 
 from core.workflow.events import AuctionClosed, NodeChanged, StakeFreed, WorkflowChanged
 from core.workflow.transitions import NodeStatus, WorkflowStatus
-from ledger.commands import Command, OutcomeStatus, RegisterOwner
-from ledger.store import LedgerStore
+from ledger.commands import Command, OutcomeStatus
+from ledger.owners.owner_commands import RegisterOwner
+from ledger.writer.store import LedgerStore
 from tests.ledger import test_auctions as auctions
 from tests.ledger.disputing import about, decide
 from tests.ledger.making import (
