@@ -17,18 +17,17 @@ import time
 import ray
 from ray.exceptions import RayError
 
+from actors.cluster.asking import Answered, Busy, Silent, ask
 from actors.cluster.ledger_actor import LedgerActor
 from actors.cluster.liveness import Silence
 from actors.cluster.named_actors import ensure_actor
 from actors.cluster.names import LEDGER, NAMESPACE
-from actors.cluster.owner_actors import progress_of
 from actors.transport.actor_calls import actor_call
 from core.settings import Settings
 
 log = logging.getLogger("callboard.timekeeper")
 
 LOOK_S = 1.0
-PING_TIMEOUT_S = 2.0
 
 
 class LedgerWatch:
@@ -56,21 +55,22 @@ class LedgerWatch:
 
     async def _look(self) -> None:
         try:
-            statistics = await asyncio.wait_for(self._ping(), PING_TIMEOUT_S)
-        except TimeoutError:
-            progress = await progress_of(self._progress)
-            if progress is not None and self._silence.is_busy(progress, _now_ms()):
-                log.warning("the ledger is busy progress=%d", progress)
-            elif self._silence.is_too_long(_now_ms()):
-                await self._replace()
+            reply = await ask(self._ping, self._progress)
         except (RayError, ValueError) as error:
             # It has ended, or is being started: that is Ray's business, and takes its time. Only
             # when it died for good there is none of its name, and this makes another.
             log.info("the ledger is not there error=%s", type(error).__name__)
             self._silence.began(_now_ms())
             await asyncio.to_thread(ensure_actor, LedgerActor, LEDGER, self._settings)
-        else:
-            self._silence.ended(_now_ms(), statistics["progress"])
+            return
+        match reply:
+            case Answered(counters):
+                self._silence.ended(_now_ms(), counters["progress"])
+            case Busy(progress) if self._silence.note_progress(progress, _now_ms()):
+                log.warning("the ledger is busy progress=%d", progress)
+            case Busy() | Silent():
+                if self._silence.note_miss(_now_ms()):
+                    await self._replace()
 
     async def _replace(self) -> None:
         log.warning("the ledger is silent and is started anew")

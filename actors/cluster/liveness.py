@@ -61,7 +61,7 @@ class Silence:
         self._heard(now_ms, progress)
         self._answered_ms = now_ms
 
-    def is_busy(self, progress: int, now_ms: int) -> bool:
+    def note_progress(self, progress: int, now_ms: int) -> bool:
         """Note what the counter of progress says of a late answer; returns whether it has moved.
 
         It counts for nothing once no answer has come for `BUSY_MS_MAX`.
@@ -71,7 +71,7 @@ class Silence:
         self._heard(now_ms, progress)
         return True
 
-    def is_too_long(self, now_ms: int) -> bool:
+    def note_miss(self, now_ms: int) -> bool:
         """Note a question that was not answered; returns whether to give the process up."""
         self._misses += 1
         most_ms = self._silence_ms_max if self.has_answered else self._start_ms_max
@@ -127,20 +127,20 @@ class OwnerWatch:
         self.expected(name, now_ms)
         self._seen[name].silence.ended(now_ms, progress)
 
-    def is_busy(self, name: str, progress: int, now_ms: int) -> bool:
+    def note_progress(self, name: str, progress: int, now_ms: int) -> bool:
         """Note what an owner's counter of progress says of a late answer.
 
         Returns: whether it has moved, and its answer is not too late even so; then the owner works,
         and is as ready as it was.
         """
         seen = self._seen.get(name)
-        return seen is not None and seen.silence.is_busy(progress, now_ms)
+        return seen is not None and seen.silence.note_progress(progress, now_ms)
 
     def unanswered(self, name: str, now_ms: int) -> None:
         """Note that an owner was asked in vain: neither an answer nor progress."""
         seen = self._seen.get(name)
         if seen is not None:
-            seen.is_silent = seen.silence.is_too_long(now_ms)
+            seen.is_silent = seen.silence.note_miss(now_ms)
 
     def answered(self, name: str, epoch: int, now_ms: int, progress: int = 0) -> None:
         """Note that an owner is ready and answered with its epoch."""

@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from typing import Any, Final
 
 import ray
 from ray.exceptions import ActorDiedError
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
+from actors.cluster.asking import Answered, Busy, Silent, ask
 from actors.cluster.names import NAMESPACE, workflow_actor
 from actors.cluster.workflow_actor import WorkflowActor
 from actors.process.arguments import settings_argument
@@ -71,21 +72,15 @@ class OwnerActors:
             ).remote(name, settings_argument(self._settings))
         return made, gone
 
-    async def ping(self, name: str) -> dict[str, Any] | int | None:
+    async def ping(self, name: str) -> Answered | Busy | Silent:
         """Ask an owner how it is.
-
-        Returns: its counters; of one whose answer is late, its counter of progress alone; None of
-        one that says nothing.
 
         Raises:
             RayError: its process has ended, or is being started.
         """
         handle = self._handles[name]
         try:
-            reply: dict[str, Any] = await asyncio.wait_for(handle.ping.remote(), CALL_TIMEOUT_S)
-            return reply
-        except TimeoutError:
-            return await progress_of(handle.progress.remote)
+            return await ask(handle.ping.remote, handle.progress.remote)
         except ActorDiedError:
             # For good, as when its constructor has failed: Ray starts it no more, `ensure` does.
             log.exception("owner is gone and is made anew owner=%s", name)
@@ -107,12 +102,3 @@ class OwnerActors:
         handle = self._handles.get(name)
         if handle is not None:
             ray.kill(handle, no_restart=False)
-
-
-async def progress_of(ask: Callable[[], Any]) -> int | None:
-    """Return a process's counter of progress, None when it does not even tell that."""
-    try:
-        return int(await asyncio.wait_for(ask(), CALL_TIMEOUT_S))
-    except Exception as error:  # any failure of another process is silence, nothing more
-        log.info("no word of progress error=%s", type(error).__name__)
-        return None

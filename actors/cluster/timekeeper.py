@@ -15,6 +15,7 @@ from dataclasses import asdict
 import ray
 from ray.exceptions import RayError
 
+from actors.cluster.asking import Answered, Busy, Silent
 from actors.cluster.escrow_watch import EscrowWatch
 from actors.cluster.ledger_watch import LedgerWatch
 from actors.cluster.liveness import Claim, OwnerWatch
@@ -111,20 +112,19 @@ class Timekeeper:
             log.info("owner is not there owner=%s error=%s", name, type(error).__name__)
             self._watch.ended(name, _now_ms())
             return
-        if isinstance(reply, int):
-            if self._watch.is_busy(name, reply, _now_ms()):
-                log.warning("owner is busy owner=%s progress=%d", name, reply)
-            else:
-                self._watch.unanswered(name, _now_ms())
-        elif reply is None:
-            self._watch.unanswered(name, _now_ms())
-        else:
-            self._prober.name(reply["openCircuits"])
-            progress = reply["progress"]
-            if reply["isReady"]:
-                self._watch.answered(name, int(reply["epoch"]), _now_ms(), progress)
-            else:
-                self._watch.starting(name, _now_ms(), progress)
+        now_ms = _now_ms()
+        match reply:
+            case Answered(counters):
+                self._prober.name(counters["openCircuits"])
+                progress = counters["progress"]
+                if counters["isReady"]:
+                    self._watch.answered(name, int(counters["epoch"]), now_ms, progress)
+                else:
+                    self._watch.starting(name, now_ms, progress)
+            case Busy(progress) if self._watch.note_progress(name, progress, now_ms):
+                log.warning("owner is busy owner=%s progress=%d", name, progress)
+            case Busy() | Silent():
+                self._watch.unanswered(name, now_ms)
 
     async def _claim(self, claim: Claim) -> None:
         key = f"claim:{claim.from_owner}:{claim.from_epoch}"

@@ -54,7 +54,6 @@ _NO_END: Final = Outcome(
 class _Kept:
     """One quarantined workflow. `ending`: the event that is to end it, once its rows are read."""
 
-    code: str
     deadline_ms: int
     watchers: set[str]
     payer_did: str
@@ -110,7 +109,6 @@ class Quarantine:
     def keep(
         self,
         workflow_id: str,
-        code: str,
         deadline_ms: int,
         payer_did: str,
         watchers: Collection[str] = (),
@@ -118,13 +116,12 @@ class Quarantine:
         """Know a workflow as quarantined; its deadline still ends it.
 
         Args:
-            code: a `QuarantineCode`, as the ledger has it or will have it.
             deadline_ms: when `maxRuntimeMs` is over, Unix milliseconds.
             watchers: who is told of its end.
         """
         if workflow_id in self._kept:
             return
-        kept = self._kept[workflow_id] = _Kept(code, deadline_ms, set(watchers), payer_did)
+        kept = self._kept[workflow_id] = _Kept(deadline_ms, set(watchers), payer_did)
         self._door.enter(payer_did)
         self._changed(workflow_id)
         self._end_at(workflow_id, kept, deadline_ms)

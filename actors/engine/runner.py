@@ -614,7 +614,7 @@ class Runner:
     ) -> None:
         """Keep a workflow that is not driven here, until it is resumed or ends."""
         log.error("workflow quarantined workflow=%s code=%s", workflow_id, code)
-        self._quarantine.keep(workflow_id, code, deadline_ms, payer_did, set(watchers))
+        self._quarantine.keep(workflow_id, deadline_ms, payer_did, set(watchers))
 
     def _quarantined_ended(self, workflow_id: str, watchers: set[str]) -> None:
         self._finished += 1

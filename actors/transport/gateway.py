@@ -152,7 +152,8 @@ class Gateway:
         self._owners: dict[str, _Lanes] = {}
         self._polls: dict[str, asyncio.Task[None]] = {}
         self._waiting: dict[str, set[asyncio.Future[None]]] = {}
-        self._finished: dict[str, float] = {}
+        # Whose end was told before anybody waited, in order of arrival.
+        self._finished: dict[str, None] = {}
         self._records: Channel[str, StoredWorkflow | None] = Channel(
             "workflow records",
             partial(workflow_records, self.reader, bytes_max=settings.record_bytes_max),
@@ -307,7 +308,8 @@ class Gateway:
             timeout_s: 0 or more.
             watched: the workflow was published with this gateway as its watcher.
         """
-        if self._finished.pop(workflow_id, None) is not None:
+        if workflow_id in self._finished:
+            del self._finished[workflow_id]
             return True
         deadline = time.monotonic() + timeout_s
         future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -386,8 +388,8 @@ class Gateway:
     def _tell(self, workflow_id: str) -> None:
         futures = self._waiting.get(workflow_id)
         if futures is None:
-            # The notice overtook the reply to the publish: kept for a moment, in order of arrival.
-            self._finished[workflow_id] = time.monotonic()
+            # The notice overtook the reply to the publish: kept for a moment.
+            self._finished[workflow_id] = None
             while len(self._finished) > self.settings.replica_requests_max:
                 del self._finished[next(iter(self._finished))]
             return

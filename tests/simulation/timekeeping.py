@@ -109,7 +109,7 @@ class Timekeeping:
         ping.is_over = True
         now_ms = self._world.clock.now_ms()
         is_frozen = process.loop.is_frozen
-        if not is_frozen and self._watch.is_busy(process.name, process.progress, now_ms):
+        if not is_frozen and self._watch.note_progress(process.name, process.progress, now_ms):
             self.late += 1
         else:
             self._watch.unanswered(process.name, now_ms)

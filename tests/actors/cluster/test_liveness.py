@@ -114,25 +114,25 @@ def test_an_owner_that_never_comes_is_started_again() -> None:
 def test_silence_is_too_long_by_time_and_by_questions() -> None:
     silence = Silence(15_000, now_ms=0)
     silence.ended(1_000)
-    assert [silence.is_too_long(at_ms) for at_ms in (4_000, 15_000, 16_000)] == [False] * 3
-    assert silence.is_too_long(16_001)
+    assert [silence.note_miss(at_ms) for at_ms in (4_000, 15_000, 16_000)] == [False] * 3
+    assert silence.note_miss(16_001)
 
 
 def test_a_watcher_that_was_frozen_itself_asks_again_before_it_judges() -> None:
     silence = Silence(15_000, now_ms=0)
     silence.ended(0)
-    assert [silence.is_too_long(600_000 + second) for second in range(3)] == [False, False, True]
+    assert [silence.note_miss(600_000 + second) for second in range(3)] == [False, False, True]
     silence.ended(700_000)
-    assert not silence.is_too_long(800_000), "an answer begins the count anew"
+    assert not silence.note_miss(800_000), "an answer begins the count anew"
 
 
 def test_a_process_that_is_being_started_has_longer() -> None:
     silence = Silence(15_000, now_ms=0, start_ms_max=60_000)
-    assert not any(silence.is_too_long(at_ms) for at_ms in (15_000, 30_000, 60_000))
-    assert silence.is_too_long(60_001)
+    assert not any(silence.note_miss(at_ms) for at_ms in (15_000, 30_000, 60_000))
+    assert silence.note_miss(60_001)
     silence.ended(61_000)
     silence.began(62_000)
-    assert not any(silence.is_too_long(at_ms) for at_ms in (80_000, 90_000, 122_000))
+    assert not any(silence.note_miss(at_ms) for at_ms in (80_000, 90_000, 122_000))
 
 
 def test_an_owner_whose_answer_is_late_is_busy_while_its_counter_moves() -> None:
@@ -140,7 +140,7 @@ def test_an_owner_whose_answer_is_late_is_busy_while_its_counter_moves() -> None
     watch = OwnerWatch(silence_ms_max=5_000)
     watch.answered("a", 1, 0, progress=10)
     for second in range(1, 60):
-        assert watch.is_busy("a", 10 + second, 2_000 * second)
+        assert watch.note_progress("a", 10 + second, 2_000 * second)
         assert watch.live(2_000 * second) == ["a"], "as ready as it was"
         if 2_000 * (second + 1) > BUSY_MS_MAX:
             break
@@ -150,8 +150,8 @@ def test_an_owner_whose_answer_is_late_is_busy_while_its_counter_moves() -> None
 def test_an_owner_whose_loop_turns_and_never_answers_is_silent_in_the_end() -> None:
     watch = OwnerWatch(silence_ms_max=5_000)
     watch.answered("a", 1, 0)
-    assert watch.is_busy("a", 1, BUSY_MS_MAX)
-    assert not watch.is_busy("a", 2, BUSY_MS_MAX + 1)
+    assert watch.note_progress("a", 1, BUSY_MS_MAX)
+    assert not watch.note_progress("a", 2, BUSY_MS_MAX + 1)
     assert silent_at(watch, BUSY_MS_MAX + 5_000) == []
     assert silent_at(watch, BUSY_MS_MAX + 5_001) == ["a"]
 
@@ -159,8 +159,8 @@ def test_an_owner_whose_loop_turns_and_never_answers_is_silent_in_the_end() -> N
 def test_an_owner_whose_counter_stands_still_is_silent() -> None:
     watch = OwnerWatch(silence_ms_max=5_000)
     watch.answered("a", 1, 0, progress=10)
-    assert watch.is_busy("a", 11, 2_000)
-    assert not watch.is_busy("a", 11, 4_000)
+    assert watch.note_progress("a", 11, 2_000)
+    assert not watch.note_progress("a", 11, 4_000)
     assert silent_at(watch, 7_000) == []
     assert silent_at(watch, 7_001) == ["a"]
 
@@ -169,7 +169,7 @@ def test_an_owner_that_is_starting_is_not_killed_while_its_counter_moves() -> No
     watch = OwnerWatch(silence_ms_max=5_000)
     watch.expected("a", 0)
     watch.starting("a", 1_000, progress=1)
-    assert watch.is_busy("a", 2, 5_500)
+    assert watch.note_progress("a", 2, 5_500)
     assert silent_at(watch, 10_000) == []
     assert watch.live(10_000) == []
 
@@ -178,9 +178,9 @@ def test_silence_is_none_while_the_counter_moves() -> None:
     silence = Silence(15_000, now_ms=0)
     silence.ended(1_000, progress=5)
     for second in range(2, 40, 2):
-        assert silence.is_busy(5 + second, 1_000 * second)
-    assert not silence.is_busy(43, 60_000), "the last one told"
-    assert [silence.is_too_long(60_000 + ms) for ms in range(3)] == [False, False, True]
+        assert silence.note_progress(5 + second, 1_000 * second)
+    assert not silence.note_progress(43, 60_000), "the last one told"
+    assert [silence.note_miss(60_000 + ms) for ms in range(3)] == [False, False, True]
 
 
 def test_peers_that_were_not_heard_are_told_again() -> None:
