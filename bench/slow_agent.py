@@ -18,7 +18,7 @@ import time
 
 from actors.dispatch.dispatcher import Dispatcher
 from actors.engine.ports import DispatchOrder
-from actors.process.clock import LoopClock
+from actors.process.loop_clock import LoopClock
 from core.settings import Settings
 from core.workflow.events import Event, WorkStarted
 

@@ -13,7 +13,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import Final
 
 from actors.transport.channel import Channel
-from core.market.liveness import STATUSES, availability, since
+from core.market.agent_liveness import STATUSES, availability, since
 from ledger.agent_live import Heartbeat, LivenessStore, StoredHeartbeat, agent_claims
 from ledger.queries.reader import LedgerReader, RowDict
 

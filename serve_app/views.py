@@ -12,7 +12,7 @@ from typing import Any, Final
 import orjson
 
 from core.ids import trace_id
-from core.market.liveness import UNHEARD, Availability, availability, since
+from core.market.agent_liveness import UNHEARD, Availability, availability, since
 from core.money import credits_number
 from core.timestamps import iso_ms
 from core.workflow.blob_ref import BlobRef

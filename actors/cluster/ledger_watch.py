@@ -1,8 +1,8 @@
 """Replaces a ledger actor that has stopped answering without having ended.
 
 Ray starts a dead actor anew by itself; one that is frozen, or whose loop is stuck, it leaves alone,
-and every commit of the cluster waits behind it. `actors/cluster/liveness.py` judges, this file asks
-and acts. The successor takes a new epoch from the database, which fences the old one off should it
+and every commit of the cluster waits behind it. `actors/cluster/process_watch.py` judges, this
+file asks and acts. The successor takes a new epoch, which fences the old one off should it
 wake up. A ping does not touch Postgres: its absence is no silence. A ping that is late while the
 actor's counter of progress moves is no silence either. Decisions 0056 and 0092.
 """
@@ -16,9 +16,9 @@ import time
 import ray
 from ray.exceptions import RayError
 
-from actors.cluster.liveness import Silence
 from actors.cluster.names import LEDGER, NAMESPACE
 from actors.cluster.owner_actors import progress_of
+from actors.cluster.process_watch import Silence
 from actors.transport.actor_calls import actor_call
 
 log = logging.getLogger("callboard.timekeeper")

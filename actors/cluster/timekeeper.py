@@ -1,6 +1,6 @@
 """The timekeeper's actor: keeps one workflow actor per machine alive and gives orphans an owner.
 
-A wrapper only: `actors/cluster/liveness.py` decides. design.md section 3 (Starting and owning).
+A wrapper only: `actors/cluster/process_watch.py` decides. design.md section 3.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ from ray.exceptions import RayError
 
 from actors.cluster.escrow_watch import EscrowWatch
 from actors.cluster.ledger_watch import LedgerWatch
-from actors.cluster.liveness import Claim, OwnerWatch
 from actors.cluster.names import LEDGER
 from actors.cluster.owner_actors import OwnerActors
+from actors.cluster.process_watch import Claim, OwnerWatch
 from actors.dispatch.probes import Prober
 from actors.process.arguments import settings_from
 from actors.process.logs import configure_logging

@@ -13,7 +13,7 @@ from typing import Any, Final
 
 import orjson
 
-from actors.directory.directory import Directory
+from actors.directory.agent_directory import Directory
 from actors.engine.ports import AgentEntry
 from core.errors import NodeErrorCode
 from core.market.auction import AuctionTerms, Award, Bid, award, exclusion, merge_bids

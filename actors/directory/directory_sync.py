@@ -14,7 +14,7 @@ import logging
 import time
 from collections.abc import AsyncIterator, Callable, Sequence
 
-from actors.directory.directory import Directory
+from actors.directory.agent_directory import Directory
 from actors.process.slices import Slices
 from actors.transport.channel import Channel
 from actors.transport.messages import PublishRequest

@@ -16,10 +16,10 @@ from dataclasses import dataclass
 import aiohttp
 
 from actors.dispatch.agent_queue import AGED_MS, AgentQueues
+from actors.dispatch.dispatch_orders import with_inputs
 from actors.dispatch.envelope import cancel_notice, dispatch_body, dispatch_headers, sent_event_id
 from actors.dispatch.large_results import Blobs, by_reference
-from actors.dispatch.orders import with_inputs
-from actors.dispatch.replies import event_of, offline, unhealthy
+from actors.dispatch.reply_events import event_of, offline, unhealthy
 from actors.engine.ports import Clock, DispatchOrder
 from actors.process.slices import run_in_slices
 from core.canonical import canonical, hash_bytes

@@ -11,7 +11,7 @@ import logging
 from collections.abc import Iterable
 
 from core.settings import Settings
-from federation.health import HealthProbe
+from federation.health_probe import HealthProbe
 from ledger.agent_live import LivenessStore, probes_due
 from ledger.queries.reader import LedgerReader
 

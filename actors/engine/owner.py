@@ -18,12 +18,12 @@ from actors.directory.directory_sync import DirectorySync
 from actors.dispatch.dispatcher import Dispatcher
 from actors.dispatch.large_results import Blobs
 from actors.dispatch.remote_dispatch import RemoteDispatch
+from actors.engine.node_results import take_result
 from actors.engine.outbox import Outboxes
-from actors.engine.restoring import OwnersRows, Restorer, until_read
-from actors.engine.results import take_result
+from actors.engine.restorer import OwnersRows, Restorer, until_read
 from actors.engine.runner import Runner
-from actors.engine.steps import halted
-from actors.process.clock import LoopClock
+from actors.engine.step_commands import halted
+from actors.process.loop_clock import LoopClock
 from actors.process.slices import Slices, run_in_slices
 from actors.transport.ledger_client import LedgerClient, unavailable
 from actors.transport.messages import (

@@ -24,9 +24,15 @@ from dataclasses import replace
 from functools import partial
 from typing import Any, Final
 
-from actors.dispatch.orders import accepted_orders, is_wanted, order_of, timed_out, unstaked
+from actors.dispatch.dispatch_orders import (
+    accepted_orders,
+    is_wanted,
+    order_of,
+    timed_out,
+    unstaked,
+)
 from actors.engine.ports import Clock, DirectoryPort, DispatchOrder, DispatchPort, LedgerPort
-from actors.engine.publishing import (
+from actors.engine.publish_estimate import (
     accepted,
     answer_of,
     begun,
@@ -34,10 +40,9 @@ from actors.engine.publishing import (
     foreseen,
     refusal,
 )
-from actors.engine.quarantine import Quarantine
-from actors.engine.recovery import restore
-from actors.engine.running import RunnerStatistics, RunningWorkflow
-from actors.engine.steps import (
+from actors.engine.quarantined_workflows import Quarantine
+from actors.engine.running_workflow import RunnerStatistics, RunningWorkflow
+from actors.engine.step_commands import (
     OwnerCommands,
     bids_of,
     complete,
@@ -49,6 +54,7 @@ from actors.engine.steps import (
     overloaded,
     quarantine_code,
 )
+from actors.engine.workflow_restore import restore
 from actors.transport.messages import (
     CancelReply,
     CancelRequest,

@@ -1,4 +1,4 @@
-"""Many unfinished workflows, and kill -9 of their owner: row 6 and `bench/recovery.py`."""
+"""Many unfinished workflows, and kill -9 of their owner: row 6 and `bench/restart.py`."""
 
 from __future__ import annotations
 

@@ -51,7 +51,7 @@ from core.workflow.rules.attempts import (
     work_started,
 )
 from core.workflow.rules.auction_rounds import bids_heard
-from core.workflow.rules.ends import cancel_requested, runtime_exceeded
+from core.workflow.rules.node_ends import cancel_requested, runtime_exceeded
 from core.workflow.rules.restoration import load_nodes, resume_nodes
 from core.workflow.rules.revocation import agent_revoked, agents_at_work
 from core.workflow.rules.selection import workflow_accepted

@@ -15,7 +15,7 @@ from typing import Any, Final
 
 import orjson
 
-from actors.engine.results import released
+from actors.engine.node_results import released
 from actors.transport.messages import NodeResultReply, NodeResultRequest
 from core.canonical import canonical, hash_bytes
 from core.errors import ErrorCode, NodeErrorCode, ServiceError

@@ -11,7 +11,7 @@ import random
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from actors.cluster.liveness import START_MS_MAX, OwnerWatch
+from actors.cluster.process_watch import START_MS_MAX, OwnerWatch
 from tests.simulation.violation import require
 
 if TYPE_CHECKING:

@@ -25,8 +25,8 @@ from core.workflow.events import (
 )
 from core.workflow.node_state import Asked, NodeState, error_of
 from core.workflow.rules.auction_rounds import close_round, may_replace_winner, replace_winner
-from core.workflow.rules.ends import begin_work, end_if_done, fail_node
 from core.workflow.rules.history import record_failed_attempt
+from core.workflow.rules.node_ends import begin_work, end_if_done, fail_node
 from core.workflow.rules.payment import (
     price_above_limit,
     price_max_micro,

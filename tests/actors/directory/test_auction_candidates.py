@@ -14,7 +14,7 @@ from core.market.auction import Bid
 from core.market.reputation import Tally
 from core.workflow.actions import SelectBidder
 from core.workflow.events import AgentNotSelected, AgentSelected
-from tests.actors.directory.test_directory import CAPABILITY, KEY, row
+from tests.actors.directory.test_agent_directory import CAPABILITY, KEY, row
 
 A, B, C = "did:x:a", "did:x:b", "did:x:c"
 CLOSES = 1_000

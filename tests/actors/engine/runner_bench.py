@@ -17,9 +17,9 @@ from actors.transport.messages import CancelRequest, PublishRequest
 from core.settings import Settings
 from core.workflow.events import AttemptSucceeded, Event
 from ledger.commands import Command, Deposit, Outcome, RegisterOwner
-from tests.simulation.clock import VirtualClock
 from tests.simulation.ledger_model import LedgerModel
 from tests.simulation.shapes import CAPABILITIES, Shape, agent_rows, compiled
+from tests.simulation.skewed_clock import VirtualClock
 
 PAYER = "did:test:payer"
 CHAIN = compiled(

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from actors.engine.recovery import restore
-from actors.engine.steps import key_of
+from actors.engine.step_commands import key_of
+from actors.engine.workflow_restore import restore
 from actors.transport.messages import CancelReply, PublishReply
 from core.errors import ErrorCode, NodeErrorCode, ServiceError
 from core.settings import Settings

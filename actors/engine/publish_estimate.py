@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from actors.engine.ports import Asked, DirectoryPort
-from actors.engine.running import RunningWorkflow
+from actors.engine.running_workflow import RunningWorkflow
 from actors.transport.messages import NotYet, PublishReply, PublishRequest
 from core.errors import ErrorCode, Problem, ServiceError
 from core.market.pricing import (

@@ -1,4 +1,4 @@
-"""What a choice among agents costs: `python -m bench.ranking`. Decision 0063 has the figures."""
+"""Measures what a choice among agents costs: `python -m bench.agent_choice`. Decision 0063."""
 
 from __future__ import annotations
 

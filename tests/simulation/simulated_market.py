@@ -17,7 +17,7 @@ from core.workflow.events import AuctionClosed, AuctionOpened
 from ledger.commands import AdvanceWorkflow, Command, PublishWorkflow
 from ledger.market_commands import PlaceBid, bid_key
 from tests.simulation.ledger_model import LedgerModel
-from tests.simulation.money import stake_rows
+from tests.simulation.money_checks import stake_rows
 from tests.simulation.money_model import Row
 from tests.simulation.shapes import CENT_MICRO, TOKENS, token_rates
 

@@ -21,12 +21,12 @@ from core.errors import ErrorCode, ServiceError
 from core.workflow.events import AttemptFinished, Failure, NodeChanged, Verdict
 from core.workflow.transitions import NodeStatus, WorkflowStatus
 from ledger.commands import AdvanceWorkflow, Command, Outcome, OutcomeStatus, PublishWorkflow
-from tests.simulation.agents import OrderId, order_id
 from tests.simulation.ledger_model import LedgerModel
-from tests.simulation.market import award_of, wrong_auction
-from tests.simulation.money import misplaced_lock, misplaced_stake
+from tests.simulation.money_checks import misplaced_lock, misplaced_stake
 from tests.simulation.money_model import Row
 from tests.simulation.shapes import Shape, estimate_micro, is_by_token, token_cost_micro
+from tests.simulation.simulated_agents import OrderId, order_id
+from tests.simulation.simulated_market import award_of, wrong_auction
 from tests.simulation.slashes import wrong_slash
 from tests.simulation.violation import Violation, require
 

@@ -9,14 +9,14 @@ import json
 
 import pytest
 
-from actors.directory.directory import Directory
+from actors.directory.agent_directory import Directory
 from core.errors import NodeErrorCode
 from core.market.reputation import Tally
 from core.settings import Settings
 from core.workflow.events import AgentNotSelected, AgentSelected, RetryDue
 from ledger.commands import Deposit
 from ledger.market_commands import DepositStake
-from tests.actors.directory.test_directory import KEY, row, select
+from tests.actors.directory.test_agent_directory import KEY, row, select
 from tests.actors.engine.runner_bench import Bench
 from tests.simulation.shapes import agent_rows
 

@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from actors.engine.ports import Clock, DirectoryPort
-from actors.engine.publishing import Estimate
+from actors.engine.publish_estimate import Estimate
 from actors.transport.messages import NotYet, PublishRequest
 from core.errors import ErrorCode, QuarantineCode, ServiceError
 from core.market.auction import Bid

@@ -2,7 +2,7 @@
 
 Filled from rows at start, kept fresh by the ledger's directory notices, refreshed on a miss. It
 chooses nothing itself: `core/market/ranking.py` does; what heartbeats and probes mean is
-`core/market/liveness.py`'s. Spec: Targeted routing; contract.md section 5 (AGENT_UNAVAILABLE
+`core/market/agent_liveness.py`'s. Spec: Targeted routing; contract.md section 5 (AGENT_UNAVAILABLE
 details) and section 6 (Heartbeat).
 """
 
@@ -14,13 +14,20 @@ from typing import Any
 
 import orjson
 
+from actors.directory.agent_stakes import STAKE_LOCKED, UNDER_STAKED, Stakes
 from actors.directory.cards import CardReader, asked_of
-from actors.directory.revocations import Revocations
-from actors.directory.stakes import STAKE_LOCKED, UNDER_STAKED, Stakes
+from actors.directory.revoked_agents import Revocations
 from actors.dispatch.circuits import Circuits
 from actors.engine.ports import AgentEntry, Asked
 from core.errors import NodeErrorCode
-from core.market.liveness import UNHEARD, Availability, Liveness, availability, reported_load, since
+from core.market.agent_liveness import (
+    UNHEARD,
+    Availability,
+    Liveness,
+    availability,
+    reported_load,
+    since,
+)
 from core.market.pricing import FixedPrice, Price, TokenPrice, Tokens, cost_micro, price_of
 from core.market.ranking import (
     DEFAULT_RULES,

@@ -11,7 +11,7 @@ from typing import Any
 
 import orjson
 
-from actors.engine.running import RunningWorkflow
+from actors.engine.running_workflow import RunningWorkflow
 from core.errors import NodeErrorCode
 from core.records.manifest import parse_manifest
 from core.settings import Settings

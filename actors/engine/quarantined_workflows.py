@@ -15,9 +15,9 @@ from functools import partial
 from typing import Final
 
 from actors.engine.ports import Clock, Timer
-from actors.engine.recovery import bare_end
-from actors.engine.running import RunningWorkflow
-from actors.engine.steps import OwnerCommands, newest_rows, not_cancellable
+from actors.engine.running_workflow import RunningWorkflow
+from actors.engine.step_commands import OwnerCommands, newest_rows, not_cancellable
+from actors.engine.workflow_restore import bare_end
 from actors.transport.messages import CancelReply, CancelRequest, NotYet, ResumeReply, ResumeRequest
 from core.errors import ErrorCode, QuarantineCode, ServiceError
 from core.workflow.events import (

@@ -12,9 +12,9 @@ from typing import Any
 
 import pytest
 
+from actors.engine.node_results import take_result
 from actors.engine.ports import DispatchOrder
-from actors.engine.quarantine import END_RETRY_MS
-from actors.engine.results import take_result
+from actors.engine.quarantined_workflows import END_RETRY_MS
 from actors.transport.messages import (
     CancelReply,
     CancelRequest,

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 from nacl.signing import SigningKey
 
-from actors.dispatch.orders import timed_out
-from actors.engine.recovery import restore
-from actors.engine.results import take_result
+from actors.dispatch.dispatch_orders import timed_out
+from actors.engine.node_results import take_result
+from actors.engine.workflow_restore import restore
 from actors.transport.messages import NodeResultReply, NodeResultRequest
 from core.errors import ErrorCode, NodeErrorCode, ServiceError
 from core.workflow.actions import AwaitResult

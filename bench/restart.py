@@ -1,6 +1,6 @@
 """How an owner of workflows comes back after kill -9, with many of them unfinished.
 
-Run as `python -m bench.recovery [--count N] [--nodes K] [--agent hold|accept] [--checkout DIR]`:
+Run as `python -m bench.restart [--count N] [--nodes K] [--agent hold|accept] [--checkout DIR]`:
 starts a deployment of its own, publishes N chains of K nodes to an agent that never replies (or
 accepts with 202 and says no more), kills their owner, and prints what its successor does when:
 first dispatch, everything restored, deadlines met, memory. Asserts nothing.

@@ -12,7 +12,7 @@ from dataclasses import replace
 from typing import Any
 
 from actors.engine.ports import AgentEntry, DispatchOrder, LargeInputs
-from actors.engine.running import RunningWorkflow
+from actors.engine.running_workflow import RunningWorkflow
 from core.errors import NodeErrorCode
 from core.workflow.actions import AwaitResult, DispatchNode, DispatchVerification
 from core.workflow.blob_ref import BlobRef

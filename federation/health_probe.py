@@ -13,7 +13,7 @@ import aiohttp
 import orjson
 
 from core.content_coding import BodyDecoder, BodyTooLarge, UndecodableBody
-from core.market.liveness import STATUSES, Availability
+from core.market.agent_liveness import STATUSES, Availability
 from federation.egress import gated_socket_factory
 
 PROBE_TIMEOUT_S = 2.0

@@ -13,15 +13,14 @@ from typing import TYPE_CHECKING, Any
 
 from actors.engine.outbox import Outboxes
 from actors.engine.owner import Owner
-from actors.engine.restoring import Restorer
+from actors.engine.restorer import Restorer
 from actors.engine.runner import Runner
-from actors.process.clock import LoopClock, SteadyTime
+from actors.process.loop_clock import LoopClock, SteadyTime
 from actors.transport.ledger_client import LedgerClient
 from actors.transport.messages import PublishRequest
 from ledger.commands import AdvanceWorkflow, Command, Outcome, PublishWorkflow
 from ledger.queries import unfinished
 from ledger.queries.stored import StoredWorkflow
-from tests.simulation.agents import SimulatedDispatch
 from tests.simulation.costs import (
     COMMAND_US,
     OUTCOME_US,
@@ -31,7 +30,8 @@ from tests.simulation.costs import (
     workflow_row,
 )
 from tests.simulation.ledger_service import unreachable
-from tests.simulation.money import stake_rows
+from tests.simulation.money_checks import stake_rows
+from tests.simulation.simulated_agents import SimulatedDispatch
 from tests.simulation.violation import require
 
 if TYPE_CHECKING:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from core.market.liveness import (
+from core.market.agent_liveness import (
     HEARTBEAT_TTL_MS,
     PROBE_TTL_MS,
     STATUSES,

@@ -7,7 +7,7 @@ import asyncio
 import pytest
 from aiohttp import web
 
-from federation.health import HealthProbe, health_url
+from federation.health_probe import HealthProbe, health_url
 
 
 @pytest.mark.parametrize(

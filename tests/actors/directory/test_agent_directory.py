@@ -5,10 +5,10 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from actors.directory.directory import Directory
+from actors.directory.agent_directory import Directory
 from actors.dispatch.circuits import CIRCUIT_OPEN_MS_MIN
 from core.errors import NodeErrorCode
-from core.market.liveness import HEARTBEAT_TTL_MS, Liveness
+from core.market.agent_liveness import HEARTBEAT_TTL_MS, Liveness
 from core.market.reputation import Tally
 from core.trust.derived_keys import KeyPurpose
 from core.trust.sealing import NONCE_BYTES, seal

@@ -9,10 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from actors.dispatch.replies import signature_failure
+from actors.dispatch.reply_events import signature_failure
 from actors.engine.runner import Runner
-from actors.engine.running import RunningWorkflow
-from actors.engine.steps import in_quarantine
+from actors.engine.running_workflow import RunningWorkflow
+from actors.engine.step_commands import in_quarantine
 from actors.transport.messages import NodeResultReply, NodeResultRequest
 from core.canonical import canonical, hash_bytes
 from core.errors import ErrorCode, ServiceError

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from actors.dispatch.orders import with_inputs
+from actors.dispatch.dispatch_orders import with_inputs
 from actors.engine.ports import DispatchOrder, LargeInputs
 from core.errors import NodeErrorCode
 from core.records.manifest import parse_manifest

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from actors.cluster.liveness import BUSY_MS_MAX, Claim, OwnerWatch, Silence
+from actors.cluster.process_watch import BUSY_MS_MAX, Claim, OwnerWatch, Silence
 
 
 def silent_at(watch: OwnerWatch, at_ms: int, name: str = "a") -> list[str]:

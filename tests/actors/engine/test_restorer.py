@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Sequence
 
-from actors.engine.restoring import IDS_MAX, Restorer
+from actors.engine.restorer import IDS_MAX, Restorer
 from core.errors import ErrorCode, ServiceError
 from ledger.queries.stored import StoredWorkflow
 from ledger.queries.unfinished import PageKey

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from actors.engine.ports import Asked
-from actors.engine.publishing import estimate
+from actors.engine.publish_estimate import estimate
 from core.errors import ErrorCode, ServiceError
 from core.market.pricing import FixedPrice, TokenPrice
 from core.money import MICRO_MAX
