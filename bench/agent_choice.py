@@ -6,7 +6,7 @@ from collections.abc import Callable
 from functools import partial
 from timeit import repeat
 
-from core.market.ranking import Candidate, Choice, Standing, choose, seed_of
+from core.market.ranking import Candidate, Choice, Standing, choose_agent, trial_seed
 
 FIELDS = (1, 2, 10, 100, 1_000)
 ROUNDS = 7
@@ -40,9 +40,9 @@ def best_us(call: Callable[[], object], calls: int) -> float:
 
 def main() -> None:
     """Print microseconds per choice, without and with its reasons."""
-    seed = seed_of("w", "n", 1)
+    seed = trial_seed("w", "n", 1)
     for count in FIELDS:
-        choosing = partial(choose, field_of(count), price_max_micro=9, seed=seed)
+        choosing = partial(choose_agent, field_of(count), price_max_micro=9, seed=seed)
         calls = max(5, 20_000 // count)
         bare_us = best_us(choosing, calls)
         told_us = best_us(partial(told, choosing), calls)

@@ -85,10 +85,10 @@ def _number(value: float) -> str:
     digits = "".join(map(str, digit_tuple))
     point = len(digits) + exponent
     digits = digits.rstrip("0")
-    return ("-" if sign else "") + _placed(digits, point)
+    return ("-" if sign else "") + _place_point(digits, point)
 
 
-def _placed(digits: str, point: int) -> str:
+def _place_point(digits: str, point: int) -> str:
     """Return digits with the decimal point after the first `point` of them."""
     if len(digits) <= point <= _PLAIN_DIGITS_MAX:
         return digits + "0" * (point - len(digits))

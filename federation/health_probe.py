@@ -58,7 +58,7 @@ class HealthProbe:
                 if response.status >= 500:
                     return response.status == NOT_IMPLEMENTED
                 coding = response.headers.get("Content-Encoding", "")
-                return _says_healthy(await response.content.read(BODY_BYTES_MAX), coding)
+                return _is_reply_healthy(await response.content.read(BODY_BYTES_MAX), coding)
         except (aiohttp.ClientError, TimeoutError, OSError, ValueError):
             # ValueError: an endpoint that is no address after all.
             return False
@@ -72,7 +72,7 @@ def health_url(endpoint: str, service: str) -> str:
     return f"{base}/health"
 
 
-def _says_healthy(body: bytes, coding: str) -> bool:
+def _is_reply_healthy(body: bytes, coding: str) -> bool:
     """Whether a reply's `status` is a good one, or is none of the words that agents use."""
     try:
         decoder = BodyDecoder(coding, BODY_BYTES_MAX)

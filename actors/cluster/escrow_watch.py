@@ -16,7 +16,7 @@ from ledger.queries.reader import LedgerReader
 
 log = logging.getLogger("callboard.escrows")
 
-LOOK_S = 60.0
+CHECK_INTERVAL_S = 60.0
 # Longer than a lost owner's workflows need to find another.
 GRACE_MS = 60_000
 IDS_SHOWN = 10
@@ -39,13 +39,13 @@ class EscrowWatch:
     async def run(self) -> None:
         """Look for ever; first after a minute, when whatever was down has caught up."""
         while True:
-            await asyncio.sleep(LOOK_S)
+            await asyncio.sleep(CHECK_INTERVAL_S)
             try:
-                await self.look(time.time_ns() // 1_000_000)
+                await self.check_once(time.time_ns() // 1_000_000)
             except Exception:  # the edge of the loop: one bad look must not end the watch
                 log.exception("escrows were not looked at")
 
-    async def look(self, now_ms: int) -> Overdue:
+    async def check_once(self, now_ms: int) -> Overdue:
         """Say in the log what is held too long, and once when nothing is any more."""
         found = await held_past_deadline(self._reader, now_ms - GRACE_MS, limit=IDS_SHOWN)
         if found.count:

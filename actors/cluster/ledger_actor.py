@@ -16,10 +16,10 @@ from typing import Any
 import ray
 
 from actors.cluster.names import LEDGER, LIVENESS
-from actors.process.arguments import settings_from
+from actors.process.arguments import parse_settings_argument
 from actors.process.garbage import collect_rarely
 from actors.process.logs import configure_logging
-from actors.process.metrics import watched_loop
+from actors.process.metrics import start_loop_watchdog
 from actors.transport.ledger_client import RETRY_DELAY_S_MAX, RETRY_DELAY_S_MIN
 from actors.transport.sockets import serve_batches
 from ledger.commands import Command, Outcome
@@ -35,10 +35,10 @@ class LedgerActor:
     """Commits batches of commands for every process of the cluster."""
 
     async def __init__(self, values: Mapping[str, object]) -> None:  # type: ignore[misc]
-        settings = settings_from(values)
+        settings = parse_settings_argument(values)
         configure_logging(settings, "ledger")
         collect_rarely()
-        self._watchdog = watched_loop(LEDGER, "ledger")
+        self._watchdog = start_loop_watchdog(LEDGER, "ledger")
         self._commits = GroupCommit(
             settings.database_url,
             genesis=Genesis(origin=f"callboard/{settings.region}", fee_bps=settings.fee_bps),

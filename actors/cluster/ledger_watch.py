@@ -17,13 +17,13 @@ import ray
 from ray.exceptions import RayError
 
 from actors.cluster.names import LEDGER, NAMESPACE
-from actors.cluster.owner_actors import progress_of
+from actors.cluster.owner_actors import read_progress
 from actors.cluster.process_watch import Silence
 from actors.transport.actor_calls import actor_call
 
 log = logging.getLogger("callboard.timekeeper")
 
-LOOK_S = 1.0
+CHECK_INTERVAL_S = 1.0
 PING_TIMEOUT_S = 2.0
 
 
@@ -43,32 +43,32 @@ class LedgerWatch:
         """Ask for ever."""
         while True:
             try:
-                await self._look()
+                await self._check_once()
             except Exception:  # the edge of the loop: one bad look must not end the watch
                 log.exception("the ledger was not looked at")
-            await asyncio.sleep(LOOK_S)
+            await asyncio.sleep(CHECK_INTERVAL_S)
 
-    async def _look(self) -> None:
+    async def _check_once(self) -> None:
         try:
             statistics = await asyncio.wait_for(self._ping(), PING_TIMEOUT_S)
         except TimeoutError:
-            progress = await progress_of(self._progress)
-            if progress is not None and self._silence.is_busy(progress, _now_ms()):
+            progress = await read_progress(self._progress)
+            if progress is not None and self._silence.note_progress(progress, _now_ms()):
                 log.warning("the ledger is busy progress=%d", progress)
-            elif self._silence.is_too_long(_now_ms()):
+            elif self._silence.note_miss(_now_ms()):
                 await self._replace()
         except (RayError, ValueError) as error:
             # It has ended, or is being started: that is Ray's business, and takes its time.
             log.info("the ledger is not there error=%s", type(error).__name__)
-            self._silence.began(_now_ms())
+            self._silence.reset(_now_ms())
         else:
-            self._silence.ended(_now_ms(), statistics["progress"])
+            self._silence.note_answer(_now_ms(), statistics["progress"])
 
     async def _replace(self) -> None:
         log.warning("the ledger is silent and is started anew")
         handle = ray.get_actor(LEDGER, namespace=NAMESPACE)
         await asyncio.to_thread(ray.kill, handle, no_restart=False)
-        self._silence.began(_now_ms())
+        self._silence.reset(_now_ms())
 
 
 def _now_ms() -> int:

@@ -39,7 +39,7 @@ class OwnerActors:
         """Return the names of the owners that should run."""
         return list(self._handles)
 
-    def ensure(self, machines: Iterable[str]) -> tuple[list[str], list[str]]:
+    def ensure_actors(self, machines: Iterable[str]) -> tuple[list[str], list[str]]:
         """Make the actors of new machines, end those of machines that are gone.
 
         Args:
@@ -85,14 +85,14 @@ class OwnerActors:
             reply: dict[str, Any] = await asyncio.wait_for(handle.ping.remote(), CALL_TIMEOUT_S)
             return reply
         except TimeoutError:
-            return await progress_of(handle.progress.remote)
+            return await read_progress(handle.progress.remote)
         except ActorDiedError:
             # For good, as when its constructor has failed: Ray starts it no more, `ensure` does.
             log.exception("owner is gone and is made anew owner=%s", name)
             self._handles.pop(name, None)
             raise
 
-    async def tell(self, name: str, method: str, *arguments: Any) -> bool:
+    async def call_owner(self, name: str, method: str, *arguments: Any) -> bool:
         """Call a method of an owner; returns whether it was answered in time."""
         try:
             call = getattr(self._handles[name], method).remote(*arguments)
@@ -109,7 +109,7 @@ class OwnerActors:
             ray.kill(handle, no_restart=False)
 
 
-async def progress_of(ask: Callable[[], Any]) -> int | None:
+async def read_progress(ask: Callable[[], Any]) -> int | None:
     """Return a process's counter of progress, None when it does not even tell that."""
     try:
         return int(await asyncio.wait_for(ask(), CALL_TIMEOUT_S))

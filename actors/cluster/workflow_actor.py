@@ -23,10 +23,10 @@ from actors.cluster.dedicated import Dedicated
 from actors.cluster.names import LEDGER, LIVENESS
 from actors.dispatch.remote_dispatch import PeerCalls, RemoteEvent, RemoteOrder
 from actors.engine.owner import Owner
-from actors.process.arguments import settings_argument, settings_from
+from actors.process.arguments import parse_settings_argument, settings_argument
 from actors.process.garbage import collect_rarely
 from actors.process.logs import configure_logging
-from actors.process.metrics import quarantined_gauge, watched_loop
+from actors.process.metrics import quarantined_gauge, start_loop_watchdog
 from actors.process.slices import take_in_slices
 from actors.transport.actor_calls import BatchCall, actor_call, is_unknown_outcome
 from actors.transport.ledger_client import LedgerClient
@@ -47,10 +47,13 @@ class WorkflowActor:
     async def __init__(  # type: ignore[misc]
         self, name: str, values: Mapping[str, object]
     ) -> None:
-        settings = settings_from(values)
+        settings = parse_settings_argument(values)
         configure_logging(settings, "workflows")
         collect_rarely()
-        self._watchdog, self._quarantined = watched_loop(name, "workflows"), quarantined_gauge()
+        self._watchdog, self._quarantined = (
+            start_loop_watchdog(name, "workflows"),
+            quarantined_gauge(),
+        )
         ledger = LedgerClient(
             BatchCall(settings.run_folder, LEDGER, "submit"),
             is_unknown_outcome,

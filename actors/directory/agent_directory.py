@@ -15,20 +15,20 @@ from typing import Any
 import orjson
 
 from actors.directory.agent_stakes import STAKE_LOCKED, UNDER_STAKED, Stakes
-from actors.directory.cards import CardReader, asked_of
+from actors.directory.cards import CardReader, find_asking_prices
 from actors.directory.revoked_agents import Revocations
 from actors.dispatch.circuits import Circuits
-from actors.engine.ports import AgentEntry, Asked
+from actors.engine.ports import AgentEntry, AskingPrices
 from core.errors import NodeErrorCode
 from core.market.agent_liveness import (
     UNHEARD,
     Availability,
     Liveness,
     availability,
+    drop_older_signals,
     reported_load,
-    since,
 )
-from core.market.pricing import FixedPrice, Price, TokenPrice, Tokens, cost_micro, price_of
+from core.market.pricing import FixedPrice, Price, TokenPrice, Tokens, cost_micro, effective_price
 from core.market.ranking import (
     DEFAULT_RULES,
     UNPROVEN,
@@ -36,9 +36,9 @@ from core.market.ranking import (
     Choice,
     RankingRules,
     Standing,
-    choose,
-    seed_of,
-    standing_of,
+    build_standing,
+    choose_agent,
+    trial_seed,
 )
 from core.market.reputation import Tally
 from core.workflow.actions import SelectAgent, SelectVerifier
@@ -101,7 +101,7 @@ class Directory:
         """
         for row in rows:
             did = row["did"]
-            known = self._forget(did)
+            known = self._remove(did)
             if row["status"] != "active":
                 self._inactive.add(did)
                 continue
@@ -109,18 +109,18 @@ class Directory:
             self._stored_ms[did] = row.get("updated_ms", 0)
             if known is None:
                 self._order += 1
-            self._remember(self._cards.entry_of(row, known.order if known else self._order))
+            self._index(self._cards.build_entry(row, known.order if known else self._order))
 
-    def know_live(self, heard: Mapping[str, Liveness]) -> None:
+    def apply_liveness(self, heard: Mapping[str, Liveness]) -> None:
         """Take over the newest heartbeats and probes, by agent."""
         self._live.update(heard)
 
-    def know_standings(self, tallies: Mapping[str, Tally]) -> None:
+    def apply_tallies(self, tallies: Mapping[str, Tally]) -> None:
         """Take over what agents are known for by now, by agent."""
         for did, tally in tallies.items():
-            self._standings[did] = standing_of(tally, latency_ms_max=self._latency_ms_max)
+            self._standings[did] = build_standing(tally, latency_ms_max=self._latency_ms_max)
 
-    def lacks(self, capability_id: str, target_agent_id: str | None) -> bool:
+    def is_missing(self, capability_id: str, target_agent_id: str | None) -> bool:
         """Whether a look into the ledger may find an agent that this cache does not know."""
         if target_agent_id is not None and target_agent_id not in self._entries:
             return True
@@ -134,31 +134,33 @@ class Directory:
         """Whether an agent is revoked at a time, as far as is known here."""
         return self.revocations.is_revoked(did, at_ms)
 
-    def candidates(self, capability_id: str) -> list[AgentEntry]:
+    def list_offers(self, capability_id: str) -> list[AgentEntry]:
         """Return every agent that offers the capability and has an address, as registered."""
         return list(self._by_capability.get(capability_id, {}).values())
 
-    def know_prices(self, prices: Mapping[str, Price]) -> None:
+    def apply_prices(self, prices: Mapping[str, Price]) -> None:
         """Take over registered prices, by capability."""
         self._prices.update(prices)
 
-    def asked(self, capability_id: str, target_agent_id: str | None) -> Asked:
+    def asking_prices(self, capability_id: str, target_agent_id: str | None) -> AskingPrices:
         """Return what a node may be asked to pay, which is what an estimate reserves.
 
         A registered price is the most that is paid; else it is the dearest agent's. A target that
         is known and offers the capability asks for itself.
         """
         offers = self._by_capability.get(capability_id, {})
-        return asked_of(offers, capability_id, self._prices.get(capability_id), target_agent_id)
+        return find_asking_prices(
+            offers, capability_id, self._prices.get(capability_id), target_agent_id
+        )
 
     # -- choosing ---------------------------------------------------------------------------------
 
     def select(self, action: SelectAgent, at_ms: int) -> AgentSelected | AgentNotSelected:
         """Answer a machine's `SelectAgent`: the target, or the best of the healthy candidates."""
         if action.target_agent_id is not None:
-            unavailable = self._target_unavailable(action, at_ms)
+            unavailable = self._find_target_failure(action, at_ms)
             if unavailable is None:
-                return self._taken(action, action.target_agent_id, at_ms, None)
+                return self._build_selection(action, action.target_agent_id, at_ms, None)
             if not action.allow_fallback:
                 return AgentNotSelected(action.node, unavailable, at_ms)
         offers = self._by_capability.get(action.capability_id, {})
@@ -167,7 +169,7 @@ class Directory:
         )
         if choice.did is None:
             return AgentNotSelected(action.node, failure, at_ms)
-        return self._taken(action, choice.did, at_ms, choice)
+        return self._build_selection(action, choice.did, at_ms, choice)
 
     def select_verifier(
         self, action: SelectVerifier, at_ms: int
@@ -185,38 +187,40 @@ class Directory:
         choice, failure = self._choose(offers, action, at_ms)
         if choice.did is None:
             return AgentNotSelected(action.node, failure, at_ms)
-        self._circuits.taken(choice.did, at_ms)
-        price = self._price(self._entries[choice.did], action)
+        self._circuits.note_chosen(choice.did, at_ms)
+        price = self._asking_price(self._entries[choice.did], action)
         assert isinstance(price, FixedPrice), "a verifier is not paid by tokens"
         return VerifierSelected(action.node, choice.did, price.micro, at_ms)
 
-    def foresee(self, action: SelectAgent, at_ms: int) -> tuple[list[str], Failure | None]:
+    def list_available_agents(
+        self, action: SelectAgent, at_ms: int
+    ) -> tuple[list[str], Failure | None]:
         """Return who could take a node now, and what it would fail with when that is nobody.
 
         As `select`, but nobody is taken and no price is too high.
         """
         dids: list[str] = []
         if action.target_agent_id is not None:
-            failure = self._target_unavailable(action, at_ms)
+            failure = self._find_target_failure(action, at_ms)
             if failure is None:
                 dids.append(action.target_agent_id)
             if not action.allow_fallback:
                 return dids, failure
-        offers = self.candidates(action.capability_id)
+        offers = self.list_offers(action.capability_id)
         dids += [
             entry.did
             for entry in offers
-            if entry.did not in dids and self._unavailable(entry.did, at_ms) is None
+            if entry.did not in dids and self._find_unavailability(entry.did, at_ms) is None
         ]
         if dids:
             return dids, None
         return [], self._choose(offers, action, at_ms)[1]
 
-    def _taken(
+    def _build_selection(
         self, action: SelectAgent, did: str, at_ms: int, choice: Choice | None
     ) -> AgentSelected:
-        self._circuits.taken(did, at_ms)
-        price = self._price(self._entries[did], action)
+        self._circuits.note_chosen(did, at_ms)
+        price = self._asking_price(self._entries[did], action)
         reasons = None
         if choice is not None and len(choice.ranked) + len(choice.excluded) > 1:
             reasons = orjson.dumps(choice.to_json()).decode()
@@ -227,40 +231,40 @@ class Directory:
 
     def _stake_micro(self, did: str, price: Price, action: SelectAgent) -> int:
         """Return the stake that the node asks; of one paid by tokens, by the most it may cost."""
-        if not self.stakes.is_asked:
+        if not self.stakes.is_required:
             return 0
         most_micro = action.price_max_micro if isinstance(price, TokenPrice) else price.micro
         return self.stakes.required_micro(most_micro, self._standings.get(did, UNPROVEN).score)
 
-    def _price(self, entry: AgentEntry, action: SelectAgent | SelectVerifier) -> Price:
+    def _asking_price(self, entry: AgentEntry, action: SelectAgent | SelectVerifier) -> Price:
         """Return what an agent asks for the node: its card's price, else the capability's."""
         own = entry.prices[action.capability_id]
         if isinstance(action, SelectVerifier):
-            return price_of(own, self._prices.get(action.capability_id))
-        return price_of(own, action.price)
+            return effective_price(own, self._prices.get(action.capability_id))
+        return effective_price(own, action.price)
 
-    def _candidate(
+    def _build_candidate(
         self, entry: AgentEntry, action: SelectAgent | SelectVerifier, at_ms: int
     ) -> Candidate:
         did = entry.did
-        price = self._price(entry, action)
+        price = self._asking_price(entry, action)
         excluded = None
         # Of most agents nothing is known but their card: a thousand offers cost little.
         if did in self._live or did in self._circuits or did in self.revocations:
-            excluded = self._unavailable(did, at_ms)
+            excluded = self._find_unavailability(did, at_ms)
         is_by_token = isinstance(price, TokenPrice)
         if is_by_token and not (isinstance(action, SelectAgent) and action.is_by_token):
             excluded = excluded or PAID_BY_TOKENS
-        if isinstance(action, SelectAgent) and self.stakes.is_asked:
-            lack = self.stakes.lack(did, self._stake_micro(did, price, action))
-            excluded = excluded or lack
+        if isinstance(action, SelectAgent) and self.stakes.is_required:
+            shortage = self.stakes.find_shortage(did, self._stake_micro(did, price, action))
+            excluded = excluded or shortage
         return Candidate(
             did,
             cost_micro(price, TYPICAL),
             self._in_flight[did],
             entry.max_concurrency,
             entry.order,
-            reported_load(self._heard(did), at_ms) if did in self._live else 0.0,
+            reported_load(self._known_liveness(did), at_ms) if did in self._live else 0.0,
             self._standings.get(did, UNPROVEN),
             excluded,
             not is_by_token,
@@ -270,18 +274,20 @@ class Directory:
         self, offers: list[AgentEntry], action: SelectAgent | SelectVerifier, at_ms: int
     ) -> tuple[Choice, Failure]:
         capability_id, price_max_micro = action.capability_id, action.price_max_micro
-        candidates = [self._candidate(entry, action, at_ms) for entry in offers]
+        candidates = [self._build_candidate(entry, action, at_ms) for entry in offers]
         seed = None
         if len(offers) > 1 and isinstance(action, SelectAgent):
-            seed = seed_of(action.workflow_id, action.node, action.attempt)
-        choice = choose(candidates, price_max_micro=price_max_micro, rules=self._rules, seed=seed)
-        if choice.did is None and self.stakes.is_asked:
+            seed = trial_seed(action.workflow_id, action.node, action.attempt)
+        choice = choose_agent(
+            candidates, price_max_micro=price_max_micro, rules=self._rules, seed=seed
+        )
+        if choice.did is None and self.stakes.is_required:
             # What other work has locked may be free by now: the ledger will say.
             candidates = [
                 one._replace(excluded=None) if one.excluded == STAKE_LOCKED else one
                 for one in candidates
             ]
-            choice = choose(
+            choice = choose_agent(
                 candidates, price_max_micro=price_max_micro, rules=self._rules, seed=seed
             )
         if choice.did is not None:
@@ -298,18 +304,18 @@ class Directory:
         return choice, Failure(
             NodeErrorCode.NO_CANDIDATE,
             f"no agent can take {capability_id!r}: {len(offers)} offer it, none is healthy"
-            + (" and has the stake it asks" if self.stakes.is_asked else ""),
+            + (" and has the stake it asks" if self.stakes.is_required else ""),
             Verdict.FINAL,
         )
 
-    def _target_unavailable(self, action: SelectAgent, at_ms: int) -> Failure | None:
+    def _find_target_failure(self, action: SelectAgent, at_ms: int) -> Failure | None:
         target = action.target_agent_id
         assert target is not None
-        details = self._unavailable(target, at_ms, is_excluded=target in action.exclude)
+        details = self._find_unavailability(target, at_ms, is_excluded=target in action.exclude)
         if details is None:
             entry = self._entries[target]
             if action.capability_id in entry.prices:
-                return self._target_too_dear(entry, action)
+                return self._find_price_failure(entry, action)
             details = "capability_not_offered"
         return Failure(
             NodeErrorCode.AGENT_UNAVAILABLE,
@@ -319,10 +325,10 @@ class Directory:
             target_agent_id=target,
         )
 
-    def _target_too_dear(self, entry: AgentEntry, action: SelectAgent) -> Failure | None:
-        price = self._price(entry, action)
+    def _find_price_failure(self, entry: AgentEntry, action: SelectAgent) -> Failure | None:
+        price = self._asking_price(entry, action)
         required_micro = self._stake_micro(entry.did, price, action)
-        if self.stakes.lack(entry.did, required_micro) == UNDER_STAKED:
+        if self.stakes.find_shortage(entry.did, required_micro) == UNDER_STAKED:
             message = f"{entry.did} has staked less than {required_micro} micro-credits"
             return Failure(NodeErrorCode.NO_CANDIDATE, message, Verdict.FINAL)
         if isinstance(price, TokenPrice):
@@ -338,7 +344,9 @@ class Directory:
 
     # -- health -----------------------------------------------------------------------------------
 
-    def _unavailable(self, did: str, at_ms: int, *, is_excluded: bool = False) -> str | None:
+    def _find_unavailability(
+        self, did: str, at_ms: int, *, is_excluded: bool = False
+    ) -> str | None:
         """Return why an agent takes no work at all, None when it does; in the contract's order."""
         entry = self._entries.get(did)
         if entry is None and did not in self._inactive:
@@ -347,16 +355,16 @@ class Directory:
             return "agent_revoked"
         if entry is None:
             return "agent_inactive"
-        said = availability(self._heard(did), at_ms)
-        if is_excluded or said is Availability.UNHEALTHY or self._circuits.is_open(did, at_ms):
+        health = availability(self._known_liveness(did), at_ms)
+        if is_excluded or health is Availability.UNHEALTHY or self._circuits.is_open(did, at_ms):
             return "agent_unhealthy"
-        if said is not Availability.AVAILABLE or not entry.url:
+        if health is not Availability.AVAILABLE or not entry.url:
             return "agent_offline"
         return None
 
-    def _heard(self, did: str) -> Liveness:
+    def _known_liveness(self, did: str) -> Liveness:
         live = self._live.get(did)
-        return UNHEARD if live is None else since(live, self._stored_ms[did])
+        return UNHEARD if live is None else drop_older_signals(live, self._stored_ms[did])
 
     def begin(self, did: str) -> None:
         """Count an order as given to the agent, also while it waits to be sent."""
@@ -371,15 +379,15 @@ class Directory:
         self._in_flight[did] -= 1
         if self._in_flight[did] <= 0:
             del self._in_flight[did]
-        return self._circuits.note(did, is_reachable=is_reachable, at_ms=at_ms)
+        return self._circuits.note_outcome(did, is_reachable=is_reachable, at_ms=at_ms)
 
     def open_circuits(self) -> list[str]:
         """Return the agents that are left alone here, or on trial: someone should look at them."""
-        return self._circuits.opened()
+        return self._circuits.open_agents()
 
     # -- rows -------------------------------------------------------------------------------------
 
-    def _forget(self, did: str) -> AgentEntry | None:
+    def _remove(self, did: str) -> AgentEntry | None:
         entry = self._entries.pop(did, None)
         self._stored_ms.pop(did, None)
         if entry is not None and entry.url:
@@ -390,7 +398,7 @@ class Directory:
                     del self._by_capability[capability_id]
         return entry
 
-    def _remember(self, entry: AgentEntry) -> None:
+    def _index(self, entry: AgentEntry) -> None:
         self._entries[entry.did] = entry
         if not entry.url:
             return  # a card without an address can be looked at, but nobody can be called there

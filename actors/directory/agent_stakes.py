@@ -31,11 +31,11 @@ class Stakes:
         return f"<Stakes bps={self._bps} agents={len(self._parts)}>"
 
     @property
-    def is_asked(self) -> bool:
+    def is_required(self) -> bool:
         """Whether work asks for a stake at all."""
         return self._bps > 0
 
-    def know(self, rows: Iterable[Mapping[str, Any]]) -> None:
+    def apply_rows(self, rows: Iterable[Mapping[str, Any]]) -> None:
         """Take over rows (`agent_did, free_micro, locked_micro`)."""
         for row in rows:
             self._parts[row["agent_did"]] = (row["free_micro"], row["locked_micro"])
@@ -51,7 +51,7 @@ class Stakes:
             return 0
         return stake_required_micro(price_micro, stake_bps=self._bps, score=score)
 
-    def lack(self, did: str, required_micro: int) -> str | None:
+    def find_shortage(self, did: str, required_micro: int) -> str | None:
         """Return why an agent does not put up so much now; what is locked may be free soon."""
         free_micro, locked_micro = self._parts.get(did, (0, 0))
         if required_micro <= free_micro:

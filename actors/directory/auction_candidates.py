@@ -16,7 +16,7 @@ import orjson
 from actors.directory.agent_directory import Directory
 from actors.engine.ports import AgentEntry
 from core.errors import NodeErrorCode
-from core.market.auction import AuctionTerms, Award, Bid, award, exclusion, merge_bids
+from core.market.auction import AuctionTerms, Award, Bid, award_auction, find_exclusion, merge_bids
 from core.market.ranking import UNPROVEN
 from core.market.reputation import stake_required_micro
 from core.money import credits_number
@@ -49,15 +49,15 @@ class AuctioningDirectory(Directory):
     def select_bidder(self, action: SelectBidder, at_ms: int) -> AgentSelected | AgentNotSelected:
         """Award a round, or ask whoever has won before to go on."""
         if action.holder_did is not None:
-            return self._ask_holder(action, action.holder_did, at_ms)
+            return self._reselect_winner(action, action.holder_did, at_ms)
         live = [replace(bid, reputation=self._score(bid.agent_did)) for bid in action.bids]
-        bids = merge_bids(self._standing(action), live)
+        bids = merge_bids(self._standing_bids(action), live)
         won: Award | None = None
         excluded: dict[str, str] = {}
         for counts_locked in (False, True):
             # What other work has locked of a stake may be free by now, if that is all there is.
-            excluded = self._excluded(bids, action, at_ms, counts_locked=counts_locked)
-            won = award(
+            excluded = self._exclude_bidders(bids, action, at_ms, counts_locked=counts_locked)
+            won = award_auction(
                 [bid for bid in bids if bid.agent_did not in excluded],
                 reserve_micro=action.reserve_micro,
                 is_eligible=lambda _: True,
@@ -76,9 +76,9 @@ class AuctioningDirectory(Directory):
             message = f"nobody's bid can be taken: {len(bids)} bids, {len(excluded)} excluded"
             failure = Failure(NodeErrorCode.NO_CANDIDATE, message, Verdict.FINAL)
             return AgentNotSelected(action.node, failure, at_ms, closed)
-        return self._awarded(action, won.agent_did, won.price_micro, at_ms, closed)
+        return self._build_award(action, won.agent_did, won.price_micro, at_ms, closed)
 
-    def _awarded(
+    def _build_award(
         self,
         action: SelectBidder,
         did: str,
@@ -86,23 +86,23 @@ class AuctioningDirectory(Directory):
         at_ms: int,
         closed: AuctionClosed | None,
     ) -> AgentSelected:
-        self._circuits.taken(did, at_ms)
+        self._circuits.note_chosen(did, at_ms)
         stake_micro = stake_required_micro(
             action.reserve_micro, stake_bps=action.stake_bps, score=self._score(did)
         )
-        reasons = None if closed is None else orjson.dumps(_reasons(closed)).decode()
+        reasons = None if closed is None else orjson.dumps(_build_reasons(closed)).decode()
         return AgentSelected(
             action.node, did, price_micro, at_ms, reasons, None, stake_micro, closed
         )
 
-    def _ask_holder(
+    def _reselect_winner(
         self, action: SelectBidder, did: str, at_ms: int
     ) -> AgentSelected | AgentNotSelected:
-        details = self._unavailable(did, at_ms)
+        details = self._find_unavailability(did, at_ms)
         if details is None and did not in self._offers(action):
             details = "capability_not_offered"
         if details is None:
-            return self._awarded(action, did, action.holder_price_micro, at_ms, None)
+            return self._build_award(action, did, action.holder_price_micro, at_ms, None)
         failure = Failure(
             NodeErrorCode.AGENT_UNAVAILABLE,
             f"{did}, who has won {action.capability_id!r}, cannot go on: {details}",
@@ -112,7 +112,7 @@ class AuctioningDirectory(Directory):
         )
         return AgentNotSelected(action.node, failure, at_ms)
 
-    def _standing(self, action: SelectBidder) -> list[Bid]:
+    def _standing_bids(self, action: SelectBidder) -> list[Bid]:
         """Return the standing bids of cards as they are now; a card is never late."""
         bids = []
         for did, entry in self._offers(action).items():
@@ -132,7 +132,7 @@ class AuctioningDirectory(Directory):
                 )
         return bids
 
-    def _excluded(
+    def _exclude_bidders(
         self, bids: list[Bid], action: SelectBidder, at_ms: int, *, counts_locked: bool
     ) -> dict[str, str]:
         """Return who takes no part, and why."""
@@ -148,12 +148,12 @@ class AuctioningDirectory(Directory):
                 continue
             staked_micro = self.stakes.staked_micro(did, counts_locked=counts_locked)
             is_revoked = self.is_revoked(did, at_ms)
-            why = exclusion(bid, terms, stake_free_micro=staked_micro, is_revoked=is_revoked)
-            found = self._unavailable(did, at_ms) if why is None else str(why)
-            if found is None and did not in offers:
-                found = "capability_not_offered"
-            if found is not None:
-                excluded[did] = found
+            why = find_exclusion(bid, terms, stake_free_micro=staked_micro, is_revoked=is_revoked)
+            unavailability = self._find_unavailability(did, at_ms) if why is None else str(why)
+            if unavailability is None and did not in offers:
+                unavailability = "capability_not_offered"
+            if unavailability is not None:
+                excluded[did] = unavailability
         return excluded
 
     def _offers(self, action: SelectBidder) -> Mapping[str, AgentEntry]:
@@ -163,7 +163,7 @@ class AuctioningDirectory(Directory):
         return self._standings.get(did, UNPROVEN).score
 
 
-def _reasons(closed: AuctionClosed) -> dict[str, Any]:
+def _build_reasons(closed: AuctionClosed) -> dict[str, Any]:
     """Return why the winner has won, as a node's record shows it: the lowest bids."""
     excluded = dict(closed.excluded)
     lowest = sorted(

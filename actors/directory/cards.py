@@ -10,8 +10,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from actors.engine.ports import AgentEntry, Asked
-from core.market.pricing import FREE, Price, TokenPrice, parse_price, price_of
+from actors.engine.ports import AgentEntry, AskingPrices
+from core.market.pricing import FREE, Price, TokenPrice, effective_price, parse_price
 from core.market.standing_bid import standing_offers
 from core.trust.derived_keys import KeyPurpose
 from core.trust.sealing import unseal
@@ -33,7 +33,7 @@ class CardReader:
     default_secret: str | None
     max_concurrency: int
 
-    def entry_of(self, row: Mapping[str, Any], order: int) -> AgentEntry:
+    def build_entry(self, row: Mapping[str, Any], order: int) -> AgentEntry:
         """Return the entry of a row (`did, owner_did, card, endpoint, public_key, signing_secret`).
 
         Args:
@@ -68,12 +68,12 @@ class CardReader:
         )
 
 
-def asked_of(
+def find_asking_prices(
     offers: Mapping[str, AgentEntry],
     capability_id: str,
     registered: Price | None,
     target_agent_id: str | None,
-) -> Asked:
+) -> AskingPrices:
     """Return what a capability's agents ask, which is what an estimate reserves.
 
     Args:
@@ -82,12 +82,12 @@ def asked_of(
         target_agent_id: asks for itself alone, if it is among them.
     """
     if target_agent_id is not None and target_agent_id in offers:
-        own = price_of(offers[target_agent_id].prices[capability_id], registered)
+        own = effective_price(offers[target_agent_id].prices[capability_id], registered)
         if isinstance(own, TokenPrice):
-            return Asked(registered, None, own)
-        return Asked(registered, own.micro)
+            return AskingPrices(registered, None, own)
+        return AskingPrices(registered, own.micro)
     if registered is not None:
-        return Asked(registered)
+        return AskingPrices(registered)
     dearest_micro: int | None = None
     by_token: TokenPrice | None = None
     for entry in offers.values():
@@ -96,4 +96,4 @@ def asked_of(
             by_token = price
         elif dearest_micro is None or price.micro > dearest_micro:
             dearest_micro = price.micro
-    return Asked(None, dearest_micro, by_token)
+    return AskingPrices(None, dearest_micro, by_token)

@@ -36,7 +36,7 @@ from ledger.tail import DirectoryTail
 log = logging.getLogger("callboard.owner")
 
 RETRY_S = 0.5
-LOOK_S = 0.5
+POLL_INTERVAL_S = 0.5
 # A statement that began before the last look may have been committed after it.
 OVERLAP_MS = 2_000
 # Requests that may wait for one refresh: more than an owner is asked at once.
@@ -71,9 +71,9 @@ class DirectorySync:
         self._agents_id = 0
         self._prices_id = 0
         self._revocations_id = 0
-        self._stakes = _Look(self._read_stakes)
-        self._live = _Look(self._read_live)
-        self._looks = (self._live, _Look(self._read_reputations), self._stakes)
+        self._stakes = _Poll(self._read_stakes)
+        self._live = _Poll(self._read_live)
+        self._polls = (self._live, _Poll(self._read_reputations), self._stakes)
         # Who asks while a refresh is under way shares the next one.
         self._refreshes: Channel[None, None] = Channel(
             "the directory", self._refresh, capacity=WAITING_MAX, batch_size=WAITING_MAX
@@ -92,9 +92,9 @@ class DirectorySync:
             await self._put(rows)
         await self._read_prices()
         await self._read_revocations()
-        for look in self._looks:
-            await look.now()
-        following = [self._repeat(look) for look in self._looks] + [self._follow_notices()]
+        for poll in self._polls:
+            await poll.read_changes()
+        following = [self._poll_forever(poll) for poll in self._polls] + [self._follow_notices()]
         self._tasks = [asyncio.create_task(task) for task in following]
 
     async def close(self) -> None:
@@ -118,10 +118,10 @@ class DirectorySync:
         Who registered it was answered by another replica, which may not have known this owner yet.
         """
         if any(
-            self._directory.lacks(node.capability_id, node.target_agent_id)
+            self._directory.is_missing(node.capability_id, node.target_agent_id)
             or (
                 node.requires_verification
-                and self._directory.lacks(node.verifier_capability_id, None)
+                and self._directory.is_missing(node.verifier_capability_id, None)
             )
             for request in requests
             for node in request.compiled.nodes.values()
@@ -132,8 +132,8 @@ class DirectorySync:
         await self._read_agents()
         await self._read_revocations()
         await self._read_prices()
-        await self._stakes.now()
-        await self._live.now()
+        await self._stakes.read_changes()
+        await self._live.read_changes()
         return waiting
 
     async def _put(self, rows: Sequence[RowDict]) -> None:
@@ -155,7 +155,7 @@ class DirectorySync:
         is_last = False
         while not is_last:
             rows = await price_changes(self._reader, after=self._prices_id)
-            self._directory.know_prices({row["capability_id"]: price_of_row(row) for row in rows})
+            self._directory.apply_prices({row["capability_id"]: price_of_row(row) for row in rows})
             is_last = len(rows) < CHANGES_MAX
             if rows:
                 self._prices_id = rows[-1]["changed_id"]
@@ -164,7 +164,7 @@ class DirectorySync:
         is_last, is_changed = False, False
         while not is_last:
             rows = await revocation_changes(self._reader, after=self._revocations_id)
-            self._directory.revocations.know(rows)
+            self._directory.revocations.apply_rows(rows)
             is_last = len(rows) < CHANGES_MAX
             if rows:
                 self._revocations_id = rows[-1]["changed_id"]
@@ -174,17 +174,17 @@ class DirectorySync:
 
     async def _read_live(self, since_ms: int | None) -> AsyncIterator[list[int]]:
         async for rows in live_pages(self._reader, since_ms=since_ms):
-            self._directory.know_live({row["did"]: liveness_of(row) for row in rows})
+            self._directory.apply_liveness({row["did"]: liveness_of(row) for row in rows})
             yield [row["updated_ms"] for row in rows]
 
     async def _read_reputations(self, since_ms: int | None) -> AsyncIterator[list[int]]:
         async for rows in reputation_pages(self._reader, since_ms=since_ms):
-            self._directory.know_standings({row["agent_did"]: tally_of(row) for row in rows})
+            self._directory.apply_tallies({row["agent_did"]: tally_of(row) for row in rows})
             yield [row["updated_ms"] for row in rows]
 
     async def _read_stakes(self, since_ms: int | None) -> AsyncIterator[list[int]]:
         async for rows in stake_pages(self._reader, since_ms=since_ms):
-            self._directory.stakes.know(rows)
+            self._directory.stakes.apply_rows(rows)
             yield [row["updated_ms"] for row in rows]
 
     async def _follow_notices(self) -> None:
@@ -200,17 +200,17 @@ class DirectorySync:
                 log.warning("directory not followed owner=%s", self._owner, exc_info=True)
                 await asyncio.sleep(RETRY_S)
 
-    async def _repeat(self, look: _Look) -> None:
+    async def _poll_forever(self, poll: _Poll) -> None:
         """Look for what is new again and again, with one query each time."""
         while True:
-            await asyncio.sleep(LOOK_S)
+            await asyncio.sleep(POLL_INTERVAL_S)
             try:
-                await look.now()
+                await poll.read_changes()
             except Exception:  # the edge to Postgres, which may be away for a while
                 log.warning("not followed owner=%s", self._owner, exc_info=True)
 
 
-class _Look:
+class _Poll:
     """Reads rows that carry the time of their change, from where the last reading ended.
 
     Args:
@@ -228,12 +228,12 @@ class _Look:
         self._read = read
         self._now_ms = now_ms
         self._newest_ms: int | None = None
-        self._turn = asyncio.Lock()
+        self._lock = asyncio.Lock()
 
-    async def now(self) -> None:
+    async def read_changes(self) -> None:
         """Read once; what a reading that failed has taken over is read again."""
         # One after the other: an older reading must not be taken over after a newer one.
-        async with self._turn:
+        async with self._lock:
             since_ms = None
             if self._newest_ms is not None:
                 since_ms = min(self._newest_ms, self._now_ms()) - OVERLAP_MS

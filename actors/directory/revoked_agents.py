@@ -24,7 +24,7 @@ class Revocations:
     def __bool__(self) -> bool:
         return bool(self._until_ms)
 
-    def know(self, rows: Iterable[Mapping[str, Any]]) -> None:
+    def apply_rows(self, rows: Iterable[Mapping[str, Any]]) -> None:
         """Take over rows (`did, expires_ms, ended_ms`)."""
         for row in rows:
             if row["ended_ms"] is None:

@@ -1,8 +1,8 @@
-"""How a dispatch action becomes an order that any process can send.
+"""Builds dispatch orders, which any process can send, and the events of dispatches that fail.
 
-Pure: a workflow's machine, the agent's entry and the action in, a `DispatchOrder` or the event that
-says why there is none out. Inputs are made here, or by whoever sends the order when they need
-results that are kept elsewhere. Spec: Dispatch request, Verification; contract.md section 5.
+Pure: a workflow's machine, the agent's entry and the action in; a `DispatchOrder` or the event of
+its failure out. Inputs are built here, or by the sending process when they need stored large
+results. Spec: Dispatch request, Verification; contract.md section 5.
 """
 
 from __future__ import annotations
@@ -23,22 +23,22 @@ from core.workflow.machine import WorkflowMachine
 Load = Callable[[Collection[BlobRef]], Awaitable[Mapping[BlobRef, Any]]]
 
 
-def order_of(
+def build_order(
     run: RunningWorkflow,
     action: DispatchNode | DispatchVerification,
     entry: AgentEntry | None,
     now_ms: int,
 ) -> DispatchOrder | Event:
-    """Return the order of a dispatch, or the event of its failure when it cannot be made.
+    """Return the order of a dispatch, or the event of its failure.
 
     Args:
-        entry: the agent as the directory knows it now; None when it has been deregistered.
+        entry: the agent's directory entry, None when it was deregistered.
         now_ms: the time of a failure.
     """
     machine = run.machine
     node = machine.compiled.nodes[action.node]
     if entry is None:
-        return failed(action, _gone(action.agent_did), now_ms)
+        return build_failure_event(action, _deregistered_failure(action.agent_did), now_ms)
     capability_id = node.capability_id
     verify_attempt = 0
     unverified = None
@@ -49,11 +49,11 @@ def order_of(
     inputs: dict[str, Any] = {}
     parents: dict[str, Any] = {}
     large = LargeInputs(node, machine.results_for(action.node), unverified)
-    is_large = bool(_refs(large))
+    is_large = bool(_blob_refs(large))
     if not is_large:
-        built = _built(large, {}, is_verification=verify_attempt > 0)
+        built = _build_inputs(large, {}, is_verification=verify_attempt > 0)
         if isinstance(built, Failure):
-            return failed(action, built, now_ms)
+            return build_failure_event(action, built, now_ms)
         inputs, parents = built
     return DispatchOrder(
         workflow_id=machine.workflow_id,
@@ -78,17 +78,17 @@ def order_of(
     )
 
 
-async def with_inputs(order: DispatchOrder, load: Load, bytes_max: int) -> DispatchOrder | Failure:
-    """Return an order whose inputs are complete, or why they cannot be.
+async def load_inputs(order: DispatchOrder, load: Load, bytes_max: int) -> DispatchOrder | Failure:
+    """Return the order with complete inputs, or the failure to build them.
 
     Args:
-        load: returns the results behind references.
-        bytes_max: what a dispatch may weigh; parents that weigh more are not loaded at all.
+        load: returns the results of references.
+        bytes_max: largest dispatch body; larger parents are not loaded.
     """
     large = order.large
     if large is None:
         return order
-    refs = _refs(large)
+    refs = _blob_refs(large)
     carried = [large.unverified, *(large.results[name] for name in large.node.depends_on)]
     size = sum(item.size for item in carried if type(item) is BlobRef)
     if size > bytes_max:
@@ -99,19 +99,19 @@ async def with_inputs(order: DispatchOrder, load: Load, bytes_max: int) -> Dispa
     except (LookupError, ValueError) as error:
         message = f"a result cannot be read: {error}"
         return Failure(NodeErrorCode.INPUT_MAPPING_FAILED, message, Verdict.FINAL)
-    built = _built(large, values, is_verification=order.is_verification)
+    built = _build_inputs(large, values, is_verification=order.is_verification)
     if isinstance(built, Failure):
         return built
     return replace(order, inputs=built[0], parents=built[1], large=None)
 
 
-def accepted_orders(
+def rebuild_accepted_orders(
     run: RunningWorkflow, entry_of: Callable[[str], AgentEntry | None], now_ms: int
 ) -> list[DispatchOrder]:
-    """Return the orders that agents of a restored workflow have accepted and still work on.
+    """Return the accepted, unfinished orders of a restored workflow.
 
-    They were sent before this process began, so all that is told of them is what holds their place
-    and, if they are not wanted any more, tells the agent. None of an agent deregistered since.
+    Another process sent them, so they carry only the members that holding and cancelling need.
+    Orders of agents deregistered since are left out.
     """
     machine = run.machine
     orders = []
@@ -141,8 +141,8 @@ def accepted_orders(
     return orders
 
 
-def timed_out(action: AwaitResult) -> Event:
-    """Return the event of an accepted attempt, or verification, whose result did not come."""
+def build_timeout_event(action: AwaitResult) -> Event:
+    """Return the timeout event of an accepted attempt or verification."""
     waited_ms = action.due_ms - action.started_ms
     failure = Failure(
         NodeErrorCode.AGENT_TIMEOUT, f"accepted, but no result came within {waited_ms} ms"
@@ -160,8 +160,10 @@ def timed_out(action: AwaitResult) -> Event:
     return AttemptFailed(action.node, action.attempt, failure, action.started_ms, action.due_ms)
 
 
-def is_wanted(machine: WorkflowMachine, action: DispatchNode | DispatchVerification) -> bool:
-    """Say whether a dispatch still serves: the workflow may have ended while it was committed."""
+def is_dispatch_wanted(
+    machine: WorkflowMachine, action: DispatchNode | DispatchVerification
+) -> bool:
+    """Say whether a dispatch is still needed: the workflow may have ended during its commit."""
     state = machine.node(action.node)
     if not state.is_active or state.attempt != action.attempt:
         return False
@@ -170,8 +172,10 @@ def is_wanted(machine: WorkflowMachine, action: DispatchNode | DispatchVerificat
     return not state.has_unverified_result
 
 
-def failed(action: DispatchNode | DispatchVerification, failure: Failure, now_ms: int) -> Event:
-    """Return the event of a dispatch that never left."""
+def build_failure_event(
+    action: DispatchNode | DispatchVerification, failure: Failure, now_ms: int
+) -> Event:
+    """Return the event of a dispatch that was not sent."""
     if isinstance(action, DispatchVerification):
         return VerificationFinished(
             action.node, action.attempt, False, failure, now_ms, now_ms, action.verify_attempt
@@ -179,27 +183,29 @@ def failed(action: DispatchNode | DispatchVerification, failure: Failure, now_ms
     return AttemptFailed(action.node, action.attempt, failure, now_ms, now_ms)
 
 
-def unstaked(action: DispatchNode, now_ms: int) -> Event:
-    """Return the event of an attempt whose stake the ledger did not lock: nothing is sent."""
+def build_unstaked_event(action: DispatchNode, now_ms: int) -> Event:
+    """Return the event of an attempt that is not sent because its stake was not locked."""
     message = f"the stake of {action.agent_did} was locked by other work"
     failure = Failure(NodeErrorCode.NO_CANDIDATE, message, is_unstaked=True)
-    return failed(action, failure, now_ms)
+    return build_failure_event(action, failure, now_ms)
 
 
-def _refs(large: LargeInputs) -> set[BlobRef]:
+def _blob_refs(large: LargeInputs) -> set[BlobRef]:
     return {item for item in (large.unverified, *large.results.values()) if type(item) is BlobRef}
 
 
-def _built(
+def _build_inputs(
     large: LargeInputs, values: Mapping[BlobRef, Any], *, is_verification: bool
 ) -> tuple[dict[str, Any], dict[str, Any]] | Failure:
-    """Return (inputs, parents), references replaced by their values."""
+    """Return (inputs, parents) with references replaced by their values."""
 
-    def whole(item: Any) -> Any:
+    def resolve_value(item: Any) -> Any:
         return values[item] if type(item) is BlobRef else item
 
     results = (
-        {name: whole(item) for name, item in large.results.items()} if values else large.results
+        {name: resolve_value(item) for name, item in large.results.items()}
+        if values
+        else large.results
     )
     built = build_inputs(large.node, results)
     if isinstance(built, Failure) or not is_verification:
@@ -207,12 +213,12 @@ def _built(
     judged = {
         "capabilityId": large.node.capability_id,
         "inputs": built[0],
-        "result": whole(large.unverified),
+        "result": resolve_value(large.unverified),
     }
     return judged, {}
 
 
-def _gone(agent_did: str) -> Failure:
+def _deregistered_failure(agent_did: str) -> Failure:
     return Failure(
         NodeErrorCode.AGENT_UNAVAILABLE,
         f"{agent_did} was deregistered between its selection and its dispatch",

@@ -1,4 +1,4 @@
-"""What the reply to an order means as an event, whichever way it came: as a response or later.
+"""Builds the event of an agent's reply, for HTTP responses and for results handed in later.
 
 Pure. Spec: Dispatch response; contract.md section 5.
 """
@@ -23,7 +23,7 @@ from core.workflow.events import (
 from core.workflow.verdict import Accepted, Success, is_approved
 
 
-def event_of(
+def build_reply_event(
     order: DispatchOrder,
     reply: Success | Accepted | Failure,
     input_hash: str,
@@ -33,8 +33,8 @@ def event_of(
     """Return the event of a judged reply.
 
     Args:
-        input_hash: over the inputs that were sent.
-        started_ms: when the request was written.
+        input_hash: the hash of the sent inputs.
+        started_ms: when the request was sent.
         at_ms: when the reply was complete.
     """
     if isinstance(reply, Accepted):
@@ -55,22 +55,22 @@ def event_of(
         )
     if isinstance(reply, Failure):
         return AttemptFailed(order.node, order.attempt, reply, started_ms, at_ms)
-    return _succeeded(order, reply, input_hash, started_ms, at_ms)
+    return _build_success_event(order, reply, input_hash, started_ms, at_ms)
 
 
-def signature_failure(
+def check_signature(
     order: DispatchOrder, signature: object, named_key: object, output_hash: str
 ) -> Failure | None:
-    """Return what is wrong with the signature of a result, None when it holds or nobody can tell.
+    """Return the failure of a result's signature, None when it is valid or cannot be checked.
 
-    1. The agent has registered no key: there is nothing to judge by. 2. It names another key than
-    the registered one, which may be one that it has changed meanwhile: try again. 3. The signature
-    is not the registered key's: fraud.
+    1. The agent has registered no key: the signature cannot be checked. 2. The reply names another
+    key than the registered one, which the agent may have changed meanwhile: retryable. 3. The
+    signature is not by the registered key: fraud.
 
     Args:
-        signature: as the agent gave it, not None.
-        named_key: the key that it says it has signed with, None for the registered one.
-        output_hash: of the result.
+        signature: the agent's, not None.
+        named_key: the key that the reply names, None for the registered one.
+        output_hash: the hash of the result.
 
     Spec: Signed results; contract.md section 6; decision 0087.
     """
@@ -91,17 +91,17 @@ def _is_key(named: object, registered: str) -> bool:
     return isinstance(named, str) and named.removeprefix("ed25519:") == registered
 
 
-def offline(order: DispatchOrder, message: str) -> Failure:
-    """Return the failure of an agent that takes no connection."""
-    return _unavailable(order, message, "agent_offline")
+def offline_failure(order: DispatchOrder, message: str) -> Failure:
+    """Return the failure of an agent that accepts no connection."""
+    return _unavailable_failure(order, message, "agent_offline")
 
 
-def unhealthy(order: DispatchOrder, message: str) -> Failure:
-    """Return the failure of an agent that is left alone for a while."""
-    return _unavailable(order, message, "agent_unhealthy")
+def unhealthy_failure(order: DispatchOrder, message: str) -> Failure:
+    """Return the failure of an agent whose circuit is open."""
+    return _unavailable_failure(order, message, "agent_unhealthy")
 
 
-def _unavailable(order: DispatchOrder, message: str, details: str) -> Failure:
+def _unavailable_failure(order: DispatchOrder, message: str, details: str) -> Failure:
     return Failure(
         NodeErrorCode.AGENT_UNAVAILABLE,
         f"{order.agent_did}: {message}",
@@ -110,7 +110,7 @@ def _unavailable(order: DispatchOrder, message: str, details: str) -> Failure:
     )
 
 
-def _succeeded(
+def _build_success_event(
     order: DispatchOrder, reply: Success, input_hash: str, started_ms: int, at_ms: int
 ) -> Event:
     try:
@@ -120,7 +120,7 @@ def _succeeded(
         return AttemptFailed(order.node, order.attempt, failure, started_ms, at_ms)
     output_hash = hash_bytes(result)
     if reply.signature is not None:
-        wrong = signature_failure(order, reply.signature, reply.public_key, output_hash)
+        wrong = check_signature(order, reply.signature, reply.public_key, output_hash)
         if wrong is not None:
             return AttemptFailed(order.node, order.attempt, wrong, started_ms, at_ms)
     metrics: dict[str, Any] = {**reply.metrics, "latency_ms": at_ms - started_ms}

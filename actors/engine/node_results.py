@@ -1,18 +1,18 @@
-"""Results that agents hand in: what becomes of one at the owner of its workflow.
+"""Results that agents hand in (`nodeResult`), at the owner of their workflow.
 
-Decides on a runner's state and answers after the commit: the first result of an attempt wins, the
-same again gets the same answer, what comes too late is refused and, after the workflow's end, put
-on record. Spec: contract.md section 5 (nodeResult); money.md cases 9 and 11.
+The first result of an attempt wins, a repeat gets the same reply, a late result is refused and,
+after the workflow's end, recorded. Each reply follows its commit. Spec: contract.md section 5
+(nodeResult); money.md cases 9 and 11.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 
-from actors.dispatch.reply_events import signature_failure
+from actors.dispatch.reply_events import check_signature
 from actors.engine.runner import Runner
 from actors.engine.running_workflow import RunningWorkflow
-from actors.engine.step_commands import in_quarantine
+from actors.engine.step_commands import quarantined_error
 from actors.transport.messages import NodeResultReply, NodeResultRequest
 from core.canonical import canonical, hash_bytes
 from core.errors import ErrorCode, ServiceError
@@ -33,17 +33,17 @@ Done = Callable[[NodeResultReply | ServiceError | None], None]
 def take_result(runner: Runner, request: NodeResultRequest, now_ms: int, done: Done) -> None:
     """Take a result; `done` after its commit, None when the workflow is not driven here.
 
-    1. A workflow that has ended: the ledger refuses, which is the record of it. 2. An open attempt
-    or verification: its event. 3. A result that was taken before: the same answer, once that one is
-    committed. 4. Anything else was decided without it.
+    1. The workflow has ended: the ledger refuses the result and records the refusal. 2. The attempt
+    or verification is open: the result is its event. 3. The result was taken before: the same
+    reply, after the commit of the first. 4. Otherwise the attempt was decided without the result.
     """
-    run = runner.run_of(request.workflow_id)
-    if request.is_late or (run is not None and _is_over(run, request)):  # 1
+    run = runner.find_run(request.workflow_id)
+    if request.is_late or (run is not None and _has_ended(run, request)):  # 1
         _refuse_late(runner, request, done)
         return
     if run is None:
         is_kept = runner.is_quarantined(request.workflow_id)
-        done(in_quarantine(request.workflow_id) if is_kept else None)
+        done(quarantined_error(request.workflow_id) if is_kept else None)
         return
     state = run.machine.node(request.node)
     if _is_open(run, request):  # 2
@@ -51,7 +51,7 @@ def take_result(runner: Runner, request: NodeResultRequest, now_ms: int, done: D
         def committed(is_applied: bool) -> None:
             done(NodeResultReply(status=state.status) if is_applied else None)
 
-        runner.receive(request.workflow_id, _event(run, request, now_ms), committed)
+        runner.receive(request.workflow_id, _build_event(run, request, now_ms), committed)
         return
     is_same = state.attempt == request.attempt and not request.verify_attempt
     if is_same and (state.status is NodeStatus.SUCCESS or state.has_result):  # 3
@@ -62,21 +62,21 @@ def take_result(runner: Runner, request: NodeResultRequest, now_ms: int, done: D
             is_known = outcome.error is None and outcome.status is not OutcomeStatus.STALE
             done(reply if is_known else None)
 
-        runner.confirm(request.workflow_id, key, confirmed)
+        runner.commit_empty_step(request.workflow_id, key, confirmed)
         return
-    done(settled(request.node, request.attempt, state.status))  # 4
+    done(already_settled_error(request.node, request.attempt, state.status))  # 4
 
 
-def settled(node: str, attempt: int, status: str) -> ServiceError:
-    """Return the refusal of a result for an attempt that was decided without it."""
+def already_settled_error(node: str, attempt: int, status: str) -> ServiceError:
+    """Return the error of a result for an attempt that was decided without it."""
     return ServiceError(
         ErrorCode.ALREADY_SETTLED,
         f"attempt {attempt} of node {node!r} was decided without this result; the node is {status}",
     )
 
 
-def released(workflow_id: str) -> ServiceError:
-    """Return the refusal of a result that came after its workflow's end."""
+def escrow_released_error(workflow_id: str) -> ServiceError:
+    """Return the error of a result that arrived after its workflow's end."""
     return ServiceError(
         ErrorCode.ESCROW_RELEASED,
         f"workflow {workflow_id} has ended and its escrow is released: the result is discarded",
@@ -84,17 +84,21 @@ def released(workflow_id: str) -> ServiceError:
 
 
 def _refuse_late(runner: Runner, request: NodeResultRequest, done: Done) -> None:
-    # One record per attempt, however often it is handed in.
+    # One key per attempt: repeats leave one record.
     key = f"late:{request.workflow_id}:{request.node}:{request.attempt}:{request.verify_attempt}"
 
     def confirmed(outcome: Outcome) -> None:
-        done(released(request.workflow_id) if outcome.error is ErrorCode.ESCROW_RELEASED else None)
+        done(
+            escrow_released_error(request.workflow_id)
+            if outcome.error is ErrorCode.ESCROW_RELEASED
+            else None
+        )
 
-    runner.confirm(request.workflow_id, key, confirmed)
+    runner.commit_empty_step(request.workflow_id, key, confirmed)
 
 
-def _is_over(run: RunningWorkflow, request: NodeResultRequest) -> bool:
-    """Say whether the workflow has ended without this result; its commit may be under way."""
+def _has_ended(run: RunningWorkflow, request: NodeResultRequest) -> bool:
+    """Say whether the workflow has ended without this result; the end may not be committed yet."""
     state = run.machine.node(request.node)
     is_taken = state.status is NodeStatus.SUCCESS and state.attempt == request.attempt
     return run.machine.is_finished and not is_taken
@@ -109,10 +113,10 @@ def _is_open(run: RunningWorkflow, request: NodeResultRequest) -> bool:
     return not state.has_result
 
 
-def _event(run: RunningWorkflow, request: NodeResultRequest, now_ms: int) -> Event:
+def _build_event(run: RunningWorkflow, request: NodeResultRequest, now_ms: int) -> Event:
     node, attempt, failure = request.node, request.attempt, request.failure
     state = run.machine.node(node)
-    # Begun by another machine's clock perhaps, or before this one's was set back.
+    # The start may carry another machine's time, or this clock may have been set back since.
     now_ms = max(now_ms, state.verify_dispatched_ms or 0, state.started_ms or 0)
     if request.verify_attempt:
         began_ms = now_ms if state.verify_dispatched_ms is None else state.verify_dispatched_ms
@@ -122,7 +126,7 @@ def _event(run: RunningWorkflow, request: NodeResultRequest, now_ms: int) -> Eve
         )
     began_ms = min(now_ms, state.started_ms or state.dispatched_ms or now_ms)
     if failure is None:
-        failure = _wrong_signature(run, request)
+        failure = _check_signature(run, request)
     if failure is not None:
         return AttemptFailed(node, attempt, failure, began_ms, now_ms)
     return AttemptSucceeded(
@@ -130,24 +134,24 @@ def _event(run: RunningWorkflow, request: NodeResultRequest, now_ms: int) -> Eve
         attempt,
         request.result,
         request.result_json,
-        state.input_hash or _input_hash(run, node),
+        state.input_hash or _hash_inputs(run, node),
         request.output_hash,
         began_ms,
         now_ms,
-        # Begun by another process, perhaps, whose clock was ahead.
+        # The clock of the process that started the attempt may be ahead.
         {**request.metrics, "latency_ms": max(0, now_ms - began_ms)},
     )
 
 
-def _wrong_signature(run: RunningWorkflow, request: NodeResultRequest) -> Failure | None:
+def _check_signature(run: RunningWorkflow, request: NodeResultRequest) -> Failure | None:
     order = run.orders.get((request.node, False))
     if request.signature is None or order is None:
         return None
-    return signature_failure(order, request.signature, request.public_key, request.output_hash)
+    return check_signature(order, request.signature, request.public_key, request.output_hash)
 
 
-def _input_hash(run: RunningWorkflow, node: str) -> str | None:
-    """Return the hash of what the agent was sent, whose result overtook its acceptance."""
+def _hash_inputs(run: RunningWorkflow, node: str) -> str | None:
+    """Return the hash of the sent inputs, for a result that arrives before its acceptance."""
     order = run.orders.get((node, False))
     if order is None or order.large is not None:
         return None

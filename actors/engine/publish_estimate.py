@@ -1,14 +1,14 @@
-"""What publishing works out before anything is stored: prices reserved, budget held, the answer.
+"""A publish before its commit: the estimate, the reserved prices, the hold, and the reply.
 
-Pure, apart from looking into the directory it is given. Spec: Settlement rules 1, Verification and
-budget 2; money.md cases 1–4; contract.md section 6 (Estimate, Publish).
+Pure, apart from reads of the given directory. Spec: Settlement rules 1, Verification and budget 2;
+money.md cases 1–4; contract.md section 6 (Estimate, Publish).
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from actors.engine.ports import Asked, DirectoryPort
+from actors.engine.ports import AskingPrices, DirectoryPort
 from actors.engine.running_workflow import RunningWorkflow
 from actors.transport.messages import NotYet, PublishReply, PublishRequest
 from core.errors import ErrorCode, Problem, ServiceError
@@ -37,9 +37,9 @@ from ledger.commands import Outcome, OutcomeStatus
 
 @dataclass(frozen=True, slots=True)
 class Estimate:
-    """What each node may cost, and what is held for all of them (micro-credits).
+    """The cost limit of each node and the hold for all of them, micro-credits.
 
-    `terms`: of the nodes whose capability has a price of its own, or that may be paid by tokens.
+    `terms`: the terms of nodes with a registered price, paid by tokens, or auctioned.
     """
 
     reserved: dict[str, int]
@@ -49,25 +49,25 @@ class Estimate:
 
     @property
     def exceeds_budget(self) -> bool:
-        """Whether the workflow fails before it starts."""
+        """Whether the estimate is above the hold, so that the workflow fails at publish."""
         return self.total_micro > self.hold_micro
 
 
-def estimate(
+def estimate_cost(
     compiled: CompiledWorkflow, directory: DirectoryPort, *, auction_stake_bps: int = 0
 ) -> Estimate:
-    """Reserve for each node the dearest price it may have to pay, its verifier's included.
+    """Reserve for each node the highest price it may pay, its verifier's included.
 
-    A node that may be paid by tokens has its own limit for a price, or a share of what the others
-    leave of the budget. So has one to be auctioned whose capability has no fixed price; what is
-    reserved for its agent is the auction's reserve.
+    A node paid by tokens reserves its own limit, or a share of the budget that the other nodes
+    leave. So does an auctioned node whose capability has no fixed price; the amount reserved for
+    its agent is the auction's reserve.
 
     Args:
-        auction_stake_bps: the stake that auctions ask of bidders, basis points of the reserve.
+        auction_stake_bps: the stake required of bidders, basis points of the reserve.
 
     Raises:
-        ServiceError: BUDGET_REQUIRED, the cost of a node has no bound; INVALID_MANIFEST, all nodes
-            together cost more than any account holds.
+        ServiceError: BUDGET_REQUIRED, the cost of a node has no bound; INVALID_MANIFEST, the nodes
+            together cost more than an account can hold.
     """
     reserved: dict[str, int] = {}
     terms: dict[str, NodeTerms] = {}
@@ -75,15 +75,15 @@ def estimate(
     verifiers: dict[str, int] = {}
     budget_micro = compiled.budget_micro
     for name, node in compiled.nodes.items():
-        # A target that may be replaced costs what its dearest replacement costs.
+        # A target with a fallback reserves the highest price of its replacements.
         bound_to = None if node.allow_broadcast_fallback else node.target_agent_id
-        asked = directory.asked(node.capability_id, bound_to)
+        prices = directory.asking_prices(node.capability_id, bound_to)
         if node.requires_verification:
-            verifier = directory.asked(node.verifier_capability_id, None)
-            # A verifier is not paid by tokens.
-            fixed = _price_asked(replace(verifier, by_token=None))
+            verifier = directory.asking_prices(node.verifier_capability_id, None)
+            # Verifiers are not paid by tokens.
+            fixed = _price_to_reserve(replace(verifier, by_token=None))
             verifiers[name] = fixed.micro if isinstance(fixed, FixedPrice) else 0
-        price = _price_bidden_below(asked) if node.is_auction else _price_asked(asked)
+        price = _auction_reserve_price(prices) if node.is_auction else _price_to_reserve(prices)
         if is_budget_required(
             price,
             is_auction=node.is_auction,
@@ -97,9 +97,9 @@ def estimate(
             micro = 0 if price is None else price.micro
             limit_micro = node.max_cost_micro
             reserved[name] = micro if limit_micro is None else min(micro, limit_micro)
-        if asked.registered is not None or name in unbounded:
+        if prices.registered is not None or name in unbounded:
             is_by_token = name in unbounded and not node.is_auction
-            terms[name] = NodeTerms(asked.registered, is_by_token, verifiers.get(name, 0))
+            terms[name] = NodeTerms(prices.registered, is_by_token, verifiers.get(name, 0))
     limits = {
         name: limit
         for name in unbounded
@@ -108,7 +108,7 @@ def estimate(
     fixed_micro = sum(reserved.values()) + sum(verifiers.values())
     total_micro = fixed_micro + sum(limits.values())
     if total_micro > MICRO_MAX:
-        raise _too_dear(total_micro)
+        raise _estimate_too_large(total_micro)
     hold_micro = total_micro if budget_micro is None else budget_micro
     reserved |= token_reservations(hold_micro, fixed_micro, unbounded, limits)
     for name, node in compiled.nodes.items():
@@ -121,18 +121,18 @@ def estimate(
     return Estimate(reserved, total_micro, hold_micro, terms)
 
 
-def _price_asked(asked: Asked) -> Price | None:
-    """Return what a node is estimated by: the capability's price, else the dearest agent's."""
-    if asked.registered is not None and asked.dearest_micro is None and asked.by_token is None:
-        return asked.registered
-    if asked.by_token is not None:
-        return asked.by_token
-    return None if asked.dearest_micro is None else FixedPrice(asked.dearest_micro)
+def _price_to_reserve(prices: AskingPrices) -> Price | None:
+    """Return the price of the estimate: the registered one, else the highest that an agent asks."""
+    if prices.registered is not None and prices.dearest_micro is None and prices.by_token is None:
+        return prices.registered
+    if prices.by_token is not None:
+        return prices.by_token
+    return None if prices.dearest_micro is None else FixedPrice(prices.dearest_micro)
 
 
-def _price_bidden_below(asked: Asked) -> Price | None:
-    """Return the price that no bid may exceed: cards' prices are none (money.md case 20)."""
-    return asked.registered if isinstance(asked.registered, FixedPrice) else None
+def _auction_reserve_price(prices: AskingPrices) -> Price | None:
+    """Return the registered fixed price, which no bid may exceed (money.md case 20)."""
+    return prices.registered if isinstance(prices.registered, FixedPrice) else None
 
 
 def _budget_required(name: str) -> ServiceError:
@@ -145,8 +145,8 @@ def _budget_required(name: str) -> ServiceError:
     )
 
 
-def _too_dear(total_micro: int) -> ServiceError:
-    """Return the refusal of what no account could hold (money.md case 39)."""
+def _estimate_too_large(total_micro: int) -> ServiceError:
+    """Return the error of an estimate above the largest balance (money.md case 39)."""
     got, most = credits_text(total_micro), credits_text(MICRO_MAX)
     return ServiceError(
         ErrorCode.INVALID_MANIFEST,
@@ -155,51 +155,53 @@ def _too_dear(total_micro: int) -> ServiceError:
     )
 
 
-def refusal(found: Estimate, now_ms: int) -> WorkflowChanged:
-    """Return the end of a workflow whose estimate exceeds its budget."""
+def build_budget_refusal(estimate: Estimate, now_ms: int) -> WorkflowChanged:
+    """Return the failed end of a workflow whose estimate exceeds its budget."""
     return WorkflowChanged(
         next_workflow_status(WorkflowStatus.PENDING, WorkflowTrigger.ESTIMATE_EXCEEDS_BUDGET),
         now_ms,
         error={
             "code": "BUDGET_EXCEEDED",
-            "message": f"the estimate of {found.total_micro} micro-credits exceeds"
-            f" the budget of {found.hold_micro}",
+            "message": f"the estimate of {estimate.total_micro} micro-credits exceeds"
+            f" the budget of {estimate.hold_micro}",
         },
     )
 
 
-def begun(request: PublishRequest, found: Estimate, now_ms: int) -> RunningWorkflow:
-    """Return the workflow as its owner will hold it, before anything has happened to it."""
+def build_running_workflow(
+    request: PublishRequest, estimate: Estimate, now_ms: int
+) -> RunningWorkflow:
+    """Return the running workflow in its initial state."""
     machine = WorkflowMachine(
         request.workflow_id,
         request.compiled,
-        hold_micro=found.hold_micro,
-        reserved=found.reserved,
-        terms=found.terms,
+        hold_micro=estimate.hold_micro,
+        reserved=estimate.reserved,
+        terms=estimate.terms,
         deadline_ms=now_ms + request.compiled.max_runtime_ms,
     )
     watchers = {request.watcher} if request.watcher else set()
     return RunningWorkflow(request.task_id, machine, watchers=watchers, payer_did=request.payer_did)
 
 
-def accepted(request: PublishRequest, found: Estimate) -> PublishReply:
-    """Return the reply of a publish that was stored."""
-    status = WorkflowStatus.FAILED if found.exceeds_budget else WorkflowStatus.PENDING
+def build_publish_reply(request: PublishRequest, estimate: Estimate) -> PublishReply:
+    """Return the reply to a publish that was stored."""
+    status = WorkflowStatus.FAILED if estimate.exceeds_budget else WorkflowStatus.PENDING
     return PublishReply(
         workflow_id=request.workflow_id,
         task_id=request.task_id,
         status=status,
-        estimate_micro=found.total_micro,
-        hold_micro=0 if found.exceeds_budget else found.hold_micro,
+        estimate_micro=estimate.total_micro,
+        hold_micro=0 if estimate.exceeds_budget else estimate.hold_micro,
     )
 
 
-def foreseen(
-    request: PublishRequest, found: Estimate, directory: DirectoryPort, now_ms: int
+def build_dry_run_reply(
+    request: PublishRequest, estimate: Estimate, directory: DirectoryPort, now_ms: int
 ) -> PublishReply:
-    """Return the reply of a dry run: what would be held, who could take each node, why nobody."""
-    looks = {
-        name: directory.foresee(
+    """Return the reply to a dry run: the hold, the available agents per node, or why none is."""
+    selections = {
+        name: directory.list_available_agents(
             SelectAgent(
                 name,
                 node.capability_id,
@@ -212,22 +214,24 @@ def foreseen(
         )
         for name, node in request.compiled.nodes.items()
     }
-    status = WorkflowStatus.FAILED if found.exceeds_budget else WorkflowStatus.PENDING
+    status = WorkflowStatus.FAILED if estimate.exceeds_budget else WorkflowStatus.PENDING
     return PublishReply(
         workflow_id=request.workflow_id,
         task_id=request.task_id,
         status=status,
-        estimate_micro=found.total_micro,
-        hold_micro=found.hold_micro,
-        candidates={name: dids for name, (dids, _) in looks.items()},
+        estimate_micro=estimate.total_micro,
+        hold_micro=estimate.hold_micro,
+        candidates={name: dids for name, (dids, _) in selections.items()},
         unavailable={
-            name: error_of(failure) for name, (_, failure) in looks.items() if failure is not None
+            name: error_of(failure)
+            for name, (_, failure) in selections.items()
+            if failure is not None
         },
     )
 
 
-def answer_of(outcome: Outcome) -> PublishReply | ServiceError:
-    """Return what a publish that stored nothing new is answered with."""
+def build_outcome_reply(outcome: Outcome) -> PublishReply | ServiceError:
+    """Return the reply to a publish whose command stored nothing new."""
     if outcome.error is not None:
         retry_after_s = outcome.result.get("retryAfterS")
         return ServiceError(outcome.error, outcome.detail, retry_after_s=retry_after_s)

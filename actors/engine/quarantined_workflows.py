@@ -1,8 +1,8 @@
-"""Workflows that this owner drives no further, because a step of theirs failed unforeseen.
+"""Quarantined workflows: a step failed unexpectedly, and the owner drives the workflow no further.
 
-Each keeps its status and its money. Only three things happen to it: it is resumed, it is cancelled,
-or its deadline passes; the last two end it by one step that is decided from its rows, as they are
-then. Rows are read by another part of the owner: `reread` asks for them, `end` gets them.
+A quarantined workflow keeps its status and its escrow. It leaves the quarantine in three ways: an
+administrator resumes it, a caller cancels it, or its deadline passes. The last two end it by one
+step that is decided from its current rows: `request_rows` asks for them, `end` receives them.
 contract.md section 6 (Quarantine). Decision 0090.
 """
 
@@ -16,8 +16,8 @@ from typing import Final
 
 from actors.engine.ports import Clock, Timer
 from actors.engine.running_workflow import RunningWorkflow
-from actors.engine.step_commands import OwnerCommands, newest_rows, not_cancellable
-from actors.engine.workflow_restore import bare_end
+from actors.engine.step_commands import OwnerCommands, newest_rows, not_cancellable_error
+from actors.engine.workflow_restore import build_end_from_rows
 from actors.transport.messages import CancelReply, CancelRequest, NotYet, ResumeReply, ResumeRequest
 from core.errors import ErrorCode, QuarantineCode, ServiceError
 from core.workflow.events import (
@@ -42,7 +42,7 @@ log = logging.getLogger("callboard.quarantine")
 Cancel = Callable[[CancelReply | ServiceError], None]
 Resume = Callable[[ResumeReply | ServiceError], None]
 
-# An end that the ledger has refused, or that failed, is tried again as long as money is held.
+# The end of a workflow is retried, after a refusal or a failure, while its escrow is held.
 END_RETRY_MS: Final = 60_000
 _NO_END: Final = Outcome(
     OutcomeStatus.REJECTED, {}, ErrorCode.INTERNAL_ERROR, "its rows cannot be read"
@@ -50,8 +50,8 @@ _NO_END: Final = Outcome(
 
 
 @dataclass(slots=True)
-class _Kept:
-    """One quarantined workflow. `ending`: the event that is to end it, once its rows are read."""
+class _QuarantinedWorkflow:
+    """One quarantined workflow. `ending`: the event that ends it once its rows are read."""
 
     code: str
     deadline_ms: int
@@ -66,13 +66,12 @@ class Quarantine:
     """The quarantined workflows of one runner.
 
     Args:
-        commands: makes the owner's commands.
+        commands: builds the owner's commands.
         clock: time and timers.
-        submit: commits a command (its callback is not called when this owner was fenced off) in
-            the order of a payer.
-        reread: asks for the rows of a workflow, to be given to `end` or driven on.
-        changed: told the id of a workflow of which rows that were read before are out of date.
-        ended: told (workflow id, watchers) after the commit of a workflow's end.
+        submit: commits a command in its payer's order; a fenced-off owner gets no callback.
+        request_rows: requests a read of a workflow's rows, for `end` or for driving it on.
+        on_changed: receives the id of a workflow whose rows, read before, are out of date.
+        on_ended: receives (workflow id, watchers) after the commit of a workflow's end.
     """
 
     def __init__(
@@ -81,29 +80,29 @@ class Quarantine:
         clock: Clock,
         *,
         submit: Callable[[Command, Callable[[Outcome], None], str], None],
-        reread: Callable[[str], None],
-        changed: Callable[[str], None],
-        ended: Callable[[str, set[str]], None],
+        request_rows: Callable[[str], None],
+        on_changed: Callable[[str], None],
+        on_ended: Callable[[str, set[str]], None],
     ) -> None:
         self._commands = commands
         self._clock = clock
         self._submit = submit
-        self._reread = reread
-        self._changed = changed
-        self._ended = ended
-        self._kept: dict[str, _Kept] = {}
+        self._request_rows = request_rows
+        self._on_changed = on_changed
+        self._on_ended = on_ended
+        self._workflows: dict[str, _QuarantinedWorkflow] = {}
         self._count = 0
 
     def __repr__(self) -> str:
-        return f"<Quarantine kept={len(self._kept)}>"
+        return f"<Quarantine workflows={len(self._workflows)}>"
 
     def __contains__(self, workflow_id: object) -> bool:
-        return workflow_id in self._kept
+        return workflow_id in self._workflows
 
     def __len__(self) -> int:
-        return len(self._kept)
+        return len(self._workflows)
 
-    def keep(
+    def add(
         self,
         workflow_id: str,
         code: str,
@@ -111,21 +110,23 @@ class Quarantine:
         payer_did: str,
         watchers: Collection[str] = (),
     ) -> None:
-        """Know a workflow as quarantined; its deadline still ends it.
+        """Add a quarantined workflow; its deadline still ends it.
 
         Args:
-            code: a `QuarantineCode`, as the ledger has it or will have it.
-            deadline_ms: when `maxRuntimeMs` is over, Unix milliseconds.
-            watchers: who is told of its end.
+            code: the `QuarantineCode` that the ledger stores.
+            deadline_ms: the end of `maxRuntimeMs`, Unix milliseconds.
+            watchers: the gateways that wait for its end.
         """
-        if workflow_id in self._kept:
+        if workflow_id in self._workflows:
             return
-        kept = self._kept[workflow_id] = _Kept(code, deadline_ms, set(watchers), payer_did)
-        self._changed(workflow_id)
-        self._end_at(workflow_id, kept, deadline_ms)
+        quarantined = self._workflows[workflow_id] = _QuarantinedWorkflow(
+            code, deadline_ms, set(watchers), payer_did
+        )
+        self._on_changed(workflow_id)
+        self._end_at(workflow_id, quarantined, deadline_ms)
 
-    def store(self, workflow_id: str, code: QuarantineCode) -> None:
-        """Have the ledger mark a workflow as quarantined that this owner has given up."""
+    def store_code(self, workflow_id: str, code: QuarantineCode) -> None:
+        """Store a workflow's quarantine in the ledger."""
         owner, epoch = self._commands.owner, self._commands.epoch
         command = QuarantineWorkflow(
             key=self._key("quarantine", workflow_id),
@@ -137,42 +138,42 @@ class Quarantine:
 
         def stored(outcome: Outcome) -> None:
             if outcome.error is ErrorCode.ESCROW_RELEASED:
-                self.forget(workflow_id)
+                self.remove(workflow_id)
             elif outcome.error is not None:
                 log.error("quarantine not stored workflow=%s outcome=%s", workflow_id, outcome)
 
         self._submit(command, stored, self._payer_of(workflow_id))
 
     def watch(self, workflow_id: str, watcher: str) -> bool:
-        """Tell the watcher when the workflow has ended; False when it is not kept here."""
-        kept = self._kept.get(workflow_id)
-        if kept is not None:
-            kept.watchers.add(watcher)
-        return kept is not None
+        """Add a watcher of the workflow's end; False when the workflow is not quarantined here."""
+        quarantined = self._workflows.get(workflow_id)
+        if quarantined is not None:
+            quarantined.watchers.add(watcher)
+        return quarantined is not None
 
-    def forget(self, workflow_id: str) -> set[str]:
-        """Keep a workflow no longer, because it has ended or is driven on; returns its watchers.
+    def remove(self, workflow_id: str) -> set[str]:
+        """Remove a workflow that has ended or is driven on; return its watchers.
 
-        Cancellations that wait for it are answered: there is nothing to be cancelled any more.
+        Waiting cancellations are refused, because the workflow has ended.
         """
-        kept = self._kept.pop(workflow_id, None)
-        if kept is None:
+        quarantined = self._workflows.pop(workflow_id, None)
+        if quarantined is None:
             return set()
-        if kept.timer is not None:
-            kept.timer.cancel()
-        self._changed(workflow_id)
-        for done in kept.cancels:
-            done(not_cancellable(workflow_id))
-        return kept.watchers
+        if quarantined.timer is not None:
+            quarantined.timer.cancel()
+        self._on_changed(workflow_id)
+        for done in quarantined.cancels:
+            done(not_cancellable_error(workflow_id))
+        return quarantined.watchers
 
     def _payer_of(self, workflow_id: str) -> str:
-        kept = self._kept.get(workflow_id)
-        return "" if kept is None else kept.payer_did
+        quarantined = self._workflows.get(workflow_id)
+        return "" if quarantined is None else quarantined.payer_did
 
     # -- resuming ---------------------------------------------------------------------------------
 
     def resume(self, request: ResumeRequest, done: Resume) -> None:
-        """Let a workflow be driven on from its rows; `done` after the commit."""
+        """Resume a workflow from its rows; `done` after the commit."""
         workflow_id = request.workflow_id
         command = ResumeWorkflow(
             key=self._key("resume", workflow_id),
@@ -186,10 +187,10 @@ class Quarantine:
             if outcome.error is not None:
                 done(ServiceError(outcome.error, outcome.detail))
                 return
-            kept = self._kept.get(workflow_id)
-            if kept is not None and kept.ending is None:
-                self.forget(workflow_id)
-            self._reread(workflow_id)
+            quarantined = self._workflows.get(workflow_id)
+            if quarantined is not None and quarantined.ending is None:
+                self.remove(workflow_id)
+            self._request_rows(workflow_id)
             done(ResumeReply(workflow_id=workflow_id, resumed_ms=self._clock.now_ms()))
 
         self._submit(command, resumed, self._payer_of(workflow_id))
@@ -197,40 +198,40 @@ class Quarantine:
     # -- ending -----------------------------------------------------------------------------------
 
     def cancel(self, request: CancelRequest, done: Cancel) -> None:
-        """Cancel a workflow that is kept here; `done` after the commit of its end."""
-        kept = self._kept[request.workflow_id]
-        if kept.ending is not None:
-            done(ending(request.workflow_id))
+        """Cancel a quarantined workflow; `done` after the commit of its end."""
+        quarantined = self._workflows[request.workflow_id]
+        if quarantined.ending is not None:
+            done(ending_error(request.workflow_id))
             return
-        kept.cancels.append(done)
-        kept.ending = CancelRequested(
+        quarantined.cancels.append(done)
+        quarantined.ending = CancelRequested(
             request.reason, request.details, request.actor_did, self._clock.now_ms()
         )
-        self._reread(request.workflow_id)
+        self._request_rows(request.workflow_id)
 
     def is_ending(self, workflow_id: str) -> bool:
-        """Say whether the rows of a workflow are waited for to end it."""
-        kept = self._kept.get(workflow_id)
-        return kept is not None and kept.ending is not None
+        """Say whether a workflow ends as soon as its rows are read."""
+        quarantined = self._workflows.get(workflow_id)
+        return quarantined is not None and quarantined.ending is not None
 
     def end(
         self, stored: StoredWorkflow, restored: tuple[RunningWorkflow, list[Record]] | None
     ) -> None:
-        """End a workflow for which `is_ending` holds, by its rows.
+        """End a workflow for which `is_ending` holds, from its rows.
 
         Args:
             stored: the rows that were just read.
-            restored: what they were restored to, and what that decided; None when they cannot be:
-                then the workflow ends without its machine.
+            restored: the workflow restored from them and the records of its restore; None when the
+                restore failed: then the workflow ends without its machine.
         """
         workflow_id = stored.workflow_id
-        event = self._kept[workflow_id].ending
+        event = self._workflows[workflow_id].ending
         assert event is not None, workflow_id
         try:
             records = None if restored is None else _last_step(*restored, event)
             if records is None:
-                records = bare_end(stored, event)
-        except Exception:  # rows of another version: its end is tried again, by another one perhaps
+                records = build_end_from_rows(stored, event)
+        except Exception:  # rows of another version: a later retry may run code that reads them
             log.exception("no end for workflow=%s", workflow_id)
             self._end_committed(workflow_id, event, [], _NO_END)
             return
@@ -247,17 +248,17 @@ class Quarantine:
         records: list[Record],
         outcome: Outcome,
     ) -> None:
-        kept = self._kept.get(workflow_id)
-        if kept is None:
+        quarantined = self._workflows.get(workflow_id)
+        if quarantined is None:
             return
-        kept.ending = None
-        cancels, kept.cancels = kept.cancels, []
+        quarantined.ending = None
+        cancels, quarantined.cancels = quarantined.cancels, []
         is_over = outcome.error in (None, ErrorCode.ESCROW_RELEASED)
         if is_over:
-            self._ended(workflow_id, self.forget(workflow_id))
+            self._on_ended(workflow_id, self.remove(workflow_id))
         else:
             log.error("end refused workflow=%s outcome=%s", workflow_id, outcome)
-            self._end_at(workflow_id, kept, self._clock.now_ms() + END_RETRY_MS)
+            self._end_at(workflow_id, quarantined, self._clock.now_ms() + END_RETRY_MS)
         is_cancelled = any(
             isinstance(record, WorkflowChanged) and record.status is WorkflowStatus.CANCELLED
             for record in records
@@ -266,7 +267,7 @@ class Quarantine:
             if not is_over:
                 done(ServiceError(ErrorCode.INTERNAL_ERROR, "the ledger refused the cancellation"))
             elif outcome.error is not None or not is_cancelled:
-                done(not_cancellable(workflow_id))
+                done(not_cancellable_error(workflow_id))
             else:
                 done(
                     CancelReply(
@@ -277,27 +278,27 @@ class Quarantine:
                     )
                 )
 
-    def _end_at(self, workflow_id: str, kept: _Kept, at_ms: int) -> None:
-        at_ms = max(at_ms, kept.deadline_ms)
-        if kept.timer is not None:
-            kept.timer.cancel()
-        kept.timer = self._clock.call_at(at_ms, self._deadline_passed, workflow_id)
+    def _end_at(self, workflow_id: str, quarantined: _QuarantinedWorkflow, at_ms: int) -> None:
+        at_ms = max(at_ms, quarantined.deadline_ms)
+        if quarantined.timer is not None:
+            quarantined.timer.cancel()
+        quarantined.timer = self._clock.call_at(at_ms, self._deadline_passed, workflow_id)
 
     def _deadline_passed(self, workflow_id: str) -> None:
-        kept = self._kept.get(workflow_id)
-        if kept is not None and kept.ending is None:
-            kept.ending = RuntimeExceeded(self._clock.now_ms())
-            self._reread(workflow_id)
+        quarantined = self._workflows.get(workflow_id)
+        if quarantined is not None and quarantined.ending is None:
+            quarantined.ending = RuntimeExceeded(self._clock.now_ms())
+            self._request_rows(workflow_id)
 
     def _key(self, kind: str, workflow_id: str) -> str:
-        """Return a key that no other command has: what is repeated here is decided anew."""
+        """Return a key that no other command has, because a retry here is decided anew."""
         self._count += 1
         owner, epoch = self._commands.owner, self._commands.epoch
         return f"{kind}:{workflow_id}:{owner}:{epoch}:{self._count}"
 
 
-def ending(workflow_id: str) -> NotYet:
-    """Return the refusal of a cancellation while the workflow is being ended."""
+def ending_error(workflow_id: str) -> NotYet:
+    """Return the error of a cancellation while the workflow is being ended."""
     message = f"workflow {workflow_id} is being ended"
     return NotYet(ErrorCode.OVERLOADED, message, retry_after_s=1)
 
@@ -306,10 +307,10 @@ def _last_step(
     run: RunningWorkflow, records: list[Record], event: CancelRequested | RuntimeExceeded
 ) -> list[Record] | None:
     """Return the records of the end; None when the restored machine cannot decide it."""
-    if run.machine.is_finished:  # its deadline had passed as it was restored
+    if run.machine.is_finished:  # the restore found the deadline passed
         return newest_rows(records)
     try:
         return newest_rows([*records, *run.machine.step(event).records])
-    except Exception:  # the edge of one workflow: whatever is wrong with it, its money is released
+    except Exception:  # the edge of one workflow: its escrow is released even so
         log.exception("a machine cannot end workflow=%s", run.workflow_id)
         return None

@@ -1,10 +1,9 @@
-"""Brings stored workflows back to the runner of their owner: all of them, or those it asks for.
+"""Restores an owner's stored workflows to its runner: all of them, or single ones on request.
 
-Rows are read page by page, those with the earliest deadlines first; while a page is taken up, in
-slices, the next is read. The runner drives
-what it has meanwhile, and new workflows come in between. Every read is repeated by itself until it
-succeeds, however long Postgres is away: nothing asks again. Workflows that are asked for while a
-read is under way share the next one. Spec: design.md section 3 (Recovery). Decision 0091.
+The restorer reads rows page by page, earliest deadlines first, and reads the next page while it
+restores one in slices. Meanwhile the runner drives its workflows and accepts new ones. Each read is
+retried until it succeeds, because no caller repeats the request. Requests that arrive during a read
+share the next one. design.md section 3 (Recovery). Decision 0091.
 """
 
 from __future__ import annotations
@@ -24,12 +23,12 @@ from ledger.queries.unfinished import PageKey, unfinished_by_ids, unfinished_pag
 
 log = logging.getLogger("callboard.owner")
 
-Found = TypeVar("Found")
+Result = TypeVar("Result")
 
 READ_RETRY_S: Final = 0.5
-# Workflows of one read by ids.
+# Workflows in one read by ids.
 IDS_MAX: Final = 100
-# Restored steps that wait for the ledger, beyond which the next page waits: publishes wait behind
+# Restored steps in the ledger's queue, beyond which the next page waits: publishes queue behind
 # them.
 AHEAD_MAX: Final = 1_000
 
@@ -38,13 +37,13 @@ class Rows(Protocol):
     """Reads the rows of unfinished workflows."""
 
     async def page(self, after: PageKey | None) -> tuple[Sequence[StoredWorkflow], PageKey | None]:
-        """Return some workflows by deadline, and where the next page begins, None at the end."""
+        """Return a page of workflows by deadline and the key of the next page, None at the end."""
 
     async def by_ids(self, ids: Sequence[str]) -> Sequence[StoredWorkflow]:
-        """Return those of these workflows that are unfinished and the owner's."""
+        """Return those of these workflows that are unfinished and belong to the owner."""
 
 
-class OwnersRows:
+class OwnerRows:
     """Implements `Rows` over the ledger's tables.
 
     Args:
@@ -57,11 +56,11 @@ class OwnersRows:
         self._owner = owner
 
     async def page(self, after: PageKey | None) -> tuple[Sequence[StoredWorkflow], PageKey | None]:
-        """Return a page, as `unfinished_page`."""
+        """Return a page; see `unfinished_page`."""
         return await unfinished_page(self._reader, self._owner, after=after)
 
     async def by_ids(self, ids: Sequence[str]) -> Sequence[StoredWorkflow]:
-        """Return these workflows, as `unfinished_by_ids`."""
+        """Return these workflows; see `unfinished_by_ids`."""
         return await unfinished_by_ids(self._reader, self._owner, ids)
 
 
@@ -69,11 +68,11 @@ class Restorer:
     """Restores workflows of one owner, in the background.
 
     Args:
-        runner: what drives them.
-        rows: where they are.
-        refresh: knows the agents as they are now; raises `ServiceError` when it cannot.
-        wait_room: returns when at most so many commands wait for the ledger.
-        restored: called after each scan, and after each read by ids.
+        runner: drives the restored workflows.
+        rows: reads the stored workflows.
+        refresh: refreshes the directory; raises `ServiceError` when it cannot.
+        wait_room: returns when at most so many commands wait.
+        restored: called after each scan and after each read by ids.
     """
 
     def __init__(
@@ -93,7 +92,7 @@ class Restorer:
         self._count = 0
         self._is_scan_wanted = False
         self._scanned: list[asyncio.Future[None]] = []
-        self._wanted: dict[str, None] = {}  # in order
+        self._requested: dict[str, None] = {}  # in order
         self._scan: asyncio.Task[None] | None = None
         self._single: asyncio.Task[None] | None = None
 
@@ -102,16 +101,16 @@ class Restorer:
 
     @property
     def count(self) -> int:
-        """Return how many workflows were restored since this was made; any thread may read it."""
+        """Return how many workflows were restored so far; any thread may read it."""
         return self._count
 
     @property
     def is_scanning(self) -> bool:
-        """Whether workflows may be unfinished and not driven yet."""
+        """Whether unfinished workflows may still be undriven."""
         return self._scan is not None
 
-    def all_soon(self) -> asyncio.Future[None]:
-        """Restore everything that is owned and not driven; returns what is done when it is."""
+    def restore_all(self) -> asyncio.Future[None]:
+        """Restore every owned workflow that is not driven; the future is done afterwards."""
         self._is_scan_wanted = True
         done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._scanned.append(done)
@@ -119,11 +118,11 @@ class Restorer:
             self._scan = asyncio.create_task(self._scan_all())
         return done
 
-    def soon(self, workflow_id: str) -> None:
-        """Read one workflow and take it up."""
-        self._wanted[workflow_id] = None
+    def restore_one(self, workflow_id: str) -> None:
+        """Read and restore one workflow in the background."""
+        self._requested[workflow_id] = None
         if self._single is None:
-            self._single = asyncio.create_task(self._read_wanted())
+            self._single = asyncio.create_task(self._read_requested())
 
     async def close(self) -> None:
         """End every task."""
@@ -134,7 +133,7 @@ class Restorer:
         for done in self._scanned:
             done.cancel()
 
-    # -- everything -------------------------------------------------------------------------------
+    # -- scan -------------------------------------------------------------------------------------
 
     async def _scan_all(self) -> None:
         try:
@@ -144,8 +143,8 @@ class Restorer:
                 try:
                     await self._scan_once()
                     self._restored()
-                except Exception:  # the edge of the task: what is stored must not stay undriven
-                    log.exception("scan failed and is begun anew")
+                except Exception:  # the edge of the task: no stored workflow may stay undriven
+                    log.exception("scan failed and is repeated")
                     self._scanned += waiting
                     self._is_scan_wanted = True
                     await asyncio.sleep(READ_RETRY_S)
@@ -158,14 +157,14 @@ class Restorer:
 
     async def _scan_once(self) -> None:
         after: PageKey | None = None
-        reading = self._begin_page(after)
+        reading = self._start_page(after)
         try:
             while True:
-                touched, page = reading
+                changed_ids, page = reading
                 workflows, after = await page
                 if after is not None:
-                    reading = self._begin_page(after)
-                await self._take_up(workflows, touched)
+                    reading = self._start_page(after)
+                await self._restore_rows(workflows, changed_ids)
                 if after is None:
                     return
                 await self._wait_room(AHEAD_MAX)
@@ -173,59 +172,61 @@ class Restorer:
             reading[1].cancel()
             self._runner.end_read(reading[0])
 
-    def _begin_page(
+    def _start_page(
         self, after: PageKey | None
     ) -> tuple[set[str], asyncio.Task[tuple[Sequence[StoredWorkflow], PageKey | None]]]:
-        touched = self._runner.begin_read()
-        return touched, asyncio.create_task(until_read(partial(self._rows.page, after)))
+        changed_ids = self._runner.begin_read()
+        return changed_ids, asyncio.create_task(read_until_success(partial(self._rows.page, after)))
 
-    # -- single ones ------------------------------------------------------------------------------
+    # -- single workflows -------------------------------------------------------------------------
 
-    async def _read_wanted(self) -> None:
+    async def _read_requested(self) -> None:
         try:
-            while self._wanted:
-                ids = list(self._wanted)[:IDS_MAX]
+            while self._requested:
+                ids = list(self._requested)[:IDS_MAX]
                 for workflow_id in ids:
-                    del self._wanted[workflow_id]
+                    del self._requested[workflow_id]
                 try:
                     await self._read_ids(ids)
                     self._restored()
-                except Exception:  # the edge of the task: the next ones are read all the same
+                except Exception:  # the edge of the task: later requests are read even so
                     log.exception("workflows not read again count=%d", len(ids))
         finally:
             self._single = None
 
     async def _read_ids(self, ids: Sequence[str]) -> None:
-        # What is known of agents now: a revocation may be why they are read.
-        await until_read(self._refresh)
-        touched = self._runner.begin_read()
-        workflows = await until_read(partial(self._rows.by_ids, ids))
+        # The directory first: a revocation may be the reason for this read.
+        await read_until_success(self._refresh)
+        changed_ids = self._runner.begin_read()
+        workflows = await read_until_success(partial(self._rows.by_ids, ids))
         found = {stored.workflow_id for stored in workflows}
         for workflow_id in ids:
-            if workflow_id not in found and workflow_id not in touched:
-                self._runner.not_found(workflow_id)
-        await self._take_up(workflows, touched)
+            if workflow_id not in found and workflow_id not in changed_ids:
+                self._runner.handle_missing_rows(workflow_id)
+        await self._restore_rows(workflows, changed_ids)
 
-    async def _take_up(self, workflows: Sequence[StoredWorkflow], touched: set[str]) -> None:
+    async def _restore_rows(
+        self, workflows: Sequence[StoredWorkflow], changed_ids: set[str]
+    ) -> None:
         slices = Slices()
         try:
             for stored in workflows:
                 try:
-                    self._count += self._runner.take_up(stored, touched)
-                except Exception:  # the edge of one workflow: the others have nothing to do with it
-                    log.exception("workflow not taken up workflow=%s", stored.workflow_id)
+                    self._count += self._runner.restore_stored(stored, changed_ids)
+                except Exception:  # the edge of one workflow: the others are restored even so
+                    log.exception("workflow not restored workflow=%s", stored.workflow_id)
                 await slices.pause()
         finally:
-            self._runner.end_read(touched)
+            self._runner.end_read(changed_ids)
 
 
-async def until_read(read: Callable[[], Awaitable[Found]]) -> Found:
-    """Read until it succeeds, however long Postgres is away."""
+async def read_until_success(read: Callable[[], Awaitable[Result]]) -> Result:
+    """Retry a read until it succeeds, without a limit."""
     while True:
         try:
             return await read()
         except ServiceError as error:
             log.warning("rows not read reason=%s", error)
-        except Exception:  # the edge to Postgres: nothing asks again, so it is never given up
+        except Exception:  # the edge to Postgres: no caller repeats the read
             log.exception("rows not read")
         await asyncio.sleep(READ_RETRY_S)

@@ -1,4 +1,4 @@
-"""One unfinished workflow as its owner's process holds it, and what a runner counts.
+"""One unfinished workflow in its owner's process, and a runner's counters.
 
 Values only. design.md section 3.
 """
@@ -16,9 +16,9 @@ from core.workflow.machine import WorkflowMachine
 class RunningWorkflow:
     """One unfinished workflow in this process.
 
-    `is_halted`: a step was refused, so the machine is ahead of the rows: another takes its place.
-    `is_stored`: its publish is known to be committed; before that, nothing happens to it.
-    `halts`: how often it was halted in this process, the runs before this one included.
+    `is_halted`: the ledger refused a step, so the machine is ahead of the rows and is replaced.
+    `is_stored`: its publish is known to be committed; before that it receives no event.
+    `halts`: how often it was halted in this process, earlier runs included.
     """
 
     task_id: str
@@ -37,25 +37,25 @@ class RunningWorkflow:
         return self.machine.workflow_id
 
     def set_timer(self, name: str, timer: Timer) -> None:
-        """Keep a timer under this name, in the place of the one before it."""
+        """Set the timer of this name; cancel the one before it."""
         before = self.timers.get(name)
         if before is not None:
             before.cancel()
         self.timers[name] = timer
 
     def cancel_timers(self) -> None:
-        """Let nothing be due any more."""
+        """Cancel every timer."""
         for timer in self.timers.values():
             timer.cancel()
         self.timers.clear()
 
-    def take_orders(self, node: str) -> list[DispatchOrder]:
-        """Forget and return the open orders of a node."""
+    def pop_orders(self, node: str) -> list[DispatchOrder]:
+        """Remove and return the open orders of a node."""
         both = (self.orders.pop((node, False), None), self.orders.pop((node, True), None))
         return [order for order in both if order is not None]
 
     def close_order(self, event: Event) -> DispatchOrder | None:
-        """Forget and return the order that this event ends; a late one to an earlier ends none."""
+        """Remove and return the order that this event ends; None for a late event."""
         is_verification = isinstance(event, VerificationFinished)
         if not isinstance(event, AttemptSucceeded | AttemptFailed | VerificationFinished):
             return None
@@ -74,8 +74,8 @@ class RunningWorkflow:
 class RunnerStatistics:
     """Counters since the runner was made.
 
-    `quarantined`: workflows that are kept without being driven. `raised`: callbacks of workflows
-    that raised an exception, each of which quarantined its workflow.
+    `quarantined`: quarantined workflows now. `raised`: callbacks that raised an exception, each of
+    which quarantined its workflow.
     """
 
     running: int

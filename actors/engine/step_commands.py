@@ -1,7 +1,6 @@
-"""What a step of a workflow becomes on its way to the ledger, its rows and its command's key; and
-what is said when there is no step.
+"""The ledger commands of a workflow's steps, with their keys, and the errors where no step follows.
 
-Pure. Spec: design.md section 3 (deterministic keys, one command per step).
+Pure. design.md section 3 (deterministic keys, one command per step).
 """
 
 from __future__ import annotations
@@ -34,16 +33,16 @@ from ledger.market_commands import EndBidding, bids_key
 
 @dataclass(frozen=True, slots=True)
 class OwnerCommands:
-    """What stands in every command of one owner: who it is, and the rates of its deployment."""
+    """Builds the commands of one owner, with its name, epoch and settings."""
 
     owner: str
     epoch: int
     settings: Settings
 
     def publish(
-        self, request: PublishRequest, found: Estimate, records: Iterable[Record], now_ms: int
+        self, request: PublishRequest, estimate: Estimate, records: Iterable[Record], now_ms: int
     ) -> PublishWorkflow:
-        """Return the one command that stores, holds, owns and opens the first attempts."""
+        """Return the command that stores a workflow, its hold, its owner and its first attempts."""
         return PublishWorkflow(
             key=request.command_key,
             request_hash=request.request_hash,
@@ -57,11 +56,11 @@ class OwnerCommands:
             manifest_json=request.manifest_json,
             created_ms=now_ms,
             deadline_ms=now_ms + request.compiled.max_runtime_ms,
-            estimate_micro=found.total_micro,
-            hold_micro=0 if found.exceeds_budget else found.hold_micro,
-            reserved_json=reserved_json(found.reserved, found.terms),
+            estimate_micro=estimate.total_micro,
+            hold_micro=0 if estimate.exceeds_budget else estimate.hold_micro,
+            reserved_json=reserved_json(estimate.reserved, estimate.terms),
             fee_bps=self.settings.fee_bps,
-            has_hold=not found.exceeds_budget,
+            has_hold=not estimate.exceeds_budget,
             records=tuple(records),
         )
 
@@ -88,24 +87,24 @@ class OwnerCommands:
         )
 
 
-def complete(
+def resolve_selections(
     machine: WorkflowMachine,
     directory: DirectoryPort,
     clock: Clock,
     records: list[Record],
-    asked: list[Action],
+    pending: list[Action],
 ) -> tuple[list[Record], list[Action]]:
-    """Let the machine decide further until only outward actions are left; return all of the step.
+    """Answer every selection of a step; return all its records and the actions left to perform.
 
     Args:
-        records: what the step has decided so far.
-        asked: its actions so far, selections among them.
+        records: the step's records so far.
+        pending: the step's actions so far, selections among them.
     """
-    if not asked:
-        return records, asked
+    if not pending:
+        return records, pending
     records = list(records)
     actions: list[Action] = []
-    waiting = deque(asked)
+    waiting = deque(pending)
     while waiting:
         action = waiting.popleft()
         now_ms = clock.now_ms()
@@ -124,7 +123,7 @@ def complete(
 
 
 def newest_rows(records: list[Record]) -> list[Record]:
-    """Keep of several rows of one node the last: a command writes each row once."""
+    """Drop all but the last row of each node, because a command writes each row once."""
     last = {record.node: record for record in records if isinstance(record, NodeChanged)}
     return [
         record
@@ -133,13 +132,13 @@ def newest_rows(records: list[Record]) -> list[Record]:
     ]
 
 
-def key_of(workflow_id: str, event: Event) -> str:
-    """Return the command key of an event's step: the same event always has the same key."""
+def step_key(workflow_id: str, event: Event) -> str:
+    """Return the command key of an event's step; the same event always has the same key."""
     kind = type(event).__name__
     node = getattr(event, "node", "")
     attempt = getattr(event, "attempt", 0)
-    # Within one attempt number a node waits more than once, and more than one verifier judges,
-    # perhaps two of them within one millisecond.
+    # One attempt number may have several back-offs and several verifications, two of them within
+    # one millisecond.
     turn = 0
     if isinstance(event, RetryDue):
         turn = event.at_ms
@@ -152,14 +151,14 @@ def key_of(workflow_id: str, event: Event) -> str:
     return f"{kind}:{workflow_id}:{node}:{attempt}:{turn}"
 
 
-def end_bidding(workflow_id: str, action: CloseAuction) -> EndBidding:
-    """Return the command that asks for a round's live bids."""
+def build_end_bidding(workflow_id: str, action: CloseAuction) -> EndBidding:
+    """Return the command that closes a round and reads its live bids."""
     key = bids_key(workflow_id, action.node, action.round)
     return EndBidding(key=key, workflow_id=workflow_id, node=action.node, round=action.round)
 
 
-def bids_of(action: CloseAuction, outcome: Outcome, at_ms: int) -> BidsHeard:
-    """Return what the ledger has said of a round."""
+def build_bids_heard(action: CloseAuction, outcome: Outcome, at_ms: int) -> BidsHeard:
+    """Return the event of a round's live bids, from the ledger's outcome."""
     bids = tuple(
         Bid(
             bid["agentDid"],
@@ -173,18 +172,17 @@ def bids_of(action: CloseAuction, outcome: Outcome, at_ms: int) -> BidsHeard:
     return BidsHeard(action.node, action.round, bids, at_ms)
 
 
-def overloaded(
+def overload_error(
     running: int, waiting: int, settings: Settings, *, is_ledger_full: bool = False
 ) -> ServiceError | None:
-    """Return the refusal of one more workflow by an owner that has as much as it may have.
+    """Return the error of a publish at an owner whose bounds are reached, None below them.
 
-    Only at the door: what was accepted before goes on, however much waits (design.md section 3,
-    Bounds).
+    The check applies to new workflows only; accepted ones go on (design.md section 3, Bounds).
 
     Args:
-        running: its unfinished workflows, quarantined ones included.
-        waiting: its dispatches that wait to be sent, those being committed included.
-        is_ledger_full: as many commands wait for the ledger as may.
+        running: unfinished workflows, quarantined ones included.
+        waiting: dispatches that wait to be sent, those being committed included.
+        is_ledger_full: whether the queue of ledger commands is full.
     """
     if running >= settings.workflows_per_actor_max:
         message = f"{running} workflows run here, limit {settings.workflows_per_actor_max}"
@@ -200,15 +198,15 @@ def overloaded(
 
 
 def is_halting(outcome: Outcome) -> bool:
-    """Say whether a step was refused for a revoked agent's doing, or for an earlier such step."""
+    """Say whether a step was refused because of a revoked agent, or after such a refusal."""
     is_refused = outcome.error in (ErrorCode.FORBIDDEN, ErrorCode.CONFLICT)
     return is_refused and "quarantined" not in outcome.result
 
 
 def quarantine_code(outcome: Outcome) -> tuple[str, bool] | None:
-    """Return why a refused step quarantines its workflow, and whether the ledger has stored that.
+    """Return the quarantine code of a refused step and whether the ledger has stored it.
 
-    None when the step was applied, or refused for a reason that an owner foresees.
+    None when the step was applied, or refused for a reason that the owner handles.
     """
     stored = outcome.result.get("quarantined")
     if stored is not None:
@@ -218,19 +216,19 @@ def quarantine_code(outcome: Outcome) -> tuple[str, bool] | None:
     return QuarantineCode.STEP_REFUSED, False
 
 
-def halted(workflow_id: str) -> NotYet:
-    """Return the refusal of a request while the workflow's rows are read again."""
+def rereading_error(workflow_id: str) -> NotYet:
+    """Return the error of a request while the workflow's rows are read again."""
     message = f"workflow {workflow_id} is being read again"
     return NotYet(ErrorCode.OVERLOADED, message, retry_after_s=1)
 
 
-def in_quarantine(workflow_id: str) -> ServiceError:
-    """Return the refusal of a result for a workflow that is not driven on for now."""
+def quarantined_error(workflow_id: str) -> ServiceError:
+    """Return the error of a result for a quarantined workflow."""
     message = f"workflow {workflow_id} is quarantined: its results are taken when it is resumed"
     return ServiceError(ErrorCode.OVERLOADED, message, retry_after_s=30)
 
 
-def not_cancellable(workflow_id: str) -> ServiceError:
-    """Return the refusal to cancel what has ended."""
+def not_cancellable_error(workflow_id: str) -> ServiceError:
+    """Return the error of a cancellation of a finished workflow."""
     message = f"workflow {workflow_id} has finished and cannot be cancelled"
     return ServiceError(ErrorCode.NOT_CANCELLABLE, message)

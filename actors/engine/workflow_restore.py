@@ -1,7 +1,7 @@
-"""From rows back to a running workflow: the normal path of every start.
+"""Restores a running workflow from its rows: the normal path of every start.
 
-The stored manifest is compiled again, the stored node rows go through the machine's own restore,
-and what that decides is committed and performed like any other step. design.md section 3.
+The stored manifest is compiled again and the stored node rows go through the machine's restore; the
+decision is committed and performed like that of any step. design.md section 3.
 """
 
 from __future__ import annotations
@@ -32,28 +32,28 @@ from core.workflow.transitions import NodeStatus, WorkflowStatus, is_terminal
 from ledger.queries.reader import RowDict, StoredWorkflow
 
 
-def restore(
+def restore_workflow(
     stored: StoredWorkflow, settings: Settings, now_ms: int
 ) -> tuple[RunningWorkflow, list[Record], list[Action]]:
-    """Return the running workflow and what its restoring decided.
+    """Return the running workflow with the records and actions of its restore.
 
     Args:
         stored: an unfinished workflow's row and its node rows.
-        settings: defaults for what the manifest leaves out.
-        now_ms: the time of restoring.
+        settings: defaults for members that the manifest leaves out.
+        now_ms: the time of the restore.
     """
     row = stored.row
     reserved, terms = reserved_from_json(row["reserved"])
     results = {node["name"]: _result(node) for node in stored.nodes}
     machine, decision = WorkflowMachine.restore(
         stored.workflow_id,
-        recompiled(row["manifest"], settings),
+        compile_stored_manifest(row["manifest"], settings),
         hold_micro=row["hold_micro"],
         reserved=reserved,
         terms=terms,
         deadline_ms=row["deadline_ms"],
         status=stored.status,
-        nodes=[_change(node) for node in stored.nodes],
+        nodes=[_node_changed(node) for node in stored.nodes],
         results=results,
         agents_used={node["name"]: node["agents_used"] or () for node in stored.nodes},
         at_ms=now_ms,
@@ -62,11 +62,13 @@ def restore(
     return running, decision.records, decision.actions
 
 
-def bare_end(stored: StoredWorkflow, event: CancelRequested | RuntimeExceeded) -> list[Record]:
-    """Return the end of a workflow whose machine cannot decide it: its escrow is released.
+def build_end_from_rows(
+    stored: StoredWorkflow, event: CancelRequested | RuntimeExceeded
+) -> list[Record]:
+    """Return the records that end a workflow whose machine cannot; its escrow is released.
 
-    Nodes that have not ended are skipped, whatever they were doing, and what they have locked of
-    stakes is freed: it is not their agents' doing.
+    Unfinished nodes are skipped in any state and their locked stakes are freed, because their
+    agents are not to blame.
     """
     records: list[Record] = []
     is_cancelled = isinstance(event, CancelRequested)
@@ -81,7 +83,7 @@ def bare_end(stored: StoredWorkflow, event: CancelRequested | RuntimeExceeded) -
             )
         records.append(
             replace(
-                _change(node),
+                _node_changed(node),
                 status=NodeStatus.SKIPPED,
                 stake_micro=0,
                 retry_at_ms=None,
@@ -104,11 +106,11 @@ def bare_end(stored: StoredWorkflow, event: CancelRequested | RuntimeExceeded) -
     return [*records, end]
 
 
-def recompiled(manifest_json: str, settings: Settings) -> CompiledWorkflow:
-    """Return a stored manifest, compiled again.
+def compile_stored_manifest(manifest_json: str, settings: Settings) -> CompiledWorkflow:
+    """Compile a stored manifest again.
 
-    It was checked when it was published; its bounds are not checked anew, because an operator who
-    lowers a bound must not strand what was accepted under the old one.
+    The publish checked its bounds. They are not checked again, because a workflow accepted under
+    an older, higher bound must go on.
     """
     limits = WorkflowLimits(
         nodes_max=2**31,
@@ -121,15 +123,15 @@ def recompiled(manifest_json: str, settings: Settings) -> CompiledWorkflow:
 
 
 def _result(node: RowDict) -> Any:
-    """Return a node's result; of a large one its reference, which is resolved when it is needed."""
+    """Return a node's result, or the reference of a large one."""
     if node["result_json"] is not None:
         return orjson.loads(node["result_json"])
     ref = node.get("result_ref")
     return None if ref is None else BlobRef.from_json(ref)
 
 
-def _change(node: RowDict) -> NodeChanged:
-    """Return a node's row as the machine wrote it."""
+def _node_changed(node: RowDict) -> NodeChanged:
+    """Return a node's stored row as the machine's record."""
     fields: dict[str, Any] = {
         name: node[name] for name in NodeChanged.__slots__ if name != "node" and name in node
     }

@@ -20,7 +20,7 @@ def settings_argument(settings: Settings) -> dict[str, object]:
     return {name: getattr(settings, name) for name in setting_names()}
 
 
-def settings_from(values: Mapping[str, object]) -> Settings:
+def parse_settings_argument(values: Mapping[str, object]) -> Settings:
     """Return the settings that an actor was given, as far as this code knows them.
 
     Raises:

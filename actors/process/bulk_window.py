@@ -19,36 +19,36 @@ Reply = TypeVar("Reply")
 STEP: Final = 50
 
 
-async def ask_all(
-    ask: Callable[[Request], Awaitable[Reply]],
+async def request_all(
+    send: Callable[[Request], Awaitable[Reply]],
     requests: Sequence[Request],
     *,
     weight_of: Callable[[Request], int],
     weight_max: int,
 ) -> list[Reply | BaseException]:
-    """Ask every request and return the replies, or what was raised, in order.
+    """Send every request and return the replies, or the exceptions raised, in order.
 
     Args:
         weight_of: the weight of a request, 0 or more.
         weight_max: most weight under way at once; a request that weighs more goes alone.
     """
-    under_way = 0
+    weight_in_flight = 0
     room = asyncio.Event()
 
-    def ended(weight: int, _: object) -> None:
-        nonlocal under_way
-        under_way -= weight
+    def release(weight: int, _: object) -> None:
+        nonlocal weight_in_flight
+        weight_in_flight -= weight
         room.set()
 
-    asked: list[asyncio.Future[Reply]] = []
+    replies: list[asyncio.Future[Reply]] = []
     for number, request in enumerate(requests, 1):
         weight = weight_of(request)
-        while under_way and under_way + weight > weight_max:
+        while weight_in_flight and weight_in_flight + weight > weight_max:
             room.clear()
             await room.wait()
-        under_way += weight
-        asked.append(asyncio.ensure_future(ask(request)))
-        asked[-1].add_done_callback(partial(ended, weight))
+        weight_in_flight += weight
+        replies.append(asyncio.ensure_future(send(request)))
+        replies[-1].add_done_callback(partial(release, weight))
         if number % STEP == 0:
             await asyncio.sleep(0)
-    return await asyncio.gather(*asked, return_exceptions=True)
+    return await asyncio.gather(*replies, return_exceptions=True)

@@ -15,7 +15,7 @@ from actors.process.loop_watchdog import LONG_TURN_MS, TurnWatchdog
 _BOUNDARIES: Final = [LONG_TURN_MS / 1000, 0.025, 0.05, 0.1, 0.25, 1.0, 5.0]
 
 
-def watched_loop(name: str, kind: str) -> TurnWatchdog:
+def start_loop_watchdog(name: str, kind: str) -> TurnWatchdog:
     """Start to measure the turns of the running loop, and to tell the long ones.
 
     Args:

@@ -36,7 +36,7 @@ class Slices:
         self, slice_ms: int = SLICE_MS, *, now_ns: Callable[[], int] | None = None
     ) -> None:
         self._length_ns = slice_ms * 1_000_000
-        self._now_ns = _loops_time() if now_ns is None else now_ns
+        self._now_ns = _loop_clock() if now_ns is None else now_ns
         self._ends_ns = self._now_ns() + self._length_ns
 
     async def pause(self) -> None:
@@ -68,7 +68,7 @@ async def run_in_slices(steps: Iterable[object], slices: Slices | None = None) -
         await budget.pause()
 
 
-def _loops_time() -> Callable[[], int]:
+def _loop_clock() -> Callable[[], int]:
     """Return the running loop's clock in nanoseconds: in a simulation that is virtual time."""
     time_s = asyncio.get_running_loop().time
     return lambda: int(time_s() * 1_000_000_000)

@@ -81,7 +81,7 @@ class Channel(Generic[Request, Reply]):
         self._on_close = on_close
         self._waiting: FairQueue[int, tuple[Request, Callable[[Reply | BaseException], None]]]
         self._waiting = FairQueue()
-        self._put = 0
+        self._put_count = 0
         # Its turn has come, but the batch before it was full.
         self._next: tuple[Request, Callable[[Reply | BaseException], None]] | None = None
         self._pump: asyncio.Task[None] | None = None
@@ -89,7 +89,7 @@ class Channel(Generic[Request, Reply]):
         self._requests = 0
         self._batch_max = 0
         self._raised = 0
-        self._awaits_room: list[tuple[int, asyncio.Future[None]]] = []
+        self._room_waiters: list[tuple[int, asyncio.Future[None]]] = []
 
     def __repr__(self) -> str:
         return f"<Channel {self._name} waiting={self._queued} calls={self._calls}>"
@@ -140,8 +140,8 @@ class Channel(Generic[Request, Reply]):
 
         What is accepted bounds how many of these there are; `is_full` is asked at the door.
         """
-        self._put += 1
-        self._waiting.put(payer, self._put, (request, done))
+        self._put_count += 1
+        self._waiting.put(payer, self._put_count, (request, done))
         if self._pump is None:
             self._pump = asyncio.get_running_loop().create_task(self._run())
 
@@ -149,7 +149,7 @@ class Channel(Generic[Request, Reply]):
         """Return when at most so many requests wait."""
         if self._queued > most:
             room: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-            self._awaits_room.append((most, room))
+            self._room_waiters.append((most, room))
             await room
 
     async def request(self, request: Request, payer: str = "") -> Reply:
@@ -199,7 +199,7 @@ class Channel(Generic[Request, Reply]):
                 self._deliver(done, closed)
             while (waiting := self._take()) is not None:
                 self._deliver(waiting[1], closed)
-            self._tell_room()
+            self._wake_room_waiters()
             raise
         finally:
             self._pump = None
@@ -219,22 +219,22 @@ class Channel(Generic[Request, Reply]):
             batch.append(waiting)
             if is_large:
                 break
-        if self._awaits_room:
-            self._tell_room()
+        if self._room_waiters:
+            self._wake_room_waiters()
         return batch
 
     def _take(self) -> tuple[Request, Callable[[Reply | BaseException], None]] | None:
         waiting, self._next = self._next, None
         return self._waiting.take() if waiting is None else waiting
 
-    def _tell_room(self) -> None:
+    def _wake_room_waiters(self) -> None:
         still = []
-        for most, room in self._awaits_room:
+        for most, room in self._room_waiters:
             if self._queued > most:
                 still.append((most, room))
             elif not room.done():
                 room.set_result(None)
-        self._awaits_room = still
+        self._room_waiters = still
 
     def _deliver(
         self, done: Callable[[Reply | BaseException], None], reply: Reply | BaseException

@@ -21,11 +21,11 @@ from typing import Any
 from actors.cluster.names import LEDGER, TIMEKEEPER, pooled_owner
 from actors.cluster.runtime import ensure_runtime
 from actors.dispatch.large_results import Blobs
-from actors.process.bulk_window import ask_all
+from actors.process.bulk_window import request_all
 from actors.process.cached_answer import CachedAnswer
 from actors.transport.actor_calls import BatchCall, actor_call, is_unknown_outcome
 from actors.transport.channel import Channel
-from actors.transport.ledger_client import LedgerClient, unavailable
+from actors.transport.ledger_client import LedgerClient, ledger_unavailable_error
 from actors.transport.messages import (
     CALL_BYTES_MAX,
     CancelReply,
@@ -62,20 +62,20 @@ REQUEST_TIMEOUT_S = 15.0
 RETRY_DELAY_S = 0.1
 OWNERS_REFRESH_S = 1.0
 # A lost notice is found by a look at the row; this often, per waiting request.
-WAIT_LOOK_S = 3.0
+WAIT_POLL_S = 3.0
 PING_TIMEOUT_S = 2.0
 # An owner that says nothing for that long is replaced meanwhile, and reads everything as it starts.
-TOLD_TIMEOUT_S = 10.0
+REFRESH_TIMEOUT_S = 10.0
 # Each may be as large as a record.
 RECORDS_BATCH = 32
 ENDINGS_BATCH = 1_000
 # A request that weighs more goes with the bulks.
 LARGE_BYTES = 16 * 1024
 # Of one bulk, on its way to the owners: other bulks wait behind two calls, not behind all of it.
-BULK_BYTES_AHEAD = 2 * CALL_BYTES_MAX
+BULK_BYTES_IN_FLIGHT_MAX = 2 * CALL_BYTES_MAX
 
 
-class _Lanes:
+class _OwnerChannels:
     """The ways to one owner: one for single requests, one for bulks and what is large.
 
     A call is answered when all of its requests are committed, so what takes long to decide and to
@@ -127,7 +127,7 @@ class Gateway:
             batch_size=settings.batch_commands_max,
         )
         self._timekeeper_owners = actor_call(TIMEKEEPER, "owners")
-        self._owners: dict[str, _Lanes] = {}
+        self._owners: dict[str, _OwnerChannels] = {}
         self._polls: dict[str, asyncio.Task[None]] = {}
         self._waiting: dict[str, set[asyncio.Future[None]]] = {}
         self._finished: dict[str, float] = {}
@@ -156,7 +156,7 @@ class Gateway:
             batch_size=ENDINGS_BATCH,
         )
         self._health = CachedAnswer(
-            self._look_at_components, age_max_s=settings.health_cache_ms / 1_000
+            self._check_components, age_max_s=settings.health_cache_ms / 1_000
         )
         self._refresh: asyncio.Task[None] | None = None
 
@@ -184,7 +184,7 @@ class Gateway:
         Raises:
             ServiceError: refused, or LEDGER_UNAVAILABLE when the outcome is not known in time.
         """
-        reply = await self._ask(request, request.workflow_id)
+        reply = await self._request_owner(request, request.workflow_id)
         assert isinstance(reply, PublishReply)
         return reply
 
@@ -192,8 +192,8 @@ class Gateway:
         self, requests: Sequence[PackedPublish]
     ) -> list[PublishReply | ServiceError]:
         """Publish many at once; each has its own reply, in order."""
-        replies = await ask_all(
-            self.publish, requests, weight_of=request_bytes, weight_max=BULK_BYTES_AHEAD
+        replies = await request_all(
+            self.publish, requests, weight_of=request_bytes, weight_max=BULK_BYTES_IN_FLIGHT_MAX
         )
         answers: list[PublishReply | ServiceError] = []
         for reply in replies:
@@ -205,14 +205,14 @@ class Gateway:
     async def cancel(self, request: CancelRequest) -> CancelReply:
         """Cancel a workflow at its owner; returns after the commit."""
         owner = await self._owner_of(request.workflow_id)
-        reply = await self._ask(request, request.workflow_id, owner)
+        reply = await self._request_owner(request, request.workflow_id, owner)
         assert isinstance(reply, CancelReply)
         return reply
 
     async def resume(self, request: ResumeRequest) -> ResumeReply:
         """Let a quarantined workflow be driven on by its owner; returns after the commit."""
         owner = await self._owner_of(request.workflow_id)
-        reply = await self._ask(request, request.workflow_id, owner)
+        reply = await self._request_owner(request, request.workflow_id, owner)
         assert isinstance(reply, ResumeReply)
         return reply
 
@@ -228,12 +228,12 @@ class Gateway:
             if stored is None:
                 break
             asked = replace(request, is_late=is_terminal(stored.status))
-            reply = await self._ask(asked, request.workflow_id, stored.owner)
+            reply = await self._request_owner(asked, request.workflow_id, stored.owner)
             if isinstance(reply, NodeResultReply):
                 return reply
             # The workflow has moved to another owner, or is not restored there yet.
             await asyncio.sleep(RETRY_DELAY_S)
-        raise unavailable()
+        raise ledger_unavailable_error()
 
     async def commit(self, command: Command) -> Outcome:
         """Commit one ledger command.
@@ -252,10 +252,10 @@ class Gateway:
         A client that registers an agent and publishes at once finds it, although the notice may
         still be on its way. An owner that does not answer reads it at its next look.
         """
-        asked = [lanes.request(RefreshRequest()) for lanes in self._owners.values()]
+        asked = [channels.request(RefreshRequest()) for channels in self._owners.values()]
         with contextlib.suppress(TimeoutError):
             told = asyncio.gather(*asked, return_exceptions=True)
-            await asyncio.wait_for(told, TOLD_TIMEOUT_S)
+            await asyncio.wait_for(told, REFRESH_TIMEOUT_S)
 
     async def commit_many(self, commands: Sequence[Command]) -> list[Outcome]:
         """Commit several commands as one batch; refusals are outcomes."""
@@ -289,7 +289,7 @@ class Gateway:
                 if left_s <= 0:
                     return False
                 with contextlib.suppress(TimeoutError):
-                    await asyncio.wait_for(asyncio.shield(future), min(left_s, WAIT_LOOK_S))
+                    await asyncio.wait_for(asyncio.shield(future), min(left_s, WAIT_POLL_S))
                     return True
                 if await self._endings.request(workflow_id):
                     return True
@@ -335,7 +335,9 @@ class Gateway:
         """Ask the owner to tell; without one the rows are looked at instead."""
         with contextlib.suppress(ServiceError):
             owner = await self._owner_of(workflow_id)
-            await self._ask(WatchRequest(workflow_id=workflow_id, watcher=self.watcher), "", owner)
+            await self._request_owner(
+                WatchRequest(workflow_id=workflow_id, watcher=self.watcher), "", owner
+            )
 
     async def _poll(self, name: str) -> None:
         """Hear from one owner which of the watched workflows have finished."""
@@ -348,9 +350,9 @@ class Gateway:
                     await asyncio.sleep(RETRY_DELAY_S)
                     continue
                 for workflow_id in finished:
-                    self._tell(workflow_id)
+                    self._notify_waiters(workflow_id)
 
-    def _tell(self, workflow_id: str) -> None:
+    def _notify_waiters(self, workflow_id: str) -> None:
         futures = self._waiting.get(workflow_id)
         if futures is None:
             # The notice overtook the reply to the publish: kept for a moment, in order of arrival.
@@ -364,12 +366,12 @@ class Gateway:
 
     # -- owners -----------------------------------------------------------------------------------
 
-    async def _ask(
+    async def _request_owner(
         self, request: OwnerRequest | PackedPublish, key: str, owner: str | None = None
     ) -> PublishReply | CancelReply | ResumeReply | NodeResultReply | None:
         """Send a request to its owner until an outcome is known or the deadline has passed."""
         deadline = time.monotonic() + REQUEST_TIMEOUT_S
-        refusal = unavailable()
+        refusal = ledger_unavailable_error()
         while True:
             home = pooled_owner(owner or "")
             name = home if home in self._owners else self._choose(key)
@@ -410,17 +412,17 @@ class Gateway:
     async def _follow_owners(self) -> None:
         while True:
             try:
-                self._know(await asyncio.wait_for(self._timekeeper_owners(), PING_TIMEOUT_S))
+                self._set_owners(await asyncio.wait_for(self._timekeeper_owners(), PING_TIMEOUT_S))
             except Exception as error:  # the edge to another process; old knowledge stays in use
                 log.info("no word from the timekeeper error=%s", type(error).__name__)
             await asyncio.sleep(OWNERS_REFRESH_S if self._owners else RETRY_DELAY_S)
 
-    def _know(self, names: Sequence[str]) -> None:
+    def _set_owners(self, names: Sequence[str]) -> None:
         for name in set(self._owners) - set(names):
             self._owners.pop(name).close()
             self._polls.pop(name).cancel()
         for name in set(names) - set(self._owners):
-            self._owners[name] = _Lanes(name, self.settings)
+            self._owners[name] = _OwnerChannels(name, self.settings)
             self._polls[name] = asyncio.create_task(self._poll(name))
 
     # -- health -----------------------------------------------------------------------------------
@@ -432,11 +434,11 @@ class Gateway:
         """
         return await self._health.get()
 
-    async def _look_at_components(self) -> dict[str, str]:
+    async def _check_components(self) -> dict[str, str]:
         ledger, postgres, timekeeper = await asyncio.gather(
-            _state(actor_call(LEDGER, "ping")()),
-            _state(self.reader.ping()),
-            _state(actor_call(TIMEKEEPER, "ping")()),
+            _check_call(actor_call(LEDGER, "ping")()),
+            _check_call(self.reader.ping()),
+            _check_call(actor_call(TIMEKEEPER, "ping")()),
         )
         workflows = "healthy" if self._owners else "no workflow owner is ready"
         if self._ledger.is_down:
@@ -449,7 +451,7 @@ class Gateway:
         }
 
 
-async def _state(call: Awaitable[Any]) -> str:
+async def _check_call(call: Awaitable[Any]) -> str:
     try:
         await asyncio.wait_for(call, PING_TIMEOUT_S)
     except Exception as error:  # whatever went wrong is the answer

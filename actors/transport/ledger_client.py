@@ -28,13 +28,13 @@ RETRY_DELAY_S_MAX = 2.0
 # So much is pickled, unpickled and committed while another payer's command waits for its turn.
 CALL_BYTES_MAX: Final = 128 * 1024
 _RECORD_BYTES: Final = 400  # of one that carries no text of its own
-_LEFT: Final = Outcome(
+_CALLER_LEFT: Final = Outcome(
     OutcomeStatus.REJECTED, {}, ErrorCode.LEDGER_UNAVAILABLE, "its caller has left"
 )
 
 
 @dataclass(slots=True, eq=False)
-class _Asked:
+class _PendingCommand:
     """A command; `is_wanted` until its caller has left without its outcome."""
 
     command: Command
@@ -62,12 +62,12 @@ class LedgerClient:
         self._call = call
         self._is_unknown = is_unknown
         self._is_down = False
-        self._channel: Channel[_Asked, Outcome] = Channel(
+        self._channel: Channel[_PendingCommand, Outcome] = Channel(
             "the ledger",
             self._call_until_known,
             capacity=capacity,
             batch_size=batch_size,
-            weight_of=lambda asked: command_bytes(asked.command),
+            weight_of=lambda pending: command_bytes(pending.command),
             batch_weight=CALL_BYTES_MAX,
         )
 
@@ -93,7 +93,7 @@ class LedgerClient:
         Never refused: it follows from work that was accepted while `is_full` was false. Payers take
         turns; order is kept among the commands of one.
         """
-        self._channel.submit_always(_Asked(command), done, payer)
+        self._channel.submit_always(_PendingCommand(command), done, payer)
 
     async def wait_room(self, most: int) -> None:
         """Return when at most so many commands wait."""
@@ -107,29 +107,29 @@ class LedgerClient:
                 command may still be applied later, the same key tells. OVERLOADED when too many
                 commands wait.
         """
-        self.refuse_when_down()
-        asked = _Asked(command)
+        self.raise_when_down()
+        pending = _PendingCommand(command)
         try:
-            return await asyncio.wait_for(self._channel.request(asked), timeout_s)
+            return await asyncio.wait_for(self._channel.request(pending), timeout_s)
         except TimeoutError:
-            raise unavailable() from None
+            raise ledger_unavailable_error() from None
         finally:
-            asked.is_wanted = False
+            pending.is_wanted = False
 
-    def refuse_when_down(self) -> None:
+    def raise_when_down(self) -> None:
         """Raise LEDGER_UNAVAILABLE while the ledger is known to be away."""
         if self._is_down:
-            raise unavailable()
+            raise ledger_unavailable_error()
 
-    async def _call_until_known(self, batch: list[_Asked]) -> Sequence[Outcome]:
+    async def _call_until_known(self, batch: list[_PendingCommand]) -> Sequence[Outcome]:
         """Carry a batch, in parts when it cannot be carried whole, until each outcome is known."""
         outcomes: list[Outcome] = []
         delay_s, size = RETRY_DELAY_S_MIN, len(batch)
         while len(outcomes) < len(batch):
             part = batch[len(outcomes) : len(outcomes) + size]
-            wanted = [asked for asked in part if asked.is_wanted]
+            wanted = [pending for pending in part if pending.is_wanted]
             try:
-                found = await self._call([asked.command for asked in wanted]) if wanted else ()
+                found = await self._call([pending.command for pending in wanted]) if wanted else ()
                 assert len(found) == len(wanted), f"{len(found)} outcomes of {len(wanted)}"
             except Exception as error:  # the edge to another process
                 size = max(1, len(part) // 2)
@@ -142,11 +142,11 @@ class LedgerClient:
                 if len(wanted) > 1:
                     continue
                 log.exception("command cannot be carried key=%s", wanted[0].command.key)
-                found = [_refused(error)]
+                found = [_rejected_outcome(error)]
             self._is_down = False
             size, delay_s = 2 * size, RETRY_DELAY_S_MIN
             known = dict(zip(map(id, wanted), found, strict=True))
-            outcomes += [known.get(id(asked), _LEFT) for asked in part]
+            outcomes += [known.get(id(pending), _CALLER_LEFT) for pending in part]
         return outcomes
 
 
@@ -164,7 +164,7 @@ def command_bytes(command: Command) -> int:
     return weight_of(command)
 
 
-def unavailable() -> ServiceError:
+def ledger_unavailable_error() -> ServiceError:
     """Return the error for a ledger that cannot be reached."""
     return ServiceError(
         ErrorCode.LEDGER_UNAVAILABLE,
@@ -177,7 +177,7 @@ def _is_overloaded(error: BaseException) -> bool:
     return isinstance(error, ServiceError) and error.code is ErrorCode.OVERLOADED
 
 
-def _refused(error: BaseException) -> Outcome:
+def _rejected_outcome(error: BaseException) -> Outcome:
     """Return the outcome of a command that the ledger's process cannot even be asked for."""
     detail = f"the command cannot be carried to the ledger: {type(error).__name__}"
     return Outcome(OutcomeStatus.REJECTED, {}, ErrorCode.INTERNAL_ERROR, detail)

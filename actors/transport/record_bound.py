@@ -32,8 +32,8 @@ def bound_results(stored: StoredWorkflow, bytes_max: int) -> list[tuple[RowDict,
         left -= _NODE_BYTES + _size(node["error"])
     for node in stored.nodes:
         # Agents choose the size of their metrics.
-        left = _without_unfitting(node, "metrics", left)
-        left = _without_unfitting(node, "selection_json", left)
+        left = _clear_if_too_large(node, "metrics", left)
+        left = _clear_if_too_large(node, "selection_json", left)
     resolved: list[tuple[RowDict, BlobRef]] = []
     for node in stored.nodes:
         text, ref = node["result_json"], node["result_ref"]
@@ -45,11 +45,11 @@ def bound_results(stored: StoredWorkflow, bytes_max: int) -> list[tuple[RowDict,
         if left >= 0 and text is None:
             resolved.append((node, BlobRef.from_json(ref)))
         elif left < 0 and text is not None:
-            node["result_json"], node["result_ref"] = None, _ref_to(text).to_json()
+            node["result_json"], node["result_ref"] = None, _build_ref(text).to_json()
     return resolved
 
 
-def _without_unfitting(node: RowDict, column: str, left: int) -> int:
+def _clear_if_too_large(node: RowDict, column: str, left: int) -> int:
     """Clear a column that does not fit; return how many bytes are left."""
     size = _size(node[column])
     if size <= left:
@@ -58,7 +58,7 @@ def _without_unfitting(node: RowDict, column: str, left: int) -> int:
     return left
 
 
-def _ref_to(text: str) -> BlobRef:
+def _build_ref(text: str) -> BlobRef:
     body = text.encode()
     return BlobRef(hash_bytes(body), len(body))
 

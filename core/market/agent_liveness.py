@@ -58,7 +58,7 @@ class Liveness:
 UNHEARD: Final = Liveness()
 
 
-def since(live: Liveness, registered_ms: int) -> Liveness:
+def drop_older_signals(live: Liveness, registered_ms: int) -> Liveness:
     """Return what is known of an agent since its card was stored: a new card is a new beginning."""
     if (live.heartbeat_ms or 0) >= registered_ms and (live.probe_ms or 0) >= registered_ms:
         return live
@@ -87,10 +87,14 @@ def availability(live: Liveness, now_ms: int) -> Availability:
             return Availability.OFFLINE
         if now_ms - probed_ms < HEARTBEAT_TTL_MS:
             # A door that answers does not unsay what the agent said of itself a moment ago.
-            return _said(live) if _is_fresh(heard_ms, now_ms) else Availability.AVAILABLE
+            return (
+                _reported_availability(live)
+                if _is_fresh(heard_ms, now_ms)
+                else Availability.AVAILABLE
+            )
     if heard_ms is None:
         return Availability.AVAILABLE
-    return _said(live) if _is_fresh(heard_ms, now_ms) else Availability.OFFLINE
+    return _reported_availability(live) if _is_fresh(heard_ms, now_ms) else Availability.OFFLINE
 
 
 def reported_load(live: Liveness, now_ms: int) -> float:
@@ -113,5 +117,5 @@ def _is_fresh(heard_ms: int | None, now_ms: int) -> bool:
     return heard_ms is not None and now_ms - heard_ms <= HEARTBEAT_TTL_MS
 
 
-def _said(live: Liveness) -> Availability:
+def _reported_availability(live: Liveness) -> Availability:
     return STATUSES.get(live.status or "", Availability.AVAILABLE)

@@ -119,7 +119,7 @@ def merge_bids(standing: Iterable[Bid], live: Iterable[Bid]) -> list[Bid]:
     return list(by_agent.values())
 
 
-def exclusion(
+def find_exclusion(
     bid: Bid, terms: AuctionTerms, *, stake_free_micro: int, is_revoked: bool
 ) -> Exclusion | None:
     """Return why a bid does not take part, None when it does.
@@ -150,7 +150,7 @@ def exclusion(
     return None
 
 
-def award(
+def award_auction(
     bids: Iterable[Bid], *, reserve_micro: int, is_eligible: Callable[[Bid], bool]
 ) -> Award | None:
     """Return the winner and its price, None when no bid takes part.

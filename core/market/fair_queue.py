@@ -23,7 +23,7 @@ WEIGHT_MAX = 1_000
 
 
 @dataclass(slots=True)
-class _Line(Generic[Key]):
+class _PayerQueue(Generic[Key]):
     """One payer's waiting keys and how often it may still be served in this turn."""
 
     turns_left: int
@@ -40,7 +40,7 @@ class FairQueue(Generic[Key, Item]):
     def __init__(self, weight_of: Callable[[str], int] = lambda _: 1) -> None:
         self._weight_of = weight_of
         self._items: dict[Key, Item] = {}
-        self._lines: dict[str, _Line[Key]] = {}
+        self._queues: dict[str, _PayerQueue[Key]] = {}
         self._ring: deque[str] = deque()
         self._last: str | None = None  # whose turn has ended last
 
@@ -53,13 +53,13 @@ class FairQueue(Generic[Key, Item]):
     def put(self, payer: str, key: Key, item: Item) -> None:
         """Let an item wait at the end of its payer's line; its key must not be waiting."""
         assert key not in self._items, f"{key} waits already"
-        line = self._lines.get(payer)
-        if line is None:
-            line = self._lines[payer] = _Line(self._weight(payer))
+        queue = self._queues.get(payer)
+        if queue is None:
+            queue = self._queues[payer] = _PayerQueue(self._weight(payer))
             self._ring.append(payer)
             if len(self._ring) > 1 and self._ring[-2] == self._last:
                 self._ring[-2], self._ring[-1] = self._ring[-1], self._ring[-2]
-        line.keys.append(key)
+        queue.keys.append(key)
         self._items[key] = item
 
     def take(self, may: Callable[[str], bool] = lambda _: True) -> Item | None:
@@ -75,17 +75,17 @@ class FairQueue(Generic[Key, Item]):
                 self._ring.rotate(-1)
                 passed += 1
                 continue
-            line = self._lines[payer]
-            item = self._items.pop(line.keys.popleft(), None) if line.keys else None
-            if not line.keys:
+            queue = self._queues[payer]
+            item = self._items.pop(queue.keys.popleft(), None) if queue.keys else None
+            if not queue.keys:
                 # Who comes back later starts at the ring's end: leaving gains nothing.
                 self._ring.popleft()
                 self._last = payer
-                del self._lines[payer]
+                del self._queues[payer]
             elif item is not None:
-                line.turns_left -= 1
-                if line.turns_left == 0:
-                    line.turns_left = self._weight(payer)
+                queue.turns_left -= 1
+                if queue.turns_left == 0:
+                    queue.turns_left = self._weight(payer)
                     self._ring.rotate(-1)
                     self._last = payer
             if item is not None:
@@ -96,7 +96,7 @@ class FairQueue(Generic[Key, Item]):
         """Take an item out of its line; None when no such item waits."""
         item = self._items.pop(key, None)
         if not self._items:
-            self._lines.clear()
+            self._queues.clear()
             self._ring.clear()
         return item
 

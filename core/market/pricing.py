@@ -54,7 +54,7 @@ class Tokens:
     output: int
 
 
-def price_of(offer: Price | None, capability_price: Price | None) -> Price:
+def effective_price(offer: Price | None, capability_price: Price | None) -> Price:
     """Return what an agent asks: its card's price, else the capability's registered one, else none.
 
     Spec: Settlement rules 6; contract.md section 6 (Capability prices).
@@ -80,16 +80,16 @@ def cost_micro(price: Price, tokens: Tokens) -> int:
             assert_never(price)
 
 
-def tokens_of(metrics: Mapping[str, Any]) -> Tokens:
+def read_tokens(metrics: Mapping[str, Any]) -> Tokens:
     """Read the token counts out of an agent's own metrics; what cannot be one counts as none.
 
     `tokens_used` alone counts as written. money.md R3 (Tokens).
     """
-    read = _first_of(metrics, "input_tokens", "inputTokens")
-    written = _first_of(metrics, "output_tokens", "outputTokens")
+    read = _find_first(metrics, "input_tokens", "inputTokens")
+    written = _find_first(metrics, "output_tokens", "outputTokens")
     if read is None and written is None:
-        written = _first_of(metrics, "tokens_used", "tokensUsed")
-    return Tokens(_count(read), _count(written))
+        written = _find_first(metrics, "tokens_used", "tokensUsed")
+    return Tokens(_read_count(read), _read_count(written))
 
 
 # -- before the tokens are known ------------------------------------------------------------------
@@ -242,11 +242,11 @@ def _rate(value: Any) -> Decimal | None:
     return Decimal((0, digits or (0,), exponent if digits else 0))
 
 
-def _first_of(metrics: Mapping[str, Any], *names: str) -> Any:
+def _find_first(metrics: Mapping[str, Any], *names: str) -> Any:
     return next((metrics[name] for name in names if metrics.get(name) is not None), None)
 
 
-def _count(value: Any) -> int:
+def _read_count(value: Any) -> int:
     if type(value) is float and value.is_integer():
         value = int(value)  # JSON has one kind of number; some writers add ".0" to all of them
     return value if type(value) is int and 0 <= value <= TOKENS_MAX else 0

@@ -65,7 +65,7 @@ class QuotaVerdict:
     reason: str
 
 
-def check(limits: QuotaLimits | None, usage: QuotaUsage, spend_micro: int) -> QuotaVerdict:
+def judge_quota(limits: QuotaLimits | None, usage: QuotaUsage, spend_micro: int) -> QuotaVerdict:
     """Say whether a payer may publish one more workflow now.
 
     Args:

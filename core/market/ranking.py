@@ -119,7 +119,7 @@ class Choice:
     @property
     def weighed(self) -> list[Weighed]:
         """The reasons, worked out when somebody wants them: most choices have one candidate."""
-        shown = [self._weighed(candidate) for candidate in self.ranked]
+        shown = [self._weigh(candidate) for candidate in self.ranked]
         return shown + [
             Weighed(candidate.did, candidate.price_micro, 0.0, {}, reason)
             for candidate, reason in self.excluded
@@ -134,11 +134,11 @@ class Choice:
             "unshown": self.unshown,
         }
 
-    def _weighed(self, candidate: Candidate) -> Weighed:
+    def _weigh(self, candidate: Candidate) -> Weighed:
         asked, standing = candidate.price_micro, candidate.standing
         parts = {
             "reputation": standing.score,
-            "availability": 1.0 - _busy(candidate),
+            "availability": 1.0 - _taken_share(candidate),
             "price": 1.0 if asked == self.cheapest_micro else self.cheapest_micro / asked,
             "latency": standing.speed,
             "success": standing.success_rate,
@@ -147,7 +147,7 @@ class Choice:
         return Weighed(candidate.did, asked, sum(share * part for share, part in weighted), parts)
 
 
-def standing_of(tally: Tally, *, latency_ms_max: int) -> Standing:
+def build_standing(tally: Tally, *, latency_ms_max: int) -> Standing:
     """Return an agent's standing; worth keeping until its next outcome."""
     return Standing(
         score(tally, latency_ms_max=latency_ms_max),
@@ -157,13 +157,13 @@ def standing_of(tally: Tally, *, latency_ms_max: int) -> Standing:
     )
 
 
-def seed_of(workflow_id: str, node: str, attempt: int) -> int:
+def trial_seed(workflow_id: str, node: str, attempt: int) -> int:
     """Return the number that decides about a trial: the same for the same attempt, else unlike."""
     digest = hashlib.blake2b(f"{workflow_id}/{node}/{attempt}".encode(), digest_size=8).digest()
     return int.from_bytes(digest, "big")
 
 
-def choose(
+def choose_agent(
     candidates: Iterable[Candidate],
     *,
     price_max_micro: int,
@@ -195,7 +195,7 @@ def choose(
         did: str | None = open_to[0].did
         best, cheapest_micro, is_trial = open_to, open_to[0].price_micro, False
     elif open_to:
-        best, cheapest_micro, is_trial = _ranked(open_to, rules, seed)
+        best, cheapest_micro, is_trial = _rank(open_to, rules, seed)
         did = best[-1].did if is_trial else best[0].did
     else:
         did, best, cheapest_micro, is_trial = None, [], 0, False
@@ -206,14 +206,14 @@ def choose(
     return Choice(did, best, shown, cheapest_micro, rules, unshown, is_trial)
 
 
-def _ranked(
+def _rank(
     candidates: list[Candidate], rules: RankingRules, seed: int | None
 ) -> tuple[list[Candidate], int, bool]:
     """Return the best candidates in order, the cheapest price, and whether the last is on trial."""
     cheapest_micro = min([candidate.price_micro for candidate in candidates])
     places = _places(candidates, cheapest_micro, rules)
     best = sorted(places) if len(places) <= SHOWN_MAX else nsmallest(SHOWN_MAX, places)
-    trial = None if seed is None else _trial(candidates, rules, seed)
+    trial = None if seed is None else _pick_trial(candidates, rules, seed)
     if trial is not None:
         # Who is on trial stands last: in its own place, or in that of the tenth.
         best = [place for place in best if place[-1] != trial][: SHOWN_MAX - 1]
@@ -241,7 +241,7 @@ def _places(candidates: list[Candidate], cheapest_micro: int, rules: RankingRule
     return places
 
 
-def _trial(candidates: list[Candidate], rules: RankingRules, seed: int) -> int | None:
+def _pick_trial(candidates: list[Candidate], rules: RankingRules, seed: int) -> int | None:
     """Return the index of the new agent whose turn it is, None when it is nobody's."""
     turn, lot = seed % BPS, seed // BPS
     if turn >= rules.trial_share_bps:
@@ -254,12 +254,12 @@ def _trial(candidates: list[Candidate], rules: RankingRules, seed: int) -> int |
     if len(new) == len(candidates):
         return None
     # A trial that would wait behind others proves nothing.
-    idle = [index for index in new if _busy(candidates[index]) < 1.0]
+    idle = [index for index in new if _taken_share(candidates[index]) < 1.0]
     idle.sort(key=lambda index: candidates[index].order)
     return idle[lot % len(idle)] if idle else None
 
 
-def _busy(candidate: Candidate) -> float:
+def _taken_share(candidate: Candidate) -> float:
     return max(candidate.in_flight / candidate.max_concurrency, candidate.load)
 
 

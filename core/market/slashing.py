@@ -50,7 +50,7 @@ def is_agents_failure(code: NodeErrorCode, *, is_spared: bool = False) -> bool:
     return code in _AGENTS_FAILURES and not is_spared
 
 
-def bps_of(trigger: SlashTrigger, *, failure_bps: int, fraud_bps: int) -> int:
+def slash_bps(trigger: SlashTrigger, *, failure_bps: int, fraud_bps: int) -> int:
     """Return the share of the locked stake that a trigger costs, basis points."""
     return failure_bps if trigger is SlashTrigger.NODE_FAILED else fraud_bps
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 
-def settled_shares(shares: Mapping[str, int], total_micro: int) -> dict[str, int]:
+def settle_shares(shares: Mapping[str, int], total_micro: int) -> dict[str, int]:
     """Return what each depositor's share is worth now, micro-credits; their sum is the stake.
 
     Args:

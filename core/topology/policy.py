@@ -24,7 +24,7 @@ def address_denied(address: str, allowed_networks: Sequence[str]) -> str | None:
         allowed_networks: CIDR networks of the deployment's allow-list; they win over every rule.
     """
     try:
-        parsed = _unwrapped(ipaddress.ip_address(address.split("%", 1)[0]))
+        parsed = _unwrap_ipv4(ipaddress.ip_address(address.split("%", 1)[0]))
     except ValueError:
         return f"{address!r} is not an IP address"
     for network in allowed_networks:
@@ -36,7 +36,7 @@ def address_denied(address: str, allowed_networks: Sequence[str]) -> str | None:
     return f"{parsed} is not a public address and not on the allow-list"
 
 
-def _unwrapped(address: IPAddress) -> IPAddress:
+def _unwrap_ipv4(address: IPAddress) -> IPAddress:
     """Return the IPv4 address inside an IPv6 one, so that no spelling hides a private address."""
     if isinstance(address, ipaddress.IPv4Address):
         return address

@@ -94,7 +94,7 @@ def is_scope(text: str) -> bool:
     return text in RIGHTS
 
 
-def ungrantable(principal: Principal, scopes: Iterable[str]) -> tuple[str, ...]:
+def find_ungrantable_scopes(principal: Principal, scopes: Iterable[str]) -> tuple[str, ...]:
     """Return the scopes the caller may not hand on: nobody grants more than they have.
 
     Args:

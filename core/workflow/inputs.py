@@ -38,19 +38,19 @@ def build_inputs(
     mapped: dict[str, Any] = {}
     for mapping in node.mappings:
         try:
-            mapped[mapping.input_name] = _follow(mapping, results[mapping.source])
+            mapped[mapping.input_name] = _resolve_mapping(mapping, results[mapping.source])
         except _Absent as absent:
             message = f"input {mapping.input_name!r}: {mapping.expression} {absent}"
             return Failure(NodeErrorCode.INPUT_MAPPING_FAILED, message, Verdict.FINAL)
     inputs = dict(node.payload)
     if node.has_templates:
-        inputs = _filled(inputs, {**node.payload, **mapped})
+        inputs = _fill_templates(inputs, {**node.payload, **mapped})
     inputs.update(mapped)
     parents = {parent: {"result": results[parent]} for parent in node.depends_on}
     return inputs, parents
 
 
-def _follow(mapping: InputMapping, result: Any) -> Any:
+def _resolve_mapping(mapping: InputMapping, result: Any) -> Any:
     value = result
     for position, step in enumerate(mapping.steps):
         if type(step) is int:
@@ -66,18 +66,18 @@ def _follow(mapping: InputMapping, result: Any) -> Any:
     return value
 
 
-def _filled(value: Any, values: Mapping[str, Any]) -> Any:
+def _fill_templates(value: Any, values: Mapping[str, Any]) -> Any:
     """Return `value` with `{{name}}` replaced in every string in it; unknown names stay."""
     if isinstance(value, str):
-        return _TEMPLATE.sub(lambda match: _text_of(match, values), value)
+        return _TEMPLATE.sub(lambda match: _template_text(match, values), value)
     if isinstance(value, dict):
-        return {key: _filled(member, values) for key, member in value.items()}
+        return {key: _fill_templates(member, values) for key, member in value.items()}
     if isinstance(value, list):
-        return [_filled(member, values) for member in value]
+        return [_fill_templates(member, values) for member in value]
     return value
 
 
-def _text_of(match: re.Match[str], values: Mapping[str, Any]) -> str:
+def _template_text(match: re.Match[str], values: Mapping[str, Any]) -> str:
     name = match[1]
     if name not in values:
         return match[0]

@@ -40,7 +40,7 @@ from core.workflow.events import (
     WorkStarted,
 )
 from core.workflow.inputs import build_inputs
-from core.workflow.node_state import Asked, NodeState
+from core.workflow.node_state import AwaitedSelection, NodeState
 from core.workflow.rules.attempts import (
     agent_not_selected,
     agent_selected,
@@ -62,7 +62,7 @@ from core.workflow.rules.verification import (
 )
 from core.workflow.terms import NodeTerms
 from core.workflow.transitions import WorkflowStatus, is_terminal
-from core.workflow.workflow_state import WorkflowState, new_workflow_state, state_of
+from core.workflow.workflow_state import WorkflowState, find_node, new_workflow_state
 
 
 class WorkflowMachine:
@@ -201,8 +201,8 @@ class WorkflowMachine:
 
 def _not_selected(workflow: WorkflowState, event: AgentNotSelected, decision: Decision) -> None:
     """Tell a missing agent from a missing verifier: both come as the same event."""
-    state = state_of(workflow, event.node)
-    if state.asked is Asked.VERIFIER:
+    state = find_node(workflow, event.node)
+    if state.awaiting is AwaitedSelection.VERIFIER:
         verifier_not_selected(workflow, state, event.failure, event.at_ms, decision)
     else:
         agent_not_selected(workflow, event, decision)

@@ -24,7 +24,7 @@ _STORED_NAMES: Final = tuple(item.name for item in fields(NodeChanged) if item.n
 _STORED: Final = attrgetter(*_STORED_NAMES)
 
 
-class Asked(StrEnum):
+class AwaitedSelection(StrEnum):
     """Which selection a node waits for; the answer comes within the same step."""
 
     NOTHING = "nothing"
@@ -68,8 +68,8 @@ class NodeState:
     # -- memory only
     unmet: int = 0  # dependencies that have not succeeded yet
     result: Any = None
-    asked: Asked = Asked.NOTHING
-    asked_micro: int = 0  # the price limit named when an agent or verifier was asked for
+    awaiting: AwaitedSelection = AwaitedSelection.NOTHING
+    price_limit_micro: int = 0  # the price limit named when an agent or verifier was asked for
     is_retrying: bool = False  # the open selection is for a repeated attempt
     is_stand_in: bool = False  # the open selection is for who stands in for the last agent
     agents_used: tuple[str, ...] = ()
@@ -99,7 +99,7 @@ class NodeState:
 
     def begin_attempt(self, agent_did: str, price_micro: int, at_ms: int, timeout_ms: int) -> None:
         """Open the next attempt; what the last one left behind is forgotten."""
-        self.asked = Asked.NOTHING
+        self.awaiting = AwaitedSelection.NOTHING
         self.is_retrying = False
         self.is_stand_in = False
         self.is_accepted = False

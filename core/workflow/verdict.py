@@ -74,27 +74,29 @@ def judge_reply(
     if body is None:
         return Failure(NodeErrorCode.RESULT_TOO_LARGE, "the reply is larger than the limit")
     if 300 <= http_status < 400:
-        return _invalid(f"HTTP {http_status}: redirects are not followed")
+        return _invalid_reply(f"HTTP {http_status}: redirects are not followed")
     if http_status >= 400:
-        return _refused(http_status, body, retry_after)
+        return _judge_http_error(http_status, body, retry_after)
     if http_status == 202:
         return Accepted()
     if coding_problem is not None:
-        return _invalid(_clean(coding_problem))
+        return _invalid_reply(_clean_text(coding_problem))
     try:
         reply = orjson.loads(body)
     except orjson.JSONDecodeError:
-        return _invalid(f"HTTP {http_status} with {_clean(content_type) or 'no type'}, not JSON")
+        return _invalid_reply(
+            f"HTTP {http_status} with {_clean_text(content_type) or 'no type'}, not JSON"
+        )
     if type(reply) is not dict:
-        return _invalid(f"a JSON {type(reply).__name__}, expected an object")
+        return _invalid_reply(f"a JSON {type(reply).__name__}, expected an object")
     # Brackets bound the depth; counting them is far cheaper than walking every reply.
     if body.count(b"{") + body.count(b"[") > DEPTH_MAX:
         problem = json_problem(reply)
         if problem is not None:
-            return _invalid(f"{problem.path}: got {problem.got}, expected {problem.expected}")
+            return _invalid_reply(f"{problem.path}: got {problem.got}, expected {problem.expected}")
     echoed = reply.get("eventId")
     if echoed is not None and echoed != event_id:
-        return _invalid(f"eventId {_clean(str(echoed))!r}, expected {event_id!r}")
+        return _invalid_reply(f"eventId {_clean_text(str(echoed))!r}, expected {event_id!r}")
     return _judge_object(reply, capability_id)
 
 
@@ -117,7 +119,7 @@ def _judge_object(reply: dict[str, Any], capability_id: str) -> Success | Accept
             metrics = {}
         defect = _metrics_defect(metrics)
         if defect is not None:
-            return _invalid(f"metrics: {defect}")
+            return _invalid_reply(f"metrics: {defect}")
         return Success(
             result,
             metrics,
@@ -133,8 +135,8 @@ def _judge_object(reply: dict[str, Any], capability_id: str) -> Success | Accept
             verdict = Verdict.FINAL_FOR_AGENT
         return Failure(NodeErrorCode.AGENT_ERROR, f"the agent says: {text}", verdict)
     if status is None:
-        return _invalid("neither status nor result")
-    return _invalid(f"status {_clean(str(status))!r}, expected success or error")
+        return _invalid_reply("neither status nor result")
+    return _invalid_reply(f"status {_clean_text(str(status))!r}, expected success or error")
 
 
 def _metrics_defect(metrics: dict[str, Any]) -> str | None:
@@ -152,7 +154,7 @@ def _metrics_defect(metrics: dict[str, Any]) -> str | None:
     return None
 
 
-def _refused(http_status: int, body: bytes, retry_after: str | None) -> Failure:
+def _judge_http_error(http_status: int, body: bytes, retry_after: str | None) -> Failure:
     try:
         reply = orjson.loads(body)
     except orjson.JSONDecodeError:
@@ -180,7 +182,7 @@ def _error_of(reply: dict[str, Any]) -> tuple[str, str]:
     text = error if type(error) is str else ("no reason" if error is None else str(error))
     code_text = code if type(code) is str else ""
     shown = f"{text} ({code_text})" if code_text and code_text != text else text
-    return _clean(shown), code_text
+    return _clean_text(shown), code_text
 
 
 def _names_unknown_capability(text: str, code: str, capability_id: str) -> bool:
@@ -197,11 +199,11 @@ def _retry_after_ms(header: str | None) -> int:
     return min(seconds * 1_000, RETRY_AFTER_MS_MAX)
 
 
-def _clean(text: str) -> str:
+def _clean_text(text: str) -> str:
     """Return foreign text as one bounded line."""
     line = _CONTROL.sub(" ", text).strip()
     return line if len(line) <= MESSAGE_CHARS_MAX else line[: MESSAGE_CHARS_MAX - 1] + "…"
 
 
-def _invalid(got: str) -> Failure:
+def _invalid_reply(got: str) -> Failure:
     return Failure(NodeErrorCode.INVALID_REPLY, f"the agent's reply cannot be used: {got}")

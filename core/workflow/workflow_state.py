@@ -12,7 +12,7 @@ from typing import Any
 
 from core.errors import IllegalTransition
 from core.workflow.dag import CompiledWorkflow
-from core.workflow.node_state import Asked, Budget, NodeState
+from core.workflow.node_state import AwaitedSelection, Budget, NodeState
 from core.workflow.terms import NodeTerms
 from core.workflow.transitions import NodeStatus, NodeTrigger, WorkflowStatus
 
@@ -56,7 +56,7 @@ def new_workflow_state(
     return WorkflowState(workflow_id, compiled, deadline_ms, budget, terms, nodes, len(nodes))
 
 
-def state_of(workflow: WorkflowState, name: str) -> NodeState:
+def find_node(workflow: WorkflowState, name: str) -> NodeState:
     """Return the node that an event names. Raises `IllegalTransition` for an unknown one."""
     state = workflow.nodes.get(name)
     if state is None:
@@ -64,15 +64,15 @@ def state_of(workflow: WorkflowState, name: str) -> NodeState:
     return state
 
 
-def asked_state(
-    workflow: WorkflowState, name: str, asked: Asked, trigger: NodeTrigger
+def find_awaiting_node(
+    workflow: WorkflowState, name: str, asked: AwaitedSelection, trigger: NodeTrigger
 ) -> NodeState | None:
     """Return the node that waits for this answer, None when it has ended in the meantime.
 
     Raises `IllegalTransition` with `trigger` when the node waits for no such answer.
     """
-    state = state_of(workflow, name)
-    if state.asked is asked:
+    state = find_node(workflow, name)
+    if state.awaiting is asked:
         return state
     if state.is_finished:
         return None
@@ -81,7 +81,7 @@ def asked_state(
 
 def open_attempt(workflow: WorkflowState, name: str, attempt: int) -> NodeState | None:
     """Return the node whose open attempt this is, None for a late or repeated reply."""
-    state = state_of(workflow, name)
+    state = find_node(workflow, name)
     if not state.is_active or state.attempt != attempt or state.has_result:
         return None
     return state

@@ -176,7 +176,7 @@ class Checks:
         key = (order.workflow_id, order.node, order.attempt, order.verify_attempt)
         self._replies.setdefault(key, []).append(reply)
         process = self._world.processes[self._model.workflows[order.workflow_id]["owner"]]
-        run = None if process.runner is None else process.runner.run_of(order.workflow_id)
+        run = None if process.runner is None else process.runner.find_run(order.workflow_id)
         # Of an agent that has been deregistered, an adopted attempt holds no place.
         if run is None or not process.is_alive or self._world.troubles.gone:
             return
@@ -206,9 +206,9 @@ class Checks:
     def told(self, process: Process, *, is_revoked: Callable[[str], bool]) -> None:
         """Hear that an owner was told who is revoked: none of them has anything to do there."""
         runner = process.runner
-        for workflow_id in () if runner is None else runner.driven():
+        for workflow_id in () if runner is None else runner.driven_workflow_ids():
             assert runner is not None
-            run = runner.run_of(workflow_id)
+            run = runner.find_run(workflow_id)
             assert run is not None, workflow_id
             left = set(filter(is_revoked, run.machine.agents_at_work()))
             left = left if run.is_stored else set()  # its work is taken when its publish is known

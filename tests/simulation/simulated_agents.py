@@ -134,7 +134,7 @@ class SimulatedDispatch:
         if self._process.is_alive:
             self.held[id(order)] = order
 
-    def ended(self, order: DispatchOrder) -> None:
+    def release(self, order: DispatchOrder) -> None:
         """Free the place of an accepted order; one that is still open will hold none."""
         if self.held.pop(id(order), None) is None and self._open.get(order_id(order)) is order:
             self._over[id(order)] = order
@@ -149,7 +149,7 @@ class SimulatedDispatch:
             return
         self._process.loop.charge(ABORT_US)
         self._world.checks.aborted(order)
-        self.ended(order)
+        self.release(order)
         if self._open.pop(order_id(order), None) is not None:
             self._close(order, is_reachable=True)
 

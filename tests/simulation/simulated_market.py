@@ -68,7 +68,7 @@ class Market:
         self._is_look_due = False
         rows = stake_rows(self._world.model, self._world.rows)
         for process in self._world.processes.values():
-            process.directory.stakes.know(rows)
+            process.directory.stakes.apply_rows(rows)
 
     def _with_bids(self, row: Row) -> Row:
         card = orjson.loads(row["card"])

@@ -113,7 +113,7 @@ class SimulatedFeeds:
     async def start(self) -> None:
         """Know all agents and stakes."""
         world = self._process.world
-        self._directory.stakes.know(stake_rows(world.model, world.rows))
+        self._directory.stakes.apply_rows(stake_rows(world.model, world.rows))
         self._directory.put(world.rows.values())
         self.look()
 
@@ -128,7 +128,7 @@ class SimulatedFeeds:
 
     def look(self) -> None:
         """Know who is revoked."""
-        self._directory.revocations.know(self._process.world.revoking.rows())
+        self._directory.revocations.apply_rows(self._process.world.revoking.rows())
 
 
 class SimulatedOwner(Owner):

@@ -294,7 +294,7 @@ class World:
             details="",
             actor_did=client.request.payer_did,
         )
-        is_running = process.runner is not None and process.runner.runs(workflow_id)
+        is_running = process.runner is not None and process.runner.is_driving(workflow_id)
         answers: list[OwnerReply] = []
 
         def done(replies: list[OwnerReply]) -> None:

@@ -23,7 +23,7 @@ from core.workflow.events import (
     Verdict,
     WorkStarted,
 )
-from core.workflow.node_state import Asked, NodeState, error_of
+from core.workflow.node_state import AwaitedSelection, NodeState, error_of
 from core.workflow.rules.auction_rounds import close_round, may_replace_winner, replace_winner
 from core.workflow.rules.history import record_failed_attempt
 from core.workflow.rules.node_ends import begin_work, end_if_done, fail_node
@@ -40,10 +40,10 @@ from core.workflow.rules.staking import free_stake, lock_stake
 from core.workflow.transitions import NodeStatus, NodeTrigger, WorkflowStatus, next_node_status
 from core.workflow.workflow_state import (
     WorkflowState,
-    asked_state,
+    find_awaiting_node,
+    find_node,
     is_open_verification,
     open_attempt,
-    state_of,
     timeout_ms,
 )
 
@@ -53,14 +53,14 @@ from core.workflow.workflow_state import (
 def agent_selected(workflow: WorkflowState, event: AgentSelected, decision: Decision) -> None:
     """Begin an attempt with the selected agent, if the node can still pay its price."""
     name = event.node
-    state = asked_state(workflow, name, Asked.AGENT, NodeTrigger.AGENT_SELECTED)
+    state = find_awaiting_node(workflow, name, AwaitedSelection.AGENT, NodeTrigger.AGENT_SELECTED)
     if state is None:
         return
     close_round(state, event.closed, decision)
     limit_micro = price_max_micro(workflow, state)
     price_micro = price_of_attempt(workflow, event)
     if price_micro > limit_micro:
-        if limit_micro < state.asked_micro:
+        if limit_micro < state.price_limit_micro:
             # Another node took up the free money after this agent was asked for.
             ask_agent(workflow, state, event.at_ms, decision)
         else:
@@ -90,7 +90,7 @@ def agent_not_selected(
     workflow: WorkflowState, event: AgentNotSelected, decision: Decision
 ) -> None:
     """Retry the selection later, or end the node that no agent takes."""
-    state = asked_state(workflow, event.node, Asked.AGENT, NodeTrigger.NO_AGENT)
+    state = find_awaiting_node(workflow, event.node, AwaitedSelection.AGENT, NodeTrigger.NO_AGENT)
     if state is not None:
         close_round(state, event.closed, decision)
         _selection_failed(workflow, state, event.failure, event.at_ms, decision)
@@ -98,7 +98,7 @@ def agent_not_selected(
 
 def work_started(workflow: WorkflowState, event: WorkStarted, decision: Decision) -> None:
     """Note when the request left; nothing is stored of it."""
-    state = state_of(workflow, event.node)
+    state = find_node(workflow, event.node)
     if state.status is NodeStatus.DISPATCHED and state.attempt == event.attempt:
         state.status = next_node_status(state.status, NodeTrigger.WORK_STARTED)
         state.started_ms = event.at_ms
@@ -107,7 +107,7 @@ def work_started(workflow: WorkflowState, event: WorkStarted, decision: Decision
 def attempt_accepted(workflow: WorkflowState, event: AttemptAccepted, decision: Decision) -> None:
     """Keep the attempt open without a request; stored, so that a restart goes on waiting."""
     name = event.node
-    state = state_of(workflow, name)
+    state = find_node(workflow, name)
     if event.verify_attempt:
         is_open = is_open_verification(state, event.attempt, event.verify_attempt)
     else:
@@ -184,7 +184,7 @@ def attempt_failed(workflow: WorkflowState, event: AttemptFailed, decision: Deci
 
 def retry_due(workflow: WorkflowState, event: RetryDue, decision: Decision) -> None:
     """Ask for an agent, or for a verifier, after a back-off."""
-    state = state_of(workflow, event.node)
+    state = find_node(workflow, event.node)
     # A time before that one belongs to an earlier back-off.
     if state.retry_at_ms is None or event.at_ms < state.retry_at_ms:
         return
@@ -242,7 +242,7 @@ def fail_attempt(
     """
     state.status = next_node_status(state.status, NodeTrigger.ATTEMPT_FAILED)
     may_go_on = workflow.first_failure is None
-    goes_to_another = may_go_on and _may_go_to_another(workflow, state, failure)
+    goes_to_another = may_go_on and _may_replace_agent(workflow, state, failure)
     backs_off = may_go_on and not goes_to_another and _may_back_off(state, failure)
     free_stake(state, decision, failure, is_given_up=not backs_off)
     workflow.active_count -= 1
@@ -259,7 +259,7 @@ def fail_attempt(
         fail_node(workflow, state, at_ms, decision)
 
 
-def _may_go_to_another(workflow: WorkflowState, state: NodeState, failure: Failure) -> bool:
+def _may_replace_agent(workflow: WorkflowState, state: NodeState, failure: Failure) -> bool:
     """Say whether the next attempt follows at once, without using up a retry."""
     node = state.compiled
     verdict = failure.verdict
@@ -310,7 +310,7 @@ def _selection_failed(
     if may_replace_winner(workflow, state, failure):
         replace_winner(workflow, state, at_ms, decision)
         return
-    state.asked = Asked.NOTHING
+    state.awaiting = AwaitedSelection.NOTHING
     is_absence = failure.code in (NodeErrorCode.NO_CANDIDATE, NodeErrorCode.AGENT_UNAVAILABLE)
     if state.is_stand_in:
         # No other agent takes the place at a price that can be paid: wait until the last agent, or

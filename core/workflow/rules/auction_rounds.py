@@ -15,11 +15,11 @@ from core.errors import NodeErrorCode
 from core.market.auction import Bid
 from core.workflow.actions import CloseAuction, Decision, SelectBidder
 from core.workflow.events import AuctionClosed, AuctionOpened, BidsHeard, Failure
-from core.workflow.node_state import Asked, NodeState
+from core.workflow.node_state import AwaitedSelection, NodeState
 from core.workflow.rules.payment import price_max_micro
 from core.workflow.rules.retry import may_change_agent
 from core.workflow.terms import NO_TERMS
-from core.workflow.workflow_state import WorkflowState, state_of
+from core.workflow.workflow_state import WorkflowState, find_node
 
 
 def ask_bidder(workflow: WorkflowState, state: NodeState, at_ms: int, decision: Decision) -> None:
@@ -40,12 +40,12 @@ def await_bids(state: NodeState, closes_ms: int, decision: Decision) -> None:
 
 def bids_heard(workflow: WorkflowState, event: BidsHeard, decision: Decision) -> None:
     """Award the round whose window is over; bids of any other round change nothing."""
-    state = state_of(workflow, event.node)
+    state = find_node(workflow, event.node)
     closes_ms = state.auction_closes_ms
     if closes_ms is None or state.auction_round != event.round:
         return
     state.auction_closes_ms = None
-    _award(workflow, state, closes_ms, event.bids, decision)
+    _request_award(workflow, state, closes_ms, event.bids, decision)
 
 
 def close_round(state: NodeState, closed: AuctionClosed | None, decision: Decision) -> None:
@@ -121,15 +121,15 @@ def _open_round(workflow: WorkflowState, state: NodeState, at_ms: int, decision:
         )
     )
     if state.compiled.auction_window_ms == 0:
-        _award(workflow, state, at_ms, (), decision)
+        _request_award(workflow, state, at_ms, (), decision)
         return
-    state.asked = Asked.NOTHING
+    state.awaiting = AwaitedSelection.NOTHING
     state.auction_closes_ms = closes_ms
     decision.records.append(state.row())
     await_bids(state, closes_ms, decision)
 
 
-def _award(
+def _request_award(
     workflow: WorkflowState,
     state: NodeState,
     closes_ms: int,
@@ -142,8 +142,8 @@ def _award(
 
 def _select_bidder(workflow: WorkflowState, state: NodeState, closes_ms: int) -> SelectBidder:
     """Let the node wait for an agent; return what an award and a question to the winner share."""
-    state.asked = Asked.AGENT
-    state.asked_micro = price_max_micro(workflow, state)
+    state.awaiting = AwaitedSelection.AGENT
+    state.price_limit_micro = price_max_micro(workflow, state)
     return SelectBidder(
         state.compiled.name,
         state.compiled.capability_id,

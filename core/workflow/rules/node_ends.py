@@ -13,7 +13,7 @@ from typing import Any
 from core.errors import NodeErrorCode
 from core.workflow.actions import AbortDispatch, Decision
 from core.workflow.events import CancelRequested, Failure, RuntimeExceeded, Verdict, WorkflowChanged
-from core.workflow.node_state import Asked, NodeState, error_of
+from core.workflow.node_state import AwaitedSelection, NodeState, error_of
 from core.workflow.rules.auction_rounds import cancel_round
 from core.workflow.rules.history import record_failed_attempt, record_verification
 from core.workflow.rules.staking import free_stake
@@ -176,7 +176,7 @@ def _end_node(
     """End a node for a reason outside it."""
     cancel_round(state, decision)
     state.status = next_node_status(state.status, trigger)
-    state.asked = Asked.NOTHING
+    state.awaiting = AwaitedSelection.NOTHING
     state.retry_at_ms = None
     state.error = error
     state.completed_ms = at_ms

@@ -14,7 +14,7 @@ from typing import Any
 import orjson
 
 from core.errors import NodeErrorCode
-from core.market.pricing import cost_micro, price_from_json, price_json, tokens_of
+from core.market.pricing import cost_micro, price_from_json, price_json, read_tokens
 from core.money import credits_text
 from core.workflow.events import AgentSelected, Failure, Verdict, VerifierSelected
 from core.workflow.node_state import NodeState
@@ -56,7 +56,7 @@ def settle_tokens(
     if state.price_json is None:
         return None
     name = state.compiled.name
-    due_micro = cost_micro(price_from_json(orjson.loads(state.price_json)), tokens_of(metrics))
+    due_micro = cost_micro(price_from_json(orjson.loads(state.price_json)), read_tokens(metrics))
     verifier_micro = _verifier_micro(workflow, name)
     most_micro = max(0, price_max_micro(workflow, state) - verifier_micro)
     if due_micro > most_micro:

@@ -45,7 +45,7 @@ def agent_revoked(workflow: WorkflowState, event: AgentRevoked, decision: Decisi
 def _end_attempt(
     workflow: WorkflowState, state: NodeState, event: AgentRevoked, decision: Decision
 ) -> None:
-    failure = _revoked(event.agent_did)
+    failure = _build_revoked_failure(event.agent_did)
     at_ms = event.at_ms
     abort_attempt(state, failure, decision, outcome="discarded", reason=REASON, at_ms=at_ms)
     state.retry_at_ms = None  # of a verifier that was waited for
@@ -55,13 +55,13 @@ def _end_attempt(
 def _end_verification(
     workflow: WorkflowState, state: NodeState, event: AgentRevoked, decision: Decision
 ) -> None:
-    failure = _revoked(event.agent_did)
+    failure = _build_revoked_failure(event.agent_did)
     record_verification(state, failure, "discarded", event.at_ms, decision)
     name = state.compiled.name
     decision.actions.append(AbortDispatch(name, state.attempt, event.agent_did, REASON))
     verifier_failed(workflow, state, failure, event.at_ms, decision)
 
 
-def _revoked(agent_did: str) -> Failure:
+def _build_revoked_failure(agent_did: str) -> Failure:
     message = f"{agent_did} was revoked while it was at work"
     return Failure(NodeErrorCode.REVOKED, message, Verdict.FINAL_FOR_AGENT)

@@ -11,7 +11,7 @@ from core.errors import IllegalTransition
 from core.market.pricing import FixedPrice
 from core.workflow.actions import Decision, SelectAgent, SelectVerifier
 from core.workflow.events import WorkflowAccepted
-from core.workflow.node_state import Asked, NodeState
+from core.workflow.node_state import AwaitedSelection, NodeState
 from core.workflow.rules.auction_rounds import ask_bidder
 from core.workflow.rules.payment import price_max_micro, verifier_price_max_micro
 from core.workflow.rules.retry import AGENTS_PER_NODE_MAX
@@ -51,11 +51,11 @@ def ask_agent(workflow: WorkflowState, state: NodeState, at_ms: int, decision: D
         target = state.agent_did if state.agent_did in known else known[-1]
         allow_fallback = False
     terms = workflow.terms.get(node.name, NO_TERMS)
-    state.asked = Asked.AGENT
-    state.asked_micro = price_max_micro(workflow, state)
+    state.awaiting = AwaitedSelection.AGENT
+    state.price_limit_micro = price_max_micro(workflow, state)
     if isinstance(terms.price, FixedPrice) and (target is None or allow_fallback):
         # Only an agent that is asked for by name may cost more than the capability's price.
-        state.asked_micro = min(state.asked_micro, terms.price.micro)
+        state.price_limit_micro = min(state.price_limit_micro, terms.price.micro)
     decision.actions.append(
         SelectAgent(
             node.name,
@@ -63,7 +63,7 @@ def ask_agent(workflow: WorkflowState, state: NodeState, at_ms: int, decision: D
             target,
             allow_fallback,
             state.agents_tried,
-            state.asked_micro,
+            state.price_limit_micro,
             workflow.workflow_id,
             state.attempt + 1,
             terms.price,
@@ -75,14 +75,14 @@ def ask_agent(workflow: WorkflowState, state: NodeState, at_ms: int, decision: D
 def ask_verifier(workflow: WorkflowState, state: NodeState, decision: Decision) -> None:
     """Ask for a verifier of the result that the node's agent has delivered."""
     assert state.agent_did is not None
-    state.asked = Asked.VERIFIER
-    state.asked_micro = verifier_price_max_micro(workflow, state)
+    state.awaiting = AwaitedSelection.VERIFIER
+    state.price_limit_micro = verifier_price_max_micro(workflow, state)
     decision.actions.append(
         SelectVerifier(
             state.compiled.name,
             state.compiled.verifier_capability_id,
             state.agent_did,
             (state.agent_did, *state.verifiers_tried),
-            state.asked_micro,
+            state.price_limit_micro,
         )
     )

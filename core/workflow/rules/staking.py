@@ -52,13 +52,13 @@ def free_stake(
                 state.agent_did,
                 state.stake_micro,
                 failure is not None and failure.is_forged,
-                _own_failure(failure) if failure is not None and is_given_up else None,
+                _agent_failure_code(failure) if failure is not None and is_given_up else None,
             )
         )
         state.stake_micro = 0
 
 
-def _own_failure(failure: Failure) -> NodeErrorCode | None:
+def _agent_failure_code(failure: Failure) -> NodeErrorCode | None:
     """Return the code of a failure that is the agent's own, None for any other."""
     # The end of the dispatching process is reported with an agent's code, but is not its failure.
     is_spared = failure.is_spared or failure.verdict is Verdict.LOST

@@ -12,7 +12,7 @@ from __future__ import annotations
 from core.errors import NodeErrorCode
 from core.workflow.actions import Decision, DispatchVerification, ScheduleRetry
 from core.workflow.events import Failure, NodePaid, Verdict, VerificationFinished, VerifierSelected
-from core.workflow.node_state import Asked, NodeState
+from core.workflow.node_state import AwaitedSelection, NodeState
 from core.workflow.rules.attempts import fail_attempt, succeed_node
 from core.workflow.rules.history import record_verification
 from core.workflow.rules.payment import price_above_limit, verifier_price_max_micro
@@ -21,9 +21,9 @@ from core.workflow.rules.selection import ask_verifier
 from core.workflow.transitions import NodeTrigger
 from core.workflow.workflow_state import (
     WorkflowState,
-    asked_state,
+    find_awaiting_node,
+    find_node,
     is_open_verification,
-    state_of,
     timeout_ms,
 )
 
@@ -35,18 +35,20 @@ def payment_line(node: str, verify_attempt: int) -> str:
 
 def verifier_selected(workflow: WorkflowState, event: VerifierSelected, decision: Decision) -> None:
     """Begin a verification with the selected verifier, if the node can still pay its price."""
-    state = asked_state(workflow, event.node, Asked.VERIFIER, NodeTrigger.RESULT_RECEIVED)
+    state = find_awaiting_node(
+        workflow, event.node, AwaitedSelection.VERIFIER, NodeTrigger.RESULT_RECEIVED
+    )
     if state is None:
         return
     limit_micro = verifier_price_max_micro(workflow, state)
     if event.price_micro > limit_micro:
-        if limit_micro < state.asked_micro:
+        if limit_micro < state.price_limit_micro:
             ask_verifier(workflow, state, decision)
         else:
             failure = price_above_limit(event, limit_micro)
             verifier_not_selected(workflow, state, failure, event.at_ms, decision)
         return
-    state.asked = Asked.NOTHING
+    state.awaiting = AwaitedSelection.NOTHING
     state.is_accepted = False
     state.retry_at_ms = None
     state.verify_attempt += 1
@@ -64,7 +66,7 @@ def verifier_not_selected(
     workflow: WorkflowState, state: NodeState, failure: Failure, at_ms: int, decision: Decision
 ) -> None:
     """Wait for another try by the verification's own counter, or end the attempt."""
-    state.asked = Asked.NOTHING
+    state.awaiting = AwaitedSelection.NOTHING
     # A missing verifier may come back; one that cannot be paid, or verifiers that all refused for
     # good, do not change.
     is_absence = failure.code in (NodeErrorCode.NO_CANDIDATE, NodeErrorCode.AGENT_UNAVAILABLE)
@@ -100,7 +102,7 @@ def verification_finished(
     workflow: WorkflowState, event: VerificationFinished, decision: Decision
 ) -> None:
     """Pay the verifier and act on its verdict, or on its failure."""
-    state = state_of(workflow, event.node)
+    state = find_node(workflow, event.node)
     if not is_open_verification(state, event.attempt, event.verify_attempt):
         return
     failure = event.failure

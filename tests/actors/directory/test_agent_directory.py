@@ -70,8 +70,8 @@ def test_the_less_loaded_agent_is_taken_and_ties_go_to_the_earlier() -> None:
 def test_a_choice_says_who_was_weighed_and_why_the_others_were_not() -> None:
     known = directory(row("did:x:a", cents=3), row("did:x:b"), row("did:x:c"), row("did:x:d"))
     good, bad = Tally(successful=20, latency_ms_sum=2_000), Tally(successful=1, failed=19)
-    known.know_standings({"did:x:a": good, "did:x:b": bad, "did:x:d": good})
-    known.know_live({"did:x:c": Liveness("unhealthy", heartbeat_ms=0)})
+    known.apply_tallies({"did:x:a": good, "did:x:b": bad, "did:x:d": good})
+    known.apply_liveness({"did:x:c": Liveness("unhealthy", heartbeat_ms=0)})
     chosen = known.select(select(price_max_micro=20_000, workflow_id="w"), 0)
     assert isinstance(chosen, AgentSelected)
     assert chosen.agent_did == "did:x:d", "the better reputation, at the same price and load"
@@ -188,7 +188,7 @@ def test_every_reason_for_a_target_to_be_unavailable_in_the_contracts_order() ->
         row("did:x:other"),
     )
     at_ms = 10 * HEARTBEAT_TTL_MS
-    known.know_live(
+    known.apply_liveness(
         {
             "did:x:inactive": Liveness("draining", heartbeat_ms=at_ms),
             "did:x:unhealthy": Liveness("draining", heartbeat_ms=at_ms),
@@ -215,26 +215,26 @@ def test_every_reason_for_a_target_to_be_unavailable_in_the_contracts_order() ->
 
 def test_foreseeing_takes_nobody() -> None:
     known = directory(row("did:x:a"), row("did:x:b"), row("did:x:nowhere", endpoint=""))
-    assert known.foresee(select(), 0) == (["did:x:a", "did:x:b"], None)
-    assert known.foresee(select(target_agent_id="did:x:b"), 0) == (["did:x:b"], None)
+    assert known.list_available_agents(select(), 0) == (["did:x:a", "did:x:b"], None)
+    assert known.list_available_agents(select(target_agent_id="did:x:b"), 0) == (["did:x:b"], None)
     fallback = select(target_agent_id="did:x:b", allow_fallback=True)
-    assert known.foresee(fallback, 0) == (["did:x:b", "did:x:a"], None)
-    dids, failure = known.foresee(select(target_agent_id="did:x:nowhere"), 0)
+    assert known.list_available_agents(fallback, 0) == (["did:x:b", "did:x:a"], None)
+    dids, failure = known.list_available_agents(select(target_agent_id="did:x:nowhere"), 0)
     assert (dids, failure.details if failure else None) == ([], "agent_offline")
     fail(known, "did:x:a", 0, 3)
     at_ms = CIRCUIT_OPEN_MS_MIN
     for _ in range(2):  # looking is no trial
-        assert known.foresee(select(), at_ms)[0] == ["did:x:a", "did:x:b"]
+        assert known.list_available_agents(select(), at_ms)[0] == ["did:x:a", "did:x:b"]
 
 
 def test_only_who_is_available_is_a_candidate() -> None:
     known = directory(
         row("did:x:nowhere", endpoint="", cents=900), row("did:x:silent"), row("did:x:ill")
     )
-    assert [entry.did for entry in known.candidates(CAPABILITY)] == ["did:x:silent", "did:x:ill"]
-    assert known.asked(CAPABILITY, None).dearest_micro == 10_000
+    assert [entry.did for entry in known.list_offers(CAPABILITY)] == ["did:x:silent", "did:x:ill"]
+    assert known.asking_prices(CAPABILITY, None).dearest_micro == 10_000
     at_ms = HEARTBEAT_TTL_MS + 1
-    known.know_live(
+    known.apply_liveness(
         {
             "did:x:silent": Liveness("healthy", heartbeat_ms=0),
             "did:x:ill": Liveness("maintenance", heartbeat_ms=at_ms),
@@ -243,7 +243,7 @@ def test_only_who_is_available_is_a_candidate() -> None:
     missing = known.select(select(), at_ms)
     assert isinstance(missing, AgentNotSelected)
     assert missing.failure.code is NodeErrorCode.NO_CANDIDATE
-    known.know_live({"did:x:silent": Liveness("healthy", heartbeat_ms=at_ms)})
+    known.apply_liveness({"did:x:silent": Liveness("healthy", heartbeat_ms=at_ms)})
     found = known.select(select(), at_ms)
     assert isinstance(found, AgentSelected)
     assert found.agent_did == "did:x:silent"
@@ -251,7 +251,7 @@ def test_only_who_is_available_is_a_candidate() -> None:
 
 def test_a_new_registration_forgets_what_was_heard_before_it() -> None:
     known = directory(row("did:x:a", updated_ms=5))
-    known.know_live({"did:x:a": Liveness("stopped", heartbeat_ms=9)})
+    known.apply_liveness({"did:x:a": Liveness("stopped", heartbeat_ms=9)})
     assert unavailable(known, "did:x:a", 10) == "agent_offline"
     known.put([row("did:x:a", updated_ms=10)])
     assert unavailable(known, "did:x:a", 10) is None
@@ -259,7 +259,7 @@ def test_a_new_registration_forgets_what_was_heard_before_it() -> None:
 
 def test_who_says_to_be_busy_gets_less() -> None:
     known = directory(row("did:x:a"), row("did:x:b"))
-    known.know_live({"did:x:a": Liveness("busy", 0.9, heartbeat_ms=0)})
+    known.apply_liveness({"did:x:a": Liveness("busy", 0.9, heartbeat_ms=0)})
     found = known.select(select(), 1)
     assert isinstance(found, AgentSelected)
     assert found.agent_did == "did:x:b"
@@ -276,8 +276,8 @@ def test_a_new_card_replaces_the_old_one_everywhere() -> None:
     known = directory(row("did:x:a"))
     renamed = {"capabilities": [{"id": "cap.other.v1"}]}
     known.put([row("did:x:a", card=renamed)])
-    assert known.lacks(CAPABILITY, None)
-    assert not known.lacks("cap.other.v1", None)
+    assert known.is_missing(CAPABILITY, None)
+    assert not known.is_missing("cap.other.v1", None)
     known.put([row("did:x:a", status="inactive")])
     assert known.entry("did:x:a") is None
     assert unavailable(known, "did:x:a") == "agent_inactive"

@@ -35,7 +35,7 @@ def directory(*, bps: int = BPS, **stakes: tuple[int, int]) -> Directory:
         stake_bps=bps,
     )
     made.put([row(A), row(B)])
-    made.stakes.know(
+    made.stakes.apply_rows(
         {"agent_did": f"did:x:{name}", "free_micro": free, "locked_micro": locked}
         for name, (free, locked) in stakes.items()
     )
@@ -56,7 +56,7 @@ def test_without_a_rate_nobody_is_asked_for_a_stake() -> None:
 def test_a_node_asks_a_share_of_its_price_and_more_of_the_worse() -> None:
     known = directory(a=(CENT, 0))
     assert chosen(known).stake_micro == CENT // 2
-    known.know_standings({A: Tally(failed=10)})  # a score of 0.2: 1.3 times as much
+    known.apply_tallies({A: Tally(failed=10)})  # a score of 0.2: 1.3 times as much
     assert chosen(known).stake_micro == CENT * 13 // 20
 
 
@@ -99,7 +99,9 @@ def stake(bench: Bench, did: str, micro: int, *, key: str = "") -> None:
                            agent_did=did, amount_micro=micro)  # fmt: skip
         bench.model.commit([money, put])
     free_micro = bench.model.balances.get(f"stake:{did}", 0)
-    bench.directory.stakes.know([{"agent_did": did, "free_micro": free_micro, "locked_micro": 0}])
+    bench.directory.stakes.apply_rows(
+        [{"agent_did": did, "free_micro": free_micro, "locked_micro": 0}]
+    )
 
 
 def test_what_the_ledger_did_not_lock_is_not_sent_and_another_agent_is() -> None:

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from actors.dispatch.dispatch_orders import with_inputs
+from actors.dispatch.dispatch_orders import load_inputs
 from actors.engine.ports import DispatchOrder, LargeInputs
 from core.errors import NodeErrorCode
 from core.records.manifest import parse_manifest
@@ -57,7 +57,7 @@ async def nothing(refs: Collection[BlobRef]) -> dict[BlobRef, Any]:
 
 
 async def test_references_become_inputs_and_parents() -> None:
-    whole = await with_inputs(order(LargeInputs(NODE, {"far": REF, "near": REF})), load, 100_000)
+    whole = await load_inputs(order(LargeInputs(NODE, {"far": REF, "near": REF})), load, 100_000)
     assert isinstance(whole, DispatchOrder)
     assert whole.inputs == {"own": 1, "n": 7}
     assert whole.parents == {"near": {"result": {"n": 7}}}
@@ -71,7 +71,7 @@ async def test_an_order_travels_to_another_machine_with_what_it_is_made_of() -> 
 
 async def test_verifier_gets_the_result_itself() -> None:
     large = LargeInputs(NODE, {"far": {"n": 1}, "near": {}}, REF)
-    whole = await with_inputs(order(large, is_verification=True), load, 100_000)
+    whole = await load_inputs(order(large, is_verification=True), load, 100_000)
     assert isinstance(whole, DispatchOrder)
     inputs = {"own": 1, "n": 1}
     assert whole.inputs == {"capabilityId": "cap.x", "inputs": inputs, "result": {"n": 7}}
@@ -83,23 +83,23 @@ async def test_an_order_without_references_is_left_as_it_is() -> None:
     ready = DispatchOrder(
         **{name: getattr(plain, name) for name in plain.__slots__} | {"large": None}
     )
-    assert await with_inputs(ready, nothing, 1) is ready
+    assert await load_inputs(ready, nothing, 1) is ready
 
 
 async def test_parents_that_are_too_large_are_not_even_loaded() -> None:
-    failure = await with_inputs(order(LargeInputs(NODE, {"far": {}, "near": REF})), nothing, 69_999)
+    failure = await load_inputs(order(LargeInputs(NODE, {"far": {}, "near": REF})), nothing, 69_999)
     assert isinstance(failure, Failure)
     assert (failure.code, failure.verdict) == (NodeErrorCode.INPUT_TOO_LARGE, Verdict.FINAL)
 
 
 async def test_an_ancestor_does_not_count_as_a_parent() -> None:
-    whole = await with_inputs(order(LargeInputs(NODE, {"far": REF, "near": {}})), load, 69_999)
+    whole = await load_inputs(order(LargeInputs(NODE, {"far": REF, "near": {}})), load, 69_999)
     assert isinstance(whole, DispatchOrder)
 
 
 @pytest.mark.parametrize("stored", [{"far": REF, "near": {}}])
 async def test_a_lost_result_fails_the_node_and_nothing_else(stored: dict[str, Any]) -> None:
-    failure = await with_inputs(order(LargeInputs(NODE, stored)), nothing, 100_000)
+    failure = await load_inputs(order(LargeInputs(NODE, stored)), nothing, 100_000)
     assert isinstance(failure, Failure)
     assert failure.code is NodeErrorCode.INPUT_MAPPING_FAILED
     assert "not stored" in failure.message

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 from nacl.signing import SigningKey
 
-from actors.dispatch.dispatch_orders import timed_out
+from actors.dispatch.dispatch_orders import build_timeout_event
 from actors.engine.node_results import take_result
-from actors.engine.workflow_restore import restore
+from actors.engine.workflow_restore import restore_workflow
 from actors.transport.messages import NodeResultReply, NodeResultRequest
 from core.errors import ErrorCode, NodeErrorCode, ServiceError
 from core.workflow.actions import AwaitResult
@@ -200,10 +200,10 @@ def test_place_of_a_workflow_that_had_ended_when_it_was_restored_is_given_back()
     rows = bench.model.unfinished("one")
     bench.cancel()
     bench.gate.commit()
-    bench.runner.adopt(*restore(rows[0], bench.settings, bench.clock.now_ms()))
+    bench.runner.adopt(*restore_workflow(rows[0], bench.settings, bench.clock.now_ms()))
     (held,) = bench.outbox.held
     bench.gate.commit()
-    assert not bench.runner.runs("w1")
+    assert not bench.runner.is_driving("w1")
     assert [order is held for order in bench.outbox.over] == [True]
 
 
@@ -281,7 +281,7 @@ def test_verification_is_answered_with_its_own_number() -> None:
 
 
 def test_timed_out_verification_is_a_failure_of_the_verifier() -> None:
-    event = timed_out(AwaitResult("a", 1, 2, 100, 600))
+    event = build_timeout_event(AwaitResult("a", 1, 2, 100, 600))
     failure = getattr(event, "failure", None)
     assert failure is not None
     assert (failure.code, failure.verdict) == (NodeErrorCode.AGENT_TIMEOUT, Verdict.RETRYABLE)

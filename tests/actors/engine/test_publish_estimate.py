@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from actors.engine.ports import Asked
-from actors.engine.publish_estimate import estimate
+from actors.engine.ports import AskingPrices
+from actors.engine.publish_estimate import estimate_cost
 from core.errors import ErrorCode, ServiceError
 from core.market.pricing import FixedPrice, TokenPrice
 from core.money import MICRO_MAX
@@ -21,12 +21,12 @@ RATES = TokenPrice(Decimal("0.001"), Decimal("0.002"))
 class Prices:
     """Knows what capabilities cost, and nothing else of a directory."""
 
-    def __init__(self, **asked: Asked) -> None:
+    def __init__(self, **asked: AskingPrices) -> None:
         self._asked = asked
 
-    def asked(self, capability_id: str, target_agent_id: str | None) -> Asked:
+    def asking_prices(self, capability_id: str, target_agent_id: str | None) -> AskingPrices:
         """Return what was given for the capability's last part."""
-        return self._asked.get(capability_id.rpartition(".")[2], Asked())
+        return self._asked.get(capability_id.rpartition(".")[2], AskingPrices())
 
 
 def found(prices: Prices, nodes: dict[str, dict[str, Any]], **settings: Any) -> Any:
@@ -35,11 +35,11 @@ def found(prices: Prices, nodes: dict[str, dict[str, Any]], **settings: Any) -> 
         "nodes": {name: {"capabilityId": f"cap.{name}", **node} for name, node in nodes.items()},
         "settings": settings,
     }
-    return estimate(compile_workflow(parse_manifest(manifest)), prices)  # type: ignore[arg-type]
+    return estimate_cost(compile_workflow(parse_manifest(manifest)), prices)  # type: ignore[arg-type]
 
 
 def test_case_16_each_node_reserves_its_dearest_agent_and_its_verifier() -> None:
-    prices = Prices(a=Asked(None, 70), b=Asked(None, 30), judge=Asked(None, 5))
+    prices = Prices(a=AskingPrices(None, 70), b=AskingPrices(None, 30), judge=AskingPrices(None, 5))
     nodes = {"a": {"requiresVerification": True, "verifierCapabilityId": "cap.judge"}, "b": {}}
     got = found(prices, nodes)
     assert got.reserved == {"a": 75, "b": 30}
@@ -49,14 +49,16 @@ def test_case_16_each_node_reserves_its_dearest_agent_and_its_verifier() -> None
 
 
 def test_a_registered_price_is_reserved_and_a_limit_lowers_it() -> None:
-    prices = Prices(a=Asked(FixedPrice(90)))
+    prices = Prices(a=AskingPrices(FixedPrice(90)))
     assert found(prices, {"a": {}}).reserved == {"a": 90}
     assert found(prices, {"a": {}}).terms["a"].price == FixedPrice(90)
     assert found(prices, {"a": {"maxCostCredits": 0.00004}}).reserved == {"a": 40}
 
 
 def test_nodes_by_tokens_share_what_the_others_leave() -> None:
-    prices = Prices(a=Asked(None, 40), b=Asked(None, None, RATES), c=Asked(RATES))
+    prices = Prices(
+        a=AskingPrices(None, 40), b=AskingPrices(None, None, RATES), c=AskingPrices(RATES)
+    )
     got = found(prices, {"a": {}, "b": {}, "c": {}}, maxBudgetCredits=0.000101)
     assert got.reserved == {"a": 40, "b": 31, "c": 30}, "the remainder from the first on"
     assert got.total_micro == 40
@@ -65,13 +67,13 @@ def test_nodes_by_tokens_share_what_the_others_leave() -> None:
 
 
 def test_case_01_the_hold_is_the_budget_if_given_else_the_estimate() -> None:
-    prices = Prices(a=Asked(None, 70))
+    prices = Prices(a=AskingPrices(None, 70))
     assert found(prices, {"a": {}}).hold_micro == 70
     assert found(prices, {"a": {}}, maxBudgetCredits=0.0001).hold_micro == 100
 
 
 def test_case_02_a_registered_price_is_the_reserve_of_an_auction() -> None:
-    got = found(Prices(a=Asked(FixedPrice(90), 40)), {"a": {"selection": "auction"}})
+    got = found(Prices(a=AskingPrices(FixedPrice(90), 40)), {"a": {"selection": "auction"}})
     assert (got.reserved, got.total_micro) == ({"a": 90}, 90)
 
 
@@ -80,7 +82,7 @@ def test_case_39_an_estimate_above_what_accounts_hold_is_refused(
     settings: dict[str, int],
 ) -> None:
     """One price may be as high as the bound; two of them are above it, whatever the budget."""
-    prices = Prices(a=Asked(FixedPrice(MICRO_MAX)), b=Asked(FixedPrice(1)))
+    prices = Prices(a=AskingPrices(FixedPrice(MICRO_MAX)), b=AskingPrices(FixedPrice(1)))
     assert found(prices, {"a": {}}).total_micro == MICRO_MAX
     with pytest.raises(ServiceError) as refused:
         found(prices, {"a": {}, "b": {}}, **settings)
@@ -90,6 +92,6 @@ def test_case_39_an_estimate_above_what_accounts_hold_is_refused(
 
 def test_case_02_a_cost_without_a_bound_is_refused() -> None:
     with pytest.raises(ServiceError) as refused:
-        found(Prices(b=Asked(None, None, RATES)), {"b": {}})
+        found(Prices(b=AskingPrices(None, None, RATES)), {"b": {}})
     assert refused.value.code is ErrorCode.BUDGET_REQUIRED
     assert [problem.path for problem in refused.value.problems] == ["nodes.b.maxCostCredits"]

@@ -61,15 +61,15 @@ def assert_only_the_first_is_quarantined(bench: Bench) -> None:
     """The process lives, the first workflow stands still, in its status, the other is driven."""
     assert bench.lost == []
     assert bench.runner.is_quarantined("w1")
-    assert not bench.runner.runs("w1")
-    assert bench.runner.runs("w2")
+    assert not bench.runner.is_driving("w1")
+    assert bench.runner.is_driving("w2")
     assert bench.status() in ("pending", "running")
     assert bench.runner.statistics().quarantined == 1
 
 
 def finish_the_other(bench: Bench) -> None:
     """Drive the second workflow to its end."""
-    while bench.runner.runs("w2"):
+    while bench.runner.is_driving("w2"):
         order = [order for order in bench.outbox.sent if order.workflow_id == "w2"][-1]
         bench.deliver(order)
         bench.gate.commit()
@@ -154,7 +154,7 @@ def test_exception_in_the_callback_of_a_commit_quarantines_its_workflow() -> Non
 
 def spoilt(bench: Bench) -> None:
     """Make the first workflow's machine raise at its next step."""
-    run = bench.runner.run_of("w1")
+    run = bench.runner.find_run("w1")
     assert run is not None
     run.machine.compiled = None  # type: ignore[assignment]
 
@@ -268,8 +268,8 @@ def test_resumed_workflow_goes_on_from_its_rows() -> None:
     resume(bench)
     assert isinstance(bench.replies[-1], ResumeReply)
     reread(bench)
-    assert bench.runner.runs("w1")
-    while bench.runner.runs("w1"):
+    assert bench.runner.is_driving("w1")
+    while bench.runner.is_driving("w1"):
         bench.deliver([order for order in bench.outbox.sent if order.workflow_id == "w1"][-1])
         bench.gate.commit()
     assert bench.status() == "success"
@@ -288,7 +288,7 @@ def test_workflow_that_is_not_quarantined_cannot_be_resumed() -> None:
     bench = published()
     resume(bench)
     assert bench.replies[-1].code is ErrorCode.CONFLICT
-    assert bench.runner.runs("w1")
+    assert bench.runner.is_driving("w1")
 
 
 def test_restarted_owner_repeats_nothing_of_a_quarantined_workflow() -> None:
@@ -367,7 +367,7 @@ def test_rows_read_before_a_quarantine_do_not_start_the_workflow_again() -> None
     bench.deliver(bench.outbox.sent[0])
     bench.gate.commit()
     for stored in rows:
-        bench.runner.take_up(stored, touched)
+        bench.runner.restore_stored(stored, touched)
     bench.gate.commit()
     assert_only_the_first_is_quarantined(bench)
 

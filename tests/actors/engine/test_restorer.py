@@ -78,7 +78,7 @@ async def test_everything_is_restored_page_by_page_whatever_fails() -> None:
     rows.failing = 1
     restorer = restorer_of(bench, rows)
     async with asyncio.timeout(60):
-        await restorer.all_soon()
+        await restorer.restore_all()
     after = [key and key.workflow_id for key in rows.pages]
     assert after == [None, None, "w002", "w005", "w008"]
     assert (restorer.count, restorer.is_scanning) == (10, False)
@@ -90,7 +90,7 @@ async def test_first_workflows_are_driven_and_new_ones_taken_while_later_pages_a
     bench = unfinished(10)
     rows = ModelRows(bench)
     restorer = restorer_of(bench, rows)
-    done = restorer.all_soon()
+    done = restorer.restore_all()
     async with asyncio.timeout(60):
         while restorer.count < PAGE:
             await asyncio.sleep(0)
@@ -114,7 +114,7 @@ async def test_damaged_workflow_stops_no_other_from_being_restored() -> None:
     bench.model.workflows["w003"]["manifest"] = "[]"
     restorer = restorer_of(bench, ModelRows(bench))
     async with asyncio.timeout(60):
-        await restorer.all_soon()
+        await restorer.restore_all()
     assert restorer.count == 6
     assert bench.runner.is_quarantined("w003")
 
@@ -127,7 +127,7 @@ async def test_workflows_that_are_asked_for_meanwhile_share_one_read() -> None:
     restorer = restorer_of(bench, rows)
     for _ in range(30):
         for number in range(10):
-            restorer.soon(f"w{number:03}")
+            restorer.restore_one(f"w{number:03}")
     rows.gate.set()
     async with asyncio.timeout(60):
         while restorer.count < 10:
@@ -141,7 +141,7 @@ async def test_reads_by_ids_are_bounded() -> None:
     rows = ModelRows(bench)
     restorer = restorer_of(bench, rows)
     for number in range(IDS_MAX + 5):
-        restorer.soon(f"w{number:03}")
+        restorer.restore_one(f"w{number:03}")
     async with asyncio.timeout(60):
         while restorer.count < IDS_MAX + 5:
             await asyncio.sleep(0)
@@ -152,10 +152,10 @@ async def test_scan_that_is_asked_for_during_a_scan_follows_it() -> None:
     bench = unfinished(4)
     rows = ModelRows(bench)
     restorer = restorer_of(bench, rows)
-    first, second = restorer.all_soon(), restorer.all_soon()
+    first, second = restorer.restore_all(), restorer.restore_all()
     async with asyncio.timeout(60):
         await first
-        third = restorer.all_soon()
+        third = restorer.restore_all()
         await asyncio.gather(second, third)
     assert rows.pages.count(None) == 2
 
@@ -171,6 +171,6 @@ async def test_scan_that_fails_unforeseen_is_begun_anew() -> None:
 
     restorer = restorer_of(bench, rows, restored)
     async with asyncio.timeout(60):
-        await restorer.all_soon()
+        await restorer.restore_all()
     assert rows.pages.count(None) == 2
     assert restorer.count == 4

@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from actors.process.bulk_window import STEP, ask_all
+from actors.process.bulk_window import STEP, request_all
 
 
 class Owner:
@@ -37,7 +37,7 @@ async def test_no_more_than_the_bound_is_under_way_and_replies_are_in_order(
     owner = Owner()
     requests = [1, 5, 13, 40, 2, *range(14, 80)]
     asked = asyncio.ensure_future(
-        ask_all(owner.ask, requests, weight_of=lambda request: request, weight_max=weight_max)
+        request_all(owner.ask, requests, weight_of=lambda request: request, weight_max=weight_max)
     )
     async with asyncio.timeout(60):
         while not asked.done():
@@ -61,5 +61,5 @@ def test_a_large_bulk_is_begun_in_steps() -> None:
         seen.append(request - len(begun))
         return 0
 
-    asyncio.run(ask_all(ask, range(4 * STEP), weight_of=weight_of, weight_max=1))
+    asyncio.run(request_all(ask, range(4 * STEP), weight_of=weight_of, weight_max=1))
     assert max(seen) <= STEP, "asked for in one turn of the loop"

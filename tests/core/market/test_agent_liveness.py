@@ -12,9 +12,9 @@ from core.market.agent_liveness import (
     Availability,
     Liveness,
     availability,
+    drop_older_signals,
     load_share,
     reported_load,
-    since,
 )
 
 TTL = HEARTBEAT_TTL_MS
@@ -61,10 +61,10 @@ def test_no_status_means_that_an_agent_was_deregistered() -> None:
 
 def test_what_was_known_before_the_card_was_stored_is_forgotten() -> None:
     live = Liveness("busy", 0.7, 5, 8, False)
-    assert since(live, 5) == live
-    assert since(live, 6) == Liveness(probe_ms=8, is_probe_ok=False)
-    assert since(live, 9) == UNHEARD
-    assert since(Liveness("busy", 0.7, 5), 5) == Liveness("busy", 0.7, 5)
+    assert drop_older_signals(live, 5) == live
+    assert drop_older_signals(live, 6) == Liveness(probe_ms=8, is_probe_ok=False)
+    assert drop_older_signals(live, 9) == UNHEARD
+    assert drop_older_signals(Liveness("busy", 0.7, 5), 5) == Liveness("busy", 0.7, 5)
 
 
 @pytest.mark.parametrize(

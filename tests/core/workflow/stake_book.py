@@ -12,7 +12,7 @@ from core.workflow.events import NodeChanged, Record, StakeFreed, StakeLocked
 class StakeBook:
     """Every attempt asks `asked_micro`; `free`: what agents have, None: enough for everything."""
 
-    asked_micro: int = 2
+    price_limit_micro: int = 2
     free: dict[str, int] | None = None
     locked: dict[str, StakeLocked] = field(default_factory=dict)
     locks: int = 0
