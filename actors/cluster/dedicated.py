@@ -1,10 +1,10 @@
-"""A process for each workflow (`CALLBOARD_ISOLATION=dedicated`), behind an owner of many.
+"""A process for each workflow (`CALLBOARD_ISOLATION=dedicated`), behind a pooled owner.
 
-The pooled owner stays the address of everything: it hands a publish to a child, an owner of the
-same class in a process of its own, and passes on what concerns that workflow. Children live in
-slots, whose names are their owner names, so that their number is bounded and the table of owners
-does not grow. A child dies with the process that made it; whatever it leaves unfinished, however it
-ended, the pooled owner claims and drives itself. design.md section 3 (isolation).
+All requests go to the pooled owner. It hands a publish to a child, an owner of the same class in a
+process of its own, and forwards that workflow's requests. Children occupy slots, whose names are
+their owner names, so that their number is bounded and the owner table does not grow. A child ends
+with its parent process; the pooled owner claims and drives the workflows that an ended child leaves
+unfinished. design.md section 3 (isolation).
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from core.errors import ErrorCode, ServiceError
 
 log = logging.getLogger("callboard.owner")
 
-# The name under which this owner itself waits for its children's workflows.
+# The watcher name under which this owner waits for its children's workflows.
 PARENT = "parent"
 
 
@@ -57,8 +57,8 @@ class Dedicated:
     Args:
         owner: the pooled owner.
         name: its name.
-        spawn: starts a child that registers under the name it is given.
-        slots: children at once, at most; beyond it a publish is refused with OVERLOADED.
+        spawn: starts a child that registers under the given name.
+        slots: most children at once; beyond it a publish is refused with OVERLOADED.
     """
 
     def __init__(
@@ -75,7 +75,7 @@ class Dedicated:
         return f"<Dedicated {self._name} runs={len(self._runs)} free={len(self._free)}>"
 
     async def start(self) -> None:
-        """Drive on what children of an earlier process left: they ended with it."""
+        """Take over the unfinished workflows of an earlier process's children."""
         children = dedicated_owner(self._name, "")
         await self._owner.take_over(lambda name: name.startswith(children))
 
@@ -119,7 +119,7 @@ class Dedicated:
         return reply
 
     async def _follow(self, workflow_id: str, run: _ChildRun, is_driven: bool) -> None:
-        """Wait for the workflow's end or the child's; then nothing may be left undriven."""
+        """Wait for the end of the workflow or of the child; then take over unfinished work."""
         is_finished = False
         try:
             while is_driven and not is_finished:

@@ -1,10 +1,10 @@
 """Replaces a ledger actor that has stopped answering without having ended.
 
-Ray starts a dead actor anew by itself; one that is frozen, or whose loop is stuck, it leaves alone,
-and every commit of the cluster waits behind it. `actors/cluster/process_watch.py` judges, this
-file asks and acts. The successor takes a new epoch, which fences the old one off should it
-wake up. A ping does not touch Postgres: its absence is no silence. A ping that is late while the
-actor's counter of progress moves is no silence either. Decisions 0056 and 0092.
+Ray restarts a dead actor, but not one that is frozen or whose event loop is stuck; every commit of
+the cluster would wait for it. `actors/cluster/process_watch.py` judges, this module asks and acts.
+The successor takes a new epoch from the database, which fences off the old actor should it wake up.
+A ping does not touch Postgres, so an unavailable Postgres is no silence. A late ping is no silence
+either while the actor's progress counter moves. Decisions 0056 and 0092.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class LedgerWatch:
     """Asks the ledger actor every second whether it is there.
 
     Args:
-        silence_ms_max: how long it may say nothing before it is replaced.
+        silence_ms_max: timeout of its answers, after which it is replaced.
     """
 
     def __init__(self, silence_ms_max: int) -> None:
@@ -40,12 +40,12 @@ class LedgerWatch:
         self._progress = actor_call(LEDGER, "progress")
 
     async def run(self) -> None:
-        """Ask for ever."""
+        """Ask until cancelled."""
         while True:
             try:
                 await self._check_once()
-            except Exception:  # the edge of the loop: one bad look must not end the watch
-                log.exception("the ledger was not looked at")
+            except Exception:  # the edge of the loop: a failed check must not end the watch
+                log.exception("ledger not checked")
             await asyncio.sleep(CHECK_INTERVAL_S)
 
     async def _check_once(self) -> None:
@@ -58,7 +58,7 @@ class LedgerWatch:
             elif self._silence.note_miss(_now_ms()):
                 await self._replace()
         except (RayError, ValueError) as error:
-            # It has ended, or is being started: that is Ray's business, and takes its time.
+            # It has ended or is starting: Ray restarts it.
             log.info("the ledger is not there error=%s", type(error).__name__)
             self._silence.reset(_now_ms())
         else:

@@ -1,6 +1,6 @@
-"""The handles of all workflow actors, one per machine or more: made, asked, told, ended.
+"""The handles of all workflow actors: creates, pings, calls and ends them.
 
-A wrapper only; it judges nothing. What fails for one owner does not concern the others: every call
+A wrapper only, without decisions. A failure of one owner does not affect the others: every call
 returns whether it was answered. design.md section 3 (Starting and owning). Decision 0092.
 """
 
@@ -40,12 +40,12 @@ class OwnerActors:
         return list(self._handles)
 
     def ensure_actors(self, machines: Iterable[str]) -> tuple[list[str], list[str]]:
-        """Make the actors of new machines, end those of machines that are gone.
+        """Create the actors of new machines and end those of lost machines.
 
         Args:
-            machines: Ray's ids of the machines there are.
+            machines: Ray's ids of the live machines.
 
-        Returns: the names of the owners that were made, and of those that are gone.
+        Returns: the names of the owners that were created, and of those that are gone.
         """
         wanted = {
             workflow_actor(node_id, index): node_id
@@ -72,13 +72,13 @@ class OwnerActors:
         return made, gone
 
     async def ping(self, name: str) -> dict[str, Any] | int | None:
-        """Ask an owner how it is.
+        """Ping an owner.
 
-        Returns: its counters; of one whose answer is late, its counter of progress alone; None of
-        one that says nothing.
+        Returns: its counters; its progress counter alone when the answer is late; None when it
+        answers neither.
 
         Raises:
-            RayError: its process has ended, or is being started.
+            RayError: its process has ended or is starting.
         """
         handle = self._handles[name]
         try:
@@ -87,18 +87,19 @@ class OwnerActors:
         except TimeoutError:
             return await read_progress(handle.progress.remote)
         except ActorDiedError:
-            # For good, as when its constructor has failed: Ray starts it no more, `ensure` does.
-            log.exception("owner is gone and is made anew owner=%s", name)
+            # Ray does not restart it, as after a failed constructor: `ensure_actors` does.
+            log.exception("owner is gone and is created again owner=%s", name)
             self._handles.pop(name, None)
             raise
 
     async def call_owner(self, name: str, method: str, *arguments: Any) -> bool:
-        """Call a method of an owner; returns whether it was answered in time."""
+        """Call a method of an owner; return whether it was answered in time."""
         try:
             call = getattr(self._handles[name], method).remote(*arguments)
             await asyncio.wait_for(call, CALL_TIMEOUT_S)
-        except Exception as error:  # the edge to one owner: it is told in a later round
-            log.warning("not told owner=%s method=%s error=%s", name, method, type(error).__name__)
+        except Exception as error:  # the edge to one owner: a later round repeats the call
+            kind = type(error).__name__
+            log.warning("call failed owner=%s method=%s error=%s", name, method, kind)
             return False
         return True
 
@@ -110,9 +111,9 @@ class OwnerActors:
 
 
 async def read_progress(ask: Callable[[], Any]) -> int | None:
-    """Return a process's counter of progress, None when it does not even tell that."""
+    """Return a process's progress counter, None without an answer."""
     try:
         return int(await asyncio.wait_for(ask(), CALL_TIMEOUT_S))
-    except Exception as error:  # any failure of another process is silence, nothing more
-        log.info("no word of progress error=%s", type(error).__name__)
+    except Exception as error:  # the edge to another process: any failure counts as silence
+        log.info("no progress counter error=%s", type(error).__name__)
         return None

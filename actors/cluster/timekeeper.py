@@ -1,4 +1,4 @@
-"""The timekeeper's actor: keeps one workflow actor per machine alive and gives orphans an owner.
+"""The timekeeper's actor: keeps workflow actors alive and assigns lost owners' workflows.
 
 A wrapper only: `actors/cluster/process_watch.py` decides. design.md section 3.
 """
@@ -37,7 +37,7 @@ CLAIM_TIMEOUT_S = 10.0
 
 @ray.remote
 class Timekeeper:
-    """Reconciles what should run with what runs, twice a second."""
+    """Reconciles the target state of the actors with the observed one, twice a second."""
 
     async def __init__(self, values: Mapping[str, object]) -> None:  # type: ignore[misc]
         settings = parse_settings_argument(values)
@@ -58,11 +58,11 @@ class Timekeeper:
         self._loops = [asyncio.create_task(loop()) for loop in loops]
 
     async def owners(self) -> list[str]:
-        """Return the names of owners that answered lately."""
+        """Return the names of the live owners."""
         return self._watch.live_owners(_now_ms())
 
     async def ping(self) -> int:
-        """Return how many rounds have been made."""
+        """Return how many rounds were run."""
         return self._rounds
 
     async def process_id(self) -> int:
@@ -73,14 +73,14 @@ class Timekeeper:
         while True:
             try:
                 await self._round()
-            except Exception:  # the edge of the loop: one bad round must not end the watch
+            except Exception:  # the edge of the loop: a failed round must not end the watch
                 log.exception("round failed")
             self._rounds += 1
             await asyncio.sleep(ROUND_S)
 
     async def _round(self) -> None:
-        """1. actors for machines; 2. who answers; 3. who is silent; 4. who took orphans over;
-        5. who knows whom."""
+        """Run one round: 1. create and end actors; 2. ping owners; 3. restart silent owners;
+        4. claim and adopt lost owners' workflows; 5. send peer updates."""
         made, gone = self._owners.ensure_actors(await asyncio.to_thread(_machines))
         for name in gone:
             self._watch.remove_owner(name)
@@ -88,7 +88,7 @@ class Timekeeper:
             self._watch.note_created(name, _now_ms())
         await asyncio.gather(*(self._ping(name) for name in self._owners.names()))
         now_ms = _now_ms()
-        # Before rows are read: a silent owner is replaced while Postgres is away, too.
+        # Before the read of rows, so that a silent owner is replaced without Postgres too.
         for name in self._watch.silent_owners():
             log.warning("owner is silent and is restarted owner=%s", name)
             self._owners.restart(name)
@@ -107,7 +107,7 @@ class Timekeeper:
         try:
             reply = await self._owners.ping(name)
         except RayError as error:
-            # Ended, or being started: that is Ray's business, and takes its time.
+            # It has ended or is starting: Ray restarts it.
             log.info("owner is not there owner=%s error=%s", name, type(error).__name__)
             self._watch.note_ended(name, _now_ms())
             return
