@@ -1,9 +1,9 @@
-"""The agents as one workflow owner knows them: a cache of cards, with health as told and as seen.
+"""One workflow owner's cache of agents: their cards, reported health, and observed health.
 
-Filled from rows at start, kept fresh by the ledger's directory notices, refreshed on a miss. It
-chooses nothing itself: `core/market/ranking.py` does; what heartbeats and probes mean is
-`core/market/agent_liveness.py`'s. Spec: Targeted routing; contract.md section 5 (AGENT_UNAVAILABLE
-details) and section 6 (Heartbeat).
+Rows fill it at the start, the ledger's notices keep it fresh, a miss refreshes it.
+`core/market/ranking.py` chooses between agents; `core/market/agent_liveness.py` judges heartbeats
+and probes. Spec: Targeted routing; contract.md section 5 (AGENT_UNAVAILABLE details) and section 6
+(Heartbeat).
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ from core.workflow.actions import SelectAgent, SelectVerifier
 from core.workflow.events import AgentNotSelected, AgentSelected, Failure, Verdict, VerifierSelected
 
 PAID_BY_TOKENS = "paid_by_tokens"
-# What prices by tokens are compared at: a page read, a page written.
+# Token counts at which prices per token are compared: a page read, a page written.
 TYPICAL = Tokens(1_000, 1_000)
 
 
@@ -56,10 +56,10 @@ class Directory:
         service: the `<service>` of dispatch paths.
         deployment_key: 32 bytes that unseal signing secrets.
         default_secret: signs dispatches to agents without a secret of their own, or None.
-        max_concurrency: for cards that name none.
-        rules: how agents are weighed against each other.
-        latency_ms_max: the average latency at which speed counts nothing, milliseconds.
-        stake_bps: the stake asked of an agent, basis points of the node's price.
+        max_concurrency: for cards without `maxConcurrency`.
+        rules: the weights of the ranking.
+        latency_ms_max: the average latency at which the speed score is 0, milliseconds.
+        stake_bps: the stake required of an agent, basis points of the node's price.
     """
 
     def __init__(
@@ -97,7 +97,7 @@ class Directory:
     def put(self, rows: Iterable[Mapping[str, Any]]) -> None:
         """Store agents from rows (`did, owner_did, card, endpoint, status, signing_secret`).
 
-        `updated_ms`, where a row has it: heartbeats from before are of an earlier registration.
+        `updated_ms`, where a row has it: earlier heartbeats belong to an earlier registration.
         """
         for row in rows:
             did = row["did"]
@@ -112,16 +112,16 @@ class Directory:
             self._index(self._cards.build_entry(row, known.order if known else self._order))
 
     def apply_liveness(self, heard: Mapping[str, Liveness]) -> None:
-        """Take over the newest heartbeats and probes, by agent."""
+        """Store the newest heartbeats and probes, by agent."""
         self._live.update(heard)
 
     def apply_tallies(self, tallies: Mapping[str, Tally]) -> None:
-        """Take over what agents are known for by now, by agent."""
+        """Store the newest reputation tallies, by agent."""
         for did, tally in tallies.items():
             self._standings[did] = build_standing(tally, latency_ms_max=self._latency_ms_max)
 
     def is_missing(self, capability_id: str, target_agent_id: str | None) -> bool:
-        """Whether a look into the ledger may find an agent that this cache does not know."""
+        """Whether the ledger may have an agent that this cache lacks."""
         if target_agent_id is not None and target_agent_id not in self._entries:
             return True
         return not self._by_capability.get(capability_id)
@@ -131,29 +131,29 @@ class Directory:
         return self._entries.get(did)
 
     def is_revoked(self, did: str, at_ms: int) -> bool:
-        """Whether an agent is revoked at a time, as far as is known here."""
+        """Whether an agent is revoked at a time, by this cache."""
         return self.revocations.is_revoked(did, at_ms)
 
     def list_offers(self, capability_id: str) -> list[AgentEntry]:
-        """Return every agent that offers the capability and has an address, as registered."""
+        """Return every agent with an address that offers the capability, in registration order."""
         return list(self._by_capability.get(capability_id, {}).values())
 
     def apply_prices(self, prices: Mapping[str, Price]) -> None:
-        """Take over registered prices, by capability."""
+        """Store registered prices, by capability."""
         self._prices.update(prices)
 
     def asking_prices(self, capability_id: str, target_agent_id: str | None) -> AskingPrices:
-        """Return what a node may be asked to pay, which is what an estimate reserves.
+        """Return the prices that a node may be asked to pay, for an estimate.
 
-        A registered price is the most that is paid; else it is the dearest agent's. A target that
-        is known and offers the capability asks for itself.
+        A registered price is the limit; without one it is the highest price of an agent. For a
+        known target that offers the capability, the target's own price.
         """
         offers = self._by_capability.get(capability_id, {})
         return find_asking_prices(
             offers, capability_id, self._prices.get(capability_id), target_agent_id
         )
 
-    # -- choosing ---------------------------------------------------------------------------------
+    # -- selection --------------------------------------------------------------------------------
 
     def select(self, action: SelectAgent, at_ms: int) -> AgentSelected | AgentNotSelected:
         """Answer a machine's `SelectAgent`: the target, or the best of the healthy candidates."""
@@ -195,9 +195,9 @@ class Directory:
     def list_available_agents(
         self, action: SelectAgent, at_ms: int
     ) -> tuple[list[str], Failure | None]:
-        """Return who could take a node now, and what it would fail with when that is nobody.
+        """Return the agents that could take a node now, and the failure when there is none.
 
-        As `select`, but nobody is taken and no price is too high.
+        As `select`, but without selecting an agent and without a price limit.
         """
         dids: list[str] = []
         if action.target_agent_id is not None:
@@ -230,14 +230,14 @@ class Directory:
         return AgentSelected(action.node, did, price.micro, at_ms, reasons, None, stake_micro)
 
     def _stake_micro(self, did: str, price: Price, action: SelectAgent) -> int:
-        """Return the stake that the node asks; of one paid by tokens, by the most it may cost."""
+        """Return the stake that the node requires, by its price or by its limit in tokens."""
         if not self.stakes.is_required:
             return 0
         most_micro = action.price_max_micro if isinstance(price, TokenPrice) else price.micro
         return self.stakes.required_micro(most_micro, self._standings.get(did, UNPROVEN).score)
 
     def _asking_price(self, entry: AgentEntry, action: SelectAgent | SelectVerifier) -> Price:
-        """Return what an agent asks for the node: its card's price, else the capability's."""
+        """Return the price an agent asks for the node: its card's, else the registered one."""
         own = entry.prices[action.capability_id]
         if isinstance(action, SelectVerifier):
             return effective_price(own, self._prices.get(action.capability_id))
@@ -249,7 +249,7 @@ class Directory:
         did = entry.did
         price = self._asking_price(entry, action)
         excluded = None
-        # Of most agents nothing is known but their card: a thousand offers cost little.
+        # Most agents have nothing but a card, so a thousand offers cost little.
         if did in self._live or did in self._circuits or did in self.revocations:
             excluded = self._find_unavailability(did, at_ms)
         is_by_token = isinstance(price, TokenPrice)
@@ -282,7 +282,7 @@ class Directory:
             candidates, price_max_micro=price_max_micro, rules=self._rules, seed=seed
         )
         if choice.did is None and self.stakes.is_required:
-            # What other work has locked may be free by now: the ledger will say.
+            # Locked stakes may be free by now; the ledger decides when it locks.
             candidates = [
                 one._replace(excluded=None) if one.excluded == STAKE_LOCKED else one
                 for one in candidates
@@ -347,7 +347,7 @@ class Directory:
     def _find_unavailability(
         self, did: str, at_ms: int, *, is_excluded: bool = False
     ) -> str | None:
-        """Return why an agent takes no work at all, None when it does; in the contract's order."""
+        """Return why an agent takes no work, None when it does; in the contract's order."""
         entry = self._entries.get(did)
         if entry is None and did not in self._inactive:
             return "agent_not_found"
@@ -367,14 +367,14 @@ class Directory:
         return UNHEARD if live is None else drop_older_signals(live, self._stored_ms[did])
 
     def begin(self, did: str) -> None:
-        """Count an order as given to the agent, also while it waits to be sent."""
+        """Count an order as in flight at the agent, also while it is queued."""
         self._in_flight[did] += 1
 
     def note_outcome(self, did: str, *, is_reachable: bool | None, at_ms: int) -> bool:
-        """Count an order as closed; returns whether its end opened the agent's circuit.
+        """Count an order as closed; return whether its end opened the agent's circuit.
 
         Args:
-            is_reachable: None when the order was given up and says nothing about the agent.
+            is_reachable: None when unknown, because the order was given up.
         """
         self._in_flight[did] -= 1
         if self._in_flight[did] <= 0:
@@ -382,7 +382,7 @@ class Directory:
         return self._circuits.note_outcome(did, is_reachable=is_reachable, at_ms=at_ms)
 
     def open_circuits(self) -> list[str]:
-        """Return the agents that are left alone here, or on trial: someone should look at them."""
+        """Return the agents with an open or half-open circuit, which should be probed."""
         return self._circuits.open_agents()
 
     # -- rows -------------------------------------------------------------------------------------
@@ -401,6 +401,6 @@ class Directory:
     def _index(self, entry: AgentEntry) -> None:
         self._entries[entry.did] = entry
         if not entry.url:
-            return  # a card without an address can be looked at, but nobody can be called there
+            return  # a card without an address can be read, but its agent gets no dispatch
         for capability_id in entry.prices:
             self._by_capability.setdefault(capability_id, {})[entry.did] = entry

@@ -1,6 +1,6 @@
-"""What agents have staked, as an owner knows it, and what it asks of them for a node.
+"""One owner's cache of agents' stakes, and the stake that a node requires.
 
-A cache of the ledger's stakes, half a second behind; only the ledger says whether a lock succeeds.
+The cache is half a second behind the ledger, which alone decides whether a lock succeeds.
 Spec: Settlement rules 8; contract.md section 6 (Reputation inputs); money.md case 26. Decision
 0074.
 """
@@ -20,7 +20,7 @@ class Stakes:
     """Free and locked stakes by agent.
 
     Args:
-        bps: the stake that a node asks, basis points of its price; 0: none.
+        bps: the stake that a node requires, basis points of its price; 0: none.
     """
 
     def __init__(self, bps: int) -> None:
@@ -32,27 +32,30 @@ class Stakes:
 
     @property
     def is_required(self) -> bool:
-        """Whether work asks for a stake at all."""
+        """Whether this deployment requires stakes."""
         return self._bps > 0
 
     def apply_rows(self, rows: Iterable[Mapping[str, Any]]) -> None:
-        """Take over rows (`agent_did, free_micro, locked_micro`)."""
+        """Store rows (`agent_did, free_micro, locked_micro`)."""
         for row in rows:
             self._parts[row["agent_did"]] = (row["free_micro"], row["locked_micro"])
 
     def staked_micro(self, did: str, *, counts_locked: bool) -> int:
-        """Return what no work has locked, or all that is staked, as far as is known."""
+        """Return an agent's free stake, or its free and locked stake together."""
         free_micro, locked_micro = self._parts.get(did, (0, 0))
         return free_micro + locked_micro if counts_locked else free_micro
 
     def required_micro(self, price_micro: int, score: float) -> int:
-        """Return what a node of this price asks of an agent of this score, micro-credits."""
+        """Return the stake that a node of this price requires of an agent with this score."""
         if not self._bps:
             return 0
         return stake_required_micro(price_micro, stake_bps=self._bps, score=score)
 
     def find_shortage(self, did: str, required_micro: int) -> str | None:
-        """Return why an agent does not put up so much now; what is locked may be free soon."""
+        """Return why an agent's free stake is too small, None when it suffices.
+
+        STAKE_LOCKED: it suffices together with the locked stake, which may be free soon.
+        """
         free_micro, locked_micro = self._parts.get(did, (0, 0))
         if required_micro <= free_micro:
             return None

@@ -1,7 +1,7 @@
-"""The directory as an auction's bidders: standing bids out of cards, and who may take part.
+"""The bidders of an auction, from the directory: standing bids of cards and eligibility.
 
-Who wins and at what price is `core/market/auction.py`'s. Like all of the directory it knows stakes
-and scores half a second late; a lock that the ledger refuses leads to the next round.
+`core/market/auction.py` decides the winner and the price. Stakes and scores are half a second old,
+as in all of the directory; a stake lock that the ledger refuses leads to the next round.
 Spec: Bid; Settlement rules 7; money.md cases 20 to 26. Decision 0075.
 """
 
@@ -30,7 +30,7 @@ from core.workflow.events import (
 )
 
 FAILED_BEFORE: Final = "failed_before"
-# Of a round's bids in a node's record; all of them are in the auction's own.
+# Bids shown in a node's record; the auction's own record has all of them.
 SHOWN_MAX: Final = 10
 
 
@@ -38,7 +38,7 @@ class AuctioningDirectory(Directory):
     """A directory that awards auctions.
 
     Args:
-        score_min_percent: the least reputation that takes part, per cent.
+        score_min_percent: lowest reputation score of a bidder, per cent.
         directory: the arguments of `Directory`.
     """
 
@@ -47,7 +47,7 @@ class AuctioningDirectory(Directory):
         self._score_min = score_min_percent / 100
 
     def select_bidder(self, action: SelectBidder, at_ms: int) -> AgentSelected | AgentNotSelected:
-        """Award a round, or ask whoever has won before to go on."""
+        """Award a round, or select the winner of an earlier round again."""
         if action.holder_did is not None:
             return self._reselect_winner(action, action.holder_did, at_ms)
         live = [replace(bid, reputation=self._score(bid.agent_did)) for bid in action.bids]
@@ -55,7 +55,7 @@ class AuctioningDirectory(Directory):
         won: Award | None = None
         excluded: dict[str, str] = {}
         for counts_locked in (False, True):
-            # What other work has locked of a stake may be free by now, if that is all there is.
+            # The second pass counts locked stakes too: other work may have freed them by now.
             excluded = self._exclude_bidders(bids, action, at_ms, counts_locked=counts_locked)
             won = award_auction(
                 [bid for bid in bids if bid.agent_did not in excluded],
@@ -113,7 +113,7 @@ class AuctioningDirectory(Directory):
         return AgentNotSelected(action.node, failure, at_ms)
 
     def _standing_bids(self, action: SelectBidder) -> list[Bid]:
-        """Return the standing bids of cards as they are now; a card is never late."""
+        """Return the standing bids of the current cards; a standing bid is never late."""
         bids = []
         for did, entry in self._offers(action).items():
             offer = entry.standing.get(action.capability_id)
@@ -135,7 +135,7 @@ class AuctioningDirectory(Directory):
     def _exclude_bidders(
         self, bids: list[Bid], action: SelectBidder, at_ms: int, *, counts_locked: bool
     ) -> dict[str, str]:
-        """Return who takes no part, and why."""
+        """Return the reason of each excluded bidder, by agent."""
         terms = AuctionTerms(
             action.reserve_micro, action.closes_ms, action.stake_bps, self._score_min
         )
@@ -164,7 +164,7 @@ class AuctioningDirectory(Directory):
 
 
 def _build_reasons(closed: AuctionClosed) -> dict[str, Any]:
-    """Return why the winner has won, as a node's record shows it: the lowest bids."""
+    """Return the lowest bids of an awarded round, as a node's record shows them."""
     excluded = dict(closed.excluded)
     lowest = sorted(
         closed.bids, key=lambda bid: (bid.agent_did in excluded, bid.amount_micro, bid.agent_did)

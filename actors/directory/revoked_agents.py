@@ -1,7 +1,7 @@
-"""Which agents are revoked, as one workflow owner knows it.
+"""One workflow owner's cache of revoked agents.
 
-Like all of the directory it follows the ledger, which has the last word: an attempt that is given
-to a revoked agent is never sent, its result never taken. Spec: Revocation; decision 0085.
+The ledger decides: it refuses every attempt of a revoked agent and its result. Spec: Revocation;
+decision 0085.
 """
 
 from __future__ import annotations
@@ -12,20 +12,20 @@ from typing import Any
 
 
 class Revocations:
-    """Revoked agents, each with the time at which that ends."""
+    """Revoked agents, each with the end of its revocation."""
 
     def __init__(self) -> None:
         self._until_ms: dict[str, float] = {}
 
     def __contains__(self, did: object) -> bool:
-        """Whether an agent was revoked, be it over by now or not."""
+        """Whether an agent has a revocation, also one that is over."""
         return did in self._until_ms
 
     def __bool__(self) -> bool:
         return bool(self._until_ms)
 
     def apply_rows(self, rows: Iterable[Mapping[str, Any]]) -> None:
-        """Take over rows (`did, expires_ms, ended_ms`)."""
+        """Store rows (`did, expires_ms, ended_ms`)."""
         for row in rows:
             if row["ended_ms"] is None:
                 until_ms = row["expires_ms"]
