@@ -1,7 +1,7 @@
-"""Many requests of one caller, of which only so much is under way at once.
+"""Sends many requests of one caller with a bound on their weight in flight.
 
-What waits in a queue that is shared with other callers delays them, so a bulk keeps its requests to
-itself until those before are answered. A request's own deadline begins when it is asked.
+Requests in a shared queue delay other callers, so a bulk holds its requests back until earlier ones
+are answered. A request's own deadline starts when it is sent.
 design.md section 3 (Fairness). Decision 0091.
 """
 
@@ -15,7 +15,7 @@ from typing import Final, TypeVar
 Request = TypeVar("Request")
 Reply = TypeVar("Reply")
 
-# So many begin within 3 ms; the loop is held for no longer.
+# Requests sent per turn of the event loop, which takes 3 ms.
 STEP: Final = 50
 
 
@@ -29,8 +29,9 @@ async def request_all(
     """Send every request and return the replies, or the exceptions raised, in order.
 
     Args:
+        send: sends one request and returns its reply.
         weight_of: the weight of a request, 0 or more.
-        weight_max: most weight under way at once; a request that weighs more goes alone.
+        weight_max: most weight in flight; a heavier request is sent alone.
     """
     weight_in_flight = 0
     room = asyncio.Event()

@@ -1,4 +1,4 @@
-"""The newest answer to one question: however many ask, it is asked once at a time, and rarely.
+"""A cached value that callers share: one refresh at a time, at most one per maximum age.
 
 Spec: Versioning 2 (health); decision 0103.
 """
@@ -14,11 +14,11 @@ Answer = TypeVar("Answer")
 
 
 class CachedAnswer(Generic[Answer]):
-    """An answer that is good for a while.
+    """A value with a maximum age.
 
     Args:
-        ask: finds it out; one call is under way at a time.
-        age_max_s: for how long it is told, counted from the end of its call.
+        ask: returns a new value; one call is under way at a time.
+        age_max_s: how long a value is returned, counted from the end of its call.
         clock: monotonic seconds.
     """
 
@@ -39,15 +39,15 @@ class CachedAnswer(Generic[Answer]):
         return f"<CachedAnswer is_refreshing={self._refreshing is not None}>"
 
     async def get(self) -> Answer:
-        """Return the answer, asked for now if the last one is too old.
+        """Return the value, refreshed if it is too old.
 
-        Raises: whatever the call raises; all that wait for it get it, and it is not kept.
+        Raises: the exception of the call, to every waiting caller; it is not cached.
         """
         cached = self._cached
         if cached is not None and self._clock() - cached[0] < self._age_max_s:
             return cached[1]
         if self._refreshing is None:
-            # A task of its own: the first asker may leave.
+            # A task of its own, because the first caller may be cancelled.
             self._refreshing = asyncio.ensure_future(self._refresh())
             self._refreshing.add_done_callback(self._clear_refresh)
         return await asyncio.shield(self._refreshing)
@@ -60,4 +60,4 @@ class CachedAnswer(Generic[Answer]):
     def _clear_refresh(self, task: asyncio.Task[Answer]) -> None:
         self._refreshing = None
         if not task.cancelled():
-            task.exception()  # also when all that asked have left
+            task.exception()  # marks it as retrieved, also when every caller was cancelled

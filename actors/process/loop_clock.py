@@ -14,7 +14,7 @@ from typing import Any, Final
 
 from actors.engine.ports import Timer
 
-# While wall time is behind, of ten monotonic milliseconds nine are counted.
+# While wall time is behind, the clock counts nine of ten monotonic milliseconds.
 _SLOWED: Final = (9, 10)
 _MS: Final = 1_000_000
 
@@ -23,7 +23,7 @@ class SteadyTime:
     """Unix time in milliseconds that never goes back.
 
     Args:
-        wall_ns: the machine's wall time, nanoseconds; may step.
+        wall_ns: the machine's wall time, nanoseconds, which may step.
         monotonic_ns: its monotonic time, nanoseconds.
     """
 
@@ -63,6 +63,6 @@ class LoopClock:
         return self._steady.now_ms()
 
     def call_at(self, at_ms: int, callback: Callable[..., None], *arguments: Any) -> Timer:
-        """Call back at that time, at once when it has passed."""
+        """Call back at that time, or at once when it has passed."""
         delay_s = max(0, at_ms - self.now_ms()) / 1000
         return self._loop.call_later(delay_s, callback, *arguments)

@@ -1,8 +1,9 @@
-"""The way from a Serve replica to the actors: publishes, cancels, ledger commands, waiting.
+"""A Serve replica's access to the actors: publishes, cancels, ledger commands, waiting.
 
-Owners are chosen by rendezvous hash over those that live; what an owner's death leaves unknown is
-repeated with the same key until the caller's deadline. Waiting for a workflow costs one long poll
-per owner, not one call per workflow. design.md section 3; contract.md section 6 (`Prefer: wait`).
+The gateway chooses among live owners by rendezvous hash. A request whose outcome is unknown, after
+an owner's end, is retried with the same key until the caller's deadline. Waiting for a workflow
+costs one long poll per owner, not one call per workflow. design.md section 3; contract.md section 6
+(`Prefer: wait`).
 """
 
 from __future__ import annotations
@@ -61,25 +62,25 @@ log = logging.getLogger("callboard.gateway")
 REQUEST_TIMEOUT_S = 15.0
 RETRY_DELAY_S = 0.1
 OWNERS_REFRESH_S = 1.0
-# A lost notice is found by a look at the row; this often, per waiting request.
+# Interval at which a waiting request reads the row, which covers a lost notice.
 WAIT_POLL_S = 3.0
 PING_TIMEOUT_S = 2.0
-# An owner that says nothing for that long is replaced meanwhile, and reads everything as it starts.
+# A silent owner is replaced within this time, and its successor reads everything at its start.
 REFRESH_TIMEOUT_S = 10.0
-# Each may be as large as a record.
+# Each item may be as large as a record.
 RECORDS_BATCH = 32
 ENDINGS_BATCH = 1_000
-# A request that weighs more goes with the bulks.
+# A larger request uses the bulk channel.
 LARGE_BYTES = 16 * 1024
-# Of one bulk, on its way to the owners: other bulks wait behind two calls, not behind all of it.
+# Of one bulk, in flight to the owners: other bulks wait for two calls, not for the whole bulk.
 BULK_BYTES_IN_FLIGHT_MAX = 2 * CALL_BYTES_MAX
 
 
 class _OwnerChannels:
-    """The ways to one owner: one for single requests, one for bulks and what is large.
+    """The channels to one owner: one for single requests, one for bulks and large requests.
 
-    A call is answered when all of its requests are committed, so what takes long to decide and to
-    store does not share one with the others.
+    A call is answered when all of its requests are committed, so slow requests do not share a
+    call with fast ones.
     """
 
     def __init__(self, name: str, settings: Settings) -> None:
@@ -112,7 +113,7 @@ def _owner_channel(
 
 
 class Gateway:
-    """One per replica, made by `connect`."""
+    """One per replica, created by `connect`."""
 
     def __init__(self, settings: Settings) -> None:
         self.settings = settings
@@ -162,7 +163,7 @@ class Gateway:
 
     @classmethod
     async def connect(cls, settings: Settings) -> Gateway:
-        """Make sure that the actors run, and follow who owns workflows."""
+        """Make sure that the actors run, and keep the list of live owners fresh."""
         await asyncio.to_thread(ensure_runtime, settings)
         gateway = cls(settings)
         gateway._refresh = asyncio.create_task(gateway._follow_owners())
@@ -179,7 +180,7 @@ class Gateway:
     # -- requests ---------------------------------------------------------------------------------
 
     async def publish(self, request: PublishRequest | PackedPublish) -> PublishReply:
-        """Store and start a workflow; returns after its commit.
+        """Store and start a workflow; return after its commit.
 
         Raises:
             ServiceError: refused, or LEDGER_UNAVAILABLE when the outcome is not known in time.
@@ -191,7 +192,7 @@ class Gateway:
     async def publish_bulk(
         self, requests: Sequence[PackedPublish]
     ) -> list[PublishReply | ServiceError]:
-        """Publish many at once; each has its own reply, in order."""
+        """Publish many workflows; return a reply for each, in order."""
         replies = await request_all(
             self.publish, requests, weight_of=request_bytes, weight_max=BULK_BYTES_IN_FLIGHT_MAX
         )
@@ -203,21 +204,21 @@ class Gateway:
         return answers
 
     async def cancel(self, request: CancelRequest) -> CancelReply:
-        """Cancel a workflow at its owner; returns after the commit."""
+        """Cancel a workflow at its owner; return after the commit."""
         owner = await self._owner_of(request.workflow_id)
         reply = await self._request_owner(request, request.workflow_id, owner)
         assert isinstance(reply, CancelReply)
         return reply
 
     async def resume(self, request: ResumeRequest) -> ResumeReply:
-        """Let a quarantined workflow be driven on by its owner; returns after the commit."""
+        """Resume a quarantined workflow at its owner; return after the commit."""
         owner = await self._owner_of(request.workflow_id)
         reply = await self._request_owner(request, request.workflow_id, owner)
         assert isinstance(reply, ResumeReply)
         return reply
 
     async def node_result(self, request: NodeResultRequest) -> NodeResultReply:
-        """Hand a result to the owner of its workflow; returns after the commit.
+        """Hand a result to the owner of its workflow; return after the commit.
 
         Raises:
             ServiceError: ALREADY_SETTLED or ESCROW_RELEASED for a result that came too late.
@@ -231,7 +232,7 @@ class Gateway:
             reply = await self._request_owner(asked, request.workflow_id, stored.owner)
             if isinstance(reply, NodeResultReply):
                 return reply
-            # The workflow has moved to another owner, or is not restored there yet.
+            # Another owner has taken the workflow over, or has not restored it yet.
             await asyncio.sleep(RETRY_DELAY_S)
         raise ledger_unavailable_error()
 
@@ -247,10 +248,10 @@ class Gateway:
         return outcome
 
     async def refresh_owners(self) -> None:
-        """Let every owner know what was just stored of agents, their health, prices or stakes.
+        """Refresh every owner's directory after a change of agents, health, prices or stakes.
 
-        A client that registers an agent and publishes at once finds it, although the notice may
-        still be on its way. An owner that does not answer reads it at its next look.
+        So a client that registers an agent and publishes at once finds it, although the notice may
+        not have arrived. An owner that does not answer reads the change at its next poll.
         """
         asked = [channels.request(RefreshRequest()) for channels in self._owners.values()]
         with contextlib.suppress(TimeoutError):
@@ -268,11 +269,11 @@ class Gateway:
     # -- waiting ----------------------------------------------------------------------------------
 
     async def wait_finished(self, workflow_id: str, timeout_s: float, *, watched: bool) -> bool:
-        """Wait until a workflow has finished; False when it has not in time.
+        """Wait until a workflow has finished; False after the timeout.
 
         Args:
             timeout_s: 0 or more.
-            watched: the workflow was published with this gateway as its watcher.
+            watched: whether the workflow was published with this gateway as its watcher.
         """
         if self._finished.pop(workflow_id, None) is not None:
             return True
@@ -301,11 +302,11 @@ class Gateway:
                     del self._waiting[workflow_id]
 
     async def workflow_record(self, workflow_id: str) -> StoredWorkflow | None:
-        """Return a workflow's rows; reads of many requests travel as one query."""
+        """Return a workflow's rows; many requests share one query."""
         return await self._records.request(workflow_id)
 
     async def dispatched_node(self, workflow_id: str, name: str) -> RowDict | None:
-        """Return what tells the tokens of a node's dispatches, None for an unknown node.
+        """Return the columns that the result tokens of a node derive from, None if unknown.
 
         Args:
             workflow_id: in its usual spelling.
@@ -321,7 +322,7 @@ class Gateway:
         return await self._rows.request(workflow_id)
 
     async def load_results(self, stored: StoredWorkflow) -> None:
-        """Put the texts of large results into their rows as far as the record has room for them.
+        """Put the texts of large results into their rows, up to the bound of the record.
 
         Raises:
             ServiceError: LEDGER_UNAVAILABLE.
@@ -332,7 +333,7 @@ class Gateway:
             node["result_json"] = texts[ref.hash].decode()
 
     async def _watch(self, workflow_id: str) -> None:
-        """Ask the owner to tell; without one the rows are looked at instead."""
+        """Register as a watcher at the owner; without an owner the rows are polled instead."""
         with contextlib.suppress(ServiceError):
             owner = await self._owner_of(workflow_id)
             await self._request_owner(
@@ -340,12 +341,12 @@ class Gateway:
             )
 
     async def _poll(self, name: str) -> None:
-        """Hear from one owner which of the watched workflows have finished."""
+        """Long-poll one owner for the watched workflows that have finished."""
         with contextlib.closing(BatchCall(self.settings.run_folder, name, "finished")) as call:
             while True:
                 try:
                     finished = await call(self.watcher)
-                except Exception as error:  # the edge to another process; waiters look at rows
+                except Exception as error:  # the edge to another process; waiters poll the rows
                     log.info("poll failed owner=%s error=%s", name, type(error).__name__)
                     await asyncio.sleep(RETRY_DELAY_S)
                     continue
@@ -355,7 +356,7 @@ class Gateway:
     def _notify_waiters(self, workflow_id: str) -> None:
         futures = self._waiting.get(workflow_id)
         if futures is None:
-            # The notice overtook the reply to the publish: kept for a moment, in order of arrival.
+            # The notice arrived before the reply to the publish: kept, in order of arrival.
             self._finished[workflow_id] = time.monotonic()
             while len(self._finished) > self.settings.replica_requests_max:
                 del self._finished[next(iter(self._finished))]
@@ -395,7 +396,7 @@ class Gateway:
             await asyncio.sleep(RETRY_DELAY_S)
 
     def _choose(self, key: str) -> str | None:
-        """Return the live owner with the highest hash for the key: stable as owners come and go."""
+        """Return the live owner with the highest hash for the key (rendezvous hashing)."""
         if len(self._owners) <= 1:
             return next(iter(self._owners), None)
         return max(
@@ -413,8 +414,8 @@ class Gateway:
         while True:
             try:
                 self._set_owners(await asyncio.wait_for(self._timekeeper_owners(), PING_TIMEOUT_S))
-            except Exception as error:  # the edge to another process; old knowledge stays in use
-                log.info("no word from the timekeeper error=%s", type(error).__name__)
+            except Exception as error:  # the edge to another process; the old list stays in use
+                log.info("timekeeper did not answer error=%s", type(error).__name__)
             await asyncio.sleep(OWNERS_REFRESH_S if self._owners else RETRY_DELAY_S)
 
     def _set_owners(self, names: Sequence[str]) -> None:
@@ -428,9 +429,9 @@ class Gateway:
     # -- health -----------------------------------------------------------------------------------
 
     async def components(self) -> dict[str, str]:
-        """Return `healthy`, or what is wrong, for ledger, postgres, workflows and timekeeper.
+        """Return `healthy`, or the defect, of ledger, postgres, workflows and timekeeper.
 
-        As it was at most `health_cache_ms` ago; however many ask, it is looked at once at a time.
+        Cached for `health_cache_ms`; concurrent callers share one check.
         """
         return await self._health.get()
 
@@ -454,6 +455,6 @@ class Gateway:
 async def _check_call(call: Awaitable[Any]) -> str:
     try:
         await asyncio.wait_for(call, PING_TIMEOUT_S)
-    except Exception as error:  # whatever went wrong is the answer
+    except Exception as error:  # the edge to another process: the error is the answer
         return f"unreachable: {type(error).__name__}"
     return "healthy"

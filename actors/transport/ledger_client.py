@@ -1,9 +1,9 @@
-"""Commands to the ledger from one process: batched, in order, repeated with the same keys.
+"""Commands to the ledger from one process: batched, in order, retried with the same keys.
 
-A commit whose outcome is unknown (the ledger actor died, Postgres is away) is repeated until it is
-known: keys make repeats harmless. Order is kept because one call is in flight and a repeat happens
-before the next batch leaves. Each repeat is half as large, so that one command that cannot be
-carried does not hold up the others; a command whose caller has left is not repeated at all.
+A commit whose outcome is unknown (the ledger actor died, Postgres is unavailable) is retried until
+it is known; keys make retries idempotent. Order is kept, because one call is in flight and a retry
+precedes the next batch. Each retry halves the batch, so that a command that cannot be sent does not
+block the others; a command whose caller has left is not retried.
 design.md section 3; money.md section 4. Decision 0094.
 """
 
@@ -25,9 +25,9 @@ log = logging.getLogger("callboard.ledger_client")
 
 RETRY_DELAY_S_MIN = 0.05
 RETRY_DELAY_S_MAX = 2.0
-# So much is pickled, unpickled and committed while another payer's command waits for its turn.
+# Bounds the time that another payer's command waits for a call to be encoded and committed.
 CALL_BYTES_MAX: Final = 128 * 1024
-_RECORD_BYTES: Final = 400  # of one that carries no text of its own
+_RECORD_BYTES: Final = 400  # of a record without texts of its own
 _CALLER_LEFT: Final = Outcome(
     OutcomeStatus.REJECTED, {}, ErrorCode.LEDGER_UNAVAILABLE, "its caller has left"
 )
@@ -35,7 +35,7 @@ _CALLER_LEFT: Final = Outcome(
 
 @dataclass(slots=True, eq=False)
 class _PendingCommand:
-    """A command; `is_wanted` until its caller has left without its outcome."""
+    """A command; `is_wanted`: its caller still waits for the outcome."""
 
     command: Command
     is_wanted: bool = True
@@ -45,8 +45,8 @@ class LedgerClient:
     """The ledger as seen from a workflow owner or a Serve replica.
 
     Args:
-        call: carries a batch to the ledger actor; raises when the outcome is unknown.
-        is_unknown: whether an exception of `call` means "repeat with the same keys".
+        call: sends a batch to the ledger actor; raises when the outcome is unknown.
+        is_unknown: whether an exception of `call` means "retry with the same keys".
         capacity: most commands that may wait.
         batch_size: most commands in one call.
     """
@@ -73,12 +73,12 @@ class LedgerClient:
 
     @property
     def is_down(self) -> bool:
-        """Whether the last attempt to reach the ledger failed and it is being repeated."""
+        """Whether the last call to the ledger failed and is being retried."""
         return self._is_down
 
     @property
     def is_full(self) -> bool:
-        """Whether so many commands wait that no new work may be accepted."""
+        """Whether the queue is full and no new work may be accepted."""
         return self._channel.is_full
 
     def statistics(self) -> ChannelStatistics:
@@ -88,10 +88,10 @@ class LedgerClient:
     def submit(
         self, command: Command, done: Callable[[Outcome | BaseException], None], payer: str = ""
     ) -> None:
-        """Queue a command; `done` gets its outcome once that is known, however long it takes.
+        """Queue a command without a timeout; `done` gets its outcome once it is known.
 
-        Never refused: it follows from work that was accepted while `is_full` was false. Payers take
-        turns; order is kept among the commands of one.
+        It is never refused, because it follows from work that was accepted while `is_full` was
+        false. Payers take turns; one payer's commands keep their order.
         """
         self._channel.submit_always(_PendingCommand(command), done, payer)
 
@@ -103,9 +103,9 @@ class LedgerClient:
         """Commit one command for a waiting caller.
 
         Raises:
-            ServiceError: LEDGER_UNAVAILABLE when the outcome is not known after `timeout_s`; the
-                command may still be applied later, the same key tells. OVERLOADED when too many
-                commands wait.
+            ServiceError: LEDGER_UNAVAILABLE when the outcome is unknown after `timeout_s`; the
+                command may still be applied later, and a retry with its key returns its outcome.
+                OVERLOADED when too many commands wait.
         """
         self.raise_when_down()
         pending = _PendingCommand(command)
@@ -117,12 +117,12 @@ class LedgerClient:
             pending.is_wanted = False
 
     def raise_when_down(self) -> None:
-        """Raise LEDGER_UNAVAILABLE while the ledger is known to be away."""
+        """Raise LEDGER_UNAVAILABLE while the ledger is unreachable."""
         if self._is_down:
             raise ledger_unavailable_error()
 
     async def _call_until_known(self, batch: list[_PendingCommand]) -> Sequence[Outcome]:
-        """Carry a batch, in parts when it cannot be carried whole, until each outcome is known."""
+        """Send a batch, in smaller parts after a failure, until each outcome is known."""
         outcomes: list[Outcome] = []
         delay_s, size = RETRY_DELAY_S_MIN, len(batch)
         while len(outcomes) < len(batch):
@@ -134,7 +134,7 @@ class LedgerClient:
             except Exception as error:  # the edge to another process
                 size = max(1, len(part) // 2)
                 if self._is_unknown(error):
-                    # One that is full is there: it is asked again, others may be answered.
+                    # A full ledger is not down: only this call is retried.
                     self._is_down = not _is_overloaded(error)
                     await asyncio.sleep(delay_s)
                     delay_s = min(delay_s * 2, RETRY_DELAY_S_MAX)
@@ -151,7 +151,7 @@ class LedgerClient:
 
 
 def command_bytes(command: Command) -> int:
-    """Return about how many bytes a command travels as."""
+    """Return the approximate encoded size of a command."""
     if isinstance(command, PublishWorkflow):
         return len(command.manifest_json) + _RECORD_BYTES * (1 + len(command.records))
     if isinstance(command, AdvanceWorkflow):
@@ -178,6 +178,6 @@ def _is_overloaded(error: BaseException) -> bool:
 
 
 def _rejected_outcome(error: BaseException) -> Outcome:
-    """Return the outcome of a command that the ledger's process cannot even be asked for."""
+    """Return the outcome of a command that cannot be sent to the ledger."""
     detail = f"the command cannot be carried to the ledger: {type(error).__name__}"
     return Outcome(OutcomeStatus.REJECTED, {}, ErrorCode.INTERNAL_ERROR, detail)
