@@ -1,7 +1,7 @@
-"""Whether an agent can be reached and wants work: one rule for replies, records and the choice.
+"""An agent's availability, by its heartbeats and probes: one rule for replies and for the ranking.
 
-Pure: what an agent said of itself, what a probe found and the time in, one word out. Circuits are
-not known here; they are each owner's own experience (`actors/dispatch/circuits.py`).
+Pure: heartbeat, probe and time in, an `Availability` out. Circuits are not part of it; each owner
+keeps its own (`actors/dispatch/circuits.py`).
 Spec: Targeted routing; contract.md section 6 (Heartbeat, AGENT_UNAVAILABLE details).
 """
 
@@ -12,14 +12,14 @@ from enum import StrEnum
 from typing import Final
 
 HEARTBEAT_TTL_MS: Final = 60_000
-# A failed probe speaks until the next one, which comes after five minutes at most; if none comes
-# any more, because nobody probes, it must not speak for ever.
+# A failed probe counts until the next one, which follows within five minutes. If the probing stops,
+# the failed probe must expire.
 PROBE_TTL_MS: Final = 600_000
 PERCENT: Final = 100.0
 
 
 class Availability(StrEnum):
-    """What a caller is told of an agent; only an available one is a candidate."""
+    """An agent's availability in replies; only an available agent is a candidate."""
 
     AVAILABLE = "available"
     UNHEALTHY = "unhealthy"
@@ -27,8 +27,8 @@ class Availability(StrEnum):
     INACTIVE = "inactive"
 
 
-# The words that agents use for themselves in a heartbeat. Closed: an unknown word is refused, since
-# guessing its meaning would give work to the dead or withhold it from the living.
+# The status words of heartbeats. Closed: an unknown word is refused, because a wrong guess would
+# give work to a dead agent or none to a live one.
 STATUSES: Final = {
     **dict.fromkeys(
         ("healthy", "active", "available", "online", "ok", "ready", "idle", "busy", "degraded"),
@@ -43,9 +43,9 @@ STATUSES: Final = {
 
 @dataclass(frozen=True, slots=True)
 class Liveness:
-    """The newest heartbeat and the newest probe of an agent; None where there never was one.
+    """The newest heartbeat and the newest probe of an agent; None where it had none.
 
-    `load` is the share of its capacity that is taken, 0 to 1.
+    `load`: the share of its capacity that is taken, 0 to 1.
     """
 
     status: str | None = None
@@ -59,7 +59,7 @@ UNHEARD: Final = Liveness()
 
 
 def drop_older_signals(live: Liveness, registered_ms: int) -> Liveness:
-    """Return what is known of an agent since its card was stored: a new card is a new beginning."""
+    """Return the liveness without heartbeats and probes from before the card was stored."""
     if (live.heartbeat_ms or 0) >= registered_ms and (live.probe_ms or 0) >= registered_ms:
         return live
     is_heard = live.heartbeat_ms is not None and live.heartbeat_ms >= registered_ms
@@ -74,10 +74,10 @@ def drop_older_signals(live: Liveness, registered_ms: int) -> Liveness:
 
 
 def availability(live: Liveness, now_ms: int) -> Availability:
-    """Say whether an active agent is a candidate.
+    """Return the availability of an active agent.
 
-    The newest word counts: a heartbeat within its time to live, else a probe. One that never sent
-    a heartbeat and was never probed counts as available (contract.md section 6).
+    The newest signal counts: a heartbeat within its time to live, else a probe. An agent without
+    heartbeat and probe is available (contract.md section 6).
     """
     heard_ms = live.heartbeat_ms
     probed_ms = live.probe_ms
@@ -86,7 +86,7 @@ def availability(live: Liveness, now_ms: int) -> Availability:
         if not live.is_probe_ok:
             return Availability.OFFLINE
         if now_ms - probed_ms < HEARTBEAT_TTL_MS:
-            # A door that answers does not unsay what the agent said of itself a moment ago.
+            # A successful probe does not override the status of a fresh heartbeat.
             return (
                 _reported_availability(live)
                 if _is_fresh(heard_ms, now_ms)

@@ -1,11 +1,10 @@
-"""A queue that serves payers in turn, each by its weight: nobody waits behind another's thousand.
+"""A weighted round-robin queue over payers.
 
-Theory of operation: weighted round robin. Payers that wait stand in a ring; the first one is served
-`weight` times, then goes to the ring's end. So between two turns of a payer every other one is
-served at most its own weight. A payer that comes new stands before the one that was served last, if
-that is the ring's end: it waits for no second turn of the same one. Taking and putting are O(1); an
-item that is dropped stays in its payer's line and is passed over when its turn comes, without using
-the turn up.
+Theory of operation: payers with waiting items form a ring; the first is served `weight` times, then
+moves to the ring's end. Between two turns of a payer, every other payer is served at most its own
+weight. A new payer is inserted before the payer that was served last, if that is the ring's end, so
+that it waits for no second turn of the same payer. Taking and putting are O(1); a dropped item
+stays in its payer's queue and is skipped without using up the turn.
 Pure. design.md section 3 (Fairness).
 """
 
@@ -24,7 +23,7 @@ WEIGHT_MAX = 1_000
 
 @dataclass(slots=True)
 class _PayerQueue(Generic[Key]):
-    """One payer's waiting keys and how often it may still be served in this turn."""
+    """One payer's waiting keys and the services left in its turn."""
 
     turns_left: int
     keys: deque[Key] = field(default_factory=deque)
@@ -34,7 +33,7 @@ class FairQueue(Generic[Key, Item]):
     """Items by key, served round robin over payers.
 
     Args:
-        weight_of: a payer's weight, 1 or more: how many it is served before the next payer is.
+        weight_of: a payer's weight, 1 or more: its services per turn.
     """
 
     def __init__(self, weight_of: Callable[[str], int] = lambda _: 1) -> None:
@@ -51,7 +50,7 @@ class FairQueue(Generic[Key, Item]):
         return f"<FairQueue items={len(self._items)} payers={len(self._ring)}>"
 
     def put(self, payer: str, key: Key, item: Item) -> None:
-        """Let an item wait at the end of its payer's line; its key must not be waiting."""
+        """Add an item to the end of its payer's queue; its key must not be waiting."""
         assert key not in self._items, f"{key} waits already"
         queue = self._queues.get(payer)
         if queue is None:
@@ -63,10 +62,10 @@ class FairQueue(Generic[Key, Item]):
         self._items[key] = item
 
     def take(self, may: Callable[[str], bool] = lambda _: True) -> Item | None:
-        """Return the item whose turn it is; None when nothing waits for a payer that may be served.
+        """Remove and return the next item; None without an item of a payer that may be served.
 
         Args:
-            may: whether a payer may be served now; one that may not waits until its next turn.
+            may: whether a payer may be served now; others wait until their next turn.
         """
         passed = 0
         while passed < len(self._ring):
@@ -78,7 +77,7 @@ class FairQueue(Generic[Key, Item]):
             queue = self._queues[payer]
             item = self._items.pop(queue.keys.popleft(), None) if queue.keys else None
             if not queue.keys:
-                # Who comes back later starts at the ring's end: leaving gains nothing.
+                # A payer that returns starts at the ring's end, so leaving gains nothing.
                 self._ring.popleft()
                 self._last = payer
                 del self._queues[payer]
@@ -93,7 +92,7 @@ class FairQueue(Generic[Key, Item]):
         return None
 
     def drop(self, key: Key) -> Item | None:
-        """Take an item out of its line; None when no such item waits."""
+        """Remove an item; None when it does not wait."""
         item = self._items.pop(key, None)
         if not self._items:
             self._queues.clear()

@@ -1,11 +1,10 @@
-"""Which of several agents takes a node, and why: a pure choice over what is known about each.
+"""The choice of a node's agent among candidates, with its reasons; pure.
 
-Five parts, each better when higher, weighed by the deployment's settings into one score. A choice
-carries its reasons, so that a payer can read who was considered and what decided. New agents get a
-fixed share of the choices: without it, nobody could ever prove itself against the proven.
+A candidate's score is the weighted sum of five parts, each better when higher; the weights are
+settings. A choice carries its reasons, so that a payer can see the candidates and their scores. New
+agents get a fixed share of the choices, because otherwise they could never build a reputation.
 
-On the path of every dispatch: a choice is a pass or two over tuples; its reasons are worked out
-when they are asked for.
+Every dispatch makes a choice: one or two passes over tuples. The reasons are computed on demand.
 Spec: What the service does 3; Targeted routing; Settlement rules 9. contract.md section 6
 (Discovery, ranking inputs). Decision 0063, with the figures.
 """
@@ -28,10 +27,10 @@ TOO_DEAR: Final = "too_dear"
 
 @dataclass(frozen=True, slots=True)
 class RankingRules:
-    """Weights of the parts, of which only the proportions count, and the share of new agents.
+    """The weights of the parts, of which only the proportions count, and the share of trials.
 
-    `trial_tasks`: final outcomes from which on an agent is no longer new. `trial_share_bps`: the
-    share of choices between new and proven agents that goes to a new one, basis points.
+    `trial_tasks`: number of outcomes from which on an agent is no longer new. `trial_share_bps`:
+    the share of choices between new and proven agents that goes to a new one, basis points.
     `proportions`: the weights in their order here, with a sum of 1.
 
     Raises:
@@ -52,14 +51,14 @@ class RankingRules:
         if min(weights) < 0 or sum(weights) <= 0:
             raise ValueError(f"got the weights {weights}, expected none below 0 and one above")
         shares = tuple(weight / sum(weights) for weight in weights)
-        object.__setattr__(self, "proportions", shares)  # derived once, since choosing is frequent
+        object.__setattr__(self, "proportions", shares)  # derived once: choices are frequent
 
 
 DEFAULT_RULES: Final = RankingRules()
 
 
 class Standing(NamedTuple):
-    """What an agent's past says of it, ready to be weighed; all 0 to 1, `total` is a count."""
+    """An agent's reputation in the form the ranking reads; all 0 to 1, `total` is a count."""
 
     score: float = NEUTRAL
     speed: float = NEUTRAL
@@ -71,12 +70,12 @@ UNPROVEN: Final = Standing()
 
 
 class Candidate(NamedTuple):
-    """An agent that offers the capability, as seen by the process that will dispatch.
+    """An agent that offers the capability, from the view of the dispatching process.
 
-    `price_micro`: what it asks, or for an agent paid by tokens what is comparable (`is_bounded`
-    false: too dear it cannot be). `in_flight`: what it has been given here and not answered.
-    `order`: registration order, for a stable choice. `load`: the share of its capacity that it says
-    is taken, 0 to 1. `excluded`: why it must not be chosen; it is shown, not weighed.
+    `price_micro`: its price; for an agent paid by tokens a comparable figure (`is_bounded` false:
+    the price limit does not apply). `in_flight`: its open and queued orders here. `order`:
+    registration order, for a stable choice. `load`: the share of its capacity that it reports as
+    taken, 0 to 1. `excluded`: why it must not be chosen; it is shown, not ranked.
     """
 
     did: str
@@ -91,7 +90,7 @@ class Candidate(NamedTuple):
 
 
 class Weighed(NamedTuple):
-    """A candidate in a choice's reasons; `parts` are before their weights, empty if excluded."""
+    """A candidate in a choice's reasons; `parts`: before weighting, empty if excluded."""
 
     did: str
     price_micro: int
@@ -102,10 +101,10 @@ class Weighed(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """Who was chosen (None: nobody), and what the reasons are made of, best first.
+    """The chosen agent (None: no candidate) and the data of the reasons, best first.
 
-    `ranked` and `excluded` are at most ten together; `unshown`: how many more there were.
-    `is_trial`: the choice was a new agent's turn.
+    `ranked` and `excluded` have at most ten together; `unshown`: the number of further candidates.
+    `is_trial`: the choice went to a new agent for a trial.
     """
 
     did: str | None
@@ -118,7 +117,7 @@ class Choice:
 
     @property
     def weighed(self) -> list[Weighed]:
-        """The reasons, worked out when somebody wants them: most choices have one candidate."""
+        """The reasons, computed on demand, because most choices have one candidate."""
         shown = [self._weigh(candidate) for candidate in self.ranked]
         return shown + [
             Weighed(candidate.did, candidate.price_micro, 0.0, {}, reason)
@@ -148,7 +147,7 @@ class Choice:
 
 
 def build_standing(tally: Tally, *, latency_ms_max: int) -> Standing:
-    """Return an agent's standing; worth keeping until its next outcome."""
+    """Return an agent's standing, which the caller may cache until its next outcome."""
     return Standing(
         score(tally, latency_ms_max=latency_ms_max),
         speed(tally, latency_ms_max=latency_ms_max),
@@ -158,7 +157,7 @@ def build_standing(tally: Tally, *, latency_ms_max: int) -> Standing:
 
 
 def trial_seed(workflow_id: str, node: str, attempt: int) -> int:
-    """Return the number that decides about a trial: the same for the same attempt, else unlike."""
+    """Return the seed of an attempt's trial decision, deterministic per attempt."""
     digest = hashlib.blake2b(f"{workflow_id}/{node}/{attempt}".encode(), digest_size=8).digest()
     return int.from_bytes(digest, "big")
 
@@ -170,17 +169,17 @@ def choose_agent(
     rules: RankingRules = DEFAULT_RULES,
     seed: int | None = None,
 ) -> Choice:
-    """Choose the candidate of the highest score, among equals the less loaded, then the earlier.
+    """Choose the candidate of the highest score; of equal ones the less loaded, then the earlier.
 
-    The parts: reputation and success rate as they are; speed; availability, 1 less the share of the
-    agent's own concurrency that is taken (what it reports counts where it is more: others give it
-    work too), below 0 for one that has a queue; price, the cheapest candidate's divided by its own.
+    The parts: reputation; success rate; speed; availability, 1 less the taken share of the agent's
+    concurrency (its reported load counts if it is higher, because other owners give it work too),
+    below 0 for an agent with a queue; price, the cheapest candidate's divided by its own.
 
     Args:
         candidates: agents offering the capability, one per DID.
-        price_max_micro: the most the node may cost; dearer agents are no candidates.
+        price_max_micro: the node's price limit; agents above it are excluded.
         rules: the weights and the trials.
-        seed: `seed_of` this attempt; None makes no trials.
+        seed: `trial_seed` of this attempt; None: no trials.
     """
     open_to: list[Candidate] = []
     excluded: list[tuple[Candidate, str]] = []
@@ -215,7 +214,7 @@ def _rank(
     best = sorted(places) if len(places) <= SHOWN_MAX else nsmallest(SHOWN_MAX, places)
     trial = None if seed is None else _pick_trial(candidates, rules, seed)
     if trial is not None:
-        # Who is on trial stands last: in its own place, or in that of the tenth.
+        # The agent on trial is listed last, instead of the tenth if need be.
         best = [place for place in best if place[-1] != trial][: SHOWN_MAX - 1]
         best.append(places[trial])
     return [candidates[place[-1]] for place in best], cheapest_micro, trial is not None
@@ -242,7 +241,7 @@ def _places(candidates: list[Candidate], cheapest_micro: int, rules: RankingRule
 
 
 def _pick_trial(candidates: list[Candidate], rules: RankingRules, seed: int) -> int | None:
-    """Return the index of the new agent whose turn it is, None when it is nobody's."""
+    """Return the index of the new agent that gets a trial, None without a trial."""
     turn, lot = seed % BPS, seed // BPS
     if turn >= rules.trial_share_bps:
         return None
@@ -253,7 +252,7 @@ def _pick_trial(candidates: list[Candidate], rules: RankingRules, seed: int) -> 
     ]
     if len(new) == len(candidates):
         return None
-    # A trial that would wait behind others proves nothing.
+    # Only idle agents: a trial that waits in a queue says nothing about the agent.
     idle = [index for index in new if _taken_share(candidates[index]) < 1.0]
     idle.sort(key=lambda index: candidates[index].order)
     return idle[lot % len(idle)] if idle else None
