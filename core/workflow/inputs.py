@@ -1,7 +1,7 @@
-"""What an agent gets: a node's payload, its mapped values and its parents' results.
+"""Builds an agent's inputs: a node's payload, its mapped values and its parents' results.
 
-Results are data: they fill templates of the payload, but are never searched for templates
-themselves. Spec: Input mapping expressions, Dispatch request; contract.md section 5.
+Results fill templates of the payload, but templates in results are not expanded. Spec: Input
+mapping expressions, Dispatch request; contract.md section 5.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _TEMPLATE = re.compile(r"\{\{\s*([^{}]*?)\s*\}\}")
 
 
 class _Absent(Exception):
-    """A mapping leads nowhere; the text says where it ended."""
+    """A mapping's path is absent in the result; the text says where it ended."""
 
 
 def build_inputs(
@@ -32,8 +32,8 @@ def build_inputs(
     Args:
         results: the result of every node that has succeeded, by name.
 
-    Nothing returned shares a container with the payload that templates changed; the rest is shared
-    and must not be modified. Spec: Input mapping expressions.
+    Containers with filled templates are copies; all others are shared and must not be modified.
+    Spec: Input mapping expressions.
     """
     mapped: dict[str, Any] = {}
     for mapping in node.mappings:

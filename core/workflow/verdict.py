@@ -1,6 +1,6 @@
-"""What an agent's HTTP reply means: a result, a promise, or a failure and its kind.
+"""Judges an agent's HTTP reply: a result, an acceptance, or a failure and its kind.
 
-Pure: bytes in, judgement out. Every dialect that agents speak is read here and nowhere else.
+Pure: bytes in, judgement out. Only this module knows the dialects of agents.
 
 Order of judgement: 1. a body that was too large; 2. redirects; 3. a refused or failed request by
 HTTP status; 4. 202; 5. the content coding, JSON and its bounds; 6. `eventId`; 7. `status`, `error`,
@@ -24,7 +24,7 @@ from core.workflow.rules.retry import RETRY_AFTER_MS_MAX
 
 MESSAGE_CHARS_MAX = 500
 
-# Client errors that pass: waiting helps. All others are this agent's last word.
+# Client errors that are temporary. All others are final for the agent.
 _TOO_MANY_REQUESTS = 429
 _RETRYABLE_CLIENT_ERRORS = frozenset({408, 425, _TOO_MANY_REQUESTS})
 _UNKNOWN_CAPABILITY = re.compile(
@@ -36,7 +36,7 @@ _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]+")
 
 @dataclass(frozen=True, slots=True)
 class Success:
-    """The agent delivered. `metrics`, the signature and the key it names are its words, unchecked.
+    """The agent returned a result. `metrics`, signature and key are unchecked.
 
     `signature` None: the result is not signed.
     """
@@ -49,7 +49,7 @@ class Success:
 
 @dataclass(frozen=True, slots=True)
 class Accepted:
-    """The agent works on; the result comes by `POST /v1/workflows/nodeResult`."""
+    """The agent works on the node; the result follows by `POST /v1/workflows/nodeResult`."""
 
 
 def judge_reply(
@@ -66,8 +66,8 @@ def judge_reply(
 
     Args:
         body: the whole body, or None when it was larger than the limit.
-        retry_after: the header's text; seconds count up to 30, dates do not.
-        coding_problem: why the body could not be decoded, `body` is empty then; None if it could.
+        retry_after: the header's text; seconds count up to 30, dates are ignored.
+        coding_problem: why the body could not be decoded (`body` is empty then), else None.
 
     Spec: Dispatch response; contract.md section 5 (reply, retry by HTTP status).
     """
@@ -89,7 +89,7 @@ def judge_reply(
         )
     if type(reply) is not dict:
         return _invalid_reply(f"a JSON {type(reply).__name__}, expected an object")
-    # Brackets bound the depth; counting them is far cheaper than walking every reply.
+    # The number of brackets bounds the depth; counting them is cheaper than walking the reply.
     if body.count(b"{") + body.count(b"[") > DEPTH_MAX:
         problem = json_problem(reply)
         if problem is not None:
@@ -140,15 +140,15 @@ def _judge_object(reply: dict[str, Any], capability_id: str) -> Success | Accept
 
 
 def _metrics_defect(metrics: dict[str, Any]) -> str | None:
-    """Return why metrics are not stored, or None.
+    """Return why metrics cannot be stored, or None.
 
-    They are refused, not left out: they say how many tokens are paid, and an agent is to hear that
-    what it says is not taken. Decision 0105.
+    The reply is refused, because the metrics carry the token counts that are paid and the agent
+    must see the refusal. Decision 0105.
     """
     text = orjson.dumps(metrics)
     if len(text) > METRICS_BYTES_MAX:
         return f"got {len(text)} bytes, expected at most {METRICS_BYTES_MAX}"
-    # A backslash before "u0000" has the same bytes in it, so what is found is looked at again.
+    # An escaped backslash before "u0000" has the same bytes, so a match is checked again.
     if b"\\u0000" in text and holds_nul(metrics):
         return "got U+0000, expected text without it"
     return None
@@ -173,7 +173,7 @@ def _judge_http_error(http_status: int, body: bytes, retry_after: str | None) ->
 
 
 def _error_of(reply: dict[str, Any]) -> tuple[str, str]:
-    """Return the agent's error text and code, whatever shape it chose for them."""
+    """Return the agent's error text and code, from any accepted shape."""
     error = reply.get("error")
     code = reply.get("code")
     if type(error) is dict:

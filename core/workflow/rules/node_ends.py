@@ -1,8 +1,8 @@
-"""How nodes that get no further attempt end, and how the workflow begins and ends with its nodes.
+"""The end of nodes without a further attempt, and the start and end of their workflow.
 
-The first node that fails for good ends every node that has not been dispatched; the workflow ends
-when no node is at work any more. A cancellation and the end of the runtime end every node at once;
-attempts that are open then are aborted, unpaid.
+The first node that fails finally ends every node that has not been dispatched; the workflow ends
+when no node is active. A cancellation and the end of the runtime end every node at once; open
+attempts are aborted, unpaid.
 Spec: States and transitions, Execution order; contract.md section 6.
 """
 
@@ -29,13 +29,13 @@ from core.workflow.workflow_state import WorkflowState
 
 
 def begin_work(workflow: WorkflowState, at_ms: int, decision: Decision) -> None:
-    """Let a pending workflow run."""
+    """Change a pending workflow to running."""
     workflow.status = next_workflow_status(workflow.status, WorkflowTrigger.WORK_BEGUN)
     decision.records.append(WorkflowChanged(workflow.status, at_ms))
 
 
 def end_if_done(workflow: WorkflowState, at_ms: int, decision: Decision) -> None:
-    """End the workflow if a node has failed and none is at work, or if all have succeeded."""
+    """End the workflow if a node has failed and none is active, or if all have succeeded."""
     if workflow.first_failure is not None:
         if workflow.active_count == 0:
             if workflow.status is WorkflowStatus.PENDING:
@@ -51,9 +51,9 @@ def end_if_done(workflow: WorkflowState, at_ms: int, decision: Decision) -> None
 
 
 def fail_node(workflow: WorkflowState, state: NodeState, at_ms: int, decision: Decision) -> None:
-    """End a node that has failed for good (`failed` so far).
+    """End a node that has failed finally (its status is `failed`).
 
-    The first one ends every node that has not been dispatched.
+    The first such node ends every node that has not been dispatched.
     """
     name = state.compiled.name
     error = state.error
@@ -123,11 +123,11 @@ def cancel_requested(workflow: WorkflowState, event: CancelRequested, decision: 
 def abort_attempt(
     state: NodeState, failure: Failure, decision: Decision, *, outcome: str, reason: str, at_ms: int
 ) -> None:
-    """Stop the agent or the verifier that is at work on the open attempt, unpaid.
+    """Abort the open attempt or verification, unpaid.
 
     Args:
         outcome: of the attempt or verification, in its history.
-        reason: what the agent is told.
+        reason: the reason in the agent's cancel notice.
     """
     free_stake(state, decision)
     if not state.has_result:

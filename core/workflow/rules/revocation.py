@@ -1,7 +1,7 @@
-"""Work of revoked agents: their open attempts and verifications end unpaid, others may go on.
+"""Ends the open attempts and verifications of revoked agents, unpaid; other agents may go on.
 
-What a revoked agent has not been paid for does not count, a result that waits for its verification
-included. The failure is not the agent's own: the revocation itself says what it has done.
+Unpaid work of a revoked agent is discarded, also a result that waits for its verification. The
+failure does not count for the agent's reputation, because the revocation has its own record.
 Spec: Revocation; contract.md section 6 (Revocation); money.md case 19. Decision 0085.
 """
 
@@ -48,7 +48,7 @@ def _end_attempt(
     failure = _build_revoked_failure(event.agent_did)
     at_ms = event.at_ms
     abort_attempt(state, failure, decision, outcome="discarded", reason=REASON, at_ms=at_ms)
-    state.retry_at_ms = None  # of a verifier that was waited for
+    state.retry_at_ms = None  # the back-off of a verifier selection
     fail_attempt(workflow, state, failure, at_ms, decision)
 
 

@@ -1,9 +1,9 @@
-"""Verification of a node's result: by which agent, what its verdict means, and its pay.
+"""Verification of a node's result: the verifier, its verdict and its payment.
 
 The node stays `running` from the agent's result to the verdict. A verifier is paid for approving
-and for rejecting, the agent only after approval. A verifier that fails is replaced or asked again
-by its own counter; the agent's work is not repeated for that. A verification belongs to finishing a
-node that runs, so it goes on after another node has failed.
+and for rejecting, the agent only after approval. A verifier that fails is retried or replaced, with
+a retry counter of its own; the agent's work is not repeated. An open verification goes on after
+another node has failed.
 Spec: Verification and budget 1; contract.md section 5; money.md cases 14 and 16.
 """
 
@@ -29,7 +29,7 @@ from core.workflow.workflow_state import (
 
 
 def payment_line(node: str, verify_attempt: int) -> str:
-    """Return the line under which a verification is paid, once (money.md case 16)."""
+    """Return the payment line of a verification, which is paid once (money.md case 16)."""
     return f"{node}#verify" if verify_attempt == 1 else f"{node}#verify{verify_attempt}"
 
 
@@ -65,10 +65,10 @@ def verifier_selected(workflow: WorkflowState, event: VerifierSelected, decision
 def verifier_not_selected(
     workflow: WorkflowState, state: NodeState, failure: Failure, at_ms: int, decision: Decision
 ) -> None:
-    """Wait for another try by the verification's own counter, or end the attempt."""
+    """Retry the selection after a back-off, by its own counter, or end the attempt."""
     state.awaiting = AwaitedSelection.NOTHING
-    # A missing verifier may come back; one that cannot be paid, or verifiers that all refused for
-    # good, do not change.
+    # A missing verifier may come back; an unaffordable one, or verifiers that all failed finally,
+    # will not.
     is_absence = failure.code in (NodeErrorCode.NO_CANDIDATE, NodeErrorCode.AGENT_UNAVAILABLE)
     may_pass = is_absence or failure.verdict in (Verdict.RETRYABLE, Verdict.LOST)
     if may_pass and state.verify_retries_used < state.compiled.max_retries:
@@ -101,7 +101,7 @@ def dispatch_verification(state: NodeState, verifier_timeout_ms: int, decision: 
 def verification_finished(
     workflow: WorkflowState, event: VerificationFinished, decision: Decision
 ) -> None:
-    """Pay the verifier and act on its verdict, or on its failure."""
+    """Pay the verifier and apply its verdict, or handle its failure."""
     state = find_node(workflow, event.node)
     if not is_open_verification(state, event.attempt, event.verify_attempt):
         return
@@ -127,7 +127,7 @@ def verification_finished(
 def verifier_failed(
     workflow: WorkflowState, state: NodeState, failure: Failure, at_ms: int, decision: Decision
 ) -> None:
-    """Replace a verifier that failed for good, ask for one again later, or end the attempt."""
+    """Replace a verifier that failed finally, retry later, or end the attempt."""
     did = state.verifier_did
     assert did is not None
     state.verifier_did = None
