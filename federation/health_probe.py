@@ -1,8 +1,7 @@
-"""Looks at agents that have not been heard: `GET {endpoint}/health`, through the egress gate.
+"""Probes an agent's health: `GET {endpoint}/health`, through the egress gate.
 
-Knows HTTP and nothing of why somebody looks. An agent that answers at all is there, even when it
-has no such path; one that says it is not well is not. Spec: Agent interface; contract.md section 6
-(Heartbeat).
+Knows HTTP, not the reason for a probe. An agent that answers is healthy, also without this path,
+unless its reply has an unhealthy status. Spec: Agent interface; contract.md section 6 (Heartbeat).
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ NOT_IMPLEMENTED = 501
 
 
 class HealthProbe:
-    """One session for all probes of a process; made inside its event loop.
+    """One session for all probes of a process; must be created inside its event loop.
 
     Args:
         egress_allow: networks that agents may live in although not public.
@@ -49,7 +48,7 @@ class HealthProbe:
         await self._session.close()
 
     async def is_healthy(self, endpoint: str) -> bool:
-        """Whether an agent at this address answers, and does not say that it is unwell."""
+        """Whether an agent at this address answers without an unhealthy status."""
         url = health_url(endpoint, self._service)
         try:
             async with self._session.get(
@@ -60,12 +59,12 @@ class HealthProbe:
                 coding = response.headers.get("Content-Encoding", "")
                 return _is_reply_healthy(await response.content.read(BODY_BYTES_MAX), coding)
         except (aiohttp.ClientError, TimeoutError, OSError, ValueError):
-            # ValueError: an endpoint that is no address after all.
+            # ValueError: the endpoint is no valid URL.
             return False
 
 
 def health_url(endpoint: str, service: str) -> str:
-    """Return where an agent's health is asked, also when its endpoint is the dispatch path."""
+    """Return the URL of an agent's health, also when its endpoint is the dispatch path."""
     base = endpoint.rstrip("/")
     if base.endswith("/node"):
         base = base.removesuffix("/node").removesuffix(f"/{service}")
@@ -73,7 +72,7 @@ def health_url(endpoint: str, service: str) -> str:
 
 
 def _is_reply_healthy(body: bytes, coding: str) -> bool:
-    """Whether a reply's `status` is a good one, or is none of the words that agents use."""
+    """Whether a reply's `status` is a healthy one, or an unknown word."""
     try:
         decoder = BodyDecoder(coding, BODY_BYTES_MAX)
         decoder.feed(body)
