@@ -2,7 +2,7 @@
 
 Payments alone and whole nodes through the real group commit at 1, 16, 128 and 1,000 callers,
 uniform and with one hot account, and pgbench's TPC-B with as many clients (at most 128: each has a
-connection), in turns, so that whatever else the machine does hits all. Per line: the median of the
+connection), in turns, so that other load on the machine affects all. Per line: the median of the
 rounds of transactions a second, CPU microseconds a transaction of the clients and of all of
 Postgres, and latencies.
 """
@@ -58,7 +58,7 @@ def postgres_cpu_s(pid: int) -> float:
                 used += times.user + times.system
         except psutil.NoSuchProcess:
             continue
-        # One that ended in between would be counted nowhere.
+        # A process that ended between two reads would not be counted.
         if postmaster.children() == children:
             return float(used)
 

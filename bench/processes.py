@@ -1,4 +1,4 @@
-"""CPU time and memory of a deployment's processes, by kind, out of the system's process table."""
+"""CPU time and memory of a deployment's processes, by kind, from the system's process table."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ KINDS = (
     ("gcs_server", "gcs"),
     ("stub_agent", AGENTS),
 )
-# Processes that live as long as the deployment, unless something ends them.
+# Processes that live as long as the deployment, unless they are killed.
 LASTING = {
     "ledger actor", OWNER, "timekeeper", "serve replica", "haproxy", "serve controller",
     POSTGRES, "raylet", "gcs",
@@ -80,9 +80,9 @@ class _Seen:
 
 
 class Meter:
-    """The service's CPU seconds since the meter was made; ended processes keep what they used.
+    """The service's CPU seconds since the meter was created, ended processes included.
 
-    Agents are not counted. What a process used after the last sample before its end is lost.
+    Agents are not counted. The CPU of a process between the last sample and its end is lost.
 
     Args:
         home: the deployment's folder.
@@ -101,7 +101,7 @@ class Meter:
         }
 
     def seconds(self) -> float:
-        """Take a sample; return the CPU seconds used since the meter was made."""
+        """Take a sample; return the CPU seconds used since the meter was created."""
         for process, kind in members(self._home):
             if kind == AGENTS:
                 continue
@@ -113,14 +113,14 @@ class Meter:
             used_s = times.user + times.system
             seen = self._seen.get(key)
             if seen is None:
-                # What was there before the meter starts from here, what came later from nothing.
+                # Processes older than the meter count from here, later ones from zero.
                 self._seen[key] = _Seen(kind, used_s if self._is_first else 0.0, used_s)
             else:
                 seen.last_s = used_s
         return sum(seen.last_s - seen.first_s for seen in self._seen.values())
 
     def ended(self) -> list[str]:
-        """Return the lasting processes that ended since the meter was made, with their pids."""
+        """Return the lasting processes that ended since the meter was created, with their pids."""
         alive = set()
         for process, _ in members(self._home):
             try:

@@ -1,13 +1,13 @@
-"""How an owner of workflows comes back after kill -9, with many of them unfinished.
+"""Measures the restart of a workflow owner after kill -9, with many unfinished workflows.
 
 Run as `python -m bench.restart [--count N] [--nodes K] [--agent hold|accept] [--checkout DIR]`:
 starts a deployment of its own, publishes N chains of K nodes to an agent that never replies (or
-accepts with 202 and says no more), kills their owner, and prints what its successor does when:
-first dispatch, everything restored, deadlines met, memory. Asserts nothing.
+accepts with 202 and never delivers), kills their owner, and prints its successor's times: first
+dispatch, everything restored, deadlines met, memory. Asserts nothing.
 
-Timeline: killed; the successor's process is seen; its first dispatch reaches the agent; it says
-that it is ready and drives every workflow without a near deadline. Some workflows have deadlines
-within a minute after the kill: how late they ended tells whether deadlines were kept.
+Timeline: the kill; the successor's process exists; its first dispatch reaches the agent; its ping
+reports that it is ready and drives every workflow without a near deadline. Some workflows have
+deadlines within a minute after the kill: their lateness shows whether deadlines were kept.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ WHERE payer_did = %s AND deadline_ms - created_ms < %s"""
 
 @dataclass(slots=True)
 class Timeline:
-    """Moments of the monotonic clock; None until they are seen."""
+    """Times of the monotonic clock; None until they are observed."""
 
     killed_s: float
     awaits_dispatch: bool = True
@@ -65,13 +65,13 @@ class Timeline:
 
     @property
     def is_complete(self) -> bool:
-        """Whether all of it was seen."""
+        """Whether every time was observed."""
         is_dispatched = self.dispatched_s is not None or not self.awaits_dispatch
         return is_dispatched and None not in (self.successor_s, self.restored_s)
 
 
 class OwnerReplies:
-    """What the owner says of itself, asked by a process of the checkout."""
+    """The owner's ping replies, read by a process of the checkout."""
 
     def __init__(self, checkout: Checkout, home: Path) -> None:
         owner = owner_of(home)
@@ -97,18 +97,18 @@ class OwnerReplies:
             self._replies.put(json.loads(line))
 
     def wait_first(self) -> None:
-        """Return when the owner has been heard once.
+        """Return after the owner's first reply.
 
         Raises:
-            SystemExit: it was not, in time.
+            SystemExit: there was no reply in time.
         """
         try:
             self._replies.get(timeout=FIRST_REPLY_WITHIN_S)
         except queue.Empty:
-            raise SystemExit(f"no word of the owner in {FIRST_REPLY_WITHIN_S:.0f} s") from None
+            raise SystemExit(f"no reply of the owner in {FIRST_REPLY_WITHIN_S:.0f} s") from None
 
     def heard(self) -> Iterator[dict[str, Any]]:
-        """Yield what was said since the last call."""
+        """Yield the replies since the last call."""
         while not self._replies.empty():
             yield self._replies.get()
 
@@ -121,7 +121,7 @@ class OwnerReplies:
 
 @contextmanager
 def owner_replies(checkout: Checkout, home: Path) -> Iterator[OwnerReplies]:
-    """Ask the owner for the length of the block."""
+    """Ping the owner for the length of the block."""
     replies = OwnerReplies(checkout, home)
     try:
         replies.wait_first()
@@ -165,12 +165,12 @@ def follow(
     awaits_dispatch: bool,
     limit_s: float,
 ) -> Timeline:
-    """Kill the owner and watch its successor until everything was seen, or the limit is over.
+    """Kill the owner and watch its successor until every time was observed, or the timeout.
 
     Args:
         far: workflows that do not end meanwhile.
-        awaits_dispatch: False where the agent has accepted all that it takes at once.
-        limit_s: seconds from the kill on.
+        awaits_dispatch: False when the agent's concurrency is used up by accepted orders.
+        limit_s: timeout, seconds from the kill.
     """
     owner = owner_of(home)
     assert owner is not None, "a deployment that is up has an owner"
@@ -225,7 +225,7 @@ def wait_near_ends(target: Target, did: str, limit_s: float) -> list[tuple[str, 
 def show(
     seen: Timeline, rows: list[tuple[str, int, int | None]], restored_ms: float, rss_before: int
 ) -> None:
-    """Print what was found. `restored_ms`: the wall clock when all was restored."""
+    """Print the results. `restored_ms`: the wall clock when everything was restored."""
 
     def since(moment: float | None, start: float | None) -> str:
         return "not seen" if moment is None or start is None else f"{moment - start:.1f} s"
