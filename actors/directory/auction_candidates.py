@@ -73,7 +73,7 @@ class AuctioningDirectory(Directory):
             tuple(excluded.items()),
         )
         if won is None:
-            message = f"nobody's bid can be taken: {len(bids)} bids, {len(excluded)} excluded"
+            message = f"no bid is eligible: {len(bids)} bids, {len(excluded)} excluded"
             failure = Failure(NodeErrorCode.NO_CANDIDATE, message, Verdict.FINAL)
             return AgentNotSelected(action.node, failure, at_ms, closed)
         return self._build_award(action, won.agent_did, won.price_micro, at_ms, closed)
@@ -105,7 +105,7 @@ class AuctioningDirectory(Directory):
             return self._build_award(action, did, action.holder_price_micro, at_ms, None)
         failure = Failure(
             NodeErrorCode.AGENT_UNAVAILABLE,
-            f"{did}, who has won {action.capability_id!r}, cannot go on: {details}",
+            f"{did}, the winner of {action.capability_id!r}, is not available: {details}",
             Verdict.RETRYABLE,
             details=details,
             target_agent_id=did,

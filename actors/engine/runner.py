@@ -111,8 +111,8 @@ class Runner:
         settings: bounds and the fee.
         on_finished: receives (workflow id, watchers) after the last commit of a workflow.
         on_lost: receives the reason when another owner has taken over and this runner must stop.
-        on_unsure: told the id of a workflow that is stored but not driven: its rows have to be read
-            and, if they are this owner's, given to `take_up`.
+        on_rows_needed: receives the id of a stored workflow that is not driven: its rows must be
+            read and, if they belong to this owner, passed to `restore_stored`.
     """
 
     def __init__(
@@ -292,8 +292,8 @@ class Runner:
 
         Args:
             stored: its rows.
-            touched: of their read, by `begin_read`: what has changed here since then is read again
-                by whoever changed it.
+            changed_ids: the handle of their read, from `begin_read`: a workflow in it has changed
+                since, and its own callback requests another read.
         """
         workflow_id = stored.workflow_id
         is_ending = self._quarantine.is_ending(workflow_id)

@@ -252,7 +252,7 @@ def _pick_trial(candidates: list[Candidate], rules: RankingRules, seed: int) -> 
     ]
     if len(new) == len(candidates):
         return None
-    # Only idle agents: a trial that waits in a queue says nothing about the agent.
+    # Only idle agents: a trial that waits in a queue does not measure the agent.
     idle = [index for index in new if _taken_share(candidates[index]) < 1.0]
     idle.sort(key=lambda index: candidates[index].order)
     return idle[lot % len(idle)] if idle else None

@@ -96,7 +96,7 @@ class AuctionEngine(Engine):
             did,
             price_micro,
             self.at_ms,
-            stake_micro=self.stakes.price_limit_micro,
+            stake_micro=self.stakes.stake_micro,
             closed=closed,
         )
 
