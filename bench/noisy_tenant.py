@@ -38,7 +38,7 @@ from bench.noise.requests import (
 from bench.noise.stored_money import money_defects
 from bench.noise.tenant import DEPOSIT, PUBLISH, Account, Phase, Sample, tenant_process
 from bench.noise.throttle import CONTROL_S, Spent, Throttle
-from bench.processes import Meter
+from bench.process_usage import Meter
 from bench.workflows import stubs
 from core.money import credits_text
 

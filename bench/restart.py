@@ -34,7 +34,7 @@ from bench.checkouts import Checkout
 from bench.clients import Api, Target, chain, unique
 from bench.ledger_statistics import PASSED_ON
 from bench.noise.backlog import HOUR_MS, publish_backlog
-from bench.processes import OWNER, members, owner_of
+from bench.process_usage import OWNER, members, owner_of
 from bench.workflows import stub
 
 CAPABILITY = "cap.bench.recovery.v1"

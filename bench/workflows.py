@@ -26,7 +26,7 @@ import aiohttp
 import orjson
 
 from bench.ledger_statistics import ledger_statistics
-from bench.processes import cpu_seconds
+from bench.process_usage import cpu_seconds
 
 CLIENTS = 32
 CAPABILITY = "cap.bench.v1"

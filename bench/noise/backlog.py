@@ -10,7 +10,7 @@ from pathlib import Path
 
 from bench.clients import Api, chain, unique
 from bench.noise.attack import Attack
-from bench.processes import owner_of
+from bench.process_usage import owner_of
 from bench.stub_agent import HOLD, Tally, serve_stub
 
 HOUR_MS = 3_600_000

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import psutil
 
 from bench.noise.gate import Shared, next_rate
-from bench.processes import Meter
+from bench.process_usage import Meter
 
 CONTROL_S = 0.25
 
