@@ -115,7 +115,7 @@ class Api:
         async with self._session.request(method, url, data=body, headers=named) as response:
             return response.status, await response.read()
 
-    async def drained(self, path: str) -> tuple[int, int]:
+    async def fetch_dropped(self, path: str) -> tuple[int, int]:
         """Send one GET and drop its body as it arrives; return its status and the body's length."""
         assert self._session is not None
         length = 0

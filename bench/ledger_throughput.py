@@ -1,4 +1,4 @@
-"""The ledger beside TPC-B on one Postgres: `python -m bench.ledger_throughput [--rounds N]`; prints only.
+"""The ledger and TPC-B on one Postgres: `python -m bench.ledger_throughput [--rounds N]`.
 
 Payments alone and whole nodes through the real group commit at 1, 16, 128 and 1,000 callers,
 uniform and with one hot account, and pgbench's TPC-B with as many clients (at most 128: each has a

@@ -104,16 +104,16 @@ def run_row(kind: type[Attack], target: Target, seconds: float, cap: float) -> F
             answered=answered,
             per_request_s=per_request_s,
         )
-        tenant.tell(("work", seconds))  # 4
+        tenant.send_order(("work", seconds))  # 4
         attacker.ask(START)
         throttle.hold(rate, started, seconds, kind.first_rate)
-        attacker.tell(STOP)
+        attacker.send_order(STOP)
         spent = throttle.spent()
         while not attacker.has_replied(CONTROL_S):
             spent = throttle.spent()
         seen: Seen = attacker.reply()
         attacked: Phase = tenant.reply()
-        ended = meter.ended()
+        ended = meter.find_ended()
         first_accepted_s = _first_accepted_s(attacked, seen)
         if first_accepted_s is None and KILLED in seen.marks:
             first_accepted_s = tenant.ask(("first_accepted", FIRST_ACCEPTED_WITHIN_S))
@@ -124,7 +124,7 @@ def run_row(kind: type[Attack], target: Target, seconds: float, cap: float) -> F
 
 
 def _alone(kind: type[Attack], target: Target, tenant: Remote, seconds: float) -> Phase:
-    tenant.tell(("work", seconds))
+    tenant.send_order(("work", seconds))
     if kind.kills_alone:
         time.sleep(KILLED_AFTER_S)
         kill_owner(target.home)

@@ -47,7 +47,7 @@ class Side:
     measured: dict[str, list[Figures]] = field(default_factory=dict)
 
 
-def differing(first: dict[str, Any], second: dict[str, Any]) -> list[str]:
+def list_differing_settings(first: dict[str, Any], second: dict[str, Any]) -> list[str]:
     """Return the settings known to both whose values differ, with both values."""
     return [
         f"{name}: {first[name]} and {second[name]}"
@@ -151,7 +151,7 @@ def main() -> None:
                 for name, folder in (reversed(folders) if is_second else folders)
             }
             sides = [started["A"], started["B"]]
-            wrong = differing(*(side.settings for side in sides))
+            wrong = list_differing_settings(*(side.settings for side in sides))
             if wrong:
                 raise SystemExit("got different settings, expected the same: " + "; ".join(wrong))
             for side in sides:

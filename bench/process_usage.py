@@ -119,7 +119,7 @@ class Meter:
                 seen.last_s = used_s
         return sum(seen.last_s - seen.first_s for seen in self._seen.values())
 
-    def ended(self) -> list[str]:
+    def find_ended(self) -> list[str]:
         """Return the lasting processes that ended since the meter was created, with their pids."""
         alive = set()
         for process, _ in members(self._home):

@@ -107,7 +107,7 @@ class OwnerReplies:
         except queue.Empty:
             raise SystemExit(f"no reply of the owner in {FIRST_REPLY_WITHIN_S:.0f} s") from None
 
-    def heard(self) -> Iterator[dict[str, Any]]:
+    def iterate_replies(self) -> Iterator[dict[str, Any]]:
         """Yield the replies since the last call."""
         while not self._replies.empty():
             yield self._replies.get()
@@ -175,7 +175,7 @@ def follow(
     owner = owner_of(home)
     assert owner is not None, "a deployment that is up has an owner"
     _dispatches(agent)  # those before the kill
-    for _ in replies.heard():
+    for _ in replies.iterate_replies():
         pass
     os.kill(owner.pid, signal.SIGKILL)
     seen = Timeline(time.monotonic(), awaits_dispatch)
@@ -187,7 +187,7 @@ def follow(
                 seen.rss_peak = max(seen.rss_peak, _rss(process))
         if seen.dispatched_s is None and seen.successor_s is not None:
             seen.dispatched_s = _dispatches(agent)
-        for reply in replies.heard():
+        for reply in replies.iterate_replies():
             if seen.owners and reply["isReady"] and reply["running"] >= far:
                 seen.restored_s = seen.restored_s or reply["s"]
         time.sleep(LOOK_S)

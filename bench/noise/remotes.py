@@ -30,7 +30,7 @@ class Remote:
         assert self._process.pid is not None
         return self._process.pid
 
-    def tell(self, order: Any) -> None:
+    def send_order(self, order: Any) -> None:
         """Send an order."""
         self._orders.send(order)
 
@@ -53,13 +53,13 @@ class Remote:
 
     def ask(self, order: Any) -> Any:
         """Send an order and return its reply."""
-        self.tell(order)
+        self.send_order(order)
         return self.reply()
 
     def end(self) -> None:
         """End the process: by the order None, or by a signal when it does not respond."""
         with suppress(OSError):
-            self.tell(None)
+            self.send_order(None)
         self._process.join(END_WITHIN_S)
         if self._process.is_alive():
             self._process.kill()

@@ -281,7 +281,7 @@ class LargeCards(Attack):
 
             async def unit() -> None:
                 try:
-                    status, length = await api.drained("/v1/agents?limit=100")
+                    status, length = await api.fetch_dropped("/v1/agents?limit=100")
                 except (OSError, TimeoutError) as error:  # aiohttp's own are of OSError or counted
                     self.seen.replies[type(error).__name__] += 1
                     return
