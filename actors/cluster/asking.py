@@ -1,6 +1,6 @@
 """Asks a process how it is: its ping first; when that is late, its counter of progress.
 
-A wrapper only; `actors/cluster/liveness.py` judges what the answers mean. Decision 0092.
+A wrapper only; `actors/cluster/process_watch.py` judges what the answers mean. Decision 0092.
 """
 
 from __future__ import annotations

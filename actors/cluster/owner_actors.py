@@ -1,6 +1,6 @@
-"""The handles of all workflow actors, one per machine or more: made, asked, told, ended.
+"""The handles of all workflow actors: creates, pings, calls and ends them.
 
-A wrapper only; it judges nothing. What fails for one owner does not concern the others: every call
+A wrapper only, without decisions. A failure of one owner does not affect the others: every call
 returns whether it was answered. design.md section 3 (Starting and owning). Decision 0092.
 """
 
@@ -40,13 +40,13 @@ class OwnerActors:
         """Return the names of the owners that should run."""
         return list(self._handles)
 
-    def ensure(self, machines: Iterable[str]) -> tuple[list[str], list[str]]:
-        """Make the actors of new machines, end those of machines that are gone.
+    def ensure_actors(self, machines: Iterable[str]) -> tuple[list[str], list[str]]:
+        """Create the actors of new machines and end those of lost machines.
 
         Args:
-            machines: Ray's ids of the machines there are.
+            machines: Ray's ids of the live machines.
 
-        Returns: the names of the owners that were made, and of those that are gone.
+        Returns: the names of the owners that were created, and of those that are gone.
         """
         wanted = {
             workflow_actor(node_id, index): node_id
@@ -73,27 +73,28 @@ class OwnerActors:
         return made, gone
 
     async def ping(self, name: str) -> Answered | Busy | Silent:
-        """Ask an owner how it is.
+        """Ping an owner.
 
         Raises:
-            RayError: its process has ended, or is being started.
+            RayError: its process has ended or is starting.
         """
         handle = self._handles[name]
         try:
             return await ask(handle.ping.remote, handle.progress.remote)
         except ActorDiedError:
-            # For good, as when its constructor has failed: Ray starts it no more, `ensure` does.
-            log.exception("owner is gone and is made anew owner=%s", name)
+            # Ray does not restart it, as after a failed constructor: `ensure_actors` does.
+            log.exception("owner is gone and is created again owner=%s", name)
             self._handles.pop(name, None)
             raise
 
-    async def tell(self, name: str, method: str, *arguments: Any) -> bool:
-        """Call a method of an owner; returns whether it was answered in time."""
+    async def call_owner(self, name: str, method: str, *arguments: Any) -> bool:
+        """Call a method of an owner; return whether it was answered in time."""
         try:
             call = getattr(self._handles[name], method).remote(*arguments)
             await asyncio.wait_for(call, CALL_TIMEOUT_S)
-        except Exception as error:  # the edge to one owner: it is told in a later round
-            log.warning("not told owner=%s method=%s error=%s", name, method, type(error).__name__)
+        except Exception as error:  # the edge to one owner: a later round repeats the call
+            kind = type(error).__name__
+            log.warning("call failed owner=%s method=%s error=%s", name, method, kind)
             return False
         return True
 

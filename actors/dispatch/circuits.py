@@ -1,10 +1,10 @@
-"""Circuit breakers: an agent that cannot be reached three times in a row is left alone for a while.
+"""Circuit breakers: an agent that is unreachable three times in a row gets no work for a while.
 
-Each owner's own experience, kept in memory. Theory of operation: closed, it counts consecutive
-failures; the third opens it for 30 s. Then it is half open: one attempt may try, and everybody else
-still stays away until that one has ended. A failure opens it again for twice as long, up to 5 min;
-a success closes it. Failures of attempts that were under way when it opened say nothing new.
-Pure; times come in. contract.md section 6 (Heartbeat).
+Each owner keeps its own circuits in memory. Theory of operation: a closed circuit counts
+consecutive failures; the third opens it for 30 s. Then it is half open: one trial attempt may be
+sent, and no other until that one has ended. A failure opens the circuit again for twice as long, up
+to 5 min; a success closes it. Failures of attempts that were open when it opened are not counted.
+Pure; the caller passes the time. contract.md section 6 (Heartbeat).
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from dataclasses import dataclass
 CIRCUIT_FAILURES_MAX = 3
 CIRCUIT_OPEN_MS_MIN = 30_000
 CIRCUIT_OPEN_MS_MAX = 300_000
-# A trial that never reports (its workflow was cancelled before the dispatch) blocks this long.
+# A trial without an outcome (its workflow was cancelled before the dispatch) blocks this long.
 TRIAL_MS_MAX = 30_000
 
 
@@ -27,7 +27,7 @@ class _Circuit:
 
 
 class Circuits:
-    """The circuits that are not closed and untouched, by agent."""
+    """The circuits by agent; an agent without failures has none."""
 
     def __init__(self) -> None:
         self._circuits: dict[str, _Circuit] = {}
@@ -39,23 +39,23 @@ class Circuits:
         return did in self._circuits
 
     def is_open(self, did: str, at_ms: int) -> bool:
-        """Whether the agent is to be left alone: open, or half open with its trial under way."""
+        """Whether the agent gets no work: open, or half open with its trial under way."""
         circuit = self._circuits.get(did)
         if circuit is None or circuit.open_until_ms is None:
             return False
         return at_ms < circuit.open_until_ms or at_ms < circuit.trial_until_ms
 
-    def taken(self, did: str, at_ms: int) -> None:
-        """Note that the agent was chosen, which is the trial when its circuit is half open."""
+    def note_chosen(self, did: str, at_ms: int) -> None:
+        """Note that the agent was chosen; with a half-open circuit this is the trial."""
         circuit = self._circuits.get(did)
         if circuit is not None and circuit.open_until_ms is not None:
             circuit.trial_until_ms = at_ms + TRIAL_MS_MAX
 
-    def note(self, did: str, *, is_reachable: bool | None, at_ms: int) -> bool:
-        """Note how an attempt ended; returns whether that opened the circuit.
+    def note_outcome(self, did: str, *, is_reachable: bool | None, at_ms: int) -> bool:
+        """Note how an attempt ended; return whether that opened the circuit.
 
         Args:
-            is_reachable: None when nobody can tell, because the attempt was given up.
+            is_reachable: None when unknown, because the attempt was given up.
         """
         if is_reachable is None:
             return False
@@ -74,6 +74,6 @@ class Circuits:
         circuit.trial_until_ms = 0
         return True
 
-    def opened(self) -> list[str]:
-        """Return the agents whose circuit is open or half open, the longest known first."""
+    def open_agents(self) -> list[str]:
+        """Return the agents whose circuit is open or half open, the oldest circuit first."""
         return [did for did, item in self._circuits.items() if item.open_until_ms is not None]
