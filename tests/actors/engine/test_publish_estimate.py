@@ -35,7 +35,8 @@ def found(prices: Prices, nodes: dict[str, dict[str, Any]], **settings: Any) -> 
         "nodes": {name: {"capabilityId": f"cap.{name}", **node} for name, node in nodes.items()},
         "settings": settings,
     }
-    return estimate_cost(compile_workflow(parse_manifest(manifest)), prices)  # type: ignore[arg-type]
+    compiled = compile_workflow(parse_manifest(manifest))
+    return estimate_cost(compiled, prices)  # type: ignore[arg-type]
 
 
 def test_case_16_each_node_reserves_its_dearest_agent_and_its_verifier() -> None:
