@@ -1,4 +1,4 @@
-"""The names under which actors find each other, and the one namespace they live in."""
+"""The names of actors and their namespace."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ NAMESPACE = "callboard"
 LEDGER = "ledger"
 TIMEKEEPER = "timekeeper"
 WORKFLOW_PREFIX = "workflow@"
-# Methods of an actor that run in a thread of their own, whatever its loop is doing, and how many.
+# Concurrency group of methods that run in a thread of their own, and its number of threads.
 LIVENESS = {"liveness": 1}
 
 
