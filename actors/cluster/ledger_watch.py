@@ -19,8 +19,7 @@ from ray.exceptions import RayError
 
 from actors.cluster.asking import Answered, Busy, Silent, ask
 from actors.cluster.ledger_actor import LedgerActor
-from actors.cluster.named_actors import ensure_actor
-from actors.cluster.names import LEDGER, NAMESPACE
+from actors.cluster.names import LEDGER, NAMESPACE, ensure_actor
 from actors.cluster.process_watch import Silence
 from actors.transport.actor_calls import actor_call
 from core.settings import Settings

@@ -9,8 +9,7 @@ from __future__ import annotations
 import ray
 
 from actors.cluster.ledger_actor import LedgerActor
-from actors.cluster.named_actors import ensure_actor
-from actors.cluster.names import LEDGER, TIMEKEEPER
+from actors.cluster.names import LEDGER, TIMEKEEPER, ensure_actor
 from actors.cluster.timekeeper import Timekeeper
 from core.settings import Settings
 
