@@ -22,8 +22,8 @@ from callboard.errors import (
     Unavailable,
     error_class,
 )
-from callboard.record import Json
 from callboard.replies import FINISHED
+from core.records.api.shape import Json
 
 ATTEMPTS_MAX = 5
 RETRY_DELAY_S_MAX = 30.0

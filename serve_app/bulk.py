@@ -16,9 +16,10 @@ from typing import Any, Final, Generic, TypeVar
 
 from actors.process.slices import Slices
 from core.errors import ErrorCode, Problem, ServiceError
+from core.records.api.shape import kind_of
 from core.settings import Settings
 from serve_app.bodies import check_value, load_json, parse_json
-from serve_app.calls import Call, invalid, kind_of
+from serve_app.calls import Call, invalid
 from serve_app.errors import problem
 
 _LOG = logging.getLogger("callboard.api")

@@ -7,19 +7,25 @@ contract.md sections 1–3.
 
 from __future__ import annotations
 
+import uuid
 from collections.abc import Awaitable, Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Any
+from functools import cache
+from typing import Any, TypeVar
 from urllib.parse import parse_qsl
 
 from core.canonical import canonical
 from core.errors import ErrorCode, Problem, ServiceError
 from core.ids import composed_key
+from core.records.api import shape
+from core.records.api.shape import Body, kind_of
 from core.records.bounds import text_defect
 from core.trust.access import Principal, may
 from serve_app.limits import RateClass
 from serve_app.services import Services
+
+B = TypeVar("B", bound=Body)
 
 QUERY_BYTES_MAX = 8_192
 REPLAYED = (b"idempotency-replayed", b"true")
@@ -78,6 +84,7 @@ class Call:
     repeat_key: RepeatKey | None = None
     repeats: Repeats = Repeats.IGNORED
     _query: dict[str, str] | None = field(default=None, repr=False)
+    _parsed: dict[type[Body], Body] = field(default_factory=dict, repr=False)
 
     @property
     def caller(self) -> Principal:
@@ -95,6 +102,44 @@ class Call:
         if self._query is None:
             self._query = _query_of(self.query_string) if self.query_string else {}
         return self._query
+
+    def parse(self, operation: Operation) -> None:
+        """Parse query and body as the operation declares them.
+
+        Raises:
+            ServiceError: INVALID_REQUEST with every problem of both.
+        """
+        problems: list[Problem] = []
+        if operation.query is not None:
+            self._parsed[operation.query] = shape.read(operation.query, self.query, problems)
+        is_parsed_here = not operation.is_agent_reply  # its handler counts the call first
+        if is_parsed_here and isinstance(operation.body, type) and issubclass(operation.body, Body):
+            raw = self.json if self.body or not operation.is_body_optional else {}
+            self._parsed[operation.body] = shape.read(operation.body, raw, problems)
+        if problems:
+            raise shape.refused(problems)
+
+    def given(self, declared: type[B]) -> B:
+        """Return the body, or the query, of an operation that declares this class."""
+        value = self._parsed[declared]
+        assert isinstance(value, declared)
+        return value
+
+    def uuid_in_path(self, name: str, what: str) -> str:
+        """Return an id of the path in its usual spelling.
+
+        Args:
+            name: as the operation's path has it in braces.
+            what: the name of what has the id, for the refusal.
+
+        Raises:
+            ServiceError: NOT_FOUND; no id has this form.
+        """
+        given = self.path_values[name]
+        try:
+            return str(uuid.UUID(given))
+        except ValueError:
+            raise not_found(f"{what} {given[:64]}") from None
 
     def raw_segment(self, position: int) -> str:
         """A part of the path as it was sent, percent signs and all; 0 is the `v1`."""
@@ -142,7 +187,7 @@ class Call:
         return None if self.may(()) else self.caller.did
 
     def object_body(self) -> dict[str, Any]:
-        """Return the body, which must be a JSON object.
+        """Return a body that the handler parses itself, which must be a JSON object.
 
         Raises:
             ServiceError: INVALID_REQUEST.
@@ -178,10 +223,11 @@ Handler = Callable[[Call], Awaitable[Reply]]
 class Operation:
     """One method on one path, whole: what it needs, what it counts as, how it is described.
 
-    `is_health`: it answers 503 with its usual reply. `scope`: one of
-    `core.trust.access.RIGHTS`, None for a public one. `request` and `reply` name schemas of
-    `serve_app/openapi`; `errors` are the refusals it can answer besides those every operation
-    has. `repeats`: what an idempotency key means to it.
+    `scope`: one of `core.trust.access.RIGHTS`, None for a public one. `query`, `body` and `reply`:
+    classes of `core/records/api`, or others that describe their schema and that the handler parses;
+    a tuple of replies means one of them. `errors`: the refusals it can answer besides those that
+    every operation has. `repeats`: what an idempotency key means to it. `may_wait`: it heeds
+    `Prefer: wait`. `is_health`: it answers 503 with its usual reply.
     """
 
     method: str
@@ -191,14 +237,15 @@ class Operation:
     scope: str | None
     rate: RateClass
     tag: str
-    reply: str
-    request: str | None = None
-    parameters: tuple[str, ...] = ()
+    reply: Any
+    query: type[Body] | None = None
+    body: Any = None
     errors: tuple[ErrorCode, ...] = ()
     is_bulk_body: bool = False
     is_agent_reply: bool = False
     is_body_optional: bool = False
     is_health: bool = False
+    may_wait: bool = False
     rate_of: Callable[[Call], RateClass] | None = None
     repeats: Repeats = Repeats.IGNORED
     media_type: str = "application/json"
@@ -215,37 +262,12 @@ def not_found(what: str) -> ServiceError:
     return ServiceError(ErrorCode.NOT_FOUND, f"{what} is not known")
 
 
-def text_member(body: Mapping[str, Any], name: str, *, least: int = 0, most: int) -> str:
-    """Return a text of a body; one that may be empty may be left out.
-
-    Args:
-        least: characters at least.
-        most: characters at most.
-
-    Raises:
-        ServiceError: INVALID_REQUEST.
-    """
-    value = body.get(name, None if least else "")
-    if not isinstance(value, str) or not least <= len(value) <= most:
-        got = f"{len(value)} characters" if isinstance(value, str) else kind_of(value)
-        raise invalid(name, got, f"text of {least} to {most} characters")
-    return value
-
-
-def canonical_member(
-    body: Mapping[str, Any], name: str, *, default: dict[str, Any] | None = None
-) -> dict[str, Any]:
+def canonical_object(name: str, value: dict[str, Any]) -> dict[str, Any]:
     """Return an object of a body that is to be hashed.
 
-    Args:
-        default: what stands for one that is left out; None: it must be there.
-
     Raises:
-        ServiceError: INVALID_REQUEST.
+        ServiceError: INVALID_REQUEST; it has no canonical form.
     """
-    value = body.get(name, default)
-    if not isinstance(value, dict):
-        raise invalid(name, kind_of(value), "a JSON object")
     try:
         canonical(value)
     except ValueError as error:
@@ -253,17 +275,10 @@ def canonical_member(
     return value
 
 
-def kind_of(value: object) -> str:
-    """Return the JSON name of a value's type, for messages."""
-    if value is None:
-        return "null"
-    if isinstance(value, bool):
-        return "a boolean"
-    if isinstance(value, int | float):
-        return "a number"
-    if isinstance(value, str):
-        return "a string"
-    return "an array" if isinstance(value, list) else "an object"
+@cache
+def path_parameters(path: str) -> tuple[str, ...]:
+    """Return the names in braces of an operation's path, in their order."""
+    return tuple(part[1:-1] for part in path.split("/") if part.startswith("{"))
 
 
 def _query_of(query_string: bytes) -> dict[str, str]:

@@ -150,6 +150,7 @@ class Endpoint:
         has_body = operation.method in _WITH_BODY and (call.body or not operation.is_body_optional)
         if has_body and not operation.is_bulk_body:  # items of those are parsed one by one
             call.json = parse_json(call.body, depth_max=services.settings.json_depth_max)
+        call.parse(operation)
         # A read that comes as a POST (a dry run) stores nothing, so there is nothing to repeat.
         if operation.repeats is not Repeats.IGNORED and rate is not RateClass.READ:
             call.repeats, call.repeat_key = operation.repeats, await repeat_key(call)
@@ -269,11 +270,7 @@ async def send_reply(
 
 def _may_wait(headers: Mapping[bytes, bytes], operation: Operation) -> bool:
     preferences = headers.get(b"prefer")
-    return (
-        preferences is not None
-        and "Prefer" in operation.parameters
-        and b"wait" in preferences.lower()
-    )
+    return preferences is not None and operation.may_wait and b"wait" in preferences.lower()
 
 
 def _check_acceptable(accept: bytes | None, operation: Operation) -> None:

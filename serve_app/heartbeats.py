@@ -13,7 +13,8 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import Final
 
 from actors.transport.channel import Channel
-from core.market.liveness import STATUSES, availability, since
+from core.market.liveness import availability, since
+from core.records.statuses import HEARTBEAT_STATUSES
 from ledger.agent_live import Heartbeat, LivenessStore, StoredHeartbeat, agent_claims
 from ledger.queries.reader import LedgerReader, RowDict
 
@@ -73,7 +74,7 @@ class Heartbeats:
         """
         stored = await self._writes.request(heartbeat)
         before = availability(since(stored.before, registered_ms), stored.at_ms)
-        if before is not STATUSES[heartbeat.status]:
+        if before is not HEARTBEAT_STATUSES[heartbeat.status]:
             await self._changes.request(None)
 
     async def _tell(self, waiting: list[None]) -> list[None]:

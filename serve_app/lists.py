@@ -7,21 +7,16 @@ contract.md section 2 (Lists).
 from __future__ import annotations
 
 import base64
-import binascii
-import uuid
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from typing import Any
 
 import orjson
 
-from core.records.bounds import DID_CHARS_MAX, text_defect
+from core.records.api.kinds import Uuid
+from core.records.api.record import PageQuery
+from core.records.api.shape import value_of
 from serve_app.calls import Call, invalid
-
-OFFSET_MAX = 10_000
-# A cursor is the base64 of a key, of which DIDs are the longest.
-_CURSOR_MAX = -(-DID_CHARS_MAX * 4 // 3) + 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,26 +32,31 @@ class Page:
     bytes_max: int
 
 
-def page_of(call: Call, *, default: int | None = None, most: int | None = None) -> Page:
-    """Read the page that a call asks for.
+def page_of(
+    call: Call, asked: PageQuery, *, default: int | None = None, most: int | None = None
+) -> Page:
+    """Return the page that a call asks for.
 
     Args:
         call: a GET of a list.
+        asked: its query.
         default: rows when `limit` is not given; None for the setting of most lists.
         most: the largest `limit`; None for the setting of most lists.
 
     Raises:
         ServiceError: INVALID_REQUEST.
     """
-    if default is None:
-        default = call.services.settings.page_default
-    if most is None:
-        most = call.services.settings.page_max
+    settings = call.services.settings
+    most = settings.page_max if most is None else most
+    default = settings.page_default if default is None else default
+    limit = default if asked.limit is None else asked.limit
+    if limit > most:
+        raise invalid("limit", str(limit), f"a whole number from 1 to {most}")
     return Page(
-        limit=_whole(call, "limit", default, 1, most),
-        offset=_whole(call, "offset", 0, 0, OFFSET_MAX),
-        after=_decoded(call.query.get("cursor")),
-        bytes_max=call.services.settings.reply_bytes_max,
+        limit=limit,
+        offset=asked.offset or 0,
+        after=asked.cursor,
+        bytes_max=settings.reply_bytes_max,
     )
 
 
@@ -109,90 +109,14 @@ def number_after(page: Page) -> int | None:
     return int(page.after)
 
 
-def choice_of(call: Call, name: str, choices: Iterable[str]) -> str | None:
-    """Read a query parameter that is one of a few words.
+def id_after(page: Page) -> str | None:
+    """Return the cursor of a list that is keyed by ids.
 
     Raises:
         ServiceError: INVALID_REQUEST.
     """
-    text = call.query.get(name)
-    known = [str(choice) for choice in choices]
-    if text is not None and text not in known:
-        raise invalid(name, text, ", ".join(known))
-    return text
-
-
-def flag_of(call: Call, name: str) -> bool | None:
-    """Read a query parameter that is `true` or `false`; None without one.
-
-    Raises:
-        ServiceError: INVALID_REQUEST.
-    """
-    text = choice_of(call, name, ("true", "false"))
-    return None if text is None else text == "true"
-
-
-def id_of(call: Call, name: str) -> str | None:
-    """Read a query parameter that is an id, in its usual spelling.
-
-    Raises:
-        ServiceError: INVALID_REQUEST.
-    """
-    text = call.query.get(name)
-    try:
-        return None if text is None else str(uuid.UUID(text))
-    except ValueError:
-        raise invalid(name, text or "", "an id, 32 hexadecimal digits") from None
-
-
-def time_of(call: Call, name: str) -> datetime | None:
-    """Read a query parameter that is a time.
-
-    Raises:
-        ServiceError: INVALID_REQUEST.
-    """
-    text = call.query.get(name)
-    return None if text is None else parse_time(name, text)
-
-
-def parse_time(path: str, text: object) -> datetime:
-    """Parse an ISO 8601 time; one without a zone is UTC.
-
-    Raises:
-        ServiceError: INVALID_REQUEST.
-    """
-    try:
-        parsed = datetime.fromisoformat(text) if isinstance(text, str) else None
-        if parsed is not None:
-            return parsed.replace(tzinfo=UTC) if parsed.tzinfo is None else parsed.astimezone(UTC)
-    except (ValueError, OverflowError):  # in UTC it would lie before the year 1 or after 9999
-        pass
-    raise invalid(path, str(text)[:100], "a time such as 2026-01-31T12:00:00Z")
-
-
-def _whole(call: Call, name: str, default: int, low: int, high: int) -> int:
-    text = call.query.get(name)
-    if text is None:
-        return default
-    if not (text.isascii() and text.isdigit() and len(text) <= 9 and low <= int(text) <= high):
-        raise invalid(name, text, f"a whole number from {low} to {high}")
-    return int(text)
+    return None if page.after is None else str(value_of(Uuid, "cursor", page.after))
 
 
 def _encoded(key: str) -> str:
     return base64.urlsafe_b64encode(key.encode()).decode().rstrip("=")
-
-
-def _decoded(cursor: str | None) -> str | None:
-    if cursor is None:
-        return None
-    try:
-        if len(cursor) > _CURSOR_MAX:
-            raise ValueError(cursor)
-        padded = cursor + "=" * (-len(cursor) % 4)
-        key = base64.b64decode(padded, altchars=b"-_", validate=True).decode()
-        if text_defect(key) is not None:
-            raise ValueError(cursor)
-    except (ValueError, binascii.Error):
-        raise invalid("cursor", cursor, "the nextCursor of the page before") from None
-    return key

@@ -23,6 +23,9 @@ from core.errors import ErrorCode, Problem, ServiceError
 from core.market.pricing import parse_price
 from core.market.standing_bid import parse_offer
 from core.records.agent import AgentCard
+from core.records.agent_forms import SIGNING_SECRET_CHARS_MAX
+from core.records.api.kinds import Did
+from core.records.api.shape import kind_of, value_of
 from core.trust.access import Principal, may
 from core.trust.derived_keys import KeyPurpose
 from core.trust.did_key import key_of_did
@@ -30,11 +33,9 @@ from core.trust.sealing import NONCE_BYTES, seal
 from core.trust.signatures import is_signed_by, key_bytes
 from ledger.commands import RegisterAgent
 from ledger.queries.reader import RowDict
-from serve_app.calls import invalid, kind_of
+from serve_app.calls import invalid
 from serve_app.services import Services
-from serve_app.whose import did_of
 
-SIGNING_SECRET_MAX = 1_024
 _NOT_IN_IDS = re.compile(r"[^A-Za-z0-9._-]+")
 _NO_ENDPOINT = "http://absent.invalid"
 
@@ -58,7 +59,7 @@ async def registration(services: Services, principal: Principal, body: Any) -> R
         raise invalid("$", kind_of(body), "a JSON object with `acard`")
     raw_card = body.get("acard", body)
     card = _card(raw_card, "acard" if "acard" in body else "$")
-    owner_did = did_of("ownerDid", body.get("ownerDid", principal.did))
+    owner_did = value_of(Did, "ownerDid", body.get("ownerDid", principal.did))
     code = may(principal, None, (owner_did,))
     if code is not None:
         raise ServiceError(code, f"{principal.did} may not register agents for {owner_did}")
@@ -292,7 +293,9 @@ def _check_signature(
 def _sealed(services: Services, secret: Any) -> bytes | None:
     if secret is None:
         return None
-    if not isinstance(secret, str) or not 0 < len(secret) <= SIGNING_SECRET_MAX:
-        raise invalid("signingSecret", kind_of(secret), f"1 to {SIGNING_SECRET_MAX} characters")
+    if not isinstance(secret, str) or not 0 < len(secret) <= SIGNING_SECRET_CHARS_MAX:
+        raise invalid(
+            "signingSecret", kind_of(secret), f"1 to {SIGNING_SECRET_CHARS_MAX} characters"
+        )
     key = bytes.fromhex(services.settings.deployment_key)
     return seal(secret, key, os.urandom(NONCE_BYTES), KeyPurpose.SIGNING_SECRET)

@@ -12,8 +12,9 @@ from typing import Any, Final
 import orjson
 
 from core.ids import trace_id
-from core.market.liveness import UNHEARD, Availability, availability, since
+from core.market.liveness import UNHEARD, availability, since
 from core.money import credits_number
+from core.records.statuses import Availability
 from core.timestamps import iso_ms
 from core.workflow.blob_ref import BlobRef
 from core.workflow.transitions import NodeStatus, WorkflowStatus, is_terminal

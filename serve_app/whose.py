@@ -1,4 +1,4 @@
-"""Whose money a path or body is about, and who may know of it.
+"""Whose money a path is about, and who may know of it.
 
 What belongs to another is answered as what does not exist. contract.md section 2 (Ids in paths) and
 section 3 (Caller = payer); decision 0073.
@@ -6,12 +6,9 @@ section 3 (Caller = payer); decision 0073.
 
 from __future__ import annotations
 
-from typing import Any
-
-from core.money import MICRO_MAX, micro_from_credits
-from core.records.bounds import DID_CHARS_MAX, is_did
+from core.records.bounds import DID_CHARS_MAX
 from ledger.queries.reader import StoredWorkflow
-from serve_app.calls import Call, invalid, kind_of, not_found
+from serve_app.calls import Call, not_found
 
 
 def did_in_path(call: Call, position: int) -> str:
@@ -50,30 +47,3 @@ async def paid_workflow(call: Call, workflow_id: str) -> StoredWorkflow:
     if stored is None or not call.may((stored.payer_did,)):
         raise not_found(f"the workflow {workflow_id[:100]}")
     return stored
-
-
-def did_of(path: str, value: Any) -> str:
-    """Return a DID of a body or a path.
-
-    Raises:
-        ServiceError: INVALID_REQUEST.
-    """
-    if not isinstance(value, str) or not is_did(value):
-        got = value[:100] if isinstance(value, str) else kind_of(value)
-        raise invalid(path, got, f"a DID of at most {DID_CHARS_MAX} characters")
-    return value
-
-
-def positive_micro(path: str, value: Any) -> int:
-    """Return an amount of credits above 0, as micro-credits.
-
-    Raises:
-        ServiceError: INVALID_REQUEST.
-    """
-    try:
-        amount_micro = micro_from_credits(value)
-    except ValueError as error:
-        raise invalid(path, str(value)[:40], str(error).partition("expected ")[2]) from None
-    if not 0 < amount_micro <= MICRO_MAX:
-        raise invalid(path, str(value)[:40], "more than 0 credits")
-    return amount_micro

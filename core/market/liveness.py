@@ -8,37 +8,16 @@ Spec: Targeted routing; contract.md section 6 (Heartbeat, AGENT_UNAVAILABLE deta
 from __future__ import annotations
 
 from dataclasses import dataclass
-from enum import StrEnum
 from typing import Final
+
+from core.records.statuses import HEARTBEAT_STATUSES
+from core.records.statuses import Availability as Availability
 
 HEARTBEAT_TTL_MS: Final = 60_000
 # A failed probe speaks until the next one, which comes after five minutes at most; if none comes
 # any more, because nobody probes, it must not speak for ever.
 PROBE_TTL_MS: Final = 600_000
 PERCENT: Final = 100.0
-
-
-class Availability(StrEnum):
-    """What a caller is told of an agent; only an available one is a candidate."""
-
-    AVAILABLE = "available"
-    UNHEALTHY = "unhealthy"
-    OFFLINE = "offline"
-    INACTIVE = "inactive"
-
-
-# The words that agents use for themselves in a heartbeat. Closed: an unknown word is refused, since
-# guessing its meaning would give work to the dead or withhold it from the living.
-STATUSES: Final = {
-    **dict.fromkeys(
-        ("healthy", "active", "available", "online", "ok", "ready", "idle", "busy", "degraded"),
-        Availability.AVAILABLE,
-    ),
-    **dict.fromkeys(
-        ("unhealthy", "overloaded", "draining", "maintenance", "error"), Availability.UNHEALTHY
-    ),
-    **dict.fromkeys(("offline", "stopping", "stopped"), Availability.OFFLINE),
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,4 +93,4 @@ def _is_fresh(heard_ms: int | None, now_ms: int) -> bool:
 
 
 def _said(live: Liveness) -> Availability:
-    return STATUSES.get(live.status or "", Availability.AVAILABLE)
+    return HEARTBEAT_STATUSES.get(live.status or "", Availability.AVAILABLE)

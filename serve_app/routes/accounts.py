@@ -8,6 +8,9 @@ from __future__ import annotations
 import orjson
 
 from core.errors import ErrorCode
+from core.records.api.money import Account, Balance, HistoryPage
+from core.records.api.record import PageQuery
+from core.records.api.workflows import Budget, Escrow
 from core.records.manifest import parse_manifest
 from ledger.queries.accounts import account_row, history
 from serve_app.calls import Call, Operation, Reply, not_found
@@ -41,7 +44,7 @@ async def get_balance(call: Call) -> Reply:
 async def get_history(call: Call) -> Reply:
     """List what moved a DID's wallet and stake, newest first."""
     did = own_did_in_path(call, 2, "the history")
-    page = page_of(call)
+    page = page_of(call, call.given(PageQuery))
     rows = await history(
         call.services.reader,
         did,
@@ -54,7 +57,7 @@ async def get_history(call: Call) -> Reply:
 
 async def get_escrow(call: Call) -> Reply:
     """Read what a workflow holds in escrow."""
-    stored = await paid_workflow(call, call.path_values["workflow_id"])
+    stored = await paid_workflow(call, call.uuid_in_path("workflow_id", "the workflow"))
     row = await call.services.reader.escrow(stored.id)
     if row is None:
         # Its estimate exceeded its budget: nothing was ever held.
@@ -64,7 +67,7 @@ async def get_escrow(call: Call) -> Reply:
 
 async def get_budget(call: Call) -> Reply:
     """Read a workflow's budget: the payer's own, else what its estimate held."""
-    stored = await paid_workflow(call, call.path_values["workflow_id"])
+    stored = await paid_workflow(call, call.uuid_in_path("workflow_id", "the workflow"))
     escrow = await call.services.reader.escrow(stored.id)
     budget_micro = parse_manifest(orjson.loads(stored.row["manifest"])).budget_micro
     return Reply(
@@ -87,8 +90,7 @@ OPERATIONS = (
         scope="ledger:read",
         rate=RateClass.READ,
         tag="ledger",
-        reply="Account",
-        parameters=("AccountDid",),
+        reply=Account,
         errors=(ErrorCode.NOT_FOUND,),
     ),
     Operation(
@@ -99,8 +101,8 @@ OPERATIONS = (
         scope="ledger:read",
         rate=RateClass.READ,
         tag="ledger",
-        reply="History",
-        parameters=("AccountDid", "Limit", "Offset", "Cursor"),
+        reply=HistoryPage,
+        query=PageQuery,
         errors=(ErrorCode.NOT_FOUND, ErrorCode.INVALID_REQUEST),
     ),
     Operation(
@@ -111,8 +113,7 @@ OPERATIONS = (
         scope="ledger:read",
         rate=RateClass.READ,
         tag="ledger",
-        reply="Balance",
-        parameters=("AccountDid",),
+        reply=Balance,
         errors=(ErrorCode.NOT_FOUND,),
     ),
     Operation(
@@ -123,8 +124,7 @@ OPERATIONS = (
         scope="workflows:read",
         rate=RateClass.READ,
         tag="workflows",
-        reply="Escrow",
-        parameters=("WorkflowId",),
+        reply=Escrow,
         errors=(ErrorCode.NOT_FOUND,),
     ),
     Operation(
@@ -135,8 +135,7 @@ OPERATIONS = (
         scope="workflows:read",
         rate=RateClass.READ,
         tag="workflows",
-        reply="Budget",
-        parameters=("WorkflowId",),
+        reply=Budget,
         errors=(ErrorCode.NOT_FOUND,),
     ),
 )

@@ -12,6 +12,15 @@ import orjson
 
 from actors.process.slices import Slices
 from core.errors import ErrorCode, ServiceError
+from core.records.agent_forms import BulkRegistration, CardChange, FlatRegistration, Registration
+from core.records.api.agents import (
+    Agent,
+    AgentPage,
+    AgentsQuery,
+    BulkRegistered,
+    Deregistered,
+    Registered,
+)
 from core.trust.heartbeat_token import heartbeat_token
 from ledger.agent_live import live_rows
 from ledger.commands import DeregisterAgent, Outcome, RegisterAgent
@@ -20,11 +29,9 @@ from ledger.queries.revocations import revoked_of
 from serve_app.bulk import judged, refusal
 from serve_app.calls import Call, Operation, Repeats, Reply, not_found
 from serve_app.limits import RateClass
-from serve_app.lists import choice_of, listed, page_of
+from serve_app.lists import listed, page_of
 from serve_app.registration import changed, registration, unflattened
 from serve_app.views import agent_record
-
-AGENT_STATUSES = ("active", "inactive")
 
 
 async def register(call: Call) -> Reply:
@@ -71,11 +78,12 @@ async def register_bulk(call: Call) -> Reply:
 
 async def list_agents(call: Call) -> Reply:
     """List agents in the order of their DIDs; deregistered ones only when asked for."""
-    page = page_of(call)
+    query = call.given(AgentsQuery)
+    page = page_of(call, query)
     rows = await call.services.reader.agents(
-        capability_id=call.query.get("capabilityId"),
-        owner_did=call.query.get("ownerDid"),
-        status=choice_of(call, "status", AGENT_STATUSES) or "active",
+        capability_id=query.capability_id,
+        owner_did=query.owner_did,
+        status=query.status,
         limit=page.limit + 1,
         offset=page.offset,
         after_did=page.after,
@@ -185,8 +193,8 @@ OPERATIONS = (
         scope="agents:write",
         rate=RateClass.WRITE,
         tag="agents",
-        request="Registration",
-        reply="Registered",
+        body=Registration,
+        reply=Registered,
         errors=_REGISTER_ERRORS,
         repeats=Repeats.BY_REPLY,
     ),
@@ -198,8 +206,8 @@ OPERATIONS = (
         scope="agents:write",
         rate=RateClass.BULK,
         tag="agents",
-        request="BulkRegistration",
-        reply="BulkResults",
+        body=BulkRegistration,
+        reply=BulkRegistered,
         is_bulk_body=True,
         repeats=Repeats.BY_REPLY,
     ),
@@ -211,8 +219,8 @@ OPERATIONS = (
         scope="agents:write",
         rate=RateClass.WRITE,
         tag="agents",
-        request="FlatRegistration",
-        reply="Registered",
+        body=FlatRegistration,
+        reply=Registered,
         errors=_REGISTER_ERRORS,
         repeats=Repeats.BY_REPLY,
     ),
@@ -224,8 +232,8 @@ OPERATIONS = (
         scope=None,
         rate=RateClass.READ,
         tag="agents",
-        reply="AgentList",
-        parameters=("CapabilityId", "OwnerDid", "AgentStatus", "Limit", "Offset", "Cursor"),
+        reply=AgentPage,
+        query=AgentsQuery,
         errors=(ErrorCode.INVALID_REQUEST,),
     ),
     Operation(
@@ -236,8 +244,7 @@ OPERATIONS = (
         scope=None,
         rate=RateClass.READ,
         tag="agents",
-        reply="Agent",
-        parameters=("AgentDid",),
+        reply=Agent,
         errors=(ErrorCode.NOT_FOUND,),
     ),
     Operation(
@@ -248,9 +255,8 @@ OPERATIONS = (
         scope="agents:write",
         rate=RateClass.WRITE,
         tag="agents",
-        request="CardChange",
-        reply="Registered",
-        parameters=("AgentDid",),
+        body=CardChange,
+        reply=Registered,
         errors=(ErrorCode.NOT_FOUND, *_REGISTER_ERRORS),
     ),
     Operation(
@@ -261,8 +267,7 @@ OPERATIONS = (
         scope="agents:write",
         rate=RateClass.WRITE,
         tag="agents",
-        reply="Deregistered",
-        parameters=("AgentDid",),
+        reply=Deregistered,
         errors=(ErrorCode.NOT_FOUND, ErrorCode.FORBIDDEN),
     ),
     Operation(
@@ -273,8 +278,7 @@ OPERATIONS = (
         scope=None,
         rate=RateClass.READ,
         tag="agents",
-        reply="Agent",
-        parameters=("AgentDid",),
+        reply=Agent,
         errors=(ErrorCode.NOT_FOUND,),
     ),
 )

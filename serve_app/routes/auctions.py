@@ -12,8 +12,9 @@ import uuid
 from typing import Any
 
 from core.errors import ErrorCode, ServiceError
-from core.market.standing_bid import Offer, parse_offer
+from core.market.standing_bid import Offer
 from core.money import credits_number
+from core.records.api.market import Auction, Bid, BidRequest
 from ledger.market_commands import PlaceBid, bid_key
 from ledger.queries.auctions import auction_rows, bid_rows, can_bid
 from ledger.queries.reader import RowDict
@@ -21,7 +22,6 @@ from serve_app.calls import Call, Operation, Repeats, Reply, invalid, not_found
 from serve_app.limits import RateClass
 from serve_app.views import iso_time
 from serve_app.views_market import auction_record
-from serve_app.whose import did_of
 
 
 async def show(call: Call) -> Reply:
@@ -33,22 +33,14 @@ async def show(call: Call) -> Reply:
 
 async def place_bid(call: Call) -> Reply:
     """Bid for a node in the open round of its auction; an agent's first bid is final."""
-    offered = offer_of(call)
+    offered = offer_of(call, call.given(BidRequest))
     return Reply(await bid_in(call, offered, *await _in_path(call)))
 
 
-def offer_of(call: Call) -> tuple[str, Offer]:
-    """Return which agent the body bids for, and its offer.
-
-    Raises:
-        ServiceError: INVALID_REQUEST.
-    """
-    body = call.object_body()
-    agent_did = did_of("agentDid", body.get("agentDid", call.caller.did))
-    offer, problems = parse_offer(body)
-    if offer is None:
-        raise ServiceError(ErrorCode.INVALID_REQUEST, "the bid is not valid", tuple(problems))
-    return agent_did, offer
+def offer_of(call: Call, body: BidRequest) -> tuple[str, Offer]:
+    """Return which agent the body bids for, and its offer."""
+    offer = Offer(body.bid_amount, body.eta_ms, body.stake_offered)
+    return body.agent_did or call.caller.did, offer
 
 
 async def bid_in(
@@ -144,8 +136,7 @@ OPERATIONS = (
         scope="workflows:read",
         rate=RateClass.READ,
         tag="auctions",
-        reply="Auction",
-        parameters=("WorkflowId", "NodePath"),
+        reply=Auction,
         errors=(ErrorCode.NOT_FOUND,),
     ),
     Operation(
@@ -156,9 +147,8 @@ OPERATIONS = (
         scope="workflows:write",
         rate=RateClass.WRITE,
         tag="auctions",
-        request="BidRequest",
-        reply="Bid",
-        parameters=("WorkflowId", "NodePath"),
+        body=BidRequest,
+        reply=Bid,
         errors=(ErrorCode.NOT_FOUND, ErrorCode.FORBIDDEN, ErrorCode.CONFLICT),
         repeats=Repeats.BY_REPLY,
     ),

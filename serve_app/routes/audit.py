@@ -7,10 +7,10 @@ Whoever holds `audit:read` sees the whole chain, because only the whole chain ca
 from __future__ import annotations
 
 from core.errors import ErrorCode
-from core.timestamps import unix_ms
+from core.records.api.trust import AuditEntry, AuditPage, AuditQuery
 from serve_app.calls import Call, Operation, Reply, invalid, not_found
 from serve_app.limits import RateClass
-from serve_app.lists import listed, number_after, page_of, time_of
+from serve_app.lists import listed, number_after, page_of
 from serve_app.views import audit_id, audit_record
 
 ENTRY_ID_MAX = 2**63
@@ -19,15 +19,15 @@ ENTRY_ID_MAX = 2**63
 async def list_entries(call: Call) -> Reply:
     """List audit entries, newest first."""
     most = call.services.settings.audit_page_max
-    page = page_of(call, default=min(100, most), most=most)
-    start, end = time_of(call, "startTime"), time_of(call, "endTime")
+    query = call.given(AuditQuery)
+    page = page_of(call, query, default=min(100, most), most=most)
     rows = await call.services.reader.audit(
-        event_type=call.query.get("eventType"),
-        actor_did=call.query.get("actorDid"),
-        target_type=call.query.get("targetType"),
-        target_id=call.query.get("targetId"),
-        start_ms=None if start is None else unix_ms(start),
-        end_ms=None if end is None else unix_ms(end),
+        event_type=query.event_type,
+        actor_did=query.actor_did,
+        target_type=query.target_type,
+        target_id=query.target_id,
+        start_ms=query.start_time,
+        end_ms=query.end_time,
         limit=page.limit + 1,
         offset=page.offset,
         before_id=number_after(page),
@@ -48,8 +48,6 @@ async def get_entry(call: Call) -> Reply:
     return Reply(audit_record(rows[0]))
 
 
-_FILTERS = ("EventType", "ActorDid", "TargetType", "TargetId", "StartTime", "EndTime")
-
 OPERATIONS = (
     Operation(
         method="GET",
@@ -59,8 +57,8 @@ OPERATIONS = (
         scope="audit:read",
         rate=RateClass.READ,
         tag="audit",
-        reply="AuditList",
-        parameters=(*_FILTERS, "Limit", "Offset", "Cursor"),
+        reply=AuditPage,
+        query=AuditQuery,
         errors=(ErrorCode.INVALID_REQUEST,),
     ),
     Operation(
@@ -71,8 +69,7 @@ OPERATIONS = (
         scope="audit:read",
         rate=RateClass.READ,
         tag="audit",
-        reply="AuditEntry",
-        parameters=("AuditId",),
+        reply=AuditEntry,
         errors=(ErrorCode.INVALID_REQUEST, ErrorCode.NOT_FOUND),
     ),
 )

@@ -11,8 +11,16 @@ from typing import Any, Final
 import orjson
 
 from core.errors import ErrorCode, ServiceError
-from core.money import credits_number, micro_from_credits
-from core.records.bounds import TEXT_CHARS_MAX
+from core.money import credits_number
+from core.records.api.review import (
+    Dispute,
+    DisputeOpened,
+    DisputePage,
+    DisputeRequest,
+    DisputeResolved,
+    DisputesQuery,
+    Resolution,
+)
 from core.trust.access import RESOLVE_DISPUTES
 from ledger.queries.disputes import dispute_row, dispute_rows
 from ledger.queries.reader import RowDict, StoredWorkflow
@@ -22,28 +30,16 @@ from serve_app.calls import (
     Operation,
     Repeats,
     Reply,
-    canonical_member,
+    canonical_object,
     invalid,
     not_found,
-    text_member,
 )
-from serve_app.fields import got_of, node_name_of
 from serve_app.limits import RateClass
-from serve_app.lists import listed, page_of
-from serve_app.routes.invoices import id_after, uuid_of
+from serve_app.lists import id_after, listed, page_of
 from serve_app.views import iso_time, visible_workflow
-from serve_app.whose import did_of
 
-TYPES: Final = ("quality", "timeout", "incorrect_output", "overcharge", "fraud", "other")
 # What one may complain about without a workflow.
 TYPES_AT_LARGE: Final = ("fraud", "other")
-DECISIONS: Final = (
-    "resolved_complainant",
-    "resolved_respondent",
-    "resolved_split",
-    "dismissed",
-)
-DESCRIPTION_MIN = 10
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,13 +53,9 @@ class _Subject:
 
 async def open_dispute(call: Call) -> Reply:
     """Complain about work or pay; nothing is frozen by it."""
-    body = call.object_body()
-    dispute_type = body.get("disputeType")
-    if dispute_type not in TYPES:
-        raise invalid("disputeType", got_of(dispute_type), ", ".join(TYPES))
-    description = text_member(body, "description", least=DESCRIPTION_MIN, most=TEXT_CHARS_MAX)
-    evidence = canonical_member(body, "evidence", default={})
-    subject = await _subject(call, body, dispute_type)
+    body = call.given(DisputeRequest)
+    evidence = canonical_object("evidence", body.evidence or {})
+    subject = await _subject(call, body)
     dispute_id = call.services.new_id()
     command = OpenDispute(
         key=call.command_key(f"dispute:{dispute_id}"),
@@ -73,8 +65,8 @@ async def open_dispute(call: Call) -> Reply:
         complainant_did=call.caller.did,
         respondent_did=subject.respondent_did,
         node_id=subject.node_id,
-        dispute_type=dispute_type,
-        description=description,
+        dispute_type=body.dispute_type,
+        description=body.description,
         evidence_json=orjson.dumps(evidence).decode(),
     )
     outcome = await call.services.to_the_end(call.services.gateway.commit(command))
@@ -83,18 +75,15 @@ async def open_dispute(call: Call) -> Reply:
 
 async def resolve(call: Call) -> Reply:
     """Decide a dispute; a refund comes from the agent and the fee, as far as they have it."""
-    body = call.object_body()
-    status = body.get("status")
-    if status not in DECISIONS:
-        raise invalid("status", got_of(status), ", ".join(DECISIONS))
+    body = call.given(Resolution)
     row = await _readable(call)
     command = ResolveDispute(
         key=call.command_key(f"resolve:{call.services.new_id()}"),
         actor_did=call.caller.did,
         dispute_id=row["id"],
-        status=status,
-        resolution=text_member(body, "resolution", least=1, most=TEXT_CHARS_MAX),
-        refund_micro=_refund_micro(body.get("creditsRefunded", 0)),
+        status=body.status,
+        resolution=body.resolution,
+        refund_micro=body.credits_refunded,
         slash_bps=call.services.settings.slash_fraud_bps,
     )
     outcome = await call.services.to_the_end(call.services.gateway.commit(command))
@@ -109,38 +98,30 @@ async def get(call: Call) -> Reply:
 
 async def list_disputes(call: Call) -> Reply:
     """List the disputes that the caller is a party of; an administrator sees all of them."""
-    settings = call.services.settings
-    page = page_of(call, default=settings.page_default, most=settings.page_max)
-    status = call.query.get("status")
-    if status is not None and status not in ("open", *DECISIONS):
-        raise invalid("status", status, ", ".join(("open", *DECISIONS)))
-    workflow_id = call.query.get("workflowId")
+    query = call.given(DisputesQuery)
+    page = page_of(call, query)
     rows = await dispute_rows(
         call.services.reader,
         party_did=call.party_did,
-        status=status,
-        workflow_id=None if workflow_id is None else uuid_of("workflowId", workflow_id),
+        status=query.status,
+        workflow_id=query.workflow_id,
         limit=page.limit + 1,
         offset=page.offset,
-        before_id=id_after(page.after),
+        before_id=id_after(page),
     )
     shown = [dispute_record(row) for row in rows]
     return Reply(listed("disputes", shown, page, lambda row: row["id"]))
 
 
-async def _subject(call: Call, body: dict[str, Any], dispute_type: str) -> _Subject:
+async def _subject(call: Call, body: DisputeRequest) -> _Subject:
     """Find out who is accused of what; the payer accuses agents, an agent the payer."""
-    accused = body.get("respondentDid", body.get("agentDid"))
-    if accused is not None:
-        accused = did_of("respondentDid", accused)
-    node_id = None if body.get("nodeId") is None else node_name_of("nodeId", body["nodeId"])
-    if "workflowId" not in body:
-        if dispute_type not in TYPES_AT_LARGE:
-            raise invalid("workflowId", "nothing", f"a workflow's id, for {dispute_type}")
+    accused, node_id, workflow_id = body.respondent_did, body.node_id, body.workflow_id
+    if workflow_id is None:
+        if body.dispute_type not in TYPES_AT_LARGE:
+            raise invalid("workflowId", "nothing", f"a workflow's id, for {body.dispute_type}")
         if node_id is not None:
             raise invalid("nodeId", str(node_id), "nothing without a workflowId")
         return _Subject(None, accused, None)
-    workflow_id = uuid_of("workflowId", body["workflowId"])
     stored = await call.services.gateway.workflow_record(workflow_id)
     if stored is None or visible_workflow(stored, call) is None:
         raise not_found(f"the workflow {workflow_id}")
@@ -187,18 +168,6 @@ async def _shown(call: Call, dispute_id: str, **more: Any) -> Reply:
     return Reply({"success": True, **dispute_record(row), **more})
 
 
-def _refund_micro(value: object) -> int:
-    try:
-        micro = micro_from_credits(value)
-    except ValueError as error:
-        raise invalid(
-            "creditsRefunded", str(value)[:40], str(error).partition("expected ")[2]
-        ) from None
-    if micro < 0:
-        raise invalid("creditsRefunded", str(value), "0 or more credits")
-    return micro
-
-
 def dispute_record(row: RowDict) -> dict[str, Any]:
     """Return a dispute in its JSON form. Spec: Dispute."""
     asked = row["refund_asked_micro"]
@@ -232,8 +201,8 @@ OPERATIONS = (
         scope="ledger:write",
         rate=RateClass.WRITE,
         tag="disputes",
-        request="DisputeRequest",
-        reply="Dispute",
+        body=DisputeRequest,
+        reply=DisputeOpened,
         errors=(ErrorCode.FORBIDDEN, ErrorCode.NOT_FOUND),
         repeats=Repeats.BY_REPLY,
     ),
@@ -245,8 +214,8 @@ OPERATIONS = (
         scope="ledger:read",
         rate=RateClass.READ,
         tag="disputes",
-        reply="DisputeList",
-        parameters=("DisputeStatus", "WorkflowIdQuery", "Limit", "Offset", "Cursor"),
+        reply=DisputePage,
+        query=DisputesQuery,
         errors=(ErrorCode.INVALID_REQUEST,),
     ),
     Operation(
@@ -257,8 +226,7 @@ OPERATIONS = (
         scope="ledger:read",
         rate=RateClass.READ,
         tag="disputes",
-        reply="Dispute",
-        parameters=("DisputeId",),
+        reply=Dispute,
         errors=(ErrorCode.NOT_FOUND,),
     ),
     Operation(
@@ -269,9 +237,8 @@ OPERATIONS = (
         scope=RESOLVE_DISPUTES,
         rate=RateClass.WRITE,
         tag="disputes",
-        request="Resolution",
-        reply="Dispute",
-        parameters=("DisputeId",),
+        body=Resolution,
+        reply=DisputeResolved,
         errors=(ErrorCode.NOT_FOUND, ErrorCode.CONFLICT),
         repeats=Repeats.BY_REPLY,
     ),

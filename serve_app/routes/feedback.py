@@ -6,11 +6,11 @@ Spec: contract.md section 6 (Feedback); decision 0082 (what a rating of 1 means)
 from __future__ import annotations
 
 import hashlib
-import uuid
 from decimal import ROUND_HALF_UP, Decimal
 from typing import Any, Final
 
 from core.errors import ErrorCode, ServiceError
+from core.records.api.review import Feedback, FeedbackRequest
 from core.workflow.transitions import NodeStatus, is_terminal
 from ledger.queries.disputes import feedback_rows
 from ledger.queries.reader import RowDict, StoredWorkflow
@@ -21,15 +21,11 @@ from serve_app.calls import (
     Repeats,
     Reply,
     invalid,
-    kind_of,
     not_found,
-    text_member,
 )
 from serve_app.limits import RateClass
 from serve_app.views import iso_time
-from serve_app.whose import did_of
 
-COMMENT_MAX: Final = 2_000
 _ENDED: Final = (
     NodeStatus.SUCCESS,
     NodeStatus.FAILED,
@@ -40,11 +36,7 @@ _ENDED: Final = (
 
 async def give(call: Call) -> Reply:
     """Rate an agent's work in a workflow that the caller pays."""
-    given = call.path_values["workflow_id"]
-    try:
-        workflow_id = str(uuid.UUID(given))
-    except ValueError:
-        raise not_found(f"the workflow {given[:64]}") from None
+    workflow_id = call.uuid_in_path("workflow_id", "the workflow")
     stored = await call.services.gateway.workflow_record(workflow_id)
     if stored is None or not call.is_party((stored.payer_did,)):
         raise not_found(f"the workflow {workflow_id}")
@@ -57,10 +49,11 @@ async def give_for(call: Call, stored: StoredWorkflow, default_agent: str | None
     Args:
         default_agent: who is meant when the body names nobody.
     """
-    body = call.object_body()
-    agent_did = did_of("agentDid", body.get("agentDid", default_agent))
-    rating_milli = rating_of(body)
-    comment = text_member(body, "comment", most=COMMENT_MAX)
+    body = call.given(FeedbackRequest)
+    agent_did = body.agent_did or default_agent
+    if agent_did is None:
+        raise invalid("agentDid", "nothing", "the agent, of several")
+    rating_milli = rating_of(body.rating, body.scale)
     _check_ended(stored, agent_did)
     command = GiveFeedback(
         key=feedback_key(stored.id, agent_did),
@@ -71,7 +64,7 @@ async def give_for(call: Call, stored: StoredWorkflow, default_agent: str | None
         agent_did=agent_did,
         payer_did=stored.payer_did,
         rating_milli=rating_milli,
-        comment=comment,
+        comment=body.comment,
     )
     try:
         await call.services.to_the_end(call.services.gateway.commit(command))
@@ -86,7 +79,7 @@ async def give_for(call: Call, stored: StoredWorkflow, default_agent: str | None
     return Reply({"success": True, **feedback_record(row)})
 
 
-def rating_of(body: dict[str, Any]) -> int:
+def rating_of(rating: float, scale: int | None) -> int:
     """Return a rating in thousandths, 0 to 1,000.
 
     Up to 1 it is a share, above 1 it is of 1 to 5 stars; `scale` 1 or 5 says which, for the one
@@ -95,11 +88,6 @@ def rating_of(body: dict[str, Any]) -> int:
     Raises:
         ServiceError: INVALID_REQUEST.
     """
-    rating, scale = body.get("rating"), body.get("scale")
-    if isinstance(rating, bool) or not isinstance(rating, int | float):
-        raise invalid("rating", kind_of(rating), "a number, 0 to 1 or 1 to 5")
-    if scale not in (None, 1, 5) or isinstance(scale, bool):
-        raise invalid("scale", str(scale)[:100], "1 or 5")
     is_stars = scale == 5 or (scale is None and rating > 1)
     low, high = (1, 5) if is_stars else (0, 1)
     if not low <= rating <= high:
@@ -140,9 +128,8 @@ OPERATIONS = (
         scope="workflows:write",
         rate=RateClass.WRITE,
         tag="workflows",
-        request="FeedbackRequest",
-        reply="Feedback",
-        parameters=("WorkflowId",),
+        body=FeedbackRequest,
+        reply=Feedback,
         errors=(ErrorCode.NOT_FOUND, ErrorCode.CONFLICT),
         repeats=Repeats.BY_REPLY,
     ),

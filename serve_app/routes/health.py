@@ -6,9 +6,12 @@ Spec: Versioning 2; contract.md section 6 (Versions); design.md section 6.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import orjson
 
+from core.records.api.keys import Health, Readiness
+from core.records.api.shape import Kind
 from serve_app.calls import Call, Handler, Operation, Reply
 from serve_app.limits import RateClass
 from serve_app.openapi.docs_page import docs_page
@@ -47,10 +50,10 @@ def operations(version: str, described: Sequence[Operation]) -> tuple[Operation,
         return Reply(body, status=200 if is_ready else 503, headers=_FRESH)
 
     here = (
-        _operation("/health", health, "The deployment's health", "Health"),
-        _operation("/ready", ready, "Whether this replica serves", "Health"),
-        _operation("/openapi.json", _static(b"", ""), "This description", "Document"),
-        _operation("/docs", _static(b"", ""), "This description, for people", "Page", "text/html"),
+        _operation("/health", health, "The deployment's health", Health),
+        _operation("/ready", ready, "Whether this replica serves", Readiness),
+        _operation("/openapi.json", _static(b"", ""), "This description", _DOCUMENT),
+        _operation("/docs", _static(b"", ""), "This description, for people", _PAGE, "text/html"),
     )
     document = openapi_document([*described, *here], version)
     return (
@@ -59,18 +62,20 @@ def operations(version: str, described: Sequence[Operation]) -> tuple[Operation,
             "/openapi.json",
             _static(orjson.dumps(document), "application/json"),
             "This description",
-            "Document",
+            _DOCUMENT,
         ),
         _operation(
             "/docs",
             _static(docs_page(document), "text/html; charset=utf-8"),
             "This description, for people",
-            "Page",
+            _PAGE,
             "text/html",
         ),
     )
 
 
+_DOCUMENT = Kind({"type": "object", "description": "an OpenAPI 3.1 document"})
+_PAGE = Kind({"type": "string"})
 _FRESH = ((b"cache-control", b"no-store"),)
 
 
@@ -82,7 +87,7 @@ def _static(body: bytes, content_type: str) -> Handler:
 
 
 def _operation(
-    path: str, handler: Handler, summary: str, reply: str, media_type: str = "application/json"
+    path: str, handler: Handler, summary: str, reply: Any, media_type: str = "application/json"
 ) -> Operation:
     return Operation(
         method="GET",
@@ -93,6 +98,6 @@ def _operation(
         rate=RateClass.EXEMPT,
         tag="service",
         reply=reply,
-        is_health=reply == "Health",
+        is_health=reply in (Health, Readiness),
         media_type=media_type,
     )

@@ -7,41 +7,43 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
-import uuid
-from datetime import UTC, datetime, timedelta
 from typing import Any, Final, Literal
 
 from core.errors import ErrorCode, ServiceError
 from core.money import CURRENCY, credits_number
+from core.records.api.review import (
+    InvoiceChanged,
+    InvoicePage,
+    InvoiceRequest,
+    InvoicesQuery,
+    InvoiceWithLines,
+)
+from core.timestamps import iso_ms
 from core.trust.access import ADMIN
 from ledger.queries.invoice_content import standing_invoice, with_content
 from ledger.queries.invoices import REFUND_KINDS, invoice_row, invoice_rows, line_rows
 from ledger.queries.reader import RowDict
 from ledger.review_commands import CreateInvoice, SettleInvoice, invoice_settled_key
 from serve_app.calls import Call, Operation, Repeats, Reply, invalid, not_found
-from serve_app.fields import got_of
 from serve_app.limits import RateClass
-from serve_app.lists import listed, page_of, parse_time
+from serve_app.lists import id_after, listed, page_of
 from serve_app.views import iso_time
-from serve_app.whose import did_of, paid_workflow
+from serve_app.whose import paid_workflow
 
 # An invoice is added up again so often when the ledger was written to meanwhile.
 STALE_TRIES: Final = 5
 STALE_PAUSE_S: Final = 0.05
-STATUSES: Final = ("pending", "paid", "void")
-_UNIX_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
-_MILLISECOND: Final = timedelta(milliseconds=1)
 
 
 async def create(call: Call) -> Reply:
     """Issue the invoice of a period or a workflow; the same again is the same invoice."""
-    body = call.object_body()
-    payer_did = did_of("payerDid", body.get("payerDid", call.caller.did))
+    body = call.given(InvoiceRequest)
+    payer_did = body.payer_did or call.caller.did
     call.require(call.right, payer_did)
     start_ms = end_ms = 0
-    workflow_id = None
-    if "workflowId" in body:
-        workflow_id, payer_did = await _paid_workflow(call, body)
+    workflow_id = body.workflow_id
+    if workflow_id is not None:
+        workflow_id, payer_did = await _paid_workflow(call, body, workflow_id)
     else:
         start_ms, end_ms = _period(body)
     row = await standing_invoice(call.services.reader, payer_did, (start_ms, end_ms), workflow_id)
@@ -98,18 +100,15 @@ async def get(call: Call) -> Reply:
 
 async def list_invoices(call: Call) -> Reply:
     """List the caller's invoices, newest first; an administrator sees everybody's."""
-    settings = call.services.settings
-    page = page_of(call, default=settings.page_default, most=settings.page_max)
-    status = call.query.get("status")
-    if status is not None and status not in STATUSES:
-        raise invalid("status", status, ", ".join(STATUSES))
+    query = call.given(InvoicesQuery)
+    page = page_of(call, query)
     rows = await invoice_rows(
         call.services.reader,
-        payer_did=call.party_did or call.query.get("payerDid"),
-        status=status,
+        payer_did=call.party_did or query.payer_did,
+        status=query.status,
         limit=page.limit + 1,
         offset=page.offset,
-        before_id=id_after(page.after),
+        before_id=id_after(page),
     )
     shown = [invoice_record(row) for row in rows]
     return Reply(listed("invoices", shown, page, lambda row: row["id"]))
@@ -156,49 +155,27 @@ async def _readable(call: Call) -> RowDict:
     return row
 
 
-async def _paid_workflow(call: Call, body: dict[str, Any]) -> tuple[str, str]:
+async def _paid_workflow(call: Call, body: InvoiceRequest, workflow_id: str) -> tuple[str, str]:
     """Return a workflow's id and payer, if the caller may have it invoiced."""
-    for name in ("periodStart", "periodEnd"):
-        if name in body:
+    for name, at_ms in (("periodStart", body.period_start), ("periodEnd", body.period_end)):
+        if at_ms is not None:
             raise invalid(name, "a period and a workflow", "one of them")
-    workflow_id = uuid_of("workflowId", body["workflowId"])
     stored = await paid_workflow(call, workflow_id)
-    wanted = body.get("payerDid")
-    if wanted not in (None, stored.payer_did):
-        raise invalid("payerDid", str(wanted), "the workflow's payer")
+    if body.payer_did not in (None, stored.payer_did):
+        raise invalid("payerDid", str(body.payer_did), "the workflow's payer")
     return stored.id, stored.payer_did
 
 
-def _period(body: dict[str, Any]) -> tuple[int, int]:
-    start = parse_time("periodStart", body.get("periodStart"))
-    end = parse_time("periodEnd", body.get("periodEnd"))
-    start_ms, end_ms = ((at - _UNIX_EPOCH) // _MILLISECOND for at in (start, end))
+def _period(body: InvoiceRequest) -> tuple[int, int]:
+    start_ms, end_ms = body.period_start, body.period_end
+    if start_ms is None or end_ms is None:
+        missing = "periodStart" if start_ms is None else "periodEnd"
+        raise invalid(missing, "nothing", "a time such as 2026-01-31T12:00:00Z")
     if end_ms <= start_ms:
-        raise invalid("periodEnd", str(body["periodEnd"]), "a time after periodStart")
+        raise invalid("periodEnd", iso_ms(end_ms), "a time after periodStart")
     if start_ms < 0:
-        raise invalid("periodStart", str(body["periodStart"]), "a time after 1970")
+        raise invalid("periodStart", iso_ms(start_ms), "a time after 1970")
     return start_ms, end_ms
-
-
-def uuid_of(path: str, given: object) -> str:
-    """Return an id in its one spelling.
-
-    Raises:
-        ServiceError: INVALID_REQUEST.
-    """
-    try:
-        return str(uuid.UUID(given if isinstance(given, str) else ""))
-    except ValueError:
-        raise invalid(path, got_of(given), "an id in UUID form") from None
-
-
-def id_after(cursor: str | None) -> str | None:
-    """Return the cursor of a list that is keyed by ids.
-
-    Raises:
-        ServiceError: INVALID_REQUEST.
-    """
-    return None if cursor is None else uuid_of("cursor", cursor)
 
 
 def invoice_record(row: RowDict) -> dict[str, Any]:
@@ -242,8 +219,8 @@ OPERATIONS = (
         scope="ledger:write",
         rate=RateClass.WRITE,
         tag="invoices",
-        request="InvoiceRequest",
-        reply="Invoice",
+        body=InvoiceRequest,
+        reply=InvoiceChanged,
         errors=(ErrorCode.FORBIDDEN, ErrorCode.NOT_FOUND, ErrorCode.CONFLICT),
         repeats=Repeats.BY_REPLY,
     ),
@@ -255,8 +232,8 @@ OPERATIONS = (
         scope="ledger:read",
         rate=RateClass.READ,
         tag="invoices",
-        reply="InvoiceList",
-        parameters=("InvoiceStatus", "PayerDid", "Limit", "Offset", "Cursor"),
+        reply=InvoicePage,
+        query=InvoicesQuery,
         errors=(ErrorCode.INVALID_REQUEST,),
     ),
     Operation(
@@ -267,8 +244,7 @@ OPERATIONS = (
         scope="ledger:read",
         rate=RateClass.READ,
         tag="invoices",
-        reply="InvoiceWithLines",
-        parameters=("InvoiceId",),
+        reply=InvoiceWithLines,
         errors=(ErrorCode.NOT_FOUND,),
     ),
     *(
@@ -280,8 +256,7 @@ OPERATIONS = (
             scope=ADMIN,
             rate=RateClass.WRITE,
             tag="invoices",
-            reply="Invoice",
-            parameters=("InvoiceId",),
+            reply=InvoiceChanged,
             errors=(ErrorCode.NOT_FOUND, ErrorCode.CONFLICT),
             is_body_optional=True,
             repeats=Repeats.BY_REPLY,

@@ -7,12 +7,11 @@ contract.md section 3 (Keys); decision 0107.
 
 from __future__ import annotations
 
-from typing import Any
-
 import orjson
 
 from core.errors import ErrorCode, ServiceError
-from core.records.bounds import NAME_CHARS_MAX
+from core.records.api.keys import KeyCreated, KeyPage, KeyRequest, KeyRevoked, KeysQuery
+from core.timestamps import iso_ms
 from core.trust.access import (
     ADMIN,
     DEFAULT_SCOPES,
@@ -31,30 +30,22 @@ from serve_app.calls import (
     Repeats,
     Reply,
     invalid,
-    kind_of,
     not_found,
-    text_member,
 )
-from serve_app.fields import got_of, refuse_unknown, time_ms_of
-from serve_app.limits import UNLIMITED, RateClass
+from serve_app.limits import RateClass
 from serve_app.lists import listed, page_of
 from serve_app.views import iso_time, key_record
-from serve_app.whose import did_of
 
 KEY_ID_CHARS_MAX = 128
 SCOPES_MAX = 100
-RATE_MAX = 1_000_000
-_RATE_NAMES = ("read", "write", "bulk")
-_MEMBERS = ("ownerDid", "name", "scopes", "rateClass", "rateLimits", "expiresAt")
 
 
 async def create(call: Call) -> Reply:
     """Make a key for the caller, or, by an administrator, for anybody."""
-    body = call.object_body()
-    refuse_unknown(body, _MEMBERS)
-    owner_did = did_of("ownerDid", body.get("ownerDid", call.caller.did))
+    body = call.given(KeyRequest)
+    owner_did = body.owner_did or call.caller.did
     call.require(call.right, owner_did)
-    name = text_member({"name": body.get("name") or ""}, "name", most=NAME_CHARS_MAX)
+    name = body.name or ""
     api_key = new_api_key()
     key_id = call.services.new_id()
     scopes = _scopes(call, body)
@@ -106,8 +97,9 @@ async def create(call: Call) -> Reply:
 
 async def list_keys(call: Call) -> Reply:
     """List the caller's keys, never their secrets; an administrator sees all of them."""
-    page = page_of(call)
-    owner_did = call.party_did or call.query.get("ownerDid")
+    query = call.given(KeysQuery)
+    page = page_of(call, query)
+    owner_did = call.party_did or query.owner_did
     rows = await call.services.reader.api_keys(
         owner_did=owner_did, limit=page.limit + 1, offset=page.offset, after_id=page.after
     )
@@ -131,19 +123,19 @@ async def revoke(call: Call) -> Reply:
     return Reply({"success": True, "id": key_id, "keyId": key_id, "endedKeys": ended})
 
 
-def _scopes(call: Call, body: dict[str, Any]) -> tuple[str, ...]:
+def _scopes(call: Call, body: KeyRequest) -> tuple[str, ...]:
     """Return the scopes of the new key; without any named, the default ones the caller has."""
-    scopes = body.get("scopes")
+    scopes = body.scopes
     if scopes is None:
         beyond = ungrantable(call.caller, DEFAULT_SCOPES)
         if beyond:
             return tuple(sorted(call.caller.scopes))
         return DEFAULT_SCOPES
-    if not isinstance(scopes, list) or len(scopes) > SCOPES_MAX:
-        raise invalid("scopes", kind_of(scopes), f"an array of at most {SCOPES_MAX} scopes")
+    if len(scopes) > SCOPES_MAX:
+        raise invalid("scopes", f"{len(scopes)} scopes", f"at most {SCOPES_MAX} scopes")
     for index, scope in enumerate(scopes):
-        if not isinstance(scope, str) or not is_scope(scope):
-            raise invalid(f"scopes[{index}]", got_of(scope), f"one of {', '.join(sorted(RIGHTS))}")
+        if not is_scope(scope):
+            raise invalid(f"scopes[{index}]", scope[:100], f"one of {', '.join(sorted(RIGHTS))}")
     refused = ungrantable(call.caller, scopes)
     if refused:
         raise ServiceError(
@@ -154,44 +146,34 @@ def _scopes(call: Call, body: dict[str, Any]) -> tuple[str, ...]:
 
 
 def _rates(
-    call: Call, body: dict[str, Any], maker: Principal | None
+    call: Call, body: KeyRequest, maker: Principal | None
 ) -> tuple[str, dict[str, int] | None]:
     """Return the new key's rate class and its own limits; only an administrator may set them.
 
     A key that stands on another has that one's limits unless an administrator sets its own.
     """
-    rate_class = body.get("rateClass", "standard")
-    limits = body.get("rateLimits")
-    if rate_class not in ("standard", UNLIMITED):
-        raise invalid("rateClass", got_of(rate_class), f"standard or {UNLIMITED}")
+    rate_class, limits = body.rate_class, body.rate_limits
     if (rate_class != "standard" or limits is not None) and not call.holds(ADMIN):
         raise ServiceError(
             ErrorCode.INSUFFICIENT_SCOPE, "only an administrator sets rateClass or rateLimits"
         )
     if limits is None:
         return rate_class, dict(maker.rate_limits) or None if maker is not None else None
-    if not isinstance(limits, dict):
-        raise invalid("rateLimits", kind_of(limits), "an object")
-    for name, limit in limits.items():
-        is_whole = isinstance(limit, int) and not isinstance(limit, bool)
-        if name not in _RATE_NAMES or not is_whole or not 0 < limit <= RATE_MAX:
-            expected = f"calls a minute, 1 to {RATE_MAX}; of {', '.join(_RATE_NAMES)}"
-            raise invalid(f"rateLimits.{name[:100]}", str(limit)[:100], expected)
-    return rate_class, limits
+    own = {"read": limits.read, "write": limits.write, "bulk": limits.bulk}
+    return rate_class, {name: limit for name, limit in own.items() if limit is not None}
 
 
-def _expires_ms(call: Call, body: dict[str, Any], maker: Principal | None) -> int | None:
+def _expires_ms(call: Call, body: KeyRequest, maker: Principal | None) -> int | None:
     """Return when the new key expires: not after the credential that it stands on."""
     latest_ms = None if maker is None else maker.expires_ms
-    expires_at = body.get("expiresAt")
-    if expires_at is None:
+    expires_ms = body.expires_at
+    if expires_ms is None:
         return latest_ms
-    expires_ms = time_ms_of("expiresAt", expires_at)
     if expires_ms <= call.services.now_ms():
-        raise invalid("expiresAt", str(expires_at), "a time to come")
+        raise invalid("expiresAt", iso_ms(expires_ms), "a time to come")
     if latest_ms is not None and expires_ms > latest_ms:
         expected = f"at most {iso_time(latest_ms)}, when the credential that makes the key expires"
-        raise invalid("expiresAt", str(expires_at), expected)
+        raise invalid("expiresAt", iso_ms(expires_ms), expected)
     return expires_ms
 
 
@@ -204,8 +186,8 @@ OPERATIONS = (
         scope="keys:write",
         rate=RateClass.WRITE,
         tag="keys",
-        request="KeyRequest",
-        reply="KeyCreated",
+        body=KeyRequest,
+        reply=KeyCreated,
         errors=(ErrorCode.FORBIDDEN, ErrorCode.CONFLICT),
         repeats=Repeats.BY_REPLY,
     ),
@@ -217,8 +199,8 @@ OPERATIONS = (
         scope="keys:read",
         rate=RateClass.READ,
         tag="keys",
-        reply="KeyList",
-        parameters=("OwnerDid", "Limit", "Offset", "Cursor"),
+        reply=KeyPage,
+        query=KeysQuery,
         errors=(ErrorCode.INVALID_REQUEST,),
     ),
     Operation(
@@ -229,8 +211,7 @@ OPERATIONS = (
         scope="keys:write",
         rate=RateClass.WRITE,
         tag="keys",
-        reply="KeyRevoked",
-        parameters=("KeyId",),
+        reply=KeyRevoked,
         errors=(ErrorCode.NOT_FOUND,),
     ),
 )

@@ -7,38 +7,41 @@ from __future__ import annotations
 
 from core.errors import ErrorCode
 from core.money import CURRENCY, credits_number
-from core.records.bounds import NAME_CHARS_MAX
+from core.records.api.money import (
+    Balance,
+    BalanceQuery,
+    Deposited,
+    DepositRequest,
+    EntriesQuery,
+    EntryPage,
+)
 from core.trust.access import DEPOSIT
 from ledger.commands import Deposit, OutcomeStatus
-from serve_app.calls import REPLAYED, Call, Operation, Repeats, Reply, text_member
+from serve_app.calls import REPLAYED, Call, Operation, Repeats, Reply
 from serve_app.limits import RateClass
-from serve_app.lists import id_of, listed, number_after, page_of
+from serve_app.lists import listed, number_after, page_of
 from serve_app.views import deposited_entry, entry_record
 from serve_app.views_market import balance_record
-from serve_app.whose import did_of, positive_micro
 
 
 async def balance(call: Call) -> Reply:
     """Read what the caller can spend, and what is held for running workflows."""
-    did = _whose(call)
+    did = _whose(call, call.given(BalanceQuery).owner_did)
     return Reply(balance_record(did, await call.services.reader.balance(did)))
 
 
 async def deposit(call: Call) -> Reply:
     """Credit a wallet from outside; without an Idempotency-Key every call is a new deposit."""
-    body = call.object_body()
-    owner_did = did_of("ownerDid", body.get("ownerDid", call.caller.did))
+    body = call.given(DepositRequest)
+    owner_did = body.owner_did or call.caller.did
     call.require(call.right, owner_did)
-    description = text_member(
-        {"description": "deposit", **body}, "description", most=NAME_CHARS_MAX
-    )
     command = Deposit(
         key=call.command_key(f"deposit:{call.services.new_id()}"),
         request_hash=call.request_hash,
         actor_did=call.caller.did,
         owner_did=owner_did,
-        amount_micro=positive_micro("amount", body.get("amount")),
-        description=description,
+        amount_micro=body.amount,
+        description=body.description,
     )
     outcome = await call.services.to_the_end(call.services.gateway.commit(command))
     is_repeat = outcome.status is OutcomeStatus.REPEATED
@@ -58,10 +61,11 @@ async def deposit(call: Call) -> Reply:
 
 async def transactions(call: Call) -> Reply:
     """List the entries that touched the caller's wallet, newest first."""
-    page = page_of(call)
+    query = call.given(EntriesQuery)
+    page = page_of(call, query)
     rows = await call.services.reader.transactions(
-        _whose(call),
-        workflow_id=id_of(call, "workflowId"),
+        _whose(call, query.owner_did),
+        workflow_id=query.workflow_id,
         limit=page.limit + 1,
         offset=page.offset,
         before_id=number_after(page),
@@ -70,9 +74,9 @@ async def transactions(call: Call) -> Reply:
     return Reply(listed("transactions", shown, page, lambda row: row["id"]))
 
 
-def _whose(call: Call) -> str:
+def _whose(call: Call, asked: str | None) -> str:
     """Return whose money is asked for; whether another's exists is not disclosed."""
-    did = call.query.get("ownerDid", call.caller.did)
+    did = call.caller.did if asked is None else asked
     call.require_party((did,), f"the account {did[:255]}")
     return did
 
@@ -86,8 +90,8 @@ OPERATIONS = (
         scope="ledger:read",
         rate=RateClass.READ,
         tag="ledger",
-        reply="Balance",
-        parameters=("OwnerDid",),
+        reply=Balance,
+        query=BalanceQuery,
         errors=(ErrorCode.NOT_FOUND,),
     ),
     Operation(
@@ -98,8 +102,8 @@ OPERATIONS = (
         scope=DEPOSIT,
         rate=RateClass.WRITE,
         tag="ledger",
-        request="DepositRequest",
-        reply="Deposited",
+        body=DepositRequest,
+        reply=Deposited,
         errors=(ErrorCode.FORBIDDEN, ErrorCode.OVERLOADED),
         repeats=Repeats.BY_COMMAND,
     ),
@@ -111,8 +115,8 @@ OPERATIONS = (
         scope="ledger:read",
         rate=RateClass.READ,
         tag="ledger",
-        reply="Transactions",
-        parameters=("OwnerDid", "WorkflowIdQuery", "Limit", "Offset", "Cursor"),
+        reply=EntryPage,
+        query=EntriesQuery,
         errors=(ErrorCode.NOT_FOUND, ErrorCode.INVALID_REQUEST),
     ),
 )

@@ -9,6 +9,7 @@ from __future__ import annotations
 import uuid
 
 from core.errors import ErrorCode
+from core.records.api.workflows import NODE_RESULT
 from core.workflow.blob_ref import BlobRef
 from ledger.queries.results import result_row
 from serve_app.calls import Call, Operation, Reply, not_found
@@ -43,8 +44,7 @@ OPERATIONS = (
         scope="workflows:read",
         rate=RateClass.READ,
         tag="workflows",
-        reply="ResultOfNode",
-        parameters=("WorkflowId", "NodePath"),
+        reply=NODE_RESULT,
         errors=(ErrorCode.NOT_FOUND,),
     ),
 )

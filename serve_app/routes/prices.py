@@ -6,27 +6,27 @@ prices). Decision 0070: only an administrator sets them.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any, Final
+from typing import Any
 
-from core.errors import ErrorCode, Problem, ServiceError
+from core.errors import ErrorCode, Problem
 from core.market.pricing import PER_TOKEN, FixedPrice, Price, parse_price
 from core.money import MICRO_PER_CENT
+from core.records.api.kinds import CapabilityId
+from core.records.api.market import Price as RegisteredPrice
+from core.records.api.market import PriceRequest, PriceSet
+from core.records.api.shape import refused, value_of
 from core.trust.access import SET_PRICES
 from ledger.market_commands import SetPrice
 from ledger.queries.prices import price_of_row, price_row
 from serve_app.calls import Call, Operation, Reply, not_found
-from serve_app.fields import capability_id_of, refuse_unknown
 from serve_app.limits import RateClass
 from serve_app.views import iso_time
-
-_MEMBERS: Final = ("capabilityId", "price_cents", "pricing")
 
 
 async def set_price(call: Call) -> Reply:
     """Register a capability's price, or replace it; running workflows keep theirs."""
     capability_id = _capability_id(call)
-    price = _price(call.object_body(), capability_id)
+    price = _price(call.given(PriceRequest), capability_id)
     command = SetPrice(
         key=f"price:{call.services.new_id()}",
         actor_did=call.caller.did,
@@ -62,25 +62,18 @@ async def get_price(call: Call) -> Reply:
 
 
 def _capability_id(call: Call) -> str:
-    return capability_id_of("capabilityId", call.path_values["capability_id"])
+    return str(value_of(CapabilityId, "capabilityId", call.path_values["capability_id"]))
 
 
-def _price(body: Mapping[str, Any], capability_id: str) -> Price:
-    """Read the body strictly: a misspelt member must not leave a wrong price in force."""
-    refuse_unknown(body, _MEMBERS)
+def _price(body: PriceRequest, capability_id: str) -> Price:
     problems: list[Problem] = []
-    named = body.get("capabilityId", capability_id)
-    if named != capability_id:
-        problems.append(Problem("capabilityId", str(named), capability_id))
-    price, more = parse_price(body, is_required=True)
+    if body.capability_id not in (None, capability_id):
+        problems.append(Problem("capabilityId", str(body.capability_id), capability_id))
+    members = {"price_cents": body.price_cents, "pricing": body.pricing}
+    price, more = parse_price(members, is_required=True)
     problems += more
     if price is None or problems:
-        first = problems[0]
-        raise ServiceError(
-            ErrorCode.INVALID_REQUEST,
-            f"{first.path}: got {first.got[:200]}, expected {first.expected}",
-            tuple(problems),
-        )
+        raise refused(problems)
     return price
 
 
@@ -102,9 +95,8 @@ OPERATIONS = (
         scope=SET_PRICES,
         rate=RateClass.WRITE,
         tag="market",
-        request="PriceRequest",
-        reply="CapabilityPrice",
-        parameters=("CapabilityIdPath",),
+        body=PriceRequest,
+        reply=PriceSet,
     ),
     Operation(
         method="GET",
@@ -114,8 +106,7 @@ OPERATIONS = (
         scope="capabilities:read",
         rate=RateClass.READ,
         tag="market",
-        reply="CapabilityPrice",
-        parameters=("CapabilityIdPath",),
+        reply=RegisteredPrice,
         errors=(ErrorCode.NOT_FOUND, ErrorCode.INVALID_REQUEST),
     ),
 )

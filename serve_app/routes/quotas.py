@@ -6,45 +6,39 @@ Quota check result, Limits; contract.md section 6 (Quotas); money.md cases 37 an
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Any
 
 from core.errors import ErrorCode
 from core.market.quota import QuotaLimits, check, day_start_ms, resets_at_ms
-from core.money import MICRO_MAX, MICRO_PER_CENT
+from core.money import MICRO_PER_CENT
+from core.records.api.kinds import Did
+from core.records.api.market import Quota, QuotaChange, QuotaCheck, QuotaQuestion, QuotaSet
+from core.records.api.shape import ABSENT, value_of
 from core.trust.access import SET_QUOTAS
 from ledger.market_commands import SetQuota
 from ledger.queries.accounts import quota_row, quota_usage
 from ledger.queries.reader import RowDict
-from serve_app.calls import Call, Operation, Repeats, Reply, invalid
-from serve_app.fields import refuse_unknown
+from serve_app.calls import Call, Operation, Repeats, Reply
 from serve_app.limits import RateClass
 from serve_app.views import iso_time
 from serve_app.views_market import limits_record, usage_record
-from serve_app.whose import did_in_path, did_of, own_did_in_path
-
-LIMIT_MAX: Final = 10**12
-CENTS_MAX: Final = MICRO_MAX // MICRO_PER_CENT
-# The members of a quota: the limit each sets, and its largest value.
-_LIMITS: Final = {
-    "maxWorkflowsPerDay": ("workflows_per_day", LIMIT_MAX),
-    "maxConcurrentWorkflows": ("workflows_concurrent", LIMIT_MAX),
-    "maxSpendPerDayCents": ("spend_cents_per_day", CENTS_MAX),
-}
+from serve_app.whose import did_in_path, own_did_in_path
 
 
 async def set_quota(call: Call) -> Reply:
     """Limit what a payer may publish; members left out keep their value, null lifts a limit."""
-    did = did_of("did", did_in_path(call, 2))
-    body = call.object_body()
-    refuse_unknown(body, tuple(_LIMITS))
+    did = value_of(Did, "did", did_in_path(call, 2))
+    body = call.given(QuotaChange)
     changes = {
-        column: _whole(body, name, most) for name, (column, most) in _LIMITS.items() if name in body
+        "workflows_per_day": body.max_workflows_per_day,
+        "workflows_concurrent": body.max_concurrent_workflows,
+        "spend_cents_per_day": body.max_spend_per_day_cents,
     }
     command = SetQuota(
         key=call.command_key(f"quota:{call.services.new_id()}"),
         actor_did=call.caller.did,
         did=did,
-        changes=changes,
+        changes={name: limit for name, limit in changes.items() if limit is not ABSENT},
     )
     outcome = await call.services.to_the_end(call.services.gateway.commit(command))
     limits = QuotaLimits(**outcome.result["limits"])
@@ -78,9 +72,7 @@ async def get_quota(call: Call) -> Reply:
 async def check_quota(call: Call) -> Reply:
     """Say whether a payer could publish one more workflow of this cost now."""
     did = own_did_in_path(call, 2, "the quota")
-    body = {} if call.json is None else call.object_body()
-    refuse_unknown(body, ("estimatedSpendCents",))
-    cents = _whole(body, "estimatedSpendCents", CENTS_MAX) or 0
+    cents = call.given(QuotaQuestion).estimated_spend_cents or 0
     reader, now_ms = call.services.reader, call.services.now_ms()
     limits = _limits(await quota_row(reader, did))
     usage = await quota_usage(reader, did, day_start_ms(now_ms))
@@ -111,13 +103,6 @@ def _limits(row: RowDict | None) -> QuotaLimits | None:
     )
 
 
-def _whole(body: dict[str, Any], name: str, most: int) -> int | None:
-    value = body.get(name)
-    if value is not None and not (type(value) is int and 0 <= value <= most):
-        raise invalid(name, str(value)[:100], f"a whole number from 0 to {most}, or null")
-    return value
-
-
 OPERATIONS = (
     Operation(
         method="POST",
@@ -127,9 +112,8 @@ OPERATIONS = (
         scope=SET_QUOTAS,
         rate=RateClass.WRITE,
         tag="market",
-        request="QuotaRequest",
-        reply="Quota",
-        parameters=("AccountDid",),
+        body=QuotaChange,
+        reply=QuotaSet,
         repeats=Repeats.BY_REPLY,
     ),
     Operation(
@@ -140,8 +124,7 @@ OPERATIONS = (
         scope="ledger:read",
         rate=RateClass.READ,
         tag="market",
-        reply="Quota",
-        parameters=("AccountDid",),
+        reply=Quota,
         errors=(ErrorCode.NOT_FOUND,),
     ),
     Operation(
@@ -152,9 +135,8 @@ OPERATIONS = (
         scope="ledger:read",
         rate=RateClass.READ,
         tag="market",
-        request="QuotaCheckRequest",
-        reply="QuotaCheck",
-        parameters=("AccountDid",),
+        body=QuotaQuestion,
+        reply=QuotaCheck,
         errors=(ErrorCode.NOT_FOUND,),
         is_body_optional=True,
     ),

@@ -20,6 +20,8 @@ from actors.transport.messages import NodeResultReply, NodeResultRequest
 from core.canonical import canonical, hash_bytes
 from core.errors import ErrorCode, NodeErrorCode, ServiceError
 from core.ids import event_id
+from core.records.api.shape import parsed
+from core.records.api.workflows import NodeResult, NodeResultTaken
 from core.trust.access import Principal
 from core.trust.derived_keys import KEY_VERSION
 from core.trust.result_token import result_id
@@ -27,7 +29,7 @@ from core.workflow.events import Failure
 from core.workflow.transitions import NodeStatus, is_terminal
 from core.workflow.verdict import Success, judge_reply
 from ledger.queries.stored import StoredWorkflow
-from serve_app.calls import REPLAYED, Call, Operation, Repeats, Reply, invalid, kind_of
+from serve_app.calls import REPLAYED, Call, Operation, Repeats, Reply, invalid
 from serve_app.compiling import apart
 from serve_app.limits import RateClass
 from serve_app.repeats import once
@@ -58,9 +60,9 @@ async def node_result(call: Call) -> Reply:
     may be home to many agents. 4. Judge the result as a reply is judged. 5. Take it, once per
     idempotency key; whose key it is, the token tells.
     """
-    body = call.object_body()
     services = call.services
     await _counted(call, None)  # 1
+    body = parsed(NodeResult, call.json)
     workflow_id, sent = await _dispatched(call, body)  # 2
     agent = Principal(did=sent.agent_did, key_id="result", scopes=frozenset())
     headers = await _counted(call, agent)  # 3
@@ -71,7 +73,7 @@ async def node_result(call: Call) -> Reply:
     stored = StoredWorkflow(row)
     reply = _judged(call, stored, sent)  # 4
     # Hashed, because what is stored must not be a credential.
-    holder = f"result:{hash_bytes(body['resultId'].encode())}"
+    holder = f"result:{hash_bytes(body.result_id.encode())}"
     taken = await once(call, holder, partial(_taken, stored=stored, sent=sent, reply=reply))  # 5
     return replace(taken, headers=(*headers, *taken.headers))
 
@@ -105,21 +107,18 @@ async def _taken(
     return _reply(stored.id, sent, taken)
 
 
-async def _dispatched(call: Call, body: Mapping[str, Any]) -> tuple[str, _Dispatched]:
+async def _dispatched(call: Call, body: NodeResult) -> tuple[str, _Dispatched]:
     """Return the workflow's id and the dispatch that the body's token belongs to.
 
     Raises:
         ServiceError: INVALID_REQUEST, or UNAUTHORIZED without a word about what exists.
     """
-    for name in ("workflowId", "nodeId", "resultId"):
-        if not isinstance(body.get(name), str):
-            raise invalid(name, kind_of(body.get(name)), "a string, as the dispatch named it")
-    token = body["resultId"].encode("utf-8", "replace")
+    token = body.result_id.encode("utf-8", "replace")
     try:
-        workflow_id = str(uuid.UUID(body["workflowId"]))
+        workflow_id = str(uuid.UUID(body.workflow_id))
     except ValueError:
         raise _unauthorized() from None
-    row = await call.services.gateway.dispatched_node(workflow_id, body["nodeId"])
+    row = await call.services.gateway.dispatched_node(workflow_id, body.node_id)
     if row is None:
         raise _unauthorized()
     key = bytes.fromhex(call.services.settings.deployment_key)
@@ -132,7 +131,7 @@ async def _dispatched(call: Call, body: Mapping[str, Any]) -> tuple[str, _Dispat
                 row["attempt"] if is_verification else number,
                 number if is_verification else 0,
             )
-            _check_agent(body.get("agentDid"), sent)
+            _check_agent(body.agent_did, sent)
             return workflow_id, sent
     raise _unauthorized()
 
@@ -279,14 +278,15 @@ OPERATIONS = (
         scope=None,
         rate=RateClass.EXEMPT,  # counted by the handler: the token alone tells who calls
         tag="workflows",
-        request="NodeResult",
-        reply="NodeResultTaken",
+        body=NodeResult,
+        reply=NodeResultTaken,
         errors=(
             ErrorCode.UNAUTHORIZED,
             ErrorCode.RATE_LIMITED,
             ErrorCode.ALREADY_SETTLED,
             ErrorCode.ESCROW_RELEASED,
             ErrorCode.LEDGER_UNAVAILABLE,
+            ErrorCode.OVERLOADED,
         ),
         is_agent_reply=True,
         repeats=Repeats.BY_HANDLER,

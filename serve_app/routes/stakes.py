@@ -8,6 +8,16 @@ from __future__ import annotations
 
 from core.errors import ErrorCode
 from core.money import credits_number
+from core.records.api.market import (
+    Rebuild,
+    Reputation,
+    ReputationCompared,
+    Slash,
+    Stake,
+    StakeChange,
+    StakeMoved,
+    StakeSlashed,
+)
 from core.trust.access import ADMIN
 from ledger.commands import OutcomeStatus
 from ledger.market_commands import DepositStake, WithdrawStake
@@ -20,19 +30,13 @@ from serve_app.calls import (
     Operation,
     Repeats,
     Reply,
-    invalid,
-    kind_of,
-    text_member,
 )
-from serve_app.fields import node_name_of, refuse_unknown
 from serve_app.limits import RateClass
-from serve_app.routes.invoices import uuid_of
 from serve_app.views_market import counts_record, reputation_record, stake_record
-from serve_app.whose import did_in_path, did_of, positive_micro
+from serve_app.whose import did_in_path
 
 # Of agents whose counts differ from history: who looks at more looks at the database.
 DIFFERENCES_MAX = 100
-REASON_CHARS_MAX = 1_000
 
 
 async def deposit_stake(call: Call) -> Reply:
@@ -46,16 +50,15 @@ async def withdraw_stake(call: Call) -> Reply:
 
 
 async def _moved(call: Call, kind: type[DepositStake | WithdrawStake]) -> Reply:
-    body = call.object_body()
-    refuse_unknown(body, ("agentDid", "amount"))
-    agent_did = did_of("agentDid", body.get("agentDid", call.caller.did))
+    body = call.given(StakeChange)
+    agent_did = body.agent_did or call.caller.did
     command = kind(
         key=call.command_key(f"stake:{call.services.new_id()}"),
         request_hash=call.request_hash,
         actor_did=call.caller.did,
         is_admin=call.caller.is_admin,
         agent_did=agent_did,
-        amount_micro=positive_micro("amount", body.get("amount")),
+        amount_micro=body.amount,
     )
     outcome = await call.services.to_the_end(call.services.gateway.commit(command))
     await call.services.gateway.refresh_owners()
@@ -75,16 +78,15 @@ async def _moved(call: Call, kind: type[DepositStake | WithdrawStake]) -> Reply:
 
 async def slash_stake(call: Call) -> Reply:
     """Take what an agent has locked for a node, for the workflow's payer."""
-    body = call.object_body()
-    refuse_unknown(body, ("agentDid", "workflowId", "nodeId", "reason"))
+    body = call.given(Slash)
     command = SlashStake(
         key=call.command_key(f"slash:{call.services.new_id()}"),
         request_hash=call.request_hash,
         actor_did=call.caller.did,
-        agent_did=did_of("agentDid", body.get("agentDid")),
-        workflow_id=uuid_of("workflowId", body.get("workflowId")),
-        node=node_name_of("nodeId", body.get("nodeId")),
-        reason=text_member(body, "reason", least=1, most=REASON_CHARS_MAX),
+        agent_did=body.agent_did,
+        workflow_id=body.workflow_id,
+        node=body.node_id,
+        reason=body.reason,
         slash_bps=call.services.settings.slash_fraud_bps,
     )
     outcome = await call.services.to_the_end(call.services.gateway.commit(command))
@@ -130,10 +132,6 @@ async def get_reputation(call: Call) -> Reply:
 
 async def rebuild_reputation(call: Call) -> Reply:
     """Compare every agent's counts with history; unless only checked, set them to it."""
-    body = call.object_body() if call.body else {}
-    is_check = body.get("check", False)
-    if not isinstance(is_check, bool):
-        raise invalid("check", kind_of(is_check), "true or false")
     counts, read_audit_id = await read_compared(call.services.reader)
     differing = {did: pair for did, pair in counts.items() if pair[0] != pair[1]}
     reply = {
@@ -145,7 +143,7 @@ async def rebuild_reputation(call: Call) -> Reply:
             for did, (stored, found) in list(differing.items())[:DIFFERENCES_MAX]
         ],
     }
-    if is_check:
+    if call.given(Rebuild).check:
         return Reply({**reply, "rebuilt": 0})
     key = call.command_key(f"reputation:{call.services.new_id()}")
     command = RebuildReputation(
@@ -167,8 +165,8 @@ OPERATIONS = (
         scope=ADMIN,
         rate=RateClass.WRITE,
         tag="market",
-        request="ReputationRebuild",
-        reply="ReputationCompared",
+        body=Rebuild,
+        reply=ReputationCompared,
         is_body_optional=True,
         repeats=Repeats.BY_REPLY,
     ),
@@ -180,8 +178,8 @@ OPERATIONS = (
         scope="agents:write",
         rate=RateClass.WRITE,
         tag="market",
-        request="StakeRequest",
-        reply="StakeMoved",
+        body=StakeChange,
+        reply=StakeMoved,
         errors=(ErrorCode.FORBIDDEN, ErrorCode.INSUFFICIENT_CREDITS),
         repeats=Repeats.BY_COMMAND,
     ),
@@ -193,8 +191,8 @@ OPERATIONS = (
         scope="agents:write",
         rate=RateClass.WRITE,
         tag="market",
-        request="StakeRequest",
-        reply="StakeMoved",
+        body=StakeChange,
+        reply=StakeMoved,
         errors=(ErrorCode.FORBIDDEN, ErrorCode.STAKE_LOCKED),
         repeats=Repeats.BY_COMMAND,
     ),
@@ -206,8 +204,8 @@ OPERATIONS = (
         scope=ADMIN,
         rate=RateClass.WRITE,
         tag="market",
-        request="SlashRequest",
-        reply="StakeSlashed",
+        body=Slash,
+        reply=StakeSlashed,
         errors=(ErrorCode.NOT_FOUND, ErrorCode.CONFLICT),
         repeats=Repeats.BY_COMMAND,
     ),
@@ -219,8 +217,7 @@ OPERATIONS = (
         scope="agents:read",
         rate=RateClass.READ,
         tag="market",
-        reply="Stake",
-        parameters=("AgentDid",),
+        reply=Stake,
         errors=(ErrorCode.NOT_FOUND,),
     ),
     Operation(
@@ -231,7 +228,6 @@ OPERATIONS = (
         scope="agents:read",
         rate=RateClass.READ,
         tag="market",
-        reply="Reputation",
-        parameters=("AccountDid",),
+        reply=Reputation,
     ),
 )

@@ -7,15 +7,23 @@ Spec: Publish response (taskId); contract.md section 6 (Tasks); decisions 0083 a
 from __future__ import annotations
 
 import re
-import uuid
 from collections.abc import Mapping
 from typing import Any, Final
 
 import orjson
 
 from core.errors import ErrorCode, ServiceError
-from core.money import credits_number, micro_from_credits
-from core.records.bounds import TEXT_CHARS_MAX
+from core.money import credits_number
+from core.records.api.market import Bid, TaskBidRequest
+from core.records.api.review import (
+    Feedback,
+    FeedbackRequest,
+    Settlement,
+    Task,
+    TaskPublished,
+    TaskRequest,
+    TaskSettled,
+)
 from core.records.manifest import parse_manifest
 from core.workflow.transitions import WorkflowStatus, is_terminal
 from ledger.queries.capabilities import find_capabilities
@@ -29,9 +37,7 @@ from serve_app.calls import (
     Reply,
     invalid,
     not_found,
-    text_member,
 )
-from serve_app.fields import node_name_of
 from serve_app.limits import RateClass
 from serve_app.publishing import publish_request, workflow_limits
 from serve_app.routes.auctions import bid_in, offer_of, visible_rounds
@@ -40,21 +46,19 @@ from serve_app.views import visible_workflow
 
 NODE: Final = "task"
 _NAMED: Final = re.compile(r"\s*\[([A-Za-z0-9][A-Za-z0-9._-]{0,127})\]\s*")
-# What a task may say of its node.
-_NODE_OPTIONS: Final = ("selection", "auctionWindowMs")
 _STATUSES: Final = {WorkflowStatus.SUCCESS: "completed"}
 
 
 async def publish(call: Call) -> Reply:
     """Publish one task: a description, with its capability in brackets before it or searched."""
-    body = call.object_body()
-    description = text_member(body, "description", least=1, most=TEXT_CHARS_MAX)
-    capability_id, text = await _capability(call, description)
+    body = call.given(TaskRequest)
+    capability_id, text = await _capability(call, body.description)
     node: dict[str, Any] = {"capabilityId": capability_id, "payload": {"description": text}}
-    node.update((name, body[name]) for name in _NODE_OPTIONS if body.get(name) is not None)
+    options = {"selection": body.selection, "auctionWindowMs": body.auction_window_ms}
+    node.update((name, value) for name, value in options.items() if value is not None)
     manifest: dict[str, Any] = {"intent": text, "nodes": {NODE: node}}
-    if body.get("budget") is not None:
-        manifest["settings"] = {"maxBudgetCredits": _credits("budget", body["budget"])}
+    if body.budget is not None:
+        manifest["settings"] = {"maxBudgetCredits": credits_number(body.budget)}
     services = call.services
     request = publish_request(
         services,
@@ -88,20 +92,18 @@ async def get(call: Call) -> Reply:
 
 async def bid(call: Call) -> Reply:
     """Bid for a task whose node is auctioned; of several nodes the body names one."""
-    offered = offer_of(call)
-    body, task_id = call.object_body(), call.path_values["task_id"]
+    body, task_id = call.given(TaskBidRequest), call.path_values["task_id"]
+    offered = offer_of(call, body)
     unknown = not_found(f"an auction of the task {task_id[:64]}, or of its node `nodeId`,")
     stored = await call.services.reader.workflow_by_task(task_id)
     if stored is None:
         raise unknown
-    node = body.get("nodeId")
+    node = body.node_id
     if node is None:
         names = list(orjson.loads(stored.row["manifest"])["nodes"])
         if len(names) > 1:
             raise unknown
         (node,) = names
-    else:
-        node = node_name_of("nodeId", node)
     rounds = await visible_rounds(call, stored.id, node, unknown)
     placed = await bid_in(call, offered, stored.id, node, rounds)
     return Reply({**placed, "taskId": stored.task_id})
@@ -113,7 +115,7 @@ async def settle(call: Call) -> Reply:
     `amount`, when given, is what the caller thinks was paid: above the escrow it is refused, and
     other than what was paid, too.
     """
-    body = call.object_body() if call.body else {}
+    amount_micro = call.given(Settlement).amount
     stored = await _readable(call)
     call.require(call.right, stored.payer_did)
     if not is_terminal(stored.status):
@@ -121,12 +123,10 @@ async def settle(call: Call) -> Reply:
             ErrorCode.CONFLICT, f"the task is {stored.status}, it is settled when it has ended"
         )
     spent_micro, held_micro = int(stored.row["spent_micro"]), int(stored.row["hold_micro"])
-    if body.get("amount") is not None:
-        amount_micro = micro_from_credits(_credits("amount", body["amount"]))
+    if amount_micro is not None:
         if amount_micro > held_micro:
-            raise invalid(
-                "amount", str(body["amount"]), f"at most the {credits_number(held_micro)} held"
-            )
+            got, most = credits_number(amount_micro), credits_number(held_micro)
+            raise invalid("amount", str(got), f"at most the {most} held")
         if amount_micro != spent_micro:
             raise ServiceError(
                 ErrorCode.ALREADY_SETTLED,
@@ -170,11 +170,7 @@ async def _capability(call: Call, description: str) -> tuple[str, str]:
 
 async def _readable(call: Call) -> StoredWorkflow:
     """Return the workflow of the path's task, if the caller may know of it."""
-    given = call.path_values["task_id"]
-    try:
-        task_id = str(uuid.UUID(given))
-    except ValueError:
-        raise not_found(f"the task {given[:64]}") from None
+    task_id = call.uuid_in_path("task_id", "the task")
     workflow_id = await task_workflow_id(call.services.reader, task_id)
     stored = await call.services.gateway.workflow_record(workflow_id) if workflow_id else None
     if stored is None or visible_workflow(stored, call) is None:
@@ -225,16 +221,6 @@ def _error(record: Mapping[str, Any], nodes: Mapping[str, Any]) -> Any:
     return record.get("error")
 
 
-def _credits(name: str, value: object) -> int | float | str:
-    try:
-        micro = micro_from_credits(value)
-    except ValueError as error:
-        raise invalid(name, str(value)[:40], str(error).partition("expected ")[2]) from None
-    if micro < 0:
-        raise invalid(name, str(value)[:40], "0 or more credits")
-    return credits_number(micro)
-
-
 _TASK_ERRORS = (ErrorCode.NOT_FOUND, ErrorCode.CONFLICT)
 
 OPERATIONS = (
@@ -246,11 +232,13 @@ OPERATIONS = (
         scope="workflows:write",
         rate=RateClass.WRITE,
         tag="tasks",
-        request="TaskRequest",
-        reply="TaskPublished",
+        body=TaskRequest,
+        reply=TaskPublished,
         errors=(
             ErrorCode.INVALID_MANIFEST,
+            ErrorCode.BUDGET_REQUIRED,
             ErrorCode.INSUFFICIENT_CREDITS,
+            ErrorCode.QUOTA_EXCEEDED,
             ErrorCode.NO_CAPABILITY_MATCH,
             ErrorCode.OVERLOADED,
         ),
@@ -264,8 +252,7 @@ OPERATIONS = (
         scope="workflows:read",
         rate=RateClass.READ,
         tag="tasks",
-        reply="Task",
-        parameters=("TaskId",),
+        reply=Task,
         errors=(ErrorCode.NOT_FOUND,),
     ),
     Operation(
@@ -276,9 +263,8 @@ OPERATIONS = (
         scope="workflows:write",
         rate=RateClass.WRITE,
         tag="tasks",
-        request="TaskBidRequest",
-        reply="Bid",
-        parameters=("TaskId",),
+        body=TaskBidRequest,
+        reply=Bid,
         errors=(*_TASK_ERRORS, ErrorCode.FORBIDDEN),
         repeats=Repeats.BY_REPLY,
     ),
@@ -290,9 +276,8 @@ OPERATIONS = (
         scope="workflows:read",
         rate=RateClass.READ,
         tag="tasks",
-        request="TaskSettlement",
-        reply="TaskSettled",
-        parameters=("TaskId",),
+        body=Settlement,
+        reply=TaskSettled,
         errors=(*_TASK_ERRORS, ErrorCode.FORBIDDEN, ErrorCode.ALREADY_SETTLED),
         is_body_optional=True,
     ),
@@ -304,9 +289,8 @@ OPERATIONS = (
         scope="workflows:write",
         rate=RateClass.WRITE,
         tag="tasks",
-        request="FeedbackRequest",
-        reply="Feedback",
-        parameters=("TaskId",),
+        body=FeedbackRequest,
+        reply=Feedback,
         errors=_TASK_ERRORS,
         repeats=Repeats.BY_REPLY,
     ),

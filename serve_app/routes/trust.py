@@ -7,11 +7,21 @@ it, and it itself. Spec: Revocation, /v1/trust/revoke, /v1/revoked; contract.md 
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Any
 
 import orjson
 
 from core.errors import ErrorCode
+from core.records.api.kinds import Did
+from core.records.api.record import PageQuery
+from core.records.api.shape import value_of
+from core.records.api.trust import (
+    Revocation,
+    RevocationPage,
+    RevocationRequest,
+    Revoked,
+    Unrevoked,
+)
 from core.trust.access import REVOKE
 from ledger.commands import OutcomeStatus
 from ledger.queries.reader import RowDict
@@ -23,32 +33,28 @@ from serve_app.calls import (
     Operation,
     Repeats,
     Reply,
-    canonical_member,
-    text_member,
+    canonical_object,
 )
-from serve_app.fields import time_ms_of
 from serve_app.limits import RateClass
 from serve_app.lists import listed, page_of
 from serve_app.views import iso_time
-from serve_app.whose import did_in_path, did_of
-
-REASON_CHARS_MAX: Final = 1_000
+from serve_app.whose import did_in_path
 
 
 async def revoke(call: Call) -> Reply:
     """Revoke an agent; answered when every owner knows it."""
-    body = call.object_body()
-    did = did_of("did", body.get("did"))
-    evidence = canonical_member(body, "evidence")
+    body = call.given(RevocationRequest)
+    did = body.did
+    evidence = canonical_object("evidence", body.evidence)
     command = RevokeAgent(
         key=call.command_key(f"revoke:{call.services.new_id()}"),
         request_hash=call.request_hash,
         actor_did=call.caller.did,
         is_admin=call.holds(REVOKE),
         did=did,
-        reason=text_member(body, "reason", least=1, most=REASON_CHARS_MAX),
+        reason=body.reason,
         evidence_json=orjson.dumps(evidence).decode(),
-        expires_ms=_expires_ms(body.get("expiresAt")),
+        expires_ms=body.expires_at,
     )
     outcome = await call.services.to_the_end(call.services.gateway.commit(command))
     await call.services.gateway.refresh_owners()
@@ -84,14 +90,14 @@ async def unrevoke(call: Call) -> Reply:
 
 async def look_up(call: Call) -> Reply:
     """Say whether a DID is revoked now; of one that nobody knows, that it is not."""
-    did = did_of("did", did_in_path(call, 2))
+    did = value_of(Did, "did", did_in_path(call, 2))
     row = await revocation_row(call.services.reader, did, at_ms=call.services.now_ms())
     return Reply(_trusted(did) if row is None else _record(row, call))
 
 
 async def list_revoked(call: Call) -> Reply:
     """List who is revoked now, in the order of their DIDs."""
-    page = page_of(call)
+    page = page_of(call, call.given(PageQuery))
     rows = await revocation_rows(
         call.services.reader,
         at_ms=call.services.now_ms(),
@@ -102,12 +108,6 @@ async def list_revoked(call: Call) -> Reply:
     )
     shown = [_record(row, call) for row in rows]
     return Reply(listed("revoked", shown, page, lambda row: row["did"], is_cut=rows.is_cut))
-
-
-def _expires_ms(value: object) -> int | None:
-    if value is None:
-        return None
-    return time_ms_of("expiresAt", value)
 
 
 def _record(row: RowDict, call: Call) -> dict[str, Any]:
@@ -138,8 +138,8 @@ OPERATIONS = (
         scope="trust:write",
         rate=RateClass.WRITE,
         tag="trust",
-        request="RevocationRequest",
-        reply="Revoked",
+        body=RevocationRequest,
+        reply=Revoked,
         errors=(ErrorCode.FORBIDDEN, ErrorCode.ALREADY_REVOKED),
         repeats=Repeats.BY_COMMAND,
     ),
@@ -151,8 +151,8 @@ OPERATIONS = (
         scope="trust:read",
         rate=RateClass.READ,
         tag="trust",
-        reply="RevocationList",
-        parameters=("Limit", "Offset", "Cursor"),
+        reply=RevocationPage,
+        query=PageQuery,
         errors=(ErrorCode.INVALID_REQUEST,),
     ),
     Operation(
@@ -163,8 +163,7 @@ OPERATIONS = (
         scope="trust:read",
         rate=RateClass.READ,
         tag="trust",
-        reply="Revocation",
-        parameters=("AccountDid",),
+        reply=Revocation,
         errors=(ErrorCode.INVALID_REQUEST,),
     ),
     Operation(
@@ -175,8 +174,7 @@ OPERATIONS = (
         scope="trust:write",
         rate=RateClass.WRITE,
         tag="trust",
-        reply="Unrevoked",
-        parameters=("AccountDid",),
+        reply=Unrevoked,
         errors=(ErrorCode.NOT_FOUND, ErrorCode.FORBIDDEN),
     ),
 )

@@ -7,7 +7,6 @@ Quarantine).
 from __future__ import annotations
 
 import re
-import uuid
 from collections.abc import Callable
 from typing import Any
 
@@ -22,7 +21,19 @@ from actors.transport.messages import (
 )
 from core.errors import ErrorCode, ServiceError
 from core.money import credits_number
+from core.records.api.workflows import (
+    BulkPublished,
+    Cancellation,
+    Cancelled,
+    DryRun,
+    Published,
+    Resumed,
+    Workflow,
+    WorkflowPage,
+    WorkflowsQuery,
+)
 from core.records.manifest import WorkflowManifest, parse_list_form, parse_manifest
+from core.records.manifest_forms import Manifest, ManifestBulk, ManifestList
 from core.workflow.transitions import WorkflowStatus, is_terminal
 from ledger.queries.reader import StoredWorkflow
 from serve_app.bulk import judged, refusal
@@ -32,22 +43,17 @@ from serve_app.calls import (
     Operation,
     Repeats,
     Reply,
-    invalid,
-    kind_of,
     not_found,
 )
 from serve_app.compiling import HERE_MAX, apart
 from serve_app.limits import RateClass
-from serve_app.lists import choice_of, flag_of, listed, page_of
+from serve_app.lists import listed, page_of
 from serve_app.publishing import (
     publish_request,
     published,
     workflow_limits,
 )
 from serve_app.views import iso_time, visible_workflow, workflow_record, workflow_summary
-
-CANCEL_REASONS = ("user_request", "budget_exceeded", "timeout", "error", "policy_violation")
-CANCEL_DETAILS_MAX = 10_000
 
 _WAIT = re.compile(rb"(?:^|[,;\s])wait\s*=\s*\"?(\d{1,6}(?:\.\d{1,6})?)", re.IGNORECASE)
 
@@ -162,12 +168,12 @@ async def get_workflow(call: Call) -> Reply:
 
 async def list_workflows(call: Call) -> Reply:
     """List the caller's workflows, newest first; an administrator sees all of them."""
-    page = page_of(call)
-    payer_did = call.party_did or call.query.get("payerDid")
+    query = call.given(WorkflowsQuery)
+    page = page_of(call, query)
     rows = await call.services.reader.workflows(
-        payer_did=payer_did,
-        status=choice_of(call, "status", WorkflowStatus),
-        is_quarantined=flag_of(call, "quarantined"),
+        payer_did=call.party_did or query.payer_did,
+        status=query.status,
+        is_quarantined=query.quarantined,
         limit=page.limit + 1,
         offset=page.offset,
         before_id=page.after,
@@ -178,14 +184,7 @@ async def list_workflows(call: Call) -> Reply:
 
 async def cancel(call: Call) -> Reply:
     """Cancel a running workflow; what is left in its escrow returns to the payer."""
-    body = call.object_body() if call.body else {}
-    reason = body.get("reason", "user_request")
-    if reason not in CANCEL_REASONS:
-        raise invalid("reason", str(reason), ", ".join(CANCEL_REASONS))
-    details = body.get("details", "")
-    if not isinstance(details, str) or len(details) > CANCEL_DETAILS_MAX:
-        got = kind_of(details) if not isinstance(details, str) else f"{len(details)} characters"
-        raise invalid("details", got, f"text of at most {CANCEL_DETAILS_MAX} characters")
+    body = call.given(Cancellation)
     stored = await _own(call)
     if is_terminal(WorkflowStatus(stored.status)):
         raise ServiceError(
@@ -193,7 +192,7 @@ async def cancel(call: Call) -> Reply:
             f"the workflow is {stored.status}, expected one that has not ended",
         )
     request = CancelRequest(
-        workflow_id=stored.id, reason=reason, details=details, actor_did=call.caller.did
+        workflow_id=stored.id, reason=body.reason, details=body.details, actor_did=call.caller.did
     )
     reply = await call.services.to_the_end(call.services.gateway.cancel(request))
     return Reply(
@@ -202,7 +201,7 @@ async def cancel(call: Call) -> Reply:
             "id": reply.workflow_id,
             "workflowId": reply.workflow_id,
             "status": WorkflowStatus.CANCELLED,
-            "reason": reason,
+            "reason": body.reason,
             "cancelledAt": iso_time(reply.cancelled_ms),
             "cancelledBy": call.caller.did,
             "nodesAffected": reply.nodes_affected,
@@ -250,19 +249,11 @@ async def _readable(call: Call) -> StoredWorkflow:
     Raises:
         ServiceError: NOT_FOUND, also for what is another's: existence is not disclosed.
     """
-    given = call.path_values["workflow_id"]
-    try:
-        workflow_id = str(uuid.UUID(given))
-    except ValueError:
-        raise _unknown(given) from None
+    workflow_id = call.uuid_in_path("workflow_id", "the workflow")
     stored = await call.services.gateway.workflow_record(workflow_id)
     if stored is None or visible_workflow(stored, call) is None:
-        raise _unknown(workflow_id)
+        raise not_found(f"the workflow {workflow_id}")
     return stored
-
-
-def _unknown(workflow_id: str) -> ServiceError:
-    return not_found(f"the workflow {workflow_id[:64]}")
 
 
 def _wait_of(call: Call) -> float | None:
@@ -288,7 +279,9 @@ def _publish_rate(call: Call) -> RateClass:
 
 _PUBLISH_ERRORS = (
     ErrorCode.INVALID_MANIFEST,
+    ErrorCode.BUDGET_REQUIRED,
     ErrorCode.INSUFFICIENT_CREDITS,
+    ErrorCode.QUOTA_EXCEEDED,
     ErrorCode.FORBIDDEN,
     ErrorCode.OVERLOADED,
 )
@@ -303,9 +296,9 @@ OPERATIONS = (
         rate=RateClass.WRITE,
         rate_of=_publish_rate,
         tag="workflows",
-        request="Manifest",
-        reply="Published",
-        parameters=("Prefer",),
+        body=Manifest,
+        reply=(Published, DryRun, Workflow),
+        may_wait=True,
         errors=_PUBLISH_ERRORS,
         repeats=Repeats.BY_COMMAND,
     ),
@@ -317,8 +310,8 @@ OPERATIONS = (
         scope="workflows:write",
         rate=RateClass.BULK,
         tag="workflows",
-        request="BulkManifests",
-        reply="BulkResults",
+        body=ManifestBulk,
+        reply=BulkPublished,
         is_bulk_body=True,
         repeats=Repeats.BY_REPLY,
     ),
@@ -330,9 +323,9 @@ OPERATIONS = (
         scope="workflows:write",
         rate=RateClass.WRITE,
         tag="workflows",
-        request="ListManifest",
-        reply="Published",
-        parameters=("Prefer",),
+        body=ManifestList,
+        reply=(Published, DryRun, Workflow),
+        may_wait=True,
         errors=_PUBLISH_ERRORS,
         repeats=Repeats.BY_COMMAND,
     ),
@@ -344,8 +337,8 @@ OPERATIONS = (
         scope="workflows:read",
         rate=RateClass.READ,
         tag="workflows",
-        reply="WorkflowList",
-        parameters=("Status", "Quarantined", "Limit", "Offset", "Cursor"),
+        reply=WorkflowPage,
+        query=WorkflowsQuery,
         errors=(ErrorCode.INVALID_REQUEST,),
     ),
     Operation(
@@ -356,8 +349,8 @@ OPERATIONS = (
         scope="workflows:read",
         rate=RateClass.READ,
         tag="workflows",
-        reply="Workflow",
-        parameters=("WorkflowId", "Prefer"),
+        reply=Workflow,
+        may_wait=True,
         errors=(ErrorCode.NOT_FOUND,),
     ),
     Operation(
@@ -368,9 +361,8 @@ OPERATIONS = (
         scope="workflows:write",
         rate=RateClass.WRITE,
         tag="workflows",
-        request="Cancellation",
-        reply="Cancelled",
-        parameters=("WorkflowId",),
+        body=Cancellation,
+        reply=Cancelled,
         errors=(ErrorCode.NOT_FOUND, ErrorCode.NOT_CANCELLABLE),
         is_body_optional=True,
         repeats=Repeats.BY_REPLY,
@@ -383,8 +375,7 @@ OPERATIONS = (
         scope="workflows:write",
         rate=RateClass.WRITE,
         tag="workflows",
-        reply="Resumed",
-        parameters=("WorkflowId",),
+        reply=Resumed,
         errors=(ErrorCode.NOT_FOUND, ErrorCode.CONFLICT, ErrorCode.ESCROW_RELEASED),
         is_body_optional=True,
         repeats=Repeats.BY_REPLY,

@@ -76,7 +76,7 @@ class Api:
             rate=RateClass.READ,
             tag="t",
             reply="X",
-            parameters=("Prefer",),
+            may_wait=True,
         )
         self._method = method
         self._endpoint = Endpoint([operation], services)
