@@ -199,6 +199,20 @@ def _get(path: str, **query: str | int | None) -> Steps:
     return _one(Call("GET", path, query={k: v for k, v in query.items() if v is not None}))
 
 
+def reading(path: str) -> Callable[[str], Steps]:
+    """Return the operation that reads one record by its id.
+
+    Args:
+        path: of the record, `{}` for the id.
+    """
+
+    def read(record_id: str) -> Steps:
+        return _get(path.format(_segment(record_id)))
+
+    read.__doc__ = f"Read the record at `{path.format('…')}`."
+    return read
+
+
 def _post(path: str, **members: Any) -> Steps:
     body = {name: value for name, value in members.items() if value is not None}
     return _one(Call("POST", path, body=body, headers=_keyed(None)))

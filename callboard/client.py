@@ -106,6 +106,7 @@ class _Operations:
 
     publish_bulk = _Operation(calls.publish_bulk, replies.BulkPublished)
     workflow = _Operation(calls.workflow, replies.Workflow)
+    budget = _Operation(calls.reading("/v1/workflows/{}/budget"), replies.Budget)
     workflows = _Operation(calls.workflows, replies.WorkflowPage)
     wait = _Operation(calls.wait, replies.Workflow)
     cancel = _Operation(calls.cancel, replies.Cancelled)

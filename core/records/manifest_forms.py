@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from typing import Any, Final
 
+from core.records.api.kinds import NODE_NAME_SCHEMA
 from core.records.api.shape import REFERENCE, Schema, Schemas
 from core.records.manifest import WorkflowManifest
 from core.records.manifest_problems import NODE_ALIASES
@@ -35,6 +36,7 @@ class Manifest:
                 **node["properties"][canonical],
                 "description": f"the same as {canonical}",
             }
+        whole["properties"]["nodes"]["propertyNames"] = NODE_NAME_SCHEMA
         node["required"].remove("capabilityId")
         node["anyOf"] = [
             {"properties": {name: {"type": "string"}}, "required": [name]}
@@ -54,7 +56,7 @@ class ManifestList:
         schemas.of(Manifest)
         manifest = schemas.components["Manifest"]
         node = schemas.components["NodeDefinition"]
-        named = {"id": {"type": "string"}, "input": node["properties"]["payload"]}
+        named = {"id": NODE_NAME_SCHEMA, "input": node["properties"]["payload"]}
         schemas.components["ListedNode"] = {
             **node,
             "properties": {**named, **node["properties"]},

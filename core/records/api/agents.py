@@ -67,6 +67,11 @@ def _version(value: Any) -> str:
     return str(value)
 
 
+_STATUS_SCHEMA: Final = {
+    "type": "string",
+    "description": "in any case: " + ", ".join(HEARTBEAT_STATUSES),
+    "default": "healthy",
+}
 Number = Annotated[float, Kind({"type": "number", "minimum": 0, "maximum": NUMBER_MAX}, _number)]
 Depth = Annotated[int, Kind({"type": "integer", "minimum": 0, "maximum": NUMBER_MAX}, _depth)]
 Version = Annotated[
@@ -76,9 +81,7 @@ Version = Annotated[
 
 
 class _HowItIs(Body):
-    status: Annotated[
-        str, Kind({"enum": list(HEARTBEAT_STATUSES), "default": "healthy"}, _heartbeat_status)
-    ] = "healthy"
+    status: Annotated[str, Kind(_STATUS_SCHEMA, _heartbeat_status)] = "healthy"
     load: Annotated[MaybeNull[Number], "0 to 1, or above 1 up to 100 as a percentage"] = None
     queue_depth: Annotated[MaybeNull[Depth], Also("queue_depth")] = None
     version: MaybeNull[Version] = None

@@ -161,6 +161,14 @@ _CREDITS_SENT: Final[Schema] = {
     "description": "credits, at most 6 decimals; text keeps decimals exact",
 }
 _TIME: Final[Schema] = {"type": "string", "format": "date-time", "examples": [_EXAMPLE_TIME]}
+# As `is_node_name`, but for surrogates, which no JSON text that was parsed has.
+NODE_NAME_SCHEMA: Final[Schema] = {
+    "type": "string",
+    "pattern": r"^(?!\s)[^\x00-\x1f\x7f-\x9f\u2028\u2029'\"\\`]+(?<!\s)$",
+    "minLength": 1,
+    "maxLength": NODE_NAME_CHARS_MAX,
+    "not": {"pattern": "#verify"},
+}
 _UUID_SCHEMA: Final[Schema] = {"type": "string", "format": "uuid"}
 
 # -- of requests and replies -----------------------------------------------------------------------
@@ -186,7 +194,7 @@ CapabilityId = Annotated[
 NodeName = Annotated[
     str,
     Kind(
-        {"type": "string", "minLength": 1, "maxLength": NODE_NAME_CHARS_MAX},
+        NODE_NAME_SCHEMA,
         _text_that(is_node_name, f"the name of a node, 1 to {NODE_NAME_CHARS_MAX} characters"),
     ),
 ]
