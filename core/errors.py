@@ -1,8 +1,8 @@
 """Every way the service says no, as three closed enums and one exception family.
 
-This file knows the names of failures and nothing of HTTP: `serve_app/errors.py` holds the one table
-from `ErrorCode` to a status. All fields travel in `args`, so that an error survives Ray's pickling.
-Spec: Errors; contract.md section 1.
+This file knows the names of failures and nothing of HTTP: `serve_app/http/errors.py` holds the one
+table from `ErrorCode` to a status. All fields travel in `args`, so that an error survives Ray's
+pickling. Spec: Errors; contract.md section 1.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """The API put together: every operation under its path, behind Starlette's router.
 
-No framework stands around the router: `serve_app/endpoint.py` does what is the same for all
+No framework stands around the router: `serve_app/http/endpoint.py` does what is the same for all
 operations, every failure included. Decisions 0010 and 0136.
 """
 
@@ -12,28 +12,26 @@ from importlib.metadata import PackageNotFoundError, version
 from starlette.routing import Route, Router
 
 from core.errors import ErrorCode, ServiceError
-from serve_app.calls import Operation
-from serve_app.endpoint import Endpoint, Receive, Scope, Send, refused, request_id_of, send_reply
-from serve_app.paths import kept_apart, path_text
-from serve_app.routes import (
-    accounts,
-    agents,
+from serve_app.http.calls import Operation
+from serve_app.http.endpoint import (
+    Endpoint,
+    Receive,
+    Scope,
+    Send,
+    refused,
+    request_id_of,
+    send_reply,
+)
+from serve_app.http.paths import kept_apart, path_text
+from serve_app.operations.agents import agents, heartbeats, prices, stakes, trust
+from serve_app.operations.money import accounts, disputes, invoices, ledger, quotas
+from serve_app.operations.service import audit, health, keys
+from serve_app.operations.work import (
     auctions,
-    audit,
-    disputes,
     feedback,
-    health,
-    heartbeats,
-    invoices,
-    keys,
-    ledger,
     node_results,
-    prices,
-    quotas,
     results,
-    stakes,
     tasks,
-    trust,
     workflows,
 )
 from serve_app.services import Services

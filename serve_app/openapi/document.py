@@ -13,9 +13,9 @@ from typing import Any
 from core.errors import ErrorCode
 from core.records.api.problems import Problem
 from core.records.api.shape import Schemas
-from serve_app.calls import Operation, Repeats
-from serve_app.errors import STATUS
-from serve_app.limits import RateClass
+from serve_app.callers.limits import RateClass
+from serve_app.http.calls import Operation, Repeats
+from serve_app.http.errors import STATUS
 from serve_app.openapi.examples import Examples, recorded_examples
 from serve_app.openapi.parameters import HEADERS, parameters_of
 

@@ -15,7 +15,7 @@ from typing import Any
 import orjson
 
 from core.errors import ErrorCode, ServiceError
-from serve_app.errors import problem
+from serve_app.http.errors import problem
 
 EXAMPLES = Path(__file__).with_name("examples.json")
 _REQUEST_ID = "0f1e2d3c4b5a69788796a5b4c3d2e1f0"

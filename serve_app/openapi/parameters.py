@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from core.records.api.kinds import CapabilityId, NodeName, Uuid
 from core.records.api.shape import Kind, Schemas, members_of
-from serve_app.calls import Operation, Repeats, path_parameters
+from serve_app.http.calls import Operation, Repeats, path_parameters
 
 Schema = dict[str, Any]
 

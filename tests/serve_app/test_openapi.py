@@ -14,9 +14,9 @@ from core.errors import ErrorCode
 from core.settings import Settings
 from core.trust.access import SINGLE_RIGHTS
 from serve_app.api import all_operations, create_api
-from serve_app.calls import Repeats
-from serve_app.errors import STATUS
-from serve_app.limits import RateClass
+from serve_app.callers.limits import RateClass
+from serve_app.http.calls import Repeats
+from serve_app.http.errors import STATUS
 from serve_app.openapi.docs_page import docs_page
 from serve_app.openapi.document import openapi_document
 from serve_app.services import Services
