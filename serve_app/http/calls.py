@@ -1,7 +1,7 @@
 """One request as a handler sees it, one reply as it gives it, one operation as it is declared.
 
-A route file is a list of `Operation`s; everything that they have in common (identity, permission,
-rate, body, errors) is done by `serve_app/http/endpoint.py` from what the operation declares here.
+A file of `operations` ends in a list of `Operation`s; what they have in common (identity,
+permission, rate, body, errors) is done by `serve_app/http/endpoint.py` from what they declare.
 contract.md sections 1–3.
 """
 

@@ -143,10 +143,10 @@ def json_name(name: str) -> str:
     return first + "".join(word.capitalize() for word in others)
 
 
-def _with_defaults(declared: type) -> set[str]:
+def _with_defaults(declared: Any) -> set[str]:
     if not issubclass(declared, Body):
         return set()
-    return {field.name for field in fields(declared) if field.default is not MISSING}  # type: ignore[arg-type]
+    return {field.name for field in fields(declared) if field.default is not MISSING}
 
 
 def _member(name: str, hint: Any, *, has_default: bool) -> Member:

@@ -15,16 +15,15 @@ from core.records.api.kinds import (
     Did,
     Flag,
     Hash,
+    LongText,
     Timestamp,
     Uuid,
     Yes,
-    text,
     words,
 )
 from core.records.api.problems import Problem
 from core.records.api.record import Page, PageQuery, Record
 from core.records.api.shape import Body, Json, Kind, Maybe, MaybeNull, Named
-from core.records.bounds import TEXT_CHARS_MAX
 from core.records.statuses import NodeStatus, WorkflowStatus
 
 CANCEL_REASONS = ("user_request", "budget_exceeded", "timeout", "error", "policy_violation")
@@ -160,7 +159,7 @@ class Cancellation(Body):
     """Why a workflow is cancelled."""
 
     reason: Annotated[str, words(CANCEL_REASONS)] = "user_request"
-    details: Annotated[str, text(0, TEXT_CHARS_MAX)] = ""
+    details: LongText = ""
 
 
 class Cancelled(Record):
