@@ -1,8 +1,12 @@
 # Two commands matter: make demo, make test. Each sets up all it needs; the second time is quick.
 PYTHON ?= python3
 NICE ?=
+# Processes that run tests at the same time, each with a deployment of its own.
+WORKERS ?= 2
 # Of what `make soak` draws; say SEED=... to see the same again.
 SEED ?= $(shell date +%s)
+# `make soak MINUTES=20` begins nothing later than that; without it all is run, which takes hours.
+MINUTES ?=
 BIN := .venv/bin
 STAMP := .venv/.locked
 DEMO_ARGS := $(if $(DOC),--doc "$(DOC)",)
@@ -19,13 +23,14 @@ demo: $(STAMP)
 	@$(BIN)/callboard demo $(DEMO_ARGS)
 
 test: lint
-	$(NICE) $(BIN)/python -m pytest -m "not soak"
+	$(NICE) $(BIN)/python -m pytest -n $(WORKERS) -m "not soak"
 
 test-fast: $(STAMP)
-	$(NICE) $(BIN)/python -m pytest -m "not slow and not soak"
+	$(NICE) $(BIN)/python -m pytest -n $(WORKERS) -m "not slow and not soak"
 
 soak: $(STAMP)
-	$(NICE) $(BIN)/python -m pytest -m "soak or hypothesis" --hypothesis-seed=$(SEED)
+	$(NICE) $(BIN)/python -m pytest -n $(WORKERS) -m "soak or hypothesis" --hypothesis-seed=$(SEED) \
+		$(if $(MINUTES),--minutes=$(MINUTES))
 
 bench: $(STAMP)
 	$(BIN)/python -m bench.workflows

@@ -17,10 +17,13 @@ from itertools import count
 from core.ids import uuid7
 from core.workflow.events import AttemptFinished, NodeChanged, NodePaid, WorkflowChanged
 from core.workflow.transitions import NodeStatus, WorkflowStatus
-from ledger.commands import AdvanceWorkflow, Command, Deposit, PublishWorkflow, RegisterOwner
+from ledger.accounts.account_commands import Deposit
+from ledger.commands import Command
 from ledger.errors import LedgerIntegrityError
-from ledger.group_commit import GroupCommit
-from ledger.store import Genesis
+from ledger.owners.owner_commands import RegisterOwner
+from ledger.workflows.workflow_commands import AdvanceWorkflow, PublishWorkflow
+from ledger.writer.group_commit import GroupCommit
+from ledger.writer.store import Genesis
 
 HOLD_MICRO = 10**9
 PRICE_MICRO = 1_000

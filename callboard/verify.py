@@ -3,7 +3,8 @@
 Knows no service and no database. An entry's hash is `sha256:` + hex of SHA-256 over the JCS form
 (RFC 8785) of the entry without its `hash`; `prevHash` is inside, ids have no gap, and the first
 entry's `prevHash` is 64 zeros. A chain alone cannot show that its newest entries were cut off.
-Spec: Audit entry; money.md section 5.
+An entry stands for one command, and `payload.events` lists what it did; entries from before that
+were one event each, and stay as they are. Spec: Audit entry; money.md section 5.
 """
 
 from __future__ import annotations
@@ -64,6 +65,26 @@ def entry_hash(entry: Mapping[str, Any]) -> str:
     return "sha256:" + hashlib.sha256(form).hexdigest()
 
 
+def events_of(entry: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    """Return the events of an entry, each with `type`, `targetType`, `targetId` and `payload`.
+
+    Args:
+        entry: of `GET /v1/audit`; one without `payload.events` is its own only event.
+    """
+    payload = entry.get("payload")
+    events = payload.get("events") if isinstance(payload, Mapping) else None
+    if events is not None:
+        return list(events)
+    return [
+        {
+            "type": entry.get("eventType"),
+            "targetType": entry.get("targetType"),
+            "targetId": entry.get("targetId"),
+            "payload": payload,
+        }
+    ]
+
+
 def verify_chain(newest_first: Iterable[Mapping[str, Any]]) -> Chain:
     """Check a whole chain, down to its first entry, in constant memory.
 
@@ -71,6 +92,7 @@ def verify_chain(newest_first: Iterable[Mapping[str, Any]]) -> Chain:
     2. Every entry's `prevHash` is the `hash` of the entry before it.
     3. Ids count down to 1 without a gap.
     4. The first entry's `prevHash` is 64 zeros.
+    5. What an entry says of itself (type and target) is what its first event says.
 
     Args:
         newest_first: all entries, in the order of `GET /v1/audit`.
@@ -95,9 +117,30 @@ def verify_chain(newest_first: Iterable[Mapping[str, Any]]) -> Chain:
         # A boolean is an int to Python and 1 == True: an id must be a true integer.
         if type(entry_id) is not int:
             raise ChainBroken(entry_id, "id", entry_id, "an integer")
+        _check_first_event(entry)
         newer, count = entry, count + 1
     if newer is not None and newer["id"] != 1:
         raise ChainBroken(newer["id"], "id of the oldest entry", newer["id"], 1)
     if newer is not None and newer.get("prevHash") != GENESIS_HASH:
         raise ChainBroken(newer["id"], "prevHash", newer.get("prevHash"), GENESIS_HASH)
     return Chain(count, head_hash)
+
+
+def _check_first_event(entry: Mapping[str, Any]) -> None:
+    """Check that an entry shows its first event.
+
+    Raises:
+        ChainBroken: it shows another one, or its events are no list of objects.
+    """
+    try:
+        (first, *_) = events_of(entry)
+        said = {
+            "eventType": first["type"],
+            "targetType": first["targetType"],
+            "targetId": first["targetId"],
+        }
+    except (TypeError, KeyError, ValueError) as error:
+        raise ChainBroken(entry.get("id"), "events", repr(error), "a list of events") from error
+    for member, expected in said.items():
+        if entry.get(member) != expected:
+            raise ChainBroken(entry.get("id"), member, entry.get(member), expected)

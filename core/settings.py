@@ -156,7 +156,9 @@ class Settings:
         300_000, "workflow maxRuntimeMs when not given", low=1, high=30 * DAY_MS
     )
     max_runtime_ms_max: int = _setting(30 * DAY_MS, "largest maxRuntimeMs", low=1, high=30 * DAY_MS)
-    workflows_per_actor_max: int = _setting(20_000, "unfinished workflows of an owner", low=1)
+    workflows_per_actor_max: int = _setting(
+        22_500, "unfinished workflows of an owner, eight ninths of them of one payer", low=1
+    )
 
     # Dispatch.
     inflight_start: int = _setting(64, "dispatches in flight per actor, at first", low=1)

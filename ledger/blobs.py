@@ -13,7 +13,7 @@ from sqlalchemy.ext.asyncio import AsyncEngine
 
 from core.canonical import hash_bytes
 from ledger.pools import pool_of
-from ledger.queries.reader import LedgerReader
+from ledger.reads.reader import LedgerReader
 from ledger.schema import (
     OPERATIONAL_ROLE,
     UNREACHABLE,
@@ -28,7 +28,7 @@ _GET = sql.text("SELECT hash, bytes FROM callboard.blob WHERE hash = ANY(:hashes
 _PREFIX = "sha256:"
 
 # How long a large result waits for a connection to be stored through.
-POOL_PATIENCE_S = 30.0
+POOL_TIMEOUT_S = 30.0
 
 
 class BlobStore:
@@ -46,7 +46,7 @@ class BlobStore:
             OPERATIONAL_ROLE,
             "callboard-blobs",
             size=pool_size,
-            patience_s=POOL_PATIENCE_S,
+            timeout_s=POOL_TIMEOUT_S,
             synchronous_commit="on",
         )
 

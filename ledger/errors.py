@@ -23,6 +23,21 @@ class LedgerUnavailable(Exception):
         return f"ledger unavailable, outcome unknown: {self.reason}"
 
 
+class SchemaTooNew(LedgerUnavailable):
+    """The schema asks for newer code than this: nothing was opened, and no writer fenced off.
+
+    Args:
+        needed: the least version of code that the schema asks for.
+        version: of this code.
+    """
+
+    def __init__(self, needed: int, version: int) -> None:
+        reason = f"the schema needs code of version {needed}, this is {version}: deploy newer code"
+        super().__init__(reason, is_servers=True)
+        self.needed = needed
+        self.version = version
+
+
 class BatchRefused(Exception):
     """A batch was rolled back because of one of its commands; the store is as it was before.
 

@@ -1,52 +1,105 @@
-"""Brings a database to the newest schema: `python -m ledger.migrate --url URL`.
+"""Brings a database to the newest schema: `python -m ledger.migrate --url URL [--phase pre]`.
 
 Runs as the owner of the database; the service itself has no right to change tables. Safe to run
 again and by several at once. It reads nothing but its arguments.
+
+A deployment without a stop: `--phase pre` while the code of before runs, then the new code, then,
+when nothing of the old code is left, the rest. Decision 0132.
 """
 
 from __future__ import annotations
 
 import argparse
+import time
 from pathlib import Path
+from typing import Final
 
 import sqlalchemy
 from alembic import command
 from alembic.config import Config
+from alembic.runtime.migration import MigrationContext
 from alembic.script import ScriptDirectory
 
 from ledger.schema import SCHEMA, engine_url
 
+MIGRATIONS: Final = Path(__file__).parent / "migrations"
 # Any constant; it makes a second migration of the same database wait for the first.
-_MIGRATION_LOCK = 0x0CA11B0A
+_MIGRATION_LOCK: Final = 0x0CA11B0A
+_LOCK_POLL_S: Final = 0.05
 
 
-def migrate(url: str) -> str:
-    """Apply all missing migrations and return the schema's revision.
+def migrate(
+    url: str, *, phase: str = "post", until: str = "head", versions: Path | None = None
+) -> str:
+    """Apply missing migrations in order and return the revision of the schema.
 
     Args:
         url: `postgresql://…` of a role that owns the database; it needs CREATEROLE unless the three
             roles exist.
+        phase: `pre`: stop before the first missing migration that must wait until no earlier code
+            runs; `post`: apply those too.
+        until: the last revision to apply.
+        versions: the folder of the migrations, for tests.
     """
     config = Config()
-    config.set_main_option("script_location", str(Path(__file__).parent / "migrations"))
+    config.set_main_option("script_location", str(MIGRATIONS))
+    config.set_main_option("path_separator", "os")
+    config.set_main_option("version_locations", str(versions or MIGRATIONS / "versions"))
     engine = sqlalchemy.create_engine(engine_url(url), poolclass=sqlalchemy.NullPool)
     with engine.connect() as connection:
-        lock = sqlalchemy.text("SELECT pg_advisory_lock(:key)")
-        connection.execute(lock, {"key": _MIGRATION_LOCK})
+        _lock(connection)
         connection.execute(sqlalchemy.text(f"CREATE SCHEMA IF NOT EXISTS {SCHEMA}"))
         connection.commit()
-        config.attributes["connection"] = connection
-        command.upgrade(config, "head")
-        connection.commit()
+        scripts = ScriptDirectory.from_config(config)
+        target = until if phase == "post" else _before_post(scripts, _revision(connection), until)
+        if target is not None:
+            config.attributes["connection"] = connection
+            command.upgrade(config, target)
+            connection.commit()
+        reached = _revision(connection)
     engine.dispose()
-    return ScriptDirectory.from_config(config).get_current_head() or ""
+    return reached or ""
+
+
+def _lock(connection: sqlalchemy.Connection) -> None:
+    """Wait for a migration that runs; without a snapshot, for which CREATE INDEX would wait."""
+    try_lock = sqlalchemy.text("SELECT pg_try_advisory_lock(:key)")
+    while not connection.scalar(try_lock, {"key": _MIGRATION_LOCK}):
+        connection.commit()
+        time.sleep(_LOCK_POLL_S)
+    connection.commit()
+
+
+def _revision(connection: sqlalchemy.Connection) -> str | None:
+    context = MigrationContext.configure(connection, opts={"version_table_schema": SCHEMA})
+    revision = context.get_current_revision()
+    connection.commit()
+    return revision
+
+
+def _before_post(scripts: ScriptDirectory, current: str | None, until: str) -> str | None:
+    """Return the last missing revision before the first of the phase `post`, if there is one."""
+    reached = None
+    missing = list(scripts.iterate_revisions(until, current or "base"))
+    for script in reversed(missing):
+        if script.module.phase == "post":
+            break
+        reached = script.revision
+    return reached
 
 
 def main(arguments: list[str] | None = None) -> int:
     """Migrate the database named on the command line."""
     parser = argparse.ArgumentParser(prog="python -m ledger.migrate", description=__doc__)
     parser.add_argument("--url", required=True, help="postgresql:// address of the owner role")
-    print(f"schema is at {migrate(parser.parse_args(arguments).url)}")
+    parser.add_argument(
+        "--phase",
+        choices=("pre", "post"),
+        default="post",
+        help="pre: only what code of before can live with",
+    )
+    options = parser.parse_args(arguments)
+    print(f"schema is at {migrate(options.url, phase=options.phase)}")
     return 0
 
 

@@ -12,15 +12,15 @@ from typing import Final
 import sqlalchemy as sql
 from sqlalchemy.ext.asyncio import AsyncEngine
 
-from ledger.patience import cut_after, line_of
 from ledger.pools import pool_of
 from ledger.schema import (
     OPERATIONAL_ROLE,
     UNREACHABLE,
     unreachable,
 )
+from ledger.timeouts import cut_after, driver_connection_of
 
-PATIENCE_S: Final = 5.0
+TIMEOUT_S: Final = 5.0
 
 # A window begins with its first call. What is granted is computed where the row is locked, by the
 # database's clock, which all replicas share; one that was set back begins a new window.
@@ -65,20 +65,20 @@ class RateBlock:
 class OperationalStore:
     """A pool of connections of the role `ops_writer`."""
 
-    def __init__(self, url: str, *, pool_size: int = 2, patience_s: float = PATIENCE_S) -> None:
+    def __init__(self, url: str, *, pool_size: int = 2, timeout_s: float = TIMEOUT_S) -> None:
         """Make the pool; connections are opened when first needed.
 
         Args:
             url: `postgresql://…` of a login that is a member of `ops_writer`.
-            patience_s: how long a call waits for a connection, and then for the server.
+            timeout_s: how long a call waits for a connection, and then for the server.
         """
-        self._patience_s = patience_s
+        self._timeout_s = timeout_s
         self._engine: AsyncEngine = pool_of(
             url,
             OPERATIONAL_ROLE,
             "callboard-operational",
             size=pool_size,
-            patience_s=patience_s,
+            timeout_s=timeout_s,
             synchronous_commit="off",
         )
 
@@ -116,7 +116,7 @@ class OperationalStore:
         }
         try:
             async with self._engine.connect() as connection:
-                with cut_after(await line_of(connection), self._patience_s):
+                with cut_after(await driver_connection_of(connection), self._timeout_s):
                     row = (await connection.execute(_TAKE, values)).one()
         except UNREACHABLE as error:
             raise unreachable(error) from None

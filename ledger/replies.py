@@ -14,14 +14,14 @@ from typing import Final
 import sqlalchemy as sql
 from sqlalchemy.ext.asyncio import AsyncEngine
 
-from ledger.operational import PATIENCE_S
-from ledger.patience import cut_after, line_of
+from ledger.operational import TIMEOUT_S
 from ledger.pools import pool_of
 from ledger.schema import (
     OPERATIONAL_ROLE,
     UNREACHABLE,
     unreachable,
 )
+from ledger.timeouts import cut_after, driver_connection_of
 
 SWEEP_PAUSE_S: Final = 60.0
 SWEPT_MAX: Final = 10_000
@@ -75,21 +75,21 @@ class ReplyStore:
     Args:
         url: `postgresql://…` of a login that is a member of `ops_writer`.
         kept_s: how long a reply is kept at least, in seconds.
-        patience_s: how long a call waits for a connection, and then for the server.
+        timeout_s: how long a call waits for a connection, and then for the server.
     """
 
     def __init__(
-        self, url: str, *, kept_s: int, pool_size: int = 2, patience_s: float = PATIENCE_S
+        self, url: str, *, kept_s: int, pool_size: int = 2, timeout_s: float = TIMEOUT_S
     ) -> None:
         self._kept_ms = kept_s * 1_000
-        self._patience_s = patience_s
+        self._timeout_s = timeout_s
         self._swept_at = time.monotonic()
         self._engine: AsyncEngine = pool_of(
             url,
             OPERATIONAL_ROLE,
             "callboard-replies",
             size=pool_size,
-            patience_s=patience_s,
+            timeout_s=timeout_s,
             synchronous_commit="on",
         )
 
@@ -147,7 +147,7 @@ class ReplyStore:
     async def _run(self, statement: sql.TextClause) -> list[sql.RowMapping]:
         try:
             async with self._engine.connect() as connection:
-                with cut_after(await line_of(connection), self._patience_s):
+                with cut_after(await driver_connection_of(connection), self._timeout_s):
                     result = await connection.execute(statement)
                     return list(result.mappings()) if result.returns_rows else []
         except UNREACHABLE as error:

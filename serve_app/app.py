@@ -18,7 +18,7 @@ from actors.process.logs import configure_logging
 from actors.process.metrics import watched_loop
 from actors.transport.gateway import Gateway
 from core.settings import Settings
-from ledger.agent_live import LivenessStore
+from ledger.agents.agent_live import LivenessStore
 from ledger.operational import OperationalStore
 from ledger.replies import ReplyStore
 from serve_app.api import Api, create_api

@@ -16,7 +16,7 @@ from actors.transport.gateway import Gateway
 from core.ids import uuid7
 from core.settings import Settings
 from core.topology.policy import address_denied
-from ledger.queries.reader import LedgerReader
+from ledger.reads.reader import LedgerReader
 from ledger.replies import ReplyStore
 from serve_app.callers.admission import Admission
 from serve_app.callers.auth import Authenticator

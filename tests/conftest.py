@@ -6,14 +6,18 @@ short paths: a Unix socket's path holds 107 bytes. When the session ends, nothin
 
 from __future__ import annotations
 
+import math
+import random
 import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Generator, Iterator
 from dataclasses import dataclass
 from itertools import count
 from pathlib import Path
+from typing import Any
 
 import psycopg
 import pytest
@@ -22,9 +26,13 @@ from psycopg import sql
 
 from ledger.embedded.server import OWNER, SERVICE, SUPERUSER, EmbeddedPostgres
 from tests.platform.deployments import RunningDeployment, free_port, start_deployment
+from tests.workers import LongestFirst, unit_of
 
 ROOT = Path(__file__).resolve().parent.parent
 _TEMPLATE = "callboard_template"
+_SEEDS_PER_RUN = 100_000
+# There are three such tests, and two workers.
+_LONG_SHARE = 0.2
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +49,27 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     """Let long runs ask for more of what the usual run does a little of."""
     parser.addoption("--kills", default="2", help="kill -9 per kind of process in tests/faults")
     parser.addoption("--keep-replies", help="a file that gets every exchange of tests/contract")
+    parser.addoption("--minutes", type=float, help="no test begins later than this")
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Let the seed decide what a run with a bound begins with: it does not come to its end."""
+    if config.getoption("--minutes") is not None:
+        random.Random(config.getoption("--hypothesis-seed")).shuffle(items)
+        # What shares a file's or a package's fixtures stays together.
+        units = {unit: rank for rank, unit in enumerate(unit_of(item.nodeid) for item in items)}
+        items.sort(key=lambda item: units[unit_of(item.nodeid)])
+
+
+_began_s = time.monotonic()
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """Skip what would begin after the bound."""
+    minutes = item.config.getoption("--minutes")
+    if minutes is not None and time.monotonic() > _began_s + minutes * 60:
+        pytest.skip(f"{minutes:g} minutes are over")
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -57,6 +86,47 @@ def pytest_configure(config: pytest.Config) -> None:
         derandomize=is_same_each_time,
     )
     settings.load_profile("usual")
+
+
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> LongestFirst:
+    """Hand tests out to several workers (`-n`) by units."""
+    config.option.loadscopereorder = False
+    return LongestFirst(config, log)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_report_to_serializable() -> Generator[None, Any, Any]:
+    """Escape what UTF-8 cannot encode: a worker that is to send it (a logged half of a surrogate
+    pair, say) ends, and takes the run with it.
+    """
+    return _encodable((yield))
+
+
+def _encodable(part: Any) -> Any:
+    """Return a part of a report with every lone surrogate escaped."""
+    if isinstance(part, str):
+        return part.encode("utf-8", "backslashreplace").decode()
+    if isinstance(part, dict):
+        return {_encodable(name): _encodable(value) for name, value in part.items()}
+    if isinstance(part, list | tuple):
+        return type(part)(_encodable(item) for item in part)
+    return part
+
+
+@pytest.fixture
+def has_time(request: pytest.FixtureRequest) -> Callable[[], bool]:
+    """Say whether a test without an end of its own may go on: always, or for its share of
+    `--minutes`.
+    """
+    minutes = request.config.getoption("--minutes")
+    ends_s = math.inf if minutes is None else time.monotonic() + minutes * 60 * _LONG_SHARE
+    return lambda: time.monotonic() < ends_s
+
+
+@pytest.fixture
+def drawn_from(request: pytest.FixtureRequest) -> int:
+    """The first of the seeds that a soak may use: none of the usual run's, none of another's."""
+    return (1 + int(request.config.getoption("--hypothesis-seed") or 0)) * _SEEDS_PER_RUN
 
 
 @pytest.fixture(scope="session")

@@ -18,7 +18,7 @@ import pytest
 ROOT = Path(__file__).resolve().parent.parent
 PACKAGES = ("core", "ledger", "federation", "actors", "serve_app", "callboard")
 BESIDE = ("tests", "bench", "examples", "scripts")
-LINES_MAX, WRAPPER_LINES_MAX, FUNCTION_LINES_MAX = 700, 150, 70
+LINES_MAX, WRAPPER_LINES_MAX, FUNCTION_LINES_MAX = 700, 200, 70
 
 MAY_IMPORT: dict[str, tuple[str, ...]] = {
     "core": ("core",),
@@ -70,11 +70,16 @@ ENVIRONMENT_READERS = ("serve_app/settings_from_env.py", "callboard/")
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """One Python file: its path from the root with forward slashes, its text, its tree."""
+    """One Python file: its path from the root with forward slashes, its text, its tree.
+
+    `nodes` and `imported` are what the rules look for in the tree, which is walked once.
+    """
 
     path: str
     text: str
     tree: ast.Module
+    nodes: tuple[ast.AST, ...]
+    imported: tuple[tuple[int, str], ...]
 
     @property
     def package(self) -> str:
@@ -82,7 +87,9 @@ class Source:
 
 
 def parse(path: str, text: str) -> Source:
-    return Source(path, text, ast.parse(text, filename=path))
+    tree = ast.parse(text, filename=path)
+    nodes = tuple(ast.walk(tree))
+    return Source(path, text, tree, nodes, tuple(imports(path, nodes)))
 
 
 def sources(folders: tuple[str, ...]) -> list[Source]:
@@ -93,16 +100,16 @@ def sources(folders: tuple[str, ...]) -> list[Source]:
     ]
 
 
-def imports(source: Source) -> Iterator[tuple[int, str]]:
+def imports(path: str, nodes: tuple[ast.AST, ...]) -> Iterator[tuple[int, str]]:
     """Every imported module, wherever it stands: in functions and under TYPE_CHECKING too."""
-    for node in ast.walk(source.tree):
+    for node in nodes:
         if isinstance(node, ast.Import):
             for alias in node.names:
                 yield node.lineno, alias.name
         elif isinstance(node, ast.ImportFrom):
             base = node.module or ""
             if node.level:
-                parts = source.path.removesuffix(".py").split("/")[: -node.level]
+                parts = path.removesuffix(".py").split("/")[: -node.level]
                 base = ".".join([*parts, base] if base else parts)
             yield node.lineno, base
             for alias in node.names:
@@ -120,7 +127,7 @@ def check_layers(source: Source) -> Iterator[str]:
     allowed = MAY_IMPORT.get(source.package)
     if allowed is None:
         return
-    for line, module in imports(source):
+    for line, module in source.imported:
         if module in PACKAGES and any(name.startswith(f"{module}.") for name in allowed):
             continue  # `from core import records`: judged by its second half
         if module.split(".", 1)[0] in PACKAGES and not is_within(module, allowed):
@@ -144,7 +151,7 @@ def check_core_rows(source: Source) -> Iterator[str]:
     if room not in CORE_ROOMS:
         yield f"{source.path}: core/{room} has no row in CORE_ROWS"
         return
-    for line, module in imports(source):
+    for line, module in source.imported:
         target = room_of(module)
         if target in (None, room):
             continue
@@ -155,10 +162,10 @@ def check_core_rows(source: Source) -> Iterator[str]:
 def check_core_is_pure(source: Source) -> Iterator[str]:
     if source.package != "core":
         return
-    for line, module in imports(source):
+    for line, module in source.imported:
         if is_within(module, IMPURE):
             yield f"{source.path}:{line}: core may not import {module}"
-    for node in ast.walk(source.tree):
+    for node in source.nodes:
         if isinstance(node, ast.Call):
             called = node.func
             name = called.attr if isinstance(called, ast.Attribute) else getattr(called, "id", "")
@@ -168,14 +175,14 @@ def check_core_is_pure(source: Source) -> Iterator[str]:
 
 def check_sizes(source: Source) -> Iterator[str]:
     lines = source.text.count("\n")
-    uses_ray = any(is_within(module, ("ray",)) for _, module in imports(source))
+    uses_ray = any(is_within(module, ("ray",)) for _, module in source.imported)
     limit = WRAPPER_LINES_MAX if source.package == "actors" and uses_ray else LINES_MAX
     if lines > limit:
         yield f"{source.path}: {lines} lines, at most {limit}"
     for number, line in enumerate(source.text.splitlines(), 1):
         if len(line) > 100:
             yield f"{source.path}:{number}: {len(line)} characters, at most 100"
-    for node in ast.walk(source.tree):
+    for node in source.nodes:
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
             length = (node.end_lineno or node.lineno) - node.lineno + 1
             if length > FUNCTION_LINES_MAX:
@@ -189,7 +196,7 @@ def check_permissions_are_decided_in_one_place(source: Source) -> Iterator[str]:
     """No file but core/trust/access.py and the call's own questions compares who the caller is."""
     if source.package != "serve_app" or source.path == "serve_app/http/calls.py":
         return
-    for node in ast.walk(source.tree):
+    for node in source.nodes:
         if not isinstance(node, ast.Compare):
             continue
         for side in (node.left, *node.comparators):
@@ -213,7 +220,7 @@ def words_of(name: str) -> set[str]:
 def check_names(source: Source) -> Iterator[str]:
     names = [(1, part.removesuffix(".py")) for part in source.path.split("/")]
     definitions = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
-    names += [(n.lineno, n.name) for n in ast.walk(source.tree) if isinstance(n, definitions)]
+    names += [(n.lineno, n.name) for n in source.nodes if isinstance(n, definitions)]
     for line, name in names:
         for word in sorted(words_of(name) & BANNED_WORDS):
             yield f"{source.path}:{line}: {name!r} contains the banned word {word!r}"
@@ -226,7 +233,7 @@ def check_reserved_imports(source: Source) -> Iterator[str]:
             is_home = False
         if is_home:
             continue
-        for line, module in imports(source):
+        for line, module in source.imported:
             if is_within(module, modules):
                 yield f"{source.path}:{line}: {what} ({module}) has no place here"
 
@@ -234,7 +241,7 @@ def check_reserved_imports(source: Source) -> Iterator[str]:
 def check_environment(source: Source) -> Iterator[str]:
     if source.path.startswith(ENVIRONMENT_READERS):
         return
-    for node in ast.walk(source.tree):
+    for node in source.nodes:
         name = node.attr if isinstance(node, ast.Attribute) else getattr(node, "id", "")
         if name in {"environ", "environb", "getenv"}:
             yield f"{source.path}:{node.lineno}: the environment is read in one file only"
@@ -245,7 +252,7 @@ def check_no_cycles(all_sources: list[Source]) -> Iterator[str]:
                for s in all_sources}  # fmt: skip
     edges: dict[str, set[str]] = {name: set() for name in modules}
     for name, source in modules.items():
-        named = {module for _, module in imports(source) if module in modules and module != name}
+        named = {module for _, module in source.imported if module in modules and module != name}
         # `from core import errors` needs core.errors; that it passes core/__init__ is no edge.
         edges[name] = {m for m in named if not any(n.startswith(f"{m}.") for n in named)}
     done: set[str] = set()
@@ -280,20 +287,36 @@ BESIDE_RULES = [check_sizes, check_docstring, check_names]
 # --- the tree keeps them --------------------------------------------------------------------------
 
 
+@pytest.fixture(scope="module")
+def packages() -> list[Source]:
+    """Every file of the packages, forgotten after this module's tests."""
+    return sources(PACKAGES)
+
+
+@pytest.fixture(scope="module")
+def beside() -> list[Source]:
+    """Every file of tests, benches, examples and scripts, forgotten after this module's tests."""
+    return sources(BESIDE)
+
+
 @pytest.mark.parametrize("rule", FILE_RULES, ids=lambda rule: rule.__name__)
-def test_packages_keep_the_rule(rule: Callable[[Source], Iterator[str]]) -> None:
-    findings = [finding for source in sources(PACKAGES) for finding in rule(source)]
+def test_packages_keep_the_rule(
+    rule: Callable[[Source], Iterator[str]], packages: list[Source]
+) -> None:
+    findings = [finding for source in packages for finding in rule(source)]
     assert not findings, "\n".join(findings)
 
 
 @pytest.mark.parametrize("rule", BESIDE_RULES, ids=lambda rule: rule.__name__)
-def test_tests_and_examples_keep_the_rule(rule: Callable[[Source], Iterator[str]]) -> None:
-    findings = [finding for source in sources(BESIDE) for finding in rule(source)]
+def test_tests_and_examples_keep_the_rule(
+    rule: Callable[[Source], Iterator[str]], beside: list[Source]
+) -> None:
+    findings = [finding for source in beside for finding in rule(source)]
     assert not findings, "\n".join(findings)
 
 
-def test_packages_have_no_import_cycle() -> None:
-    assert not list(check_no_cycles(sources(PACKAGES)))
+def test_packages_have_no_import_cycle(packages: list[Source]) -> None:
+    assert not list(check_no_cycles(packages))
 
 
 # --- each rule can fail ---------------------------------------------------------------------------
@@ -319,7 +342,7 @@ REFUSED: list[tuple[Callable[[Source], Iterator[str]], str, str]] = [
     (check_core_is_pure, "core/a.py", "at = datetime.now(UTC)"),
     (check_core_is_pure, "core/a.py", "text = open('x').read()"),
     (check_sizes, "core/a.py", "x = 1\n" * (LINES_MAX + 1)),
-    (check_sizes, "actors/a.py", "import ray\n" + "x = 1\n" * 150),
+    (check_sizes, "actors/a.py", "import ray\n" + "x = 1\n" * 200),
     (check_sizes, "core/a.py", f"x = '{'y' * 100}'"),
     (check_sizes, "core/a.py", "def f():\n" + "    x = 1\n" * 70),
     (check_names, "core/utils.py", ""),
@@ -338,7 +361,7 @@ REFUSED: list[tuple[Callable[[Source], Iterator[str]], str, str]] = [
 ALLOWED: list[tuple[Callable[[Source], Iterator[str]], str, str]] = [
     (check_layers, "callboard/a.py", "from core import records"),
     (check_layers, "callboard/a.py", "from core.trust.signing import sign"),
-    (check_layers, "serve_app/a.py", "from ledger.queries.reader import LedgerReader"),
+    (check_layers, "serve_app/a.py", "from ledger.reads.reader import LedgerReader"),
     (check_core_rows, "core/a.py", "from core.errors import Problem\nfrom core import money"),
     (check_core_rows, "core/market/a.py", "from core import errors\nimport core.records.agent"),
     (check_core_rows, "core/workflow/a.py", "from core.workflow.dag import compile_workflow"),
@@ -347,7 +370,7 @@ ALLOWED: list[tuple[Callable[[Source], Iterator[str]], str, str]] = [
     (check_core_is_pure, "core/a.py", "from datetime import datetime\nimport hashlib"),
     (check_sizes, "core/a.py", "def f():\n" + "    x = 1\n" * 69),
     (check_names, "core/metadata.py", "class Datum: ..."),
-    (check_reserved_imports, "ledger/store.py", "import psycopg"),
+    (check_reserved_imports, "ledger/writer/store.py", "import psycopg"),
     (check_environment, "serve_app/settings_from_env.py", "import os\nx = os.environ"),
     (check_permissions_are_decided_in_one_place, "serve_app/a.py", "x = f(call.caller.did)"),
 ]

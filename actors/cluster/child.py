@@ -12,6 +12,7 @@ from typing import Any
 import ray
 
 from actors.transport.messages import OwnerReply, OwnerRequest
+from actors.transport.wire import REQUESTS, decode_reply
 
 
 class ActorChild:
@@ -21,8 +22,8 @@ class ActorChild:
         self._actor = actor
 
     async def handle(self, batch: list[OwnerRequest]) -> Sequence[OwnerReply]:
-        replies: Sequence[OwnerReply] = await self._actor.handle.remote(batch)
-        return replies
+        bodies = [REQUESTS.encode(request) for request in batch]
+        return [decode_reply(body) for body in await self._actor.handle.remote(bodies)]
 
     async def finished(self, watcher: str) -> Sequence[str]:
         names: Sequence[str] = await self._actor.finished.remote(watcher)

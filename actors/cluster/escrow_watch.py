@@ -11,8 +11,8 @@ import asyncio
 import logging
 import time
 
-from ledger.queries.overdue import Overdue, held_past_deadline
-from ledger.queries.reader import LedgerReader
+from ledger.reads.reader import LedgerReader
+from ledger.workflows.overdue import Overdue, held_past_deadline
 
 log = logging.getLogger("callboard.escrows")
 

@@ -1,8 +1,8 @@
 """The ledger's actor: one per cluster, in front of the one writer of the audited tables.
 
-A wrapper only: it receives batches, `ledger/group_commit.py` decides and commits. When the writer
-finds that what it planned cannot be true (an integrity error), the process ends at once and Ray
-starts a new one that reloads everything. design.md section 3; money.md section 4.
+A wrapper only: it receives batches, `ledger/writer/group_commit.py` decides and commits. When the
+writer finds that what it planned cannot be true (an integrity error), the process ends at once and
+Ray starts a new one that reloads everything. design.md section 3; money.md section 4.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ from actors.process.logs import configure_logging
 from actors.process.metrics import watched_loop
 from actors.transport.ledger_client import RETRY_DELAY_S_MAX, RETRY_DELAY_S_MIN
 from actors.transport.sockets import serve_batches
-from ledger.commands import Command, Outcome
+from actors.transport.wire import answer_commands
 from ledger.errors import LedgerIntegrityError, LedgerUnavailable
-from ledger.group_commit import GroupCommit
-from ledger.store import Genesis
+from ledger.writer.group_commit import GroupCommit
+from ledger.writer.store import Genesis
 
 log = logging.getLogger("callboard.ledger")
 
@@ -68,11 +68,11 @@ class LedgerActor:
                 log.info("ledger opened %s", self._commits.statistics())
                 return
 
-    async def submit(self, commands: list[Command]) -> list[Outcome]:
+    async def submit(self, bodies: list[bytes]) -> list[bytes]:
         """Commit commands in their order; raises LEDGER_UNAVAILABLE when the outcome is unknown."""
         if not self._start.done():
             await asyncio.shield(self._start)
-        return await self._commits.submit(commands)
+        return await answer_commands(self._commits.submit, bodies)
 
     async def ping(self) -> dict[str, Any]:
         """Return the writer's counters, those of its loop's turns, and its progress."""

@@ -25,8 +25,8 @@ from actors.process.arguments import settings_from
 from actors.process.logs import configure_logging
 from actors.transport.actor_calls import BatchCall, is_unknown_outcome
 from actors.transport.ledger_client import LedgerClient
-from ledger.commands import ClaimWorkflows
-from ledger.queries.reader import LedgerReader
+from ledger.owners.owner_commands import ClaimWorkflows
+from ledger.reads.reader import LedgerReader
 
 log = logging.getLogger("callboard.timekeeper")
 
@@ -42,7 +42,7 @@ class Timekeeper:
     async def __init__(self, values: Mapping[str, object]) -> None:  # type: ignore[misc]
         settings = settings_from(values)
         configure_logging(settings, "timekeeper")
-        self._reader = LedgerReader(settings.database_url, pool_size=1, patience_s=PING_TIMEOUT_S)
+        self._reader = LedgerReader(settings.database_url, pool_size=1, timeout_s=PING_TIMEOUT_S)
         self._ledger = LedgerClient(
             BatchCall(settings.run_folder, LEDGER, "submit"),
             is_unknown_outcome,
@@ -53,7 +53,7 @@ class Timekeeper:
         self._owners = OwnerActors(settings)
         self._rounds = 0
         self._prober = Prober(settings, self._reader)
-        watches = (LedgerWatch(settings.ledger_silence_ms), EscrowWatch(self._reader))
+        watches = (LedgerWatch(settings), EscrowWatch(self._reader))
         loops = (self._prober.run, *(watch.run for watch in watches), self._run)
         self._loops = [asyncio.create_task(loop()) for loop in loops]
 

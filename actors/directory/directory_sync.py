@@ -18,9 +18,9 @@ from actors.directory.directory import Directory
 from actors.process.slices import Slices
 from actors.transport.channel import Channel
 from actors.transport.messages import PublishRequest
-from ledger.agent_live import live_pages, liveness_of
-from ledger.queries.accounts import stake_pages
-from ledger.queries.directory import (
+from ledger.accounts.account_reads import stake_pages
+from ledger.agents.agent_live import live_pages, liveness_of
+from ledger.agents.directory_reads import (
     CHANGES_MAX,
     directory_changes,
     directory_pages,
@@ -28,10 +28,10 @@ from ledger.queries.directory import (
     price_changes,
     revocation_changes,
 )
-from ledger.queries.prices import price_of_row
-from ledger.queries.reader import LedgerReader, RowDict
-from ledger.reputation import reputation_pages, tally_of
-from ledger.tail import DirectoryTail
+from ledger.agents.reputation import reputation_pages, tally_of
+from ledger.prices.price_reads import price_of_row
+from ledger.reads.directory_tail import DirectoryTail
+from ledger.reads.reader import LedgerReader, RowDict
 
 log = logging.getLogger("callboard.owner")
 

@@ -16,6 +16,7 @@ from __future__ import annotations
 from collections import OrderedDict, deque
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Generic, TypeVar
 
 from core.market.fair_queue import FairQueue
@@ -84,6 +85,7 @@ class AgentQueues(Generic[Key, Item]):
     # Agents with room whose orders wait for payers that have their share.
     _starved: OrderedDict[str, None] = field(default_factory=OrderedDict)
     _open_of: dict[str, int] = field(default_factory=dict)  # by payer
+    _waiting_of: dict[str, int] = field(default_factory=dict)  # by payer
     _fresh: deque[Key] = field(default_factory=deque)
     _fresh_count: int = 0
     _waiting: int = 0
@@ -112,6 +114,10 @@ class AgentQueues(Generic[Key, Item]):
         """How many orders wait."""
         return self._waiting
 
+    def waiting_of(self, payer: str) -> int:
+        """Return how many orders of a payer wait."""
+        return self._waiting_of.get(payer, 0)
+
     @property
     def is_blocked(self) -> bool:
         """Whether orders wait for nothing but a place: time alone may make one."""
@@ -133,6 +139,7 @@ class AgentQueues(Generic[Key, Item]):
             return True
         queue.waiting.put(payer, key, (payer, item))
         self._waiting += 1
+        self._waiting_of[payer] = self._waiting_of.get(payer, 0) + 1
         if has_room and self._may(payer):
             self._ready[did] = None
         elif has_room and did not in self._ready:
@@ -152,7 +159,7 @@ class AgentQueues(Generic[Key, Item]):
                 self._starved[did] = None
                 continue
             payer, item = taken
-            self._waiting -= 1
+            self._count_out(payer)
             self._leave(queue, did, payer, key_of(item), now_ms)
             if queue.waiting and queue.taken < concurrency:
                 self._ready[did] = None
@@ -180,28 +187,45 @@ class AgentQueues(Generic[Key, Item]):
     def drop(self, did: str, key: Key) -> bool:
         """Take a waiting order out; False when it does not wait."""
         queue = self._queues.get(did)
-        if queue is None or queue.waiting.drop(key) is None:
+        dropped = None if queue is None else queue.waiting.drop(key)
+        if queue is None or dropped is None:
             return False
-        self._waiting -= 1
+        self._count_out(dropped[0])
         self._forget_empty(did, queue)
         return True
 
-    def waiting_for(self, did: str) -> int:
-        """Return how many orders wait for an agent."""
+    def waiting_for(self, did: str, payer: str | None = None) -> int:
+        """Return how many orders wait for an agent; of one payer, at most how many."""
         queue = self._queues.get(did)
-        return 0 if queue is None else len(queue.waiting)
+        if queue is None:
+            return 0
+        return len(queue.waiting) if payer is None else queue.waiting.waiting_of(payer)
 
-    def clear(self, did: str, most: int) -> list[Item]:
-        """Take out and return what waits for an agent, in its turn, at most so many orders."""
+    def clear(self, did: str, most: int, payer: str | None = None) -> list[Item]:
+        """Take out and return what waits for an agent, in its turn, at most so many orders.
+
+        Args:
+            payer: whose; None: anybody's.
+        """
         queue = self._queues.get(did)
         if queue is None:
             return []
         items: list[Item] = []
-        while len(items) < most and (taken := queue.waiting.take()) is not None:
+        take = queue.waiting.take if payer is None else partial(queue.waiting.take_of, payer)
+        while len(items) < most and (taken := take()) is not None:
+            self._count_out(taken[0])
             items.append(taken[1])
-        self._waiting -= len(items)
         self._forget_empty(did, queue)
         return items
+
+    def _count_out(self, payer: str) -> None:
+        """Note that an order of a payer waits no longer."""
+        self._waiting -= 1
+        left = self._waiting_of[payer] - 1
+        if left:
+            self._waiting_of[payer] = left
+        else:
+            del self._waiting_of[payer]
 
     def _queue_of(self, did: str) -> _AgentQueue[Key, tuple[str, Item]]:
         queue = self._queues.get(did)

@@ -9,10 +9,10 @@ from __future__ import annotations
 import asyncio
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Collection
-from dataclasses import replace
 from typing import Any, Protocol, TypeVar
 
 import orjson
+from msgspec.structs import replace
 
 from core.errors import ServiceError
 from core.workflow.blob_ref import BlobRef

@@ -8,8 +8,9 @@ results that are kept elsewhere. Spec: Dispatch request, Verification; contract.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Collection, Mapping
-from dataclasses import replace
 from typing import Any
+
+from msgspec.structs import replace
 
 from actors.engine.ports import AgentEntry, DispatchOrder, LargeInputs
 from actors.engine.running import RunningWorkflow

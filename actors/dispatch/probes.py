@@ -12,8 +12,8 @@ from collections.abc import Iterable
 
 from core.settings import Settings
 from federation.health import HealthProbe
-from ledger.agent_live import LivenessStore, probes_due
-from ledger.queries.reader import LedgerReader
+from ledger.agents.agent_live import LivenessStore, probes_due
+from ledger.reads.reader import LedgerReader
 
 log = logging.getLogger("callboard.probes")
 

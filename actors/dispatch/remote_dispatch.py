@@ -113,6 +113,10 @@ class RemoteDispatch:
             peer.orders.statistics().queued for peer in self._peers.values()
         )
 
+    def waiting_of(self, payer: str) -> int:
+        """Return how many orders of a payer wait here."""
+        return self._local.waiting_of(payer)
+
     def set_peers(self, calls: dict[str, PeerCalls]) -> None:
         """Know the other machines' owners by name.
 

@@ -7,11 +7,15 @@ simulation's virtual clock. No implementation here. design.md sections 3 and 6.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from enum import Enum, auto
 from typing import Any, Protocol
+
+from msgspec import field
 
 from core.market.pricing import Price, TokenPrice
 from core.market.standing_bid import Offer
+from core.message import Message
 from core.trust.derived_keys import KEY_VERSION
 from core.workflow.actions import SelectAgent, SelectBidder, SelectVerifier
 from core.workflow.dag import CompiledNode
@@ -36,20 +40,19 @@ class Clock(Protocol):
 class LedgerPort(Protocol):
     """Commands into the ledger; those of one payer are committed in the order of their submission.
 
-    None is refused, because each follows from a step that a machine has made. `is_full`: so many
-    wait that no new workflow may be accepted. `payer`: the workflow's, "" for what has none.
+    None is refused, because each follows from a step that a machine has made. `has_room`: whether
+    a payer may begin new work, with so many commands waiting. `payer`: the workflow's, "" for what
+    has none.
     """
 
-    @property
-    def is_full(self) -> bool: ...
+    def has_room(self, payer: str) -> bool: ...
 
     def submit(
         self, command: Command, done: Callable[[Outcome], None], payer: str = ""
     ) -> None: ...
 
 
-@dataclass(frozen=True, slots=True)
-class LargeInputs:
+class LargeInputs(Message, frozen=True):
     """What inputs are made of, some of it by reference; `unverified`: what a verifier judges."""
 
     node: CompiledNode
@@ -57,8 +60,7 @@ class LargeInputs:
     unverified: Any = None
 
 
-@dataclass(frozen=True, slots=True)
-class DispatchOrder:
+class DispatchOrder(Message, frozen=True):
     """One request to one agent, complete: whoever holds it can send it.
 
     `is_verification`: the reply is a judgement of `attempt`'s result, not a result.
@@ -91,17 +93,32 @@ class DispatchOrder:
     is_cut_short: bool = False
 
 
+class Contact(Enum):
+    """What the end of an order tells about reaching its agent.
+
+    `UNKNOWN`: nothing, since it was given up or had too little time. `TIMED_OUT`: no reply within
+    the time that its payer allowed. `UNREACHABLE`: no connection, or one that broke.
+    """
+
+    UNKNOWN = auto()
+    REACHED = auto()
+    TIMED_OUT = auto()
+    UNREACHABLE = auto()
+
+
 class DispatchPort(Protocol):
     """Requests out; every order is answered by exactly one event unless it was aborted.
 
     An abort tells the agent, unless the order never left; also after `AttemptAccepted`. An accepted
     order keeps its place at its agent until it is aborted or `ended`; `hold` takes the place of one
     that was accepted before this process began. Orders are known by identity.
-    `waiting`: how many orders have not left yet.
+    `waiting`: how many orders have not left yet, `waiting_of`: how many of them of one payer.
     """
 
     @property
     def waiting(self) -> int: ...
+
+    def waiting_of(self, payer: str) -> int: ...
 
     def send(self, order: DispatchOrder, receive: Callable[[str, Event], None]) -> None: ...
 
@@ -112,8 +129,7 @@ class DispatchPort(Protocol):
     def abort(self, order: DispatchOrder, reason: str) -> None: ...
 
 
-@dataclass(frozen=True, slots=True)
-class AgentEntry:
+class AgentEntry(Message, frozen=True):
     """What dispatching needs of an agent card.
 
     `prices`: by capability id; None where the card names none. `standing`: its standing bids.
@@ -145,16 +161,21 @@ class Asked:
 
 
 class DirectoryPort(Protocol):
-    """The agents known to this process and their health as seen from here."""
+    """The agents known to this process and their health as seen from here.
 
-    def select(self, action: SelectAgent, at_ms: int) -> AgentSelected | AgentNotSelected: ...
+    `payer_did`: the workflow's, since an agent may be left alone for one payer only.
+    """
+
+    def select(
+        self, action: SelectAgent, at_ms: int, *, payer_did: str
+    ) -> AgentSelected | AgentNotSelected: ...
 
     def select_bidder(
-        self, action: SelectBidder, at_ms: int
+        self, action: SelectBidder, at_ms: int, *, payer_did: str
     ) -> AgentSelected | AgentNotSelected: ...
 
     def select_verifier(
-        self, action: SelectVerifier, at_ms: int
+        self, action: SelectVerifier, at_ms: int, *, payer_did: str
     ) -> VerifierSelected | AgentNotSelected: ...
 
     def entry(self, did: str) -> AgentEntry | None: ...
@@ -163,6 +184,6 @@ class DirectoryPort(Protocol):
 
     def asked(self, capability_id: str, target_agent_id: str | None) -> Asked: ...
 
-    def foresee(self, action: SelectAgent, at_ms: int) -> tuple[list[str], Failure | None]: ...
-
-    def note_outcome(self, did: str, *, is_reachable: bool | None, at_ms: int) -> bool: ...
+    def foresee(
+        self, action: SelectAgent, at_ms: int, *, payer_did: str
+    ) -> tuple[list[str], Failure | None]: ...

@@ -7,6 +7,7 @@ budget 2; money.md cases 1–4; contract.md section 6 (Estimate, Publish).
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import cache
 
 from actors.engine.ports import Asked, DirectoryPort
 from actors.engine.running import RunningWorkflow
@@ -23,7 +24,7 @@ from core.money import MICRO_MAX, credits_text
 from core.records.graph import node_path
 from core.workflow.actions import SelectAgent
 from core.workflow.dag import CompiledWorkflow
-from core.workflow.events import WorkflowChanged
+from core.workflow.events import Failure, WorkflowChanged
 from core.workflow.machine import WorkflowMachine
 from core.workflow.node_state import error_of
 from core.workflow.terms import NodeTerms
@@ -74,12 +75,14 @@ def estimate(
     unbounded: list[str] = []
     verifiers: dict[str, int] = {}
     budget_micro = compiled.budget_micro
+    # Each capability's agents are asked once, however many nodes want one of them.
+    asked_of = cache(directory.asked)
     for name, node in compiled.nodes.items():
         # A target that may be replaced costs what its dearest replacement costs.
         bound_to = None if node.allow_broadcast_fallback else node.target_agent_id
-        asked = directory.asked(node.capability_id, bound_to)
+        asked = asked_of(node.capability_id, bound_to)
         if node.requires_verification:
-            verifier = directory.asked(node.verifier_capability_id, None)
+            verifier = asked_of(node.verifier_capability_id, None)
             # A verifier is not paid by tokens.
             fixed = _price_asked(replace(verifier, by_token=None))
             verifiers[name] = fixed.micro if isinstance(fixed, FixedPrice) else 0
@@ -198,18 +201,17 @@ def foreseen(
     request: PublishRequest, found: Estimate, directory: DirectoryPort, now_ms: int
 ) -> PublishReply:
     """Return the reply of a dry run: what would be held, who could take each node, why nobody."""
+
+    # Once for nodes that ask for the same: a thousand looks at a thousand agents take seconds.
+    @cache
+    def look(
+        capability_id: str, target: str | None, allow_fallback: bool
+    ) -> tuple[list[str], Failure | None]:
+        action = SelectAgent("", capability_id, target, allow_fallback, (), MICRO_MAX)
+        return directory.foresee(action, now_ms, payer_did=request.payer_did)
+
     looks = {
-        name: directory.foresee(
-            SelectAgent(
-                name,
-                node.capability_id,
-                node.target_agent_id,
-                node.allow_broadcast_fallback,
-                (),
-                MICRO_MAX,
-            ),
-            now_ms,
-        )
+        name: look(node.capability_id, node.target_agent_id, node.allow_broadcast_fallback)
         for name, node in request.compiled.nodes.items()
     }
     status = WorkflowStatus.FAILED if found.exceeds_budget else WorkflowStatus.PENDING

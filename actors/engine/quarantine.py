@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Final
 
+from actors.engine.door import Door
 from actors.engine.ports import Clock, Timer
 from actors.engine.recovery import bare_end
 from actors.engine.running import RunningWorkflow
@@ -28,14 +29,9 @@ from core.workflow.events import (
     WorkflowChanged,
 )
 from core.workflow.transitions import WorkflowStatus
-from ledger.commands import (
-    Command,
-    Outcome,
-    OutcomeStatus,
-    QuarantineWorkflow,
-    ResumeWorkflow,
-)
-from ledger.queries.stored import StoredWorkflow
+from ledger.commands import Command, Outcome, OutcomeStatus
+from ledger.reads.stored import StoredWorkflow
+from ledger.workflows.workflow_commands import QuarantineWorkflow, ResumeWorkflow
 
 log = logging.getLogger("callboard.quarantine")
 
@@ -68,6 +64,7 @@ class Quarantine:
     Args:
         commands: makes the owner's commands.
         clock: time and timers.
+        door: counts the workflows of each payer, quarantined ones too.
         submit: commits a command (its callback is not called when this owner was fenced off) in
             the order of a payer.
         reread: asks for the rows of a workflow, to be given to `end` or driven on.
@@ -79,6 +76,7 @@ class Quarantine:
         self,
         commands: OwnerCommands,
         clock: Clock,
+        door: Door,
         *,
         submit: Callable[[Command, Callable[[Outcome], None], str], None],
         reread: Callable[[str], None],
@@ -87,6 +85,7 @@ class Quarantine:
     ) -> None:
         self._commands = commands
         self._clock = clock
+        self._door = door
         self._submit = submit
         self._reread = reread
         self._changed = changed
@@ -121,6 +120,7 @@ class Quarantine:
         if workflow_id in self._kept:
             return
         kept = self._kept[workflow_id] = _Kept(code, deadline_ms, set(watchers), payer_did)
+        self._door.enter(payer_did)
         self._changed(workflow_id)
         self._end_at(workflow_id, kept, deadline_ms)
 
@@ -158,6 +158,7 @@ class Quarantine:
         kept = self._kept.pop(workflow_id, None)
         if kept is None:
             return set()
+        self._door.leave(kept.payer_did)
         if kept.timer is not None:
             kept.timer.cancel()
         self._changed(workflow_id)

@@ -6,10 +6,10 @@ and what that decides is committed and performed like any other step. design.md 
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 import orjson
+from msgspec.structs import replace
 
 from actors.engine.running import RunningWorkflow
 from core.errors import NodeErrorCode
@@ -29,7 +29,7 @@ from core.workflow.events import (
 from core.workflow.machine import WorkflowMachine
 from core.workflow.terms import reserved_from_json
 from core.workflow.transitions import NodeStatus, WorkflowStatus, is_terminal
-from ledger.queries.reader import RowDict, StoredWorkflow
+from ledger.reads.reader import RowDict, StoredWorkflow
 
 
 def restore(
@@ -131,7 +131,9 @@ def _result(node: RowDict) -> Any:
 def _change(node: RowDict) -> NodeChanged:
     """Return a node's row as the machine wrote it."""
     fields: dict[str, Any] = {
-        name: node[name] for name in NodeChanged.__slots__ if name != "node" and name in node
+        name: node[name]
+        for name in NodeChanged.__struct_fields__
+        if name != "node" and name in node
     }
     fields["status"] = NodeStatus(node["status"])
     fields["agents_tried"] = tuple(node["agents_tried"] or ())

@@ -9,6 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+import orjson
+
 from actors.dispatch.replies import signature_failure
 from actors.engine.runner import Runner
 from actors.engine.running import RunningWorkflow
@@ -111,12 +113,14 @@ def _is_open(run: RunningWorkflow, request: NodeResultRequest) -> bool:
 
 def _event(run: RunningWorkflow, request: NodeResultRequest, now_ms: int) -> Event:
     node, attempt, failure = request.node, request.attempt, request.failure
+    text = request.result_json
+    result = request.result_ref if text is None else orjson.loads(text)
     state = run.machine.node(node)
     # Begun by another machine's clock perhaps, or before this one's was set back.
     now_ms = max(now_ms, state.verify_dispatched_ms or 0, state.started_ms or 0)
     if request.verify_attempt:
         began_ms = now_ms if state.verify_dispatched_ms is None else state.verify_dispatched_ms
-        is_good = failure is None and is_approved(request.result)
+        is_good = failure is None and is_approved(result)
         return VerificationFinished(
             node, attempt, is_good, failure, began_ms, now_ms, request.verify_attempt
         )
@@ -128,8 +132,8 @@ def _event(run: RunningWorkflow, request: NodeResultRequest, now_ms: int) -> Eve
     return AttemptSucceeded(
         node,
         attempt,
-        request.result,
-        request.result_json,
+        result,
+        text,
         state.input_hash or _input_hash(run, node),
         request.output_hash,
         began_ms,

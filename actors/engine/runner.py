@@ -20,11 +20,13 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import replace
 from functools import partial
 from typing import Any, Final
 
+from msgspec.structs import replace
+
 from actors.dispatch.orders import accepted_orders, is_wanted, order_of, timed_out, unstaked
+from actors.engine.door import Door
 from actors.engine.ports import Clock, DirectoryPort, DispatchOrder, DispatchPort, LedgerPort
 from actors.engine.publishing import (
     accepted,
@@ -45,9 +47,10 @@ from actors.engine.steps import (
     halted,
     is_halting,
     key_of,
+    newest_rows,
     not_cancellable,
-    overloaded,
     quarantine_code,
+    revoked_at_work,
 )
 from actors.transport.messages import (
     CancelReply,
@@ -80,7 +83,7 @@ from core.workflow.events import (
 )
 from core.workflow.rules.retry import delay_ms
 from ledger.commands import Command, Outcome, OutcomeStatus
-from ledger.queries.stored import StoredWorkflow
+from ledger.reads.stored import StoredWorkflow
 
 log = logging.getLogger("callboard.runner")
 
@@ -89,8 +92,7 @@ EARLY_MS: Final = 50
 # What agents are told whose work is begun anew.
 HALTED_REASON: Final = "error"
 # Names of timers that belong to no node.
-_DEADLINE: Final = "\x00deadline"
-_READ_AGAIN: Final = "\x00read again"
+_DEADLINE, _READ_AGAIN = "\x00deadline", "\x00read again"
 _NOTHING: Final[Mapping[str, Any]] = {}
 
 Publish = Callable[[PublishReply | ServiceError], None]
@@ -137,7 +139,7 @@ class Runner:
         self._on_lost = on_lost
         self._on_unsure = on_unsure
         self._running: dict[str, RunningWorkflow] = {}
-        self._opening = 0  # dispatches of publishes that are being committed
+        self._door = Door(settings, dispatcher, ledger)
         self._published = 0
         self._finished = 0
         self._commands = OwnerCommands(owner, epoch, settings)
@@ -148,6 +150,7 @@ class Runner:
         self._quarantine = Quarantine(
             self._commands,
             clock,
+            self._door,
             submit=self._submit_unfenced,
             reread=on_unsure,
             changed=self._touch,
@@ -159,14 +162,8 @@ class Runner:
 
     def statistics(self) -> RunnerStatistics:
         """Return the counters."""
-        return RunnerStatistics(
-            len(self._running),
-            self._published,
-            self._finished,
-            self._submitted,
-            len(self._quarantine),
-            self._raised,
-        )
+        counts = (self._published, self._finished, self._submitted)
+        return RunnerStatistics(len(self._running), *counts, len(self._quarantine), self._raised)
 
     def runs(self, workflow_id: str) -> bool:
         """Whether the workflow is unfinished and driven here."""
@@ -185,11 +182,7 @@ class Runner:
 
     def publish(self, request: PublishRequest, done: Publish) -> None:
         """Store a workflow, hold its budget, open its first attempts; `done` after the commit."""
-        waiting = self._dispatcher.waiting + self._opening
-        unfinished = len(self._running) + len(self._quarantine)
-        refused = overloaded(
-            unfinished, waiting, self._settings, is_ledger_full=self._ledger.is_full
-        )
+        refused = self._door.refusal(request.payer_did)
         if refused is not None:
             done(refused)
             return
@@ -211,9 +204,9 @@ class Runner:
             # ledger's answer is of interest.
             self._submit(run, command, lambda outcome: done(answer_of(outcome)))
             return
-        self._running[request.workflow_id] = run
+        self._drive(run)
         run.is_stored = False
-        self._opening += len(actions)
+        self._door.open(run.payer_did, len(actions))
         is_last = found.exceeds_budget or run.machine.is_finished
         reply = accepted(request, found)
         self._submit(
@@ -240,6 +233,10 @@ class Runner:
         if run is None or run.machine.is_finished:
             done(not_cancellable(request.workflow_id))
             return
+        again = partial(done, halted(run.workflow_id))
+        self._guard(run, self._cancel, run, request, done, otherwise=again)
+
+    def _cancel(self, run: RunningWorkflow, request: CancelRequest, done: Cancel) -> None:
         now_ms = self._clock.now_ms()
         event = CancelRequested(request.reason, request.details, request.actor_did, now_ms)
         records, actions = self._decide(run, event)
@@ -262,7 +259,7 @@ class Runner:
                     )
                 )
 
-        self._submit(run, command, committed)
+        self._submit(run, command, committed, otherwise=partial(done, halted(run.workflow_id)))
 
     def resume(self, request: ResumeRequest, done: Resume) -> None:
         """Let a quarantined workflow be driven on; `done` after the commit."""
@@ -338,12 +335,17 @@ class Runner:
             former.cancel_timers()
             run.watchers |= former.watchers
             run.halts = former.halts
-        self._running[run.workflow_id] = run
+        self._drive(run)
         self._arm_deadline(run)
         for order in accepted_orders(run, self._directory.entry, self._clock.now_ms()):
             run.orders[order.node, False] = order
             self._dispatcher.hold(order)
         records, actions = self._complete(run, records, actions)
+        # An agent may have been revoked while nobody drove this workflow.
+        for event in revoked_at_work(run, self._directory, self._clock):
+            more_records, more_actions = self._decide(run, event)
+            records = newest_rows([*records, *more_records])
+            actions = [*actions, *more_actions]
         # Rows that are read again may say something else: never the same key twice.
         key = f"restore:{run.workflow_id}:{self._owner}:{self._epoch}:{self._submitted}"
         self._submit_step(run, key, records, actions, is_fresh=True)
@@ -355,11 +357,13 @@ class Runner:
     ) -> None:
         """Hear what happened to an attempt; an event for a workflow that ended here is dropped.
 
-        `done`: told after the commit, of an event that changes something, whether it was applied.
+        `done`: told after the commit, of an event that changes something, whether it was applied;
+        False when the workflow is quarantined for it.
         """
         run = self.run_of(workflow_id)
         if run is not None:
-            self._guard(run, self._receive, run, event, done)
+            otherwise = None if done is None else partial(done, False)
+            self._guard(run, self._receive, run, event, done, otherwise=otherwise)
 
     def _receive(
         self, run: RunningWorkflow, event: Event, done: Callable[[bool], None] | None
@@ -382,13 +386,8 @@ class Runner:
             yield
             if self.run_of(run.workflow_id) is not run:
                 continue
-            # In an order that does not change from process to process: a simulated run is decided
-            # by its seed.
-            for did in sorted(run.machine.agents_at_work()):
-                # Each at its own time: others may have begun work since the last one.
-                at_ms = self._clock.now_ms()
-                if self._directory.is_revoked(did, at_ms):
-                    self.receive(run.workflow_id, AgentRevoked(did, at_ms))
+            for event in revoked_at_work(run, self._directory, self._clock):
+                self.receive(run.workflow_id, event)
 
     def confirm(self, workflow_id: str, key: str, done: Callable[[Outcome], None]) -> None:
         """Commit nothing of a workflow: says whether it has ended, after all that came before."""
@@ -406,7 +405,7 @@ class Runner:
     def _complete(
         self, run: RunningWorkflow, records: list[Record], asked: list[Action]
     ) -> tuple[list[Record], list[Action]]:
-        return complete(run.machine, self._directory, self._clock, records, asked)
+        return complete(run, self._directory, self._clock, records, asked)
 
     # -- commands ---------------------------------------------------------------------------------
 
@@ -419,9 +418,10 @@ class Runner:
         done: Publish,
         outcome: Outcome,
     ) -> None:
-        self._opening -= len(actions)
+        self._door.opened(run.payer_did, len(actions))
         if outcome.status is not OutcomeStatus.APPLIED:
-            self._running.pop(run.workflow_id, None)
+            if run.workflow_id in self._running:
+                self._leave(run.workflow_id)
             done(answer_of(outcome))
             if outcome.status is OutcomeStatus.STALE:
                 self._fenced()
@@ -459,13 +459,24 @@ class Runner:
         if done is None:
             self._submit(run, command, partial(self._committed, run, actions, is_last))
             return
-        self._submit(run, command, lambda got: done(self._committed(run, actions, is_last, got)))
+        self._submit(
+            run,
+            command,
+            lambda got: done(self._committed(run, actions, is_last, got)),
+            otherwise=partial(done, False),
+        )
 
     def _submit(
-        self, run: RunningWorkflow, command: Command, done: Callable[[Outcome], object]
+        self,
+        run: RunningWorkflow,
+        command: Command,
+        done: Callable[[Outcome], object],
+        *,
+        otherwise: Callable[[], object] | None = None,
     ) -> None:
         self._submitted += 1
-        self._ledger.submit(command, partial(self._guard, run, done), run.payer_did)
+        guarded = partial(self._guard, run, done, otherwise=otherwise)
+        self._ledger.submit(command, guarded, run.payer_did)
 
     def _submit_unfenced(
         self, command: Command, done: Callable[[Outcome], None], payer: str
@@ -484,14 +495,26 @@ class Runner:
     def _fenced(self) -> None:
         self._on_lost(f"{self._owner} epoch {self._epoch} was fenced off")
 
-    def _guard(self, run: RunningWorkflow, work: Callable[..., object], *arguments: Any) -> None:
-        """Work on a workflow; an exception quarantines it and goes no further."""
+    def _guard(
+        self,
+        run: RunningWorkflow,
+        work: Callable[..., object],
+        *arguments: Any,
+        otherwise: Callable[[], object] | None = None,
+    ) -> None:
+        """Work on a workflow; an exception quarantines it and goes no further.
+
+        Args:
+            otherwise: answers the request that the work was for, when it raised.
+        """
         try:
             work(*arguments)
         except Exception:  # the edge of one workflow: the others have nothing to do with it
             self._raised += 1
             log.exception("workflow failed inside its owner workflow=%s", run.workflow_id)
             self._quarantine_run(run, QuarantineCode.STEP_FAILED, is_known=False)
+            if otherwise is not None:
+                otherwise()
 
     def _committed(
         self, run: RunningWorkflow, actions: list[Action], is_last: bool, outcome: Outcome
@@ -511,8 +534,7 @@ class Runner:
                 self._halt(run)
             return False
         unforeseen = quarantine_code(outcome)
-        if unforeseen is not None:
-            # The machine reserved before it acted, so this is our own mistake: do not guess.
+        if unforeseen is not None:  # the machine reserved before it acted: this is our own mistake
             log.error("step refused workflow=%s outcome=%s", run.workflow_id, outcome)
             self._quarantine_run(run, unforeseen[0], is_known=unforeseen[1])
             return False
@@ -525,8 +547,18 @@ class Runner:
             self._on_finished(run.workflow_id, run.watchers)
         return True
 
+    def _drive(self, run: RunningWorkflow) -> None:
+        """Know a workflow as driven here, instead of another run of it."""
+        if run.workflow_id not in self._running:
+            self._door.enter(run.payer_did)
+        self._running[run.workflow_id] = run
+
+    def _leave(self, workflow_id: str) -> None:
+        """Know a workflow as driven here no longer."""
+        self._door.leave(self._running.pop(workflow_id).payer_did)
+
     def _forget(self, run: RunningWorkflow) -> None:
-        del self._running[run.workflow_id]
+        self._leave(run.workflow_id)
         self._touch(run.workflow_id)
         run.cancel_timers()
         for order in run.orders.values():
@@ -565,7 +597,7 @@ class Runner:
         """
         if self._running.get(run.workflow_id) is not run:
             return  # it has ended, or another run has taken its place
-        del self._running[run.workflow_id]
+        self._leave(run.workflow_id)
         deadline_ms = run.machine.deadline_ms
         self.quarantine(run.workflow_id, code, deadline_ms, run.payer_did, run.watchers)
         if not is_known:

@@ -7,11 +7,12 @@ Pure. Spec: design.md section 3 (deterministic keys, one command per step).
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from actors.engine.ports import Clock, DirectoryPort
 from actors.engine.publishing import Estimate
+from actors.engine.running import RunningWorkflow
 from actors.transport.messages import NotYet, PublishRequest
 from core.errors import ErrorCode, QuarantineCode, ServiceError
 from core.market.auction import Bid
@@ -26,10 +27,10 @@ from core.workflow.events import (
     RetryDue,
     VerificationFinished,
 )
-from core.workflow.machine import WorkflowMachine
 from core.workflow.terms import reserved_json
-from ledger.commands import AdvanceWorkflow, Outcome, PublishWorkflow
-from ledger.market_commands import EndBidding, bids_key
+from ledger.auctions.auction_commands import EndBidding, bids_key
+from ledger.commands import Outcome
+from ledger.workflows.workflow_commands import AdvanceWorkflow, PublishWorkflow
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +90,7 @@ class OwnerCommands:
 
 
 def complete(
-    machine: WorkflowMachine,
+    run: RunningWorkflow,
     directory: DirectoryPort,
     clock: Clock,
     records: list[Record],
@@ -103,6 +104,7 @@ def complete(
     """
     if not asked:
         return records, asked
+    machine, payer_did = run.machine, run.payer_did
     records = list(records)
     actions: list[Action] = []
     waiting = deque(asked)
@@ -110,11 +112,11 @@ def complete(
         action = waiting.popleft()
         now_ms = clock.now_ms()
         if isinstance(action, SelectAgent):
-            decision = machine.step(directory.select(action, now_ms))
+            decision = machine.step(directory.select(action, now_ms, payer_did=payer_did))
         elif isinstance(action, SelectBidder):
-            decision = machine.step(directory.select_bidder(action, now_ms))
+            decision = machine.step(directory.select_bidder(action, now_ms, payer_did=payer_did))
         elif isinstance(action, SelectVerifier):
-            decision = machine.step(directory.select_verifier(action, now_ms))
+            decision = machine.step(directory.select_verifier(action, now_ms, payer_did=payer_did))
         else:
             actions.append(action)
             continue
@@ -131,6 +133,19 @@ def newest_rows(records: list[Record]) -> list[Record]:
         for record in records
         if not isinstance(record, NodeChanged) or last[record.node] is record
     ]
+
+
+def revoked_at_work(
+    run: RunningWorkflow, directory: DirectoryPort, clock: Clock
+) -> Iterator[AgentRevoked]:
+    """Tell the revoked agents that have work in a workflow, each at its own time."""
+    # In an order that does not change from process to process: a simulated run is decided by its
+    # seed.
+    for did in sorted(run.machine.agents_at_work()):
+        # Others may have begun work since the last one.
+        at_ms = clock.now_ms()
+        if directory.is_revoked(did, at_ms):
+            yield AgentRevoked(did, at_ms)
 
 
 def key_of(workflow_id: str, event: Event) -> str:
@@ -171,32 +186,6 @@ def bids_of(action: CloseAuction, outcome: Outcome, at_ms: int) -> BidsHeard:
         for bid in outcome.result["bids"]
     )
     return BidsHeard(action.node, action.round, bids, at_ms)
-
-
-def overloaded(
-    running: int, waiting: int, settings: Settings, *, is_ledger_full: bool = False
-) -> ServiceError | None:
-    """Return the refusal of one more workflow by an owner that has as much as it may have.
-
-    Only at the door: what was accepted before goes on, however much waits (design.md section 3,
-    Bounds).
-
-    Args:
-        running: its unfinished workflows, quarantined ones included.
-        waiting: its dispatches that wait to be sent, those being committed included.
-        is_ledger_full: as many commands wait for the ledger as may.
-    """
-    if running >= settings.workflows_per_actor_max:
-        message = f"{running} workflows run here, limit {settings.workflows_per_actor_max}"
-    elif waiting >= settings.dispatch_queue_max:
-        message = f"{waiting} dispatches wait here, limit {settings.dispatch_queue_max}"
-    elif is_ledger_full:
-        message = (
-            f"{settings.ledger_queue_max} commands wait here for the ledger, which is the limit"
-        )
-    else:
-        return None
-    return ServiceError(ErrorCode.OVERLOADED, message, retry_after_s=1)
 
 
 def is_halting(outcome: Outcome) -> bool:

@@ -12,11 +12,15 @@ from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 from typing import Final, TypeVar
 
+from actors.process.foreground import Foreground
+
 Request = TypeVar("Request")
 Reply = TypeVar("Reply")
 
 # So many begin within 3 ms; the loop is held for no longer.
 STEP: Final = 50
+# Of the window, this part is used while there are single requests: one large workflow at a time.
+FOREGROUND_PART: Final = 8
 
 
 async def ask_all(
@@ -25,15 +29,21 @@ async def ask_all(
     *,
     weight_of: Callable[[Request], int],
     weight_max: int,
+    foreground: Foreground,
 ) -> list[Reply | BaseException]:
     """Ask every request and return the replies, or what was raised, in order.
 
     Args:
         weight_of: the weight of a request, 0 or more.
         weight_max: most weight under way at once; a request that weighs more goes alone.
+        foreground: single requests; beside them less is under way, and they pass first.
     """
     under_way = 0
     room = asyncio.Event()
+
+    def is_room(weight: int) -> bool:
+        most = weight_max // FOREGROUND_PART if foreground.is_used else weight_max
+        return not under_way or under_way + weight <= most
 
     def ended(weight: int, _: object) -> None:
         nonlocal under_way
@@ -43,9 +53,10 @@ async def ask_all(
     asked: list[asyncio.Future[Reply]] = []
     for number, request in enumerate(requests, 1):
         weight = weight_of(request)
-        while under_way and under_way + weight > weight_max:
+        while not is_room(weight):
             room.clear()
             await room.wait()
+            await foreground.let_pass()
         under_way += weight
         asked.append(asyncio.ensure_future(ask(request)))
         asked[-1].add_done_callback(partial(ended, weight))

@@ -14,6 +14,8 @@ import asyncio
 from collections.abc import Callable, Iterable, Sequence
 from typing import Final, TypeVar
 
+from actors.process.foreground import Foreground
+
 Item = TypeVar("Item")
 
 # Less than half of the longest turn allowed: the item that uses a slice up may cost as much again.
@@ -27,14 +29,20 @@ class Slices:
 
     Args:
         slice_ms: wall time until the loop may turn, 0 or more; 0: after each item.
+        foreground: what may pass between two slices; None: nothing but the loop's other turns.
         now_ns: a monotonic clock, nanoseconds; None: the running loop's.
     """
 
-    __slots__ = ("_ends_ns", "_length_ns", "_now_ns")
+    __slots__ = ("_ends_ns", "_foreground", "_length_ns", "_now_ns")
 
     def __init__(
-        self, slice_ms: int = SLICE_MS, *, now_ns: Callable[[], int] | None = None
+        self,
+        slice_ms: int = SLICE_MS,
+        *,
+        foreground: Foreground | None = None,
+        now_ns: Callable[[], int] | None = None,
     ) -> None:
+        self._foreground = foreground
         self._length_ns = slice_ms * 1_000_000
         self._now_ns = _loops_time() if now_ns is None else now_ns
         self._ends_ns = self._now_ns() + self._length_ns
@@ -44,6 +52,8 @@ class Slices:
         if self._now_ns() >= self._ends_ns:
             for _ in range(TURNS_BETWEEN):
                 await asyncio.sleep(0)
+            if self._foreground is not None:
+                await self._foreground.let_pass()
             self._ends_ns = self._now_ns() + self._length_ns
 
 

@@ -5,7 +5,7 @@ next batch, so batches size themselves without a timer. Requests wait per payer,
 served in turn: one payer's thousand requests do not stand before another's one. Order is kept among
 requests of one payer. Nothing above knows what carries the bytes: a socket
 (`actors/transport/sockets.py`) or a Ray actor call (`actors/transport/actor_calls.py`). A batch is
-bounded by its requests' number and weight, so that neither side's loop is held while it is pickled;
+bounded by its requests' number and weight, so that neither side's loop is held while it is read;
 large requests travel alone, so that small ones do not wait for what they cost. Replies are
 delivered in slices, each behind a guard: a callback that raises is logged and counted, and neither
 ends the channel nor keeps the others from their replies. design.md section 3. Decisions 0091, 0119.
@@ -23,6 +23,7 @@ from typing import Final, Generic, TypeVar
 from actors.process.slices import Slices
 from core.errors import ErrorCode, ServiceError
 from core.market.fair_queue import FairQueue
+from core.market.fair_share import has_room
 
 log = logging.getLogger("callboard.channel")
 
@@ -110,6 +111,10 @@ class Channel(Generic[Request, Reply]):
         """Whether `submit` would refuse a request now."""
         return self._queued >= self._capacity
 
+    def has_room(self, payer: str) -> bool:
+        """Return whether a payer may have one more request wait, beside what others have."""
+        return has_room(self._waiting.waiting_of(payer), self._queued, self._capacity)
+
     @property
     def _queued(self) -> int:
         return len(self._waiting) + (self._next is not None)
@@ -138,7 +143,7 @@ class Channel(Generic[Request, Reply]):
     ) -> None:
         """Queue a request that follows from an accepted one: it is never refused.
 
-        What is accepted bounds how many of these there are; `is_full` is asked at the door.
+        What is accepted bounds how many of these there are; `has_room` is asked at the door.
         """
         self._put += 1
         self._waiting.put(payer, self._put, (request, done))

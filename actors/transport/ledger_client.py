@@ -16,18 +16,16 @@ from dataclasses import dataclass
 from typing import Final
 
 from actors.transport.channel import Channel, ChannelStatistics
+from actors.transport.wire import COMMANDS, OUTCOMES, Undecodable, Unencodable
 from core.errors import ErrorCode, ServiceError
-from core.workflow.events import NodeChanged
-from ledger.commands import AdvanceWorkflow, Command, Outcome, OutcomeStatus, PublishWorkflow
-from ledger.weights import weight_of
+from ledger.commands import Command, Outcome, OutcomeStatus
 
 log = logging.getLogger("callboard.ledger_client")
 
 RETRY_DELAY_S_MIN = 0.05
 RETRY_DELAY_S_MAX = 2.0
-# So much is pickled, unpickled and committed while another payer's command waits for its turn.
+# So much is read and committed while another payer's command waits for its turn.
 CALL_BYTES_MAX: Final = 128 * 1024
-_RECORD_BYTES: Final = 400  # of one that carries no text of its own
 _LEFT: Final = Outcome(
     OutcomeStatus.REJECTED, {}, ErrorCode.LEDGER_UNAVAILABLE, "its caller has left"
 )
@@ -35,9 +33,14 @@ _LEFT: Final = Outcome(
 
 @dataclass(slots=True, eq=False)
 class _Asked:
-    """A command; `is_wanted` until its caller has left without its outcome."""
+    """A command as it travels; `is_wanted` until its caller has left without its outcome.
 
-    command: Command
+    `unsent`: the outcome, in its turn, of one that does not travel.
+    """
+
+    key: str
+    body: bytes
+    unsent: Outcome | None = None
     is_wanted: bool = True
 
 
@@ -45,7 +48,8 @@ class LedgerClient:
     """The ledger as seen from a workflow owner or a Serve replica.
 
     Args:
-        call: carries a batch to the ledger actor; raises when the outcome is unknown.
+        call: carries a batch of encoded commands to the ledger actor and returns their encoded
+            outcomes; raises when these are unknown.
         is_unknown: whether an exception of `call` means "repeat with the same keys".
         capacity: most commands that may wait.
         batch_size: most commands in one call.
@@ -53,7 +57,7 @@ class LedgerClient:
 
     def __init__(
         self,
-        call: Callable[[list[Command]], Awaitable[Sequence[Outcome]]],
+        call: Callable[[list[bytes]], Awaitable[Sequence[bytes]]],
         is_unknown: Callable[[BaseException], bool],
         *,
         capacity: int,
@@ -67,7 +71,7 @@ class LedgerClient:
             self._call_until_known,
             capacity=capacity,
             batch_size=batch_size,
-            weight_of=lambda asked: command_bytes(asked.command),
+            weight_of=lambda asked: len(asked.body),
             batch_weight=CALL_BYTES_MAX,
         )
 
@@ -76,10 +80,9 @@ class LedgerClient:
         """Whether the last attempt to reach the ledger failed and it is being repeated."""
         return self._is_down
 
-    @property
-    def is_full(self) -> bool:
-        """Whether so many commands wait that no new work may be accepted."""
-        return self._channel.is_full
+    def has_room(self, payer: str) -> bool:
+        """Return whether a payer may begin new work, whose commands wait behind those it has."""
+        return self._channel.has_room(payer)
 
     def statistics(self) -> ChannelStatistics:
         """Return the counters of the channel below."""
@@ -90,17 +93,17 @@ class LedgerClient:
     ) -> None:
         """Queue a command; `done` gets its outcome once that is known, however long it takes.
 
-        Never refused: it follows from work that was accepted while `is_full` was false. Payers take
+        Never refused: it follows from work that was accepted while its payer had room. Payers take
         turns; order is kept among the commands of one.
         """
-        self._channel.submit_always(_Asked(command), done, payer)
+        self._channel.submit_always(_asked(command), done, payer)
 
     async def wait_room(self, most: int) -> None:
         """Return when at most so many commands wait."""
         await self._channel.wait_room(most)
 
     async def commit(self, command: Command, *, timeout_s: float) -> Outcome:
-        """Commit one command for a waiting caller.
+        """Commit one command for a waiting caller; those on whose behalf commands come take turns.
 
         Raises:
             ServiceError: LEDGER_UNAVAILABLE when the outcome is not known after `timeout_s`; the
@@ -108,9 +111,10 @@ class LedgerClient:
                 commands wait.
         """
         self.refuse_when_down()
-        asked = _Asked(command)
+        asked = _asked(command)
         try:
-            return await asyncio.wait_for(self._channel.request(asked), timeout_s)
+            payer = getattr(command, "actor_did", "")
+            return await asyncio.wait_for(self._channel.request(asked, payer), timeout_s)
         except TimeoutError:
             raise unavailable() from None
         finally:
@@ -127,10 +131,11 @@ class LedgerClient:
         delay_s, size = RETRY_DELAY_S_MIN, len(batch)
         while len(outcomes) < len(batch):
             part = batch[len(outcomes) : len(outcomes) + size]
-            wanted = [asked for asked in part if asked.is_wanted]
+            wanted = [asked for asked in part if asked.is_wanted and asked.unsent is None]
             try:
-                found = await self._call([asked.command for asked in wanted]) if wanted else ()
-                assert len(found) == len(wanted), f"{len(found)} outcomes of {len(wanted)}"
+                bodies = await self._call([asked.body for asked in wanted]) if wanted else ()
+                assert len(bodies) == len(wanted), f"{len(bodies)} outcomes of {len(wanted)}"
+                found = [_outcome(*pair) for pair in zip(wanted, bodies, strict=True)]
             except Exception as error:  # the edge to another process
                 size = max(1, len(part) // 2)
                 if self._is_unknown(error):
@@ -141,27 +146,12 @@ class LedgerClient:
                     continue
                 if len(wanted) > 1:
                     continue
-                log.exception("command cannot be carried key=%s", wanted[0].command.key)
-                found = [_refused(error)]
+                found = [_refused(wanted[0].key, error)]
             self._is_down = False
             size, delay_s = 2 * size, RETRY_DELAY_S_MIN
             known = dict(zip(map(id, wanted), found, strict=True))
-            outcomes += [known.get(id(asked), _LEFT) for asked in part]
+            outcomes += [known.get(id(asked), asked.unsent or _LEFT) for asked in part]
         return outcomes
-
-
-def command_bytes(command: Command) -> int:
-    """Return about how many bytes a command travels as."""
-    if isinstance(command, PublishWorkflow):
-        return len(command.manifest_json) + _RECORD_BYTES * (1 + len(command.records))
-    if isinstance(command, AdvanceWorkflow):
-        texts = sum(
-            len(record.result_json or "")
-            for record in command.records
-            if isinstance(record, NodeChanged)
-        )
-        return texts + _RECORD_BYTES * (1 + len(command.records))
-    return weight_of(command)
 
 
 def unavailable() -> ServiceError:
@@ -177,7 +167,22 @@ def _is_overloaded(error: BaseException) -> bool:
     return isinstance(error, ServiceError) and error.code is ErrorCode.OVERLOADED
 
 
-def _refused(error: BaseException) -> Outcome:
+def _asked(command: Command) -> _Asked:
+    try:
+        return _Asked(command.key, COMMANDS.encode(command))
+    except Unencodable as error:
+        return _Asked(command.key, b"", _refused(command.key, error))
+
+
+def _outcome(asked: _Asked, body: bytes) -> Outcome:
+    try:
+        return OUTCOMES.decode(body)
+    except Undecodable as error:  # the others of its batch have been read
+        return _refused(asked.key, error)
+
+
+def _refused(key: str, error: Exception) -> Outcome:
     """Return the outcome of a command that the ledger's process cannot even be asked for."""
+    log.error("command cannot be carried key=%s", key, exc_info=error)
     detail = f"the command cannot be carried to the ledger: {type(error).__name__}"
     return Outcome(OutcomeStatus.REJECTED, {}, ErrorCode.INTERNAL_ERROR, detail)

@@ -1,24 +1,22 @@
 """What travels between processes besides ledger commands: requests to a workflow owner and replies.
 
-Plain frozen values that pickle; no behaviour besides that. design.md section 3.
+Frozen values without behaviour; how they become bytes is `wire.py`'s. design.md section 3.
 """
 
 from __future__ import annotations
 
-import pickle
-from collections.abc import Callable
-from dataclasses import dataclass, field
 from typing import Any, Final
 
+from msgspec import Struct, field
+
 from core.errors import ServiceError
-from core.travelling import travels
+from core.message import Message
+from core.workflow.blob_ref import BlobRef
 from core.workflow.dag import CompiledWorkflow
 from core.workflow.events import Failure
 
 
-@travels
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PublishRequest:
+class PublishRequest(Message, frozen=True, kw_only=True):
     """Start this compiled workflow.
 
     `command_key`: the idempotency key (`http:{principal}:{Idempotency-Key}`, else
@@ -37,32 +35,19 @@ class PublishRequest:
     watcher: str = ""
 
 
-class PackedPublish:
-    """A request to publish, pickled by itself, which arrives as the request that it was made of.
+class PackedPublish(Struct, frozen=True):
+    """A `PublishRequest` as the bytes that travel, with what its sender needs to know of it.
 
-    A thousand compiled workflows at once hold a loop for half a second while they are pickled.
+    Encoded where it is made: a thousand compiled workflows at once would hold the gateway's loop.
     """
 
-    __slots__ = ("_body", "is_dry_run", "payer_did", "workflow_id")
-
-    def __init__(self, request: PublishRequest) -> None:
-        self.workflow_id = request.workflow_id
-        self.is_dry_run = request.is_dry_run
-        self.payer_did = request.payer_did
-        self._body = pickle.dumps(request, protocol=pickle.HIGHEST_PROTOCOL)
-
-    def __reduce__(self) -> tuple[Callable[[bytes], Any], tuple[bytes]]:
-        return pickle.loads, (self._body,)
-
-    @property
-    def size(self) -> int:
-        """Return how many bytes it travels as."""
-        return len(self._body)
+    workflow_id: str
+    payer_did: str
+    is_dry_run: bool
+    body: bytes
 
 
-@travels
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PublishReply:
+class PublishReply(Message, frozen=True, kw_only=True):
     """The workflow is stored. `is_repeat`: the key was used before, ids are the first call's."""
 
     workflow_id: str
@@ -75,16 +60,14 @@ class PublishReply:
     unavailable: dict[str, dict[str, Any]] = field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class WatchRequest:
+class WatchRequest(Message, frozen=True, kw_only=True):
     """Tell this gateway when the workflow has finished."""
 
     workflow_id: str
     watcher: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CancelRequest:
+class CancelRequest(Message, frozen=True, kw_only=True):
     """Cancel a running workflow; who may do so was decided before."""
 
     workflow_id: str
@@ -93,8 +76,7 @@ class CancelRequest:
     actor_did: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CancelReply:
+class CancelReply(Message, frozen=True, kw_only=True):
     """Committed: the workflow is cancelled."""
 
     workflow_id: str
@@ -103,16 +85,14 @@ class CancelReply:
     refunded_micro: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ResumeRequest:
+class ResumeRequest(Message, frozen=True, kw_only=True):
     """Drive a quarantined workflow on; who may do so was decided before."""
 
     workflow_id: str
     actor_did: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ResumeReply:
+class ResumeReply(Message, frozen=True, kw_only=True):
     """Committed: the workflow is not quarantined any more."""
 
     workflow_id: str
@@ -126,12 +106,11 @@ class NotYet(ServiceError):
     """
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class NodeResultRequest:
+class NodeResultRequest(Message, frozen=True, kw_only=True):
     """An agent hands in the result of an attempt that it had accepted; its token was checked.
 
-    `verify_attempt`: of the verification it answers, 0 for the attempt itself. `result` is a
-    `BlobRef`, and `result_json` None, when it is large. `is_late`: the workflow is known to have
+    `verify_attempt`: of the verification it answers, 0 for the attempt itself. A result is in
+    `result_json`, or behind `result_ref` when it is large. `is_late`: the workflow is known to have
     ended, only the refusal is to be recorded. `signature`, `public_key`: the agent's words.
     """
 
@@ -139,8 +118,8 @@ class NodeResultRequest:
     node: str
     attempt: int
     verify_attempt: int
-    result: Any = None
     result_json: str | None = None
+    result_ref: BlobRef | None = None
     output_hash: str = ""
     metrics: dict[str, Any] = field(default_factory=dict)
     failure: Failure | None = None
@@ -149,47 +128,23 @@ class NodeResultRequest:
     public_key: Any = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class NodeResultReply:
+class NodeResultReply(Message, frozen=True, kw_only=True):
     """Committed: the result was taken, now or before; `status` is the node's."""
 
     status: str
     is_repeat: bool = False
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RefreshRequest:
-    """Know what the ledger says of agents, prices and stakes now; answered when it is known."""
+class Late(Message, frozen=True, kw_only=True):
+    """The reply takes longer than others should wait for; it is asked for by this token."""
 
-    workflow_id: str = ""  # of none
+    token: int
 
 
-OwnerRequest = (
-    PublishRequest
-    | WatchRequest
-    | CancelRequest
-    | ResumeRequest
-    | NodeResultRequest
-    | RefreshRequest
-)
+OwnerRequest = PublishRequest | WatchRequest | CancelRequest | ResumeRequest | NodeResultRequest
 # To a result, None says that the workflow is not driven here.
-OwnerReply = PublishReply | CancelReply | ResumeReply | NodeResultReply | None | ServiceError
+OwnerAnswer = PublishReply | CancelReply | ResumeReply | NodeResultReply | Late | None
+OwnerReply = OwnerAnswer | ServiceError
 
 # So much is made into values, decided and committed while another payer's request waits.
 CALL_BYTES_MAX: Final = 128 * 1024
-_REQUEST_BYTES: Final = 400  # of one that carries no text
-# A compiled workflow travels as several times its manifest.
-_COMPILED: Final = 3
-
-
-def request_bytes(request: OwnerRequest | PackedPublish) -> int:
-    """Return about how many bytes a request to an owner travels as."""
-    match request:
-        case PackedPublish():
-            return request.size
-        case PublishRequest():
-            return _REQUEST_BYTES + _COMPILED * len(request.manifest_json)
-        case NodeResultRequest():
-            return _REQUEST_BYTES + 2 * len(request.result_json or "")
-        case _:
-            return _REQUEST_BYTES

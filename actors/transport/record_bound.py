@@ -12,7 +12,7 @@ import orjson
 
 from core.canonical import hash_bytes
 from core.workflow.blob_ref import BlobRef
-from ledger.queries.stored import RowDict, StoredWorkflow
+from ledger.reads.stored import RowDict, StoredWorkflow
 
 # Of a node besides its name and what is measured: members, times, ids, the reference itself.
 _NODE_BYTES: Final = 1_000
@@ -40,7 +40,7 @@ def bound_results(stored: StoredWorkflow, bytes_max: int) -> list[tuple[RowDict,
         if text is None and ref is None:
             continue
         size = _size(text) if text is not None else BlobRef.from_json(ref).size
-        # From the first that has no room none is shown: the rows hold no more (`queries/records`).
+        # From the first that has no room none is shown: rows hold no more (`workflow_records.py`).
         left = left - size if size <= left else -1
         if left >= 0 and text is None:
             resolved.append((node, BlobRef.from_json(ref)))

@@ -4,8 +4,9 @@ A Ray actor call costs about 3 CPU-ms on both sides together, the same batch ove
 of that. So Ray starts, names, finds and restarts the processes, and their batches go through a
 socket in the deployment's run folder; where there is none (another machine, an actor that is just
 being replaced) the call goes by Ray. A connection carries one call at a time, which is what a
-`Channel` sends. Whoever can open the folder (0700) is this user, as with every process here: that
-is why the frames may be pickles. design.md section 3 (Measured cost of hops).
+`Channel` sends. Frames are msgpack of plain values (numbers, texts, bytes, lists of these), so that
+nothing but values can come of what another process sends; a call that cannot be read is refused
+alone. design.md section 3 (Measured cost of hops).
 """
 
 from __future__ import annotations
@@ -14,11 +15,15 @@ import asyncio
 import hashlib
 import logging
 import os
-import pickle
 import struct
 from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, Final, cast
+
+import msgspec
+
+from actors.transport.wire import Undecodable, decode_failure, encode_failure
+from core.errors import ServiceError
 
 log = logging.getLogger("callboard.sockets")
 
@@ -30,6 +35,8 @@ BUFFER_BYTES = 1 << 16
 CONNECTIONS_MAX = 1_000
 SOCKETS_FOLDER = "s"
 _LENGTH = struct.Struct("!I")
+# Stands for the value of a frame that holds none.
+UNREADABLE: Final = object()
 
 
 def socket_path(run_folder: str, actor: str) -> Path | None:
@@ -42,10 +49,10 @@ def socket_path(run_folder: str, actor: str) -> Path | None:
 
 
 class Connection(asyncio.BufferedProtocol):
-    """One end of a connection: values out, values in, each as a frame of its length and pickle.
+    """One end of a connection: values out, values in, each as a frame of its length and msgpack.
 
     Args:
-        on_value: gets each value that arrives.
+        on_value: gets each value that arrives, `UNREADABLE` for a frame that holds none.
         on_lost: told once, when the connection has ended, whoever ended it.
     """
 
@@ -57,12 +64,9 @@ class Connection(asyncio.BufferedProtocol):
         self._transport: asyncio.Transport | None = None
 
     def send(self, value: object) -> None:
-        """Send one value."""
-        self.send_pickled(pickle.dumps(value, protocol=pickle.HIGHEST_PROTOCOL))
-
-    def send_pickled(self, body: bytes) -> None:
-        """Send a value that is pickled already."""
+        """Send one plain value."""
         assert self._transport is not None
+        body = msgspec.msgpack.encode(value)
         self._transport.writelines((_LENGTH.pack(len(body)), body))
 
     def close(self) -> None:
@@ -91,7 +95,7 @@ class Connection(asyncio.BufferedProtocol):
                 break
             body = memoryview(self._buffer)[begin + _LENGTH.size : begin + _LENGTH.size + size]
             begin += _LENGTH.size + size
-            self._on_value(self, pickle.loads(body))
+            self._on_value(self, _value(body))
         if begin:
             rest = self._buffer[begin : self._end]
             self._end = len(rest)
@@ -101,6 +105,14 @@ class Connection(asyncio.BufferedProtocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._on_lost(self)
+
+
+def _value(body: memoryview) -> object:
+    try:
+        return msgspec.msgpack.decode(body)
+    except (msgspec.MsgspecError, ValueError, RecursionError) as error:
+        log.error("got a frame of %d bytes that cannot be read: %s", len(body), error)
+        return UNREADABLE
 
 
 class SocketServer:
@@ -153,10 +165,12 @@ class SocketServer:
             task = asyncio.get_running_loop().create_task(_answer(connection, method, value))
             self._calls.add(task)
             task.add_done_callback(self._calls.discard)
-        elif value in self._methods and len(self._open) <= CONNECTIONS_MAX:
-            self._open[connection] = self._methods[value]
+            return
+        named = self._methods.get(value) if isinstance(value, str) else None
+        if named is not None and len(self._open) <= CONNECTIONS_MAX:
+            self._open[connection] = named
         else:
-            log.error("refused method=%s connections=%d", value, len(self._open))
+            log.error("refused method=%.100r connections=%d", value, len(self._open))
             connection.close()
 
 
@@ -205,7 +219,7 @@ class SocketCall:
         self._replies[connection] = reply
         try:
             connection.send(arguments)
-            is_result, value = await reply
+            is_result, value = _reply(await reply)
         except BaseException:  # given up half-way: what still comes on it answers nobody
             connection.close()
             raise
@@ -214,7 +228,7 @@ class SocketCall:
         self._idle.append(connection)
         if is_result:
             return value
-        raise value
+        raise decode_failure(value)
 
     def close(self) -> None:
         """End the connections; calls under way get a ConnectionError."""
@@ -244,19 +258,24 @@ class SocketCall:
             reply.set_exception(ConnectionError(f"{self._method}: the connection was lost"))
 
 
-async def _answer(connection: Connection, method: Call, arguments: tuple[Any, ...]) -> None:
+def _reply(value: object) -> tuple[bool, Any]:
+    """Return whether a call has a result, and it or its failure; raises ConnectionError."""
+    match value:
+        case [True, result]:
+            return True, result
+        case [False, bytes() as failure]:
+            return False, failure
+        case _:
+            raise ConnectionError("the reply cannot be read")
+
+
+async def _answer(connection: Connection, method: Call, arguments: Any) -> None:
     try:
-        body = pickle.dumps((True, await method(*arguments)), protocol=pickle.HIGHEST_PROTOCOL)
+        if not isinstance(arguments, list):
+            raise Undecodable("no arguments of a call")
+        reply: list[Any] = [True, await method(*arguments)]
+        connection.send(reply)
     except Exception as error:  # the edge to another process: it is raised over there
-        body = _pickled_error(error)
-    connection.send_pickled(body)
-
-
-def _pickled_error(error: Exception) -> bytes:
-    try:
-        body = pickle.dumps((False, error), protocol=pickle.HIGHEST_PROTOCOL)
-        pickle.loads(body)
-    except Exception:  # an exception that cannot travel: its words can
-        log.exception("a call failed with an exception that cannot travel", exc_info=error)
-        body = pickle.dumps((False, RuntimeError(repr(error))))
-    return body
+        if not isinstance(error, ServiceError):
+            log.exception("a call failed")
+        connection.send([False, encode_failure(error)])

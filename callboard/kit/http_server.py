@@ -19,7 +19,8 @@ import h11
 
 # The coordinator sends at most 8 MiB of inputs; the rest of the body is small.
 BODY_BYTES_MAX = 9 * 1024 * 1024
-# A connection on which no whole request arrives for so long is closed.
+# A connection on which no whole request arrives for so long is closed, and one whose other side
+# has not taken a reply after it is cut off.
 IDLE_TIMEOUT_S = 75.0
 _READ_BYTES = 64 * 1024
 _BACKLOG = 512
@@ -61,6 +62,7 @@ class HttpServer:
         self._server: asyncio.Server | None = None
         # Each connection's task, and whether it is at work on a request.
         self._connections: dict[asyncio.Task[None], bool] = {}
+        self._writers: dict[asyncio.Task[None], asyncio.StreamWriter] = {}
 
     def __repr__(self) -> str:
         return f"HttpServer({len(self._connections)} connections, {self.busy} busy)"
@@ -88,6 +90,8 @@ class HttpServer:
         if self._connections:
             _, late = await asyncio.wait(list(self._connections), timeout=timeout_s)
             for task in late:
+                # What the other side does not take is thrown away: it may never take it.
+                self._writers[task].transport.abort()
                 task.cancel()
             if late:
                 await asyncio.wait(late)
@@ -99,7 +103,7 @@ class HttpServer:
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         task = asyncio.current_task()
         assert task is not None
-        self._connections[task] = False
+        self._connections[task], self._writers[task] = False, writer
         connection = h11.Connection(h11.SERVER)
         try:
             while await self._exchange(task, connection, reader, writer):
@@ -107,10 +111,14 @@ class HttpServer:
         except (OSError, TimeoutError, asyncio.CancelledError):
             pass  # The other side has gone or is silent, or the server closes: nothing to answer.
         finally:
-            del self._connections[task]
+            self._connections[task] = False
             writer.close()
-            with contextlib.suppress(OSError, asyncio.CancelledError):
-                await writer.wait_closed()
+            try:
+                async with asyncio.timeout(IDLE_TIMEOUT_S):
+                    await writer.wait_closed()
+            except (OSError, TimeoutError, asyncio.CancelledError):
+                writer.transport.abort()
+            del self._connections[task], self._writers[task]
 
     async def _exchange(
         self,
@@ -134,7 +142,8 @@ class HttpServer:
             return False
         self._connections[task] = True
         response = await self._answered(request)
-        await _write(connection, writer, response, is_last=self._is_closing)
+        is_head = request.method == "HEAD"
+        await _write(connection, writer, response, is_last=self._is_closing, is_head=is_head)
         self._connections[task] = False
         return connection.our_state is h11.DONE and connection.their_state is h11.DONE
 
@@ -176,7 +185,12 @@ async def _read_request(
 
 
 async def _write(
-    connection: h11.Connection, writer: asyncio.StreamWriter, response: Response, *, is_last: bool
+    connection: h11.Connection,
+    writer: asyncio.StreamWriter,
+    response: Response,
+    *,
+    is_last: bool,
+    is_head: bool = False,
 ) -> None:
     headers = {
         "content-type": "application/json",
@@ -190,7 +204,9 @@ async def _write(
         sent = connection.send(
             h11.Response(status_code=response.status, headers=list(headers.items()))
         )
-        sent += connection.send(h11.Data(data=response.body)) or b""
+        if not is_head:
+            sent += connection.send(h11.Data(data=response.body)) or b""
         sent += connection.send(h11.EndOfMessage()) or b""
         writer.write(sent)
-        await writer.drain()
+        async with asyncio.timeout(IDLE_TIMEOUT_S):
+            await writer.drain()

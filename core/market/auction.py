@@ -9,17 +9,18 @@ Spec: Settlement rules 7; money.md cases 20 to 25. Decision 0061.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
 from enum import StrEnum
+
+from msgspec import Struct
 
 from core.errors import ErrorCode, Problem, ServiceError
 from core.market.reputation import NEUTRAL, stake_required_micro
 from core.market.slashing import lock_micro
+from core.message import Message
 from core.money import credits_text
 
 
-@dataclass(frozen=True, slots=True)
-class Bid:
+class Bid(Message, frozen=True):
     """One agent's sealed offer. Amounts in micro-credits; `reputation` is its score at the close.
 
     `stake_offered_micro` None: as much of its stake as is asked. `is_standing`: from its card.
@@ -34,8 +35,7 @@ class Bid:
     is_standing: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Award:
+class Award(Struct, frozen=True):
     """Who takes the node and what it is paid; `runner_up_did` named the price, None: nobody."""
 
     agent_did: str
@@ -44,8 +44,7 @@ class Award:
     runner_up_did: str | None
 
 
-@dataclass(frozen=True, slots=True)
-class AuctionTerms:
+class AuctionTerms(Struct, frozen=True):
     """What holds for every bid of one auction, fixed before the first.
 
     `reserve_micro`: the most that is paid. `closes_ms`: bids from then on are late. `stake_bps`:

@@ -92,6 +92,15 @@ class FairQueue(Generic[Key, Item]):
                 return item
         return None
 
+    def take_of(self, payer: str) -> Item | None:
+        """Return the payer's first item, whosever turn it is; None when none of theirs waits."""
+        line = self._lines.get(payer)
+        while line is not None and line.keys:
+            item = self.drop(line.keys.popleft())
+            if item is not None:
+                return item
+        return None
+
     def drop(self, key: Key) -> Item | None:
         """Take an item out of its line; None when no such item waits."""
         item = self._items.pop(key, None)
@@ -99,6 +108,11 @@ class FairQueue(Generic[Key, Item]):
             self._lines.clear()
             self._ring.clear()
         return item
+
+    def waiting_of(self, payer: str) -> int:
+        """Return how many items of a payer wait; those dropped count until their turn."""
+        line = self._lines.get(payer)
+        return 0 if line is None else len(line.keys)
 
     def _weight(self, payer: str) -> int:
         return max(1, min(self._weight_of(payer), WEIGHT_MAX))

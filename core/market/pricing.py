@@ -15,6 +15,7 @@ from fractions import Fraction
 from typing import Any, Final, assert_never
 
 from core.errors import Problem
+from core.message import Message
 from core.money import MICRO_MAX, MICRO_PER_CENT, MICRO_PER_CREDIT
 from core.records.manifest_problems import described
 
@@ -27,15 +28,13 @@ TOKENS_MAX: Final = 10**9
 PER_TOKEN: Final = "per-token"
 
 
-@dataclass(frozen=True, slots=True)
-class FixedPrice:
+class FixedPrice(Message, frozen=True):
     """A price known before the work, micro-credits, 0 or more."""
 
     micro: int
 
 
-@dataclass(frozen=True, slots=True)
-class TokenPrice:
+class TokenPrice(Message, frozen=True):
     """Credits per token read and per token written, each 0 or more, at most 12 decimals."""
 
     input_rate: Decimal

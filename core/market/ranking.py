@@ -169,6 +169,7 @@ def choose(
     price_max_micro: int,
     rules: RankingRules = DEFAULT_RULES,
     seed: int | None = None,
+    others: int = 0,
 ) -> Choice:
     """Choose the candidate of the highest score, among equals the less loaded, then the earlier.
 
@@ -181,6 +182,7 @@ def choose(
         price_max_micro: the most the node may cost; dearer agents are no candidates.
         rules: the weights and the trials.
         seed: `seed_of` this attempt; None makes no trials.
+        others: how many more offer the capability, and were not looked at.
     """
     open_to: list[Candidate] = []
     excluded: list[tuple[Candidate, str]] = []
@@ -201,9 +203,16 @@ def choose(
         did, best, cheapest_micro, is_trial = None, [], 0, False
     unshown = len(open_to) + len(excluded) - SHOWN_MAX
     if unshown <= 0:
-        return Choice(did, best, excluded, cheapest_micro, rules, 0, is_trial)
+        return Choice(did, best, excluded, cheapest_micro, rules, others, is_trial)
     shown = excluded[: SHOWN_MAX - len(best)]
-    return Choice(did, best, shown, cheapest_micro, rules, unshown, is_trial)
+    return Choice(did, best, shown, cheapest_micro, rules, unshown + others, is_trial)
+
+
+def rank(candidates: list[Candidate], rules: RankingRules) -> list[Candidate]:
+    """Return candidates that may all be chosen, best first."""
+    cheapest_micro = min(candidate.price_micro for candidate in candidates)
+    places = sorted(_places(candidates, cheapest_micro, rules))
+    return [candidates[place[-1]] for place in places]
 
 
 def _ranked(

@@ -8,7 +8,7 @@ What a type is about (`targetType`) and the verb in it (`action`) follow from it
 from __future__ import annotations
 
 from enum import StrEnum
-from typing import Any
+from typing import Any, Final
 
 from pydantic import BaseModel, ConfigDict
 from pydantic.alias_generators import to_camel
@@ -65,8 +65,27 @@ class AuditEventType(StrEnum):
         return self.value.partition(".")[2]
 
 
+# What every workflow goes through, always about the workflow itself: entries that have them are
+# found by their workflow. Each other event is found by its type and by its target.
+LIFE_EVENTS: Final = frozenset(
+    {
+        AuditEventType.WORKFLOW_PUBLISHED,
+        AuditEventType.WORKFLOW_STARTED,
+        AuditEventType.WORKFLOW_FINISHED,
+        AuditEventType.NODE_SUCCEEDED,
+        AuditEventType.ESCROW_HELD,
+        AuditEventType.ESCROW_RELEASED,
+        AuditEventType.PAYMENT_SETTLED,
+    }
+)
+
+
 class AuditEntry(BaseModel):
-    """One entry as the API shows it; `hash` is over the canonical form of all other members."""
+    """One entry as the API shows it; `hash` is over the canonical form of all other members.
+
+    `event_type`, `action` and the target are those of the first event of a command;
+    `payload["events"]` lists all of them, each with `type`, `targetType`, `targetId`, `payload`.
+    """
 
     model_config = ConfigDict(alias_generator=to_camel, populate_by_name=True, frozen=True)
 

@@ -8,11 +8,12 @@ a test holds both to the same answer. Spec: Input mapping expressions; contract.
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from functools import lru_cache
 
 from jsonpath_ng import jsonpath
 from jsonpath_ng.parser import JsonPathParser
+
+from core.message import Message
 
 Step = str | int
 
@@ -31,8 +32,7 @@ class MappingSyntaxError(ValueError):
     """The text is not an input mapping expression; its message says what was found."""
 
 
-@dataclass(frozen=True, slots=True)
-class InputMapping:
+class InputMapping(Message, frozen=True):
     """`input_name` takes the value at `steps` inside the result of node `source`."""
 
     input_name: str

@@ -7,15 +7,15 @@ Spec: States and transitions; design.md section 3.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from msgspec import Struct, field
 
 from core.market.auction import Bid
 from core.market.pricing import Price
+from core.message import Message
 from core.workflow.events import Record
 
 
-@dataclass(frozen=True, slots=True)
-class SelectAgent:
+class SelectAgent(Message, frozen=True):
     """Choose an agent now (before the commit); answer `AgentSelected` or `AgentNotSelected`.
 
     `price_max_micro`: dearer agents are no candidates. `exclude`: who must not be taken.
@@ -35,8 +35,7 @@ class SelectAgent:
     is_by_token: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class SelectBidder:
+class SelectBidder(Message, frozen=True):
     """Award a round of an auction (before the commit); answer as to `SelectAgent`.
 
     `bids`: its live ones; standing ones are in cards. `exclude`: who has failed in earlier rounds.
@@ -56,8 +55,7 @@ class SelectBidder:
     holder_price_micro: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class CloseAuction:
+class CloseAuction(Message, frozen=True):
     """Ask the ledger for the round's live bids at that time; deliver `BidsHeard`."""
 
     node: str
@@ -65,8 +63,7 @@ class CloseAuction:
     due_ms: int
 
 
-@dataclass(frozen=True, slots=True)
-class SelectVerifier:
+class SelectVerifier(Message, frozen=True):
     """As `SelectAgent`, for a verifier of another owner than `primary_did`'s."""
 
     node: str
@@ -76,8 +73,7 @@ class SelectVerifier:
     price_max_micro: int
 
 
-@dataclass(frozen=True, slots=True)
-class DispatchNode:
+class DispatchNode(Message, frozen=True):
     """Send the attempt to the agent."""
 
     node: str
@@ -86,8 +82,7 @@ class DispatchNode:
     timeout_ms: int
 
 
-@dataclass(frozen=True, slots=True)
-class DispatchVerification:
+class DispatchVerification(Message, frozen=True):
     """Send the node's result to the verifier."""
 
     node: str
@@ -97,16 +92,14 @@ class DispatchVerification:
     timeout_ms: int
 
 
-@dataclass(frozen=True, slots=True)
-class ScheduleRetry:
+class ScheduleRetry(Message, frozen=True):
     """Deliver `RetryDue` at that time."""
 
     node: str
     due_ms: int
 
 
-@dataclass(frozen=True, slots=True)
-class AwaitResult:
+class AwaitResult(Message, frozen=True):
     """Deliver a time-out of this accepted attempt, or verification, at that time."""
 
     node: str
@@ -116,8 +109,7 @@ class AwaitResult:
     due_ms: int
 
 
-@dataclass(frozen=True, slots=True)
-class AbortDispatch:
+class AbortDispatch(Message, frozen=True):
     """Stop waiting for this attempt; tell the agent with a cancellation notice (best effort)."""
 
     node: str
@@ -139,8 +131,7 @@ Action = (
 )
 
 
-@dataclass(slots=True)
-class Decision:
+class Decision(Struct):
     """What one step decided: first commit `records`, then perform `actions`."""
 
     records: list[Record] = field(default_factory=list)

@@ -8,12 +8,12 @@ values).
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
+from core.message import Message
 
-@dataclass(frozen=True, slots=True)
-class BlobRef:
+
+class BlobRef(Message, frozen=True):
     """`hash`: `sha256:` + hex over the result's canonical form; `size`: bytes of that form."""
 
     hash: str

@@ -1,26 +1,26 @@
 """A checked manifest turned into what the engine runs: a frozen graph in topological order.
 
-Knows structure only; no state, no prices. Everything here pickles and is shared, never changed.
+Knows structure only; no state, no prices. Everything here travels and is shared, never changed.
 Spec: Node definition, Execution order; contract.md sections 5 and 6 (defaults).
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
+from msgspec import field
+
 from core.errors import ErrorCode, Problem, ServiceError
+from core.message import Message
 from core.records.graph import node_path, plan_graph
 from core.records.manifest import WorkflowManifest
 from core.records.mapping import InputMapping
-from core.travelling import travels
 
 __all__ = ["CompiledNode", "CompiledWorkflow", "InputMapping", "WorkflowLimits", "compile_workflow"]
 
 
-@travels
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CompiledNode:
+class CompiledNode(Message, frozen=True, kw_only=True):
     """One node, every default filled in. `has_templates`: some payload string contains `{{`."""
 
     name: str
@@ -41,9 +41,7 @@ class CompiledNode:
     auction_window_ms: int = 0
 
 
-@travels
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CompiledWorkflow:
+class CompiledWorkflow(Message, frozen=True, kw_only=True):
     """A whole workflow; `nodes` is in topological order, `budget_micro` is `maxBudgetCredits`."""
 
     intent: str

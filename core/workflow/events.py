@@ -7,14 +7,15 @@ Spec: States and transitions; design.md section 3.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
+
+from msgspec import field
 
 from core.errors import NodeErrorCode
 from core.market.auction import Bid
 from core.market.pricing import TokenPrice
-from core.travelling import travels
+from core.message import Message
 from core.workflow.blob_ref import BlobRef
 from core.workflow.transitions import NodeStatus, WorkflowStatus
 
@@ -28,9 +29,7 @@ class Verdict(StrEnum):
     LOST = "lost"  # the dispatching process died: next attempt at once, not the agent's fault
 
 
-@travels
-@dataclass(frozen=True, slots=True)
-class Failure:
+class Failure(Message, frozen=True):
     """Why an attempt, or a selection, failed.
 
     `is_spared`: the agent did no wrong, although the code alone would say so: it was too busy, or
@@ -53,15 +52,13 @@ class Failure:
 # -- events ----------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class WorkflowAccepted:
+class WorkflowAccepted(Message, frozen=True):
     """The workflow begins: its roots become ready."""
 
     at_ms: int
 
 
-@dataclass(frozen=True, slots=True)
-class AgentSelected:
+class AgentSelected(Message, frozen=True):
     """Answers `SelectAgent` or `SelectBidder`: this agent takes the node at this price.
 
     `selection_json`: who was weighed and why this one won, None where there was no choice.
@@ -79,8 +76,7 @@ class AgentSelected:
     closed: AuctionClosed | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class AgentNotSelected:
+class AgentNotSelected(Message, frozen=True):
     """Answers `SelectAgent`, `SelectBidder` or `SelectVerifier`: nobody can take it."""
 
     node: str
@@ -89,8 +85,7 @@ class AgentNotSelected:
     closed: AuctionClosed | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class BidsHeard:
+class BidsHeard(Message, frozen=True):
     """The round's time is over; these are all the bids that came in it, as the ledger says."""
 
     node: str
@@ -99,8 +94,7 @@ class BidsHeard:
     at_ms: int
 
 
-@dataclass(frozen=True, slots=True)
-class WorkStarted:
+class WorkStarted(Message, frozen=True):
     """The request was handed to the socket; the node's clock runs from here."""
 
     node: str
@@ -108,8 +102,7 @@ class WorkStarted:
     at_ms: int
 
 
-@dataclass(frozen=True, slots=True)
-class AttemptAccepted:
+class AttemptAccepted(Message, frozen=True):
     """The agent works on and will hand its result in; its time runs from `started_ms`.
 
     `verify_attempt`: of the verification that was accepted, 0 when it is the attempt itself.
@@ -124,8 +117,7 @@ class AttemptAccepted:
     input_hash: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class AttemptSucceeded:
+class AttemptSucceeded(Message, frozen=True):
     """The agent replied with a result.
 
     `result_json` is the compact JSON of `result`, None when `result` is the `BlobRef` of a stored
@@ -143,8 +135,7 @@ class AttemptSucceeded:
     metrics: dict[str, Any] = field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True)
-class AttemptFailed:
+class AttemptFailed(Message, frozen=True):
     """The agent refused, failed, timed out, or could not be reached."""
 
     node: str
@@ -154,8 +145,7 @@ class AttemptFailed:
     at_ms: int
 
 
-@dataclass(frozen=True, slots=True)
-class VerifierSelected:
+class VerifierSelected(Message, frozen=True):
     """Answers `SelectVerifier`."""
 
     node: str
@@ -164,8 +154,7 @@ class VerifierSelected:
     at_ms: int
 
 
-@dataclass(frozen=True, slots=True)
-class VerificationFinished:
+class VerificationFinished(Message, frozen=True):
     """The verifier judged (approved true or false) or could not (failure set)."""
 
     node: str
@@ -177,31 +166,27 @@ class VerificationFinished:
     verify_attempt: int | None = None  # None: the one that is open
 
 
-@dataclass(frozen=True, slots=True)
-class RetryDue:
+class RetryDue(Message, frozen=True):
     """The delay before the node's next attempt, or its verifier's, is over."""
 
     node: str
     at_ms: int
 
 
-@dataclass(frozen=True, slots=True)
-class AgentRevoked:
+class AgentRevoked(Message, frozen=True):
     """An agent is revoked: what it has here, to do or to judge, is taken from it."""
 
     agent_did: str
     at_ms: int
 
 
-@dataclass(frozen=True, slots=True)
-class RuntimeExceeded:
+class RuntimeExceeded(Message, frozen=True):
     """`maxRuntimeMs` is over."""
 
     at_ms: int
 
 
-@dataclass(frozen=True, slots=True)
-class CancelRequested:
+class CancelRequested(Message, frozen=True):
     """Somebody with the right to do so cancels the workflow."""
 
     reason: str
@@ -231,9 +216,7 @@ Event = (
 # -- records: what must be committed ---------------------------------------------------------------
 
 
-@travels
-@dataclass(frozen=True, slots=True)
-class NodeChanged:
+class NodeChanged(Message, frozen=True):
     """A node's row after a step, whole: also its open attempt, from which recovery continues.
 
     `attempt` counts from 1 (0: never dispatched); `agents_tried` are those who failed finally.
@@ -282,9 +265,7 @@ class NodeChanged:
     key_version: int = 0
 
 
-@travels
-@dataclass(frozen=True, slots=True)
-class AttemptFinished:
+class AttemptFinished(Message, frozen=True):
     """One line of the append-only history of attempts, unique by (node, kind, attempt).
 
     `kind`: primary, or verify (then `attempt` is the `verify_attempt`). `outcome`: success, error,
@@ -305,9 +286,7 @@ class AttemptFinished:
     error_message: str | None = None
 
 
-@travels
-@dataclass(frozen=True, slots=True)
-class NodePaid:
+class NodePaid(Message, frozen=True):
     """Gross payment due to an agent out of the escrow, micro-credits, more than 0.
 
     `line`, paid once, is the node's name; for its verifiers the name + `#verify`, then + `#verify2`
@@ -319,9 +298,7 @@ class NodePaid:
     gross_micro: int
 
 
-@travels
-@dataclass(frozen=True, slots=True)
-class StakeLocked:
+class StakeLocked(Message, frozen=True):
     """The attempt puts this much of its agent's stake at risk, micro-credits, more than 0."""
 
     node: str
@@ -330,9 +307,7 @@ class StakeLocked:
     micro: int
 
 
-@travels
-@dataclass(frozen=True, slots=True)
-class StakeFreed:
+class StakeFreed(Message, frozen=True):
     """The attempt has ended, and with it the lock; how much of it is lost, the ledger decides.
 
     `is_forged`: it ended with a signature that is not the agent's. `failure_code`: the agent is
@@ -347,9 +322,7 @@ class StakeFreed:
     failure_code: NodeErrorCode | None = None
 
 
-@travels
-@dataclass(frozen=True, slots=True)
-class AuctionOpened:
+class AuctionOpened(Message, frozen=True):
     """A round of a node's auction begins; its terms are those of every bid in it."""
 
     node: str
@@ -361,9 +334,7 @@ class AuctionOpened:
     closes_ms: int
 
 
-@travels
-@dataclass(frozen=True, slots=True)
-class AuctionClosed:
+class AuctionClosed(Message, frozen=True):
     """A round is over. `winner_did` None: nobody has won; `is_cancelled`: nobody was to win.
 
     `bids`: all that were weighed, standing ones as they were then; `excluded`: by agent, why its
@@ -379,9 +350,7 @@ class AuctionClosed:
     is_cancelled: bool = False
 
 
-@travels
-@dataclass(frozen=True, slots=True)
-class WorkflowChanged:
+class WorkflowChanged(Message, frozen=True):
     """The workflow's status after a step; a terminal one also releases the escrow."""
 
     status: WorkflowStatus

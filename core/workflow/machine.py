@@ -146,8 +146,8 @@ class WorkflowMachine:
     def results_for(self, name: str) -> dict[str, Any]:
         """Return the results that this node's inputs are made of; large ones are `BlobRef`s."""
         node = self.compiled.nodes[name]
-        sources = {*node.depends_on, *(mapping.source for mapping in node.mappings)}
-        return {source: self._workflow.results[source] for source in sources}
+        sources = (*node.depends_on, *(mapping.source for mapping in node.mappings))
+        return {source: self._workflow.results[source] for source in dict.fromkeys(sources)}
 
     def unverified_result(self, name: str) -> Any:
         """Return the result that the node's verifier has to judge, or its `BlobRef`."""

@@ -7,10 +7,11 @@ Verification and budget 2.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, fields
 from enum import StrEnum
 from operator import attrgetter
 from typing import Any, Final
+
+from msgspec import Struct
 
 from core.errors import NodeErrorCode
 from core.trust.derived_keys import KEY_VERSION
@@ -20,8 +21,8 @@ from core.workflow.events import Failure, NodeChanged, Verdict
 from core.workflow.transitions import NodeStatus, is_terminal
 
 # What is stored of a node besides its name: `NodeState` has a field for each.
-_STORED_NAMES: Final = tuple(item.name for item in fields(NodeChanged) if item.name != "node")
-_STORED: Final = attrgetter(*_STORED_NAMES)
+STORED_NAMES: Final = tuple(name for name in NodeChanged.__struct_fields__ if name != "node")
+_STORED: Final = attrgetter(*STORED_NAMES)
 
 
 class Asked(StrEnum):
@@ -32,8 +33,7 @@ class Asked(StrEnum):
     VERIFIER = "verifier"
 
 
-@dataclass(slots=True)
-class NodeState:
+class NodeState(Struct):
     """One node. The fields of `NodeChanged` are what is stored of it; the others are memory."""
 
     compiled: CompiledNode
@@ -134,7 +134,7 @@ class NodeState:
 
         The row alone names only those that failed finally and the one that had it last.
         """
-        for name in _STORED_NAMES:
+        for name in STORED_NAMES:
             setattr(self, name, getattr(row, name))
         self.status = NodeStatus(row.status)
         self.agents_tried = tuple(row.agents_tried)

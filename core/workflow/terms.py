@@ -8,16 +8,15 @@ has any. Pure. Spec: Settlement rules 1 and 6; money.md case 17 and R3.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any, Final
 
 import orjson
 
 from core.market.pricing import Price, price_from_json, price_json
+from core.message import Message
 
 
-@dataclass(frozen=True, slots=True)
-class NodeTerms:
+class NodeTerms(Message, frozen=True):
     """One node's terms.
 
     `price`: the capability's registered price, None where it had none. `is_by_token`: its agent may

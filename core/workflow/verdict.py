@@ -11,10 +11,10 @@ Spec: Dispatch response, Agent rules, Errors; contract.md section 5.
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, field
 from typing import Any
 
 import orjson
+from msgspec import Struct, field
 
 from core.errors import NodeErrorCode
 from core.json_bounds import DEPTH_MAX, holds_nul, json_problem
@@ -34,8 +34,7 @@ _UNKNOWN_CAPABILITY = re.compile(
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]+")
 
 
-@dataclass(frozen=True, slots=True)
-class Success:
+class Success(Struct, frozen=True):
     """The agent delivered. `metrics`, the signature and the key it names are its words, unchecked.
 
     `signature` None: the result is not signed.
@@ -47,8 +46,7 @@ class Success:
     public_key: Any = None
 
 
-@dataclass(frozen=True, slots=True)
-class Accepted:
+class Accepted(Struct, frozen=True):
     """The agent works on; the result comes by `POST /v1/workflows/nodeResult`."""
 
 

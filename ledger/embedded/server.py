@@ -140,7 +140,7 @@ class EmbeddedPostgres:
         """End the server: fast, then at once, then by force; returns when it is gone."""
         if self._process is None:
             return
-        for number, patience_s in (
+        for number, timeout_s in (
             (signal.SIGINT, _FAST_STOP_S),
             (signal.SIGQUIT, _IMMEDIATE_STOP_S),
             (signal.SIGKILL, _IMMEDIATE_STOP_S),
@@ -149,9 +149,9 @@ class EmbeddedPostgres:
                 break
             self._process.send_signal(number)
             try:
-                self._process.wait(patience_s)
+                self._process.wait(timeout_s)
             except subprocess.TimeoutExpired:
-                self._progress(f"Postgres has not ended after {patience_s:.0f} s of {number.name}")
+                self._progress(f"Postgres has not ended after {timeout_s:.0f} s of {number.name}")
         self._process = None
         shutil.rmtree(self.socket_folder, ignore_errors=True)
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from core.trust.access import Principal
 from ledger.operational import OperationalStore
-from ledger.queries.reader import LedgerReader, RowDict
+from ledger.reads.reader import LedgerReader, RowDict
 from serve_app.callers.auth import FindKeys, StoredKey
 from serve_app.callers.limits import Granted, TakeBlock
 from serve_app.callers.windows import WINDOW_MS

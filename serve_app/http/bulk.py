@@ -73,7 +73,7 @@ async def judged(call: Call, plural: str, judge: Callable[[int, Any], Awaitable[
             object, or not with 1 to `bulk_items_max` items.
     """
     settings = call.services.settings
-    slices = Slices()
+    slices = Slices(foreground=call.services.gateway.foreground)
     outline, parts = await cut(call.body, settings.body_bytes_max, slices)
     body = parse_json(outline, depth_max=settings.json_depth_max)
     items = body.get(plural) if isinstance(body, dict) else None

@@ -18,8 +18,8 @@ from core.records.statuses import Availability
 from core.timestamps import iso_ms
 from core.workflow.blob_ref import BlobRef
 from core.workflow.transitions import NodeStatus, WorkflowStatus, is_terminal
-from ledger.agent_live import liveness_of
-from ledger.queries.reader import StoredWorkflow
+from ledger.agents.agent_live import liveness_of
+from ledger.reads.reader import StoredWorkflow
 from serve_app.http.calls import Call
 
 Row = Mapping[str, Any]

@@ -12,7 +12,7 @@ from typing import Any
 from core.market.quota import QuotaLimits, QuotaUsage
 from core.market.reputation import Tally, score
 from core.money import CURRENCY, MICRO_PER_CENT, cents_ceil, credits_number
-from ledger.queries.stored import Balance
+from ledger.reads.stored import Balance
 from serve_app.operations.views import entry_record, iso_time
 
 Row = Mapping[str, Any]

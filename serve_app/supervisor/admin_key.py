@@ -14,7 +14,7 @@ import os
 from pathlib import Path
 
 from core.trust.access import ADMIN, DEFAULT_SCOPES, DEPOSIT
-from ledger.commands import CreateKey
+from ledger.keys.key_commands import CreateKey
 from serve_app.callers.auth import key_hash, new_api_key
 from serve_app.callers.limits import UNLIMITED
 

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from callboard.verify import GENESIS_HASH, ChainBroken, entry_hash, verify_chain
+from callboard.verify import GENESIS_HASH, ChainBroken, entry_hash, events_of, verify_chain
 
 
 def chain(length: int, *, left_out: int = 0) -> list[dict[str, Any]]:
@@ -110,3 +110,52 @@ def test_a_first_entry_with_a_past_is_noticed() -> None:
 def test_an_entry_without_canonical_form_is_a_broken_chain() -> None:
     with pytest.raises(ChainBroken, match="canonical"):
         verify_chain([{"id": 1, "payload": {"amount": 2**60}}])
+
+
+def commanded(**changes: Any) -> list[dict[str, Any]]:
+    """Make a chain of an entry of one event and one of a command with two, newest first."""
+    first = {"type": "node.succeeded", "targetType": "workflow", "targetId": "w2", "payload": {}}
+    paid = {**first, "type": "payment.settled", "payload": {"feeCredits": "0.05"}}
+    (genesis,) = chain(1)
+    entry: dict[str, Any] = {
+        **chain(2)[0],
+        "eventType": "node.succeeded",
+        "payload": {"events": [first, paid]},
+        "prevHash": genesis["hash"],
+        **changes,
+    }
+    entry["hash"] = entry_hash(entry)
+    return [entry, genesis]
+
+
+def test_an_entry_of_before_is_its_own_event_and_one_of_a_command_lists_them() -> None:
+    entries = commanded()
+    assert verify_chain(entries).entries == 2
+    assert [event["type"] for event in events_of(entries[0])] == [
+        "node.succeeded",
+        "payment.settled",
+    ]
+    (old,) = events_of(entries[1])
+    assert old == {
+        "type": "payment.settled",
+        "targetType": "workflow",
+        "targetId": "w1",
+        "payload": entries[1]["payload"],
+    }
+
+
+@pytest.mark.parametrize(
+    ("member", "value"),
+    [
+        ("eventType", "payment.settled"),
+        ("targetType", "agent"),
+        ("targetId", "w1"),
+        ("payload", {"events": []}),
+        ("payload", {"events": 5}),
+        ("payload", {"events": ["node.succeeded"]}),
+        ("payload", {"events": [{"type": "node.succeeded"}]}),
+    ],
+)
+def test_an_entry_that_hides_its_first_event_is_noticed(member: str, value: object) -> None:
+    with pytest.raises(ChainBroken):
+        verify_chain(commanded(**{member: value}))

@@ -11,6 +11,7 @@ from urllib.parse import quote
 
 import pytest
 
+from callboard.verify import events_of
 from tests.contract.conftest import (
     Caller,
     MakeAgent,
@@ -205,7 +206,8 @@ def test_case_26_the_stake_is_locked_until_the_node_ends(
     answer(payer.http.post(f"/v1/workflows/{published['workflowId']}/cancel"))
     assert answer(owner.http.get(f"/v1/stakes/{agent.did}"))["lockedAmount"] == 0
     found = answer(admin.http.get(f"/v1/audit?targetId={agent.did}&targetType=stake"))["entries"]
-    assert [entry["eventType"] for entry in found] == [
+    events = [event for entry in found for event in events_of(entry)]
+    assert [event["type"] for event in events if event["targetId"] == agent.did] == [
         "stake.unlocked",
         "stake.locked",
         "stake.deposited",

@@ -7,6 +7,7 @@ import hashlib
 import httpx
 import rfc8785
 
+from callboard.verify import events_of
 from tests.contract.conftest import Caller, Json, MakeAgent, answer, chain_of, refusal
 
 FIELDS = {
@@ -58,12 +59,25 @@ def test_every_hash_covers_its_entry_and_the_one_before(payer: Caller) -> None:
 def test_a_workflow_leaves_its_events_in_the_chain(payer: Caller, make_agent: MakeAgent) -> None:
     workflow_id = payer.run(chain_of(make_agent().capability))["id"]
     entries = entries_of(payer, targetId=workflow_id, limit="100")
-    types = [entry["eventType"] for entry in reversed(entries)]
-    assert types[0] == "workflow.published"
-    assert {"escrow.held", "workflow.finished", "escrow.released"} <= set(types)
-    since = entries[-1]["createdAt"]
-    all_types = {entry["eventType"] for entry in entries_of(payer, startTime=since, limit="1000")}
-    assert {"node.succeeded", "payment.settled"} <= all_types
+    types = [[event["type"] for event in events_of(entry)] for entry in reversed(entries)]
+    assert types[0][:2] == ["workflow.published", "escrow.held"]
+    assert entries[-1]["eventType"] == "workflow.published"
+    told = {kind for entry in types for kind in entry}
+    assert {"node.succeeded", "payment.settled", "workflow.finished", "escrow.released"} <= told
+    for entry in entries:
+        listed = entry["payload"]["events"]
+        assert (entry["eventType"], entry["targetId"]) == (listed[0]["type"], workflow_id)
+
+
+def test_a_filter_matches_any_event_of_an_entry(payer: Caller, make_agent: MakeAgent) -> None:
+    workflow_id = payer.run(chain_of(make_agent().capability, "a"))["id"]
+    (paid,) = entries_of(payer, eventType="payment.settled", targetId=workflow_id)
+    assert paid["eventType"] == "node.succeeded"
+    (amounts,) = [e["payload"] for e in events_of(paid) if e["type"] == "payment.settled"]
+    assert {"agentCredits", "feeCredits", "entryIds"} <= set(amounts)
+    (held,) = entries_of(payer, eventType="escrow.held", targetType="workflow", actorDid=payer.did)
+    assert held["eventType"] == "workflow.published"
+    assert entries_of(payer, eventType="escrow.held", targetType="agent") == []
 
 
 def test_filters_eventType_actorDid_targetType_time(payer: Caller, make_agent: MakeAgent) -> None:

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from callboard.verify import events_of
 from tests.contract.conftest import (
     Caller,
     MakeAgent,
@@ -65,6 +66,19 @@ def test_payer_disputes_a_node_and_an_administrator_has_it_refunded(
     assert (shown["resolvedBy"], shown["resolution"]) == (admin.did, "half of it")
     audited = answer(admin.http.get(f"/v1/audit?targetId={dispute['id']}"))["entries"]
     assert [entry["eventType"] for entry in audited] == ["dispute.resolved", "dispute.opened"]
+
+
+def test_an_operator_with_the_single_right_decides_between_others(
+    payer: Caller, make_caller: MakeCaller, make_agent: MakeAgent
+) -> None:
+    """Only a party with the right could: everybody else was told that there is no such dispute."""
+    record = payer.run(chain_of(make_agent().capability, "a"))
+    dispute = answer(payer.http.post(PATH, json=complaint(record["id"])))
+    operator = make_caller(scopes=["disputes:resolve"])
+    decision = {"status": "dismissed", "resolution": "It is what was asked for."}
+    resolved = answer(operator.http.post(f"{PATH}/{dispute['id']}/resolve", json=decision))
+    assert (resolved["status"], resolved["resolvedBy"]) == ("dismissed", operator.did)
+    refusal(operator.http.get(f"{PATH}/{dispute['id']}"), 403, "INSUFFICIENT_SCOPE")
 
 
 def test_an_agent_disputes_with_the_payer_and_only_parties_see_it(
@@ -168,7 +182,8 @@ def test_case_27_upheld_fraud_costs_what_is_locked_for_the_node_while_it_runs(
     assert uphold()["creditsSlashed"] == 0
     assert answer(owner.http.get(f"/v1/stakes/{agent.did}"))["stakedAmount"] == 0.9
     found = answer(admin.http.get(f"/v1/audit?targetId={agent.did}&targetType=stake"))["entries"]
-    slashed = [one["payload"] for one in found if one["eventType"] == "stake.slashed"]
+    events = [event for entry in found for event in events_of(entry)]
+    slashed = [one["payload"] for one in events if one["type"] == "stake.slashed"]
     assert [one["amountCredits"] for one in slashed] == ["0", "0.1"]
 
 

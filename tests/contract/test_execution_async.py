@@ -15,6 +15,7 @@ import pytest
 
 from callboard import Agent, CallboardError, Later
 from callboard.kit.serving import serving
+from callboard.verify import events_of
 from core.trust.signing import is_signature_valid
 from tests.contract.conftest import (
     LOOK_S,
@@ -239,7 +240,8 @@ def test_accepted_node_times_out_at_its_deadline_and_its_late_result_is_409(
     query = f"/v1/audit?targetId=late:{record['id']}:a:1:0"
     (entry,) = answer(admin.http.get(query))["entries"]
     assert entry["eventType"] == "command.refused"
-    assert entry["payload"]["code"] == "ESCROW_RELEASED"
+    (event,) = events_of(entry)
+    assert event["payload"]["code"] == "ESCROW_RELEASED"
 
 
 def test_result_of_an_earlier_attempt_is_409_while_the_next_one_is_open(

@@ -11,6 +11,7 @@ import re
 
 import pytest
 
+from callboard.verify import events_of
 from tests.contract.conftest import (
     Caller,
     Damage,
@@ -71,7 +72,7 @@ def test_quarantined_workflow_is_shown_listed_resumed_and_others_go_on(
     assert (ended["status"], ended["quarantine"]) == ("success", None)
     refusal(payer.http.post(path), 409, "CONFLICT")
     events = answer(admin.http.get(f"/v1/audit?targetId={workflow_id}"))["entries"]
-    kinds = [entry["eventType"] for entry in events]
+    kinds = [event["type"] for entry in events for event in events_of(entry)]
     assert kinds.count("workflow.quarantined") == kinds.count("workflow.resumed") == 1
 
 

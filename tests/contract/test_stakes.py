@@ -13,6 +13,7 @@ from urllib.parse import quote
 import pytest
 from nacl.signing import SigningKey
 
+from callboard.verify import events_of
 from core.canonical import hash_text
 from tests.contract.conftest import (
     Caller,
@@ -157,7 +158,8 @@ def test_a_wrong_signature_costs_the_lock_although_another_agent_succeeds(
     stakes = [answer(admin.http.get(f"{STAKES}/{one.did}")) for one in (forger, honest)]
     assert [one["stakedAmount"] for one in stakes] == [0.9, 1]
     found = answer(admin.http.get(f"/v1/audit?targetId={forger.did}&targetType=stake"))["entries"]
-    (slashed,) = (one["payload"] for one in found if one["eventType"] == "stake.slashed")
+    events = [event for entry in found for event in events_of(entry)]
+    (slashed,) = (one["payload"] for one in events if one["type"] == "stake.slashed")
     assert (slashed["reason"], slashed["amountCredits"]) == ("wrong_signature", "0.1")
 
 
@@ -195,7 +197,8 @@ def test_an_auctions_winner_that_fails_is_slashed_although_a_round_follows(
     assert answer(admin.http.get(f"{STAKES}/{failing.did}"))["stakedAmount"] < before
     assert answer(admin.http.get(f"{STAKES}/{second.did}"))["stakedAmount"] == 10
     found = answer(admin.http.get(f"/v1/audit?targetId={failing.did}&targetType=stake"))["entries"]
-    slashed = [one["payload"] for one in found if one["eventType"] == "stake.slashed"]
+    events = [event for entry in found for event in events_of(entry)]
+    slashed = [one["payload"] for one in events if one["type"] == "stake.slashed"]
     assert [one["evidence"]["code"] for one in slashed] == ["AGENT_ERROR"] * 2
     assert {one["payerDid"] for one in slashed} == {payer.did}
 
@@ -216,7 +219,8 @@ def test_stakes_are_audited(payer: Caller, admin: Caller) -> None:
     answer(payer.http.post(STAKES, json={"amount": 2}))
     answer(payer.http.post(UNSTAKE, json={"amount": 1}))
     found = answer(admin.http.get(f"/v1/audit?targetId={payer.did}&targetType=stake"))["entries"]
-    assert [(entry["eventType"], entry["payload"]["amountCredits"]) for entry in found] == [
+    events = [event for entry in found for event in events_of(entry)]
+    assert [(event["type"], event["payload"]["amountCredits"]) for event in events] == [
         ("stake.withdrawn", "1"),
         ("stake.deposited", "2"),
     ]

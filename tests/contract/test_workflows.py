@@ -95,7 +95,7 @@ def test_a_child_is_dispatched_after_all_its_parents(payer: Caller, make_agent: 
     assert agent.stub.dispatches[-1]["nodeId"] == "join"
 
 
-@pytest.mark.parametrize("unknown", [str(uuid.uuid4()), "nonsense", "'; DROP TABLE"])
+@pytest.mark.parametrize("unknown", [str(uuid.UUID(int=4, version=4)), "nonsense", "'; DROP TABLE"])
 def test_unknown_workflow_is_404(payer: Caller, unknown: str) -> None:
     refusal(payer.http.get(f"/v1/workflows/{unknown}"), 404, "NOT_FOUND")
     refusal(payer.http.post(f"/v1/workflows/{unknown}/cancel", json={}), 404, "NOT_FOUND")

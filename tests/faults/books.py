@@ -9,6 +9,7 @@ import psycopg
 from tests.conftest import RunningDeployment
 from tests.faults import market_books
 from tests.faults.victims import superuser_url
+from tests.ledger.checking import EVENT_VIEW
 
 CHECKS: dict[str, LiteralString] = {
     "the sum of all balances is not 0": "SELECT sum(balance) FROM account HAVING sum(balance) <> 0",
@@ -76,4 +77,6 @@ def bids_on_the_chain(deployment: RunningDeployment, did: str) -> set[str]:
 
 
 def _connected(deployment: RunningDeployment) -> psycopg.Connection[Any]:
-    return psycopg.connect(superuser_url(deployment), options="-c search_path=callboard")
+    connection = psycopg.connect(superuser_url(deployment), options="-c search_path=callboard")
+    connection.execute(EVENT_VIEW)
+    return connection

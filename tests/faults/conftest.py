@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from core.settings import Settings
-from ledger.group_commit import GroupCommit
+from ledger.writer.group_commit import GroupCommit
 from tests.conftest import Database, RunningDeployment, free_port, start_deployment
 from tests.faults.load import Load
 from tests.faults.market_load import SETTINGS

@@ -11,16 +11,14 @@ from typing import Any, Final, LiteralString
 import psycopg
 from psycopg.rows import dict_row
 
-from ledger.reputation import BOTH, compared
+from ledger.agents.reputation import BOTH, compared
 
 # A lock is known by its agent, workflow, node and attempt; a slash says them in its evidence.
 _LOCKS: Final[LiteralString] = """
-    WITH event AS (
-        SELECT id, event_type, target_id AS did, (body::json -> 'payload')::jsonb AS payload
-        FROM audit WHERE event_type IN ('stake.locked', 'stake.unlocked', 'stake.slashed')
-    ), place AS (
-        SELECT did, event_type, (payload ->> 'amountCredits')::numeric AS amount,
-            coalesce(payload -> 'evidence', payload) AS at FROM event
+    WITH place AS (
+        SELECT target_id AS did, event_type, (payload ->> 'amountCredits')::numeric AS amount,
+            coalesce(payload -> 'evidence', payload) AS at
+        FROM event WHERE event_type IN ('stake.locked', 'stake.unlocked', 'stake.slashed')
     ), lock AS (
         SELECT did, at ->> 'workflowId' AS workflow_id, at ->> 'nodeId' AS node,
             (at ->> 'attempt')::int AS attempt,
@@ -31,7 +29,7 @@ _LOCKS: Final[LiteralString] = """
         FROM place GROUP BY 1, 2, 3, 4)"""
 _CLOSED: Final[LiteralString] = """
     WITH closed AS (
-        SELECT target_id AS workflow_id, (body::json -> 'payload')::jsonb AS payload FROM audit
+        SELECT target_id AS workflow_id, payload::jsonb AS payload FROM event
         WHERE event_type = 'auction.closed')"""
 
 CHECKS: dict[str, LiteralString] = {
@@ -97,15 +95,15 @@ CHECKS: dict[str, LiteralString] = {
 }  # fmt: skip
 # Workflows in whose closed auctions an agent has bid live.
 BIDDEN: Final[LiteralString] = """
-    SELECT target_id FROM audit, json_array_elements(body::json -> 'payload' -> 'bids') said
+    SELECT target_id FROM event, json_array_elements(payload -> 'bids') said
     WHERE event_type = 'auction.closed' AND said ->> 'agentDid' = %s
         AND NOT (said ->> 'isStanding')::boolean"""
 # What a load must have made happen, or these checks have seen nothing.
 _SEEN: dict[str, LiteralString] = {
     "rounds": "SELECT count(*) FROM auction",
     "live bids": "SELECT count(*) FROM bid WHERE NOT is_standing",
-    "locks": "SELECT count(*) FROM audit WHERE event_type = 'stake.locked'",
-    "slashes": "SELECT count(*) FROM audit WHERE event_type = 'stake.slashed'",
+    "locks": "SELECT count(*) FROM event WHERE event_type = 'stake.locked'",
+    "slashes": "SELECT count(*) FROM event WHERE event_type = 'stake.slashed'",
     "token prices": "SELECT count(*) FROM node WHERE price_json IS NOT NULL AND cost_micro > 0",
     "verifications": "SELECT count(*) FROM entry WHERE node_id LIKE '%#verify%'",
 }

@@ -9,6 +9,7 @@ import random
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
+from functools import partial
 
 from aiohttp import web
 
@@ -16,13 +17,15 @@ from actors.engine.owner import Owner
 from actors.transport.actor_calls import is_unknown_outcome
 from actors.transport.ledger_client import LedgerClient
 from actors.transport.messages import PublishReply, PublishRequest
+from actors.transport.wire import answer_commands
 from core.errors import ErrorCode, ServiceError
 from core.ids import uuid7
 from core.records.manifest import parse_manifest
 from core.settings import Settings
 from core.workflow.dag import WorkflowLimits, compile_workflow
-from ledger.commands import Command, Outcome, RegisterAgent
-from ledger.group_commit import GroupCommit
+from ledger.agents.agent_commands import RegisterAgent
+from ledger.commands import Command, Outcome
+from ledger.writer.group_commit import GroupCommit
 from tests.faults.market_load import CAPABILITY, chain
 from tests.ledger.checking import Auditor
 from tests.ledger.making import PAYER
@@ -76,7 +79,8 @@ class Scene:
     async def owner(self, name: str = OWNER, wire: Wire | None = None, **chances: float) -> Owner:
         """Start an owner over a wire of its own."""
         wire = wire or Wire(self.commits, **chances)  # type: ignore[arg-type]
-        client = LedgerClient(wire.submit, is_unknown_outcome, capacity=10_000, batch_size=20)
+        submit = partial(answer_commands, wire.submit)
+        client = LedgerClient(submit, is_unknown_outcome, capacity=10_000, batch_size=20)
         owner = Owner(name, self.settings, client, self.lost.append)
         self.owners.append(owner)
         await owner.start()

@@ -17,7 +17,7 @@ import psycopg
 import pytest
 
 from ledger.embedded.server import DATABASE, SERVICE, EmbeddedPostgres
-from ledger.store import Genesis, LedgerStore
+from ledger.writer.store import Genesis, LedgerStore
 from serve_app.supervisor.deployment import run_folder_of
 from tests.conftest import RunningDeployment
 from tests.faults.checks import check

@@ -12,9 +12,9 @@ from dataclasses import dataclass
 
 import pytest
 
-from actors.transport.messages import RefreshRequest
 from core.workflow.events import NodePaid
-from ledger.commands import AdvanceWorkflow, Command, Outcome
+from ledger.commands import Command, Outcome
+from ledger.workflows.workflow_commands import AdvanceWorkflow
 from tests.faults.scene import AGENT, Scene, Wire, agent, registration, request
 from tests.ledger.making import revoke
 
@@ -55,13 +55,14 @@ async def test_what_was_on_its_way_is_refused_and_everything_ends_with_another_a
     await asyncio.gather(*(scene.published(owner, [request(n)]) for n in range(WORKFLOWS)))
     async with agent(0.01) as url:
         await scene.commits.submit([registration(url, OTHER)])
-        assert await owner.handle([RefreshRequest()]) == [None]
+        await owner.refresh()
         scene.gate.set()
         await scene.wait_ended()
     assert scene.counts() == {"success": WORKFLOWS}
     assert scene.lost == [], "the owner had to begin anew"
     refused = (
-        "SELECT count(*) FROM audit WHERE event_type = 'command.refused' AND body ~ 'FORBIDDEN'"
+        "SELECT count(*) FROM event"
+        " WHERE event_type = 'command.refused' AND payload ->> 'code' = 'FORBIDDEN'"
     )
     assert scene.auditor.one(refused) >= 1
     assert scene.auditor.one("SELECT count(*) FROM workflow WHERE is_halted") == 0

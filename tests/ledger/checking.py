@@ -6,13 +6,14 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
-from typing import Any
+from typing import Any, Final, LiteralString
 
 import psycopg
 import psycopg.rows
 
+from core.records.audit import LIFE_EVENTS
 from core.trust.hashchain import GENESIS_HASH, find_break
-from ledger.reputation import HISTORY, tallies_of_history, tally_of
+from ledger.agents.reputation import HISTORY, tallies_of_history, tally_of
 
 _WORLD_ID = 1
 # One round trip: new entries, the accounts they touch and others, the sum, new audit records.
@@ -27,6 +28,19 @@ UNION ALL SELECT 'account', id, balance, 0, 0, address, NULL FROM account
 UNION ALL SELECT 'sum', 0, sum(balance)::bigint, 0, 0, '', NULL FROM account
 UNION ALL (SELECT 'audit', 0, 0, 0, 0, body, hash FROM audit WHERE id > %(audit)s ORDER BY id)
 """
+# Every event of the chain, whatever the shape of its entry: one from before commands had one entry
+# each is its own event.
+EVENT_VIEW: Final[LiteralString] = """
+    CREATE TEMP VIEW event AS
+    SELECT a.id, a.actor_did, a.created_ms, a.workflow_id, e.number - 1 AS number,
+        e.said ->> 'type' AS event_type, e.said ->> 'targetType' AS target_type,
+        e.said ->> 'targetId' AS target_id, e.said -> 'payload' AS payload
+    FROM (SELECT *, body::json AS said FROM callboard.audit) a,
+        json_array_elements(coalesce(a.said #> '{payload,events}', json_build_array(
+            json_build_object(
+                'type', a.said -> 'eventType', 'targetType', a.said -> 'targetType',
+                'targetId', a.said -> 'targetId', 'payload', a.said -> 'payload')
+        ))) WITH ORDINALITY AS e(said, number)"""
 _FAULTS = {
     "the balances do not sum to 0": "SELECT sum(balance) FROM account HAVING sum(balance) <> 0",
     "a negative balance": "SELECT address FROM account WHERE balance < 0 AND kind <> 'external'",
@@ -57,16 +71,38 @@ _FAULTS = {
         SELECT workflow_id, node_id FROM entry WHERE kind = 'node_payment'
         GROUP BY 1, 2 HAVING count(*) > 1""",
     "a revoked agent is paid": """
-        SELECT p.id FROM audit p JOIN audit r ON r.event_type = 'agent.revoked' AND r.id < p.id
-            AND r.target_id = p.body::json #>> '{payload,agentDid}'
-        WHERE p.event_type = 'payment.settled'
-            AND coalesce(
-                r.body::json #>> '{payload,expiresAt}' > p.body::json ->> 'createdAt', true)
+        WITH said AS MATERIALIZED (
+            SELECT id, event_type, target_id, payload ->> 'agentDid' AS paid_did,
+                to_timestamp(created_ms / 1000.0) AS said_at,
+                (payload ->> 'expiresAt')::timestamptz AS expires_at
+            FROM event
+            WHERE event_type IN ('payment.settled', 'agent.revoked', 'agent.unrevoked'))
+        SELECT p.id FROM said p JOIN said r ON r.target_id = p.paid_did AND r.id < p.id
+        WHERE p.event_type = 'payment.settled' AND r.event_type = 'agent.revoked'
+            AND coalesce(r.expires_at > p.said_at, true)
             AND NOT EXISTS (
-                SELECT 1 FROM audit u WHERE u.event_type = 'agent.unrevoked'
+                SELECT 1 FROM said u WHERE u.event_type = 'agent.unrevoked'
                     AND u.target_id = r.target_id AND u.id BETWEEN r.id AND p.id)""",
-    "an entry belongs to no command": """
-        SELECT id FROM entry WHERE command_id NOT IN (SELECT id FROM command)""",
+    "an entry is not named by its audit entry": """
+        SELECT id, audit_id FROM entry WHERE audit_id > 1  -- 1: made past the writer, by a test
+        EXCEPT SELECT entry_id::bigint, id
+        FROM event, json_array_elements_text(payload -> 'entryIds') AS entry_id""",
+    "an audit entry's columns are not its body's": """
+        SELECT a.id FROM audit a JOIN (
+            SELECT id, array_agg(event_type) AS types,
+                min(target_id) FILTER (WHERE target_type = 'workflow') AS workflow_id
+            FROM event GROUP BY id) said ON said.id = a.id
+        WHERE NOT (a.event_types @> said.types AND a.event_types <@ said.types)
+            OR a.workflow_id::text IS DISTINCT FROM said.workflow_id""",
+    "an event cannot be found": """
+        SELECT id, number, event_type, target_type, target_id FROM event
+        WHERE event_type <> ALL ('{"""
+    + ",".join(sorted(LIFE_EVENTS))
+    + """}')
+        EXCEPT SELECT * FROM audit_event""",
+    "an event is found that never was": """
+        SELECT * FROM audit_event
+        EXCEPT SELECT id, number, event_type, target_type, target_id FROM event""",
     "the head is not that of the tables": """
         SELECT 1 FROM head WHERE entry_seq <> (SELECT count(*) FROM entry)
             OR audit_seq <> (SELECT count(*) FROM audit)
@@ -85,6 +121,7 @@ class Auditor:
 
     def __init__(self, url: str) -> None:
         self.connection = connect(url)
+        self.connection.execute(EVENT_VIEW)
         self.last_id = 0
         self._last_hash = GENESIS_HASH
 

@@ -6,12 +6,13 @@ from typing import Any
 
 from core.errors import ErrorCode
 from ledger.commands import Outcome, OutcomeStatus
-from ledger.planning.books import stake_address, stake_locked_address, wallet_address
-from ledger.review_commands import OpenDispute, ResolveDispute, SlashStake
-from ledger.store import LedgerStore
+from ledger.disputes.dispute_commands import OpenDispute, ResolveDispute
+from ledger.stakes.stake_commands import SlashStake
+from ledger.writer.state_cache import stake_address, stake_locked_address, wallet_address
+from ledger.writer.store import LedgerStore
 from tests.conftest import Database
 from tests.ledger.checking import Auditor
-from tests.ledger.making import AGENT, AT, PAYER, Flow, new_id, new_key
+from tests.ledger.making import AGENT, AT, PAYER, Flow, commit_all, new_id, new_key
 
 
 def about(flow: Flow | None, **changes: Any) -> OpenDispute:
@@ -65,7 +66,7 @@ async def resolve(
     store: LedgerStore, dispute: OpenDispute, micro: int = 0, **options: Any
 ) -> Outcome:
     """Open and resolve a dispute; return the decision's outcome."""
-    _, outcome = await store.commit([dispute, decide(dispute, micro, **options)], AT + 50)
+    _, outcome = await commit_all(store, [dispute, decide(dispute, micro, **options)], AT + 50)
     return outcome
 
 
@@ -76,14 +77,13 @@ def refused(outcome: Outcome, code: ErrorCode) -> None:
 
 async def stake(database: Database, store: LedgerStore, *, free: int, locked: int) -> None:
     """Give the agent stakes: the accounts, filled from its wallet."""
-    books = store.books
+    books = store.cache
     auditor = Auditor(database.superuser_url)
     connection = auditor.connection
     wallet_id = auditor.one("SELECT id FROM account WHERE address = %s", wallet_address(AGENT))
     epoch, seq = books.head.epoch, books.head.entry_seq
     connection.execute("BEGIN")
     connection.execute("SELECT set_config('callboard.epoch', %s, true)", (str(epoch),))
-    connection.execute("INSERT INTO command (id, created_ms) VALUES ('stakes', 0)")
     next_id = auditor.one("SELECT max(id) FROM account") + 1
     for offset, (address, kind, micro) in enumerate(
         (
@@ -98,7 +98,7 @@ async def stake(database: Database, store: LedgerStore, *, free: int, locked: in
         )
         connection.execute(
             "INSERT INTO entry (id, debit_account_id, credit_account_id, amount, kind, description,"
-            " command_id, created_ms) VALUES (%s, %s, %s, %s, 'stake_deposit', 'x', 'stakes', 0)",
+            " audit_id, created_ms) VALUES (%s, %s, %s, %s, 'stake_deposit', 'x', 1, 0)",
             (seq + 1 + offset, wallet_id, next_id + offset, micro),
         )
     connection.execute(

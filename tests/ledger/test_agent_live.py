@@ -11,7 +11,7 @@ import pytest
 
 from core.errors import ErrorCode, ServiceError
 from core.market.liveness import HEARTBEAT_TTL_MS, UNHEARD
-from ledger.agent_live import (
+from ledger.agents.agent_live import (
     PROBE_PAUSE_MS,
     Heartbeat,
     LivenessStore,
@@ -19,11 +19,11 @@ from ledger.agent_live import (
     liveness_of,
     probes_due,
 )
-from ledger.queries.reader import LedgerReader
+from ledger.reads.reader import LedgerReader
 from tests.conftest import Database
 from tests.ledger.checking import Auditor
 from tests.ledger.making import card, new_key, open_with_owner
-from tests.ledger.test_patience import PATIENCE_S, frozen
+from tests.ledger.test_timeouts import TIMEOUT_S, frozen
 
 pytestmark = pytest.mark.anyio
 
@@ -128,7 +128,7 @@ async def test_who_is_overdue_or_named_is_probed_and_then_left_alone_for_a_while
 
 @pytest.mark.slow
 async def test_heartbeats_give_a_silent_server_up(database: Database, auditor: Auditor) -> None:
-    store = LivenessStore(database.service_url, patience_s=PATIENCE_S)
+    store = LivenessStore(database.service_url, timeout_s=TIMEOUT_S)
     await store.store_heartbeats([Heartbeat("did:x:a", "idle")])
     with frozen(auditor, "callboard-liveness"):
         with pytest.raises(ServiceError) as caught:

@@ -3,20 +3,25 @@
 from __future__ import annotations
 
 import asyncio
-from dataclasses import replace
 from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from core.errors import ErrorCode
 from core.market.auction import Award, Bid, award
 from core.workflow.events import AuctionClosed, AuctionOpened, NodeChanged, WorkflowChanged
 from core.workflow.transitions import NodeStatus, WorkflowStatus
+from ledger.auctions.auction_commands import (
+    EndBidding,
+    PlaceBid,
+    bid_key,
+    bids_key,
+)
 from ledger.commands import Outcome, OutcomeStatus
-from ledger.market_commands import EndBidding, PlaceBid, bid_key, bids_key
-from ledger.store import LedgerStore
+from ledger.writer.store import LedgerStore
 from tests.conftest import Database
 from tests.ledger.checking import Auditor
 from tests.ledger.making import (
@@ -222,16 +227,14 @@ async def test_until_the_close_the_chain_says_who_has_bid_and_not_how_much(
 ) -> None:
     store, flow = await auctioned(database.service_url, A)
     await one(store, bid(flow, A, 123_457))
-    assert auditor.one("SELECT count(*) FROM audit WHERE event_type = 'bid.placed'") == 1
+    assert auditor.one("SELECT count(*) FROM event WHERE event_type = 'bid.placed'") == 1
     assert auditor.one("SELECT count(*) FROM audit WHERE body LIKE '%%123457%%'") == 0
     told = Bid(A, 123_457, None, None, AT + 1)
     standing = Bid(B, 10, None, None, 0, is_standing=True)
     closed = AuctionClosed("a", 1, A, 123_457, (told, standing), ((B, "revoked"),))
     dispatched = NodeChanged("a", NodeStatus.DISPATCHED, attempt=1, agent_did=A, auction_round=1)
     await store.commit([flow.advance(closed, dispatched)], CLOSES)
-    payload = auditor.one(
-        "SELECT body::json -> 'payload' FROM audit WHERE event_type = 'auction.closed'"
-    )
+    payload = auditor.one("SELECT payload FROM event WHERE event_type = 'auction.closed'")
     assert payload["bids"] == [
         {"agentDid": A, "bidCredits": "0.123457", "isStanding": False, "excluded": None},
         {"agentDid": B, "bidCredits": "0.00001", "isStanding": True, "excluded": "revoked"},

@@ -14,7 +14,7 @@ from core.workflow.blob_ref import BlobRef
 from core.workflow.events import NodeChanged
 from core.workflow.transitions import NodeStatus
 from ledger.blobs import BlobStore
-from ledger.queries.reader import LedgerReader
+from ledger.reads.reader import LedgerReader
 from tests.conftest import Database
 from tests.ledger.making import AT, Flow, open_with_owner
 

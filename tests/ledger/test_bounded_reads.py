@@ -7,8 +7,8 @@ from collections.abc import AsyncIterator
 import orjson
 import pytest
 
-from ledger.queries.endings import have_ended
-from ledger.queries.reader import LedgerReader
+from ledger.reads.reader import LedgerReader
+from ledger.workflows.endings import have_ended
 from tests.conftest import Database
 from tests.ledger.making import AT, CREDIT, Flow, card, new_id, open_with_owner
 

@@ -7,9 +7,9 @@ from collections.abc import AsyncIterator
 import orjson
 import pytest
 
-from ledger.commands import DeregisterAgent, RegisterAgent
-from ledger.queries.capabilities import find_capabilities
-from ledger.queries.reader import LedgerReader
+from ledger.agents.agent_commands import DeregisterAgent, RegisterAgent
+from ledger.agents.capability_search import find_capabilities
+from ledger.reads.reader import LedgerReader
 from tests.conftest import Database
 from tests.ledger.making import AT, PAYER, card, new_key, open_with_owner
 

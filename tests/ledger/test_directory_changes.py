@@ -5,15 +5,15 @@ from __future__ import annotations
 import pytest
 
 from core.market.pricing import FixedPrice
-from ledger.commands import DeregisterAgent
-from ledger.market_commands import SetPrice
-from ledger.queries.directory import (
+from ledger.agents.agent_commands import DeregisterAgent
+from ledger.agents.directory_reads import (
     directory_changes,
     directory_pages,
     newest_change,
     price_changes,
 )
-from ledger.queries.reader import LedgerReader
+from ledger.prices.price_commands import SetPrice
+from ledger.reads.reader import LedgerReader
 from tests.conftest import Database
 from tests.ledger.making import AT, CREDIT, PAYER, all_of, card, deposit, new_key, open_with_owner
 

@@ -22,7 +22,7 @@ from core.workflow.events import NodeChanged, WorkflowChanged
 from core.workflow.transitions import NodeStatus, WorkflowStatus
 from ledger.commands import OutcomeStatus
 from ledger.errors import LedgerUnavailable
-from ledger.store import LedgerStore
+from ledger.writer.store import LedgerStore
 from tests.conftest import Database
 from tests.ledger.checking import Auditor, connect
 from tests.ledger.making import AGENT, AT, CREDIT, Flow, open_store, open_with_owner, succeeded
@@ -112,7 +112,7 @@ def traces(auditor: Auditor, flow: Flow, key: str) -> dict[str, int]:
             flow.id,
         ),
         "audit": (
-            "SELECT count(*) FROM audit WHERE target_id = %s AND event_type IN"
+            "SELECT count(*) FROM event WHERE target_id = %s AND event_type IN"
             " ('node.succeeded', 'payment.settled', 'workflow.finished', 'escrow.released')",
             flow.id,
         ),

@@ -7,9 +7,9 @@ from collections.abc import AsyncIterator
 import pytest
 
 from ledger.commands import OutcomeStatus
-from ledger.queries.disputes import feedback_rows
-from ledger.queries.reader import LedgerReader
-from ledger.review_commands import GiveFeedback, feedback_key
+from ledger.disputes.dispute_commands import GiveFeedback, feedback_key
+from ledger.disputes.dispute_reads import feedback_rows
+from ledger.reads.reader import LedgerReader
 from tests.conftest import Database
 from tests.ledger.checking import Auditor
 from tests.ledger.disputing import paid_workflow

@@ -12,7 +12,7 @@ import pytest
 
 from core.workflow.events import NodeChanged, StakeFreed, WorkflowChanged
 from core.workflow.transitions import NodeStatus, WorkflowStatus
-from ledger.store import LedgerStore
+from ledger.writer.store import LedgerStore
 from tests.conftest import Database
 from tests.ledger.checking import Auditor
 from tests.ledger.disputing import about, paid_workflow, resolve

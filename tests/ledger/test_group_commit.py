@@ -6,25 +6,20 @@ import asyncio
 import os
 import random
 from collections.abc import AsyncIterator, Callable, Sequence
-from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from core.errors import ErrorCode, ServiceError
 from core.workflow.events import AttemptFinished
-from ledger.commands import (
-    ClaimWorkflows,
-    Command,
-    Outcome,
-    OutcomeStatus,
-    RegisterOwner,
-    RevokeKey,
-)
+from ledger.commands import Command, Outcome, OutcomeStatus
+from ledger.disputes.dispute_commands import OpenDispute
 from ledger.errors import LedgerFenced, LedgerIntegrityError, LedgerUnavailable
-from ledger.group_commit import GroupCommit
-from ledger.review_commands import OpenDispute
+from ledger.keys.key_commands import RevokeKey
+from ledger.owners.owner_commands import ClaimWorkflows, RegisterOwner
+from ledger.writer.group_commit import GroupCommit
 from tests.conftest import Database
 from tests.ledger.checking import Auditor
 from tests.ledger.making import (
@@ -282,7 +277,7 @@ async def test_guilty_command_is_refused_alone_and_the_rest_of_its_batch_commits
     assert again[33].error is ErrorCode.INTERNAL_ERROR
     assert commits.statistics().refused == 1, "remembered under its key: never tried again"
     assert auditor.balance("did:test:39") == CREDIT
-    assert auditor.one("SELECT count(*) FROM audit WHERE event_type = 'command.refused'") == 1
+    assert auditor.one("SELECT count(*) FROM event WHERE event_type = 'command.refused'") == 1
 
 
 @pytest.mark.parametrize(
@@ -411,10 +406,10 @@ async def test_repeat_leaves_what_the_writer_remembers_alone(
     store = await open_store(database.service_url)
     first, second = deposit(1), deposit(1)
     await store.commit([first], AT)
-    books, round_trips = store.books, store.round_trips
+    books, round_trips = store.cache, store.round_trips
     repeated, applied = await store.commit([first, second], AT)
     assert (repeated.status, applied.status) == (OutcomeStatus.REPEATED, OutcomeStatus.APPLIED)
-    assert store.books is books
+    assert store.cache is books
     assert store.round_trips == round_trips + 1
     await store.close()
 

@@ -23,6 +23,7 @@ WRITER = "ledger_writer"
 HISTORY = {
     "entry": "amount",
     "audit": "created_ms",
+    "audit_event": "number",
     "attempt": "started_ms",
     "command": "created_ms",
 }
@@ -33,6 +34,7 @@ AUDITED = (
     "entry",
     "escrow",
     "audit",
+    "audit_event",
     "workflow",
     "node",
     "attempt",
@@ -108,7 +110,7 @@ def _insert_entry(connection: Session, **changes: object) -> None:
     """Insert the next entry, 1 micro-credit from the payer's wallet to the fee, with changes."""
     row = connection.execute(
         "SELECT entry_seq + 1, (SELECT id FROM account WHERE address = 'wallet:did:test:payer'),"
-        " (SELECT max(id) FROM command) FROM head"
+        " audit_seq FROM head"
     ).fetchone()
     assert row is not None
     fields: dict[str, object] = {
@@ -118,7 +120,7 @@ def _insert_entry(connection: Session, **changes: object) -> None:
         "amount": 1,
         "kind": "protocol_fee",
         "description": "",
-        "command_id": row[2],
+        "audit_id": row[2],
         "created_ms": 1,
         **changes,
     }
@@ -242,7 +244,8 @@ def test_entry_moves_both_balances(session: Session) -> None:
         ({"amount": 10**15 + 1}, "entry_amount_check"),
         ({"credit_account_id": 424242}, "an account that does not exist"),
         ({"debit_account_id": 2}, "entry_check"),  # to itself
-        ({"command_id": "no such command"}, "belongs to no command"),
+        ({"audit_id": 0}, "belongs to no audit entry"),
+        ({"audit_id": 10**9}, "belongs to no audit entry"),
         ({"id": 1}, "entry_pkey"),
         ({"id": 1000}, "entry ids are not contiguous"),
         ({"kind": "gift"}, "entry_kind_check"),
@@ -287,8 +290,8 @@ def _insert_audit(
     number = named if named is not None else audit_id
     body = f'{{"id":{number},"prevHash":"sha256:{previous.hex()}"}}'
     connection.execute(
-        "INSERT INTO audit (id, event_type, actor_did, target_type, target_id, created_ms, body,"
-        " hash) VALUES (%s, 'x', '', '', '', 1, %s, %s)",
+        "INSERT INTO audit (id, event_types, actor_did, created_ms, body, hash)"
+        " VALUES (%s, '{x}', '', 1, %s, %s)",
         (audit_id, body, digest or hashlib.sha256(body.encode()).digest()),
     )
 
@@ -327,9 +330,8 @@ def test_second_record_of_a_statement_must_link_to_the_first(
         rows += [number, body, hashlib.sha256(body.encode()).digest()]
     with _refused(owner, "does not carry the hash before it"):
         owner.execute(
-            "INSERT INTO audit (id, event_type, actor_did, target_type, target_id, created_ms,"
-            " body, hash) VALUES"
-            " (%s, 'x', '', '', '', 1, %s, %s), (%s, 'x', '', '', '', 1, %s, %s)",
+            "INSERT INTO audit (id, event_types, actor_did, created_ms, body, hash) VALUES"
+            " (%s, '{x}', '', 1, %s, %s), (%s, '{x}', '', 1, %s, %s)",
             rows,
         )
 

@@ -12,21 +12,25 @@ import pytest
 
 from core.errors import ErrorCode, ServiceError
 from ledger.commands import Outcome, OutcomeStatus
-from ledger.queries import invoice_content
-from ledger.queries.invoice_content import standing_invoice, with_content
-from ledger.queries.invoices import invoice_row, invoice_rows, line_rows
-from ledger.queries.reader import LedgerReader
-from ledger.review_commands import (
-    CreateInvoice,
-    OpenDispute,
-    ResolveDispute,
-    SettleInvoice,
-    invoice_settled_key,
-)
-from ledger.store import LedgerStore
+from ledger.disputes.dispute_commands import OpenDispute, ResolveDispute
+from ledger.invoices import invoice_content
+from ledger.invoices.invoice_commands import CreateInvoice, SettleInvoice, invoice_settled_key
+from ledger.invoices.invoice_content import standing_invoice, with_content
+from ledger.invoices.invoice_reads import invoice_row, invoice_rows, line_rows
+from ledger.reads.reader import LedgerReader
+from ledger.writer.store import LedgerStore
 from tests.conftest import Database
 from tests.ledger.checking import Auditor
-from tests.ledger.making import AT, CREDIT, PAYER, Flow, new_id, new_key, open_with_owner
+from tests.ledger.making import (
+    AT,
+    CREDIT,
+    PAYER,
+    Flow,
+    commit_all,
+    new_id,
+    new_key,
+    open_with_owner,
+)
 
 pytestmark = pytest.mark.anyio
 
@@ -98,7 +102,7 @@ async def refund(store: LedgerStore, flow: Flow, micro: int, at_ms: int = LATER)
         refund_micro=micro,
         slash_bps=10_000,
     )
-    _, outcome = await store.commit([opened, resolved], at_ms)
+    _, outcome = await commit_all(store, [opened, resolved], at_ms)
     assert outcome.result["refundedMicro"] == micro, outcome
 
 
@@ -144,7 +148,7 @@ async def test_invoice_adds_up_gross_payments_of_its_period(
         ("b", 2 * CREDIT),
     ]
     auditor = Auditor(database.superuser_url)
-    assert auditor.one("SELECT count(*) FROM audit WHERE event_type = 'invoice.issued'") == 1
+    assert auditor.one("SELECT count(*) FROM event WHERE event_type = 'invoice.issued'") == 1
     auditor.check()
     auditor.close()
     await store.close()
@@ -317,7 +321,7 @@ async def test_case_35_an_invoice_moves_no_money_and_is_settled_once(
     assert row is not None
     assert (row["status"], row["settled_ms"]) == ("paid", LATER)
     assert auditor.one("SELECT count(*) FROM entry") == entries
-    assert auditor.one("SELECT count(*) FROM audit WHERE event_type = 'invoice.paid'") == 1
+    assert auditor.one("SELECT count(*) FROM event WHERE event_type = 'invoice.paid'") == 1
     auditor.close()
     await store.close()
 

@@ -5,13 +5,13 @@ Spec: contract.md section 3 (Keys); decision 0107.
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from core.errors import ErrorCode
-from ledger.commands import CreateKey, RevokeKey
+from ledger.keys.key_commands import CreateKey, RevokeKey
 from tests.ledger.checking import Auditor
 from tests.ledger.conftest import Database
 from tests.ledger.making import AT, PAYER, api_key, new_id, open_store
@@ -48,8 +48,8 @@ async def test_a_key_ends_with_every_key_that_stands_on_it(
     (outcome,) = await store.commit([revoke(1)], AT + 1)
     assert outcome.result == {"id": "k1", "ended": 4}
     assert live(auditor) == ["k5", "k6"]
-    body = auditor.one("SELECT body::json FROM audit WHERE event_type = 'key.revoked'")
-    assert body["payload"]["descendants"] == ["k2", "k4", "k3"]
+    body = auditor.one("SELECT payload FROM event WHERE event_type = 'key.revoked'")
+    assert body["descendants"] == ["k2", "k4", "k3"]
     await store.close()
 
 

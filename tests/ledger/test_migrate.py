@@ -2,14 +2,22 @@
 
 from __future__ import annotations
 
+import asyncio
+import hashlib
+import shutil
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
 import pytest
 import sqlalchemy
 
-from core.trust.access import DEFAULT_SCOPES
-from ledger.migrate import main, migrate
+from ledger.commands import Outcome
+from ledger.errors import SchemaTooNew
+from ledger.migrate import MIGRATIONS, main, migrate
 from ledger.schema import driver_url, engine_url, metadata
 from tests.conftest import Database
 from tests.ledger.checking import connect
+from tests.ledger.making import AT, CREDIT, deposit, open_store, open_with_owner
 
 
 def test_second_migration_changes_nothing(
@@ -23,28 +31,100 @@ def test_second_migration_changes_nothing(
     assert f"schema is at {row[0]}" in capsys.readouterr().out
 
 
-def test_keys_of_before_keep_what_they_could_do_and_gain_nothing(database: Database) -> None:
-    held = {
-        "all": ["*:read"],
-        "some": ["tasks:write", "stakes:read", "quotas:write", "key-history:read"],
-        "more": ["admin", "ledger:deposit", "agents:heartbeat", "workflows:write"],
+def test_migrations_do_not_change_any_more() -> None:
+    """`frozen.sha256` has every migration; a new one adds its lines, no line ever changes."""
+    lines = (MIGRATIONS / "frozen.sha256").read_text().splitlines()
+    frozen = {name: digest for digest, name in (line.split() for line in lines)}
+    found = {
+        path.relative_to(MIGRATIONS).as_posix(): hashlib.sha256(path.read_bytes()).hexdigest()
+        for folder, kind in (("versions", "*.py"), ("sql", "*.sql"))
+        for path in (MIGRATIONS / folder).glob(kind)
     }
-    with connect(database.owner_url) as connection:
-        for number, (name, scopes) in enumerate(held.items()):
-            connection.execute(
-                "INSERT INTO callboard.api_key (id, hash, owner_did, name, scopes, rate_class,"
-                " created_ms, depth) VALUES (%s, %s, 'did:test:a', '', %s, 'standard', 1, 0)",
-                (name, bytes([number]) * 32, scopes),
-            )
-        connection.execute("UPDATE callboard.alembic_version SET version_num = '0001'")
-    migrate(database.owner_url)
-    with connect(database.owner_url) as connection:
-        rows = dict(connection.execute("SELECT id, scopes FROM callboard.api_key").fetchall())
-    assert rows == {
-        "all": [scope for scope in DEFAULT_SCOPES if scope.endswith(":read")],
-        "some": ["workflows:write", "agents:read", "ledger:write"],
-        "more": ["admin", "ledger:deposit", "agents:heartbeat", "workflows:write"],
-    }
+    assert found == frozen
+
+
+def _migration(folder: Path, number: int, phase: str, body: str) -> None:
+    """Write a migration that follows the newest real one."""
+    before = max(path.name[:4] for path in folder.glob("[0-9]*.py"))
+    (folder / f"{number}_test.py").write_text(
+        f"""from alembic import op
+from ledger.migrations.steps import create_index_concurrently, require_code_version
+revision, down_revision, phase = "{number}", "{before}", "{phase}"
+
+
+def upgrade():
+    {body}
+"""
+    )
+
+
+def test_what_old_code_cannot_live_with_waits_for_the_second_step(
+    database: Database, tmp_path: Path
+) -> None:
+    versions = _versions(tmp_path)
+    _migration(versions, 9001, "pre", 'op.execute("CREATE TABLE callboard.one (a int)")')
+    _migration(versions, 9002, "post", "require_code_version(7)")
+    _migration(versions, 9003, "pre", 'op.execute("CREATE TABLE callboard.two (a int)")')
+    url = database.owner_url
+    assert migrate(url, phase="pre", versions=versions) == "9001"
+    assert migrate(url, phase="pre", versions=versions) == "9001"
+    asyncio.run(_open(database))
+    assert migrate(url, versions=versions) == "9003"
+    with pytest.raises(SchemaTooNew, match="needs code of version 7, this is 1"):
+        asyncio.run(_open(database))
+
+
+def test_a_schema_that_is_too_new_fences_no_writer_off(database: Database) -> None:
+    async def refused() -> Outcome:
+        store, _ = await open_with_owner(database.service_url)
+        with connect(database.owner_url) as connection:
+            connection.execute("UPDATE compatibility SET min_code_version = 2")
+        with pytest.raises(SchemaTooNew):
+            await open_store(database.service_url)
+        (outcome,) = await store.commit([deposit(CREDIT)], AT)
+        await store.close()
+        return outcome
+
+    assert asyncio.run(refused()).error is None
+
+
+async def _open(database: Database) -> None:
+    await (await open_store(database.service_url)).close()
+
+
+def test_an_index_left_half_built_is_built_again(database: Database, tmp_path: Path) -> None:
+    versions = _versions(tmp_path)
+    statement = 'create_index_concurrently("one", "callboard.head (epoch)")'
+    _migration(versions, 9001, "pre", statement)
+    with connect(database.superuser_url) as connection:
+        connection.execute("CREATE INDEX one ON callboard.head (epoch)")
+        connection.execute(
+            "UPDATE pg_index SET indisvalid = false WHERE indexrelid = 'callboard.one'::regclass"
+        )
+    assert migrate(database.owner_url, versions=versions) == "9001"
+    with connect(database.superuser_url) as connection:
+        query = "SELECT indisvalid FROM pg_index WHERE indexrelid = 'callboard.one'::regclass"
+        assert connection.execute(query).fetchone() == (True,)
+
+
+def test_two_migrations_at_once_do_not_wait_for_each_other_for_ever(
+    database: Database, tmp_path: Path
+) -> None:
+    versions = _versions(tmp_path)
+    statement = 'create_index_concurrently("one", "callboard.head (epoch)")'
+    _migration(versions, 9001, "pre", statement)
+
+    def apply(_: int) -> str:
+        return migrate(database.owner_url, versions=versions)
+
+    with ThreadPoolExecutor(2) as threads:
+        assert list(threads.map(apply, range(2))) == ["9001", "9001"]
+
+
+def _versions(folder: Path) -> Path:
+    """Return a folder with the migrations that there are, to which more can be added."""
+    shutil.copytree(MIGRATIONS / "versions", folder / "versions")
+    return folder / "versions"
 
 
 def test_columns_that_reads_name_are_those_of_the_tables(database: Database) -> None:

@@ -4,15 +4,14 @@ from __future__ import annotations
 
 from decimal import Decimal
 
-import orjson
 import pytest
 
 from core.market.pricing import FixedPrice, Price, TokenPrice
 from core.money import MICRO_PER_CENT
 from ledger.commands import OutcomeStatus
-from ledger.market_commands import SetPrice
-from ledger.queries.prices import price_row
-from ledger.queries.reader import LedgerReader
+from ledger.prices.price_commands import SetPrice
+from ledger.prices.price_reads import price_row
+from ledger.reads.reader import LedgerReader
 from tests.conftest import Database
 from tests.ledger.checking import Auditor
 from tests.ledger.making import AT, new_key, open_store
@@ -59,10 +58,10 @@ async def test_the_newest_price_binds_and_every_change_is_audited(
         (again,) = await store.commit([first], AT + 9)
         assert again.status is OutcomeStatus.REPEATED
         assert await price_row(reader, CAPABILITY) == row, "a repeat changes nothing"
-    bodies = auditor.connection.execute(
-        "SELECT body FROM audit WHERE event_type = 'capability.priced' ORDER BY id"
+    payloads = auditor.connection.execute(
+        "SELECT payload FROM event WHERE event_type = 'capability.priced' ORDER BY id"
     ).fetchall()
-    assert [orjson.loads(body)["payload"] for (body,) in bodies] == [
+    assert [payload for (payload,) in payloads] == [
         {"priceCents": 25},
         {"priceCents": 0},
         {"inputRate": "0.000000000001", "outputRate": "12"},

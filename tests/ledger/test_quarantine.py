@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
+from msgspec.structs import replace
 
 from core.errors import ErrorCode, QuarantineCode
 from core.workflow.events import WorkflowChanged
 from core.workflow.transitions import WorkflowStatus
-from ledger.commands import AdvanceWorkflow, OutcomeStatus, QuarantineWorkflow, ResumeWorkflow
+from ledger.commands import OutcomeStatus
+from ledger.workflows.workflow_commands import AdvanceWorkflow, QuarantineWorkflow, ResumeWorkflow
 from tests.conftest import Database
 from tests.ledger.checking import Auditor
 from tests.ledger.making import (
@@ -71,7 +71,7 @@ async def test_step_above_its_escrow_quarantines_its_workflow_and_resume_repeats
     (taken,) = await store.commit([fresh(flow.pay(CREDIT, key=too_dear.key))], AT)
     assert taken.status is OutcomeStatus.APPLIED
     assert auditor.one(
-        "SELECT array_agg(event_type ORDER BY id) FROM audit WHERE event_type ~ 'quarant|resum'"
+        "SELECT array_agg(event_type ORDER BY id) FROM event WHERE event_type ~ 'quarant|resum'"
     ) == ["workflow.quarantined", "workflow.resumed"]
     await store.close()
 

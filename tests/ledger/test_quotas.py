@@ -4,20 +4,23 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from dataclasses import asdict, replace
+from dataclasses import asdict
 
 import pytest
+from msgspec.structs import replace
 
 from core.errors import ErrorCode
 from core.market.quota import DAY_MS, QuotaLimits, day_start_ms
 from core.money import MICRO_PER_CENT
 from core.workflow.events import WorkflowChanged
 from core.workflow.transitions import WorkflowStatus
-from ledger.commands import Outcome, OutcomeStatus, PublishWorkflow, RegisterOwner
+from ledger.commands import Outcome, OutcomeStatus
 from ledger.errors import LedgerIntegrityError
-from ledger.group_commit import GroupCommit
-from ledger.market_commands import SetQuota
-from ledger.store import LedgerStore
+from ledger.owners.owner_commands import RegisterOwner
+from ledger.quotas.quota_commands import SetQuota
+from ledger.workflows.workflow_commands import PublishWorkflow
+from ledger.writer.group_commit import GroupCommit
+from ledger.writer.store import LedgerStore
 from tests.conftest import Database
 from tests.ledger.checking import Auditor
 from tests.ledger.making import (
@@ -70,8 +73,8 @@ async def test_a_payer_without_a_quota_is_not_counted(database: Database, audito
     store, epoch = await open_with_owner(database.service_url)
     await store.commit([Flow(epoch).publish()], AT)
     trips = store.round_trips
-    assert store.books.usage == {}
-    assert store.books.quotas == {PAYER: None}, "asked once"
+    assert store.cache.usage == {}
+    assert store.cache.quotas == {PAYER: None}, "asked once"
     await store.commit([Flow(epoch).publish()], AT)
     assert store.round_trips == trips + 1
     await store.close()
@@ -179,13 +182,13 @@ async def test_a_new_writer_counts_on_from_the_rows(database: Database, auditor:
         failed.publish(records=end, has_hold=False),
     ]
     await store.commit([*commands, ended.pay(3 * CREDIT), ended.end()], AT)
-    usage = store.books.usage[PAYER]
+    usage = store.cache.usage[PAYER]
     assert (usage.running, usage.days) == (1, {day_start_ms(AT): (3, 13 * CREDIT)})
     await store.close()
     store = await open_store(database.service_url)
     refused = await one(store, published(Flow(epoch, hold=8 * CREDIT)))
     assert refused.detail == "Daily spend: 1300 of 2000 cents used, 800 wanted"
-    assert store.books.usage[PAYER] == usage, "read as it was counted"
+    assert store.cache.usage[PAYER] == usage, "read as it was counted"
     # Counted through an escrow that was read, not remembered.
     await store.commit([running.end()], AT)
     fits = Flow(epoch, hold=17 * CREDIT)
@@ -208,7 +211,7 @@ async def test_limits_bind_from_the_batch_that_sets_them(
         "SELECT max_workflows_per_day, set_by_did, updated_ms FROM quota WHERE did = %s", (PAYER,)
     )
     assert row.fetchall() == [(None, "did:test:admin", AT)]
-    assert auditor.one("SELECT count(*) FROM audit WHERE event_type = 'quota.set'") == 2
+    assert auditor.one("SELECT count(*) FROM event WHERE event_type = 'quota.set'") == 2
     await store.close()
 
 

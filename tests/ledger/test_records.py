@@ -10,16 +10,18 @@ import pytest
 import sqlalchemy as sql
 
 from core.canonical import hash_bytes
+from core.errors import ServiceError
 from core.workflow.blob_ref import BlobRef
 from core.workflow.events import NodeChanged
 from core.workflow.transitions import NodeStatus
-from ledger.queries.prepared import PreparedStatement
-from ledger.queries.reader import LedgerReader
-from ledger.queries.records import task_workflow_id, workflow_records
-from ledger.queries.results import dispatched_nodes, workflow_rows
-from ledger.queries.workflows import NODES, WORKFLOWS
+from ledger.reads.prepared import PreparedStatement
+from ledger.reads.reader import LedgerReader
+from ledger.workflows.result_reads import dispatched_nodes, workflow_rows
+from ledger.workflows.workflow_heads import workflow_heads
+from ledger.workflows.workflow_records import task_workflow_id, workflow_records
+from ledger.workflows.workflow_statements import NODES, WORKFLOWS
 from tests.conftest import Database
-from tests.ledger.making import AGENT, AT, CREDIT, Flow, new_id, open_with_owner
+from tests.ledger.making import AGENT, AT, CREDIT, PAYER, Flow, new_id, open_with_owner
 
 pytestmark = pytest.mark.anyio
 
@@ -44,6 +46,39 @@ async def test_many_workflows_are_read_in_the_order_of_their_ids_in_the_question
     ids = [item.id if item is not None else None for item in found]
     assert ids == [flows[2].id, None, flows[0].id, None, flows[2].id]
     assert await workflow_records(reader, [], bytes_max=1) == []
+    await store.close()
+
+
+async def test_who_may_see_a_workflow_is_read_without_its_results(
+    database: Database, reader: LedgerReader
+) -> None:
+    store, epoch = await open_with_owner(database.service_url)
+    flows = [Flow(epoch, hold=CREDIT) for _ in range(2)]
+    first = flows[0].publish()
+    done = NodeChanged("a", NodeStatus.SUCCESS, attempt=1, result_json=TEXT, agent_did=AGENT)
+    await store.commit([first, flows[0].advance(done), flows[1].publish()], AT)
+    stranger = "did:test:stranger"
+    asked = [
+        (flows[0].id, stranger),
+        (flows[0].id.upper(), AGENT),
+        (new_id(), AGENT),
+        ("no uuid", AGENT),
+        (flows[1].id, ""),
+        (flows[0].id, stranger),
+    ]
+    found = await workflow_heads(reader, asked)
+    shown = [head and (head.workflow.id, head.is_agent) for head in found]
+    own = (flows[0].id, False)
+    assert shown == [own, (flows[0].id, True), None, None, (flows[1].id, False), own]
+    head = found[0]
+    assert head is not None
+    assert head.record_bytes == len(first.manifest_json.encode()) + len(TEXT.encode())
+    assert not {"manifest", "intent", "result_json"} & set(head.workflow.row)
+    (stored,) = await workflow_records(reader, [flows[0].id], bytes_max=1)
+    assert stored is not None
+    assert head.workflow.row.items() <= stored.row.items()
+    assert (head.workflow.payer_did, head.workflow.nodes) == (PAYER, [])
+    assert await workflow_heads(reader, [("no uuid", "")]) == [None]
     await store.close()
 
 
@@ -117,7 +152,7 @@ async def test_prepared_reads_return_the_rows_that_others_return(
     await store.commit([flow.publish(), flow.advance(done)], AT)
     for statement in (WORKFLOWS, NODES):
         values = {"ids": [flow.id]}
-        found = await reader.prepared.rows(PreparedStatement.of(statement), values)
+        found = await reader.records.rows(PreparedStatement.of(statement), values)
         assert found == await reader.rows(statement, values)
         assert found
     await store.close()
@@ -127,19 +162,44 @@ async def test_prepared_reads_survive_the_loss_of_their_connection(
     database: Database, reader: LedgerReader
 ) -> None:
     one = PreparedStatement.of(sql.select(sql.func.pg_backend_pid().label("pid")))
-    ((first,), (same,)) = await reader.prepared.rows(one, {}), await reader.prepared.rows(one, {})
+    ((first,), (same,)) = await reader.records.rows(one, {}), await reader.records.rows(one, {})
     assert first == same
     with psycopg.connect(database.superuser_url, autocommit=True) as connection:
         connection.execute("SELECT pg_terminate_backend(%s, 60000)", (first["pid"],))
-    (other,) = await reader.prepared.rows(one, {})
+    (other,) = await reader.records.rows(one, {})
     assert other != first
 
 
 async def test_a_cancelled_read_leaves_no_answer_to_the_next(reader: LedgerReader) -> None:
     slow = PreparedStatement.of(sql.select(sql.func.pg_sleep(60), sql.literal(1).label("n")))
     one = PreparedStatement.of(sql.select(sql.literal(2).label("n")))
-    reading = asyncio.ensure_future(reader.prepared.rows(slow, {}))
-    waiting = asyncio.ensure_future(reader.prepared.rows(one, {}))
+    reading = asyncio.ensure_future(reader.records.rows(slow, {}))
+    waiting = asyncio.ensure_future(reader.records.rows(one, {}))
     await asyncio.sleep(0)
     reading.cancel()
     assert await asyncio.wait_for(waiting, 30) == [{"n": 2}]
+
+
+async def test_a_server_that_says_nothing_is_asked_once(database: Database) -> None:
+    one = PreparedStatement.of(sql.select(sql.literal(2).label("n")))
+    slow = PreparedStatement.of(sql.select(sql.func.pg_sleep(600)))
+    async with LedgerReader(database.service_url, timeout_s=1.0) as reader:
+        await reader.records.rows(one, {})
+        with pytest.raises(ServiceError, match="cannot be reached"):
+            await reader.records.rows(slow, {})
+    with psycopg.connect(database.superuser_url, autocommit=True) as connection:
+        asked = connection.execute(
+            "SELECT pg_terminate_backend(pid) FROM pg_stat_activity"
+            " WHERE datname = current_database() AND query LIKE '%pg_sleep%'"
+            " AND pid <> pg_backend_pid()"
+        ).fetchall()
+    assert len(asked) == 1
+
+
+async def test_a_look_up_waits_for_no_record(reader: LedgerReader) -> None:
+    slow = PreparedStatement.of(sql.select(sql.func.pg_sleep(600)))
+    reading = asyncio.ensure_future(reader.records.rows(slow, {}))
+    await asyncio.sleep(0)
+    assert await dispatched_nodes(reader, [(new_id(), "a")]) == [None]
+    assert not reading.done()
+    reading.cancel()

@@ -11,9 +11,14 @@ from core.errors import ErrorCode
 from core.market.reputation import Tally
 from core.workflow.events import AttemptFinished, NodeChanged, Record, WorkflowChanged
 from core.workflow.transitions import NodeStatus, WorkflowStatus
-from ledger.queries.reader import LedgerReader
-from ledger.reputation import LATENCY_MS_MAX, corrections, read_compared, tally_of
-from ledger.review_commands import RebuildReputation
+from ledger.agents.agent_commands import RebuildReputation
+from ledger.agents.reputation import (
+    LATENCY_MS_MAX,
+    corrections,
+    read_compared,
+    tally_of,
+)
+from ledger.reads.reader import LedgerReader
 from tests.conftest import Database
 from tests.ledger.checking import Auditor
 from tests.ledger.making import AGENT, AT, PAYER, Flow, open_with_owner

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
+from msgspec.structs import replace
 
 from core.errors import ErrorCode
 from core.workflow.events import AttemptFinished, NodeChanged, NodePaid
 from core.workflow.transitions import NodeStatus
-from ledger.commands import OutcomeStatus
-from ledger.market_commands import PlaceBid
-from ledger.store import LedgerStore
+from ledger.auctions.auction_commands import PlaceBid
+from ledger.commands import Command, OutcomeStatus
+from ledger.writer.store import LedgerStore
 from tests.conftest import Database
 from tests.ledger.checking import Auditor
 from tests.ledger.making import (
@@ -163,7 +162,7 @@ async def test_it_is_revoked_once_and_taken_back_once(database: Database, audito
     store = await open_store(database.service_url)
     found = [(await store.commit([command], AT + 2))[0].error for command in map(fresh, commands)]
     assert found == [None, None, ErrorCode.ALREADY_REVOKED, None, ErrorCode.NOT_FOUND, None]
-    query = "SELECT event_type FROM audit WHERE target_id = %s ORDER BY id"
+    query = "SELECT event_type FROM event WHERE target_id = %s ORDER BY id"
     events = [row[0] for row in auditor.connection.execute(query, (AGENT,)).fetchall()]
     revoked, back = "agent.revoked", "agent.unrevoked"
     assert events == [revoked, back, revoked, back, revoked, back, revoked]
@@ -171,10 +170,10 @@ async def test_it_is_revoked_once_and_taken_back_once(database: Database, audito
     await store.close()
 
 
-def fresh(command: object) -> object:
+def fresh(command: Command) -> Command:
     """Return the same command under another key."""
     key = revoke().key
-    return replace(command, key=key)  # type: ignore[type-var]
+    return replace(command, key=key)
 
 
 async def test_who_may_revoke_and_take_back(database: Database, auditor: Auditor) -> None:
@@ -213,7 +212,7 @@ async def test_the_chain_has_the_reason_and_the_hash_of_the_evidence(
     assert (first.status, repeat.status) == (OutcomeStatus.APPLIED, OutcomeStatus.REPEATED)
     assert repeat.result == first.result
     assert other.error is ErrorCode.KEY_REUSED
-    query = "SELECT body::json -> 'payload' FROM audit WHERE event_type = 'agent.revoked'"
+    query = "SELECT payload FROM event WHERE event_type = 'agent.revoked'"
     payload = auditor.one(query)
     assert payload.pop("evidenceHash").startswith("sha256:")
     assert payload == {"reason": "it leaks", "expiresAt": "2023-11-14T22:14:20.000Z"}

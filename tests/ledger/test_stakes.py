@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
+from msgspec.structs import replace
 
 from core.errors import ErrorCode
 from core.money import MICRO_MAX
-from ledger.commands import DeregisterAgent, Outcome, OutcomeStatus
-from ledger.market_commands import DepositStake, WithdrawStake
-from ledger.store import LedgerStore
+from ledger.agents.agent_commands import DeregisterAgent
+from ledger.commands import Outcome, OutcomeStatus
+from ledger.stakes.stake_commands import DepositStake, WithdrawStake
+from ledger.writer.store import LedgerStore
 from tests.conftest import Database
 from tests.ledger.checking import Auditor
 from tests.ledger.making import AGENT, AT, CREDIT, PAYER, card, deposit, new_key, open_store
@@ -82,7 +82,7 @@ async def test_an_agent_stakes_its_own_credits_and_takes_them_back(
     assert parts(auditor) == (CREDIT, 0)
     assert auditor.one("SELECT updated_ms FROM stake") == AT + 7
     events = auditor.connection.execute(
-        "SELECT event_type, target_type, target_id FROM audit WHERE event_type LIKE 'stake.%'"
+        "SELECT event_type, target_type, target_id FROM event WHERE event_type LIKE 'stake.%'"
         " ORDER BY id"
     )
     assert events.fetchall() == [

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from core.errors import ErrorCode, NodeErrorCode
 from core.money import MICRO_MAX
@@ -19,7 +19,7 @@ from core.workflow.events import (
 )
 from core.workflow.transitions import NodeStatus, WorkflowStatus
 from ledger.commands import Command, OutcomeStatus
-from ledger.store import LedgerStore
+from ledger.writer.store import LedgerStore
 from tests.conftest import Database
 from tests.ledger.checking import Auditor
 from tests.ledger.disputing import about, paid_workflow, resolve
@@ -30,6 +30,7 @@ from tests.ledger.making import (
     PAYER,
     Flow,
     card,
+    commit_all,
     deposit,
     open_with_owner,
     succeeded,
@@ -85,7 +86,7 @@ async def staked(url: str, micro: int = 4 * CREDIT) -> tuple[LedgerStore, int]:
 
 async def commit(store: LedgerStore, *commands: Command) -> list[dict[str, Any]]:
     """Commit commands, which must be applied; return their results."""
-    outcomes = await store.commit(commands, AT)
+    outcomes = await commit_all(store, commands, AT)
     assert all(one.status is OutcomeStatus.APPLIED for one in outcomes), outcomes
     return [one.result for one in outcomes]
 
@@ -93,7 +94,7 @@ async def commit(store: LedgerStore, *commands: Command) -> list[dict[str, Any]]
 def events(auditor: Auditor) -> list[tuple[str, dict[str, Any]]]:
     """Return what the chain says of stakes at risk."""
     rows = auditor.connection.execute(
-        "SELECT event_type, body::json -> 'payload' FROM audit"
+        "SELECT event_type, payload FROM event"
         " WHERE event_type IN ('stake.locked', 'stake.unlocked', 'stake.slashed') ORDER BY id"
     )
     return rows.fetchall()

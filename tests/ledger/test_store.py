@@ -9,8 +9,9 @@ from core.errors import ErrorCode
 from core.money import MICRO_MAX
 from core.workflow.events import AttemptFinished, NodeChanged, WorkflowChanged
 from core.workflow.transitions import NodeStatus, WorkflowStatus
-from ledger.commands import OutcomeStatus, RevokeKey
+from ledger.commands import OutcomeStatus
 from ledger.errors import BatchRefused, LedgerFenced
+from ledger.keys.key_commands import RevokeKey
 from tests.conftest import Database
 from tests.ledger.checking import Auditor
 from tests.ledger.making import (
@@ -68,7 +69,7 @@ async def test_publish_holds_pay_splits_and_end_returns_the_rest(
         "SELECT status, spent_micro, started_ms, completed_ms FROM workflow"
     ).fetchone()
     assert row == ("success", 2 * CREDIT, AT, AT + 100)
-    events = [row[0] for row in auditor.connection.execute("SELECT event_type FROM audit")]
+    events = [row[0] for row in auditor.connection.execute("SELECT event_type FROM event")]
     assert events == [
         "ledger.created",
         "owner.registered",
@@ -92,7 +93,7 @@ async def test_batch_of_any_commands_is_one_round_trip(
     before = store.round_trips
     await store.commit([flow.pay(CREDIT) for flow in flows], AT)
     assert store.round_trips == before + 1
-    assert not store.books.settled, "what is kept for one batch does not grow"
+    assert not store.cache.settled, "what is kept for one batch does not grow"
     await store.close()
 
 
@@ -231,7 +232,7 @@ async def test_case_11_a_payment_after_the_end_is_refused(
     (later,) = await store.commit([flow.pay(CREDIT, node="b")], AT)
     assert later.error is ErrorCode.ESCROW_RELEASED
     assert auditor.balance(PAYER) == 100 * CREDIT
-    assert auditor.one("SELECT count(*) FROM audit WHERE event_type = 'command.refused'") == 2
+    assert auditor.one("SELECT count(*) FROM event WHERE event_type = 'command.refused'") == 2
     assert auditor.one("SELECT count(*) FROM node WHERE result_json IS NOT NULL") == 0
     await store.close()
 
@@ -277,7 +278,7 @@ async def test_case_03_an_estimate_above_the_budget_stores_a_failed_workflow_and
     assert outcome.result["status"] == "failed"
     assert auditor.balance(PAYER) == 100 * CREDIT
     assert auditor.one("SELECT count(*) FROM escrow") == 0
-    finished = "SELECT body::json -> 'payload' FROM audit WHERE event_type = 'workflow.finished'"
+    finished = "SELECT payload FROM event WHERE event_type = 'workflow.finished'"
     payload = auditor.one(finished)
     assert (payload["status"], payload["code"]) == ("failed", "BUDGET_EXCEEDED")
     await store.close()
@@ -394,8 +395,8 @@ async def test_repeat_of_a_stored_failure_leaves_the_caches_alone(
     failed = RevokeKey(key="failed", actor_did=PAYER, key_id="k", owner_did=PAYER)
     await store.refuse(failed, AT, is_slow=False)
     await store.commit([deposit(1)], AT)
-    books = store.books
+    books = store.cache
     (again,) = await store.commit([failed], AT)
     await store.close()
     assert (again.status, again.error) == (OutcomeStatus.REPEATED, ErrorCode.INTERNAL_ERROR)
-    assert store.books is books
+    assert store.cache is books

@@ -8,7 +8,7 @@ from typing import Any
 import psycopg
 import pytest
 
-from ledger.tail import DirectoryTail
+from ledger.reads.directory_tail import DirectoryTail
 from tests.conftest import Database
 from tests.ledger.checking import Auditor, connect
 from tests.ledger.making import AT, CREDIT, api_key, card, deposit, open_with_owner
@@ -26,7 +26,7 @@ async def test_change_is_noticed_without_waiting_for_a_poll(database: Database) 
             following = asyncio.ensure_future(anext(notices))
             await store.commit([deposit(CREDIT), change], AT)
             seen = await asyncio.wait_for(following, DEADLINE_S)
-            assert seen == store.books.head.audit_seq
+            assert seen == store.cache.head.audit_seq
         await notices.aclose()  # type: ignore[attr-defined]
     await store.close()
 
@@ -38,7 +38,7 @@ async def test_other_commits_are_no_notice(database: Database, auditor: Auditor)
         following = asyncio.ensure_future(anext(notices))
         await store.commit([deposit(CREDIT)], AT)
         await store.commit([card()], AT)
-        assert await asyncio.wait_for(following, DEADLINE_S) == store.books.head.audit_seq
+        assert await asyncio.wait_for(following, DEADLINE_S) == store.cache.head.audit_seq
         await notices.aclose()  # type: ignore[attr-defined]
     await store.close()
 
@@ -54,7 +54,7 @@ async def test_change_during_a_reconnect_is_noticed(database: Database, auditor:
         )
         assert killed == 1
         await store.commit([card()], AT)
-        assert await asyncio.wait_for(following, DEADLINE_S) == store.books.head.audit_seq
+        assert await asyncio.wait_for(following, DEADLINE_S) == store.cache.head.audit_seq
         assert tail.reconnects == 1
         await notices.aclose()  # type: ignore[attr-defined]
     await store.close()
@@ -71,7 +71,7 @@ async def test_who_is_cancelled_while_it_enters_leaves_no_connection(
     waiting = f"{tails} AND wait_event_type = 'Lock'"
     store, _ = await open_with_owner(database.service_url)
     with auditor.connection.transaction():
-        auditor.connection.execute("LOCK TABLE callboard.audit")
+        auditor.connection.execute("LOCK TABLE callboard.audit_event")
         entering = asyncio.ensure_future(DirectoryTail(database.service_url).__aenter__())
         with connect(database.superuser_url) as watching:
             await until(watching, waiting, 1)

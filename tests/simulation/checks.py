@@ -20,7 +20,8 @@ from actors.transport.messages import OwnerReply
 from core.errors import ErrorCode, ServiceError
 from core.workflow.events import AttemptFinished, Failure, NodeChanged, Verdict
 from core.workflow.transitions import NodeStatus, WorkflowStatus
-from ledger.commands import AdvanceWorkflow, Command, Outcome, OutcomeStatus, PublishWorkflow
+from ledger.commands import Command, Outcome, OutcomeStatus
+from ledger.workflows.workflow_commands import AdvanceWorkflow, PublishWorkflow
 from tests.simulation.agents import OrderId, order_id
 from tests.simulation.ledger_model import LedgerModel
 from tests.simulation.market import award_of, wrong_auction

@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING
 
 from core.workflow.events import NodeChanged, WorkflowChanged
 from core.workflow.transitions import is_terminal
-from ledger.commands import AdvanceWorkflow, Command, PublishWorkflow
+from ledger.commands import Command
+from ledger.workflows.workflow_commands import AdvanceWorkflow, PublishWorkflow
 from tests.simulation.loop import InjectedFault
 
 if TYPE_CHECKING:

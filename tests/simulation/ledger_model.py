@@ -1,37 +1,41 @@
 """The ledger as a few dictionaries: what the simulation commits into instead of Postgres.
 
-Says what `ledger/store.py` says; `test_ledger_model.py` holds it to that. Accounts, auctions and
-trust are in the files beside. money.md section 4.
+Says what `ledger/writer/store.py` says; `test_ledger_model.py` holds it to that. Accounts, auctions
+and trust are in the files beside. money.md section 4.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from typing import Any
+
+from msgspec.structs import replace
 
 from core.errors import ErrorCode
 from core.workflow.events import AttemptFinished, NodeChanged, NodePaid, Record, WorkflowChanged
 from core.workflow.transitions import WorkflowStatus, is_terminal
-from ledger.commands import (
+from ledger.accounts.account_commands import Deposit
+from ledger.auctions.auction_commands import EndBidding, PlaceBid
+from ledger.commands import Command, Outcome, OutcomeStatus
+from ledger.owners.owner_commands import ClaimWorkflows, RegisterOwner
+from ledger.reads.stored import StoredWorkflow
+from ledger.schema import node as node_table
+from ledger.stakes.stake_commands import DepositStake
+from ledger.trust.trust_commands import RevokeAgent, UnrevokeAgent
+from ledger.workflows.quarantine_plan import FORESEEN
+from ledger.workflows.record_rows import (
+    attempt_row,
+    change_workflow,
+    node_row,
+    workflow_row,
+)
+from ledger.workflows.workflow_commands import (
     AdvanceWorkflow,
-    ClaimWorkflows,
-    Command,
-    Deposit,
-    Outcome,
-    OutcomeStatus,
     PublishWorkflow,
     QuarantineWorkflow,
-    RegisterOwner,
     ResumeWorkflow,
 )
-from ledger.market_commands import DepositStake, EndBidding, PlaceBid
-from ledger.planning.plan import request_hash_of
-from ledger.planning.quarantine import FORESEEN
-from ledger.planning.rows import attempt_row, change_workflow, node_row, workflow_row
-from ledger.queries.stored import StoredWorkflow
-from ledger.schema import node as node_table
-from ledger.trust_commands import RevokeAgent, UnrevokeAgent
+from ledger.writer.plan import request_hash_of
 from tests.simulation.auction_model import AuctionModel, BadBid
 from tests.simulation.money_model import Escrow, MoneyModel, Refused, Row
 from tests.simulation.trust_model import TrustModel, Untraced

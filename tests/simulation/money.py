@@ -11,8 +11,9 @@ from collections.abc import Iterable
 from typing import Any
 
 from core.workflow.transitions import NodeStatus
-from ledger.commands import Command, Deposit
-from ledger.market_commands import DepositStake
+from ledger.accounts.account_commands import Deposit
+from ledger.commands import Command
+from ledger.stakes.stake_commands import DepositStake
 from tests.simulation.ledger_model import LedgerModel
 
 PAYERS = ("did:sim:rich", "did:sim:middling", "did:sim:poor")

@@ -1,6 +1,6 @@
 """The accounts of the simulation's ledger: wallets, escrows, stakes, and what moves between them.
 
-Says what `ledger/planning` says, written out again on purpose: a wrong share in `core/` must not be
+Says what the plans of `ledger` say, written again on purpose: a wrong share in `core/` must not be
 right in its mirror. Spec: Settlement rules; money.md section 6.
 """
 
@@ -12,8 +12,9 @@ from typing import Any
 
 from core.errors import ErrorCode
 from core.workflow.events import NodeChanged, NodePaid, StakeFreed, StakeLocked
-from ledger.commands import AdvanceWorkflow, Outcome, OutcomeStatus, PublishWorkflow
-from ledger.market_commands import DepositStake
+from ledger.commands import Outcome, OutcomeStatus
+from ledger.stakes.stake_commands import DepositStake
+from ledger.workflows.workflow_commands import AdvanceWorkflow, PublishWorkflow
 
 Row = dict[str, Any]
 # What loses an agent a part of its stake, written out again as the fee is.

@@ -16,11 +16,14 @@ from actors.engine.owner import Owner
 from actors.engine.restoring import Restorer
 from actors.engine.runner import Runner
 from actors.process.clock import LoopClock, SteadyTime
+from actors.process.merged_runs import MergedRuns
 from actors.transport.ledger_client import LedgerClient
 from actors.transport.messages import PublishRequest
-from ledger.commands import AdvanceWorkflow, Command, Outcome, PublishWorkflow
-from ledger.queries import unfinished
-from ledger.queries.stored import StoredWorkflow
+from actors.transport.wire import answer_commands
+from ledger.commands import Command, Outcome
+from ledger.reads.stored import StoredWorkflow
+from ledger.workflows import unfinished
+from ledger.workflows.workflow_commands import AdvanceWorkflow, PublishWorkflow
 from tests.simulation.agents import SimulatedDispatch
 from tests.simulation.costs import (
     COMMAND_US,
@@ -145,7 +148,7 @@ class SimulatedOwner(Owner):
         steady = SteadyTime(process.wall_ns, process.loop.monotonic_ns)
         self.clock = self._clock = LoopClock(steady)
         self._ledger = LedgerClient(
-            partial(world.ledger.call, process),
+            partial(answer_commands, partial(world.ledger.call, process)),
             lambda error: not isinstance(error, AssertionError),
             capacity=world.settings.ledger_queue_max,
             batch_size=world.settings.batch_commands_max,
@@ -168,7 +171,7 @@ class SimulatedOwner(Owner):
         self._runner: Runner | None = None
         self._epoch = 0
         self._restorer: Restorer | None = None
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._revoked_work = MergedRuns("work of revoked agents", self._end_revoked_work)
 
     @property
     def is_restoring(self) -> bool:
@@ -208,4 +211,4 @@ class SimulatedOwner(Owner):
     def told_of_revocations(self) -> None:
         """Know who is revoked, as by a notice."""
         self._directory_sync.look()  # type: ignore[attr-defined]
-        self._end_revoked_work()
+        self._revoked_work.soon()

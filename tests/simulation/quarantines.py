@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING
 
 from actors.transport.messages import CancelRequest, OwnerReply, ResumeReply, ResumeRequest
 from core.errors import ServiceError
-from ledger.commands import AdvanceWorkflow, Command, Outcome, ResumeWorkflow
+from ledger.commands import Command, Outcome
+from ledger.workflows.workflow_commands import AdvanceWorkflow, ResumeWorkflow
 from tests.simulation.faults import ends_workflow
 from tests.simulation.violation import require
 

@@ -7,10 +7,11 @@ clock that goes back now and then. Compared is what `test_ledger_model.py` compa
 from __future__ import annotations
 
 import random
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 
 import pytest
+from msgspec.structs import replace
 
 from core.errors import ErrorCode, NodeErrorCode
 from core.market.auction import Bid
@@ -25,9 +26,17 @@ from core.workflow.events import (
     WorkflowChanged,
 )
 from core.workflow.transitions import NodeStatus, WorkflowStatus
-from ledger.commands import AdvanceWorkflow, Command, OutcomeStatus, PublishWorkflow, RegisterOwner
-from ledger.market_commands import DepositStake, EndBidding, PlaceBid, bid_key, bids_key
-from ledger.queries.reader import LedgerReader
+from ledger.auctions.auction_commands import (
+    EndBidding,
+    PlaceBid,
+    bid_key,
+    bids_key,
+)
+from ledger.commands import Command, OutcomeStatus
+from ledger.owners.owner_commands import RegisterOwner
+from ledger.reads.reader import LedgerReader
+from ledger.stakes.stake_commands import DepositStake
+from ledger.workflows.workflow_commands import AdvanceWorkflow, PublishWorkflow
 from tests.conftest import Database
 from tests.ledger.checking import Auditor
 from tests.ledger.making import AT, OWNER, PAYER, Flow, card, deposit

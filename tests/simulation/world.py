@@ -22,7 +22,7 @@ from actors.transport.messages import (
 from core.errors import ErrorCode, ServiceError
 from core.settings import Settings
 from core.workflow.events import Failure
-from ledger.commands import ClaimWorkflows
+from ledger.owners.owner_commands import ClaimWorkflows
 from tests.simulation.agents import Temper, result_request
 from tests.simulation.checks import STUCK_MS, Checks, is_over
 from tests.simulation.clients import Client, check_clients

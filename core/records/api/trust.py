@@ -54,8 +54,26 @@ class RevocationPage(Page[Revocation]):
     row = Revocation
 
 
+class AuditEvent(Record):
+    """One thing that a command has done to one target."""
+
+    type: str
+    target_type: str
+    target_id: str
+    payload: Json
+
+
+class AuditPayload(Record, is_open=True):
+    """What a command has done; the first entry of a chain is no command's: it holds fixed terms."""
+
+    events: Annotated[Maybe[list[AuditEvent]], "all of the command, the entry's own first"]
+
+
 class AuditEntry(Record):
-    """One entry of the audit chain; `hash` is over the canonical form of all other members."""
+    """One entry of the audit chain; `hash` is over the canonical form of all other members.
+
+    The type, the target and the action are those of the first event of a command.
+    """
 
     id: int
     event_type: str
@@ -63,7 +81,7 @@ class AuditEntry(Record):
     target_type: str
     target_id: str
     action: str
-    payload: Json
+    payload: AuditPayload
     hash: Hash
     prev_hash: Hash
     created_at: Timestamp
@@ -79,9 +97,9 @@ class AuditPage(Page[AuditEntry]):
 class AuditQuery(PageQuery):
     """Which audit entries a list shows."""
 
-    event_type: Annotated[Maybe[str], "only events of this type"] = None
+    event_type: Annotated[Maybe[str], "only entries with an event of this type"] = None
     actor_did: Annotated[Maybe[str], "only what this one did"] = None
-    target_type: Annotated[Maybe[str], "only what happened to this kind of thing"] = None
-    target_id: Annotated[Maybe[str], "only what happened to this"] = None
+    target_type: Annotated[Maybe[str], "only entries with an event about this kind of thing"] = None
+    target_id: Annotated[Maybe[str], "only entries with an event about this"] = None
     start_time: Annotated[Maybe[TimeMs], "not before"] = None
     end_time: Annotated[Maybe[TimeMs], "before"] = None

@@ -9,7 +9,7 @@ Spec: Settlement rules 7; money.md cases 20, 24 and 25. Decision 0075.
 
 from __future__ import annotations
 
-from dataclasses import replace
+from msgspec.structs import replace
 
 from core.errors import NodeErrorCode
 from core.market.auction import Bid

@@ -12,6 +12,7 @@ CREATE FUNCTION callboard.commit_batch(
     p_escrows json,
     p_entries json,
     p_audit text,
+    p_audit_events json,
     p_releases uuid[],
     p_registry json,
     p_market json,
@@ -41,7 +42,29 @@ BEGIN
             AS r(id bigint, address text, owner_did text, kind text);
     END IF;
 
-    -- (3) Workflows: new ones, then those that started or ended. A finished one never changes.
+    -- (3) The audit chain: an entry per line, its columns before the body, all between tabs; canonical
+    -- JSON has neither raw tabs nor line feeds. The table checks hash and links. Before the money,
+    -- which names the entry that it belongs to.
+    IF p_audit IS NOT NULL THEN
+        INSERT INTO callboard.audit (
+            id, event_types, actor_did, workflow_id, created_ms, body, hash)
+        SELECT
+            part[1]::bigint, string_to_array(part[2], ','), part[3], nullif(part[4], '')::uuid,
+            p_now_ms, part[6], decode(part[5], 'hex')
+        FROM (
+            SELECT string_to_array(line, E'\t') AS part
+            FROM string_to_table(p_audit, E'\n') AS line
+            OFFSET 0  -- so that a line is taken apart once
+        ) AS r;
+    END IF;
+    IF p_audit_events IS NOT NULL THEN
+        INSERT INTO callboard.audit_event (audit_id, number, event_type, target_type, target_id)
+        SELECT audit_id, number, event_type, target_type, target_id
+        FROM json_to_recordset(p_audit_events) AS r(
+            audit_id bigint, number integer, event_type text, target_type text, target_id text);
+    END IF;
+
+    -- (4) Workflows: new ones, then those that started or ended. A finished one never changes.
     IF p_workflows IS NOT NULL THEN
         INSERT INTO callboard.workflow (
             id, task_id, payer_did, status, intent, manifest, owner, created_ms, started_ms,
@@ -71,7 +94,7 @@ BEGIN
         FROM json_to_recordset(p_changes) AS r(
             id uuid, status text, started_ms bigint, completed_ms bigint, spent_micro bigint,
             error json, end_reason text, end_details text, ended_by_did text)
-        WHERE w.id = r.id AND w.status IN ('pending', 'running');
+        WHERE w.id = r.id AND w.completed_ms IS NULL;
         GET DIAGNOSTICS written = ROW_COUNT;
         expected := json_array_length(p_changes);
         IF written <> expected THEN
@@ -79,7 +102,7 @@ BEGIN
         END IF;
     END IF;
 
-    -- (4) Nodes and the history of their attempts. A node that succeeded never changes.
+    -- (5) Nodes and the history of their attempts. A node that succeeded never changes.
     IF p_nodes IS NOT NULL THEN
         INSERT INTO callboard.node AS n (
             workflow_id, name, status, attempt, agent_did, price_micro, dispatched_ms, deadline_ms,
@@ -154,7 +177,7 @@ BEGIN
             error_code text, error_message text);
     END IF;
 
-    -- (5) Money: escrows, entries (whose trigger moves the balances), then emptied escrows.
+    -- (6) Money: escrows, entries (whose trigger moves the balances), then emptied escrows.
     IF p_escrows IS NOT NULL THEN
         INSERT INTO callboard.escrow (
             workflow_id, payer_did, account_id, amount, fee_bps, status, created_ms)
@@ -165,12 +188,12 @@ BEGIN
     IF p_entries IS NOT NULL THEN
         INSERT INTO callboard.entry (
             id, debit_account_id, credit_account_id, amount, kind, description, workflow_id,
-            node_id, command_id, created_ms)
+            node_id, audit_id, created_ms)
         SELECT
-            id, debit, credit, amount, kind, description, workflow_id, node_id, command_id, p_now_ms
+            id, debit, credit, amount, kind, description, workflow_id, node_id, audit_id, p_now_ms
         FROM json_to_recordset(p_entries) AS r(
             id bigint, debit bigint, credit bigint, amount bigint, kind text, description text,
-            workflow_id uuid, node_id text, command_id text);
+            workflow_id uuid, node_id text, audit_id bigint);
     END IF;
     IF p_releases IS NOT NULL THEN
         UPDATE callboard.escrow SET status = 'released', released_ms = p_now_ms
@@ -181,7 +204,7 @@ BEGIN
         END IF;
     END IF;
 
-    -- (6) What is rare, in functions of their own; and what agents are now known for.
+    -- (7) What is rare, in functions of their own; and what agents are now known for.
     IF p_registry IS NOT NULL THEN
         PERFORM callboard.commit_registry(p_registry, p_now_ms);
     END IF;
@@ -190,17 +213,5 @@ BEGIN
     END IF;
     IF p_reputation IS NOT NULL THEN
         PERFORM callboard.commit_reputation(p_reputation, p_now_ms);
-    END IF;
-
-    -- (7) The audit chain: a record per line, its columns before the body, all between tabs; canonical
-    -- JSON has neither raw tabs nor line feeds. The table checks hash and links.
-    IF p_audit IS NOT NULL THEN
-        INSERT INTO callboard.audit (
-            id, event_type, actor_did, target_type, target_id, created_ms, body, hash)
-        SELECT
-            split_part(line, E'\t', 1)::bigint, split_part(line, E'\t', 2),
-            split_part(line, E'\t', 3), split_part(line, E'\t', 4), split_part(line, E'\t', 5),
-            p_now_ms, split_part(line, E'\t', 7), decode(split_part(line, E'\t', 6), 'hex')
-        FROM string_to_table(p_audit, E'\n') AS line;
     END IF;
 END $$;

@@ -13,7 +13,7 @@ BEGIN
 
     UPDATE callboard.workflow w SET owner = r.to_owner
     FROM json_to_recordset(p_registry -> 'claims') AS r(from_owner text, to_owner text)
-    WHERE w.owner = r.from_owner AND w.status IN ('pending', 'running');
+    WHERE w.owner = r.from_owner AND w.completed_ms IS NULL;
 
     INSERT INTO callboard.agent AS a (
         did, owner_did, card, endpoint, capability_ids, public_key, signing_secret, status,

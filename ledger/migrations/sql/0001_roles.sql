@@ -30,16 +30,16 @@ GRANT EXECUTE ON FUNCTION callboard.offered_words(text) TO ledger_reader;
 REVOKE SELECT ON callboard.rate_lease FROM ledger_reader;
 
 GRANT SELECT ON
-    callboard.head, callboard.account, callboard.command, callboard.entry, callboard.escrow,
-    callboard.audit, callboard.workflow, callboard.node, callboard.attempt, callboard.owner,
+    callboard.compatibility, callboard.head, callboard.account, callboard.command, callboard.entry, callboard.escrow,
+    callboard.audit, callboard.audit_event, callboard.workflow, callboard.node, callboard.attempt, callboard.owner,
     callboard.agent, callboard.api_key, callboard.revocation
     TO ledger_writer;
 GRANT UPDATE (epoch) ON callboard.head TO ledger_writer;
 -- No balance column: an account starts empty.
 GRANT INSERT (id, address, owner_did, kind, created_ms) ON callboard.account TO ledger_writer;
 GRANT INSERT ON
-    callboard.command, callboard.entry, callboard.escrow, callboard.audit, callboard.workflow,
-    callboard.node, callboard.attempt, callboard.owner, callboard.agent, callboard.api_key,
+    callboard.command, callboard.entry, callboard.escrow, callboard.audit, callboard.audit_event,
+    callboard.workflow, callboard.node, callboard.attempt, callboard.owner, callboard.agent, callboard.api_key,
     callboard.revocation
     TO ledger_writer;
 GRANT UPDATE (status, released_ms) ON callboard.escrow TO ledger_writer;
@@ -50,7 +50,7 @@ GRANT UPDATE ON callboard.node, callboard.owner, callboard.agent, callboard.revo
     TO ledger_writer;
 GRANT UPDATE (revoked_ms) ON callboard.api_key TO ledger_writer;
 GRANT EXECUTE ON FUNCTION callboard.commit_batch(
-    bigint, json, json, json, json, json, json, json, json, text, uuid[], json, json, json,
+    bigint, json, json, json, json, json, json, json, json, text, json, uuid[], json, json, json,
     bigint),
     callboard.commit_registry(json, bigint), callboard.commit_market(json, bigint),
     callboard.commit_reputation(json, bigint) TO ledger_writer;

@@ -3,6 +3,13 @@
 
 CREATE SCHEMA IF NOT EXISTS callboard;
 
+-- One row: the least version of code (ledger/code_version.py) that may write to this schema.
+CREATE TABLE callboard.compatibility (
+    one boolean PRIMARY KEY DEFAULT true CHECK (one),
+    min_code_version integer NOT NULL CHECK (min_code_version > 0)
+);
+INSERT INTO callboard.compatibility (min_code_version) VALUES (1);
+
 -- One row: the fence (epoch), the gap-free counters and the head of the audit chain.
 CREATE TABLE callboard.head (
     one boolean PRIMARY KEY DEFAULT true CHECK (one),
@@ -43,6 +50,7 @@ CREATE TABLE callboard.command (
     created_ms bigint NOT NULL
 );
 
+-- audit_id: the audit entry of the command that moved it.
 CREATE TABLE callboard.entry (
     id bigint PRIMARY KEY,
     debit_account_id bigint NOT NULL,
@@ -55,7 +63,7 @@ CREATE TABLE callboard.entry (
     description text NOT NULL,
     workflow_id uuid,
     node_id text,
-    command_id text NOT NULL,
+    audit_id bigint NOT NULL,
     created_ms bigint NOT NULL,
     CHECK (debit_account_id <> credit_account_id)
 );
@@ -63,12 +71,14 @@ CREATE TABLE callboard.entry (
 CREATE UNIQUE INDEX entry_node_payment ON callboard.entry (workflow_id, node_id)
     WHERE kind = 'node_payment';
 CREATE INDEX entry_debit ON callboard.entry (debit_account_id, id);
-CREATE INDEX entry_credit ON callboard.entry (credit_account_id, id);
+-- Nobody asks for what came into the fee account: every payment has such an entry.
+CREATE INDEX entry_credit ON callboard.entry (credit_account_id, id)
+    WHERE kind <> 'protocol_fee';
 
 CREATE TABLE callboard.escrow (
     workflow_id uuid PRIMARY KEY,
     payer_did text NOT NULL,
-    account_id bigint NOT NULL UNIQUE REFERENCES callboard.account (id),
+    account_id bigint NOT NULL UNIQUE,
     amount bigint NOT NULL CHECK (amount BETWEEN 0 AND 1000000000000000),
     fee_bps integer NOT NULL CHECK (fee_bps BETWEEN 0 AND 10000),
     status text NOT NULL CHECK (status IN ('held', 'released')),
@@ -77,20 +87,35 @@ CREATE TABLE callboard.escrow (
 ) WITH (fillfactor = 80);
 CREATE INDEX escrow_held ON callboard.escrow (payer_did) WHERE status = 'held';
 
+-- One entry per command. What stands beside body and hash is there to find it by: the types of its
+-- events, who gave the command, the workflow that one of its events is about.
 CREATE TABLE callboard.audit (
     id bigint PRIMARY KEY,
-    event_type text NOT NULL,
+    event_types text[] NOT NULL CHECK (cardinality(event_types) > 0),
     actor_did text NOT NULL,
-    target_type text NOT NULL,
-    target_id text NOT NULL,
+    workflow_id uuid,
     created_ms bigint NOT NULL,
     body text NOT NULL,
     hash bytea NOT NULL CHECK (hash = sha256(convert_to(body, 'UTF8')))
 );
-CREATE INDEX audit_event_type ON callboard.audit (event_type, id);
 CREATE INDEX audit_actor ON callboard.audit (actor_did, id);
-CREATE INDEX audit_target ON callboard.audit (target_id, id);
-CREATE INDEX audit_created ON callboard.audit USING brin (created_ms);
+-- By ranges: entries come in the order of time, and ids of workflows begin with the time of theirs.
+CREATE INDEX audit_created ON callboard.audit USING brin (created_ms) WITH (autosummarize = on);
+CREATE INDEX audit_workflow ON callboard.audit USING brin (workflow_id uuid_minmax_multi_ops)
+    WITH (autosummarize = on);
+
+-- The events that are found by their type and their target: all but those that every workflow goes
+-- through. number: the event's place in its entry.
+CREATE TABLE callboard.audit_event (
+    audit_id bigint NOT NULL,
+    number integer NOT NULL CHECK (number >= 0),
+    event_type text NOT NULL,
+    target_type text NOT NULL,
+    target_id text NOT NULL,
+    PRIMARY KEY (audit_id, number)
+);
+CREATE INDEX audit_event_type ON callboard.audit_event (event_type, audit_id);
+CREATE INDEX audit_event_target ON callboard.audit_event (target_id, audit_id);
 
 -- spent_micro is written when the workflow ends; before that it is escrow.amount - balance.
 -- is_halted: a step was refused, none is taken until an owner has read the rows again.
@@ -125,10 +150,11 @@ CREATE TABLE callboard.workflow (
     CHECK ((completed_ms IS NULL) = (status IN ('pending', 'running')))
 ) WITH (fillfactor = 85);
 CREATE INDEX workflow_payer ON callboard.workflow (payer_did, id);
+-- Unfinished is said by completed_ms: no index has the status, so that a start stays in its page.
 CREATE INDEX workflow_unfinished ON callboard.workflow (owner, deadline_ms, id)
-    WHERE status IN ('pending', 'running');
+    WHERE completed_ms IS NULL;
 CREATE INDEX workflow_quarantined ON callboard.workflow (id)
-    WHERE quarantined_ms IS NOT NULL AND status IN ('pending', 'running');
+    WHERE quarantined_ms IS NOT NULL AND completed_ms IS NULL;
 
 -- A row appears when its node first leaves `pending`; readers add the others from the manifest.
 -- result_ref is {"$blob": "sha256:…", "size": n}; such a node has no result_json. input_hash is that

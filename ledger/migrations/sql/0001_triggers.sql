@@ -14,7 +14,8 @@ DO $$
 DECLARE
     name text;
 BEGIN
-    FOREACH name IN ARRAY ARRAY['entry', 'audit', 'attempt', 'command', 'bid', 'feedback'] LOOP
+    FOREACH name IN ARRAY ARRAY[
+        'entry', 'audit', 'audit_event', 'attempt', 'command', 'bid', 'feedback'] LOOP
         EXECUTE format(
             'CREATE TRIGGER append_only BEFORE UPDATE OR DELETE OR TRUNCATE ON callboard.%I
              FOR EACH STATEMENT EXECUTE FUNCTION callboard.refuse_change()', name);
@@ -30,7 +31,7 @@ BEGIN
 END $$;
 
 -- Entries: (1) the writer is the current one and ids go on without a gap, (2) every entry belongs to
--- a stored command, (3) both accounts exist and their balances move by the netted amounts.
+-- a stored audit entry, (3) both accounts exist and their balances move by the netted amounts.
 CREATE FUNCTION callboard.apply_entries() RETURNS trigger
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
@@ -38,22 +39,26 @@ DECLARE
     highest bigint;
     total bigint;
     touched bigint;
+    audit_lowest bigint;
+    audit_highest bigint;
+    audited bigint;
 BEGIN
-    SELECT min(id), max(id), count(*) INTO lowest, highest, total FROM fresh;
+    SELECT min(id), max(id), count(*), min(audit_id), max(audit_id)
+    INTO lowest, highest, total, audit_lowest, audit_highest FROM fresh;
     IF total = 0 THEN
         RETURN NULL;
     END IF;
     UPDATE callboard.head SET entry_seq = highest  -- (1)
     WHERE epoch = nullif(current_setting('callboard.epoch', true), '')::bigint
-        AND entry_seq = lowest - 1 AND highest - lowest + 1 = total;
+        AND entry_seq = lowest - 1 AND highest - lowest + 1 = total
+    RETURNING audit_seq INTO audited;
     IF NOT FOUND THEN
         PERFORM callboard.raise_fenced();
         RAISE EXCEPTION 'entry ids are not contiguous: got % to %', lowest, highest
             USING ERRCODE = 'CB005';
     END IF;
-    IF EXISTS (SELECT 1 FROM fresh f WHERE NOT EXISTS (  -- (2)
-            SELECT 1 FROM callboard.command c WHERE c.id = f.command_id)) THEN
-        RAISE EXCEPTION 'an entry belongs to no command' USING ERRCODE = 'CB003';
+    IF audit_lowest < 1 OR audit_highest > audited THEN  -- (2) these ids have no gap
+        RAISE EXCEPTION 'an entry belongs to no audit entry' USING ERRCODE = 'CB003';
     END IF;
     UPDATE callboard.account a SET balance = a.balance + moved.amount  -- (3)
     FROM (
@@ -120,7 +125,19 @@ BEGIN
     RETURN NULL;
 END $$;
 
--- Escrow: terms never change, `released` needs an empty account, and there is no way back.
+-- Escrow: its account exists. Accounts are never removed, so one look at the insert says what a
+-- foreign key would, once per batch.
+CREATE FUNCTION callboard.check_new_escrow() RETURNS trigger
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    IF EXISTS (SELECT 1 FROM fresh f WHERE NOT EXISTS (
+            SELECT 1 FROM callboard.account a WHERE a.id = f.account_id)) THEN
+        RAISE EXCEPTION 'an escrow names an account that does not exist' USING ERRCODE = 'CB003';
+    END IF;
+    RETURN NULL;
+END $$;
+
+-- Terms never change, `released` needs an empty account, and there is no way back.
 CREATE FUNCTION callboard.check_escrow() RETURNS trigger
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
@@ -147,9 +164,13 @@ CREATE TRIGGER apply_entries AFTER INSERT ON callboard.entry
     REFERENCING NEW TABLE AS fresh FOR EACH STATEMENT EXECUTE FUNCTION callboard.apply_entries();
 CREATE TRIGGER link_audit AFTER INSERT ON callboard.audit
     REFERENCING NEW TABLE AS fresh FOR EACH STATEMENT EXECUTE FUNCTION callboard.link_audit();
+CREATE TRIGGER check_new_escrow AFTER INSERT ON callboard.escrow
+    REFERENCING NEW TABLE AS fresh
+    FOR EACH STATEMENT EXECUTE FUNCTION callboard.check_new_escrow();
 CREATE TRIGGER check_escrow AFTER UPDATE ON callboard.escrow
     REFERENCING OLD TABLE AS past NEW TABLE AS fresh
     FOR EACH STATEMENT EXECUTE FUNCTION callboard.check_escrow();
 ALTER TABLE callboard.entry ENABLE ALWAYS TRIGGER apply_entries;
 ALTER TABLE callboard.audit ENABLE ALWAYS TRIGGER link_audit;
+ALTER TABLE callboard.escrow ENABLE ALWAYS TRIGGER check_new_escrow;
 ALTER TABLE callboard.escrow ENABLE ALWAYS TRIGGER check_escrow;

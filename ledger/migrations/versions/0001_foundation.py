@@ -1,6 +1,6 @@
 """Foundation: tables, invariants, the one function of the write path, roles.
 
-The DDL is SQL, in the order in which the files build on each other.
+The DDL is SQL, in the order in which the files build on each other. Frozen, as they are.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from alembic import op
 
 revision = "0001"
 down_revision = None
+phase = "pre"
 
 _SQL = Path(__file__).parents[1] / "sql"
 _FILES = (

@@ -5,10 +5,10 @@ Spec: Registry; contract.md section 6 (Registry). Look-ups of public cards need 
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 import orjson
+from msgspec.structs import replace
 
 from actors.process.slices import Slices
 from core.errors import ErrorCode, ServiceError
@@ -22,10 +22,11 @@ from core.records.api.agents import (
     Registered,
 )
 from core.trust.heartbeat_token import heartbeat_token
-from ledger.agent_live import live_rows
-from ledger.commands import DeregisterAgent, Outcome, RegisterAgent
-from ledger.queries.reader import RowDict
-from ledger.queries.revocations import revoked_of
+from ledger.agents.agent_commands import DeregisterAgent, RegisterAgent
+from ledger.agents.agent_live import live_rows
+from ledger.commands import Outcome
+from ledger.reads.reader import RowDict
+from ledger.trust.revocation_reads import revoked_of
 from serve_app.callers.limits import RateClass
 from serve_app.http.bulk import judged, refusal
 from serve_app.http.calls import Call, Operation, Repeats, Reply, not_found

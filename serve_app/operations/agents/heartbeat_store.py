@@ -15,8 +15,13 @@ from typing import Final
 from actors.transport.channel import Channel
 from core.market.liveness import availability, since
 from core.records.statuses import HEARTBEAT_STATUSES
-from ledger.agent_live import Heartbeat, LivenessStore, StoredHeartbeat, agent_claims
-from ledger.queries.reader import LedgerReader, RowDict
+from ledger.agents.agent_live import (
+    Heartbeat,
+    LivenessStore,
+    StoredHeartbeat,
+    agent_claims,
+)
+from ledger.reads.reader import LedgerReader, RowDict
 
 BATCH_MAX: Final = 1_000
 CHANGE_PAUSE_S: Final = 0.05

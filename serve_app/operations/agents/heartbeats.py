@@ -12,7 +12,7 @@ from core.market.liveness import HEARTBEAT_TTL_MS, load_share
 from core.records.api.agents import Heartbeat, HeartbeatFlat, HeartbeatTaken
 from core.records.statuses import HEARTBEAT_STATUSES
 from core.trust.access import HEARTBEAT
-from ledger.agent_live import Heartbeat as Heard
+from ledger.agents.agent_live import Heartbeat as Heard
 from serve_app.callers.auth import HEARTBEAT_KEY_ID
 from serve_app.callers.limits import RateClass
 from serve_app.http.calls import Call, Operation, Reply, invalid, not_found

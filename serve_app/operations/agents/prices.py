@@ -16,8 +16,8 @@ from core.records.api.market import Price as RegisteredPrice
 from core.records.api.market import PriceRequest, PriceSet
 from core.records.api.shape import refused, value_of
 from core.trust.access import SET_PRICES
-from ledger.market_commands import SetPrice
-from ledger.queries.prices import price_of_row, price_row
+from ledger.prices.price_commands import SetPrice
+from ledger.prices.price_reads import price_of_row, price_row
 from serve_app.callers.limits import RateClass
 from serve_app.http.calls import Call, Operation, Reply, not_found
 from serve_app.operations.views import iso_time

@@ -31,8 +31,8 @@ from core.trust.derived_keys import KeyPurpose
 from core.trust.did_key import key_of_did
 from core.trust.sealing import NONCE_BYTES, seal
 from core.trust.signatures import is_signed_by, key_bytes
-from ledger.commands import RegisterAgent
-from ledger.queries.reader import RowDict
+from ledger.agents.agent_commands import RegisterAgent
+from ledger.reads.reader import RowDict
 from serve_app.http.calls import invalid
 from serve_app.services import Services
 

@@ -19,11 +19,11 @@ from core.records.api.market import (
     StakeSlashed,
 )
 from core.trust.access import ADMIN
+from ledger.accounts.account_reads import reputation_row, stake_row
+from ledger.agents.agent_commands import RebuildReputation
+from ledger.agents.reputation import corrections, read_compared
 from ledger.commands import OutcomeStatus
-from ledger.market_commands import DepositStake, WithdrawStake
-from ledger.queries.accounts import reputation_row, stake_row
-from ledger.reputation import corrections, read_compared
-from ledger.review_commands import RebuildReputation, SlashStake
+from ledger.stakes.stake_commands import DepositStake, SlashStake, WithdrawStake
 from serve_app.callers.limits import RateClass
 from serve_app.http.calls import (
     REPLAYED,

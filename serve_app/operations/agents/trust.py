@@ -24,9 +24,9 @@ from core.records.api.trust import (
 )
 from core.trust.access import REVOKE
 from ledger.commands import OutcomeStatus
-from ledger.queries.reader import RowDict
-from ledger.queries.revocations import revocation_row, revocation_rows
-from ledger.trust_commands import RevokeAgent, UnrevokeAgent
+from ledger.reads.reader import RowDict
+from ledger.trust.revocation_reads import revocation_row, revocation_rows
+from ledger.trust.trust_commands import RevokeAgent, UnrevokeAgent
 from serve_app.callers.limits import RateClass
 from serve_app.http.calls import (
     REPLAYED,

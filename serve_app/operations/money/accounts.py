@@ -12,7 +12,7 @@ from core.records.api.money import Account, Balance, HistoryPage
 from core.records.api.record import PageQuery
 from core.records.api.workflows import Budget, Escrow
 from core.records.manifest import parse_manifest
-from ledger.queries.accounts import account_row, history
+from ledger.accounts.account_reads import account_row, history
 from serve_app.callers.limits import RateClass
 from serve_app.http.calls import Call, Operation, Reply, not_found
 from serve_app.http.lists import listed, number_after, page_of
@@ -69,7 +69,9 @@ async def get_budget(call: Call) -> Reply:
     """Read a workflow's budget: the payer's own, else what its estimate held."""
     stored = await paid_workflow(call, call.uuid_in_path("workflow_id", "the workflow"))
     escrow = await call.services.reader.escrow(stored.id)
-    budget_micro = parse_manifest(orjson.loads(stored.row["manifest"])).budget_micro
+    row = await call.services.gateway.workflow_row(stored.id)
+    assert row is not None, stored.id
+    budget_micro = parse_manifest(orjson.loads(row["manifest"])).budget_micro
     return Reply(
         budget_record(
             stored.id,

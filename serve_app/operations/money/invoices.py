@@ -20,10 +20,15 @@ from core.records.api.review import (
 )
 from core.timestamps import iso_ms
 from core.trust.access import ADMIN
-from ledger.queries.invoice_content import standing_invoice, with_content
-from ledger.queries.invoices import REFUND_KINDS, invoice_row, invoice_rows, line_rows
-from ledger.queries.reader import RowDict
-from ledger.review_commands import CreateInvoice, SettleInvoice, invoice_settled_key
+from ledger.invoices.invoice_commands import CreateInvoice, SettleInvoice, invoice_settled_key
+from ledger.invoices.invoice_content import standing_invoice, with_content
+from ledger.invoices.invoice_reads import (
+    REFUND_KINDS,
+    invoice_row,
+    invoice_rows,
+    line_rows,
+)
+from ledger.reads.reader import RowDict
 from serve_app.callers.limits import RateClass
 from serve_app.http.calls import Call, Operation, Repeats, Reply, invalid, not_found
 from serve_app.http.lists import id_after, listed, page_of

@@ -16,7 +16,8 @@ from core.records.api.money import (
     EntryPage,
 )
 from core.trust.access import DEPOSIT
-from ledger.commands import Deposit, OutcomeStatus
+from ledger.accounts.account_commands import Deposit
+from ledger.commands import OutcomeStatus
 from serve_app.callers.limits import RateClass
 from serve_app.http.calls import REPLAYED, Call, Operation, Repeats, Reply
 from serve_app.http.lists import listed, number_after, page_of

@@ -1,6 +1,6 @@
 """Quotas: what a payer may publish, set by administrators, checked before a publish by anybody.
 
-The check here is advice; what binds is counted with the hold (`ledger/planning/quotas.py`). Spec:
+The check here is advice; what binds is counted with the hold (`ledger/quotas/quota_plan.py`). Spec:
 Quota check result, Limits; contract.md section 6 (Quotas); money.md cases 37 and 38.
 """
 
@@ -15,9 +15,9 @@ from core.records.api.kinds import Did
 from core.records.api.market import Quota, QuotaChange, QuotaCheck, QuotaQuestion, QuotaSet
 from core.records.api.shape import ABSENT, value_of
 from core.trust.access import SET_QUOTAS
-from ledger.market_commands import SetQuota
-from ledger.queries.accounts import quota_row, quota_usage
-from ledger.queries.reader import RowDict
+from ledger.accounts.account_reads import quota_row, quota_usage
+from ledger.quotas.quota_commands import SetQuota
+from ledger.reads.reader import RowDict
 from serve_app.callers.limits import RateClass
 from serve_app.http.calls import Call, Operation, Repeats, Reply
 from serve_app.operations.views import iso_time

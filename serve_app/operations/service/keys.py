@@ -22,7 +22,8 @@ from core.trust.access import (
     is_scope,
     ungrantable,
 )
-from ledger.commands import CreateKey, OutcomeStatus, RevokeKey
+from ledger.commands import OutcomeStatus
+from ledger.keys.key_commands import CreateKey, RevokeKey
 from serve_app.callers.auth import key_hash, new_api_key
 from serve_app.callers.limits import RateClass
 from serve_app.http.calls import (

@@ -15,9 +15,9 @@ from core.errors import ErrorCode, ServiceError
 from core.market.standing_bid import Offer
 from core.money import credits_number
 from core.records.api.market import Auction, Bid, BidRequest
-from ledger.market_commands import PlaceBid, bid_key
-from ledger.queries.auctions import auction_rows, bid_rows, can_bid
-from ledger.queries.reader import RowDict
+from ledger.auctions.auction_commands import PlaceBid, bid_key
+from ledger.auctions.auction_reads import auction_rows, bid_rows, can_bid
+from ledger.reads.reader import RowDict
 from serve_app.callers.limits import RateClass
 from serve_app.http.calls import Call, Operation, Repeats, Reply, invalid, not_found
 from serve_app.operations.views import iso_time
@@ -102,9 +102,9 @@ async def visible_rounds(
     rounds = await auction_rows(reader, workflow_id, node)
     if not rounds:
         raise unknown
-    stored = await call.services.gateway.workflow_record(workflow_id)
+    head = await call.services.gateway.workflow_head(workflow_id, call.caller.did)
     capability_id = rounds[-1]["capability_id"]
-    payers = (stored.payer_did,) if stored is not None else ()
+    payers = (head.workflow.payer_did,) if head is not None else ()
     if not call.may(payers) and not await can_bid(
         reader, call.caller.did, capability_id, workflow_id, node
     ):

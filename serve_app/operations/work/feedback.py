@@ -12,9 +12,9 @@ from typing import Any, Final
 from core.errors import ErrorCode, ServiceError
 from core.records.api.review import Feedback, FeedbackRequest
 from core.workflow.transitions import NodeStatus, is_terminal
-from ledger.queries.disputes import feedback_rows
-from ledger.queries.reader import RowDict, StoredWorkflow
-from ledger.review_commands import GiveFeedback, feedback_key
+from ledger.disputes.dispute_commands import GiveFeedback, feedback_key
+from ledger.disputes.dispute_reads import feedback_rows
+from ledger.reads.reader import RowDict, StoredWorkflow
 from serve_app.callers.limits import RateClass
 from serve_app.http.calls import (
     Call,
@@ -25,6 +25,7 @@ from serve_app.http.calls import (
     not_found,
 )
 from serve_app.operations.views import iso_time
+from serve_app.operations.whose import visible_record
 
 _ENDED: Final = (
     NodeStatus.SUCCESS,
@@ -37,7 +38,7 @@ _ENDED: Final = (
 async def give(call: Call) -> Reply:
     """Rate an agent's work in a workflow that the caller pays."""
     workflow_id = call.uuid_in_path("workflow_id", "the workflow")
-    stored = await call.services.gateway.workflow_record(workflow_id)
+    stored = await visible_record(call, workflow_id)
     if stored is None or not call.is_party((stored.payer_did,)):
         raise not_found(f"the workflow {workflow_id}")
     return await give_for(call, stored)

@@ -11,7 +11,7 @@ import uuid
 from core.errors import ErrorCode
 from core.records.api.workflows import NODE_RESULT
 from core.workflow.blob_ref import BlobRef
-from ledger.queries.results import result_row
+from ledger.workflows.result_reads import result_row
 from serve_app.callers.limits import RateClass
 from serve_app.http.calls import Call, Operation, Reply, not_found
 

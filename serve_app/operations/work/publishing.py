@@ -15,7 +15,7 @@ from core.records.manifest import WorkflowManifest
 from core.settings import Settings
 from core.trust.access import Principal, may
 from core.workflow.dag import WorkflowLimits, compile_workflow
-from ledger.commands import PUBLISH_KEY
+from ledger.workflows.workflow_commands import PUBLISH_KEY
 from serve_app.services import Services
 
 

@@ -28,7 +28,7 @@ from core.trust.result_token import result_id
 from core.workflow.events import Failure
 from core.workflow.transitions import NodeStatus, is_terminal
 from core.workflow.verdict import Success, judge_reply
-from ledger.queries.stored import StoredWorkflow
+from ledger.reads.stored import StoredWorkflow
 from serve_app.callers.limits import RateClass
 from serve_app.http.calls import REPLAYED, Call, Operation, Repeats, Reply, invalid
 from serve_app.http.compiling import apart
@@ -238,18 +238,15 @@ async def _successful(
         text = await apart(len(call.body), partial(canonical, reply.result))
     except ValueError as error:
         raise invalid("result", str(error), "a value with a canonical form") from None
-    result: Any = reply.result
-    result_json: str | None = text.decode()
     services = call.services
-    if len(text) > services.settings.result_inline_bytes_max and not sent.verify_attempt:
-        result, result_json = await services.gateway.blobs.put(text), None
+    is_large = len(text) > services.settings.result_inline_bytes_max and not sent.verify_attempt
     return NodeResultRequest(
         workflow_id=workflow_id,
         node=sent.node["name"],
         attempt=sent.attempt,
         verify_attempt=sent.verify_attempt,
-        result=result,
-        result_json=result_json,
+        result_json=None if is_large else text.decode(),
+        result_ref=await services.gateway.blobs.put(text) if is_large else None,
         output_hash=hash_bytes(text),
         metrics=reply.metrics,
         signature=reply.signature,

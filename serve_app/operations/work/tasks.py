@@ -26,9 +26,9 @@ from core.records.api.review import (
 )
 from core.records.manifest import parse_manifest
 from core.workflow.transitions import WorkflowStatus, is_terminal
-from ledger.queries.capabilities import find_capabilities
-from ledger.queries.reader import StoredWorkflow
-from ledger.queries.records import task_workflow_id
+from ledger.agents.capability_search import find_capabilities
+from ledger.reads.reader import StoredWorkflow
+from ledger.workflows.workflow_records import task_workflow_id
 from serve_app.callers.limits import RateClass
 from serve_app.http.calls import (
     REPLAYED,
@@ -40,6 +40,7 @@ from serve_app.http.calls import (
     not_found,
 )
 from serve_app.operations.views import visible_workflow
+from serve_app.operations.whose import visible_record
 from serve_app.operations.work.auctions import bid_in, offer_of, visible_rounds
 from serve_app.operations.work.feedback import give_for
 from serve_app.operations.work.publishing import publish_request, workflow_limits
@@ -92,21 +93,24 @@ async def get(call: Call) -> Reply:
 
 async def bid(call: Call) -> Reply:
     """Bid for a task whose node is auctioned; of several nodes the body names one."""
-    body, task_id = call.given(TaskBidRequest), call.path_values["task_id"]
+    body = call.given(TaskBidRequest)
     offered = offer_of(call, body)
-    unknown = not_found(f"an auction of the task {task_id[:64]}, or of its node `nodeId`,")
-    stored = await call.services.reader.workflow_by_task(task_id)
-    if stored is None:
+    task_id = call.uuid_in_path("task_id", "an auction of the task")
+    unknown = not_found(f"an auction of the task {task_id}, or of its node `nodeId`,")
+    workflow_id = await task_workflow_id(call.services.reader, task_id)
+    # Without the nodes: whoever bids for it may not know of it yet, and their results are large.
+    row = await call.services.gateway.workflow_row(workflow_id) if workflow_id else None
+    if workflow_id is None or row is None:
         raise unknown
     node = body.node_id
     if node is None:
-        names = list(orjson.loads(stored.row["manifest"])["nodes"])
+        names = list(orjson.loads(row["manifest"])["nodes"])
         if len(names) > 1:
             raise unknown
         (node,) = names
-    rounds = await visible_rounds(call, stored.id, node, unknown)
-    placed = await bid_in(call, offered, stored.id, node, rounds)
-    return Reply({**placed, "taskId": stored.task_id})
+    rounds = await visible_rounds(call, workflow_id, node, unknown)
+    placed = await bid_in(call, offered, workflow_id, node, rounds)
+    return Reply({**placed, "taskId": task_id})
 
 
 async def settle(call: Call) -> Reply:
@@ -169,10 +173,10 @@ async def _capability(call: Call, description: str) -> tuple[str, str]:
 
 
 async def _readable(call: Call) -> StoredWorkflow:
-    """Return the workflow of the path's task, if the caller may know of it."""
+    """Return the workflow of the path's task with its nodes, if the caller may know of it."""
     task_id = call.uuid_in_path("task_id", "the task")
     workflow_id = await task_workflow_id(call.services.reader, task_id)
-    stored = await call.services.gateway.workflow_record(workflow_id) if workflow_id else None
+    stored = await visible_record(call, workflow_id) if workflow_id else None
     if stored is None or visible_workflow(stored, call) is None:
         raise not_found(f"the task {task_id}")
     return stored

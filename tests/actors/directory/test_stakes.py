@@ -14,8 +14,8 @@ from core.errors import NodeErrorCode
 from core.market.reputation import Tally
 from core.settings import Settings
 from core.workflow.events import AgentNotSelected, AgentSelected, RetryDue
-from ledger.commands import Deposit
-from ledger.market_commands import DepositStake
+from ledger.accounts.account_commands import Deposit
+from ledger.stakes.stake_commands import DepositStake
 from tests.actors.directory.test_directory import KEY, row, select
 from tests.actors.engine.runner_bench import Bench
 from tests.simulation.shapes import agent_rows

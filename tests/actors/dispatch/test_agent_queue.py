@@ -44,11 +44,13 @@ def test_limits_are_kept_and_nobody_waits_without_a_reason(
     under_way: dict[int, tuple[str, int]] = {}
     waiting: dict[int, str] = {}
     held: dict[int, str] = {}
+    payers: dict[int, str] = {}
     foreign: Counter[str] = Counter()  # of the held ones, those that others than this had sent
     for what, did, many in steps:
         if what == "put":
             number += 1
-            if made.put(did, f"payer {many % 3}", number, (did, number), now_ms):
+            payers[number] = f"payer {many % 3}"
+            if made.put(did, payers[number], number, (did, number), now_ms):
                 under_way[number] = (did, now_ms)
             else:
                 waiting[number] = did
@@ -90,6 +92,8 @@ def test_limits_are_kept_and_nobody_waits_without_a_reason(
         found = made.statistics()
         counts = (len(under_way), len(waiting), len(held))
         assert (found.open, found.waiting, found.held) == counts
+        waiting_of = Counter(payers[key] for key in waiting)
+        assert all(made.waiting_of(payer) == waiting_of[payer] for payer in payers.values())
         assert fresh <= found.fresh_max
         if fresh < found.fresh_max and len(under_way) < OPEN_MAX:
             assert all(busy[agent] >= CONCURRENCY[agent] for agent in waiting.values())

@@ -81,7 +81,7 @@ async def test_verifier_gets_the_result_itself() -> None:
 async def test_an_order_without_references_is_left_as_it_is() -> None:
     plain = order(LargeInputs(NODE, {}))
     ready = DispatchOrder(
-        **{name: getattr(plain, name) for name in plain.__slots__} | {"large": None}
+        **{name: getattr(plain, name) for name in plain.__struct_fields__} | {"large": None}
     )
     assert await with_inputs(ready, nothing, 1) is ready
 

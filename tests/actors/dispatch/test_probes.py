@@ -10,8 +10,13 @@ from aiohttp import web
 
 from actors.dispatch.probes import Prober
 from core.settings import Settings
-from ledger.agent_live import Heartbeat, LivenessStore, live_rows, liveness_of
-from ledger.queries.reader import LedgerReader
+from ledger.agents.agent_live import (
+    Heartbeat,
+    LivenessStore,
+    live_rows,
+    liveness_of,
+)
+from ledger.reads.reader import LedgerReader
 from tests.conftest import Database
 from tests.ledger.making import card, open_with_owner
 from tests.ledger.test_agent_live import age

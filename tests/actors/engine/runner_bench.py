@@ -16,7 +16,9 @@ from actors.engine.runner import Runner
 from actors.transport.messages import CancelRequest, PublishRequest
 from core.settings import Settings
 from core.workflow.events import AttemptSucceeded, Event
-from ledger.commands import Command, Deposit, Outcome, RegisterOwner
+from ledger.accounts.account_commands import Deposit
+from ledger.commands import Command, Outcome
+from ledger.owners.owner_commands import RegisterOwner
 from tests.simulation.clock import VirtualClock
 from tests.simulation.ledger_model import LedgerModel
 from tests.simulation.shapes import CAPABILITIES, Shape, agent_rows, compiled
@@ -43,6 +45,10 @@ class Gate:
         self.waiting: list[tuple[Command, Callable[[Outcome], None]]] = []
         self.is_full = False
 
+    def has_room(self, payer: str) -> bool:
+        """Implement `LedgerPort`."""
+        return not self.is_full
+
     def submit(self, command: Command, done: Callable[[Outcome], None], payer: str = "") -> None:
         """Implement `LedgerPort`."""
         self.waiting.append((command, done))
@@ -64,6 +70,10 @@ class Outbox:
         self.held: list[DispatchOrder] = []
         self.over: list[DispatchOrder] = []
         self.waiting = 0
+
+    def waiting_of(self, payer: str) -> int:
+        """Implement `DispatchPort`: the only payer's."""
+        return self.waiting if payer == PAYER else 0
 
     def send(self, order: DispatchOrder, receive: Callable[[str, Event], None]) -> None:
         """Implement `DispatchPort`."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from decimal import Decimal
 from typing import Any
 
@@ -23,9 +24,11 @@ class Prices:
 
     def __init__(self, **asked: Asked) -> None:
         self._asked = asked
+        self.looks: Counter[tuple[str, str | None]] = Counter()
 
     def asked(self, capability_id: str, target_agent_id: str | None) -> Asked:
         """Return what was given for the capability's last part."""
+        self.looks[capability_id, target_agent_id] += 1
         return self._asked.get(capability_id.rpartition(".")[2], Asked())
 
 
@@ -93,3 +96,15 @@ def test_case_02_a_cost_without_a_bound_is_refused() -> None:
         found(Prices(b=Asked(None, None, RATES)), {"b": {}})
     assert refused.value.code is ErrorCode.BUDGET_REQUIRED
     assert [problem.path for problem in refused.value.problems] == ["nodes.b.maxCostCredits"]
+
+
+def test_the_agents_of_a_capability_are_looked_at_once() -> None:
+    """A thousand nodes for which ten thousand agents offer themselves took 1.6 s of the owner."""
+    prices = Prices(a=Asked(None, 70))
+    nodes = {f"n{number}": {"capabilityId": "cap.a"} for number in range(20)}
+    nodes |= {
+        f"t{number}": {**node, "targetAgentId": "did:x:t"}
+        for number, node in enumerate(nodes.values())
+    }
+    assert found(prices, nodes).total_micro == 40 * 70
+    assert prices.looks == {("cap.a", None): 1, ("cap.a", "did:x:t"): 1}

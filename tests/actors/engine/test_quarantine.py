@@ -18,15 +18,19 @@ from actors.engine.results import take_result
 from actors.transport.messages import (
     CancelReply,
     CancelRequest,
+    NodeResultReply,
     NodeResultRequest,
+    NotYet,
     PublishReply,
     ResumeReply,
     ResumeRequest,
 )
 from core.errors import ErrorCode, NodeErrorCode, ServiceError
 from core.settings import Settings
-from core.workflow.events import AttemptFailed, Failure
-from ledger.commands import AdvanceWorkflow, Command, Outcome, OutcomeStatus
+from core.workflow.actions import Decision
+from core.workflow.events import AttemptFailed, Event, Failure
+from ledger.commands import Command, Outcome, OutcomeStatus
+from ledger.workflows.workflow_commands import AdvanceWorkflow
 from tests.actors.engine.runner_bench import PAYER, VERIFIED, Bench, Outbox
 from tests.simulation.shapes import CAPABILITIES, auctioned_shape, compiled
 
@@ -167,6 +171,52 @@ def test_exception_while_a_result_is_heard_quarantines_its_workflow() -> None:
     assert_only_the_first_is_quarantined(bench)
     assert [order.workflow_id for order, _ in bench.outbox.aborted] == []
     finish_the_other(bench)
+
+
+def broken_step(bench: Bench) -> None:
+    """Make the first workflow's machine raise when its next step is done."""
+    run = bench.runner.run_of("w1")
+    assert run is not None
+    step = run.machine.step
+
+    def raising(event: Event) -> Decision:
+        step(event)
+        raise RuntimeError("unforeseen")
+
+    run.machine.step = raising  # type: ignore[method-assign]
+
+
+@pytest.mark.parametrize("spoil", [spoilt, broken_step])
+def test_exception_while_a_result_is_taken_answers_the_agent(
+    spoil: Callable[[Bench], None],
+) -> None:
+    """Its call, and others' requests in it, waited 10 s for an answer that never came."""
+    bench = published()
+    order = bench.outbox.sent[0]
+    spoil(bench)
+    heard: list[NodeResultReply | ServiceError | None] = []
+    request = NodeResultRequest(
+        workflow_id="w1", node=order.node, attempt=order.attempt, verify_attempt=0, result_json="{}"
+    )
+    take_result(bench.runner, request, bench.clock.now_ms(), heard.append)
+    bench.gate.commit()
+    assert heard == [None], "the gateway asks again, and hears of the quarantine"
+    assert_only_the_first_is_quarantined(bench)
+
+
+def test_exception_while_a_workflow_is_cancelled_quarantines_it_and_is_answered() -> None:
+    """It left the machine cancelled, the workflow driven, and its money held for ever."""
+    bench = published()
+    broken_step(bench)
+    bench.cancel()
+    bench.gate.commit()
+    assert isinstance(bench.replies[-1], NotYet)
+    assert_only_the_first_is_quarantined(bench)
+    bench.cancel()
+    reread(bench)
+    assert isinstance(bench.replies[-1], CancelReply)
+    assert bench.status() == "cancelled"
+    assert bench.model.balances["escrow:w1"] == 0
 
 
 def test_exception_in_a_timer_quarantines_its_workflow() -> None:

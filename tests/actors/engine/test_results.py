@@ -54,7 +54,6 @@ def hand_in(bench: Bench, node: str = "a", attempt: int = 1, **fields: Any) -> l
     """Hand a result in; returns the list that gets the answer."""
     values: dict[str, Any] = {
         "verify_attempt": 0,
-        "result": {"n": 1},
         "result_json": '{"n":1}',
         "output_hash": "sha256:o",
     }
@@ -274,7 +273,7 @@ def test_verification_is_answered_with_its_own_number() -> None:
     bench.gate.commit()
     accept(bench)
     assert code_of(hand_in(bench, verify_attempt=2)) is ErrorCode.ALREADY_SETTLED
-    answers = hand_in(bench, verify_attempt=1, result={"approved": True})
+    answers = hand_in(bench, verify_attempt=1, result_json='{"approved":true}')
     bench.gate.commit()
     assert answers == [NodeResultReply(status="success")]
     assert bench.status() == "success"

@@ -11,6 +11,7 @@ from actors.engine.steps import key_of
 from actors.transport.messages import CancelReply, PublishReply
 from core.errors import ErrorCode, NodeErrorCode, ServiceError
 from core.settings import Settings
+from core.workflow.actions import SelectAgent
 from core.workflow.events import (
     AttemptFailed,
     Event,
@@ -94,6 +95,34 @@ def test_publish_above_the_bound_is_refused_before_anything_is_stored() -> None:
     assert len(bench.gate.waiting) == 1
 
 
+def test_a_payer_that_has_filled_its_share_leaves_room_for_another() -> None:
+    """Its 20,000 unfinished workflows refused everybody's first one for their whole runtime."""
+    bench = Bench(settings=Settings(workflows_per_actor_max=18), deposit=10**12)
+    for number in range(17):
+        bench.publish(workflow_id=f"w{number}")
+    assert [reply.code for reply in bench.replies] == [ErrorCode.OVERLOADED]
+    assert len(bench.gate.waiting) == 16
+    bench.gate.commit()
+    bench.publish(workflow_id="theirs", payer_did="did:test:other", actor_did="did:test:other")
+    bench.gate.commit()
+    assert bench.replies[-1].code is ErrorCode.INSUFFICIENT_CREDITS, "the ledger's answer, its own"
+
+
+def test_a_payer_has_its_room_back_when_its_workflows_have_ended() -> None:
+    bench = Bench(settings=Settings(workflows_per_actor_max=1))
+    bench.publish()
+    bench.gate.commit()
+    bench.cancel()
+    bench.gate.commit()
+    bench.publish(workflow_id="w2")
+    bench.gate.commit()
+    assert isinstance(bench.replies[-1], PublishReply)
+    bench.adopt_all()
+    bench.gate.commit()
+    bench.publish(workflow_id="w3")
+    assert bench.replies[-1].code is ErrorCode.OVERLOADED, "taken up again, it is counted once"
+
+
 def test_publish_is_refused_while_as_many_dispatches_wait_as_may() -> None:
     bench = Bench(settings=Settings(dispatch_queue_max=5))
     bench.outbox.waiting = 5
@@ -145,6 +174,26 @@ def test_dry_run_stores_nothing() -> None:
     (reply,) = bench.replies
     assert reply.candidates["a"][0] == "did:sim:w0"
     assert not bench.gate.waiting
+
+
+def test_dry_run_looks_once_for_nodes_that_ask_for_the_same(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A thousand looks at a thousand agents held the owner for more than a second."""
+    bench = Bench()
+    looks: list[str] = []
+    foresee = bench.directory.foresee
+
+    def counted(
+        action: SelectAgent, at_ms: int, *, payer_did: str
+    ) -> tuple[list[str], Failure | None]:
+        looks.append(action.capability_id)
+        return foresee(action, at_ms, payer_did=payer_did)
+
+    monkeypatch.setattr(bench.directory, "foresee", counted)
+    bench.publish(is_dry_run=True)
+    (reply,) = bench.replies
+    assert len(reply.candidates) > len(looks) == len(set(looks))
 
 
 def test_case_43_a_publish_whose_answer_was_lost_is_handed_on_to_be_restored() -> None:

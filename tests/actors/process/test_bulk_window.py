@@ -6,7 +6,8 @@ import asyncio
 
 import pytest
 
-from actors.process.bulk_window import STEP, ask_all
+from actors.process.bulk_window import FOREGROUND_PART, STEP, ask_all
+from actors.process.foreground import Foreground
 
 
 class Owner:
@@ -30,6 +31,14 @@ class Owner:
             reply.set_result(2 * request)
 
 
+async def answer_all(owner: Owner, asked: asyncio.Future[list[int | BaseException]]) -> None:
+    async with asyncio.timeout(60):
+        while not asked.done():
+            await asyncio.sleep(0)
+            if owner.waiting:
+                owner.answer()
+
+
 @pytest.mark.parametrize("weight_max", [1, 30, 10_000])
 async def test_no_more_than_the_bound_is_under_way_and_replies_are_in_order(
     weight_max: int,
@@ -37,13 +46,15 @@ async def test_no_more_than_the_bound_is_under_way_and_replies_are_in_order(
     owner = Owner()
     requests = [1, 5, 13, 40, 2, *range(14, 80)]
     asked = asyncio.ensure_future(
-        ask_all(owner.ask, requests, weight_of=lambda request: request, weight_max=weight_max)
+        ask_all(
+            owner.ask,
+            requests,
+            weight_of=lambda request: request,
+            weight_max=weight_max,
+            foreground=Foreground(),
+        )
     )
-    async with asyncio.timeout(60):
-        while not asked.done():
-            await asyncio.sleep(0)
-            if owner.waiting:
-                owner.answer()
+    await answer_all(owner, asked)
     replies = asked.result()
     assert isinstance(replies[2], ValueError)
     assert [*replies[:2], *replies[3:]] == [2 * one for one in requests if one != 13]
@@ -61,5 +72,29 @@ def test_a_large_bulk_is_begun_in_steps() -> None:
         seen.append(request - len(begun))
         return 0
 
-    asyncio.run(ask_all(ask, range(4 * STEP), weight_of=weight_of, weight_max=1))
+    async def bulk() -> None:
+        await ask_all(
+            ask, range(4 * STEP), weight_of=weight_of, weight_max=1, foreground=Foreground()
+        )
+
+    asyncio.run(bulk())
     assert max(seen) <= STEP, "asked for in one turn of the loop"
+
+
+async def test_beside_single_requests_less_is_under_way_and_they_pass_first() -> None:
+    owner, foreground = Owner(), Foreground()
+    requests = [1] * 64
+    most = 16
+    with foreground:
+        asked = asyncio.ensure_future(
+            ask_all(
+                owner.ask,
+                requests,
+                weight_of=lambda request: request,
+                weight_max=most,
+                foreground=foreground,
+            )
+        )
+        await answer_all(owner, asked)
+    assert owner.most == most // FOREGROUND_PART
+    assert asked.result() == [2] * 64

@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from functools import partial
 
 import pytest
 
 from actors.transport.actor_calls import is_unknown_outcome
-from actors.transport.ledger_client import CALL_BYTES_MAX, LedgerClient, command_bytes
+from actors.transport.ledger_client import CALL_BYTES_MAX, LedgerClient
+from actors.transport.wire import answer_commands
 from core.errors import ErrorCode, ServiceError
-from ledger.commands import Command, Outcome, OutcomeStatus, RegisterAgent, RegisterOwner
-from ledger.review_commands import OpenDispute
+from ledger.accounts.account_commands import Deposit
+from ledger.agents.agent_commands import RegisterAgent
+from ledger.commands import Command, Outcome, OutcomeStatus
+from ledger.owners.owner_commands import RegisterOwner
 
 GONE = ConnectionError("the ledger is away")
 
@@ -40,11 +44,23 @@ class Ledger:
 
 
 def client_of(ledger: Ledger) -> LedgerClient:
-    return LedgerClient(ledger.submit, is_unknown_outcome, capacity=1_000, batch_size=100)
+    submit = partial(answer_commands, ledger.submit)
+    return LedgerClient(submit, is_unknown_outcome, capacity=1_000, batch_size=100)
 
 
 def command(key: str) -> Command:
     return RegisterOwner(key=key, owner="o", address="a")
+
+
+def deposit(key: str, actor: str) -> Command:
+    return Deposit(
+        key=key,
+        request_hash=b"",
+        actor_did=f"did:test:{actor}",
+        owner_did="did:test:wallet",
+        amount_micro=1,
+        description="",
+    )
 
 
 async def submitted(client: LedgerClient, keys: Sequence[str]) -> list[Outcome | BaseException]:
@@ -61,7 +77,7 @@ async def submitted(client: LedgerClient, keys: Sequence[str]) -> list[Outcome |
 @pytest.mark.parametrize("guilty", [["k7"], ["k0", "k1", "k19"]])
 async def test_command_that_cannot_be_carried_is_refused_alone(guilty: list[str]) -> None:
     ledger = Ledger()
-    ledger.unbearable = {key: TypeError("cannot pickle") for key in guilty}
+    ledger.unbearable = {key: TypeError("cannot be carried") for key in guilty}
     keys = [f"k{number}" for number in range(20)]
     outcomes = await submitted(client_of(ledger), keys)
     refused = [key for key, one in zip(keys, outcomes, strict=True)
@@ -117,6 +133,20 @@ async def test_full_ledger_is_asked_again_and_is_not_down() -> None:
     assert (await asked).result == {"key": "k"}
 
 
+async def test_callers_take_turns_by_whose_commands_theirs_are() -> None:
+    """One tenant's thousand deposits stood before another's one."""
+    ledger = Ledger()
+    submit = partial(answer_commands, ledger.submit)
+    client = LedgerClient(submit, is_unknown_outcome, capacity=2_000, batch_size=1)
+    asked = [
+        asyncio.ensure_future(client.commit(deposit(f"a{number}", "a"), timeout_s=60))
+        for number in range(100)
+    ]
+    asked.append(asyncio.ensure_future(client.commit(deposit("b", "b"), timeout_s=60)))
+    await asyncio.gather(*asked)
+    assert ledger.batches.index(["b"]) <= 2
+
+
 async def test_calls_are_bounded_by_bytes() -> None:
     ledger = Ledger()
     client = client_of(ledger)
@@ -134,18 +164,27 @@ async def test_calls_are_bounded_by_bytes() -> None:
     assert max(map(len, ledger.batches)) == 4
 
 
-def test_command_is_weighed_with_its_texts() -> None:
-    """A thousand disputes with half a megabyte of evidence each went in one call."""
-    command = OpenDispute(
-        key="k",
-        actor_did="did:test:payer",
-        dispute_id="d",
-        workflow_id=None,
-        complainant_did="did:test:payer",
-        respondent_did=None,
-        node_id=None,
-        dispute_type="other",
-        description="",
-        evidence_json="x" * 500_000,
-    )
-    assert command_bytes(command) >= 500_000
+async def test_command_without_bytes_is_refused_alone() -> None:
+    ledger = Ledger()
+    outcomes = await submitted(client_of(ledger), ["good", "half a pair: \ud800", "too"])
+    assert [outcome.error for outcome in outcomes if isinstance(outcome, Outcome)] == [
+        None, ErrorCode.INTERNAL_ERROR, None,
+    ]  # fmt: skip
+    refused = await client_of(ledger).commit(command("\ud800"), timeout_s=60)
+    assert refused.error is ErrorCode.INTERNAL_ERROR
+    assert ledger.applied == ["good", "too"]
+
+
+async def test_outcome_that_cannot_be_read_is_that_of_its_command_alone() -> None:
+    ledger = Ledger()
+
+    async def garbled(bodies: list[bytes]) -> list[bytes]:
+        found = await answer_commands(ledger.submit, bodies)
+        return [found[0][:-1], *found[1:]]
+
+    client = LedgerClient(garbled, is_unknown_outcome, capacity=1_000, batch_size=100)
+    outcomes = await submitted(client, ["k0", "k1"])
+    assert [outcome.error for outcome in outcomes if isinstance(outcome, Outcome)] == [
+        ErrorCode.INTERNAL_ERROR, None,
+    ]  # fmt: skip
+    assert ledger.applied == ["k0", "k1"]

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+import struct
 from collections.abc import AsyncIterator
 from contextlib import closing
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from actors.transport.channel import Channel
 from actors.transport.sockets import SocketCall, SocketServer, serve_batches, socket_path
+from actors.transport.wire import decode_failure
 from core.errors import ErrorCode, ServiceError
 
 
@@ -150,3 +153,59 @@ async def test_only_this_user_can_reach_the_socket(
     actor: tuple[Actor, SocketServer, Path],
 ) -> None:
     assert actor[2].parent.stat().st_mode & 0o077 == 0
+
+
+@pytest.mark.parametrize("garbage", [b"", b"\xc1", b"\x01", b"\x81\xa1a\x01", b"\x91" * 10_000])
+async def test_garbage_is_an_error_of_its_call_only(
+    actor: tuple[Actor, SocketServer, Path], garbage: bytes
+) -> None:
+    reader, writer = await asyncio.open_unix_connection(str(actor[2]))
+
+    async def told(body: bytes) -> Any:
+        writer.write(len(body).to_bytes(4, "big") + body)
+        (size,) = struct.unpack("!I", await reader.readexactly(4))
+        return msgspec.msgpack.decode(await reader.readexactly(size))
+
+    name = msgspec.msgpack.encode("submit")
+    writer.write(len(name).to_bytes(4, "big") + name)
+    is_result, failure = await told(garbage)
+    assert not is_result
+    assert isinstance(decode_failure(failure), RuntimeError)
+    assert await told(msgspec.msgpack.encode([[1]])) == [True, [2]], "the connection serves on"
+    writer.close()
+    await writer.wait_closed()
+
+
+async def test_garbage_instead_of_a_method_ends_the_connection(
+    actor: tuple[Actor, SocketServer, Path], call: SocketCall
+) -> None:
+    for name in (b"\xc1", msgspec.msgpack.encode(["submit"]), msgspec.msgpack.encode("other")):
+        reader, writer = await asyncio.open_unix_connection(str(actor[2]))
+        writer.write(len(name).to_bytes(4, "big") + name)
+        assert await reader.read() == b""
+        writer.close()
+        await writer.wait_closed()
+    assert await call([1]) == [2], "others are served"
+
+
+@pytest.mark.parametrize("garbage", [b"\xc1", b"\x05", b"\x92\xc2\x05"])
+async def test_a_reply_that_cannot_be_read_leaves_the_outcome_unknown(
+    tmp_path: Path, garbage: bytes
+) -> None:
+    ended = asyncio.Event()
+
+    async def babble(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(len(garbage).to_bytes(4, "big") + garbage)
+        await reader.read()
+        writer.close()
+        ended.set()
+
+    server = await asyncio.start_unix_server(babble, tmp_path / "s")
+    with (
+        closing(SocketCall(tmp_path / "s", "submit", by_ray)) as call,
+        pytest.raises(ConnectionError),
+    ):
+        await call([1])
+    await ended.wait()
+    server.close()
+    await server.wait_closed()

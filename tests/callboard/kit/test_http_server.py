@@ -150,3 +150,59 @@ def test_closing_gives_up_a_request_that_does_not_end() -> None:
                 await asked
 
     asyncio.run(scenario())
+
+
+def test_closing_gives_up_a_reply_that_nobody_takes() -> None:
+    """It waited for ever, so that an agent could not be ended by its signal."""
+
+    async def scenario() -> None:
+        async def large(_: Request) -> Response:
+            return Response(200, b"x" * (8 << 20))
+
+        listener = socket.create_server(("127.0.0.1", 0))
+        server = HttpServer(large)
+        await server.start(listener)
+        with socket.create_connection(listener.getsockname()) as deaf:
+            deaf.sendall(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n")
+            while not server.busy:
+                await asyncio.sleep(0)
+            async with asyncio.timeout(20):
+                await server.close(0.1)
+        assert server.busy == 0
+
+    asyncio.run(scenario())
+
+
+def test_a_connection_that_takes_no_reply_is_cut_off(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(http_server, "IDLE_TIMEOUT_S", 0.1)
+
+    async def scenario() -> None:
+        async def large(_: Request) -> Response:
+            return Response(200, b"x" * (8 << 20))
+
+        listener = socket.create_server(("127.0.0.1", 0))
+        server = HttpServer(large)
+        await server.start(listener)
+        with socket.create_connection(listener.getsockname()) as deaf:
+            deaf.sendall(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n")
+            async with asyncio.timeout(20):
+                while not server.busy:
+                    await asyncio.sleep(0)
+                while server.busy:
+                    await asyncio.sleep(0)
+        await server.close(5.0)
+
+    asyncio.run(scenario())
+
+
+def test_a_head_request_is_answered_without_a_body() -> None:
+    """The connection ended without a word."""
+
+    async def visit(port: int) -> None:
+        asked = b"HEAD /a HTTP/1.1\r\nHost: x\r\nConnection: close\r\nContent-Length: 2\r\n\r\nok"
+        head = await raw(port, asked)
+        assert head.startswith(b"HTTP/1.1 200 ")
+        assert b"content-length: 2\r\n" in head
+        assert head.endswith(b"\r\n\r\n")
+
+    with_server(visit)

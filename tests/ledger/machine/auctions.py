@@ -7,19 +7,24 @@ worked out again here, from the bids that the model has taken. Rules: money.md c
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 from fractions import Fraction
 
 from hypothesis import strategies as st
 from hypothesis.stateful import precondition, rule
+from msgspec.structs import replace
 
 from core.errors import ErrorCode
 from core.market.auction import AuctionTerms, Award, Bid, award, exclusion, merge_bids
 from core.market.reputation import NEUTRAL, Tally, score, stake_required_micro
 from core.workflow.events import AuctionClosed, AuctionOpened, NodeChanged
 from core.workflow.transitions import NodeStatus
+from ledger.auctions.auction_commands import (
+    EndBidding,
+    PlaceBid,
+    bid_key,
+    bids_key,
+)
 from ledger.commands import OutcomeStatus
-from ledger.market_commands import EndBidding, PlaceBid, bid_key, bids_key
 from tests.ledger.machine.base import any_index, asking, few, share_of
 from tests.ledger.machine.model import BPS, Round, Work
 from tests.ledger.machine.work import Attempt, WorkRules

@@ -16,22 +16,17 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant
 
 from core.errors import ErrorCode
-from ledger.commands import (
-    AdvanceWorkflow,
-    Command,
-    Outcome,
-    OutcomeStatus,
-    PublishWorkflow,
-    RegisterOwner,
-)
-from ledger.market_commands import EndBidding, PlaceBid
-from ledger.queries.reader import LedgerReader
-from ledger.store import LedgerStore
+from ledger.auctions.auction_commands import EndBidding, PlaceBid
+from ledger.commands import Command, Outcome, OutcomeStatus
+from ledger.owners.owner_commands import RegisterOwner
+from ledger.reads.reader import LedgerReader
+from ledger.workflows.workflow_commands import AdvanceWorkflow, PublishWorkflow
+from ledger.writer.store import LedgerStore
 from tests.conftest import Database
 from tests.ledger.checking import Auditor, Replay
 from tests.ledger.machine.model import Contract, MoneyModel, Work
 from tests.ledger.machine.reviewing import Reviews
-from tests.ledger.making import AT, Flow, card, deposit, new_id, open_store
+from tests.ledger.making import AT, Flow, card, commit_all, deposit, new_id, open_store
 
 T = TypeVar("T")
 
@@ -74,7 +69,7 @@ class MoneyMachine(RuleBasedStateMachine):
         self.now = AT + 10_000  # a new writer whose clock is behind must not come before AT
         self.store: LedgerStore = self.run(open_store(self.database.service_url))
         # Time never goes back behind what earlier histories have committed.
-        self.now = max(self.now, self.store.books.head.latest_ms + 1)
+        self.now = max(self.now, self.store.cache.head.latest_ms + 1)
         self.own_steps = 0
         # Every balance as it was compared last: only what has changed since is asked for again.
         self.compared: dict[str, int] = {}
@@ -136,7 +131,7 @@ class MoneyMachine(RuleBasedStateMachine):
     def commit(self, *commands: Command) -> list[Outcome]:
         """Commit one batch, a millisecond after the one before."""
         self.now += 1
-        outcomes = self.run(self.store.commit(commands, self.now))
+        outcomes = self.run(commit_all(self.store, commands, self.now))
         for command, outcome in zip(commands, outcomes, strict=True):
             if outcome.status is OutcomeStatus.APPLIED:
                 self.applied[type(command)] += 1

@@ -6,10 +6,9 @@ issued is bounded. Time as it is committed never goes back. contract.md section 
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from hypothesis import strategies as st
 from hypothesis.stateful import precondition, rule
+from msgspec.structs import replace
 
 from core.money import MICRO_MAX
 from core.workflow.events import AttemptFinished

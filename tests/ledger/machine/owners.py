@@ -5,29 +5,27 @@ Any earlier command may come again at any time, among others or after the writer
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
 from hypothesis import strategies as st
 from hypothesis.stateful import precondition, rule
+from msgspec.structs import replace
 
 from core.errors import ErrorCode
-from ledger.commands import (
+from ledger.accounts.account_commands import Deposit
+from ledger.agents.agent_commands import DeregisterAgent
+from ledger.auctions.auction_commands import PlaceBid
+from ledger.commands import Command, OutcomeStatus
+from ledger.errors import LedgerFenced, LedgerUnavailable
+from ledger.invoices.invoice_commands import SettleInvoice
+from ledger.owners.owner_commands import ClaimWorkflows, RegisterOwner
+from ledger.stakes.stake_commands import DepositStake, SlashStake, WithdrawStake
+from ledger.trust.trust_commands import RevokeAgent
+from ledger.workflows.workflow_commands import (
     AdvanceWorkflow,
-    ClaimWorkflows,
-    Command,
-    Deposit,
-    DeregisterAgent,
-    OutcomeStatus,
     PublishWorkflow,
     QuarantineWorkflow,
-    RegisterOwner,
     ResumeWorkflow,
 )
-from ledger.errors import LedgerFenced, LedgerUnavailable
-from ledger.market_commands import DepositStake, PlaceBid, WithdrawStake
-from ledger.review_commands import SettleInvoice, SlashStake
-from ledger.trust_commands import RevokeAgent
 from tests.ledger.machine.base import MoneyMachine, few, four
 from tests.ledger.making import Flow, card, deposit, new_key, open_store
 
@@ -174,9 +172,9 @@ class OwnerRules(MoneyMachine):
         with pytest.raises(LedgerFenced):
             self.run(old.commit([deposit(1, owner_did=self.payers[0])], self.now))
         self.run(old.close())
-        before_ms = self.store.books.head.latest_ms
+        before_ms = self.store.cache.head.latest_ms
         self.run(self.store.commit([], self.now - slow_ms))
-        assert self.store.books.head.latest_ms >= before_ms, "time does not go back"
+        assert self.store.cache.head.latest_ms >= before_ms, "time does not go back"
 
 
 def _is_hashed(command: Command) -> bool:

@@ -6,15 +6,11 @@ from hypothesis import strategies as st
 from hypothesis.stateful import precondition, rule
 
 from core.errors import ErrorCode, ServiceError
+from ledger.agents.agent_commands import RebuildReputation
+from ledger.agents.reputation import corrections, read_compared
 from ledger.commands import Outcome, OutcomeStatus
-from ledger.queries.invoice_content import standing_invoice, with_content
-from ledger.reputation import corrections, read_compared
-from ledger.review_commands import (
-    CreateInvoice,
-    RebuildReputation,
-    SettleInvoice,
-    invoice_settled_key,
-)
+from ledger.invoices.invoice_commands import CreateInvoice, SettleInvoice, invoice_settled_key
+from ledger.invoices.invoice_content import standing_invoice, with_content
 from tests.ledger.disputing import about, decide, slash
 from tests.ledger.machine.base import MoneyMachine, any_index, four, share_of
 from tests.ledger.machine.reviewing import Complaint, Invoice

@@ -10,7 +10,7 @@ from hypothesis.stateful import precondition, rule
 from core.errors import ErrorCode
 from core.market.quota import QuotaLimits
 from core.money import cents_ceil
-from ledger.market_commands import SetQuota
+from ledger.quotas.quota_commands import SetQuota
 from tests.ledger.machine.base import MoneyMachine, amounts, asking, few, four, share_of, shares
 from tests.ledger.machine.model import Limits
 from tests.ledger.making import deposit, new_key

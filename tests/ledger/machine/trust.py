@@ -5,10 +5,9 @@ Each rule leaves the agent as it found it, so that no other rule has to know who
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from hypothesis import strategies as st
 from hypothesis.stateful import precondition, rule
+from msgspec.structs import replace
 
 from core.errors import ErrorCode
 from core.workflow.events import AttemptFinished, Record

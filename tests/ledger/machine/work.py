@@ -6,10 +6,12 @@ in the same command, whether or not the lock had been granted.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+import dataclasses
+from dataclasses import dataclass
 
 from hypothesis import strategies as st
 from hypothesis.stateful import precondition, rule
+from msgspec.structs import replace
 
 from core.errors import ErrorCode, NodeErrorCode, QuarantineCode
 from core.money import MICRO_MAX
@@ -24,7 +26,8 @@ from core.workflow.events import (
 )
 from core.workflow.rules.verification import payment_line
 from core.workflow.transitions import NodeStatus, WorkflowStatus
-from ledger.commands import OutcomeStatus, QuarantineWorkflow, ResumeWorkflow
+from ledger.commands import OutcomeStatus
+from ledger.workflows.workflow_commands import QuarantineWorkflow, ResumeWorkflow
 from tests.ledger.machine.base import (
     MoneyMachine,
     any_index,
@@ -274,7 +277,7 @@ class WorkRules(MoneyMachine):
         busy = self.works(at_work=True)
         flow, work = busy[index % len(busy)]
         records = (*self.freed(work), *self.done(work, work.price, latency_ms=1))
-        other = replace(work, agent=self.worker(agent))
+        other = dataclasses.replace(work, agent=self.worker(agent))
         late = self.done(other, work.price, latency_ms=9)
         one = flow.advance(*records)
         two, three = flow.advance(*late, key=new_key()), flow.advance(*late, key=new_key())

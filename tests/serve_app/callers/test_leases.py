@@ -8,7 +8,7 @@ import pytest
 
 from core.errors import ErrorCode, ServiceError
 from ledger.operational import OperationalStore
-from ledger.queries.reader import LedgerReader
+from ledger.reads.reader import LedgerReader
 from serve_app.callers.leases import find_keys_in, take_block_from
 from tests.conftest import Database
 

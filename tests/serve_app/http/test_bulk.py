@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from actors.process.foreground import Foreground
 from actors.process.slices import Slices
 from actors.transport.gateway import Gateway
 from core.errors import ErrorCode, ServiceError
@@ -70,9 +71,12 @@ def test_items_and_the_rest_are_the_whole(
 
 
 class SettingsOnly:
-    """A gateway of which only the settings are used."""
+    """A gateway of which only the settings are used, and that no single request waits."""
 
     settings = Settings(body_bytes_max=KIB, bulk_items_max=5, json_depth_max=4)
+
+    def __init__(self) -> None:
+        self.foreground = Foreground()
 
 
 def judge_all(body: bytes) -> Judged[Any]:

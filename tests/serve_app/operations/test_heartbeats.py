@@ -9,8 +9,8 @@ from typing import cast
 import pytest
 
 from core.market.liveness import UNHEARD, Liveness
-from ledger.agent_live import Heartbeat, LivenessStore, StoredHeartbeat
-from ledger.queries.reader import LedgerReader
+from ledger.agents.agent_live import Heartbeat, LivenessStore, StoredHeartbeat
+from ledger.reads.reader import LedgerReader
 from serve_app.operations.agents.heartbeat_store import Heartbeats
 
 pytestmark = pytest.mark.anyio

@@ -15,7 +15,7 @@ from actors.transport.messages import NodeResultReply, NodeResultRequest
 from core.settings import Settings
 from core.trust.derived_keys import KEY_VERSION
 from core.trust.result_token import result_id
-from ledger.queries.stored import RowDict
+from ledger.reads.stored import RowDict
 from ledger.replies import ReplyStore
 from serve_app.callers.admission import Admission
 from serve_app.callers.auth import Authenticator

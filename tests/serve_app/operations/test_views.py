@@ -11,7 +11,7 @@ from actors.dispatch.large_results import Blobs
 from actors.transport.gateway import Gateway
 from core.canonical import hash_bytes
 from core.settings import KIB, Settings
-from ledger.queries.reader import StoredWorkflow
+from ledger.reads.reader import StoredWorkflow
 from serve_app.operations.views import node_state
 from tests.actors.dispatch.test_large_results import Shelf
 

@@ -1,0 +1,192 @@
+"""What travels between processes as bytes: msgpack of a closed set of messages, each by itself.
+
+Each request, command and reply is encoded alone, so that its length is its weight, a batch is a
+list of bytes, and one that cannot be read is answered alone. Which versions understand each other
+says `core/message.py`. Neither side trusts the other's bytes: nothing but messages can come of
+them. Decision 0136.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any, Final, Generic, TypeVar
+
+import msgspec
+
+from actors.transport.messages import (
+    NotYet,
+    OwnerAnswer,
+    OwnerReply,
+    OwnerRequest,
+    PackedPublish,
+    PublishRequest,
+)
+from core.errors import ErrorCode, Problem, ServiceError
+from core.message import Message
+from ledger.commands import Command, Outcome, OutcomeStatus
+
+log = logging.getLogger("callboard.wire")
+
+Value = TypeVar("Value")
+Request = TypeVar("Request")
+Reply = TypeVar("Reply")
+
+
+class Unencodable(Exception):
+    """A value that has no bytes, such as a text with half of a surrogate pair."""
+
+
+class Undecodable(Exception):
+    """Bytes that are no message of the expected kind."""
+
+
+class Refusal(Message, frozen=True, kw_only=True):
+    """A `ServiceError` on its way; `is_not_yet`: a `NotYet`."""
+
+    code: ErrorCode
+    detail: str
+    problems: tuple[Problem, ...] = ()
+    retry_after_s: int | None = None
+    is_not_yet: bool = False
+
+    @classmethod
+    def of(cls, error: ServiceError) -> Refusal:
+        """Return an error as it travels."""
+        return cls(
+            code=error.code,
+            detail=error.detail,
+            problems=error.problems,
+            retry_after_s=error.retry_after_s,
+            is_not_yet=isinstance(error, NotYet),
+        )
+
+    def error(self) -> ServiceError:
+        """Return the error that it was made of."""
+        kind = NotYet if self.is_not_yet else ServiceError
+        return kind(self.code, self.detail, self.problems, self.retry_after_s)
+
+
+_ENCODER: Final = msgspec.msgpack.Encoder()
+
+
+class Wire(Generic[Value]):
+    """The bytes of one kind of message.
+
+    Args:
+        kind: the type, or the union of types, that is read.
+    """
+
+    def __init__(self, kind: Any) -> None:
+        self._decoder: msgspec.msgpack.Decoder[Value] = msgspec.msgpack.Decoder(kind)
+
+    def encode(self, value: Value) -> bytes:
+        """Return a message's bytes. Raises `Unencodable`."""
+        try:
+            return _ENCODER.encode(value)
+        except (TypeError, ValueError, OverflowError, RecursionError) as error:
+            raise Unencodable(str(error)) from None
+
+    def decode(self, body: bytes) -> Value:
+        """Return the message that bytes hold. Raises `Undecodable`."""
+        try:
+            return self._decoder.decode(body)
+        except (msgspec.MsgspecError, ValueError, RecursionError) as error:
+            raise Undecodable(f"{len(body)} bytes: {error}") from None
+
+
+class Crash(Message, frozen=True):
+    """An exception that is no refusal, in its own words."""
+
+    text: str
+
+
+COMMANDS: Final = Wire[Command](Command)
+OUTCOMES: Final = Wire[Outcome](Outcome)
+REQUESTS: Final = Wire[OwnerRequest](OwnerRequest)
+_REPLIES: Final = Wire[OwnerAnswer | Refusal](OwnerAnswer | Refusal)
+_FAILURES: Final = Wire[Refusal | Crash](Refusal | Crash)
+
+
+def packed(request: PublishRequest) -> PackedPublish:
+    """Return a request to publish as it travels. Raises `Unencodable`."""
+    return PackedPublish(
+        request.workflow_id, request.payer_did, request.is_dry_run, REQUESTS.encode(request)
+    )
+
+
+def encode_failure(error: Exception) -> bytes:
+    """Return an exception of a call as it travels: a refusal whole, any other as its text."""
+    if isinstance(error, ServiceError):
+        return _FAILURES.encode(Refusal.of(error))
+    return _FAILURES.encode(Crash(repr(error).encode(errors="replace").decode()))
+
+
+def decode_failure(body: bytes) -> Exception:
+    """Return the exception that a call has ended with. Raises `Undecodable`."""
+    failure = _FAILURES.decode(body)
+    return failure.error() if isinstance(failure, Refusal) else RuntimeError(failure.text)
+
+
+def decode_reply(body: bytes) -> OwnerReply:
+    """Return an owner's reply out of its bytes. Raises `Undecodable`."""
+    reply = _REPLIES.decode(body)
+    return reply.error() if isinstance(reply, Refusal) else reply
+
+
+async def answer_commands(
+    commit: Callable[[list[Command]], Awaitable[Sequence[Outcome]]], bodies: Sequence[bytes]
+) -> list[bytes]:
+    """Commit commands that have travelled, and return their outcomes as they travel back.
+
+    Raises: what `commit` raises.
+    """
+    outcomes = await _answered(COMMANDS, bodies, commit, _unread_command)
+    return [OUTCOMES.encode(outcome) for outcome in outcomes]
+
+
+async def answer_requests(
+    handle: Callable[[list[OwnerRequest]], Awaitable[Sequence[OwnerReply]]],
+    bodies: Sequence[bytes],
+) -> list[bytes]:
+    """Handle requests that have travelled, and return their replies as they travel back.
+
+    Raises: what `handle` raises.
+    """
+    replies = await _answered(REQUESTS, bodies, handle, _unread_request)
+    return [encode_reply(reply) for reply in replies]
+
+
+def encode_reply(reply: OwnerReply) -> bytes:
+    """Return an owner's reply as it travels."""
+    return _REPLIES.encode(Refusal.of(reply) if isinstance(reply, ServiceError) else reply)
+
+
+async def _answered(
+    wire: Wire[Request],
+    bodies: Sequence[bytes],
+    answer: Callable[[list[Request]], Awaitable[Sequence[Reply]]],
+    refused: Callable[[Undecodable], Reply],
+) -> list[Reply]:
+    """Answer what can be read in its order, and refuse the rest in its place."""
+    read: list[Request] = []
+    unread: dict[int, Reply] = {}
+    for position, body in enumerate(bodies):
+        try:
+            read.append(wire.decode(body))
+        except Undecodable as error:  # its own answer: the others of its batch are carried out
+            log.error("got what is no message reason=%s", error)
+            unread[position] = refused(error)
+    answers = list(await answer(read)) if read else []
+    for position, reply in unread.items():
+        answers.insert(position, reply)
+    return answers
+
+
+def _unread_command(error: Undecodable) -> Outcome:
+    detail = f"the command cannot be read: {error}"
+    return Outcome(OutcomeStatus.REJECTED, {}, ErrorCode.INTERNAL_ERROR, detail)
+
+
+def _unread_request(error: Undecodable) -> ServiceError:
+    return ServiceError(ErrorCode.INTERNAL_ERROR, f"the request cannot be read: {error}")

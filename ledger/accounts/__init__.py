@@ -1,0 +1,1 @@
+"""Accounts: deposits, and money as its owners see it."""

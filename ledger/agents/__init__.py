@@ -1,0 +1,1 @@
+"""Agents: their cards, health and reputation."""

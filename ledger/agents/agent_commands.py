@@ -1,0 +1,61 @@
+"""Commands about agents: their cards, and the counts that their reputation is made of.
+
+Plain values, as `ledger/commands.py` says. Spec: Agent card; contract.md section 3.
+"""
+
+from __future__ import annotations
+
+from core.message import Message
+
+
+class RegisterAgent(Message, frozen=True, kw_only=True):
+    """Store an agent card; a new DID is claimed by `owner_did`, a known one needs the same owner.
+
+    `is_admin` or `is_signed` (the card was signed by the DID's current key) replace ownership.
+    `secret_encrypted`: the dispatch signing secret, already encrypted, or None to keep the old one.
+    `revision_expected`: the stored card that the command was decided from; None for any.
+    `is_unchanged`: the stored card came again by its signature alone, so nothing is stored.
+    Rejections: FORBIDDEN; CONFLICT when the card has changed meanwhile.
+    Result: {"did", "ownerDid", "registered": capabilities, "isNew": bool, "tokenRevision": int}.
+    """
+
+    key: str
+    actor_did: str
+    owner_did: str
+    is_admin: bool
+    is_signed: bool
+    did: str
+    card_json: str
+    endpoint: str
+    capability_ids: tuple[str, ...]
+    public_key: str | None
+    secret_encrypted: bytes | None
+    revision_expected: int | None = None
+    is_unchanged: bool = False
+
+
+class DeregisterAgent(Message, frozen=True, kw_only=True):
+    """Take an agent out of service; its card stays readable, its DID stays its owner's.
+
+    Rejections: NOT_FOUND, FORBIDDEN. Result: {"did", "wasActive": bool}.
+    """
+
+    key: str
+    actor_did: str
+    owner_did: str
+    is_admin: bool
+    did: str
+
+
+class RebuildReputation(Message, frozen=True, kw_only=True):
+    """Correct the counts of agents' outcomes by what history has more or less of each.
+
+    `changes`: (agent DID, successful, failed, cancelled, latency ms), each found minus stored, read
+    outside the writer as of an audit record. Rejections: OVERLOADED, not stored, when counts were
+    corrected since. Result: {"changed"}.
+    """
+
+    key: str
+    actor_did: str
+    changes: tuple[tuple[str, int, int, int, int], ...]
+    read_audit_id: int

@@ -1,0 +1,221 @@
+"""Heartbeats and probes: written by the operational role in batches, read by who chooses agents.
+
+Worth little and never audited; a crash may forget the last ones, the next come within seconds. All
+times are the database's, so that machines need not agree about theirs when they write.
+Spec: contract.md section 6 (Heartbeat).
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Collection, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any, Final
+
+import orjson
+import sqlalchemy as sql
+from sqlalchemy.ext.asyncio import AsyncEngine
+
+from core.market.liveness import HEARTBEAT_TTL_MS, Liveness
+from ledger.operational import TIMEOUT_S
+from ledger.pools import pool_of
+from ledger.reads.pages import changed_pages
+from ledger.reads.reader import LedgerReader, RowDict
+from ledger.schema import (
+    OPERATIONAL_ROLE,
+    UNREACHABLE,
+    agent,
+    agent_live,
+    unreachable,
+)
+from ledger.timeouts import cut_after, driver_connection_of
+
+# A probe that found nobody is repeated after 30 s, doubling to 5 min; one that found somebody
+# before what it says has run out.
+PROBE_PAUSE_MS: Final = 30_000
+PROBE_PAUSE_MS_MAX: Final = 300_000
+
+_NOW: Final = "(extract(epoch FROM clock_timestamp()) * 1000)::bigint"
+# The rows are locked before they are read, so that two replicas agree about what was there before.
+_HEARTBEATS: Final = sql.text(
+    f"""
+    WITH given AS (
+        SELECT * FROM json_to_recordset(CAST(:rows AS json)) AS r(
+            did text, status text, load double precision, queue_depth integer, version text,
+            latency_ms double precision)
+    ), before AS MATERIALIZED (
+        SELECT b.did, b.status, b.load, b.heartbeat_ms, b.probe_ms, b.probe_ok
+        FROM callboard.agent_live b WHERE b.did IN (SELECT did FROM given)
+        ORDER BY b.did FOR UPDATE
+    ), stored AS (
+        INSERT INTO callboard.agent_live AS l (
+            did, status, load, queue_depth, version, latency_ms, heartbeat_ms, updated_ms)
+        SELECT g.did, g.status, g.load, g.queue_depth, g.version, g.latency_ms, {_NOW}, {_NOW}
+        FROM given g LEFT JOIN before b ON b.did = g.did
+        ORDER BY g.did
+        ON CONFLICT (did) DO UPDATE SET
+            status = excluded.status, load = excluded.load,
+            queue_depth = coalesce(excluded.queue_depth, l.queue_depth),
+            version = coalesce(excluded.version, l.version),
+            latency_ms = coalesce(excluded.latency_ms, l.latency_ms),
+            heartbeat_ms = excluded.heartbeat_ms, updated_ms = excluded.updated_ms
+        RETURNING l.did, l.heartbeat_ms AS at_ms
+    )
+    SELECT s.did, s.at_ms, b.status, b.load, b.heartbeat_ms, b.probe_ms, b.probe_ok
+    FROM stored s LEFT JOIN before b ON b.did = s.did
+    """
+)
+_PROBES: Final = sql.text(
+    f"""
+    INSERT INTO callboard.agent_live AS l (did, probe_ms, probe_ok, probe_failures, updated_ms)
+    SELECT did, {_NOW}, is_ok, CASE WHEN is_ok THEN 0 ELSE 1 END, {_NOW}
+    FROM json_to_recordset(CAST(:rows AS json)) AS r(did text, is_ok boolean)
+    ORDER BY did
+    ON CONFLICT (did) DO UPDATE SET
+        probe_ms = excluded.probe_ms, probe_ok = excluded.probe_ok,
+        probe_failures = CASE WHEN excluded.probe_ok THEN 0
+            ELSE least(l.probe_failures + 1, 1000) END,
+        updated_ms = excluded.updated_ms
+    """
+)
+# Overdue, or named by an owner whose circuit is open; a changed card is a reason to look again.
+_DUE: Final = sql.text(
+    f"""
+    SELECT a.did, a.endpoint FROM callboard.agent a
+    LEFT JOIN callboard.agent_live l ON l.did = a.did
+    WHERE a.status = 'active' AND a.endpoint <> ''
+        AND (a.did = ANY (:named) OR l.heartbeat_ms < {_NOW} - :ttl_ms)
+        AND (l.probe_ms IS NULL OR l.probe_ms < a.updated_ms OR l.probe_ms < {_NOW}
+            - least(:pause_ms * power(2, least(greatest(l.probe_failures - 1, 0), 10)), :most_ms))
+    ORDER BY l.probe_ms NULLS FIRST
+    LIMIT :most
+    """
+).bindparams(
+    sql.bindparam("named", type_=sql.ARRAY(sql.Text)),
+    sql.bindparam("ttl_ms", type_=sql.BigInteger),
+    sql.bindparam("pause_ms", type_=sql.BigInteger),
+    sql.bindparam("most_ms", type_=sql.BigInteger),
+    sql.bindparam("most", type_=sql.Integer),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Heartbeat:
+    """What an agent says of itself. `load`: the share of its capacity that is taken, 0 to 1."""
+
+    did: str
+    status: str
+    load: float | None = None
+    queue_depth: int | None = None
+    version: str | None = None
+    latency_ms: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class StoredHeartbeat:
+    """When a heartbeat was stored, by the database's clock, and what was known before it."""
+
+    at_ms: int
+    before: Liveness
+
+
+class LivenessStore:
+    """Writes heartbeats and probes as the role `ops_writer`."""
+
+    def __init__(self, url: str, *, timeout_s: float = TIMEOUT_S) -> None:
+        """Make the pool; its one connection is opened when first needed.
+
+        Args:
+            url: `postgresql://…` of a login that is a member of `ops_writer`.
+            timeout_s: how long a batch waits for the connection, and then for the server.
+        """
+        self._timeout_s = timeout_s
+        self._engine: AsyncEngine = pool_of(
+            url,
+            OPERATIONAL_ROLE,
+            "callboard-liveness",
+            size=1,
+            timeout_s=timeout_s,
+            synchronous_commit="off",
+        )
+
+    def __repr__(self) -> str:
+        return f"LivenessStore({self._engine.pool.status()})"
+
+    async def close(self) -> None:
+        """Close all connections."""
+        await self._engine.dispose()
+
+    async def store_heartbeats(self, heartbeats: Sequence[Heartbeat]) -> list[StoredHeartbeat]:
+        """Store a batch in one statement; of several heartbeats of an agent the last one counts."""
+        newest = {heartbeat.did: asdict(heartbeat) for heartbeat in heartbeats}
+        rows = await self._execute(_HEARTBEATS, list(newest.values()))
+        stored = {row["did"]: StoredHeartbeat(row["at_ms"], liveness_of(row)) for row in rows}
+        return [stored[heartbeat.did] for heartbeat in heartbeats]
+
+    async def store_probes(self, found: Sequence[tuple[str, bool]]) -> None:
+        """Store what probes found: (did, whether the agent answered as a healthy one)."""
+        await self._execute(_PROBES, [{"did": did, "is_ok": is_ok} for did, is_ok in found])
+
+    async def _execute(
+        self, statement: sql.TextClause, rows: list[dict[str, Any]]
+    ) -> Sequence[RowDict]:
+        try:
+            async with self._engine.connect() as connection:
+                with cut_after(await driver_connection_of(connection), self._timeout_s):
+                    given = {"rows": orjson.dumps(rows).decode()}
+                    found = await connection.execute(statement, given)
+                    return [dict(row) for row in found.mappings()] if found.returns_rows else []
+        except UNREACHABLE as error:
+            raise unreachable(error) from None
+
+
+async def live_rows(
+    reader: LedgerReader, *, dids: Collection[str] | None = None, since_ms: int = 0
+) -> list[RowDict]:
+    """Return the rows of these agents, or of all that changed at `since_ms` or later."""
+    query = sql.select(agent_live)
+    if dids is not None:
+        query = query.where(agent_live.c.did.in_(list(dids)))
+    return await reader.rows(query.where(agent_live.c.updated_ms >= since_ms))
+
+
+def live_pages(reader: LedgerReader, *, since_ms: int | None) -> AsyncIterator[list[RowDict]]:
+    """Yield the rows that changed at `since_ms` or later, None: all of them, page by page."""
+    query = sql.select(agent_live)
+    return changed_pages(reader, query, agent_live.c.did, agent_live.c.updated_ms, since_ms)
+
+
+async def agent_claims(reader: LedgerReader, dids: Collection[str]) -> list[RowDict]:
+    """Return `did, owner_did, status, token_revision, updated_ms` of these agents."""
+    columns = (
+        agent.c.did,
+        agent.c.owner_did,
+        agent.c.status,
+        agent.c.token_revision,
+        agent.c.updated_ms,
+    )
+    return await reader.rows(sql.select(*columns).where(agent.c.did.in_(list(dids))))
+
+
+async def probes_due(
+    reader: LedgerReader, named: Collection[str], *, limit: int
+) -> list[tuple[str, str]]:
+    """Return (did, endpoint) of active agents to be probed now, the longest unprobed first.
+
+    Those whose heartbeat is overdue, and those named because an owner's circuit for them is open.
+    """
+    values = {
+        "named": list(named),
+        "ttl_ms": HEARTBEAT_TTL_MS,
+        "pause_ms": PROBE_PAUSE_MS,
+        "most_ms": PROBE_PAUSE_MS_MAX,
+        "most": limit,
+    }
+    return [(row["did"], row["endpoint"]) for row in await reader.rows(_DUE.bindparams(**values))]
+
+
+def liveness_of(row: Mapping[str, Any]) -> Liveness:
+    """Return a row as the value that decides about availability."""
+    return Liveness(
+        row["status"], row["load"], row["heartbeat_ms"], row["probe_ms"], row["probe_ok"]
+    )

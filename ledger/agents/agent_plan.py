@@ -1,0 +1,142 @@
+"""Planning agents: cards are registered and taken out of service.
+
+Spec: Agent card, Authentication; contract.md section 3.
+"""
+
+from __future__ import annotations
+
+import hashlib
+
+from core.errors import ErrorCode
+from core.records.audit import AuditEventType
+from ledger.agents.agent_commands import DeregisterAgent, RegisterAgent
+from ledger.commands import Outcome
+from ledger.writer.batch import (
+    Batch,
+    Refusal,
+    Row,
+)
+from ledger.writer.read_set import ReadSet
+from ledger.writer.state_cache import KnownAgent, stake_address
+
+
+def plan_register_agent(command: RegisterAgent, batch: Batch) -> Outcome:
+    """Store an agent's card: the first to bring a DID owns it (contract.md section 3)."""
+    known = batch.cache.agents.get(command.did)
+    if known is not None and not (
+        known.owner_did == command.owner_did or command.is_admin or command.is_signed
+    ):
+        raise Refusal(ErrorCode.FORBIDDEN, f"{command.did} is registered by another owner")
+    if known is None:
+        _check_claim(command, batch)
+    if command.revision_expected is not None and (
+        known is None
+        or known.revision != command.revision_expected
+        # A change needs an active agent; a card of a new version brings it back.
+        or not (known.is_active or command.is_signed)
+    ):
+        raise Refusal(ErrorCode.CONFLICT, f"the card of {command.did} has changed meanwhile")
+    if command.is_unchanged:
+        assert known is not None, command
+        return batch.decided(command.key, result=_registered(command, known, is_new=False))
+    agent = _after_registration(command.owner_did, known)
+    batch.cache.agents[command.did] = agent
+    secret = command.secret_encrypted
+    row: Row = {
+        "did": command.did,
+        "owner_did": agent.owner_did,
+        "card": command.card_json,
+        "endpoint": command.endpoint,
+        "capability_ids": list(command.capability_ids),
+        "public_key": command.public_key,
+        "signing_secret": secret.hex() if secret is not None else None,
+        "revision": agent.revision,
+        "token_revision": agent.token_revision,
+    }
+    # A deregistration earlier in the batch would be written after this row.
+    batch.registry.get("deregistered", {}).pop(command.did, None)
+    # A second card in the same batch replaces the first one's row: a key or secret that only the
+    # first brought must survive that.
+    earlier = batch.registry.get("agents", {}).get(command.did)
+    if isinstance(earlier, dict):
+        for kept in ("public_key", "signing_secret"):
+            row[kept] = row[kept] if row[kept] is not None else earlier[kept]
+    batch.register("agents", command.did, row)
+    batch.is_directory_changed = True
+    audit_id = batch.record(
+        AuditEventType.AGENT_REGISTERED,
+        actor_did=command.actor_did,
+        target=("agent", command.did),
+        payload={
+            "endpoint": command.endpoint,
+            "capabilities": list(command.capability_ids),
+            "revision": agent.revision,
+            "cardSha256": hashlib.sha256(command.card_json.encode()).hexdigest(),
+        },
+    )
+    result = _registered(command, agent, is_new=known is None)
+    return batch.decided(command.key, result=result, audit_id=audit_id)
+
+
+def _registered(command: RegisterAgent, agent: KnownAgent, *, is_new: bool) -> dict[str, object]:
+    return {
+        "did": command.did,
+        "ownerDid": agent.owner_did,
+        "registered": len(command.capability_ids),
+        "isNew": is_new,
+        "tokenRevision": agent.token_revision,
+    }
+
+
+def _check_claim(command: RegisterAgent, batch: Batch) -> None:
+    """Refuse to claim a DID that holds a stake, except as itself: its owner speaks for it."""
+    is_staked = batch.cache.accounts.get(stake_address(command.did)) is not None
+    if is_staked and not (
+        command.owner_did == command.did or command.is_admin or command.is_signed
+    ):
+        raise Refusal(
+            ErrorCode.FORBIDDEN,
+            f"{command.did} holds a stake: only itself, its card's signature or an administrator"
+            " can register it",
+        )
+
+
+def _after_registration(owner_did: str, known: KnownAgent | None) -> KnownAgent:
+    """Return an agent as its registration leaves it; coming back makes old tokens worthless."""
+    if known is None:
+        return KnownAgent(owner_did, 1)
+    revision = known.revision + 1
+    return KnownAgent(
+        known.owner_did, revision, known.token_revision if known.is_active else revision
+    )
+
+
+def plan_deregister_agent(command: DeregisterAgent, batch: Batch) -> Outcome:
+    """Take an agent out of service; once more changes nothing and is answered alike."""
+    known = batch.cache.agents.get(command.did)
+    if known is None:
+        raise Refusal(ErrorCode.NOT_FOUND, f"the agent {command.did} is not known")
+    if known.owner_did != command.owner_did and not command.is_admin:
+        raise Refusal(ErrorCode.FORBIDDEN, f"{command.did} is registered by another owner")
+    result = {"did": command.did, "wasActive": known.is_active}
+    if not known.is_active:
+        return batch.decided(command.key, result=result)
+    revision = known.revision + 1
+    batch.cache.agents[command.did] = KnownAgent(
+        known.owner_did, revision, known.token_revision, is_active=False
+    )
+    batch.register("deregistered", command.did, {"did": command.did, "revision": revision})
+    batch.is_directory_changed = True
+    audit_id = batch.record(
+        AuditEventType.AGENT_DEREGISTERED,
+        actor_did=command.actor_did,
+        target=("agent", command.did),
+        payload={"revision": revision},
+    )
+    return batch.decided(command.key, result=result, audit_id=audit_id)
+
+
+def add_agent_reads(command: RegisterAgent | DeregisterAgent, read_set: ReadSet) -> None:
+    """Add what is looked at before an agent's card is stored or taken out of service."""
+    read_set.agent_dids.add(command.did)
+    read_set.addresses.add(stake_address(command.did))

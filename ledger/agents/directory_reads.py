@@ -1,0 +1,123 @@
+"""Agents and prices as dispatching needs them, whole or only what has changed.
+
+Reads like those of `reader.py`, over the same pool. What has changed is told by the audit chain,
+whose ids are in the order of the commits whatever any clock says. Spec: Registry; design.md
+section 3 (Events). Decision 0003.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from typing import Final
+
+import sqlalchemy as sql
+
+from core.records.audit import AuditEventType
+from ledger.reads.pages import pages
+from ledger.reads.reader import LedgerReader, RowDict
+from ledger.schema import agent, audit_event, capability_price, revocation
+
+# Of changes of cards, prices and revocations.
+CHANGES_MAX: Final = 500
+# Of cards, which are larger than other rows.
+CARDS_MAX: Final = 200
+_COLUMNS: Final = (
+    agent.c.did,
+    agent.c.owner_did,
+    agent.c.card,
+    agent.c.endpoint,
+    agent.c.capability_ids,
+    agent.c.public_key,
+    agent.c.signing_secret,
+    agent.c.status,
+    agent.c.updated_ms,
+)
+_OF_AGENTS: Final = (AuditEventType.AGENT_REGISTERED, AuditEventType.AGENT_DEREGISTERED)
+_OF_PRICES: Final = (AuditEventType.CAPABILITY_PRICED,)
+_OF_REVOCATIONS: Final = (AuditEventType.AGENT_REVOKED, AuditEventType.AGENT_UNREVOKED)
+
+
+def directory_pages(
+    reader: LedgerReader, *, page_rows: int = CARDS_MAX
+) -> AsyncIterator[list[RowDict]]:
+    """Yield what dispatching needs of every agent, page by page, sealed signing secrets included.
+
+    In the order of registration, whatever their status: who was deregistered is known as such.
+    """
+    query = sql.select(*_COLUMNS, agent.c.registered_ms)
+    return pages(reader, query, agent.c.registered_ms, agent.c.did, page_rows=page_rows)
+
+
+async def newest_change(reader: LedgerReader) -> int:
+    """Return the audit id of the newest change of any agent, 0 when there is none."""
+    newest = [
+        sql.select(sql.func.max(audit_event.c.audit_id))
+        .where(audit_event.c.event_type == kind)
+        .scalar_subquery()
+        for kind in _OF_AGENTS
+    ]
+    rows = await reader.rows(
+        sql.select(sql.func.coalesce(sql.func.greatest(*newest), 0).label("id"))
+    )
+    return int(rows[0]["id"])
+
+
+async def directory_changes(reader: LedgerReader, *, after: int) -> list[RowDict]:
+    """Return rows, as `directory_pages`, of agents that have changed, with `changed_id`.
+
+    Args:
+        after: an audit id; later changes are looked for.
+
+    Returns: each changed agent once, as it is now, in the order of their newest changes, at most
+    `CHANGES_MAX`: after the last one's `changed_id` there may be more.
+    """
+    changed = _changed(_OF_AGENTS, after)
+    return await reader.rows(
+        sql.select(*_COLUMNS, changed.c.changed_id)
+        .join(changed, changed.c.target_id == agent.c.did)
+        .order_by(changed.c.changed_id)
+        .limit(CHANGES_MAX)
+    )
+
+
+async def price_changes(reader: LedgerReader, *, after: int = 0) -> list[RowDict]:
+    """Return the registered prices that were set later, as `directory_changes` does agents.
+
+    Args:
+        after: an audit id; 0 for every price there is.
+    """
+    changed = _changed(_OF_PRICES, after)
+    return await reader.rows(
+        sql.select(capability_price, changed.c.changed_id)
+        .join(changed, changed.c.target_id == capability_price.c.capability_id)
+        .order_by(changed.c.changed_id)
+        .limit(CHANGES_MAX)
+    )
+
+
+async def revocation_changes(reader: LedgerReader, *, after: int = 0) -> list[RowDict]:
+    """Return whom was revoked or taken back later, as `directory_changes` does agents.
+
+    Args:
+        after: an audit id; 0 for every revocation there was.
+    """
+    changed = _changed(_OF_REVOCATIONS, after)
+    columns = (revocation.c.did, revocation.c.expires_ms, revocation.c.ended_ms)
+    return await reader.rows(
+        sql.select(*columns, changed.c.changed_id)
+        .join(changed, changed.c.target_id == revocation.c.did)
+        .order_by(changed.c.changed_id)
+        .limit(CHANGES_MAX)
+    )
+
+
+def _changed(events: tuple[AuditEventType, ...], after: int) -> sql.Subquery:
+    """Return the targets of these events after an audit id, each with its newest one."""
+    return (
+        sql.select(
+            audit_event.c.target_id, sql.func.max(audit_event.c.audit_id).label("changed_id")
+        )
+        .where(audit_event.c.event_type.in_(events), audit_event.c.audit_id > after)
+        .group_by(audit_event.c.target_id)
+        .subquery()
+    )

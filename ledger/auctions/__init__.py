@@ -1,0 +1,1 @@
+"""Auctions of nodes: rounds and bids."""

@@ -1,0 +1,54 @@
+"""Bids in the rounds of auctions.
+
+Plain values, as `ledger/commands.py` says. Spec: Bid; money.md case 23.
+"""
+
+from __future__ import annotations
+
+from core.ids import composed_key
+from core.message import Message
+
+
+class PlaceBid(Message, frozen=True, kw_only=True):
+    """Bid for a node in the open round of its auction; the first bid of an agent is final.
+
+    `stake_offered_micro` None: as much as is asked. `is_admin` lets anybody act for the agent.
+    Rejections: NOT_FOUND (the agent), FORBIDDEN, CONFLICT (no open round, late, a second bid),
+    INVALID_REQUEST above the reserve, KEY_REUSED. Result: {"receivedMs": int}.
+    """
+
+    key: str
+    request_hash: bytes
+    actor_did: str
+    is_admin: bool
+    agent_did: str
+    workflow_id: str
+    node: str
+    round: int
+    amount_micro: int
+    eta_ms: int | None
+    stake_offered_micro: int | None
+
+
+class EndBidding(Message, frozen=True, kw_only=True):
+    """Ask for a round's live bids; by the writer's clock none comes after them.
+
+    Before its time it is refused and not stored: OVERLOADED, {"retryAfterS"}. Other rejections:
+    CONFLICT (no such open round). Result: {"bids": [{agentDid, amountMicro, etaMs,
+    stakeOfferedMicro, receivedMs}]}.
+    """
+
+    key: str
+    workflow_id: str
+    node: str
+    round: int
+
+
+def bid_key(workflow_id: str, node: str, round_: int, agent_did: str) -> str:
+    """Return the key under which an agent bids once in a round (money.md case 23)."""
+    return composed_key("bid", workflow_id, node, str(round_), agent_did)
+
+
+def bids_key(workflow_id: str, node: str, round_: int) -> str:
+    """Return the key under which a round's bids are told: once it stands, no bid is taken."""
+    return composed_key("bids", workflow_id, node, str(round_))

@@ -1,0 +1,228 @@
+"""Planning auctions: rounds are opened and closed with a node's steps, bids come between.
+
+Bids are sealed: until the round is closed, the chain says who has bid and not how much. Who wins is
+decided by the node's owner and recorded here. Spec: Bid; Settlement rules 7; money.md cases 20 to
+25. Decision 0075.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from core.errors import ErrorCode
+from core.market.auction import AuctionTerms, Bid, bid_problem
+from core.money import credits_text
+from core.records.audit import AuditEventType
+from core.workflow.events import AuctionClosed, AuctionOpened
+from ledger.auctions.auction_commands import EndBidding, PlaceBid
+from ledger.commands import Outcome
+from ledger.workflows.workflow_commands import AdvanceWorkflow, PublishWorkflow
+from ledger.writer.batch import Batch, Refusal, Row
+from ledger.writer.read_set import ReadSet
+from ledger.writer.state_cache import OpenRound
+
+
+def record_auctions(command: PublishWorkflow | AdvanceWorkflow, batch: Batch) -> None:
+    """Add the rows and audit records of the rounds that a step opens and closes."""
+    for record in command.records:
+        match record:
+            case AuctionOpened():
+                _open(command, record, batch)
+            case AuctionClosed():
+                _close(command, record, batch)
+            case _:
+                pass
+
+
+def add_bid_reads(command: PlaceBid, read_set: ReadSet) -> None:
+    """Add what is looked at before a bid is taken."""
+    read_set.rounds.add((command.workflow_id, command.node))
+    read_set.agent_dids.add(command.agent_did)
+    read_set.trusted.add(command.agent_did)
+
+
+def add_end_bidding_reads(command: EndBidding, read_set: ReadSet) -> None:
+    """Add what is looked at before a round's bids are told."""
+    read_set.rounds.add((command.workflow_id, command.node))
+
+
+def plan_place_bid(command: PlaceBid, batch: Batch) -> Outcome:
+    """Store a sealed bid.
+
+    Steps: (1) the agent is there, and the caller may bid for it, (2) the round is open, (3) the bid
+    is good. A refusal leaves no trace: the key is the agent's, whoever has tried it.
+    """
+    agent = batch.cache.agents.get(command.agent_did)
+    if agent is None or not agent.is_active:  # (1)
+        detail = f"no agent {command.agent_did} is registered"
+        raise Refusal(ErrorCode.NOT_FOUND, detail, is_stored=False)
+    if command.actor_did not in (command.agent_did, agent.owner_did) and not command.is_admin:
+        raise Refusal(
+            ErrorCode.FORBIDDEN,
+            f"only {command.agent_did}, its owner or an administrator may bid for it",
+            is_stored=False,
+        )
+    if batch.cache.is_revoked(command.agent_did, batch.clock_ms):
+        raise Refusal(ErrorCode.FORBIDDEN, f"{command.agent_did} is revoked", is_stored=False)
+    round_ = _open_round(command.workflow_id, command.node, command.round, batch)  # (2)
+    terms = AuctionTerms(round_.reserve_micro, round_.closes_ms, 0)
+    received_ms = max(batch.clock_ms, round_.closes_ms) if round_.is_over else batch.clock_ms
+    refused = bid_problem(
+        command.amount_micro,
+        terms,
+        received_ms=received_ms,
+        has_bid=command.agent_did in round_.bids,
+    )
+    if refused is not None:  # (3)
+        raise Refusal(refused.code, str(refused), is_stored=False)
+    round_.bids[command.agent_did] = Bid(
+        command.agent_did,
+        command.amount_micro,
+        command.eta_ms,
+        command.stake_offered_micro,
+        batch.clock_ms,
+    )
+    bid = round_.bids[command.agent_did]
+    _store_bid(command.workflow_id, command.node, command.round, bid, batch)
+    audit_id = batch.record(
+        AuditEventType.BID_PLACED,
+        actor_did=command.actor_did,
+        target=("workflow", command.workflow_id),
+        payload={
+            "nodeId": command.node,
+            "round": command.round,
+            "agentDid": command.agent_did,
+        },
+    )
+    return batch.decided(
+        command.key,
+        result={"receivedMs": batch.clock_ms},
+        request_hash=command.request_hash,
+        audit_id=audit_id,
+    )
+
+
+def plan_end_bidding(command: EndBidding, batch: Batch) -> Outcome:
+    """Return the live bids of a round whose time is over."""
+    round_ = _open_round(command.workflow_id, command.node, command.round, batch)
+    if batch.clock_ms < round_.closes_ms:
+        raise Refusal(ErrorCode.OVERLOADED, "the round is still open", retry_after_s=1)
+    round_.is_over = True
+    bids = [
+        {
+            "agentDid": bid.agent_did,
+            "amountMicro": bid.amount_micro,
+            "etaMs": bid.eta_ms,
+            "stakeOfferedMicro": bid.stake_offered_micro,
+            "receivedMs": bid.received_ms,
+        }
+        # A writer that has loaded the round says the same as one that has taken its bids.
+        for bid in sorted(round_.bids.values(), key=lambda bid: (bid.received_ms, bid.agent_did))
+    ]
+    return batch.decided(command.key, result={"bids": bids})
+
+
+def _open_round(workflow_id: str, node: str, number: int, batch: Batch) -> OpenRound:
+    known = batch.cache.rounds.get((workflow_id, node))
+    if known is None or known.number != number:
+        detail = "no such round of this node's auction is open"
+        raise Refusal(ErrorCode.CONFLICT, detail, is_stored=False)
+    return known
+
+
+def _open(command: PublishWorkflow | AdvanceWorkflow, record: AuctionOpened, batch: Batch) -> None:
+    place = (command.workflow_id, record.node)
+    batch.cache.rounds[place] = OpenRound(record.round, record.reserve_micro, record.closes_ms)
+    batch.trade(
+        "auctions",
+        f"{command.workflow_id}:{record.node}:{record.round}",
+        {
+            "workflow_id": command.workflow_id,
+            "node": record.node,
+            "round": record.round,
+            "capability_id": record.capability_id,
+            "reserve_micro": record.reserve_micro,
+            "stake_bps": record.stake_bps,
+            "opened_ms": record.opened_ms,
+            "closes_ms": record.closes_ms,
+        },
+    )
+    batch.record(
+        AuditEventType.AUCTION_OPENED,
+        actor_did=command.actor_did,
+        target=("workflow", command.workflow_id),
+        payload={
+            "nodeId": record.node,
+            "round": record.round,
+            "capabilityId": record.capability_id,
+            "reserveCredits": credits_text(record.reserve_micro),
+            "stakeBps": record.stake_bps,
+            "closesAtMs": record.closes_ms,
+        },
+    )
+
+
+def _close(command: PublishWorkflow | AdvanceWorkflow, record: AuctionClosed, batch: Batch) -> None:
+    batch.cache.rounds[command.workflow_id, record.node] = None
+    status = "no_bids" if record.winner_did is None else "awarded"
+    if record.is_cancelled:
+        status = "cancelled"
+    excluded = dict(record.excluded)
+    row: Row = {
+        "workflow_id": command.workflow_id,
+        "node": record.node,
+        "round": record.round,
+        "status": status,
+        "winner_did": record.winner_did,
+        "price_micro": record.price_micro,
+    }
+    if excluded:
+        row["excluded"] = excluded
+    key = f"{command.workflow_id}:{record.node}:{record.round}"
+    batch.trade("closed_auctions", key, row)
+    for bid in record.bids:
+        if bid.is_standing:
+            _store_bid(command.workflow_id, record.node, record.round, bid, batch)
+    payload: dict[str, Any] = {
+        "nodeId": record.node,
+        "round": record.round,
+        "status": status,
+        "bids": [
+            {
+                "agentDid": bid.agent_did,
+                "bidCredits": credits_text(bid.amount_micro),
+                "isStanding": bid.is_standing,
+                "excluded": excluded.get(bid.agent_did),
+            }
+            for bid in record.bids
+        ],
+    }
+    if record.winner_did is not None:
+        assert record.price_micro is not None, record
+        payload["winnerDid"] = record.winner_did
+        payload["priceCredits"] = credits_text(record.price_micro)
+    batch.record(
+        AuditEventType.AUCTION_CLOSED,
+        actor_did=command.actor_did,
+        target=("workflow", command.workflow_id),
+        payload=payload,
+    )
+
+
+def _store_bid(workflow_id: str, node: str, number: int, bid: Bid, batch: Batch) -> None:
+    batch.trade(
+        "bids",
+        f"{workflow_id}:{node}:{number}:{bid.agent_did}",
+        {
+            "workflow_id": workflow_id,
+            "node": node,
+            "round": number,
+            "agent_did": bid.agent_did,
+            "amount_micro": bid.amount_micro,
+            "eta_ms": bid.eta_ms,
+            "stake_offered_micro": bid.stake_offered_micro,
+            "is_standing": bid.is_standing,
+            # By the clock that judges whether a bid is in time, not by the date of the batch.
+            "received_ms": batch.now_ms if bid.is_standing else bid.received_ms,
+        },
+    )

@@ -1,0 +1,52 @@
+"""What the writer reads of auctions: open rounds with their live bids. money.md case 23."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import psycopg
+
+from core.market.auction import Bid
+from ledger.auctions.auction_commands import bids_key
+from ledger.writer.state_cache import OpenRound, StateCache
+
+
+async def load_rounds(
+    connection: psycopg.AsyncConnection[Any], cache: StateCache, pairs: Sequence[tuple[str, str]]
+) -> None:
+    """Put the open rounds of these (workflow, node) pairs into the cache, None where none is."""
+    cache.rounds.update(dict.fromkeys(pairs))
+    asked: dict[str, tuple[str, str]] = {}
+    places = ([workflow_id for workflow_id, _ in pairs], [name for _, name in pairs])
+    cursor = await connection.execute(
+        "SELECT a.workflow_id::text, a.node, a.round, a.reserve_micro, a.closes_ms"
+        " FROM callboard.auction a JOIN unnest(%s::uuid[], %s::text[]) AS p(workflow_id, node)"
+        " ON a.workflow_id = p.workflow_id AND a.node = p.node WHERE a.status = 'open'",
+        places,
+    )
+    for workflow_id, node, number, reserve_micro, closes_ms in await cursor.fetchall():
+        cache.rounds[workflow_id, node] = OpenRound(number, reserve_micro, closes_ms)
+        asked[bids_key(workflow_id, node, number)] = (workflow_id, node)
+    # Bids that another writer has told are all there are, however far its clock was ahead.
+    cursor = await connection.execute(
+        "SELECT id FROM callboard.command WHERE id = ANY(%s)", (list(asked),)
+    )
+    for (key,) in await cursor.fetchall():
+        round_ = cache.rounds[asked[key]]
+        assert round_ is not None, key
+        round_.is_over = True
+    cursor = await connection.execute(
+        "SELECT b.workflow_id::text, b.node, b.agent_did, b.amount_micro, b.eta_ms,"
+        " b.stake_offered_micro, b.received_ms FROM callboard.bid b"
+        " JOIN callboard.auction a USING (workflow_id, node, round)"
+        " JOIN unnest(%s::uuid[], %s::text[]) AS p(workflow_id, node)"
+        " ON b.workflow_id = p.workflow_id AND b.node = p.node"
+        " WHERE a.status = 'open' AND NOT b.is_standing ORDER BY b.received_ms, b.agent_did",
+        places,
+    )
+    for workflow_id, node, *fields in await cursor.fetchall():
+        bid = Bid(*fields)
+        round_ = cache.rounds[workflow_id, node]
+        assert round_ is not None, bid
+        round_.bids[bid.agent_did] = bid

@@ -1,0 +1,1 @@
+"""Disputes over work and pay, refunds, feedback."""

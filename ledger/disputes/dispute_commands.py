@@ -1,0 +1,67 @@
+"""Complaints over work and pay, their decisions, and payers' opinions.
+
+Plain values, as `ledger/commands.py` says. contract.md section 6 (Disputes,
+Feedback); money.md cases 15 and 40.
+"""
+
+from __future__ import annotations
+
+from core.message import Message
+
+
+class OpenDispute(Message, frozen=True, kw_only=True):
+    """Store a complaint; it moves and freezes nothing (money.md case 40).
+
+    `respondent_did` None: it is about a whole workflow of several agents, or names nobody.
+    `evidence_json`: a JSON object. Result: {"disputeId"}.
+    """
+
+    key: str
+    actor_did: str
+    dispute_id: str
+    workflow_id: str | None
+    complainant_did: str
+    respondent_did: str | None
+    node_id: str | None
+    dispute_type: str
+    description: str
+    evidence_json: str
+
+
+class ResolveDispute(Message, frozen=True, kw_only=True):
+    """Decide a dispute; a refund goes to the workflow's payer by reversing entries.
+
+    `slash_bps`: of what is locked for the disputed nodes, taken when fraud is upheld. Rejections:
+    NOT_FOUND, CONFLICT (resolved before), INVALID_REQUEST (a refund that the status does not go
+    with, or above what is left of the payments). Result: {"disputeId", "refundedMicro",
+    "shortMicro", "slashedMicro"}.
+    """
+
+    key: str
+    actor_did: str
+    dispute_id: str
+    status: str
+    resolution: str
+    refund_micro: int
+    slash_bps: int
+
+
+class GiveFeedback(Message, frozen=True, kw_only=True):
+    """Store a payer's opinion of an agent in one workflow, 0 to 1,000 thousandths.
+
+    Its key is made of workflow and agent, so that it is given once. Result: {"agentDid"}.
+    """
+
+    key: str
+    request_hash: bytes
+    actor_did: str
+    workflow_id: str
+    agent_did: str
+    payer_did: str
+    rating_milli: int
+    comment: str
+
+
+def feedback_key(workflow_id: str, agent_did: str) -> str:
+    """Return the key under which an agent gets feedback for a workflow, once."""
+    return f"feedback:{workflow_id}:{agent_did}"

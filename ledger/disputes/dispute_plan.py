@@ -1,0 +1,276 @@
+"""Planning disputes and feedback: complaints, how they are decided, what comes back to the payer.
+
+History stays as it is: a refund is new entries the other way, from whoever got the money, as far as
+they have it (money.md case 15). Every check comes before the first row. Spec: Settlement rules 8
+and 10; contract.md section 6 (Disputes, Feedback); decisions 0081 and 0082.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+import orjson
+
+from core.canonical import hash_text
+from core.errors import ErrorCode
+from core.market.refund import RefundSources, share_refund, split_refund
+from core.market.slashing import SlashTrigger
+from core.money import credits_text
+from core.records.audit import AuditEventType
+from ledger.commands import Outcome
+from ledger.disputes.dispute_commands import GiveFeedback, OpenDispute, ResolveDispute
+from ledger.stakes.stake_risk import Guilt, slash_guilty
+from ledger.writer.barrier_reads import DisputeReads, PaidLine
+from ledger.writer.batch import Batch, Refusal
+from ledger.writer.state_cache import (
+    FEE_ADDRESS,
+    Account,
+    stake_address,
+    stake_locked_address,
+    wallet_address,
+)
+
+COMPLAINANT: Final = "resolved_complainant"
+RESPONDENT: Final = "resolved_respondent"
+SPLIT: Final = "resolved_split"
+
+
+def plan_open_dispute(command: OpenDispute, batch: Batch) -> Outcome:
+    """Store a complaint. The chain carries the hash of what was said, not the text itself."""
+    evidence = orjson.loads(command.evidence_json)
+    batch.trade(
+        "disputes",
+        command.dispute_id,
+        {
+            "id": command.dispute_id,
+            "workflow_id": command.workflow_id,
+            "complainant_did": command.complainant_did,
+            "respondent_did": command.respondent_did,
+            "node_id": command.node_id,
+            "dispute_type": command.dispute_type,
+            "description": command.description,
+            "evidence": evidence,
+        },
+    )
+    audit_id = batch.record(
+        AuditEventType.DISPUTE_OPENED,
+        actor_did=command.actor_did,
+        target=("dispute", command.dispute_id),
+        payload={
+            "workflowId": command.workflow_id,
+            "nodeId": command.node_id,
+            "complainantDid": command.complainant_did,
+            "respondentDid": command.respondent_did,
+            "disputeType": command.dispute_type,
+            "evidenceHash": hash_text(evidence),
+        },
+    )
+    return batch.decided(command.key, result={"disputeId": command.dispute_id}, audit_id=audit_id)
+
+
+def plan_resolve_dispute(command: ResolveDispute, batch: Batch) -> Outcome:
+    """Decide a dispute.
+
+    Steps: (1) it is open, (2) the refund goes with the decision and with what was paid, (3) the
+    refund, line by line, (4) upheld fraud costs what is locked for the node, (5) the row.
+    """
+    stored = batch.cache.barrier_reads
+    if stored is None:  # (1)
+        raise Refusal(ErrorCode.NOT_FOUND, f"the dispute {command.dispute_id} is not known")
+    assert isinstance(stored, DisputeReads), stored
+    if stored.status != "open":
+        raise Refusal(ErrorCode.CONFLICT, f"the dispute is {stored.status}, expected open")
+    lines = stored.disputed_lines()
+    _check_refund(command, stored, lines, batch)  # (2)
+    refunding = _Refunding(command, stored, batch)
+    shares = share_refund(command.refund_micro, [line.left_micro for line in lines])
+    for line, share in zip(lines, shares, strict=True):
+        if share:
+            refunding.refund(line, share)  # (3)
+    is_fraud = _is_upheld_fraud(command, stored)
+    slashed_micro = slash_guilty(command, _guilt(command, stored), batch) if is_fraud else 0  # (4)
+    batch.trade(  # (5)
+        "resolved_disputes",
+        command.dispute_id,
+        {
+            "id": command.dispute_id,
+            "status": command.status,
+            "resolution": command.resolution,
+            "refund_asked_micro": command.refund_micro,
+            "refunded_micro": refunding.refunded_micro,
+            "short_micro": refunding.short_micro,
+            "resolved_by_did": command.actor_did,
+        },
+    )
+    audit_id = batch.record(
+        AuditEventType.DISPUTE_RESOLVED,
+        actor_did=command.actor_did,
+        target=("dispute", command.dispute_id),
+        payload={
+            "status": command.status,
+            "workflowId": stored.workflow_id,
+            "refundAskedCredits": credits_text(command.refund_micro),
+            "refundedCredits": credits_text(refunding.refunded_micro),
+            "shortCredits": credits_text(refunding.short_micro),
+            "slashedCredits": credits_text(slashed_micro),
+            "entryIds": refunding.entry_ids,
+        },
+    )
+    return batch.decided(
+        command.key,
+        result={
+            "disputeId": command.dispute_id,
+            "refundedMicro": refunding.refunded_micro,
+            "shortMicro": refunding.short_micro,
+            "slashedMicro": slashed_micro,
+        },
+        audit_id=audit_id,
+    )
+
+
+def _check_refund(
+    command: ResolveDispute, stored: DisputeReads, lines: list[PaidLine], batch: Batch
+) -> None:
+    if command.refund_micro == 0:
+        return
+    is_payers = stored.complainant_did == stored.payer_did
+    wanted = (COMPLAINANT if is_payers else RESPONDENT, SPLIT)
+    if command.status not in wanted:
+        raise Refusal(
+            ErrorCode.INVALID_REQUEST,
+            f"creditsRefunded: got a refund with status {command.status},"
+            f" expected one with {' or '.join(wanted)}",
+        )
+    left_micro = sum(line.left_micro for line in lines)
+    if command.refund_micro > left_micro:
+        raise Refusal(
+            ErrorCode.INVALID_REQUEST,
+            f"creditsRefunded: got {credits_text(command.refund_micro)},"
+            f" expected at most the {credits_text(left_micro)} that are still paid",
+        )
+
+
+def _is_upheld_fraud(command: ResolveDispute, stored: DisputeReads) -> bool:
+    """Tell whether the agent is found to have defrauded the workflow's payer."""
+    return (
+        stored.dispute_type == "fraud"
+        and command.status == COMPLAINANT
+        and stored.complainant_did == stored.payer_did
+        and stored.respondent_did is not None
+    )
+
+
+def _guilt(command: ResolveDispute, stored: DisputeReads) -> Guilt:
+    agent_did, payer_did = stored.respondent_did, stored.payer_did
+    assert agent_did is not None, stored
+    assert payer_did is not None, stored
+    assert stored.workflow_id is not None, stored
+    return Guilt(
+        agent_did=agent_did,
+        workflow_id=stored.workflow_id,
+        node=stored.node_id,
+        payer_did=payer_did,
+        locks=stored.locks,
+        bps=command.slash_bps,
+        reason=SlashTrigger.FRAUD_DISPUTE,
+        evidence={"disputeId": command.dispute_id},
+    )
+
+
+class _Refunding:
+    """The entries of one decision, with what they add up to."""
+
+    def __init__(self, command: ResolveDispute, stored: DisputeReads, batch: Batch) -> None:
+        self._command = command
+        self._stored = stored
+        self._batch = batch
+        self.entry_ids: list[int] = []
+        self.refunded_micro = 0
+        self.short_micro = 0
+
+    def refund(self, line: PaidLine, micro: int) -> None:
+        """Move a share back to the payer: each source gives what it has (money.md case 15)."""
+        did = line.agent_did
+        wallet = self._account(wallet_address(did))
+        fee = self._account(FEE_ADDRESS)
+        locked = self._account(stake_locked_address(did))
+        free = self._account(stake_address(did))
+        sources = RefundSources(*(_balance(account) for account in (wallet, fee, locked, free)))
+        split = split_refund(micro, paid=line.paid, refunded=line.refunded, sources=sources)
+        for account, part, kind, description in (
+            (wallet, split.wallet_micro, "refund", "refund of a disputed payment"),
+            (fee, split.fee_micro, "fee_refund", "refund of a disputed payment's fee"),
+            (locked, split.stake_locked_micro, "stake_refund", "refund out of locked stake"),
+            (free, split.stake_free_micro, "stake_refund", "refund out of stake"),
+        ):
+            if part:
+                assert account is not None, (line, split)
+                self._transfer(account, part, kind=kind, description=description, line=line.line)
+        if split.stake_locked_micro or split.stake_free_micro:
+            self._touch_stake(did)
+        self.refunded_micro += split.refunded_micro
+        self.short_micro += split.short_micro
+
+    def _transfer(
+        self, source: Account, micro: int, *, kind: str, description: str, line: str | None
+    ) -> None:
+        payer_did = self._stored.payer_did
+        assert payer_did is not None, "money comes back to the payer of a workflow"
+        payer = self._batch.account(wallet_address(payer_did), "wallet", payer_did)
+        self.entry_ids.append(
+            self._batch.transfer(
+                source,
+                payer,
+                micro,
+                kind=kind,
+                description=description,
+                workflow_id=self._stored.workflow_id,
+                node_id=line,
+            )
+        )
+
+    def _touch_stake(self, did: str) -> None:
+        locked = self._account(stake_locked_address(did))
+        free = self._account(stake_address(did))
+        assert locked is not None, did
+        assert free is not None, did
+        self._batch.trade(
+            "stakes",
+            did,
+            {"agent_did": did, "free_account_id": free.id, "locked_account_id": locked.id},
+        )
+
+    def _account(self, address: str) -> Account | None:
+        return self._batch.cache.accounts.get(address)
+
+
+def _balance(account: Account | None) -> int:
+    return account.balance if account is not None else 0
+
+
+def plan_give_feedback(command: GiveFeedback, batch: Batch) -> Outcome:
+    """Store a payer's opinion; its key makes it the only one for this workflow and agent."""
+    rating = f"{command.rating_milli // 1000}.{command.rating_milli % 1000:03d}"
+    batch.trade(
+        "feedback",
+        command.key,
+        {
+            "workflow_id": command.workflow_id,
+            "agent_did": command.agent_did,
+            "payer_did": command.payer_did,
+            "rating": rating,
+            "comment": command.comment or None,
+        },
+    )
+    audit_id = batch.record(
+        AuditEventType.FEEDBACK_GIVEN,
+        actor_did=command.actor_did,
+        target=("agent", command.agent_did),
+        payload={"workflowId": command.workflow_id, "rating": rating},
+    )
+    return batch.decided(
+        command.key,
+        result={"agentDid": command.agent_did},
+        request_hash=command.request_hash,
+        audit_id=audit_id,
+    )

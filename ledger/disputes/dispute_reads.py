@@ -1,0 +1,55 @@
+"""Committed disputes and feedback. Spec: Dispute; contract.md section 6 (Disputes, Feedback)."""
+
+from __future__ import annotations
+
+import uuid
+
+import sqlalchemy as sql
+
+from ledger.reads.reader import LedgerReader, RowDict
+from ledger.schema import dispute, feedback
+
+
+async def dispute_row(reader: LedgerReader, dispute_id: str) -> RowDict | None:
+    """Return a dispute's row by its id."""
+    try:
+        known = str(uuid.UUID(dispute_id))
+    except ValueError:
+        return None
+    rows = await reader.rows(sql.select(dispute).where(dispute.c.id == known))
+    return rows[0] if rows else None
+
+
+async def dispute_rows(
+    reader: LedgerReader,
+    *,
+    party_did: str | None,
+    status: str | None,
+    workflow_id: str | None,
+    limit: int,
+    offset: int,
+    before_id: str | None,
+) -> list[RowDict]:
+    """Return disputes, newest first; of everybody when `party_did` is None."""
+    query = sql.select(dispute).order_by(dispute.c.id.desc())
+    if party_did is not None:
+        query = query.where(
+            (dispute.c.complainant_did == party_did) | (dispute.c.respondent_did == party_did)
+        )
+    if status is not None:
+        query = query.where(dispute.c.status == status)
+    if workflow_id is not None:
+        query = query.where(dispute.c.workflow_id == workflow_id)
+    if before_id is not None:
+        query = query.where(dispute.c.id < before_id)
+    return await reader.rows(query.limit(limit).offset(offset))
+
+
+async def feedback_rows(reader: LedgerReader, workflow_id: str) -> list[RowDict]:
+    """Return what a payer said about the agents of a workflow, in the order of saying."""
+    query = (
+        sql.select(feedback)
+        .where(feedback.c.workflow_id == workflow_id)
+        .order_by(feedback.c.created_ms, feedback.c.agent_did)
+    )
+    return await reader.rows(query)

@@ -1,0 +1,1 @@
+"""Invoices over settled work."""

@@ -1,0 +1,132 @@
+"""Planning invoices: which payments stand on one, what it adds up to, how it is settled.
+
+An invoice moves no money: the work was paid out of escrow (money.md case 35). Every check comes
+before the first row. Spec: Settlement rules 5; contract.md section 6 (Invoices); decision 0080.
+"""
+
+from __future__ import annotations
+
+from core.errors import ErrorCode
+from core.market.invoice import InvoiceTotals, invoice_totals
+from core.money import credits_text
+from core.records.audit import AuditEventType
+from core.timestamps import iso_ms
+from ledger.commands import Outcome
+from ledger.invoices.invoice_commands import CreateInvoice, SettleInvoice
+from ledger.writer.barrier_reads import InvoiceReads
+from ledger.writer.batch import Batch, Refusal
+from ledger.writer.command_kind import rows_weight
+
+
+def weight_of_create_invoice(command: CreateInvoice) -> int:
+    """Return what an invoice adds to a transaction, in bytes."""
+    return rows_weight(len(command.payments) + len(command.refunds))
+
+
+def plan_create_invoice(command: CreateInvoice, batch: Batch) -> Outcome:
+    """Issue an invoice over what is not invoiced yet, or answer with the one that stands.
+
+    Steps: (1) the period has passed, (2) the same or an overlapping one, (3) its content is what it
+    would be if it were added up now, (4) the rows.
+    """
+    cache = batch.cache
+    stored = cache.barrier_reads
+    assert isinstance(stored, InvoiceReads), stored
+    is_of_workflow = command.workflow_id is not None
+    if not is_of_workflow and command.period_end_ms > batch.now_ms:  # (1)
+        raise Refusal(
+            ErrorCode.INVALID_REQUEST,
+            f"periodEnd: got {iso_ms(command.period_end_ms)},"
+            f" expected a time not after {batch.created_at}",
+        )
+    if stored.same_id is not None:  # (2)
+        return batch.decided(command.key, result={"invoiceId": stored.same_id, "isNew": False})
+    if stored.overlapping_id is not None:
+        raise Refusal(
+            ErrorCode.CONFLICT, f"the period overlaps that of invoice {stored.overlapping_id}"
+        )
+    latest_audit_id = cache.invoiced.get(command.payer_did, cache.read_audit_id)
+    if stored.is_stale or command.read_audit_id < latest_audit_id:  # (3)
+        raise Refusal(
+            ErrorCode.OVERLOADED, "the period was just written to: ask again", retry_after_s=1
+        )
+    totals = invoice_totals(
+        (micro for _, micro in command.payments), (micro for _, micro in command.refunds)
+    )
+    lines = _add_rows(command, totals, batch)  # (4)
+    audit_id = batch.record(
+        AuditEventType.INVOICE_ISSUED,
+        actor_did=command.actor_did,
+        target=("invoice", command.invoice_id),
+        payload={
+            "payerDid": command.payer_did,
+            "periodStart": iso_ms(command.period_start_ms),
+            "periodEnd": iso_ms(command.period_end_ms),
+            "workflowId": command.workflow_id,
+            "lines": lines,
+            "subtotalCredits": credits_text(totals.subtotal_micro),
+            "subtotalCents": totals.subtotal_cents,
+            "protocolFeeCents": totals.fee_cents,
+        },
+    )
+    cache.invoiced[command.payer_did] = audit_id
+    return batch.decided(
+        command.key, result={"invoiceId": command.invoice_id, "isNew": True}, audit_id=audit_id
+    )
+
+
+def _add_rows(command: CreateInvoice, totals: InvoiceTotals, batch: Batch) -> int:
+    """Add the invoice and its lines; return how many lines there are."""
+    batch.trade(
+        "invoices",
+        command.invoice_id,
+        {
+            "id": command.invoice_id,
+            "payer_did": command.payer_did,
+            "period_start_ms": command.period_start_ms,
+            "period_end_ms": command.period_end_ms,
+            "workflow_id": command.workflow_id,
+            "subtotal_cents": totals.subtotal_cents,
+            "protocol_fee_cents": totals.fee_cents,
+            "total_cents": totals.total_cents,
+            "subtotal_micro": totals.subtotal_micro,
+        },
+    )
+    lines = (*command.payments, *command.refunds)
+    if lines:
+        batch.trade(
+            "invoice_lines",
+            command.invoice_id,
+            {
+                "invoice_id": command.invoice_id,
+                "entry_ids": [entry_id for entry_id, _ in lines],
+                "amounts_micro": [micro for _, micro in lines],
+            },
+        )
+    return len(lines)
+
+
+def plan_settle_invoice(command: SettleInvoice, batch: Batch) -> Outcome:
+    """Mark an invoice paid or void; its key makes that happen once."""
+    batch.trade(
+        "settled_invoices",
+        command.invoice_id,
+        {
+            "id": command.invoice_id,
+            "status": command.status,
+            "settled_by_did": command.actor_did,
+        },
+    )
+    is_paid = command.status == "paid"
+    audit_id = batch.record(
+        AuditEventType.INVOICE_PAID if is_paid else AuditEventType.INVOICE_VOIDED,
+        actor_did=command.actor_did,
+        target=("invoice", command.invoice_id),
+        payload={},
+    )
+    return batch.decided(
+        command.key,
+        result={"invoiceId": command.invoice_id, "status": command.status},
+        request_hash=command.request_hash,
+        audit_id=audit_id,
+    )

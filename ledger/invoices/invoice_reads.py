@@ -1,0 +1,67 @@
+"""Committed invoices and what stands on them. Spec: Invoice; contract.md section 6 (Invoices)."""
+
+from __future__ import annotations
+
+import uuid
+from typing import Final
+
+import sqlalchemy as sql
+
+from ledger.reads.reader import LedgerReader, RowDict
+from ledger.schema import entry, invoice, invoice_line
+
+LINES_SHOWN_MAX: Final = 1_000
+REFUND_KINDS: Final = ("refund", "fee_refund", "stake_refund")
+
+
+async def invoice_row(reader: LedgerReader, invoice_id: str) -> RowDict | None:
+    """Return an invoice's row by its id."""
+    try:
+        known = str(uuid.UUID(invoice_id))
+    except ValueError:
+        return None
+    rows = await reader.rows(sql.select(invoice).where(invoice.c.id == known))
+    return rows[0] if rows else None
+
+
+async def invoice_rows(
+    reader: LedgerReader,
+    *,
+    payer_did: str | None,
+    status: str | None,
+    limit: int,
+    offset: int,
+    before_id: str | None,
+) -> list[RowDict]:
+    """Return invoices, newest first; of everybody when `payer_did` is None."""
+    query = sql.select(invoice).order_by(invoice.c.id.desc())
+    if payer_did is not None:
+        query = query.where(invoice.c.payer_did == payer_did)
+    if status is not None:
+        query = query.where(invoice.c.status == status)
+    if before_id is not None:
+        query = query.where(invoice.c.id < before_id)
+    return await reader.rows(query.limit(limit).offset(offset))
+
+
+async def line_rows(reader: LedgerReader, invoice_id: str) -> list[RowDict]:
+    """Return the first lines of an invoice with their entries, and in each how many there are.
+
+    `amount_micro` of a payment is gross; of a refund it counts against the rest.
+    """
+    query = (
+        sql.select(
+            invoice_line.c.entry_id,
+            invoice_line.c.amount_micro,
+            entry.c.kind,
+            entry.c.workflow_id,
+            entry.c.node_id,
+            entry.c.created_ms,
+            sql.func.count().over().label("line_count"),
+        )
+        .join(entry, entry.c.id == invoice_line.c.entry_id)
+        .where(invoice_line.c.invoice_id == invoice_id)
+        .order_by(invoice_line.c.entry_id)
+        .limit(LINES_SHOWN_MAX)
+    )
+    return await reader.rows(query)

@@ -1,0 +1,134 @@
+"""Planning API keys: a key made with another stands on it, and ends with it.
+
+The writer sees every creation and every revocation in one order, so no key is made with one that
+has ended. Spec: Authentication; contract.md section 3 (Keys); decision 0107.
+"""
+
+from __future__ import annotations
+
+import orjson
+
+from core.errors import ErrorCode
+from core.records.audit import AuditEventType
+from ledger.commands import Outcome
+from ledger.keys.key_commands import CreateKey, RevokeKey
+from ledger.writer.batch import Batch, Refusal
+from ledger.writer.read_set import ReadSet
+from ledger.writer.state_cache import KnownKey
+
+
+def add_create_key_reads(command: CreateKey, read_set: ReadSet) -> None:
+    """Add what is looked at before a key is made."""
+    read_set.key_owners.add(command.owner_did)
+    if command.parent_id is not None:
+        read_set.parent_keys.add(command.parent_id)
+
+
+def add_revoke_key_reads(command: RevokeKey, read_set: ReadSet) -> None:
+    """Add what is looked at before a key is revoked."""
+    read_set.key_ids.add(command.key_id)
+
+
+def plan_create_key(command: CreateKey, batch: Batch) -> Outcome:
+    """Store an API key by its hash; the key itself never comes here."""
+    depth = 0 if command.parent_id is None else _depth_below(command, batch)
+    count = batch.cache.key_counts.get(command.owner_did, 0)
+    if command.owner_keys_max is not None and count >= command.owner_keys_max:
+        raise Refusal(
+            ErrorCode.CONFLICT,
+            f"{command.owner_did} has {count} keys, expected fewer than {command.owner_keys_max}:"
+            " revoke one first",
+        )
+    batch.register(
+        "keys",
+        command.key_id,
+        {
+            "id": command.key_id,
+            "hash": command.key_hash.hex(),
+            "owner_did": command.owner_did,
+            "name": command.name,
+            "scopes": list(command.scopes),
+            "rate_class": command.rate_class,
+            "rate_limits": _parsed(command.rate_limits_json),
+            "expires_ms": command.expires_ms,
+            "parent_id": command.parent_id,
+            "depth": depth,
+        },
+    )
+    batch.cache.live_keys[command.key_id] = KnownKey(
+        command.owner_did, command.parent_id, depth, command.expires_ms
+    )
+    batch.cache.key_counts[command.owner_did] = count + 1
+    batch.is_directory_changed = True
+    audit_id = batch.record(
+        AuditEventType.KEY_CREATED,
+        actor_did=command.actor_did,
+        target=("key", command.key_id),
+        payload={
+            "ownerDid": command.owner_did,
+            "scopes": list(command.scopes),
+            "parentId": command.parent_id,
+        },
+    )
+    return batch.decided(command.key, result={"id": command.key_id}, audit_id=audit_id)
+
+
+def plan_revoke_key(command: RevokeKey, batch: Batch) -> Outcome:
+    """End an API key that belongs to the one who asks (or an admin), and all that stand on it."""
+    live = batch.cache.live_keys
+    known = live.get(command.key_id)
+    if known is None or command.owner_did not in (None, known.owner_did):
+        raise Refusal(ErrorCode.NOT_FOUND, f"no key {command.key_id} to revoke")
+    ended = _with_descendants(command.key_id, live)
+    for key_id in ended:
+        del live[key_id]
+        batch.register("revoked", key_id, key_id)
+    batch.is_directory_changed = True
+    audit_id = batch.record(
+        AuditEventType.KEY_REVOKED,
+        actor_did=command.actor_did,
+        target=("key", command.key_id),
+        payload={"ownerDid": known.owner_did, "descendants": ended[1:]},
+    )
+    result = {"id": command.key_id, "ended": len(ended)}
+    return batch.decided(command.key, result=result, audit_id=audit_id)
+
+
+def _depth_below(command: CreateKey, batch: Batch) -> int:
+    """Return how many keys the new one stands on.
+
+    Raises: Refusal; the parent has ended, outlives the new key, or stands on too many itself.
+    """
+    parent = batch.cache.live_keys.get(command.parent_id or "")
+    if parent is None or (parent.expires_ms is not None and parent.expires_ms <= batch.clock_ms):
+        raise Refusal(ErrorCode.UNAUTHORIZED, f"the key {command.parent_id} has ended")
+    if parent.expires_ms is not None and (
+        command.expires_ms is None or command.expires_ms > parent.expires_ms
+    ):
+        raise Refusal(
+            ErrorCode.FORBIDDEN, f"the key {command.parent_id} expires before the new one"
+        )
+    depth = parent.depth + 1
+    if command.depth_max is not None and depth > command.depth_max:
+        raise Refusal(
+            ErrorCode.CONFLICT,
+            f"the key {command.parent_id} stands on {parent.depth} others, and a key on at most"
+            f" {command.depth_max}: use one of those",
+        )
+    return depth
+
+
+def _with_descendants(key_id: str, live: dict[str, KnownKey]) -> list[str]:
+    """Return a key and every key that stands on it, each after its parent."""
+    ended = [key_id]
+    children: dict[str, list[str]] = {}
+    for child_id, known in live.items():
+        if known.parent_id is not None:
+            children.setdefault(known.parent_id, []).append(child_id)
+    for parent_id in ended:  # grows while it is walked
+        ended.extend(sorted(children.get(parent_id, ())))
+    return ended
+
+
+def _parsed(json_text: str | None) -> object:
+    return orjson.loads(json_text) if json_text is not None else None

@@ -1,0 +1,1 @@
+"""Owners of workflows: their epochs, and claims of what a silent one has."""

@@ -1,1 +1,0 @@
-"""What a batch of commands comes to: decided in memory, on known books."""

@@ -1,0 +1,21 @@
+"""A capability's price where agents' cards name none.
+
+Plain values, as `ledger/commands.py` says. Spec: Capability price.
+"""
+
+from __future__ import annotations
+
+from core.market.pricing import Price
+from core.message import Message
+
+
+class SetPrice(Message, frozen=True, kw_only=True):
+    """Register what a capability costs where an agent's card names no price of its own.
+
+    Result: {"updatedMs": int}.
+    """
+
+    key: str
+    actor_did: str
+    capability_id: str
+    price: Price

@@ -1,0 +1,43 @@
+"""Planning the registered prices of capabilities.
+
+Spec: Capability price, Per-token pricing; contract.md section 6 (Capability prices).
+"""
+
+from __future__ import annotations
+
+from typing import Any, assert_never
+
+from core.market.pricing import FixedPrice, TokenPrice
+from core.money import MICRO_PER_CENT
+from core.records.audit import AuditEventType
+from ledger.commands import Outcome
+from ledger.prices.price_commands import SetPrice
+from ledger.writer.batch import Batch
+
+
+def plan_set_price(command: SetPrice, batch: Batch) -> Outcome:
+    """Register what a capability costs where an agent's card names no price."""
+    row: dict[str, Any] = {
+        "capability_id": command.capability_id,
+        "set_by_did": command.actor_did,
+    }
+    match command.price:
+        case FixedPrice(micro):
+            row["price_cents"] = micro // MICRO_PER_CENT
+            payload: dict[str, Any] = {"priceCents": row["price_cents"]}
+        case TokenPrice(input_rate, output_rate):
+            row["input_rate"] = format(input_rate, "f")
+            row["output_rate"] = format(output_rate, "f")
+            payload = {"inputRate": row["input_rate"], "outputRate": row["output_rate"]}
+        case _:
+            assert_never(command.price)
+    batch.trade("prices", command.capability_id, row)
+    # Owners reserve by it: they hear of it as of a card.
+    batch.is_directory_changed = True
+    audit_id = batch.record(
+        AuditEventType.CAPABILITY_PRICED,
+        actor_did=command.actor_did,
+        target=("capability", command.capability_id),
+        payload=payload,
+    )
+    return batch.decided(command.key, result={"updatedMs": batch.now_ms}, audit_id=audit_id)

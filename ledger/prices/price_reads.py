@@ -1,0 +1,30 @@
+"""Committed rows of the market: prices.
+
+Reads like those of `reader.py`, over the same pool: plain dicts keyed by column. Spec: Capability
+price, Per-token pricing; contract.md section 6 (More reads).
+"""
+
+from __future__ import annotations
+
+from decimal import Decimal
+
+import sqlalchemy as sql
+
+from core.market.pricing import FixedPrice, Price, TokenPrice
+from core.money import MICRO_PER_CENT
+from ledger.reads.reader import LedgerReader, RowDict
+from ledger.schema import capability_price
+
+
+async def price_row(reader: LedgerReader, capability_id: str) -> RowDict | None:
+    """Return a capability's registered price: cents, or two rates as decimal texts."""
+    query = sql.select(capability_price).where(capability_price.c.capability_id == capability_id)
+    rows = await reader.rows(query)
+    return rows[0] if rows else None
+
+
+def price_of_row(row: RowDict) -> Price:
+    """Return a registered price."""
+    if row["price_cents"] is not None:
+        return FixedPrice(row["price_cents"] * MICRO_PER_CENT)
+    return TokenPrice(Decimal(row["input_rate"]), Decimal(row["output_rate"]))

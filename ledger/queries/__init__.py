@@ -1,1 +1,0 @@
-"""Read models: committed rows over a pool of connections, never in the writer's transaction."""

@@ -1,0 +1,1 @@
+"""What a payer may publish and spend."""

@@ -1,0 +1,23 @@
+"""What a payer may publish.
+
+Plain values, as `ledger/commands.py` says. Spec: Quota check result.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from core.message import Message
+
+
+class SetQuota(Message, frozen=True, kw_only=True):
+    """Limit what a payer may publish from now on.
+
+    `changes`: new values by field of `QuotaLimits`, None lifts a limit; a field that is absent
+    keeps its value. Result: {"updatedMs": int, "limits": all fields of `QuotaLimits`}.
+    """
+
+    key: str
+    actor_did: str
+    did: str
+    changes: Mapping[str, int | None]

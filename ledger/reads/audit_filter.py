@@ -1,0 +1,112 @@
+"""Which audit entries a filter means, and how each is found without reading the whole chain.
+
+An entry matches a type or a target if any of its events does. Events of every workflow's life are
+frequent: an entry with one is near wherever one looks, or is found by its workflow. Each other
+event is a row of `audit_event`, indexed by type and by target. Spec: Audit entry; contract.md
+section 6 (Audit, Audit event types); decision 0130.
+"""
+
+from __future__ import annotations
+
+import uuid
+from typing import Any
+
+import sqlalchemy as sql
+
+from core.records.audit import LIFE_EVENTS
+from ledger.schema import audit, audit_event
+
+_WORKFLOW = "workflow"
+
+
+def audit_select(
+    *,
+    event_type: str | None = None,
+    actor_did: str | None = None,
+    target_type: str | None = None,
+    target_id: str | None = None,
+    start_ms: int | None = None,
+    end_ms: int | None = None,
+    before_id: int | None = None,
+) -> sql.Select[Any]:
+    """Return the query of the audit rows that match, without an order.
+
+    Args:
+        event_type: of an event of the entry. With a target, of the same event.
+        target_type, target_id: what an event of the entry is about.
+        start_ms, end_ms: the time of the entry, [start, end).
+        before_id: entries before this one.
+    """
+    query = sql.select(audit)
+    if event_type in LIFE_EVENTS:
+        query = query.where(audit.c.event_types.contains([event_type]))
+        if target_type not in (None, _WORKFLOW):
+            query = query.where(sql.false())
+        elif target_id is not None:
+            query = query.where(_is_of_workflow(target_id))
+    elif event_type is not None or target_type not in (None, _WORKFLOW):
+        query = _with_event(query, event_type, target_type, target_id, before_id)
+    elif target_id is not None:
+        query = _about(query, target_type, target_id, before_id)
+    elif target_type is not None:
+        query = query.where(audit.c.workflow_id.is_not(None))
+    if actor_did is not None:
+        query = query.where(audit.c.actor_did == actor_did)
+    if start_ms is not None:
+        query = query.where(audit.c.created_ms >= start_ms)
+    if end_ms is not None:
+        query = query.where(audit.c.created_ms < end_ms)
+    if before_id is not None:
+        query = query.where(audit.c.id < before_id)
+    return query
+
+
+def _about(
+    query: sql.Select[Any], target_type: str | None, target_id: str, before_id: int | None
+) -> sql.Select[Any]:
+    """Narrow a query to a target, which may be a workflow."""
+    if target_type is not None:
+        return query.where(_is_of_workflow(target_id))
+    if not _is_uuid(target_id):
+        return _with_event(query, None, None, target_id, before_id)
+    # A dispute or an invoice has a UUID as well, and few events.
+    others = sql.select(audit_event.c.audit_id).where(
+        audit_event.c.target_id == target_id, audit_event.c.target_type != _WORKFLOW
+    )
+    is_of_other = audit.c.id == sql.any_(sql.func.array(others.scalar_subquery()))
+    return query.where(sql.or_(_is_of_workflow(target_id), is_of_other))
+
+
+def _with_event(
+    query: sql.Select[Any],
+    event_type: str | None,
+    target_type: str | None,
+    target_id: str | None,
+    before_id: int | None,
+) -> sql.Select[Any]:
+    """Narrow a query to entries with an event that has a row of its own; newest first, stopped
+    where the page ends."""
+    found = sql.select(audit_event.c.audit_id).distinct()
+    for column, value in (
+        (audit_event.c.event_type, event_type),
+        (audit_event.c.target_type, target_type),
+        (audit_event.c.target_id, target_id),
+    ):
+        if value is not None:
+            found = found.where(column == value)
+    if before_id is not None:
+        found = found.where(audit_event.c.audit_id < before_id)
+    newest_first = found.order_by(audit_event.c.audit_id.desc()).subquery()
+    return query.join(newest_first, newest_first.c.audit_id == audit.c.id)
+
+
+def _is_of_workflow(target_id: str) -> sql.ColumnElement[bool]:
+    return audit.c.workflow_id == target_id if _is_uuid(target_id) else sql.false()
+
+
+def _is_uuid(text: str) -> bool:
+    """Say whether a text is a UUID in its one spelling, which is how ids are in the chain."""
+    try:
+        return str(uuid.UUID(text)) == text
+    except ValueError:
+        return False

@@ -1,0 +1,413 @@
+"""Committed rows, read straight from Postgres: what was acknowledged is what a reader sees.
+
+Short transactions on a small pool, as a role that can only read. Rows are plain dicts keyed by
+column, amounts in micro-credits (`…_micro`, `amount`, `balance`), times in Unix milliseconds
+(`…_ms`); their JSON form is the API's business. Spec: Workflow record, Ledger records, Audit entry.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Mapping, Sequence
+from typing import Any, Final, Self
+
+import sqlalchemy as sql
+from sqlalchemy import LargeBinary
+from sqlalchemy.dialects.postgresql import ARRAY
+from sqlalchemy.ext.asyncio import AsyncEngine
+
+from ledger.pools import pool_of
+from ledger.reads.audit_filter import audit_select
+from ledger.reads.prepared import PreparedReads
+from ledger.reads.stored import (
+    Balance,
+    RowDict,
+    StoredOwner,
+    StoredWorkflow,
+)
+from ledger.reads.turns import ReadTurns
+from ledger.schema import (
+    READER_ROLE,
+    UNREACHABLE,
+    account,
+    agent,
+    api_key,
+    attempt,
+    audit,
+    entry,
+    escrow,
+    owner,
+    unreachable,
+    workflow,
+)
+from ledger.timeouts import cut_after, driver_connection_of
+from ledger.workflows.workflow_statements import NODES, WORKFLOWS, workflow_select
+from ledger.writer.state_cache import wallet_address
+
+__all__ = ["Balance", "LedgerReader", "RowDict", "RowPage", "StoredOwner", "StoredWorkflow"]
+
+READ_TIMEOUT_S: Final = 5.0
+# Spelt as the partial indexes are.
+_IS_UNFINISHED: Final = workflow.c.completed_ms.is_(None)
+_OWNERS_PAGE: Final = 500
+# Where a caller names no bound of a page.
+PAGE_BYTES_MAX: Final = 4 * 1024 * 1024
+_HASHES: Final = sql.any_(sql.bindparam("hashes", type_=ARRAY(LargeBinary)))
+_KEYS: Final = sql.select(api_key).where(api_key.c.hash == _HASHES)
+
+
+class RowPage(list[RowDict]):
+    """Rows of a list; `is_cut`: more were asked for and exist, but would be too large."""
+
+    def __init__(self, rows: Sequence[RowDict], *, is_cut: bool) -> None:
+        super().__init__(rows)
+        self.is_cut = is_cut
+
+
+class LedgerReader:
+    """Read models over a small pool of connections."""
+
+    def __init__(self, url: str, *, pool_size: int = 5, timeout_s: float = READ_TIMEOUT_S) -> None:
+        """Make the pool; connections are opened when first needed.
+
+        Args:
+            url: `postgresql://…` of a login that is a member of `ledger_reader`.
+            timeout_s: how long a read waits for a connection, and then for the server.
+        """
+        self.turns = ReadTurns()
+        self._timeout_s = timeout_s
+        self._engine: AsyncEngine = pool_of(
+            url, READER_ROLE, "callboard-reader", size=pool_size, timeout_s=timeout_s
+        )
+        # Two connections: a page of records may be large, and a look-up is never behind one.
+        self.records = PreparedReads(url, timeout_s=timeout_s)
+        self.lookups = PreparedReads(url, timeout_s=timeout_s)
+
+    def __repr__(self) -> str:
+        return f"LedgerReader({self._engine.pool.status()})"
+
+    async def close(self) -> None:
+        """Close all connections."""
+        await self.records.close()
+        await self.lookups.close()
+        await self._engine.dispose()
+
+    async def ping(self) -> None:
+        """Return when the database answers."""
+        await self.rows(sql.text("SELECT 1"))
+
+    # -- workflows --------------------------------------------------------------------------------
+
+    async def workflow(self, workflow_id: str) -> StoredWorkflow | None:
+        """Return a workflow with its nodes and all of their results, by its own id."""
+        known = _uuid(workflow_id)
+        values = {"ids": [known]}
+        rows = [] if known is None else await self.rows(WORKFLOWS, values)
+        return StoredWorkflow(rows[0], await self.rows(NODES, values)) if rows else None
+
+    async def workflows(
+        self,
+        *,
+        payer_did: str | None = None,
+        status: str | None = None,
+        is_quarantined: bool | None = None,
+        limit: int = 50,
+        offset: int = 0,
+        before_id: str | None = None,
+    ) -> list[RowDict]:
+        """Return workflow rows without nodes and manifest, newest first.
+
+        Args:
+            is_quarantined: whether they wait for being resumed; None: whether or not.
+            before_id: the last id of the page before (keyset paging).
+        """
+        query = workflow_select(with_manifest=False).order_by(workflow.c.id.desc())
+        if payer_did is not None:
+            query = query.where(workflow.c.payer_did == payer_did)
+        if status is not None:
+            query = query.where(workflow.c.status == status)
+        if is_quarantined is not None:
+            waits = sql.and_(workflow.c.quarantined_ms.is_not(None), _IS_UNFINISHED)
+            query = query.where(waits if is_quarantined else sql.not_(waits))
+        if before_id is not None:
+            known = _uuid(before_id)
+            if known is None:
+                return []
+            query = query.where(workflow.c.id < known)
+        return await self.rows(query.limit(limit).offset(offset))
+
+    async def attempts(self, workflow_id: str) -> list[RowDict]:
+        """Return the history of a workflow's attempts, in the order of their commits."""
+        known = _uuid(workflow_id)
+        if known is None:
+            return []
+        return await self.rows(
+            sql.select(attempt).where(attempt.c.workflow_id == known).order_by(attempt.c.id)
+        )
+
+    async def escrow(self, workflow_id: str) -> RowDict | None:
+        """Return a workflow's escrow with what is left in it (`remaining_micro`)."""
+        known = _uuid(workflow_id)
+        if known is None:
+            return None
+        query = (
+            sql.select(escrow, account.c.balance.label("remaining_micro"))
+            .join(account, account.c.id == escrow.c.account_id)
+            .where(escrow.c.workflow_id == known)
+        )
+        rows = await self.rows(query)
+        return rows[0] if rows else None
+
+    async def owners(self) -> list[StoredOwner]:
+        """Return the workflow owners that may own something, read in pages."""
+        found: list[StoredOwner] = []
+        while True:
+            after = found[-1].name if found else ""
+            query = sql.select(owner).where(owner.c.address != "", owner.c.name > after)
+            page = await self.rows(query.order_by(owner.c.name).limit(_OWNERS_PAGE))
+            found += [StoredOwner(**row) for row in page]
+            if len(page) < _OWNERS_PAGE:
+                return found
+
+    # -- agents and keys --------------------------------------------------------------------------
+
+    async def agents(
+        self,
+        *,
+        capability_id: str | None = None,
+        owner_did: str | None = None,
+        status: str | None = None,
+        limit: int = 50,
+        offset: int = 0,
+        after_did: str | None = None,
+        bytes_max: int = PAGE_BYTES_MAX,
+    ) -> RowPage:
+        """Return agent rows in the order of their DIDs, signing secrets left out.
+
+        Args:
+            bytes_max: of the cards: the page ends with the row that passes it.
+        """
+        query = _agent_select()
+        if capability_id is not None:
+            query = query.where(agent.c.capability_ids.contains([capability_id]))
+        if owner_did is not None:
+            query = query.where(agent.c.owner_did == owner_did)
+        if status is not None:
+            query = query.where(agent.c.status == status)
+        if after_did is not None:
+            query = query.where(agent.c.did > after_did)
+        return await self.page(
+            query, key="did", wide="card", limit=limit, offset=offset, bytes_max=bytes_max
+        )
+
+    async def agent(self, did: str) -> RowDict | None:
+        """Return an agent's row, its signing secret left out."""
+        rows = await self.rows(_agent_select().where(agent.c.did == did))
+        return rows[0] if rows else None
+
+    async def api_keys_by_hashes(self, hashes: Sequence[bytes]) -> dict[bytes, RowDict]:
+        """Return the rows of API keys by their SHA-256, revoked ones too: one statement."""
+        found = await self.rows(_KEYS, {"hashes": list(hashes)})
+        return {bytes(row["hash"]): row for row in found}
+
+    async def api_keys(
+        self,
+        *,
+        owner_did: str | None = None,
+        limit: int = 50,
+        offset: int = 0,
+        after_id: str | None = None,
+    ) -> list[RowDict]:
+        """Return API keys in the order of their ids, hashes left out."""
+        columns = [column for column in api_key.c if column.name != "hash"]
+        query = sql.select(*columns).order_by(api_key.c.id)
+        if owner_did is not None:
+            query = query.where(api_key.c.owner_did == owner_did)
+        if after_id is not None:
+            query = query.where(api_key.c.id > after_id)
+        return await self.rows(query.limit(limit).offset(offset))
+
+    # -- money and audit --------------------------------------------------------------------------
+
+    async def balance(self, did: str) -> Balance:
+        """Return an owner's wallet, and the rest of their held escrows as pending (money.md 32)."""
+        wallet = (
+            sql.select(account.c.balance)
+            .where(account.c.address == wallet_address(did))
+            .scalar_subquery()
+        )
+        held = (
+            sql.select(sql.func.coalesce(sql.func.sum(account.c.balance), 0))
+            .select_from(escrow.join(account, account.c.id == escrow.c.account_id))
+            .where(escrow.c.payer_did == did, escrow.c.status == "held")
+            .scalar_subquery()
+        )
+        query = sql.select(sql.func.coalesce(wallet, 0).label("balance"), held.label("held"))
+        row = (await self.rows(query))[0]
+        return Balance(int(row["balance"]), int(row["held"]))
+
+    async def transactions(
+        self,
+        did: str,
+        *,
+        workflow_id: str | None = None,
+        limit: int = 50,
+        offset: int = 0,
+        before_id: int | None = None,
+    ) -> list[RowDict]:
+        """Return the entries of an owner's wallet, newest first.
+
+        Of a workflow that the owner pays, every entry: all of them touch its escrow, but only the
+        hold and the refund touch the wallet.
+        """
+        own = (
+            sql.select(account.c.id)
+            .where(account.c.address == wallet_address(did))
+            .scalar_subquery()
+        )
+        paid_from = (
+            sql.select(escrow.c.account_id)
+            .where(
+                escrow.c.workflow_id == (_uuid(workflow_id or "") or uuid.UUID(int=0)),
+                escrow.c.payer_did == did,
+            )
+            .scalar_subquery()
+        )
+        wallet = own if workflow_id is None else sql.func.coalesce(paid_from, own)
+        # Two index scans, each stopped at the page's end; an entry is never in both.
+        sides = []
+        for is_of_side in (entry.c.debit_account_id == wallet, is_credited(wallet)):
+            side = sql.select(entry).where(is_of_side)
+            if workflow_id is not None:
+                side = side.where(entry.c.workflow_id == (_uuid(workflow_id) or uuid.UUID(int=0)))
+            if before_id is not None:
+                side = side.where(entry.c.id < before_id)
+            page = side.order_by(entry.c.id.desc()).limit(limit + offset).subquery()
+            sides.append(sql.select(page))
+        both = sql.union_all(*sides).subquery()
+        query = sql.select(both).order_by(both.c.id.desc()).limit(limit).offset(offset)
+        return await self.rows(query)
+
+    async def audit(
+        self,
+        *,
+        event_type: str | None = None,
+        actor_did: str | None = None,
+        target_type: str | None = None,
+        target_id: str | None = None,
+        start_ms: int | None = None,
+        end_ms: int | None = None,
+        limit: int = 100,
+        offset: int = 0,
+        before_id: int | None = None,
+        bytes_max: int = PAGE_BYTES_MAX,
+    ) -> RowPage:
+        """Return audit rows (`id, body, hash`, …), newest first, as `audit_select` narrows them.
+
+        Args:
+            bytes_max: of the bodies: the page ends with the row that passes it.
+        """
+        query = audit_select(
+            event_type=event_type,
+            actor_did=actor_did,
+            target_type=target_type,
+            target_id=target_id,
+            start_ms=start_ms,
+            end_ms=end_ms,
+            before_id=before_id,
+        )
+        return await self.page(
+            query, key="id", is_newest_first=True, wide="body", limit=limit, offset=offset,
+            bytes_max=bytes_max,
+        )  # fmt: skip
+
+    async def audit_after(self, last_id: int, *, limit: int = 1000) -> list[RowDict]:
+        """Return audit rows with ids above `last_id`, oldest first: the event stream."""
+        query = sql.select(audit).where(audit.c.id > last_id).order_by(audit.c.id)
+        return await self.rows(query.limit(limit))
+
+    async def page(
+        self,
+        query: sql.Select[Any],
+        *,
+        key: str,
+        wide: str,
+        limit: int,
+        offset: int,
+        bytes_max: int,
+        is_newest_first: bool = False,
+    ) -> RowPage:
+        """Return a page of rows that ends early, in the database, when it gets too large.
+
+        Args:
+            query: the list, without its order.
+            key: the column by which it is ordered.
+            wide: the column whose texts may be large.
+            limit: most rows.
+            bytes_max: of the wide column: the page ends with the row that passes it.
+            is_newest_first: the largest key comes first.
+        """
+        column = query.selected_columns[key]
+        order = column.desc() if is_newest_first else column
+        rows = query.order_by(order).limit(limit).offset(offset).subquery()
+        rows_order = rows.c[key].desc() if is_newest_first else rows.c[key]
+        size = sql.func.octet_length(sql.cast(rows.c[wide], sql.Text))
+        before = sql.func.sum(size).over(order_by=rows_order, rows=(None, -1))
+        sized = sql.select(
+            rows,
+            sql.func.coalesce(before, 0).label("page_bytes_before"),
+            sql.func.count().over().label("page_rows"),
+        ).subquery()
+        sized_order = sized.c[key].desc() if is_newest_first else sized.c[key]
+        cut = sql.select(sized).where(sized.c.page_bytes_before < bytes_max)
+        found = await self.rows(cut.order_by(sized_order))
+        row_count = 0
+        for row in found:
+            row_count = row.pop("page_rows")
+            del row["page_bytes_before"]
+        return RowPage(found, is_cut=row_count > len(found))
+
+    async def rows(
+        self, query: sql.Executable, values: Mapping[str, Any] | None = None
+    ) -> list[RowDict]:
+        """Return the rows of a query; the other reads of this package stand on it.
+
+        Args:
+            values: of the query's named parameters.
+        """
+        try:
+            async with self._engine.connect() as connection:
+                with cut_after(await driver_connection_of(connection), self._timeout_s):
+                    result = await connection.execute(query, values)
+                return [dict(row) for row in result.mappings()]
+        except UNREACHABLE as error:
+            raise unreachable(error) from None
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()
+
+
+def is_credited(account_id: sql.ColumnElement[int]) -> sql.ColumnElement[bool]:
+    """Return the condition of entries into an account, spelt as their partial index is.
+
+    What comes into the fee account is not among them.
+    """
+    return sql.and_(
+        entry.c.credit_account_id == account_id,
+        entry.c.kind != sql.literal_column("'protocol_fee'"),
+    )
+
+
+def _agent_select() -> sql.Select[Any]:
+    return sql.select(*(column for column in agent.c if column.name != "signing_secret"))
+
+
+def _uuid(text: str) -> str | None:
+    """Return the id in its one spelling, None when it is no UUID."""
+    try:
+        return str(uuid.UUID(text))
+    except ValueError:
+        return None

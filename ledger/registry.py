@@ -1,0 +1,148 @@
+"""Every command of the ledger and how it is handled: the one place where features are joined.
+
+A new command: its class and its plan in the room of its feature, its type in `commands.py`, its
+line here, a migration for its rows. Decision 0135.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from ledger.accounts.account_commands import Deposit
+from ledger.accounts.account_plan import add_deposit_reads, plan_deposit
+from ledger.agents.agent_commands import DeregisterAgent, RebuildReputation, RegisterAgent
+from ledger.agents.agent_plan import add_agent_reads, plan_deregister_agent, plan_register_agent
+from ledger.agents.reputation import plan_rebuild, weight_of_rebuild
+from ledger.auctions.auction_commands import EndBidding, PlaceBid
+from ledger.auctions.auction_plan import (
+    add_bid_reads,
+    add_end_bidding_reads,
+    plan_end_bidding,
+    plan_place_bid,
+)
+from ledger.commands import BarrierCommand, Command, Outcome
+from ledger.disputes.dispute_commands import GiveFeedback, OpenDispute, ResolveDispute
+from ledger.disputes.dispute_plan import (
+    plan_give_feedback,
+    plan_open_dispute,
+    plan_resolve_dispute,
+)
+from ledger.invoices.invoice_commands import CreateInvoice, SettleInvoice
+from ledger.invoices.invoice_plan import (
+    plan_create_invoice,
+    plan_settle_invoice,
+    weight_of_create_invoice,
+)
+from ledger.keys.key_commands import CreateKey, RevokeKey
+from ledger.keys.key_plan import (
+    add_create_key_reads,
+    add_revoke_key_reads,
+    plan_create_key,
+    plan_revoke_key,
+)
+from ledger.owners.owner_commands import ClaimWorkflows, RegisterOwner
+from ledger.owners.owner_plan import add_claim_reads, plan_claim, plan_register_owner
+from ledger.prices.price_commands import SetPrice
+from ledger.prices.price_plan import plan_set_price
+from ledger.quotas.quota_commands import SetQuota
+from ledger.quotas.quota_plan import add_quota_reads, plan_set_quota
+from ledger.stakes.stake_commands import DepositStake, SlashStake, WithdrawStake
+from ledger.stakes.stake_plan import add_stake_reads, plan_deposit_stake, plan_withdraw_stake
+from ledger.stakes.stake_risk import plan_slash_stake
+from ledger.trust.trust_commands import RevokeAgent, UnrevokeAgent
+from ledger.trust.trust_plan import (
+    add_revoke_reads,
+    add_unrevoke_reads,
+    plan_revoke_agent,
+    plan_unrevoke_agent,
+)
+from ledger.workflows.quarantine_plan import add_quarantine_reads, plan_quarantine, plan_resume
+from ledger.workflows.workflow_commands import (
+    PUBLISH_KEY,
+    AdvanceWorkflow,
+    PublishWorkflow,
+    QuarantineWorkflow,
+    ResumeWorkflow,
+)
+from ledger.workflows.workflow_plan import (
+    add_advance_reads,
+    add_publish_reads,
+    plan_advance,
+    plan_publish,
+    weight_of_advance,
+    weight_of_publish,
+)
+from ledger.writer.batch import Batch
+from ledger.writer.command_kind import CommandKind
+from ledger.writer.read_set import ReadSet
+
+
+def _add_barrier(command: BarrierCommand, read_set: ReadSet) -> None:
+    read_set.barrier = command
+
+
+def _of_owner(
+    command: PublishWorkflow | AdvanceWorkflow | QuarantineWorkflow | ResumeWorkflow,
+) -> tuple[str, int]:
+    return command.owner, command.owner_epoch
+
+
+def _refuse_unknown(command: Any, batch: Batch) -> Outcome:
+    raise TypeError(f"a {type(command).__name__} is no command")
+
+
+KINDS: Final[dict[type, CommandKind]] = {
+    RegisterOwner: CommandKind(plan_register_owner, may_repeat=lambda command: False),
+    ClaimWorkflows: CommandKind(
+        plan_claim,
+        add_claim_reads,
+        is_barrier=True,
+        is_asked_again=True,
+        owner=lambda command: (command.to_owner, command.to_epoch),
+    ),
+    PublishWorkflow: CommandKind(
+        plan_publish,
+        add_publish_reads,
+        weight_of_publish,
+        may_repeat=lambda command: not command.key.startswith(PUBLISH_KEY),
+        is_hashed=True,
+        owner=_of_owner,
+    ),
+    AdvanceWorkflow: CommandKind(
+        plan_advance,
+        add_advance_reads,
+        weight_of_advance,
+        may_repeat=lambda command: not command.records,
+        owner=_of_owner,
+    ),
+    QuarantineWorkflow: CommandKind(plan_quarantine, add_quarantine_reads, owner=_of_owner),
+    ResumeWorkflow: CommandKind(plan_resume, add_quarantine_reads, owner=_of_owner),
+    Deposit: CommandKind(plan_deposit, add_deposit_reads, is_hashed=True),
+    RegisterAgent: CommandKind(plan_register_agent, add_agent_reads),
+    DeregisterAgent: CommandKind(plan_deregister_agent, add_agent_reads),
+    RebuildReputation: CommandKind(plan_rebuild, weight=weight_of_rebuild),
+    CreateKey: CommandKind(plan_create_key, add_create_key_reads),
+    RevokeKey: CommandKind(plan_revoke_key, add_revoke_key_reads),
+    RevokeAgent: CommandKind(plan_revoke_agent, add_revoke_reads, is_hashed=True),
+    UnrevokeAgent: CommandKind(plan_unrevoke_agent, add_unrevoke_reads),
+    SetPrice: CommandKind(plan_set_price),
+    SetQuota: CommandKind(plan_set_quota, add_quota_reads),
+    DepositStake: CommandKind(plan_deposit_stake, add_stake_reads, is_hashed=True),
+    WithdrawStake: CommandKind(plan_withdraw_stake, add_stake_reads, is_hashed=True),
+    SlashStake: CommandKind(plan_slash_stake, _add_barrier, is_hashed=True, is_barrier=True),
+    PlaceBid: CommandKind(plan_place_bid, add_bid_reads, is_hashed=True),
+    EndBidding: CommandKind(plan_end_bidding, add_end_bidding_reads, is_asked_again=True),
+    CreateInvoice: CommandKind(
+        plan_create_invoice, _add_barrier, weight_of_create_invoice, is_barrier=True
+    ),
+    SettleInvoice: CommandKind(plan_settle_invoice, is_hashed=True, is_asked_again=True),
+    OpenDispute: CommandKind(plan_open_dispute),
+    ResolveDispute: CommandKind(plan_resolve_dispute, _add_barrier, is_barrier=True),
+    GiveFeedback: CommandKind(plan_give_feedback, is_hashed=True, is_asked_again=True),
+}
+_UNKNOWN: Final = CommandKind(_refuse_unknown)
+
+
+def kind_of(command: Command) -> CommandKind:
+    """Return how a command is handled; what is no command is refused by its plan."""
+    return KINDS.get(type(command), _UNKNOWN)

@@ -1,0 +1,1 @@
+"""Stakes of agents: put up, locked with work, slashed."""

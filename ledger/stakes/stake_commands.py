@@ -1,0 +1,57 @@
+"""Stakes are put up, taken back, and slashed by an administrator.
+
+Plain values, as `ledger/commands.py` says. Spec: Stake; money.md cases 26 to 32.
+"""
+
+from __future__ import annotations
+
+from core.message import Message
+
+
+class DepositStake(Message, frozen=True, kw_only=True):
+    """Move credits into an agent's stake, from the wallet of the agent or of its owner.
+
+    `is_admin` lets anybody act in the agent's own name (decision 0071).
+    Rejections: FORBIDDEN, INSUFFICIENT_CREDITS, INVALID_REQUEST above the bound of a balance,
+    KEY_REUSED. Result: {"walletDid", "balanceMicro", "freeMicro", "lockedMicro", "updatedMs"}.
+    """
+
+    key: str
+    request_hash: bytes
+    actor_did: str
+    is_admin: bool
+    agent_did: str
+    amount_micro: int
+
+
+class WithdrawStake(Message, frozen=True, kw_only=True):
+    """Move credits out of an agent's stake, back to their depositor: what no work has locked.
+
+    Rejections: FORBIDDEN (also above the depositor's share), STAKE_LOCKED, KEY_REUSED.
+    Result: as of `DepositStake`.
+    """
+
+    key: str
+    request_hash: bytes
+    actor_did: str
+    is_admin: bool
+    agent_did: str
+    amount_micro: int
+
+
+class SlashStake(Message, frozen=True, kw_only=True):
+    """Take what an agent has locked for a node, by an administrator's word.
+
+    `slash_bps`: of that lock, which ends; the rest is free. Rejections: NOT_FOUND (no such node was
+    dispatched), CONFLICT (it is another agent's), KEY_REUSED. Result: {"payerDid", "slashedMicro",
+    "freeMicro", "lockedMicro"}.
+    """
+
+    key: str
+    request_hash: bytes
+    actor_did: str
+    agent_did: str
+    workflow_id: str
+    node: str
+    reason: str
+    slash_bps: int

@@ -1,0 +1,48 @@
+"""How long a server that says nothing is waited for: then its line is cut.
+
+A frozen server, and a machine that vanished without closing its connections, never answer. The
+socket is shut down, not closed, and nothing is cancelled: the statement under way fails just as if
+the server had died, which every caller survives anyway. design.md section 3 (Postgres away).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import socket
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import psycopg
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+
+@contextmanager
+def cut_after(connection: psycopg.AsyncConnection[Any], seconds: float) -> Iterator[None]:
+    """Let the block wait for the server so long; afterwards its statements fail.
+
+    Args:
+        connection: what the block's statements run on.
+        seconds: for the whole block.
+    """
+    timer = asyncio.get_running_loop().call_later(seconds, _cut, connection)
+    try:
+        yield
+    finally:
+        timer.cancel()
+
+
+async def driver_connection_of(connection: AsyncConnection) -> psycopg.AsyncConnection[Any]:
+    """Return what a pooled connection talks over."""
+    line = (await connection.get_raw_connection()).driver_connection
+    assert isinstance(line, psycopg.AsyncConnection)
+    return line
+
+
+def _cut(connection: psycopg.AsyncConnection[Any]) -> None:
+    try:
+        with socket.socket(fileno=os.dup(connection.fileno())) as line:
+            line.shutdown(socket.SHUT_RDWR)
+    except (OSError, psycopg.Error):
+        return  # it has broken by itself

@@ -1,0 +1,38 @@
+"""Commands about whom to trust: agents are revoked, and taken back.
+
+Plain values, as in ledger/commands.py. Spec: Revocation; contract.md section 6 (Revocation).
+"""
+
+from __future__ import annotations
+
+from core.message import Message
+
+
+class RevokeAgent(Message, frozen=True, kw_only=True):
+    """Let an agent do no more work: from this commit on it gets none and is paid for none.
+
+    `expires_ms` None: for good. `is_admin` lets anybody act; else it is the agent or its owner.
+    Rejections: FORBIDDEN, ALREADY_REVOKED, INVALID_REQUEST (expires in the past), KEY_REUSED.
+    Result: {"revokedMs": int}.
+    """
+
+    key: str
+    request_hash: bytes
+    actor_did: str
+    is_admin: bool
+    did: str
+    reason: str
+    evidence_json: str
+    expires_ms: int | None
+
+
+class UnrevokeAgent(Message, frozen=True, kw_only=True):
+    """Let a revoked agent work again; who did not revoke it needs to be an administrator.
+
+    Rejections: NOT_FOUND (it is not revoked), FORBIDDEN. Result: {"unrevokedMs": int}.
+    """
+
+    key: str
+    actor_did: str
+    is_admin: bool
+    did: str

@@ -1,0 +1,158 @@
+"""Planning who is trusted: agents are revoked and taken back, and what follows for their work.
+
+The one writer decides it, so that the chain has no payment and no new attempt of an agent between
+its revocation and that one's end, however late an owner hears of it. A step that is refused for it
+halts its workflow: what its owner has decided since, it has decided on what did not happen.
+Spec: Revocation; contract.md section 6 (Revocation); money.md case 19. Decision 0085.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import orjson
+
+from core.canonical import hash_text
+from core.errors import ErrorCode
+from core.records.audit import AuditEventType
+from core.timestamps import iso_ms
+from core.workflow.events import AttemptFinished, NodeChanged, NodePaid
+from core.workflow.transitions import NodeStatus
+from ledger.commands import Outcome
+from ledger.trust.trust_commands import RevokeAgent, UnrevokeAgent
+from ledger.workflows.quarantine_plan import check_not_quarantined, set_halted
+from ledger.workflows.workflow_commands import AdvanceWorkflow, PublishWorkflow
+from ledger.writer.batch import Batch, Refusal
+from ledger.writer.read_set import ReadSet
+from ledger.writer.state_cache import Escrow, Revocation
+
+# What an agent or a verifier has to say of its work.
+_SAID: Final = ("success", "rejected")
+
+
+def add_revoke_reads(command: RevokeAgent, read_set: ReadSet) -> None:
+    """Add what is looked at before an agent is revoked."""
+    read_set.agent_dids.add(command.did)
+    read_set.trusted.add(command.did)
+
+
+def add_unrevoke_reads(command: UnrevokeAgent, read_set: ReadSet) -> None:
+    """Add what is looked at before a revoked agent is taken back."""
+    read_set.trusted.add(command.did)
+
+
+def plan_revoke_agent(command: RevokeAgent, batch: Batch) -> Outcome:
+    """Revoke an agent. Steps: (1) the caller may, (2) it is not revoked, (3) its end is to come."""
+    did, cache = command.did, batch.cache
+    agent = cache.agents.get(did)
+    owner_did = did if agent is None else agent.owner_did
+    if command.actor_did not in (did, owner_did) and not command.is_admin:  # (1)
+        raise Refusal(
+            ErrorCode.FORBIDDEN, f"only {did}, its owner or an administrator may revoke it"
+        )
+    if cache.is_revoked(did, batch.clock_ms):  # (2)
+        raise Refusal(ErrorCode.ALREADY_REVOKED, f"{did} is revoked already")
+    if command.expires_ms is not None and command.expires_ms <= batch.clock_ms:  # (3)
+        raise Refusal(
+            ErrorCode.INVALID_REQUEST,
+            f"expiresAt: got {iso_ms(command.expires_ms)}, expected a time to come",
+        )
+    cache.revoked[did] = Revocation(command.actor_did, command.expires_ms)
+    evidence = orjson.loads(command.evidence_json)
+    row = {
+        "did": did,
+        "reason": command.reason,
+        "evidence": evidence,
+        "expires_ms": command.expires_ms,
+        "revoked_by_did": command.actor_did,
+    }
+    # The end of an earlier one in the same batch would be written after this row.
+    batch.registry.get("unrevocations", {}).pop(did, None)
+    batch.register("revocations", did, row)
+    batch.is_directory_changed = True
+    payload: dict[str, Any] = {"reason": command.reason, "evidenceHash": hash_text(evidence)}
+    if command.expires_ms is not None:
+        payload["expiresAt"] = iso_ms(command.expires_ms)
+    audit_id = batch.record(
+        AuditEventType.AGENT_REVOKED,
+        actor_did=command.actor_did,
+        target=("agent", did),
+        payload=payload,
+    )
+    return batch.decided(
+        command.key,
+        result={"revokedMs": batch.now_ms},
+        request_hash=command.request_hash,
+        audit_id=audit_id,
+    )
+
+
+def plan_unrevoke_agent(command: UnrevokeAgent, batch: Batch) -> Outcome:
+    """Take an agent back that is revoked now."""
+    did, cache = command.did, batch.cache
+    if not cache.is_revoked(did, batch.clock_ms):
+        raise Refusal(ErrorCode.NOT_FOUND, f"{did} is not revoked")
+    revocation = cache.revoked[did]
+    assert revocation is not None, did
+    if command.actor_did != revocation.by_did and not command.is_admin:
+        raise Refusal(
+            ErrorCode.FORBIDDEN,
+            f"only who has revoked {did}, or an administrator, may take it back",
+        )
+    cache.revoked[did] = None
+    batch.register("unrevocations", did, {"did": did, "ended_by_did": command.actor_did})
+    batch.is_directory_changed = True
+    audit_id = batch.record(
+        AuditEventType.AGENT_UNREVOKED,
+        actor_did=command.actor_did,
+        target=("agent", did),
+        payload={},
+    )
+    return batch.decided(command.key, result={"unrevokedMs": batch.now_ms}, audit_id=audit_id)
+
+
+def check_taken(command: AdvanceWorkflow, escrow: Escrow, batch: Batch) -> None:
+    """Refuse a step of a halted workflow, and one that says what a revoked agent has done.
+
+    Raises:
+        Refusal: CONFLICT, FORBIDDEN; after the latter the workflow is halted.
+    """
+    check_not_quarantined(command, escrow)
+    if escrow.is_halted and not command.is_fresh:
+        detail = "an earlier step of the workflow was refused: its rows have to be read again"
+        raise Refusal(ErrorCode.CONFLICT, detail, is_stored=False)
+    for record in command.records:
+        did = _speaker(record)
+        if did is not None and batch.cache.is_revoked(did, batch.clock_ms):
+            set_halted(command.workflow_id, escrow, batch, is_halted=True)
+            detail = f"{did} is revoked: what it has done is neither taken nor paid"
+            # Not stored: when the revocation has ended, the same step may be decided again.
+            raise Refusal(ErrorCode.FORBIDDEN, detail, is_audited=True, is_stored=False)
+
+
+def resume(command: AdvanceWorkflow, escrow: Escrow, batch: Batch) -> None:
+    """Let a halted workflow go on with this step, which nothing speaks against."""
+    if escrow.is_halted:
+        assert command.is_fresh, command
+        set_halted(command.workflow_id, escrow, batch, is_halted=False)
+
+
+def revoked_attempts(command: PublishWorkflow | AdvanceWorkflow, batch: Batch) -> list[str]:
+    """Return the nodes that a step gives to agents that are revoked."""
+    return [
+        record.node
+        for record in command.records
+        if type(record) is NodeChanged
+        and record.status is NodeStatus.DISPATCHED
+        and record.agent_did is not None
+        and batch.cache.is_revoked(record.agent_did, batch.clock_ms)
+    ]
+
+
+def _speaker(record: object) -> str | None:
+    """Return the agent whose result, judgement or pay a record is."""
+    if type(record) is NodePaid:
+        return record.agent_did
+    if type(record) is AttemptFinished and record.outcome in _SAID:
+        return record.agent_did
+    return None

@@ -1,0 +1,1 @@
+"""Workflows: published, advanced, quarantined, and read."""

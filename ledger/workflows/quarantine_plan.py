@@ -1,0 +1,141 @@
+"""Planning what stops one workflow: a step that the ledger cannot take, an owner that cannot go on.
+
+A quarantined workflow keeps its status and its money; its steps are refused until it is resumed or
+ends. Its own row remembers it, so that neither a new command key nor a restart of the owner repeats
+the step. contract.md section 6 (Quarantine); decision 0115.
+"""
+
+from __future__ import annotations
+
+from core.errors import ErrorCode, QuarantineCode
+from core.records.audit import AuditEventType
+from core.workflow.events import WorkflowChanged
+from core.workflow.transitions import is_terminal
+from ledger.commands import Outcome, OutcomeStatus
+from ledger.workflows.workflow_commands import AdvanceWorkflow, QuarantineWorkflow, ResumeWorkflow
+from ledger.writer.batch import Batch, Refusal, StaleCommand
+from ledger.writer.read_set import ReadSet
+from ledger.writer.state_cache import Escrow
+
+# Refusals that an owner foresees and answers by itself; any other quarantines the workflow.
+FORESEEN = (ErrorCode.ESCROW_RELEASED, ErrorCode.FORBIDDEN, ErrorCode.CONFLICT)
+
+
+def add_quarantine_reads(command: QuarantineWorkflow | ResumeWorkflow, read_set: ReadSet) -> None:
+    """Add what is looked at before a workflow is quarantined or resumed."""
+    read_set.workflow_ids.add(command.workflow_id)
+
+
+def held_escrow(workflow_id: str, batch: Batch) -> Escrow:
+    """Return the escrow of a workflow that has not ended.
+
+    Raises:
+        Refusal: ESCROW_RELEASED.
+    """
+    escrow = batch.cache.escrows.get(workflow_id)
+    if escrow is None or escrow.is_released:
+        raise Refusal(
+            ErrorCode.ESCROW_RELEASED,
+            "the workflow has ended and its escrow is released: nothing of it can change",
+            is_audited=True,
+        )
+    return escrow
+
+
+def check_not_quarantined(command: AdvanceWorkflow, escrow: Escrow) -> None:
+    """Refuse a step of a quarantined workflow, unless it is fresh and ends the workflow.
+
+    Raises:
+        Refusal: CONFLICT, not stored.
+    """
+    if escrow.quarantine is None or (command.is_fresh and _is_end(command)):
+        return
+    raise Refusal(
+        ErrorCode.CONFLICT,
+        "the workflow is quarantined: resume or cancel it",
+        is_stored=False,
+        result={"quarantined": escrow.quarantine.value},
+    )
+
+
+def quarantined(
+    command: AdvanceWorkflow, code: QuarantineCode, error: ErrorCode, detail: str, batch: Batch
+) -> Outcome:
+    """Quarantine the workflow of a step that cannot be taken; nothing is stored under its key."""
+    escrow = batch.cache.escrows.get(command.workflow_id)
+    result: dict[str, str] = {}
+    if escrow is not None and not escrow.is_released:
+        result = {"quarantined": _quarantine(command, escrow, code, command.actor_did, batch)}
+    batch.untraced.add(command.key)
+    return Outcome(OutcomeStatus.REJECTED, result, error, detail)
+
+
+def plan_quarantine(command: QuarantineWorkflow, batch: Batch) -> Outcome:
+    """Quarantine a workflow at its owner's word."""
+    _check_owner(command, batch)
+    escrow = held_escrow(command.workflow_id, batch)
+    code = _quarantine(command, escrow, command.code, command.owner, batch)
+    return batch.decided(command.key, result={"quarantined": code})
+
+
+def plan_resume(command: ResumeWorkflow, batch: Batch) -> Outcome:
+    """End a quarantine. The workflow stays halted: its next step has to be a fresh one."""
+    _check_owner(command, batch)
+    escrow = held_escrow(command.workflow_id, batch)
+    if escrow.quarantine is None:
+        raise Refusal(ErrorCode.CONFLICT, "the workflow is not quarantined", is_stored=False)
+    code, escrow.quarantine = escrow.quarantine, None
+    set_halted(command.workflow_id, escrow, batch, is_halted=True)
+    audit_id = batch.record(
+        AuditEventType.WORKFLOW_RESUMED,
+        actor_did=command.actor_did,
+        target=("workflow", command.workflow_id),
+        payload={"code": code.value},
+    )
+    return batch.decided(command.key, audit_id=audit_id)
+
+
+def set_halted(workflow_id: str, escrow: Escrow, batch: Batch, *, is_halted: bool) -> None:
+    """Say whether a workflow's next step has to be decided from its rows."""
+    escrow.is_halted = is_halted
+    code = escrow.quarantine
+    batch.register(
+        "halts",
+        workflow_id,
+        {
+            "id": workflow_id,
+            "is_halted": is_halted,
+            "quarantine_code": None if code is None else code.value,
+        },
+    )
+
+
+def _quarantine(
+    command: AdvanceWorkflow | QuarantineWorkflow,
+    escrow: Escrow,
+    code: QuarantineCode,
+    actor_did: str,
+    batch: Batch,
+) -> str:
+    if escrow.quarantine is not None:
+        return escrow.quarantine.value
+    escrow.quarantine = code
+    set_halted(command.workflow_id, escrow, batch, is_halted=True)
+    batch.record(
+        AuditEventType.WORKFLOW_QUARANTINED,
+        actor_did=actor_did,
+        target=("workflow", command.workflow_id),
+        payload={"code": code.value, "commandKey": command.key},
+    )
+    return code.value
+
+
+def _check_owner(command: QuarantineWorkflow | ResumeWorkflow, batch: Batch) -> None:
+    if batch.cache.owners.get(command.owner) != command.owner_epoch:
+        raise StaleCommand
+
+
+def _is_end(command: AdvanceWorkflow) -> bool:
+    return any(
+        type(record) is WorkflowChanged and is_terminal(record.status) for record in command.records
+    )

@@ -1,0 +1,125 @@
+"""A machine's records as rows: the one place that knows both their fields and the columns.
+
+Absent members of a row mean NULL, or zero for counts and amounts (see `commit_batch`).
+Spec: Workflow record; design.md section 3.
+"""
+
+from __future__ import annotations
+
+from operator import attrgetter
+from typing import Any, Final
+
+from core.workflow.events import AttemptFinished, NodeChanged, WorkflowChanged
+from core.workflow.transitions import WorkflowStatus, is_terminal
+from ledger.workflows.workflow_commands import PublishWorkflow
+from ledger.writer.batch import Row
+
+
+def node_payload(change: NodeChanged, attempt: AttemptFinished | None) -> dict[str, Any]:
+    """Return what the audit record of a node's end says."""
+    payload: dict[str, Any] = {"nodeId": change.node, "attempt": change.attempt}
+    if change.agent_did is not None:
+        payload["agentDid"] = change.agent_did
+    if attempt is not None and attempt.input_hash is not None:
+        payload["inputHash"] = attempt.input_hash
+    if attempt is not None and attempt.output_hash is not None:
+        payload["outputHash"] = attempt.output_hash
+    if change.error is not None:
+        # The specification's own AGENT_UNAVAILABLE object has its code in `error`.
+        payload["code"] = str(change.error.get("code", change.error.get("error", "")))
+    return payload
+
+
+def change_workflow(row: Row, change: WorkflowChanged) -> None:
+    """Apply a change of status to a workflow's row, new or stored."""
+    row["status"] = change.status
+    if not is_terminal(change.status):
+        row.setdefault("started_ms", change.at_ms)
+        return
+    row["completed_ms"] = change.at_ms
+    row["error"] = change.error
+    row["end_reason"] = change.reason
+    row["end_details"] = change.details
+    row["ended_by_did"] = change.by_did
+
+
+def workflow_row(command: PublishWorkflow) -> Row:
+    """Return a new workflow's row."""
+    return {
+        "id": command.workflow_id,
+        "task_id": command.task_id,
+        "payer_did": command.payer_did,
+        "status": WorkflowStatus.PENDING,
+        "intent": command.intent,
+        "manifest": command.manifest_json,
+        "owner": command.owner,
+        "created_ms": command.created_ms,
+        "deadline_ms": command.deadline_ms,
+        "estimate_micro": command.estimate_micro,
+        "hold_micro": command.hold_micro if command.has_hold else 0,
+        "reserved": command.reserved_json,
+        "fee_bps": command.fee_bps,
+    }
+
+
+def node_row(workflow_id: str, change: NodeChanged) -> Row:
+    """Return a node's row."""
+    row: Row = {"workflow_id": workflow_id, "name": change.node, "status": change.status}
+    if change.attempt:
+        row["attempt"] = change.attempt
+        row["agent_did"] = change.agent_did
+        row["price_micro"] = change.price_micro
+        row["dispatched_ms"] = change.dispatched_ms
+        row["deadline_ms"] = change.deadline_ms
+    values = zip(_OPTIONAL_NODE_FIELDS, _optional_values(change), strict=True)
+    row.update({name: value for name, value in values if value})
+    if change.result_ref is not None:
+        row["result_ref"] = change.result_ref.to_json()
+    return row
+
+
+_OPTIONAL_NODE_FIELDS: Final = (
+    "started_ms",
+    "completed_ms",
+    "result_json",
+    "metrics",
+    "input_hash",
+    "selection_json",
+    "price_json",
+    "stake_micro",
+    "auction_round",
+    "auction_closes_ms",
+    "key_version",
+    "retry_at_ms",
+    "retries_used",
+    "agents_tried",
+    "verifier_did",
+    "verify_attempt",
+    "verifier_price_micro",
+    "verify_retries_used",
+    "verifiers_tried",
+    "error",
+    "cost_micro",
+)
+_optional_values: Final = attrgetter(*_OPTIONAL_NODE_FIELDS)
+
+
+def attempt_row(workflow_id: str, record: AttemptFinished) -> Row:
+    """Return the history line of a finished attempt."""
+    row: Row = {
+        "workflow_id": workflow_id,
+        "node": record.node,
+        "attempt": record.attempt,
+        "kind": record.kind,
+        "agent_did": record.agent_did,
+        "outcome": record.outcome,
+        "started_ms": record.started_ms,
+        "completed_ms": max(record.started_ms, record.completed_ms),
+    }
+    if record.output_hash is not None or record.input_hash is not None:
+        row["input_hash"] = record.input_hash
+        row["output_hash"] = record.output_hash
+    if record.error_code is not None or record.error_message is not None:
+        row["error_code"] = record.error_code
+        row["error_message"] = record.error_message
+    return row

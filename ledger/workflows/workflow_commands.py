@@ -1,0 +1,98 @@
+"""Commands of a workflow's life: it is published, advances, is quarantined and resumed.
+
+Plain values, as `ledger/commands.py` says. Spec: Settlement rules; design.md section 3.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from core.errors import QuarantineCode
+from core.message import Message
+from core.workflow.events import Record
+
+# What the keys of publishes without a client's own begin with; their workflow's id follows.
+PUBLISH_KEY: Final = "publish:"
+
+
+class PublishWorkflow(Message, frozen=True, kw_only=True):
+    """Store a workflow, hold its budget in escrow, own it, and open its roots' attempts.
+
+    `records` are the machine's (NodeChanged, WorkflowChanged, AttemptFinished). An estimate over
+    the budget arrives as a terminal WorkflowChanged(failed) and hold_micro 0: then nothing is held.
+    `reserved_json`: what each node may cost, micro-credits by node; recovery goes on with it.
+    Rejections: INSUFFICIENT_CREDITS, KEY_REUSED. Result: {"workflowId", "taskId", "status"},
+    and "unstaked" and "revoked" as of `AdvanceWorkflow`.
+    """
+
+    key: str
+    request_hash: bytes
+    actor_did: str
+    owner: str
+    owner_epoch: int
+    workflow_id: str
+    task_id: str
+    payer_did: str
+    intent: str
+    manifest_json: str
+    created_ms: int
+    deadline_ms: int
+    estimate_micro: int
+    hold_micro: int
+    reserved_json: str
+    fee_bps: int
+    has_hold: bool
+    records: tuple[Record, ...]
+
+
+class AdvanceWorkflow(Message, frozen=True, kw_only=True):
+    """Store what one step of a workflow decided: node rows, attempts, payments, perhaps its end.
+
+    A terminal WorkflowChanged releases what is left in the escrow. Payments above the rest of the
+    escrow never arrive here: the machine reserves before it dispatches. `slash_bps`: the share of
+    its locked stake that an agent loses by a failed node, `slash_fraud_bps` by a wrong signature.
+    `is_fresh`: decided from rows that have just been read. Rejections: ESCROW_RELEASED; FORBIDDEN
+    (it says what a revoked agent has done) halts the workflow: CONFLICT, not stored, until a fresh
+    command comes. Any other rejection (INTERNAL_ERROR, ALREADY_SETTLED) is not stored either and
+    quarantines the workflow: {"quarantined": code} is its result and that of every later step,
+    CONFLICT, until `ResumeWorkflow`; only a fresh step that ends the workflow is taken before.
+    Result: {"releasedMicro": int} when it ended; {"unstaked": nodes} whose agent's free stake did
+    not cover the lock, {"revoked": nodes} whose agent is revoked: their attempts must not be sent.
+    """
+
+    key: str
+    owner: str
+    owner_epoch: int
+    workflow_id: str
+    actor_did: str
+    records: tuple[Record, ...]
+    slash_bps: int = 0
+    slash_fraud_bps: int = 0
+    is_fresh: bool = False
+
+
+class QuarantineWorkflow(Message, frozen=True, kw_only=True):
+    """Stop a workflow for a reason that its owner has found; its status stays as it is.
+
+    Of a workflow that is quarantined already or has ended nothing changes; the first code stays.
+    Rejections: ESCROW_RELEASED. Result: {"quarantined": code}.
+    """
+
+    key: str
+    owner: str
+    owner_epoch: int
+    workflow_id: str
+    code: QuarantineCode
+
+
+class ResumeWorkflow(Message, frozen=True, kw_only=True):
+    """End a workflow's quarantine: the next step, decided from its rows, is taken again.
+
+    Rejections: ESCROW_RELEASED; CONFLICT when it is not quarantined. No result.
+    """
+
+    key: str
+    owner: str
+    owner_epoch: int
+    workflow_id: str
+    actor_did: str

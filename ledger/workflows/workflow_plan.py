@@ -1,0 +1,438 @@
+"""Planning the two commands of a workflow's life: it is published, it advances.
+
+Turns machine records into rows, payments and audit records. Every check comes before the first row,
+so that a refused command leaves nothing behind. Spec: Settlement rules 1–4; money.md section 6.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final, assert_never
+
+from core.errors import ErrorCode
+from core.market.quota import day_start_ms
+from core.market.settlement import split_payment
+from core.money import credits_text
+from core.records.audit import AuditEventType
+from core.workflow.events import (
+    AttemptFinished,
+    AuctionClosed,
+    AuctionOpened,
+    NodeChanged,
+    NodePaid,
+    Record,
+    StakeFreed,
+    StakeLocked,
+    WorkflowChanged,
+)
+from core.workflow.transitions import NodeStatus, WorkflowStatus, is_terminal
+from ledger.agents.reputation import count_end
+from ledger.auctions.auction_plan import record_auctions
+from ledger.commands import Outcome
+from ledger.quotas.quota_plan import give_back, use_quota
+from ledger.stakes.stake_risk import add_risk_reads, move_stakes
+from ledger.trust.trust_plan import check_taken, resume, revoked_attempts
+from ledger.workflows.quarantine_plan import held_escrow
+from ledger.workflows.record_rows import (
+    attempt_row,
+    change_workflow,
+    node_payload,
+    node_row,
+    workflow_row,
+)
+from ledger.workflows.workflow_commands import AdvanceWorkflow, PublishWorkflow
+from ledger.writer.batch import (
+    Batch,
+    Refusal,
+    Row,
+    StaleCommand,
+)
+from ledger.writer.command_kind import ROW_WEIGHT, rows_weight
+from ledger.writer.read_set import ReadSet
+from ledger.writer.state_cache import (
+    FEE_ADDRESS,
+    Account,
+    Escrow,
+    escrow_address,
+    wallet_address,
+)
+
+# Made once: a union of classes written where it is asked for is made at every question.
+_AT_RISK: Final = (NodeChanged, StakeLocked, StakeFreed)
+_NODE_EVENTS: Final = {
+    NodeStatus.SUCCESS: AuditEventType.NODE_SUCCEEDED,
+    NodeStatus.FAILED: AuditEventType.NODE_FAILED,
+    NodeStatus.TIMEOUT: AuditEventType.NODE_TIMED_OUT,
+}
+
+
+def add_publish_reads(command: PublishWorkflow, read_set: ReadSet) -> None:
+    """Add what is looked at before a workflow is published."""
+    for record in command.records:
+        if type(record) is StakeLocked:
+            add_risk_reads(command.workflow_id, record, read_set)
+        elif type(record) is NodeChanged and record.agent_did is not None:
+            read_set.trusted.add(record.agent_did)
+    read_set.addresses.add(wallet_address(command.payer_did))
+    read_set.published.add((command.payer_did, day_start_ms(command.created_ms)))
+
+
+def add_advance_reads(command: AdvanceWorkflow, read_set: ReadSet) -> None:
+    """Add what is looked at before a workflow advances."""
+    read_set.workflow_ids.add(command.workflow_id)
+    for record in command.records:
+        if type(record) is NodePaid:
+            read_set.addresses.add(wallet_address(record.agent_did))
+            read_set.trusted.add(record.agent_did)
+        elif type(record) is WorkflowChanged and is_terminal(record.status):
+            read_set.ending.add(command.workflow_id)
+        elif type(record) is AttemptFinished:
+            read_set.trusted.add(record.agent_did)
+        elif isinstance(record, _AT_RISK):
+            add_risk_reads(command.workflow_id, record, read_set)
+            if type(record) is NodeChanged and record.agent_did is not None:
+                read_set.trusted.add(record.agent_did)
+
+
+def weight_of_publish(command: PublishWorkflow) -> int:
+    """Return what a publish adds to a transaction, in bytes."""
+    texts = len(command.manifest_json) + len(command.reserved_json)
+    return rows_weight() + texts + _records_weight(command.records)
+
+
+def weight_of_advance(command: AdvanceWorkflow) -> int:
+    """Return what a step adds to a transaction, in bytes."""
+    return rows_weight() + _records_weight(command.records)
+
+
+def _records_weight(records: tuple[Record, ...]) -> int:
+    weight = ROW_WEIGHT * len(records)
+    for record in records:
+        if type(record) is NodeChanged and record.result_json is not None:
+            weight += len(record.result_json)
+    return weight
+
+
+def plan_publish(command: PublishWorkflow, batch: Batch) -> Outcome:
+    """Store the workflow, hold its budget, open its roots' attempts.
+
+    Steps: (1) the owner is current, (2) the payer can pay, (3) and has room in its quota, (4) the
+    workflow, (5) its escrow, (6) the machine's records, (7) what they put at risk, (8) an end
+    within the same step releases the hold.
+    """
+    cache = batch.cache
+    if cache.owners.get(command.owner) != command.owner_epoch:  # (1)
+        raise StaleCommand
+    hold = command.hold_micro if command.has_hold else 0
+    wallet = cache.accounts.get(wallet_address(command.payer_did))
+    available = wallet.balance if wallet is not None else 0
+    if hold > available:  # (2)
+        raise Refusal(
+            ErrorCode.INSUFFICIENT_CREDITS,
+            f"the workflow needs {credits_text(hold)} credits,"
+            f" {credits_text(available)} are available",
+        )
+    use_quota(command, hold, batch)  # (3)
+    row = workflow_row(command)  # (4)
+    batch.workflows[command.workflow_id] = row
+    audit_id = batch.record(
+        AuditEventType.WORKFLOW_PUBLISHED,
+        actor_did=command.actor_did,
+        target=("workflow", command.workflow_id),
+        payload={
+            "payerDid": command.payer_did,
+            "taskId": command.task_id,
+            "estimateCredits": credits_text(command.estimate_micro),
+        },
+    )
+    if command.has_hold:
+        _hold(command, wallet, batch)  # (5)
+    end = _store_records(command, batch, row)  # (6)
+    record_auctions(command, batch)
+    unstaked = move_stakes(command, batch)  # (7)
+    if end is not None:  # (8)
+        _finish(command, batch, row, end)
+    # Accepted is `pending`, whatever its first dispatches have made of it by now (contract.md 6).
+    status = WorkflowStatus.PENDING if end is None else end.status
+    result: dict[str, Any] = {
+        "workflowId": command.workflow_id,
+        "taskId": command.task_id,
+        "status": status.value,
+    }
+    if unstaked:
+        result["unstaked"] = unstaked
+    if revoked := revoked_attempts(command, batch):
+        result["revoked"] = revoked
+    return batch.decided(
+        command.key,
+        result=result,
+        request_hash=command.request_hash,
+        audit_id=audit_id,
+    )
+
+
+def plan_advance(command: AdvanceWorkflow, batch: Batch) -> Outcome:
+    """Store one step of a workflow: node rows, attempts, payments, perhaps its end.
+
+    Steps: (1) the owner is current, (2) what was done is taken and can be paid, (3) rows and audit
+    records of nodes and attempts, (4) payments, (5) the end releases the rest of the escrow, (6)
+    stakes.
+    """
+    cache = batch.cache
+    if cache.owners.get(command.owner) != command.owner_epoch:  # (1)
+        raise StaleCommand
+    payments = [record for record in command.records if type(record) is NodePaid]
+    escrow = held_escrow(command.workflow_id, batch)  # (2)
+    check_taken(command, escrow, batch)
+    _check_not_settled(command, batch)
+    _check_payments(payments, escrow, batch)
+    resume(command, escrow, batch)
+    record_auctions(command, batch)
+    row = batch.workflows.get(command.workflow_id)
+    if row is None:
+        row = batch.changes.get(command.workflow_id, {})
+    end = _store_records(command, batch, row)  # (3)
+    for payment in payments:
+        _pay(command, payment, batch)  # (4)
+    result: dict[str, Any] = {}
+    if end is not None:
+        result["releasedMicro"] = _finish(command, batch, row, end)  # (5)
+    if unstaked := move_stakes(command, batch):  # (6)
+        result["unstaked"] = unstaked
+    if revoked := revoked_attempts(command, batch):
+        result["revoked"] = revoked
+    if row and command.workflow_id not in batch.workflows:
+        row["id"] = command.workflow_id
+        batch.changes[command.workflow_id] = row
+    return batch.decided(command.key, result=result, audit_id=batch.audit_id)
+
+
+def _check_not_settled(command: AdvanceWorkflow, batch: Batch) -> None:
+    """Refuse what is already decided: the first settlement of a node wins (money.md case 9)."""
+    settled = batch.cache.settled
+    if not settled:
+        return
+    for record in command.records:
+        if type(record) is NodePaid:
+            name = record.line
+        elif type(record) is NodeChanged:
+            name = record.node
+        else:
+            continue
+        if (command.workflow_id, name) in settled:
+            raise Refusal(
+                ErrorCode.ALREADY_SETTLED,
+                f"node {name!r} has already succeeded or is paid",
+                is_audited=True,
+            )
+
+
+def _check_payments(payments: list[NodePaid], escrow: Escrow, batch: Batch) -> None:
+    due = 0
+    for payment in payments:
+        assert payment.gross_micro >= 0, payment
+        due += payment.gross_micro
+    if due > escrow.account.balance:
+        # The machine reserves before it dispatches, so this is a defect of ours: refused for good
+        # and audited, instead of stopping the writer for everybody (money.md case 7).
+        raise Refusal(
+            ErrorCode.INTERNAL_ERROR,
+            f"got payments of {credits_text(due)} credits,"
+            f" expected at most {credits_text(escrow.account.balance)} left in the escrow",
+            is_audited=True,
+        )
+
+
+def _hold(command: PublishWorkflow, wallet: Account | None, batch: Batch) -> None:
+    """Open the workflow's escrow and move the budget into it; one of zero has no entry."""
+    hold = command.hold_micro
+    account = batch.account(escrow_address(command.workflow_id), "escrow", command.payer_did)
+    batch.cache.escrows[command.workflow_id] = Escrow(
+        account, command.payer_did, hold, command.fee_bps, command.created_ms
+    )
+    batch.escrows.append(
+        {
+            "workflow_id": command.workflow_id,
+            "payer_did": command.payer_did,
+            "account_id": account.id,
+            "amount": hold,
+            "fee_bps": command.fee_bps,
+        }
+    )
+    if hold == 0:
+        return
+    assert wallet is not None
+    entry_id = batch.transfer(
+        wallet,
+        account,
+        hold,
+        kind="escrow_hold",
+        description="budget held for a workflow",
+        workflow_id=command.workflow_id,
+    )
+    batch.record(
+        AuditEventType.ESCROW_HELD,
+        actor_did=command.actor_did,
+        target=("workflow", command.workflow_id),
+        payload={
+            "amountCredits": credits_text(hold),
+            "entryIds": [entry_id],
+            "feeBps": command.fee_bps,
+        },
+    )
+
+
+def _pay(command: AdvanceWorkflow, payment: NodePaid, batch: Batch) -> None:
+    """Pay a node's agent and the protocol; a part of zero makes no entry (money.md case 6)."""
+    escrow = batch.cache.escrows[command.workflow_id]
+    assert escrow is not None
+    split = split_payment(payment.gross_micro, escrow.fee_bps)
+    entry_ids: list[int] = []
+    batch.cache.settled.add((command.workflow_id, payment.line))
+    wallet = batch.account(wallet_address(payment.agent_did), "wallet", payment.agent_did)
+    for account, micro, kind, description in (
+        (wallet, split.agent_micro, "node_payment", "payment for a node"),
+        (_fee_account(batch), split.fee_micro, "protocol_fee", "protocol fee on a node payment"),
+    ):
+        if micro > 0:
+            entry_ids.append(
+                batch.transfer(
+                    escrow.account,
+                    account,
+                    micro,
+                    kind=kind,
+                    description=description,
+                    workflow_id=command.workflow_id,
+                    node_id=payment.line,
+                )
+            )
+    batch.record(
+        AuditEventType.PAYMENT_SETTLED,
+        actor_did=command.actor_did,
+        target=("workflow", command.workflow_id),
+        payload={
+            "nodeId": payment.line,
+            "agentDid": payment.agent_did,
+            "agentCredits": credits_text(split.agent_micro),
+            "feeCredits": credits_text(split.fee_micro),
+            "entryIds": entry_ids,
+        },
+    )
+
+
+def _fee_account(batch: Batch) -> Account:
+    account = batch.cache.accounts[FEE_ADDRESS]
+    assert account is not None
+    return account
+
+
+def _finish(
+    command: PublishWorkflow | AdvanceWorkflow, batch: Batch, row: Row, end: WorkflowChanged
+) -> int:
+    """Record the end and release what is left in the escrow; return that, micro-credits."""
+    workflow_id = command.workflow_id
+    escrow = batch.cache.escrows.get(workflow_id)
+    rest = escrow.account.balance if escrow is not None else 0
+    spent = escrow.amount - rest if escrow is not None else 0
+    row["spent_micro"] = spent
+    target = ("workflow", workflow_id)
+    payload: dict[str, Any] = {"status": end.status.value, "spentCredits": credits_text(spent)}
+    if end.reason is not None:
+        payload["reason"] = end.reason
+    if end.error is not None and isinstance(end.error.get("code"), str):
+        payload["code"] = str(end.error["code"])
+    is_cancelled = end.status is WorkflowStatus.CANCELLED
+    batch.record(
+        AuditEventType.WORKFLOW_CANCELLED if is_cancelled else AuditEventType.WORKFLOW_FINISHED,
+        actor_did=command.actor_did,
+        target=target,
+        payload=payload,
+    )
+    if escrow is None:
+        return 0
+    entry_ids: list[int] = []
+    if rest > 0:
+        payer = batch.cache.accounts[wallet_address(escrow.payer_did)]
+        assert payer is not None
+        entry_ids.append(
+            batch.transfer(
+                escrow.account,
+                payer,
+                rest,
+                kind="escrow_release",
+                description="unused budget returned",
+                workflow_id=workflow_id,
+            )
+        )
+    escrow.is_released = True
+    give_back(escrow, rest, batch)
+    batch.releases.append(workflow_id)
+    batch.record(
+        AuditEventType.ESCROW_RELEASED,
+        actor_did=command.actor_did,
+        target=target,
+        payload={"refundedCredits": credits_text(rest), "entryIds": entry_ids},
+    )
+    return rest
+
+
+def _store_records(
+    command: PublishWorkflow | AdvanceWorkflow, batch: Batch, row: Row
+) -> WorkflowChanged | None:
+    """Add the rows of a step's records and its nodes' audit records; return the end, if any."""
+    workflow_id = command.workflow_id
+    end: WorkflowChanged | None = None
+    ended: list[NodeChanged] = []
+    skipped: list[NodeChanged] = []
+    attempts: dict[str, AttemptFinished] = {}
+    for record in command.records:
+        match record:
+            case NodeChanged():
+                batch.nodes[workflow_id, record.node] = node_row(workflow_id, record)
+                if record.status in _NODE_EVENTS:
+                    ended.append(record)
+                    if record.status is NodeStatus.SUCCESS:
+                        batch.cache.settled.add((workflow_id, record.node))
+                elif record.status is NodeStatus.SKIPPED:
+                    skipped.append(record)
+            case AttemptFinished():
+                batch.attempts.append(attempt_row(workflow_id, record))
+                if record.kind == "primary":
+                    attempts[record.node] = record
+            case WorkflowChanged():
+                change_workflow(row, record)
+                if is_terminal(record.status):
+                    end = record
+                elif isinstance(command, AdvanceWorkflow):
+                    _record_start(command, batch)
+            case NodePaid():
+                assert isinstance(command, AdvanceWorkflow), "nothing is paid at publish"
+            case StakeLocked() | StakeFreed() | AuctionOpened() | AuctionClosed():
+                pass  # move_stakes, record_auctions
+            case _:
+                assert_never(record)
+    for change in [*ended, *skipped]:
+        count_end(change, attempts.get(change.node), batch)
+    for change in ended:
+        batch.record(
+            _NODE_EVENTS[change.status],
+            actor_did=command.actor_did,
+            target=("workflow", workflow_id),
+            payload=node_payload(change, attempts.get(change.node)),
+        )
+    if skipped:
+        batch.record(
+            AuditEventType.NODE_SKIPPED,
+            actor_did=command.actor_did,
+            target=("workflow", workflow_id),
+            payload={"nodeIds": [change.node for change in skipped]},
+        )
+    return end
+
+
+def _record_start(command: AdvanceWorkflow, batch: Batch) -> None:
+    batch.record(
+        AuditEventType.WORKFLOW_STARTED,
+        actor_did=command.actor_did,
+        target=("workflow", command.workflow_id),
+        payload={},
+    )

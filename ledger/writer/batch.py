@@ -1,0 +1,367 @@
+"""The rows of one batch: collected while planning, then encoded as the parameters of
+`commit_batch`.
+
+Knows the shape of rows and how the chain and the accounts go on; decides nothing. A command that
+leaves a trace is one audit entry, which lists its events; the entries that move its money name it.
+What is added here is already counted in the state cache, so a batch is committed whole or the cache
+is dropped. money.md sections 2, 3 and 5; design.md section 3 (a batch is one round trip).
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Any, Final, NamedTuple
+
+import orjson
+from psycopg.types.json import Json
+
+from core.errors import ErrorCode
+from core.money import ISSUED_MICRO_MAX
+from core.records.audit import LIFE_EVENTS, AuditEventType
+from core.timestamps import iso_ms
+from core.trust.hashchain import record_body, record_hash
+from ledger.commands import Outcome, OutcomeStatus
+from ledger.writer.state_cache import Account, StateCache
+
+Row = dict[str, Any]
+
+_UNPRINTABLE: Final = re.compile(r"[\x00-\x1f\x7f\ud800-\udfff]")
+_NAMES: Final = {event: (event.value, event.action) for event in AuditEventType}
+
+
+class _Event(NamedTuple):
+    """What a command has done to one target."""
+
+    event: AuditEventType
+    target_type: str
+    target_id: str
+    payload: dict[str, Any]
+
+
+class Refusal(Exception):
+    """A command is rejected; nothing of it was planned. The rejection is stored under its key,
+    except one that passes by itself, after `retry_after_s`: that leaves no trace (decision 0072).
+    So does one that is not `is_stored`: its key is another's to use (decision 0075).
+    """
+
+    def __init__(
+        self,
+        code: ErrorCode,
+        detail: str,
+        *,
+        is_audited: bool = False,
+        is_stored: bool = True,
+        retry_after_s: int | None = None,
+        result: dict[str, Any] | None = None,
+    ) -> None:
+        super().__init__(code, detail, is_audited, is_stored, retry_after_s, result)
+        self.code = code
+        self.detail = detail
+        self.is_audited = is_audited
+        self.is_stored = is_stored and retry_after_s is None
+        # What a rejection without a trace says besides: it has no stored row to say it.
+        self.result = {"retryAfterS": retry_after_s} if retry_after_s is not None else result or {}
+
+
+class StaleCommand(Exception):
+    """A command's owner epoch is an old one: it leaves no trace."""
+
+
+class Batch:
+    """One transaction in the making.
+
+    Args:
+        cache: what is committed.
+        now_ms: the time that its rows carry, never before what is committed.
+        clock_ms: the time by which ends are judged (of revocations, keys, rounds); None: `now_ms`.
+            They differ after a clock that was ahead has been put right: what was dated then stays,
+            and nothing may be held to be over for that long.
+    """
+
+    def __init__(self, cache: StateCache, now_ms: int, clock_ms: int | None = None) -> None:
+        self.cache = cache
+        self.now_ms = now_ms
+        self.clock_ms = now_ms if clock_ms is None else clock_ms
+        self.created_at = iso_ms(now_ms)
+        self.accounts: list[Row] = []
+        self.commands: list[Row] = []
+        self.workflows: dict[str, Row] = {}
+        self.changes: dict[str, Row] = {}
+        self.nodes: dict[tuple[str, str], Row] = {}
+        self.attempts: list[Row] = []
+        self.escrows: list[Row] = []
+        self.entries: list[Row] = []
+        self.audit: list[str] = []
+        # Events that are looked up by their type and target (see `callboard.audit_event`).
+        self.audit_events: list[Row] = []
+        # Of the command that is being planned.
+        self._events: list[_Event] = []
+        self._actor_did = ""
+        self.releases: list[str] = []
+        self.registry: dict[str, dict[str, Row | str]] = {}
+        self.market: dict[str, dict[str, Row]] = {}
+        self.reputation: dict[str, Row] = {}
+        # Keys of refusals that pass by themselves and leave no row.
+        self.untraced: set[str] = set()
+        self.is_directory_changed = False
+
+    def __repr__(self) -> str:
+        return (
+            f"Batch(commands={len(self.commands)}, entries={len(self.entries)},"
+            f" audit={len(self.audit)})"
+        )
+
+    @property
+    def is_empty(self) -> bool:
+        """True when there is nothing to commit."""
+        return not (self.commands or self.audit)
+
+    def account(self, address: str, kind: str, owner_did: str | None) -> Account:
+        """Return the account at this address; an absent one is opened, empty."""
+        known = self.cache.accounts.get(address)
+        if known is not None:
+            return known
+        head = self.cache.head
+        head.account_seq += 1
+        opened = Account(head.account_seq, kind, 0)
+        self.cache.accounts[address] = opened
+        self.accounts.append(
+            {"id": opened.id, "address": address, "owner_did": owner_did, "kind": kind}
+        )
+        return opened
+
+    def transfer(
+        self,
+        debit: Account,
+        credit: Account,
+        micro: int,
+        *,
+        kind: str,
+        description: str,
+        workflow_id: str | None = None,
+        node_id: str | None = None,
+    ) -> int:
+        """Add an entry of `micro` > 0 micro-credits from `debit` to `credit`; return its id.
+
+        It belongs to the audit entry of the command that is being planned.
+        """
+        debit.balance -= micro
+        credit.balance += micro
+        # Whoever plans checks before; the CHECK in the database is the second half of this pair.
+        assert micro > 0, micro
+        assert debit.balance >= 0 or debit.kind == "external", (debit, micro)
+        # What is issued is bounded, so no account can come to hold more.
+        assert credit.balance <= ISSUED_MICRO_MAX, (credit, micro)
+        head = self.cache.head
+        head.entry_seq += 1
+        self.entries.append(
+            {
+                "id": head.entry_seq,
+                "debit": debit.id,
+                "credit": credit.id,
+                "amount": micro,
+                "kind": kind,
+                "description": description,
+                "audit_id": head.audit_seq + 1,
+                "workflow_id": workflow_id,
+                "node_id": node_id,
+            }
+        )
+        return head.entry_seq
+
+    @property
+    def audit_id(self) -> int | None:
+        """The id of the audit entry of the command that is being planned, None without events."""
+        return self.cache.head.audit_seq + 1 if self._events else None
+
+    def record(
+        self,
+        event: AuditEventType,
+        *,
+        actor_did: str,
+        target: tuple[str, str],
+        payload: dict[str, Any],
+    ) -> int:
+        """Add an event about `target` (type, id) to the command that is being planned.
+
+        Args:
+            actor_did: who gave the command; the first event of a command tells.
+            payload: texts, integers, lists and objects with ASCII keys.
+        Returns: the id of the command's audit entry.
+        """
+        if not self._events:
+            self._actor_did = actor_did
+        self._events.append(_Event(event, *target, payload))
+        return self.cache.head.audit_seq + 1
+
+    def end_command(self) -> None:
+        """Write the audit entry of the command that was planned last, if it has events."""
+        events, self._events = self._events, []
+        if not events:
+            return
+        listed = [
+            {
+                "type": event.value,
+                "targetType": target_type,
+                "targetId": target_id,
+                "payload": payload,
+            }
+            for event, target_type, target_id, payload in events
+        ]
+        self._write_entry(self._actor_did, events, {"events": listed})
+
+    def found(self, target: tuple[str, str], payload: dict[str, Any]) -> None:
+        """Write the first entry of a chain: what is fixed for ever, by no command."""
+        event = _Event(AuditEventType.LEDGER_CREATED, *target, payload)
+        self._write_entry("", [event], payload)
+
+    def _write_entry(self, actor_did: str, events: list[_Event], payload: dict[str, Any]) -> None:
+        head = self.cache.head
+        head.audit_seq += 1
+        first, target_type, target_id, _ = events[0]
+        name, action = _NAMES[first]
+        for is_cleaned in (False, True):
+            try:
+                body = record_body(
+                    head.audit_seq,
+                    name,
+                    actor_did=actor_did,
+                    target_type=target_type,
+                    target_id=target_id,
+                    action=action,
+                    payload=payload,
+                    created_at=self.created_at,
+                    prev_hash=head.hash,
+                )
+                break
+            except TypeError:  # a lone surrogate somewhere, which UTF-8 does not have
+                if is_cleaned:
+                    raise
+                actor_did, target_id = _cleaned(actor_did), _cleaned(target_id)
+                payload = _cleaned(payload)
+        head.hash = record_hash(body)
+        types = ",".join(dict.fromkeys(event.event.value for event in events))
+        workflow_id = next((e.target_id for e in events if e.target_type == "workflow"), "")
+        self.audit.append(
+            f"{head.audit_seq}\t{types}\t{_plain(actor_did)}\t{workflow_id}"
+            f"\t{head.hash.hex()}\t{body.decode()}"
+        )
+        for number, event in enumerate(events):
+            if event.event not in LIFE_EVENTS:
+                self.audit_events.append(
+                    {
+                        "audit_id": head.audit_seq,
+                        "number": number,
+                        "event_type": event.event.value,
+                        "target_type": event.target_type,
+                        "target_id": event.target_id,
+                    }
+                )
+
+    def decided(
+        self,
+        key: str,
+        *,
+        result: dict[str, Any] | None = None,
+        request_hash: bytes | None = None,
+        audit_id: int | None = None,
+    ) -> Outcome:
+        """Store a command's result under its key and return it as its outcome."""
+        row: Row = {"id": key}
+        if request_hash is not None:
+            row["request_hash"] = request_hash.hex()
+        if result:
+            row["result"] = result
+        if audit_id is not None:
+            row["audit_id"] = audit_id
+        self.commands.append(row)
+        return Outcome(OutcomeStatus.APPLIED, result or {})
+
+    def refused(self, key: str, request_hash: bytes | None, refusal: Refusal) -> Outcome:
+        """Store a rejection under its key and return it as its outcome."""
+        row: Row = {"id": key, "error": refusal.code.value, "detail": refusal.detail}
+        if request_hash is not None:
+            row["request_hash"] = request_hash.hex()
+        if refusal.is_audited:
+            row["audit_id"] = self.record_refusal(key, refusal)
+        self.commands.append(row)
+        return Outcome(OutcomeStatus.REJECTED, {}, refusal.code, refusal.detail)
+
+    def record_refusal(self, key: str, refusal: Refusal) -> int:
+        """Add the event of a refused command; return the id of its audit entry."""
+        return self.record(
+            AuditEventType.COMMAND_REFUSED,
+            actor_did="",
+            target=("command", key),
+            payload={"code": refusal.code.value, "detail": refusal.detail},
+        )
+
+    def register(self, table: str, key: str, row: Row | str) -> None:
+        """Set the row of one of the rarely written tables (see `commit_registry`)."""
+        self.registry.setdefault(table, {})[key] = row
+
+    def trade(self, table: str, key: str, row: Row) -> None:
+        """Set the row of one of the market's tables (see `commit_market`)."""
+        self.market.setdefault(table, {})[key] = row
+
+    def parameters(self) -> tuple[Any, ...]:
+        """Return the parameters of `commit_batch`, in its order."""
+        assert not self._events, "a command's events are written down when it has been planned"
+        registry: dict[str, Any] = {
+            table: list(rows.values()) for table, rows in self.registry.items()
+        }
+        if self.is_directory_changed:
+            registry["notice"] = str(self.cache.head.audit_seq)
+        return (
+            self.cache.head.epoch,
+            _json(self.accounts),
+            _json(self.commands),
+            _json(list(self.workflows.values())),
+            _json(list(self.changes.values())),
+            _json(list(self.nodes.values())),
+            _json(self.attempts),
+            _json(self.escrows),
+            _json(self.entries),
+            "\n".join(self.audit) if self.audit else None,
+            _json(self.audit_events),
+            self.releases or None,
+            _json(registry),
+            _json({table: list(rows.values()) for table, rows in self.market.items()}),
+            _json(list(self.reputation.values())),
+            self.now_ms,
+        )
+
+
+def _json(rows: list[Row] | dict[str, Any]) -> Json | None:
+    """Return rows as a parameter; its bytes go to the server as they are encoded."""
+    return Json(rows, dumps=_encoded) if rows else None
+
+
+def _encoded(rows: list[Row] | dict[str, Any]) -> bytes:
+    """Encode rows; once more with cleaned texts when something in them cannot be stored.
+
+    Postgres refuses NUL in texts and UTF-8 has no lone surrogates: one such character in an agent's
+    error message must not stop the batch of a thousand others.
+    """
+    try:
+        encoded = orjson.dumps(rows)
+    except TypeError:
+        return orjson.dumps(_cleaned(rows))
+    return orjson.dumps(_cleaned(rows)) if b"\\u0000" in encoded else encoded
+
+
+def _plain(text: str) -> str:
+    """Return a text that can stand in a column of an audit line; the body keeps it as it was."""
+    return text if text.isprintable() else _UNPRINTABLE.sub("\ufffd", text)
+
+
+def _cleaned(value: Any) -> Any:
+    """Return the value with NUL and lone surrogates in texts replaced by U+FFFD."""
+    if isinstance(value, str):
+        text = value.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+        return text.replace("\x00", "\ufffd")
+    if isinstance(value, dict):
+        return {_cleaned(key): _cleaned(member) for key, member in value.items()}
+    if isinstance(value, list | tuple):
+        return [_cleaned(member) for member in value]
+    return value

@@ -1,0 +1,271 @@
+"""What the writer reads: only what planning needs and the state cache does not have yet.
+
+Set-based, at most one statement per table, none at all in the usual batch. Only as a writer begins,
+or begins again after a batch that was rolled back, what is small and asked for by every batch is
+read whole: the head and the owners. money.md sections 3 and 4.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Sequence
+from typing import Any
+
+import psycopg
+
+from core.errors import ErrorCode, QuarantineCode
+from core.money import MICRO_MAX
+from ledger.auctions.round_loading import load_rounds
+from ledger.commands import Command, Outcome, OutcomeStatus
+from ledger.errors import LedgerFenced
+from ledger.keys.key_loading import load_keys
+from ledger.quotas.quota_loading import load_quotas
+from ledger.writer.barrier_loading import load_barrier_reads
+from ledger.writer.read_set import ReadSet
+from ledger.writer.state_cache import (
+    FEE_ADDRESS,
+    WORLD_ADDRESS,
+    Account,
+    Escrow,
+    Head,
+    KnownAgent,
+    Revocation,
+    StateCache,
+    escrow_address,
+    wallet_address,
+)
+
+Connection = psycopg.AsyncConnection[Any]
+
+
+async def read_state_cache(connection: Connection, epoch: int) -> StateCache:
+    """Return the committed state.
+
+    Raises:
+        LedgerFenced: another writer has taken over since this epoch.
+    """
+    cursor = await connection.execute(
+        "SELECT entry_seq, audit_seq, hash, (SELECT max(id) FROM callboard.account), epoch,"
+        " (SELECT created_ms FROM callboard.audit ORDER BY id DESC LIMIT 1)"
+        " FROM callboard.head"
+    )
+    row = await cursor.fetchone()
+    assert row is not None
+    if row[4] != epoch:
+        raise LedgerFenced(f"ledger writer fenced off: epoch {epoch}, the ledger is at {row[4]}")
+    head = Head(
+        epoch=epoch,
+        entry_seq=row[0],
+        audit_seq=row[1],
+        hash=row[2],
+        account_seq=row[3],
+        latest_ms=row[5] or 0,
+    )
+    cache = StateCache(head)
+    await load_read_set(connection, cache, ReadSet(addresses={WORLD_ADDRESS, FEE_ADDRESS}))
+    owners = await connection.execute("SELECT name, epoch FROM callboard.owner")
+    cache.owners.update(await owners.fetchall())
+    return cache
+
+
+async def load_read_set(connection: Connection, cache: StateCache, read_set: ReadSet) -> None:
+    """Fill the state cache with what a batch needs.
+
+    The order matters: escrows first, because they name the payers whose wallets are needed next.
+    """
+    missing = [key for key in read_set.workflow_ids if key not in cache.escrows]
+    if missing:
+        await _load_escrows(connection, cache, missing)
+    addresses = set(read_set.addresses)
+    for workflow_id in read_set.ending:
+        escrow = cache.escrows.get(workflow_id)
+        if escrow is not None:
+            addresses.add(wallet_address(escrow.payer_did))
+    if read_set.barrier is not None:
+        cache.barrier_reads, more = await load_barrier_reads(connection, read_set.barrier)
+        addresses |= more
+    missing = [address for address in addresses if address not in cache.accounts]
+    if missing:
+        await _load_accounts(connection, cache, missing)
+    missing = [did for did in read_set.agent_dids if did not in cache.agents]
+    if missing:
+        await _load_agents(connection, cache, missing)
+    missing = [did for did in read_set.share_dids if did not in cache.shares]
+    if missing:
+        await _load_shares(connection, cache, missing)
+    missing = [did for did in read_set.trusted if did not in cache.revoked]
+    if missing:
+        await _load_revocations(connection, cache, missing)
+    await _load_owned(connection, cache, read_set)
+    await load_quotas(connection, cache, read_set)
+    missing_nodes = [pair for pair in read_set.staked if pair not in cache.staked]
+    if missing_nodes:
+        await _load_staked(connection, cache, missing_nodes)
+    missing_nodes = [pair for pair in read_set.rounds if pair not in cache.rounds]
+    if missing_nodes:
+        await load_rounds(connection, cache, missing_nodes)
+    await load_keys(connection, cache, read_set)
+    for owner in read_set.claimed_owners:
+        cursor = await connection.execute(
+            "SELECT count(*) FROM callboard.workflow WHERE owner = %s AND completed_ms IS NULL",
+            (owner,),
+        )
+        row = await cursor.fetchone()
+        assert row is not None
+        cache.claimable[owner] = row[0]
+
+
+async def _load_escrows(connection: Connection, cache: StateCache, workflow_ids: list[str]) -> None:
+    cache.escrows.update(dict.fromkeys(workflow_ids))
+    cursor = await connection.execute(
+        "SELECT e.workflow_id::text, e.payer_did, e.amount, e.fee_bps, w.created_ms, e.status,"
+        " w.is_halted, w.quarantine_code, a.id, a.balance"
+        " FROM callboard.escrow e JOIN callboard.account a ON a.id = e.account_id"
+        " JOIN callboard.workflow w ON w.id = e.workflow_id"
+        " WHERE e.workflow_id = ANY(%s::uuid[])",
+        (workflow_ids,),
+    )
+    for (
+        workflow_id,
+        payer_did,
+        amount,
+        fee_bps,
+        published_ms,
+        status,
+        is_halted,
+        quarantine,
+        account_id,
+        balance,
+    ) in await cursor.fetchall():
+        # One account, one object: whatever moves its balance is seen everywhere.
+        address = escrow_address(workflow_id)
+        account = cache.accounts.get(address) or Account(account_id, "escrow", balance)
+        cache.accounts[address] = account
+        cache.escrows[workflow_id] = Escrow(
+            account,
+            payer_did,
+            amount,
+            fee_bps,
+            published_ms,
+            is_released=status == "released",
+            is_halted=is_halted,
+            quarantine=None if quarantine is None else QuarantineCode(quarantine),
+        )
+
+
+async def _load_accounts(connection: Connection, cache: StateCache, addresses: list[str]) -> None:
+    cache.accounts.update(dict.fromkeys(addresses))
+    cursor = await connection.execute(
+        "SELECT address, id, kind, balance FROM callboard.account WHERE address = ANY(%s)",
+        (addresses,),
+    )
+    for address, account_id, kind, balance in await cursor.fetchall():
+        cache.accounts[address] = Account(account_id, kind, balance)
+
+
+async def _load_agents(connection: Connection, cache: StateCache, dids: list[str]) -> None:
+    cache.agents.update(dict.fromkeys(dids))
+    cursor = await connection.execute(
+        "SELECT did, owner_did, revision, token_revision, status = 'active'"
+        " FROM callboard.agent WHERE did = ANY(%s)",
+        (dids,),
+    )
+    for did, *fields in await cursor.fetchall():
+        cache.agents[did] = KnownAgent(*fields)
+
+
+async def _load_revocations(connection: Connection, cache: StateCache, dids: list[str]) -> None:
+    cache.revoked.update(dict.fromkeys(dids))
+    cursor = await connection.execute(
+        "SELECT did, revoked_by_did, expires_ms FROM callboard.revocation"
+        " WHERE did = ANY(%s) AND ended_ms IS NULL",
+        (dids,),
+    )
+    for did, *fields in await cursor.fetchall():
+        cache.revoked[did] = Revocation(*fields)
+
+
+async def _load_owned(connection: Connection, cache: StateCache, read_set: ReadSet) -> None:
+    """Read what owners have in all, if so much is issued that one of them could have too much."""
+    world = cache.accounts.get(WORLD_ADDRESS)
+    if not read_set.owned_dids or world is None:
+        return
+    if read_set.deposited_micro - world.balance <= MICRO_MAX:
+        return
+    cursor = await connection.execute(
+        "SELECT d.did,"
+        " coalesce((SELECT balance FROM callboard.account WHERE address = 'wallet:' || d.did), 0)"
+        " + (SELECT coalesce(sum(micro), 0) FROM callboard.stake_share"
+        " WHERE depositor_did = d.did AND micro > 0)"
+        " + (SELECT coalesce(sum(a.balance), 0) FROM callboard.escrow e"
+        " JOIN callboard.account a ON a.id = e.account_id"
+        " WHERE e.payer_did = d.did AND e.status = 'held')"
+        " FROM unnest(%s::text[]) AS d(did)",
+        (list(read_set.owned_dids),),
+    )
+    cache.owned.update((did, int(micro)) for did, micro in await cursor.fetchall())
+
+
+async def _load_shares(connection: Connection, cache: StateCache, dids: list[str]) -> None:
+    cache.shares.update({did: {} for did in dids})
+    cursor = await connection.execute(
+        "SELECT agent_did, depositor_did, micro FROM callboard.stake_share"
+        " WHERE agent_did = ANY(%s) AND micro > 0",
+        (dids,),
+    )
+    for agent_did, depositor_did, micro in await cursor.fetchall():
+        cache.shares[agent_did][depositor_did] = micro
+
+
+async def _load_staked(
+    connection: Connection, cache: StateCache, pairs: Sequence[tuple[str, str]]
+) -> None:
+    cache.staked.update(dict.fromkeys(pairs))
+    cursor = await connection.execute(
+        "SELECT n.workflow_id::text, n.name, n.attempt, n.stake_micro FROM callboard.node n"
+        " JOIN unnest(%s::uuid[], %s::text[]) AS p(workflow_id, name)"
+        " ON n.workflow_id = p.workflow_id AND n.name = p.name WHERE n.stake_micro > 0",
+        ([workflow_id for workflow_id, _ in pairs], [name for _, name in pairs]),
+    )
+    for workflow_id, name, attempt, micro in await cursor.fetchall():
+        cache.staked[workflow_id, name] = (attempt, micro)
+
+
+async def load_settled(
+    connection: Connection, pairs: Sequence[tuple[str, str]]
+) -> set[tuple[str, str]]:
+    """Return which of these (workflow, node or line) pairs have succeeded or are paid already."""
+    cursor = await connection.execute(
+        "WITH pair AS (SELECT * FROM unnest(%s::uuid[], %s::text[]) AS p(workflow_id, name))"
+        " SELECT e.workflow_id::text, e.node_id FROM callboard.entry e JOIN pair p"
+        " ON e.workflow_id = p.workflow_id AND e.node_id = p.name AND e.kind = 'node_payment'"
+        " UNION SELECT n.workflow_id::text, n.name FROM callboard.node n JOIN pair p"
+        " ON n.workflow_id = p.workflow_id AND n.name = p.name AND n.status = 'success'",
+        ([workflow_id for workflow_id, _ in pairs], [name for _, name in pairs]),
+    )
+    return set(await cursor.fetchall())
+
+
+async def stored_commands(
+    connection: Connection, commands: Iterable[Command]
+) -> dict[str, tuple[bytes | None, Outcome]]:
+    """Return the request hash and first outcome of every key that was used before."""
+    cursor = await connection.execute(
+        "SELECT id, request_hash, result, error, detail FROM callboard.command WHERE id = ANY(%s)",
+        ([command.key for command in commands],),
+    )
+    known: dict[str, tuple[bytes | None, Outcome]] = {}
+    for key, request_hash, result, error, detail in await cursor.fetchall():
+        status = OutcomeStatus.APPLIED if error is None else OutcomeStatus.REJECTED
+        code = ErrorCode(error) if error is not None else None
+        known[key] = (request_hash, Outcome(status, result or {}, code, detail or ""))
+    return known
+
+
+async def has_stored(connection: Connection, keys: Collection[str]) -> bool:
+    """Say whether any of these keys was used before."""
+    if not keys:
+        return False
+    query = "SELECT EXISTS (SELECT 1 FROM callboard.command WHERE id = ANY(%s))"
+    row = await (await connection.execute(query, (list(keys),))).fetchone()
+    assert row is not None
+    return bool(row[0])

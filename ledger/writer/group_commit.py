@@ -1,0 +1,492 @@
+"""Group commit without timers: what waits while a batch is being committed is the next batch.
+
+One client → batches of one; a thousand clients → batches of a thousand; no delay is ever added.
+This file owns the writer's life: it opens the store, reopens it when the connection is lost (new
+epoch, backoff 0.1 → 2 s), and stops for good when it is fenced off or its own memory is wrong.
+
+An error belongs to one command. A batch that the store refuses is divided, where planning found
+the guilty command there, else in halves with a longer timeout, until that command stands alone; it
+is refused and the refusal stored, the rest commits. Between two tries of a divided batch another
+client's batch has its turn. A command whose batches lose the connection again and again is tried
+alone too, and refused in the end. design.md section 3; money.md sections 0 (4) and 4; decision
+0116.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections import deque
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+from core.errors import ErrorCode, ServiceError
+from ledger.commands import Command, Outcome
+from ledger.errors import BatchRefused, LedgerIntegrityError, LedgerUnavailable
+from ledger.registry import kind_of
+from ledger.writer.store import (
+    COMMIT_TIMEOUT_S,
+    STATEMENT_TIMEOUT_S,
+    Genesis,
+    LedgerStore,
+)
+
+BATCH_MAX: Final = 1000
+BATCH_BYTES_MAX: Final = 1024 * 1024
+QUEUE_MAX: Final = 20_000
+REOPEN_DELAY_MIN_S: Final = 0.1
+REOPEN_DELAY_MAX_S: Final = 2.0
+# A command alone gets so many times the usual timeout, and is tried so often before it is too slow.
+TIMEOUTS_ALONE: Final = 3
+SLOW_TRIES_ALONE: Final = 2
+# Commands in so many batches that lost the connection are tried in smaller ones; one that has lost
+# it so often alone is refused.
+LOSSES_BEFORE_DIVISION: Final = 2
+LOSSES_ALONE_MAX: Final = 6
+_LOSSES_KEPT_MAX: Final = 20_000
+
+_log = logging.getLogger("callboard.ledger")
+
+
+@dataclass(frozen=True, slots=True)
+class CommitStatistics:
+    """What the writer did since it was made. Times in milliseconds.
+
+    `divided`: batches that were refused and tried again in parts; `refused`: commands that were
+    refused because the ledger could not apply them.
+    """
+
+    epoch: int
+    is_open: bool
+    queued: int
+    batches: int
+    commands: int
+    round_trips: int
+    batch_max: int
+    commit_ms_total: float
+    commit_ms_max: float
+    reopened: int
+    divided: int
+    refused: int
+
+
+class _Submission:
+    """Commands of one caller: answered together, committed in one batch or several."""
+
+    __slots__ = ("begun", "commands", "outcomes", "reply", "unsettled")
+
+    def __init__(self, commands: Sequence[Command], reply: asyncio.Future[list[Outcome]]) -> None:
+        self.commands = commands
+        self.reply = reply
+        self.outcomes: list[Outcome | None] = [None] * len(commands)
+        self.unsettled = len(commands)
+        self.begun = 0  # commands that are in a batch, or were
+
+    def settle(self, position: int, outcome: Outcome) -> None:
+        self.outcomes[position] = outcome
+        self.unsettled -= 1
+        if self.unsettled == 0 and not self.reply.done():
+            self.reply.set_result([one for one in self.outcomes if one is not None])
+
+
+_Place = tuple[_Submission, int]
+
+
+@dataclass(slots=True)
+class _Part:
+    """Commands that go into one transaction. `slow_tries`: how often they were too slow alone."""
+
+    places: list[_Place]
+    statement_timeout_s: float
+    slow_tries: int = 0
+
+    def commands(self) -> list[Command]:
+        return [submission.commands[position] for submission, position in self.places]
+
+    def submissions(self) -> Iterable[_Submission]:
+        return {id(submission): submission for submission, _ in self.places}.values()
+
+
+@dataclass(slots=True)
+class _Losses:
+    """What speaks against a command. `batches`: that had it and lost the connection. `alone`: how
+    often it lost it alone, for no reason of the server's."""
+
+    batches: int = 0
+    alone: int = 0
+
+
+@dataclass(slots=True)
+class _Counts:
+    batches: int = 0
+    commands: int = 0
+    round_trips: int = 0
+    batch_max: int = 0
+    commit_ms_total: float = 0.0
+    commit_ms_max: float = 0.0
+    reopened: int = 0
+    divided: int = 0
+    refused: int = 0
+
+
+@dataclass(slots=True)
+class _Queue:
+    """`waiting`: submissions of which commands have not been in a batch; `divided`: the parts of
+    batches that were refused, in their order."""
+
+    waiting: deque[_Submission] = field(default_factory=deque)
+    commands: int = 0
+    divided: deque[_Part] = field(default_factory=deque)
+    is_turn_of_divided: bool = True
+
+
+class GroupCommit:
+    """The queue in front of the one writer."""
+
+    def __init__(
+        self,
+        url: str,
+        *,
+        genesis: Genesis,
+        on_fatal: Callable[[LedgerIntegrityError], None],
+        now_ms: Callable[[], int] = lambda: time.time_ns() // 1_000_000,
+        batch_max: int = BATCH_MAX,
+        batch_bytes_max: int = BATCH_BYTES_MAX,
+        queue_max: int = QUEUE_MAX,
+        timeout_s: float = COMMIT_TIMEOUT_S,
+        statement_timeout_s: float = STATEMENT_TIMEOUT_S,
+    ) -> None:
+        """Make it; `start` opens the ledger.
+
+        Args:
+            on_fatal: called once when fenced off or when the chain, the counters or this process
+                prove wrong; ends the process.
+            batch_bytes_max: weight of a batch (`command_kind.py`); one command may exceed it.
+            queue_max: commands waiting at most; beyond it `submit` raises OVERLOADED.
+            timeout_s: how long a commit waits for a database that says nothing.
+            statement_timeout_s: how long one statement of a batch may work.
+        """
+        self._url = url
+        self._genesis = genesis
+        self._on_fatal = on_fatal
+        self._now_ms = now_ms
+        self._batch_max = batch_max
+        self._batch_bytes_max = batch_bytes_max
+        self._queue_max = queue_max
+        self._timeout_s = timeout_s
+        self._statement_timeout_s = statement_timeout_s
+        self._queue = _Queue()
+        self._counts = _Counts()
+        self._store: LedgerStore | None = None
+        self._losses: dict[str, _Losses] = {}  # by command key
+        self._work = asyncio.Event()
+        self._loop_task: asyncio.Task[None] | None = None
+        self._fatal: LedgerIntegrityError | None = None
+
+    def __repr__(self) -> str:
+        return f"GroupCommit({self.statistics()})"
+
+    async def start(self) -> None:
+        """Open the ledger, fencing earlier writers off, and begin to commit.
+
+        Raises: LedgerUnavailable when the database cannot be reached now.
+        """
+        await self._open()
+        self._loop_task = asyncio.create_task(self._run(), name="group-commit")
+
+    async def stop(self) -> None:
+        """Stop: whoever waits gets LEDGER_UNAVAILABLE; what was acknowledged is committed."""
+        task, self._loop_task = self._loop_task, None
+        if task is not None:
+            task.cancel()
+            await asyncio.wait([task])
+        self._refuse_waiting("the ledger is stopping")
+        await self._close()
+
+    async def submit(self, commands: Sequence[Command]) -> list[Outcome]:
+        """Commit these commands, in order, together with whatever else waits.
+
+        Returns: one outcome per command. Raises: ServiceError(OVERLOADED) when the queue is full,
+        ServiceError(LEDGER_UNAVAILABLE) when the outcome is unknown: repeat with the same keys.
+        """
+        if not commands:
+            return []
+        if self._fatal is not None or self._loop_task is None:
+            raise _unavailable("the ledger writer has stopped")
+        if self._store is None:
+            raise _unavailable("the ledger is being reopened")
+        if self._queue.commands + len(commands) > self._queue_max:
+            raise ServiceError(
+                ErrorCode.OVERLOADED,
+                f"{self._queue.commands} commands are waiting, at most {self._queue_max} may",
+                retry_after_s=1,
+            )
+        reply: asyncio.Future[list[Outcome]] = asyncio.get_running_loop().create_future()
+        self._queue.waiting.append(_Submission(commands, reply))
+        self._queue.commands += len(commands)
+        self._work.set()
+        return await reply
+
+    def statistics(self) -> CommitStatistics:
+        """Return what was done so far."""
+        counts, store = self._counts, self._store
+        return CommitStatistics(
+            epoch=store.epoch if store is not None else 0,
+            is_open=store is not None,
+            queued=self._queue.commands,
+            batches=counts.batches,
+            commands=counts.commands,
+            round_trips=counts.round_trips + (store.round_trips if store is not None else 0),
+            batch_max=counts.batch_max,
+            commit_ms_total=counts.commit_ms_total,
+            commit_ms_max=counts.commit_ms_max,
+            reopened=counts.reopened,
+            divided=counts.divided,
+            refused=counts.refused,
+        )
+
+    async def _run(self) -> None:
+        while self._fatal is None:
+            if self._store is None:
+                try:
+                    await self._reopen()
+                except LedgerIntegrityError as error:
+                    await self._stop_for_good(error, None)
+                except Exception as error:
+                    # The edge of the process: nothing else would ever open the ledger again.
+                    _log.exception("ledger stops")
+                    await self._stop_for_good(LedgerIntegrityError(f"opening: {error!r}"), None)
+                continue
+            await self._work.wait()
+            part = self._next_part()
+            if part is None:
+                self._work.clear()
+                continue
+            try:
+                await self._try(self._store, part)
+            except LedgerUnavailable as error:
+                _log.error("ledger lost, outcome unknown: %s", error.reason)
+                self._note_losses(part, error)
+                _fail(part.submissions(), _unavailable("the connection to the database was lost"))
+                self._refuse_waiting("the ledger is being reopened")
+                await self._close()
+            except LedgerIntegrityError as error:
+                await self._stop_for_good(error, part)
+            except Exception as error:
+                # The edge of the process: a defect of this file must not leave callers waiting.
+                _log.exception("ledger stops")
+                await self._stop_for_good(LedgerIntegrityError(f"writer: {error!r}"), part)
+            except BaseException:
+                _fail(part.submissions(), _unavailable("the ledger writer has stopped"))
+                raise
+
+    # -- what is next -----------------------------------------------------------------------------
+
+    def _next_part(self) -> _Part | None:
+        """Return a new batch and a part of a divided one by turns; None when nothing waits."""
+        queue = self._queue
+        part = self._next_divided() if queue.is_turn_of_divided else None
+        part = part or self._drain() or self._next_divided()
+        queue.is_turn_of_divided = not queue.is_turn_of_divided
+        while part is not None and len(part.places) > 1 and self._has_lost(part):
+            self._hold_back()
+            self._divide(part, part.statement_timeout_s)
+            part = self._next_divided()
+        return part
+
+    def _next_divided(self) -> _Part | None:
+        divided = self._queue.divided
+        while divided:
+            part = divided.popleft()
+            # A caller that was told that the outcome is unknown asks again.
+            part.places = [place for place in part.places if not place[0].reply.done()]
+            if part.places:
+                return part
+        return None
+
+    def _drain(self) -> _Part | None:
+        """Take what waits, up to the bounds of a batch."""
+        queue, weight = self._queue, 0
+        places: list[_Place] = []
+        while queue.waiting and len(places) < self._batch_max:
+            submission = queue.waiting[0]
+            if submission.reply.done():  # its caller has left
+                queue.commands -= len(submission.commands) - submission.begun
+                queue.waiting.popleft()
+                continue
+            command = submission.commands[submission.begun]
+            kind = kind_of(command)
+            weight += kind.weight(command)
+            if places and (kind.is_barrier or weight > self._batch_bytes_max):
+                break
+            places.append((submission, submission.begun))
+            submission.begun += 1
+            queue.commands -= 1
+            if submission.begun == len(submission.commands):
+                queue.waiting.popleft()
+            if kind.is_barrier:
+                break
+        return _Part(places, self._statement_timeout_s) if places else None
+
+    # -- committing -------------------------------------------------------------------------------
+
+    async def _try(self, store: LedgerStore, part: _Part) -> None:
+        """Commit a part; a refused one is divided, or its one command is refused."""
+        commands = part.commands()
+        if len(commands) == 1 and self._losses:
+            losses = self._losses.get(commands[0].key)
+            if losses is not None and losses.alone >= LOSSES_ALONE_MAX:
+                await self._refuse(store, part, is_slow=False)
+                return
+        began = time.perf_counter()
+        try:
+            outcomes = await store.commit(
+                commands, self._now_ms(), statement_timeout_s=part.statement_timeout_s
+            )
+        except BatchRefused as error:
+            await self._blame(store, part, error)
+            return
+        took_ms = (time.perf_counter() - began) * 1000
+        counts = self._counts
+        counts.batches += 1
+        counts.commands += len(commands)
+        counts.batch_max = max(counts.batch_max, len(commands))
+        counts.commit_ms_total += took_ms
+        counts.commit_ms_max = max(counts.commit_ms_max, took_ms)
+        for (submission, position), outcome in zip(part.places, outcomes, strict=True):
+            submission.settle(position, outcome)
+        if self._losses:
+            for command in commands:
+                self._losses.pop(command.key, None)
+
+    async def _blame(self, store: LedgerStore, part: _Part, error: BatchRefused) -> None:
+        """Find the guilty command of a refused part: it stands alone, or the part is divided."""
+        self._counts.divided += 1
+        if len(part.places) > 1:
+            _log.warning("batch divided commands=%d reason=%s", len(part.places), error.reason)
+            self._hold_back()
+            timeout_s = part.statement_timeout_s
+            if error.is_slow:
+                timeout_s = min(2 * timeout_s, self._timeout_alone_s)
+            self._divide(part, timeout_s, error.position)
+            return
+        part.slow_tries += error.is_slow
+        if error.is_slow and part.slow_tries < SLOW_TRIES_ALONE:
+            part.statement_timeout_s = self._timeout_alone_s
+            self._queue.divided.appendleft(part)
+            return
+        await self._refuse(store, part, is_slow=error.is_slow)
+
+    async def _refuse(self, store: LedgerStore, part: _Part, *, is_slow: bool) -> None:
+        ((submission, position),) = part.places
+        command = submission.commands[position]
+        _log.error("command refused type=%s key=%s", type(command).__name__, command.key)
+        outcome = await store.refuse(command, self._now_ms(), is_slow=is_slow)
+        self._counts.refused += 1
+        self._losses.pop(command.key, None)
+        submission.settle(position, outcome)
+
+    def _divide(self, part: _Part, timeout_s: float, position: int | None = None) -> None:
+        """Put a part back in pieces: around the guilty command where it is known, else halves."""
+        places = part.places
+        if position is None:
+            middle = len(places) // 2
+            pieces = [places[:middle], places[middle:]]
+        else:
+            pieces = [places[:position], [places[position]], places[position + 1 :]]
+        for piece in reversed(pieces):
+            if piece:
+                self._queue.divided.appendleft(_Part(piece, timeout_s))
+        self._work.set()
+
+    @property
+    def _timeout_alone_s(self) -> float:
+        return TIMEOUTS_ALONE * self._statement_timeout_s
+
+    def _hold_back(self) -> None:
+        """Queue the rest of a submission that is partly in a divided batch behind that batch."""
+        queue = self._queue
+        if not queue.waiting or queue.waiting[0].begun == 0:
+            return
+        others, queue.waiting = queue.waiting, deque([queue.waiting.popleft()])
+        while (part := self._drain()) is not None:
+            queue.divided.append(part)
+        queue.waiting = others
+
+    def _has_lost(self, part: _Part) -> bool:
+        """Say whether a part has commands that have lost the connection more than once."""
+        if not self._losses:
+            return False
+        known = [self._losses.get(command.key) for command in part.commands()]
+        return any(one is not None and one.batches >= LOSSES_BEFORE_DIVISION for one in known)
+
+    def _note_losses(self, part: _Part, error: LedgerUnavailable) -> None:
+        """Note a lost batch. A command that was alone in it is blamed, unless the server is."""
+        for command in part.commands():
+            losses = self._losses.setdefault(command.key, _Losses())
+            losses.batches += 1
+            if losses.alone >= LOSSES_ALONE_MAX:
+                # Not even its refusal could be stored: it is tried itself again, because the
+                # server may not work for anybody.
+                losses.alone = LOSSES_ALONE_MAX - 1
+            elif len(part.places) == 1 and not error.is_servers:
+                losses.alone += 1
+        while len(self._losses) > _LOSSES_KEPT_MAX:
+            del self._losses[next(iter(self._losses))]
+
+    # -- the writer's life ------------------------------------------------------------------------
+
+    async def _stop_for_good(self, error: LedgerIntegrityError, part: _Part | None) -> None:
+        _log.error("ledger stops: %s", error)
+        self._fatal = error
+        if part is not None:
+            _fail(part.submissions(), _unavailable("the ledger writer has stopped"))
+        self._refuse_waiting("the ledger writer has stopped")
+        await self._close()
+        self._on_fatal(error)
+
+    async def _reopen(self) -> None:
+        delay_s = REOPEN_DELAY_MIN_S
+        while True:
+            try:
+                await self._open()
+            except LedgerUnavailable as error:
+                _log.warning("ledger not reachable, next try in %.1f s: %s", delay_s, error.reason)
+                await asyncio.sleep(delay_s)
+                delay_s = min(delay_s * 2, REOPEN_DELAY_MAX_S)
+            else:
+                self._counts.reopened += 1
+                return
+
+    async def _open(self) -> None:
+        self._store = await LedgerStore.open(
+            self._url,
+            genesis=self._genesis,
+            now_ms=self._now_ms(),
+            timeout_s=self._timeout_s,
+        )
+
+    async def _close(self) -> None:
+        store, self._store = self._store, None
+        if store is not None:
+            self._counts.round_trips += store.round_trips
+            await store.close()
+
+    def _refuse_waiting(self, reason: str) -> None:
+        queue, self._queue = self._queue, _Queue()
+        error = _unavailable(reason)
+        _fail(queue.waiting, error)
+        for part in queue.divided:
+            _fail(part.submissions(), error)
+
+
+def _fail(submissions: Iterable[_Submission], error: ServiceError) -> None:
+    for submission in submissions:
+        if not submission.reply.done():
+            submission.reply.set_exception(error)
+
+
+def _unavailable(reason: str) -> ServiceError:
+    return ServiceError(ErrorCode.LEDGER_UNAVAILABLE, reason, retry_after_s=1)

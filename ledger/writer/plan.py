@@ -1,0 +1,72 @@
+"""Planning: each command of a batch, in order, becomes rows and an outcome; each sees those before
+it.
+
+How is the command's kind's (`ledger/registry.py`); here is what all have in common: refusals,
+repeats, epochs. Planning reads the state cache only: the read set says beforehand what has to be in
+them. It never waits and never talks to the database. Spec: Settlement rules; money.md section 4.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from core.errors import ErrorCode, QuarantineCode
+from ledger.commands import Command, Outcome, OutcomeStatus
+from ledger.registry import kind_of
+from ledger.workflows.quarantine_plan import FORESEEN, quarantined
+from ledger.workflows.workflow_commands import AdvanceWorkflow
+from ledger.writer.batch import Batch, Refusal, StaleCommand
+from ledger.writer.state_cache import StateCache
+
+_QUARANTINED_BY: Final = {ErrorCode.ALREADY_SETTLED: QuarantineCode.ALREADY_SETTLED}
+
+
+def plan(command: Command, batch: Batch) -> Outcome:
+    """Add a command's rows and its one audit entry to the batch and return its outcome."""
+    outcome = _decide(command, batch)
+    batch.end_command()
+    return outcome
+
+
+def _decide(command: Command, batch: Batch) -> Outcome:
+    try:
+        return kind_of(command).plan(command, batch)
+    except StaleCommand:
+        return Outcome(OutcomeStatus.STALE)
+    except Refusal as refusal:
+        if isinstance(command, AdvanceWorkflow) and refusal.code not in FORESEEN:
+            code = _QUARANTINED_BY.get(refusal.code, QuarantineCode.STEP_REFUSED)
+            return quarantined(command, code, refusal.code, refusal.detail, batch)
+        if not refusal.is_stored:
+            batch.untraced.add(command.key)
+            if refusal.is_audited:
+                batch.record_refusal(command.key, refusal)
+            return Outcome(OutcomeStatus.REJECTED, refusal.result, refusal.code, refusal.detail)
+        return batch.refused(command.key, request_hash_of(command), refusal)
+
+
+def is_stale(command: Command, cache: StateCache) -> bool:
+    """Say whether a command comes from an owner that has been replaced."""
+    owner_of = kind_of(command).owner
+    if owner_of is None:
+        return False
+    owner, epoch = owner_of(command)
+    return cache.owners.get(owner) != epoch
+
+
+def request_hash_of(command: Command) -> bytes | None:
+    """Return the hash a repeat of the command must carry too; None when the key alone decides."""
+    request_hash: bytes | None = getattr(command, "request_hash", None)
+    return request_hash if kind_of(command).is_hashed else None
+
+
+def repeated(command: Command, request_hash: bytes | None, first: Outcome) -> Outcome:
+    """Return what a repeated key answers: the first outcome, or KEY_REUSED for another request."""
+    if request_hash_of(command) != request_hash:
+        return Outcome(
+            OutcomeStatus.REJECTED,
+            {},
+            ErrorCode.KEY_REUSED,
+            "the key was used before for a different request",
+        )
+    return Outcome(OutcomeStatus.REPEATED, first.result, first.error, first.detail)

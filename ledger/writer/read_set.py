@@ -1,0 +1,47 @@
+"""What planning a batch looks at: collected from its commands, read by
+`cache_loading.py` beforehand.
+
+Plain sets of keys; what is behind them is in the cache. money.md section 4.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from ledger.commands import BarrierCommand
+
+
+@dataclass(slots=True)
+class ReadSet:
+    """Addresses, escrows, agents, keys, owners to claim from.
+
+    `trusted`: agents that must not be revoked. `owned_dids`: whose money in all is bounded, by
+    what the deposits of the batch, `deposited_micro` in all, may make of it.
+    `key_ids` are revoked, `parent_keys` made a new one, `key_owners` get one.
+
+    `ending` are the workflows whose payers may get something back: their wallets are needed too.
+    `published`: payers and the UTC midnights before their publishes; `quota_dids`: whose quotas may
+    change.
+    `share_dids`: agents whose stake is put up or taken back: the shares of its depositors.
+    `staked`, `rounds`: (workflow, node) pairs whose attempt may have stake locked, whose auction
+    may be open.
+    `barrier` is the one command of the batch that stands on stored rows.
+    """
+
+    addresses: set[str] = field(default_factory=set)
+    workflow_ids: set[str] = field(default_factory=set)
+    ending: set[str] = field(default_factory=set)
+    trusted: set[str] = field(default_factory=set)
+    owned_dids: set[str] = field(default_factory=set)
+    deposited_micro: int = 0
+    agent_dids: set[str] = field(default_factory=set)
+    key_ids: set[str] = field(default_factory=set)
+    parent_keys: set[str] = field(default_factory=set)
+    key_owners: set[str] = field(default_factory=set)
+    claimed_owners: set[str] = field(default_factory=set)
+    barrier: BarrierCommand | None = None
+    published: set[tuple[str, int]] = field(default_factory=set)
+    quota_dids: set[str] = field(default_factory=set)
+    share_dids: set[str] = field(default_factory=set)
+    staked: set[tuple[str, str]] = field(default_factory=set)
+    rounds: set[tuple[str, str]] = field(default_factory=set)

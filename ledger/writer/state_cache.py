@@ -1,0 +1,218 @@
+"""What the one writer remembers between batches: accounts, escrows, owners, agents' owners.
+
+A cache of committed rows and nothing more: it is dropped whenever the outcome of a batch is not a
+commit, and filled again by reading. Correct because there is one writer (the fence proves it).
+money.md sections 0 and 4.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Final, TypeVar
+
+from core.errors import QuarantineCode
+from core.market.auction import Bid
+from core.market.quota import QuotaLimits
+from ledger.writer.barrier_reads import BarrierReads
+
+WORLD_ADDRESS: Final = "world"
+FEE_ADDRESS: Final = "fee"
+
+_Key = TypeVar("_Key")
+_Cached = TypeVar("_Cached")
+
+# Entries kept at most; beyond it the older half is forgotten and read again when needed.
+CACHED_MAX: Final = 200_000
+
+
+@dataclass(slots=True)
+class Account:
+    """An account as of the last planned command; `balance` in micro-credits."""
+
+    id: int
+    kind: str
+    balance: int
+
+
+@dataclass(slots=True)
+class Escrow:
+    """A workflow's escrow: what is left is its account's balance.
+
+    `is_halted`: a step was refused; what comes next has to be decided from the rows.
+    `quarantine`: a step was refused for an unforeseen reason; nothing but an end comes next.
+    """
+
+    account: Account
+    payer_did: str
+    amount: int
+    fee_bps: int
+    published_ms: int
+    is_released: bool = False
+    is_halted: bool = False
+    quarantine: QuarantineCode | None = None
+
+
+@dataclass(slots=True)
+class KnownAgent:
+    """Who claimed an agent's DID, how often its row was stored, and whether it takes work.
+
+    `token_revision`: heartbeat tokens name it; it moves when a deregistered agent comes back.
+    """
+
+    owner_did: str
+    revision: int
+    token_revision: int = 1
+    is_active: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class KnownKey:
+    """A live API key: whose it is, which key it was made with, on how many it stands.
+
+    `expires_ms` None: never.
+    """
+
+    owner_did: str
+    parent_id: str | None
+    depth: int
+    expires_ms: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class Revocation:
+    """Who has revoked an agent, and until when; None: for good."""
+
+    by_did: str
+    expires_ms: int | None
+
+
+@dataclass(slots=True)
+class Usage:
+    """What a payer uses of its quota, kept for payers that have one.
+
+    `running`: workflows whose escrow is held. `days`: by UTC midnight, how many were published that
+    day, and what they hold or have cost in the end, micro-credits.
+    """
+
+    running: int
+    days: dict[int, tuple[int, int]] = field(default_factory=dict)
+
+
+@dataclass(slots=True)
+class OpenRound:
+    """A round of an auction that has not been closed; `bids` are its live ones, by agent.
+
+    `is_over`: its owner has been told the bids, so no more come, whatever the clock says.
+    """
+
+    number: int
+    reserve_micro: int
+    closes_ms: int
+    bids: dict[str, Bid] = field(default_factory=dict)
+    is_over: bool = False
+
+
+@dataclass(slots=True)
+class Head:
+    """The counters and the chain's head after the last planned command; `latest_ms`: its time."""
+
+    epoch: int
+    entry_seq: int
+    audit_seq: int
+    hash: bytes
+    account_seq: int
+    latest_ms: int = 0
+
+
+@dataclass(slots=True)
+class StateCache:
+    """Everything planning may look at. Absent addresses and DIDs map to None once looked up."""
+
+    head: Head
+    owners: dict[str, int] = field(default_factory=dict)
+    accounts: dict[str, Account | None] = field(default_factory=dict)
+    escrows: dict[str, Escrow | None] = field(default_factory=dict)
+    agents: dict[str, KnownAgent | None] = field(default_factory=dict)
+    # By agent: its revocation, None when it has none that was not taken back.
+    revoked: dict[str, Revocation | None] = field(default_factory=dict)
+    # By owner: wallet, held escrows and stakes together, micro-credits; of the batch at hand.
+    owned: dict[str, int] = field(default_factory=dict)
+    quotas: dict[str, QuotaLimits | None] = field(default_factory=dict)
+    usage: dict[str, Usage] = field(default_factory=dict)
+    # By agent, then depositor: what of the stake is whose, as last settled (stake_shares.py).
+    shares: dict[str, dict[str, int]] = field(default_factory=dict)
+    # By workflow and node: the attempt whose agent has stake locked, and how much, micro-credits.
+    staked: dict[tuple[str, str], tuple[int, int] | None] = field(default_factory=dict)
+    # By workflow and node: the round that takes bids, None when no round does.
+    rounds: dict[tuple[str, str], OpenRound | None] = field(default_factory=dict)
+    # Of the batch at hand only: keys that can be revoked or make others, how many keys an owner
+    # has, (workflow, node) pairs that are already paid or have succeeded, how many workflows a
+    # claim will move, and the stored rows that its one command stands on.
+    live_keys: dict[str, KnownKey] = field(default_factory=dict)
+    key_counts: dict[str, int] = field(default_factory=dict)
+    settled: set[tuple[str, str]] = field(default_factory=set)
+    claimable: dict[str, int] = field(default_factory=dict)
+    barrier_reads: BarrierReads | None = None
+    # The audit record of each payer's newest invoice, and of the newest correction of reputations,
+    # since this cache was read, `read_audit_id`: what was added up before is stale.
+    invoiced: dict[str, int] = field(default_factory=dict)
+    corrected_audit_id: int = 0
+    read_audit_id: int = 0
+
+    def __post_init__(self) -> None:
+        self.read_audit_id = self.head.audit_seq
+
+    def is_revoked(self, did: str, at_ms: int) -> bool:
+        """Say whether an agent is revoked at a time, milliseconds."""
+        found = self.revoked.get(did)
+        return found is not None and (found.expires_ms is None or at_ms < found.expires_ms)
+
+    def end_batch(self) -> None:
+        """Forget what was read for one batch and keep the caches within their bound."""
+        self.live_keys.clear()
+        self.key_counts.clear()
+        self.settled.clear()
+        self.claimable.clear()
+        self.barrier_reads = None
+        self.owned.clear()
+        _shrink(self.escrows)
+        _shrink(self.revoked)
+        if len(self.invoiced) > CACHED_MAX:
+            self.invoiced.clear()
+            self.read_audit_id = self.head.audit_seq
+        _shrink(self.agents)
+        _shrink(self.quotas)
+        _shrink(self.usage)
+        _shrink(self.shares)
+        _shrink(self.staked)
+        _shrink(self.rounds)
+        if len(self.accounts) > CACHED_MAX:
+            kept = {name: self.accounts[name] for name in (WORLD_ADDRESS, FEE_ADDRESS)}
+            _shrink(self.accounts)
+            self.accounts.update(kept)
+
+
+def _shrink(cache: dict[_Key, _Cached]) -> None:
+    if len(cache) > CACHED_MAX:
+        for name in list(cache)[: CACHED_MAX // 2]:
+            del cache[name]
+
+
+def wallet_address(did: str) -> str:
+    """Return the address of an owner's or agent's wallet."""
+    return "wallet:" + did
+
+
+def escrow_address(workflow_id: str) -> str:
+    """Return the address of a workflow's escrow account."""
+    return "escrow:" + workflow_id
+
+
+def stake_address(did: str) -> str:
+    """Return the address of the stake that an agent can take back."""
+    return "stake:" + did
+
+
+def stake_locked_address(did: str) -> str:
+    """Return the address of the stake that an agent's running work may cost it."""
+    return "stake_locked:" + did

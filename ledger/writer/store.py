@@ -1,0 +1,504 @@
+"""The one writer: plans a batch of commands on what it remembers and commits it in one round trip.
+
+Procedure of a commit: (1) keys that may have been used before are looked up, (2) what is in the
+read set and not in the state cache is read, (3) every command is planned in order, repeats get
+their first outcome, (4) one call of `commit_batch`, which is one transaction. Another key that was
+used before shows as a conflict: then the batch starts again, knowing it.
+Not a commit → the state cache is dropped and read again.
+
+A refusal by the database is blamed on a command of the batch, unless the connection is gone, the
+server cannot work now, or this writer's own memory is wrong (`_translated`). Decision 0116.
+
+It must not know who waits for the outcomes (group_commit.py). design.md section 3; money.md 4.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+import psycopg
+from psycopg.errors import UniqueViolation
+
+from core.errors import ErrorCode, QuarantineCode
+from core.money import CENTS_PER_CREDIT, CURRENCY, MICRO_PER_CREDIT
+from core.workflow.events import NodeChanged, NodePaid
+from ledger.code_version import CODE_VERSION
+from ledger.commands import Command, Outcome, OutcomeStatus
+from ledger.errors import (
+    BatchRefused,
+    LedgerFenced,
+    LedgerIntegrityError,
+    LedgerUnavailable,
+    SchemaTooNew,
+)
+from ledger.owners.owner_commands import RegisterOwner
+from ledger.registry import kind_of
+from ledger.schema import WRITER_ROLE, driver_url, session_options
+from ledger.timeouts import cut_after
+from ledger.workflows.quarantine_plan import quarantined
+from ledger.workflows.workflow_commands import AdvanceWorkflow
+from ledger.writer.batch import Batch, Refusal
+from ledger.writer.cache_loading import (
+    has_stored,
+    load_read_set,
+    load_settled,
+    read_state_cache,
+    stored_commands,
+)
+from ledger.writer.plan import (
+    is_stale,
+    plan,
+    repeated,
+    request_hash_of,
+)
+from ledger.writer.read_set import ReadSet
+from ledger.writer.state_cache import StateCache
+
+_LOG = logging.getLogger("callboard.ledger")
+
+Connection = psycopg.AsyncConnection[Any]
+# By key: the request hash and the outcome of the first command that had it.
+Known = dict[str, tuple[bytes | None, Outcome]]
+
+# How long one statement of a batch may work. The time in which a commit reaches the disk is not
+# counted by Postgres, so a slow disk makes no command guilty.
+STATEMENT_TIMEOUT_S: Final = 2.0
+# Waiting for a lock is another session's doing.
+_LOCK_TIMEOUT: Final = "1000"
+# Plans are pinned: tables without statistics once gave sequential scans (design.md section 3).
+_SESSION: Final = session_options(
+    WRITER_ROLE,
+    enable_seqscan="off",
+    plan_cache_mode="force_generic_plan",
+    statement_timeout=f"{STATEMENT_TIMEOUT_S * 1000:.0f}",
+    lock_timeout=_LOCK_TIMEOUT,
+)
+_COMMIT: Final = (
+    "SELECT callboard.commit_batch(%s::bigint, %s::json, %s::json, %s::json, %s::json, %s::json,"
+    " %s::json, %s::json, %s::json, %s::text, %s::json, %s::uuid[], %s::json, %s::json, %s::json,"
+    " %s::bigint)"
+)
+_TAKE_OVER: Final = (
+    "UPDATE callboard.head SET epoch = epoch + 1 RETURNING epoch, entry_seq, audit_seq, hash"
+)
+_OPEN_TIMEOUT_S: Final = 10
+# A server that says nothing for so long is hung up on, beyond the timeouts that it counts itself.
+COMMIT_TIMEOUT_S: Final = 10.0
+# Planning lets the loop go on so often.
+_TURN_S: Final = 0.005
+_COMMANDS_BETWEEN_LOOKS: Final = 16
+
+# A statement that exceeded its timeout; the transaction is rolled back, the connection stands.
+_TOO_SLOW: Final = "57014"
+# The memory of this writer is wrong: its epoch (CB001), its counters or the chain (CB005).
+_FENCED, _WRONG_MEMORY = "CB001", "CB005"
+_COUNTED_BY_THE_WRITER: Final = ("entry_pkey", "audit_pkey")
+# The server cannot do any work of this writer now: connection, rights or schema that do not fit
+# this code, read-only standby, deadlock, resources, locks, shutdown, disk. No command is guilty.
+_TRANSIENT_CLASSES: Final = (
+    "08", "0A", "25", "28", "3D", "3F", "40", "42", "53", "55", "57", "58",
+)  # fmt: skip
+# Of these, the ones that no command can bring about, however often it comes: another session's
+# lock, a full disk, too many connections, a standby, a shutdown.
+_NEVER_A_COMMANDS: Final = ("08", "25", "28", "3D", "40", "53100", "53300", "55", "57", "58")
+
+
+@dataclass(frozen=True, slots=True)
+class Genesis:
+    """What the first audit record fixes for ever. `public_key`: base64 of the raw key, or ""."""
+
+    origin: str
+    fee_bps: int
+    public_key: str = ""
+
+
+class _KeyConflict(Exception):
+    """A key of the batch was used before."""
+
+
+class _SettledConflict(Exception):
+    """A node of the batch was settled before, under another key."""
+
+
+class LedgerStore:
+    """One connection, one epoch. Not for concurrent use: one commit at a time."""
+
+    def __init__(
+        self, connection: Connection, cache: StateCache, *, timeout_s: float = COMMIT_TIMEOUT_S
+    ) -> None:
+        self._connection = connection
+        self._timeout_s = timeout_s
+        self._statement_timeout_s = STATEMENT_TIMEOUT_S
+        self._cache: StateCache | None = cache
+        self._latest_ms = cache.head.latest_ms
+        self.epoch = cache.head.epoch
+        self.round_trips = 0
+
+    def __repr__(self) -> str:
+        return f"LedgerStore(epoch={self.epoch}, round_trips={self.round_trips})"
+
+    @classmethod
+    async def open(
+        cls, url: str, *, genesis: Genesis, now_ms: int, timeout_s: float = COMMIT_TIMEOUT_S
+    ) -> LedgerStore:
+        """Connect, fence every earlier writer off, and write audit record #1 if there is none.
+
+        Args:
+            timeout_s: how long a commit waits for a server that says nothing.
+        Raises: LedgerUnavailable when the database cannot be reached or is not migrated, or, as
+        SchemaTooNew, asks for newer code; LedgerFenced when yet another writer came between.
+        """
+        try:
+            connection = await psycopg.AsyncConnection.connect(
+                driver_url(url),
+                autocommit=True,
+                options=_SESSION,
+                application_name="callboard-ledger",
+                connect_timeout=_OPEN_TIMEOUT_S,
+                prepare_threshold=0,
+            )
+        except psycopg.Error as error:
+            raise LedgerUnavailable(str(error)) from error
+        try:
+            with cut_after(connection, _OPEN_TIMEOUT_S):
+                store = cls(connection, await _take_over(connection), timeout_s=timeout_s)
+                if store.cache.head.audit_seq == 0:
+                    await store._write_genesis(genesis, now_ms)
+        except psycopg.Error as error:
+            # Whatever it is (no schema yet, no right yet), nothing was planned: it may pass.
+            await connection.close()
+            raise LedgerUnavailable(str(error).strip()) from error
+        except BaseException:
+            await connection.close()
+            raise
+        return store
+
+    async def close(self) -> None:
+        """Close the connection; what was acknowledged is committed."""
+        await self._connection.close()
+
+    @property
+    def backend_pid(self) -> int:
+        """The process id of the server's side of the connection, for benchmarks and faults."""
+        return self._connection.info.backend_pid
+
+    @property
+    def cache(self) -> StateCache:
+        """The committed state that planning looks at."""
+        assert self._cache is not None, "a store is not used after a commit that failed"
+        return self._cache
+
+    async def commit(
+        self,
+        commands: Sequence[Command],
+        now_ms: int,
+        *,
+        statement_timeout_s: float = STATEMENT_TIMEOUT_S,
+    ) -> list[Outcome]:
+        """Commit the commands in order, in one transaction.
+
+        Args:
+            commands: one that looks at rows which others of its batch may change (`is_barrier`) has
+                no others beside it.
+            now_ms: the wall clock, milliseconds. Rows are dated by it, but never before what is
+                committed.
+            statement_timeout_s: how long one statement may work.
+        Returns: one outcome per command. Raises: BatchRefused, nothing is stored;
+        LedgerUnavailable, LedgerFenced, LedgerIntegrityError: the store is not used then.
+        """
+        is_lone = len(commands) == 1
+        has_barrier = any(kind_of(command).is_barrier for command in commands)
+        assert is_lone or not has_barrier, "a lone command is in a batch"
+        if not commands:
+            return []
+        with cut_after(self._connection, statement_timeout_s + self._timeout_s):
+            await self._set_timeout(statement_timeout_s)
+            return await self._commit_batch(commands, now_ms)
+
+    async def refuse(self, command: Command, now_ms: int, *, is_slow: bool) -> Outcome:
+        """Refuse a command that failed alone, and remember it, so that its repeats are harmless.
+
+        A step quarantines its workflow; anything else gets the rejection INTERNAL_ERROR under its
+        key. Where not even that can be stored the refusal leaves no trace.
+        """
+        detail = "the ledger could not apply the command"
+        code = QuarantineCode.STEP_TOO_SLOW if is_slow else QuarantineCode.STEP_REFUSED
+        try:
+            with cut_after(self._connection, STATEMENT_TIMEOUT_S + self._timeout_s):
+                await self._set_timeout(STATEMENT_TIMEOUT_S)
+                known = (await self._lookup([command])).get(command.key)
+                if known is not None:
+                    return repeated(command, *known)
+                batch = Batch(self.cache, self._not_before(now_ms), now_ms)
+                if isinstance(command, AdvanceWorkflow):
+                    read_set = ReadSet(workflow_ids={command.workflow_id})
+                    await load_read_set(self._connection, self.cache, read_set)
+                    error = ErrorCode.INTERNAL_ERROR
+                    outcome = quarantined(command, code, error, detail, batch)
+                elif kind_of(command).is_asked_again:
+                    # Its key says what it is about, for good: a cause that has passed must not
+                    # leave a refusal there.
+                    outcome = Outcome(OutcomeStatus.REJECTED, {}, ErrorCode.INTERNAL_ERROR, detail)
+                else:
+                    refusal = Refusal(ErrorCode.INTERNAL_ERROR, detail, is_audited=True)
+                    outcome = batch.refused(command.key, request_hash_of(command), refusal)
+                batch.end_command()
+                if not batch.is_empty:
+                    await self._run(batch)
+                self.cache.end_batch()
+        except (LedgerUnavailable, LedgerIntegrityError):
+            raise
+        except Exception:
+            _LOG.exception("a refusal cannot be stored command=%s", type(command).__name__)
+            await self._reload()
+            return Outcome(OutcomeStatus.REJECTED, {}, ErrorCode.INTERNAL_ERROR, detail)
+        return outcome
+
+    def _not_before(self, now_ms: int) -> int:
+        """Return the time of a batch: a clock that stepped back must not date it into the past."""
+        # Of this store, not of its cache: these are read again after a batch that was rolled back.
+        self._latest_ms = max(self._latest_ms, self.cache.head.latest_ms, now_ms)
+        return self._latest_ms
+
+    async def _set_timeout(self, seconds: float) -> None:
+        if seconds == self._statement_timeout_s:
+            return
+        milliseconds = f"{seconds * 1000:.0f}"
+        try:
+            await self._connection.execute(
+                "SELECT set_config('statement_timeout', %s, false)", (milliseconds,)
+            )
+        except psycopg.Error as error:
+            raise await self._failed(error) from error
+        self._statement_timeout_s = seconds
+
+    async def _commit_batch(self, commands: Sequence[Command], now_ms: int) -> list[Outcome]:
+        asked = [command for command in commands if kind_of(command).may_repeat(command)]
+        known: Known = await self._lookup(asked) if asked else {}  # (1)
+        while True:
+            try:
+                return await self._attempt(commands, now_ms, known)
+            except _KeyConflict:
+                found = await self._lookup(commands)
+                if found.keys() <= known.keys():
+                    raise BatchRefused("a key conflict without a stored key") from None
+                known = found
+
+    async def _attempt(
+        self, commands: Sequence[Command], now_ms: int, known: Known
+    ) -> list[Outcome]:
+        for is_first in (True, False):
+            await self._read(commands)  # (2)
+            batch = Batch(self.cache, self._not_before(now_ms), now_ms)
+            outcomes = await self._plan_all(commands, batch, dict(known))  # (3)
+            # What left no trace meets no conflict: whether its key was used is asked.
+            untraced = batch.untraced - known.keys()
+            try:
+                is_known = await has_stored(self._connection, untraced)
+            except psycopg.Error as error:
+                raise await self._failed(error) from error
+            if is_known:
+                await self._reload()
+                raise _KeyConflict
+            try:
+                if is_first and any(map(_is_too_dear, outcomes)):
+                    await self._reload()
+                    raise _SettledConflict  # too dear because it was paid before, perhaps
+                if not batch.is_empty:
+                    await self._run(batch)  # (4)
+            except _SettledConflict:
+                try:
+                    found = await load_settled(self._connection, _settling(commands))
+                except psycopg.Error as error:
+                    raise await self._failed(error) from error
+                self.cache.settled |= found
+                continue
+            self.cache.end_batch()
+            return outcomes
+        raise BatchRefused("a node would be settled twice")
+
+    async def _read(self, commands: Sequence[Command]) -> None:
+        """Fill the state cache with what planning these commands looks at."""
+        read_set = ReadSet()
+        position = 0
+        try:
+            for position, command in enumerate(commands):  # noqa: B007
+                kind_of(command).add_reads(command, read_set)
+        except Exception as error:
+            raise BatchRefused(f"planning: {error!r}", position) from error
+        try:
+            await load_read_set(self._connection, self.cache, read_set)
+        except psycopg.Error as error:
+            raise await self._failed(error) from error
+        except Exception as error:  # a value that cannot be sent to the server
+            await self._reload()
+            raise BatchRefused(f"reading: {error!r}") from error
+
+    async def _plan_all(
+        self, commands: Sequence[Command], batch: Batch, known: Known
+    ) -> list[Outcome]:
+        """Plan each command that is no repeat, in order, in turns of the loop.
+
+        The fence comes before the key: an owner that was replaced may send what its successor has
+        sent under the same key, and must not take the stored outcome for its own.
+
+        Raises:
+            BatchRefused: with the position of the command that planning failed for.
+        """
+        outcomes: list[Outcome] = []
+        began = time.perf_counter()
+        try:
+            for command in commands:
+                if (
+                    len(outcomes) % _COMMANDS_BETWEEN_LOOKS == 0
+                    and time.perf_counter() - began > _TURN_S
+                ):
+                    await asyncio.sleep(0)
+                    began = time.perf_counter()
+                outcomes.append(_outcome(command, batch, known))
+        except asyncio.CancelledError:
+            self._cache = None
+            raise
+        except Exception as error:
+            # A defect of ours half way through planning: the state cache is wrong from here on.
+            _LOG.exception("planning failed command=%s", type(commands[len(outcomes)]).__name__)
+            await self._reload()
+            raise BatchRefused(f"planning: {error!r}", len(outcomes)) from error
+        return outcomes
+
+    async def _run(self, batch: Batch) -> None:
+        self.round_trips += 1
+        try:
+            await self._connection.execute(_COMMIT, batch.parameters(), prepare=True)
+        except UniqueViolation as error:
+            constraint = error.diag.constraint_name
+            if constraint == "command_pkey":
+                await self._reload()
+                raise _KeyConflict from error
+            if constraint == "entry_node_payment":
+                await self._reload()
+                raise _SettledConflict from error
+            raise await self._failed(error) from error
+        except psycopg.Error as error:
+            if error.sqlstate == "CB004":
+                await self._reload()
+                raise _SettledConflict from error
+            raise await self._failed(error) from error
+        except Exception as error:  # rows that cannot be encoded
+            await self._reload()
+            raise BatchRefused(f"encoding: {error!r}") from error
+        except BaseException:
+            # Cancelled while the statement was under way: whether it was committed is unknown.
+            self._cache = None
+            raise
+
+    async def _failed(self, error: psycopg.Error) -> Exception:
+        """Return what a failed statement means; after a refusal the state cache is read again."""
+        self._cache = None
+        if self._connection.closed:
+            return LedgerUnavailable(str(error).strip())
+        found = _translated(error)
+        if isinstance(found, BatchRefused):
+            await self._reload()
+        return found
+
+    async def _reload(self) -> None:
+        """Read the head again after a batch that was rolled back; the epoch stays ours."""
+        self._cache = None
+        try:
+            self._cache = await read_state_cache(self._connection, self.epoch)
+        except psycopg.Error as error:
+            raise LedgerUnavailable(str(error).strip()) from error
+
+    async def _lookup(self, commands: Sequence[Command]) -> Known:
+        try:
+            return await stored_commands(self._connection, commands)
+        except psycopg.Error as error:
+            raise await self._failed(error) from error
+        except UnicodeError as error:
+            raise BatchRefused(f"keys: {error!r}") from error
+
+    async def _write_genesis(self, genesis: Genesis, now_ms: int) -> None:
+        batch = Batch(self.cache, now_ms)
+        batch.found(
+            ("ledger", genesis.origin),
+            {
+                "origin": genesis.origin,
+                "currency": CURRENCY,
+                "microPerCredit": MICRO_PER_CREDIT,
+                "centsPerCredit": CENTS_PER_CREDIT,
+                "feeBps": genesis.fee_bps,
+                "publicKey": genesis.public_key,
+            },
+        )
+        await self._run(batch)
+
+
+def _outcome(command: Command, batch: Batch, known: Known) -> Outcome:
+    """Plan a command, or answer it as its first one was answered."""
+    first = known.get(command.key)
+    # Each registration of an owner is a new start, not a repeat.
+    is_start = isinstance(command, RegisterOwner)
+    if first is not None and not is_start and not is_stale(command, batch.cache):
+        return repeated(command, *first)
+    batch.untraced.discard(command.key)
+    outcome = plan(command, batch)
+    # A refusal without a trace leaves the key to whatever uses it next, in this batch too.
+    is_traced = outcome.status is not OutcomeStatus.STALE
+    if not is_start and is_traced and command.key not in batch.untraced:
+        known[command.key] = (request_hash_of(command), outcome)
+    return outcome
+
+
+def _is_too_dear(outcome: Outcome) -> bool:
+    """Say whether a step may have been refused for what it has been paid already.
+
+    The stored refusal of a repeat is none of this: whoever repeats it would empty every cache.
+    """
+    is_new = outcome.status is OutcomeStatus.REJECTED
+    return is_new and outcome.error is ErrorCode.INTERNAL_ERROR
+
+
+def _settling(commands: Sequence[Command]) -> list[tuple[str, str]]:
+    """Return the (workflow, node or line) pairs that these commands change or pay."""
+    return [
+        (command.workflow_id, record.line if isinstance(record, NodePaid) else record.node)
+        for command in commands
+        if isinstance(command, AdvanceWorkflow)
+        for record in command.records
+        if isinstance(record, NodePaid | NodeChanged)
+    ]
+
+
+async def _take_over(connection: Connection) -> StateCache:
+    cursor = await connection.execute("SELECT min_code_version FROM callboard.compatibility")
+    ((needed,),) = await cursor.fetchall()
+    if needed > CODE_VERSION:
+        raise SchemaTooNew(needed, CODE_VERSION)
+    cursor = await connection.execute(_TAKE_OVER)
+    row = await cursor.fetchone()
+    assert row is not None, "the head row exists since migration 0001"
+    await connection.execute("SELECT set_config('callboard.epoch', %s, false)", (str(row[0]),))
+    return await read_state_cache(connection, row[0])
+
+
+def _translated(error: psycopg.Error) -> Exception:
+    """Return what a refusal means, by whose fault it is. The connection stands."""
+    reason = str(error).strip()
+    state = error.sqlstate
+    if state is None:  # the driver refused a value before anything was sent
+        return BatchRefused(reason)
+    if state == _FENCED:
+        return LedgerFenced(reason)
+    if state == _WRONG_MEMORY or error.diag.constraint_name in _COUNTED_BY_THE_WRITER:
+        return LedgerIntegrityError(f"{state} {reason}")
+    if state == _TOO_SLOW:
+        return BatchRefused(reason, is_slow=True)
+    if state.startswith(_TRANSIENT_CLASSES):
+        return LedgerUnavailable(reason, is_servers=state.startswith(_NEVER_A_COMMANDS))
+    return BatchRefused(f"{state} {reason}")

@@ -1,0 +1,169 @@
+"""Messages arrive as what was sent; of another version, as much of them as both versions know."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import orjson
+import pytest
+
+from actors.transport.messages import NotYet, OwnerReply, OwnerRequest, WatchRequest
+from actors.transport.wire import (
+    COMMANDS,
+    OUTCOMES,
+    REQUESTS,
+    Undecodable,
+    Unencodable,
+    Wire,
+    answer_commands,
+    answer_requests,
+    decode_failure,
+    decode_reply,
+    encode_failure,
+    packed,
+)
+from core.errors import ErrorCode, Problem, ServiceError
+from core.message import Message
+from core.records.manifest import parse_manifest
+from core.workflow.dag import compile_workflow
+from ledger.commands import Command, Outcome, OutcomeStatus
+from ledger.owners.owner_commands import RegisterOwner
+from tests.actors.transport.message_samples import families, full, members, required
+
+# Each message as this code's first version sent it: hexadecimal, by family and name.
+OLD = Path(__file__).parent / "old_messages.json"
+WIRES: dict[str, Wire[Any]] = {name: Wire[Any](union) for name, union in families().items()}
+CASES = [
+    pytest.param(family, kind, id=f"{family}-{kind.__name__}")
+    for family, union in families().items()
+    for kind in members(union)
+]
+REFUSED = ServiceError(ErrorCode.OVERLOADED, "full", (Problem("a", "b", "c"),), 3)
+OWNER = RegisterOwner(key="k", owner="o", address="a")
+
+
+@pytest.mark.parametrize(("family", "kind"), CASES)
+@pytest.mark.parametrize("made", [full, required])
+def test_message_arrives_equal(family: str, kind: type[Message], made: Any) -> None:
+    sent = made(kind)
+    arrived = WIRES[family].decode(WIRES[family].encode(sent))
+    assert arrived == sent
+    assert type(arrived) is kind
+
+
+@pytest.mark.parametrize(("family", "kind"), CASES)
+def test_old_reader_ignores_what_a_newer_sender_adds(family: str, kind: type[Message]) -> None:
+    sent = full(kind)
+    newer = msgspec.msgpack.decode(WIRES[family].encode(sent)) | {"added_later": {"n": 1}}
+    assert WIRES[family].decode(msgspec.msgpack.encode(newer)) == sent
+
+
+@pytest.mark.parametrize(("family", "kind"), CASES)
+def test_new_reader_reads_what_the_first_version_sent(family: str, kind: type[Message]) -> None:
+    """What it sent is there, what came later has its default; a new message adds its own line."""
+    body = bytes.fromhex(orjson.loads(OLD.read_bytes())[family][kind.__name__])
+    arrived = WIRES[family].decode(body)
+    assert type(arrived) is kind
+    told = msgspec.msgpack.decode(WIRES[family].encode(arrived))
+    assert {name: told.get(name) for name in msgspec.msgpack.decode(body)} == (
+        msgspec.msgpack.decode(body)
+    )
+
+
+@pytest.mark.parametrize(("family", "kind"), CASES)
+def test_message_without_a_field_that_has_no_default_is_refused(
+    family: str, kind: type[Message]
+) -> None:
+    told = msgspec.msgpack.decode(WIRES[family].encode(required(kind)))
+    for name in set(told) - {"type"}:
+        rest = {key: value for key, value in told.items() if key != name}
+        with pytest.raises(Undecodable, match=name):
+            WIRES[family].decode(msgspec.msgpack.encode(rest))
+
+
+def test_no_field_of_a_message_is_called_as_its_tag() -> None:
+    for union in families().values():
+        for kind in members(union):
+            assert kind.__struct_config__.tag == kind.__name__
+            assert kind.__struct_config__.tag_field not in kind.__struct_fields__
+
+
+def test_compiled_workflow_arrives_equal_and_in_order() -> None:
+    manifest = {
+        "nodes": {
+            "b": {"capabilityId": "c", "payload": {"deep": [{"n": 1.5, "t": "é", "z": None}]}},
+            "a": {"capabilityId": "c", "dependsOn": ["b"], "inputMappings": {"t": "$.b.result[0]"}},
+        }
+    }
+    sent = compile_workflow(parse_manifest(manifest))
+    wire = Wire[Any](type(sent))
+    arrived = wire.decode(wire.encode(sent))
+    assert arrived == sent
+    assert list(arrived.nodes) == ["b", "a"]
+    assert arrived.nodes["a"].mappings[0].steps == (0,)
+
+
+def test_packed_request_travels_as_the_request() -> None:
+    (publish,) = (kind for kind in members(OwnerRequest) if kind.__name__ == "PublishRequest")
+    request: Any = full(publish)
+    made = packed(request)
+    assert (made.workflow_id, made.payer_did, made.is_dry_run) == ("x", "x", True)
+    assert REQUESTS.decode(made.body) == request
+
+
+@pytest.mark.parametrize("error", [REFUSED, NotYet(ErrorCode.CONFLICT, "soon")])
+async def test_refusal_arrives_with_all_its_fields(error: ServiceError) -> None:
+    async def refuse(requests: list[OwnerRequest]) -> Sequence[OwnerReply]:
+        return [error, None]
+
+    bodies = [REQUESTS.encode(WatchRequest(workflow_id="w", watcher="x"))] * 2
+    refused, nothing = map(decode_reply, await answer_requests(refuse, bodies))
+    assert type(refused) is type(error)
+    assert isinstance(refused, ServiceError) and refused.args == error.args
+    assert nothing is None
+    failed = decode_failure(encode_failure(error))
+    assert type(failed) is type(error) and failed.args == error.args
+    assert str(decode_failure(encode_failure(KeyError("\ud800")))) == "KeyError('\\ud800')"
+
+
+@pytest.mark.parametrize(
+    "garbage",
+    [
+        b"",
+        b"\xc1",
+        b"no message",
+        msgspec.msgpack.encode({"type": "NoSuchCommand", "key": "k"}),
+        msgspec.msgpack.encode({"type": "RegisterOwner", "key": 5, "owner": "o", "address": "a"}),
+        msgspec.msgpack.encode({"type": "RegisterOwner", "key": "k"}),
+        COMMANDS.encode(OWNER)[:-1],
+        COMMANDS.encode(OWNER) + b"\x00",
+        b"\x81\xa4type" * 10_000,
+    ],
+)
+async def test_garbage_is_refused_alone(garbage: bytes) -> None:
+    committed: list[Command] = []
+
+    async def commit(commands: list[Command]) -> list[Outcome]:
+        committed.extend(commands)
+        return [Outcome(OutcomeStatus.APPLIED, {"n": n}) for n in range(len(commands))]
+
+    bodies = [COMMANDS.encode(OWNER), garbage, COMMANDS.encode(OWNER)]
+    outcomes = [OUTCOMES.decode(body) for body in await answer_commands(commit, bodies)]
+    assert [outcome.error for outcome in outcomes] == [None, ErrorCode.INTERNAL_ERROR, None]
+    assert [outcomes[0].result, outcomes[2].result] == [{"n": 0}, {"n": 1}]
+    assert committed == [OWNER, OWNER]
+    (alone,) = [OUTCOMES.decode(body) for body in await answer_commands(commit, [garbage])]
+    assert alone.status is OutcomeStatus.REJECTED
+
+
+@pytest.mark.parametrize(
+    "value",
+    ["\ud800", 2**70, object(), {1, 2, 3, object()}],
+    ids=lambda value: type(value).__name__,
+)
+def test_value_without_bytes_is_refused_by_its_sender(value: Any) -> None:
+    with pytest.raises(Unencodable):
+        OUTCOMES.encode(Outcome(OutcomeStatus.APPLIED, {"value": value}))

@@ -1,0 +1,1 @@
+"""Dumps of whole ledgers, and what makes and finishes them."""

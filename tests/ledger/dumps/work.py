@@ -1,0 +1,118 @@
+"""The work that a dump is stopped in the middle of, and how it is finished.
+
+`begin` is run once, for the dump; `finish` by each test, with the code of then. Ids are fixed, so
+that the second knows what the first has left.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+from core.workflow.events import AuctionClosed, NodeChanged, StakeFreed, WorkflowChanged
+from core.workflow.transitions import NodeStatus, WorkflowStatus
+from ledger.commands import Command, OutcomeStatus
+from ledger.owners.owner_commands import RegisterOwner
+from ledger.writer.store import LedgerStore
+from tests.ledger import test_auctions as auctions
+from tests.ledger.disputing import about, decide
+from tests.ledger.making import (
+    AGENT,
+    AT,
+    CREDIT,
+    OWNER,
+    Flow,
+    api_key,
+    card,
+    deposit,
+    open_store,
+    open_with_owner,
+    revoke,
+    succeeded,
+)
+from tests.ledger.test_stakes import stake
+from tests.ledger.test_stakes_at_risk import AT_RISK, opened
+
+BIDDER: Final = "did:test:bidder"
+REVOKED: Final = "did:test:revoked"
+FINISHED, DISPATCHED, HALF_PAID, AT_STAKE, AUCTIONED = (
+    f"0199c0de-0000-7000-8000-00000000000{number}" for number in range(1, 6)
+)
+DISPUTE: Final = "0199c0de-0000-7000-8000-0000000000d1"
+# After the entries of before.
+LATER: Final = AT + 1_000
+# What `finish` leaves in each wallet: 100 credits less what five workflows have cost and what the
+# dispute gave back; the agent is paid for four nodes less 5 %, less a half of one.
+PAYER_MICRO: Final = 100 * CREDIT - 2 * CREDIT - 3 * CREDIT - 200_000 + CREDIT
+FEE_MICRO: Final = 250_000 + 10_000 - 50_000
+EARNED_MICRO: Final = 4_750_000 - 950_000
+BIDDER_MICRO: Final = 190_000
+
+
+async def begin(url: str) -> None:
+    """Let a ledger come to have some of everything, and leave it."""
+    store, epoch = await open_with_owner(url)
+    done, dispatched, half, risky, sold = _flows(epoch)
+    await _apply(
+        store,
+        [
+            card(),
+            card(BIDDER, owner_did=f"{BIDDER}:owner"),
+            card(REVOKED),
+            revoke(REVOKED),
+            api_key("k", b"k" * 32),
+            deposit(4 * CREDIT, owner_did=AGENT),
+            stake(4 * CREDIT),
+            done.publish(),
+            dispatched.publish(),
+            half.publish(),
+            risky.publish(records=(WorkflowChanged(WorkflowStatus.RUNNING, AT), *opened())),
+            sold.publish(records=(auctions.opened(), auctions.waiting())),
+        ],
+    )
+    await _apply(store, [done.pay(2 * CREDIT), half.pay(CREDIT)])
+    await _apply(store, [done.end(), auctions.bid(sold, BIDDER, 200_000)])
+    await _apply(store, [about(done, dispute_id=DISPUTE)])
+    await store.close()
+
+
+async def finish(url: str) -> None:
+    """Open the ledger as its next writer, take the work over and end all of it."""
+    store = await open_store(url)
+    (owned,) = await store.commit([RegisterOwner(key="owner", owner=OWNER, address="")], LATER)
+    _, dispatched, half, risky, sold = _flows(int(owned.result["epoch"]), steps=10)
+    freed = StakeFreed("a", 1, AGENT, AT_RISK)
+    await _apply(
+        store,
+        [
+            dispatched.pay(CREDIT),
+            risky.advance(freed, *succeeded("a", CREDIT)),
+            auctions.end(sold),
+        ],
+        auctions.CLOSES,
+    )
+    won = NodeChanged(
+        "a",
+        NodeStatus.DISPATCHED,
+        attempt=1,
+        agent_did=BIDDER,
+        price_micro=200_000,
+        auction_round=1,
+    )
+    started = WorkflowChanged(WorkflowStatus.RUNNING, auctions.CLOSES)
+    closed = AuctionClosed("a", 1, BIDDER, 200_000, ())
+    await _apply(store, [sold.advance(started, closed, won)], auctions.CLOSES)
+    await _apply(store, [sold.pay(200_000, agent=BIDDER)])
+    await _apply(store, [one.end() for one in (dispatched, half, risky, sold)])
+    await _apply(store, [decide(about(None, dispute_id=DISPUTE), CREDIT, "resolved_split")])
+    await store.close()
+
+
+def _flows(epoch: int, *, steps: int = 0) -> list[Flow]:
+    ids = (FINISHED, DISPATCHED, HALF_PAID, AT_STAKE, AUCTIONED)
+    return [Flow(epoch, id=workflow_id, steps=steps) for workflow_id in ids]
+
+
+async def _apply(store: LedgerStore, commands: Sequence[Command], at_ms: int = LATER) -> None:
+    outcomes = await store.commit(commands, at_ms)
+    assert all(one.status is OutcomeStatus.APPLIED for one in outcomes), outcomes

@@ -1,0 +1,67 @@
+"""Which worker of `pytest -n` runs which tests, and in which order they are handed out.
+
+A file is handed out whole: its fixtures are made once. Mutants share nothing and are handed out one
+by one. Files that share a deployment are one unit,
+so that one worker starts it and nobody else. What lasts longest is handed out first; the many short
+files fill up what is left, and all workers end at about the same time.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from xdist.scheduler.loadscope import LoadScopeScheduling
+
+# By the beginning of the path.
+UNITS = {
+    "tests/contract/": "contract",
+    "tests/faults/test_hostile_agents.py": "victim",
+    "tests/faults/test_kills.py": "victim",
+    "tests/faults/test_later.py": "victim",
+    "tests/faults/test_outages.py": "victim",
+    "tests/faults/test_slow_clients.py": "victim",
+}
+# Has tests that share nothing: each is a unit.
+ALONE = "tests/simulation/test_mutants.py"
+# Longest first; everything else comes after them as it is collected. A name that no unit has, here
+# or above, costs time and nothing else.
+FIRST = (
+    "victim",
+    "contract",
+    "tests/examples/test_readme.py",
+    "tests/platform/test_supervisor.py",
+    "tests/ledger/test_money_machine.py",
+    "tests/simulation/test_mutants.py",
+    "tests/simulation/test_faults.py",
+    "tests/simulation/test_simulation.py",
+    "tests/faults/test_newer_code.py",
+    "tests/platform/test_wheels.py",
+    "tests/simulation/test_ledger_model.py",
+    "tests/ledger/test_group_commit.py",
+)
+
+
+def unit_of(nodeid: str) -> str:
+    """Return the name of what a test is handed out with."""
+    file = nodeid.partition("::")[0]
+    if file == ALONE:
+        return nodeid
+    return next((unit for start, unit in UNITS.items() if file.startswith(start)), file)
+
+
+class LongestFirst(LoadScopeScheduling):
+    """Hands out units, the long ones first."""
+
+    def _split_scope(self, nodeid: str) -> str:
+        return unit_of(nodeid)
+
+    def _assign_work_unit(self, node: Any) -> None:
+        longest = min(self.workqueue, key=self._rank)
+        self.workqueue.move_to_end(longest, last=False)
+        super()._assign_work_unit(node)
+
+    def _rank(self, unit: str) -> int:
+        file = unit.partition("::")[0]
+        if file == ALONE and self.config.getoption("--minutes") is not None:
+            return len(FIRST) + 1  # they would fill any time
+        return FIRST.index(file) if file in FIRST else len(FIRST)
