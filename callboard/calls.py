@@ -22,8 +22,8 @@ from callboard.errors import (
     Unavailable,
     error_class,
 )
-from callboard.record import Json
 from callboard.replies import FINISHED
+from core.records.api.shape import Json
 
 ATTEMPTS_MAX = 5
 RETRY_DELAY_S_MAX = 30.0
@@ -197,6 +197,20 @@ def _one(call: Call) -> Steps:
 
 def _get(path: str, **query: str | int | None) -> Steps:
     return _one(Call("GET", path, query={k: v for k, v in query.items() if v is not None}))
+
+
+def reading(path: str) -> Callable[[str], Steps]:
+    """Return the operation that reads one record by its id.
+
+    Args:
+        path: of the record, `{}` for the id.
+    """
+
+    def read(record_id: str) -> Steps:
+        return _get(path.format(_segment(record_id)))
+
+    read.__doc__ = f"Read the record at `{path.format('…')}`."
+    return read
 
 
 def _post(path: str, **members: Any) -> Steps:

@@ -10,8 +10,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from callboard.calls import Call, Steps, _get, _keyed, _one, _post, _segment
-from callboard.record import Json
 from callboard.replies import Credits
+from core.records.api.shape import Json
 
 # -- prices, stakes, reputation, quotas ------------------------------------------------------------
 

@@ -1,7 +1,7 @@
 """Every failure of the service, as three closed enums and one exception family.
 
-This file names failures and knows nothing of HTTP: `serve_app/errors.py` holds the one table from
-`ErrorCode` to a status. All fields are in `args`, so that an error survives Ray's pickling.
+This file names failures and knows nothing of HTTP: `serve_app/http/errors.py` holds the one table
+from `ErrorCode` to a status. All fields are in `args`, so that an error survives Ray's pickling.
 Spec: Errors; contract.md section 1.
 """
 

@@ -12,7 +12,7 @@ import aiohttp
 import orjson
 
 from core.content_coding import BodyDecoder, BodyTooLarge, UndecodableBody
-from core.market.agent_liveness import STATUSES, Availability
+from core.records.statuses import HEARTBEAT_STATUSES, Availability
 from federation.egress import gated_socket_factory
 
 PROBE_TIMEOUT_S = 2.0
@@ -81,4 +81,4 @@ def _is_reply_healthy(body: bytes, coding: str) -> bool:
         return True
     said = reply.get("status") if isinstance(reply, dict) else None
     word = said.lower() if isinstance(said, str) else ""
-    return STATUSES.get(word, Availability.AVAILABLE) is Availability.AVAILABLE
+    return HEARTBEAT_STATUSES.get(word, Availability.AVAILABLE) is Availability.AVAILABLE

@@ -1,54 +1,55 @@
-"""The API put together: every operation under its path, in a FastAPI application.
+"""The API put together: every operation under its path, behind Starlette's router.
 
-FastAPI hosts the routes; the requests themselves go past its dependency and response machinery, and
-past its middleware (`serve_app/endpoint.py` says why). Every failure is answered by the endpoints.
+No framework stands around the router: `serve_app/http/endpoint.py` does what is the same for all
+operations, every failure included. Decisions 0010 and 0137.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from importlib.metadata import PackageNotFoundError, version
 
-from fastapi import FastAPI
 from starlette.routing import Route, Router
 
 from core.errors import ErrorCode, ServiceError
-from serve_app.calls import Operation
-from serve_app.endpoint import Endpoint, Receive, Scope, Send, refused, request_id_of, send_reply
-from serve_app.paths import kept_apart, path_text
-from serve_app.routes import (
-    accounts,
-    agents,
+from serve_app.http.calls import Operation
+from serve_app.http.endpoint import (
+    Endpoint,
+    Receive,
+    Scope,
+    Send,
+    refused,
+    request_id_of,
+    send_reply,
+)
+from serve_app.http.paths import kept_apart, path_text
+from serve_app.operations.agents import agents, heartbeats, prices, stakes, trust
+from serve_app.operations.money import accounts, disputes, invoices, ledger, quotas
+from serve_app.operations.service import audit, health, keys
+from serve_app.operations.work import (
     auctions,
-    audit,
-    disputes,
     feedback,
-    health,
-    heartbeats,
-    invoices,
-    keys,
-    ledger,
     node_results,
-    prices,
-    quotas,
     results,
-    stakes,
     tasks,
-    trust,
     workflows,
 )
 from serve_app.services import Services
 
 
-class Api(FastAPI):
-    """A FastAPI application whose requests go straight to its router."""
+class Api:
+    """The ASGI application of one replica.
 
-    def build_middleware_stack(self) -> Router:
-        """Return the router itself: the endpoints answer every failure, no layer has work left."""
-        return self.router
+    Args:
+        routes: one per path.
+    """
+
+    def __init__(self, routes: Sequence[Route]) -> None:
+        self.router = Router(routes, redirect_slashes=False, default=_unknown_path)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Route a request; a slash within a value of its path parts nothing."""
-        await super().__call__(kept_apart(scope), receive, send)
+        await self.router(kept_apart(scope), receive, send)
 
 
 def service_version() -> str:
@@ -90,16 +91,12 @@ def create_api(services: Services) -> Api:
     Args:
         services: its connections.
     """
-    api = Api(openapi_url=None, docs_url=None, redoc_url=None)
     by_path: dict[str, list[Operation]] = {}
     for operation in all_operations():
         by_path.setdefault(operation.path, []).append(operation)
-    api.router.routes[:] = [
-        Route(path, Endpoint(operations, services)) for path, operations in by_path.items()
-    ]
-    api.router.redirect_slashes = False
-    api.router.default = _unknown_path
-    return api
+    return Api(
+        [Route(path, Endpoint(operations, services)) for path, operations in by_path.items()]
+    )
 
 
 async def _unknown_path(scope: Scope, receive: Receive, send: Send) -> None:

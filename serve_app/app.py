@@ -21,14 +21,14 @@ from core.settings import Settings
 from ledger.agents.agent_live import LivenessStore
 from ledger.operational import OperationalStore
 from ledger.replies import ReplyStore
-from serve_app.admission import Admission
 from serve_app.api import Api, create_api
-from serve_app.auth import Authenticator
-from serve_app.compiling import switch_threads_often
-from serve_app.heartbeats import Heartbeats
-from serve_app.leases import find_keys_in, take_block_from
-from serve_app.limits import RateLimiter
-from serve_app.peers import Peers
+from serve_app.callers.admission import Admission
+from serve_app.callers.auth import Authenticator
+from serve_app.callers.leases import find_keys_in, take_block_from
+from serve_app.callers.limits import RateLimiter
+from serve_app.callers.peers import Peers
+from serve_app.http.compiling import switch_threads_often
+from serve_app.operations.agents.heartbeat_store import Heartbeats
 from serve_app.services import Services
 from serve_app.settings_from_env import read_settings
 
@@ -71,8 +71,9 @@ class ApiDeployment:
 def build(settings: Settings) -> Any:
     """Return the Serve application of a deployment with these settings."""
     # No CPUs are reserved: replicas wait for others most of the time, and two cores must also hold
-    # the actors. The bound of a replica is its open requests, refused by `serve_app/admission.py`;
-    # Serve's own, which lets requests wait instead, is so high that it is never met first.
+    # the actors. The bound of a replica is its open requests, refused by
+    # `serve_app/callers/admission.py`; Serve's own, which lets requests wait instead, is so high
+    # that it is never met first.
     deployment: Any = serve.deployment(
         serve.ingress()(ApiDeployment),
         name="api",

@@ -18,11 +18,11 @@ from core.settings import Settings
 from core.topology.policy import address_denied
 from ledger.reads.reader import LedgerReader
 from ledger.replies import ReplyStore
-from serve_app.admission import Admission
-from serve_app.auth import Authenticator
-from serve_app.heartbeats import Heartbeats
-from serve_app.limits import RateLimiter
-from serve_app.peers import Peers
+from serve_app.callers.admission import Admission
+from serve_app.callers.auth import Authenticator
+from serve_app.callers.limits import RateLimiter
+from serve_app.callers.peers import Peers
+from serve_app.operations.agents.heartbeat_store import Heartbeats
 
 T = TypeVar("T")
 

@@ -48,6 +48,7 @@ class Database:
 def pytest_addoption(parser: pytest.Parser) -> None:
     """Let long runs ask for more of what the usual run does a little of."""
     parser.addoption("--kills", default="2", help="kill -9 per kind of process in tests/faults")
+    parser.addoption("--keep-replies", help="a file that gets every exchange of tests/contract")
     parser.addoption("--minutes", type=float, help="no test begins later than this")
 
 

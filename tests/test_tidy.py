@@ -194,7 +194,7 @@ def check_sizes(source: Source) -> Iterator[str]:
 
 def check_permissions_are_decided_in_one_place(source: Source) -> Iterator[str]:
     """No file but core/trust/access.py and the call's own questions compares who the caller is."""
-    if source.package != "serve_app" or source.path == "serve_app/calls.py":
+    if source.package != "serve_app" or source.path == "serve_app/http/calls.py":
         return
     for node in source.nodes:
         if not isinstance(node, ast.Compare):
@@ -350,9 +350,9 @@ REFUSED: list[tuple[Callable[[Source], Iterator[str]], str, str]] = [
     (check_names, "core/a.py", "def load_data(): ..."),
     (check_reserved_imports, "core/a.py", "import ray"),
     (check_reserved_imports, "actors/engine/runner.py", "import ray"),
-    (check_reserved_imports, "serve_app/auth.py", "from sqlalchemy import select"),
+    (check_reserved_imports, "serve_app/callers/auth.py", "from sqlalchemy import select"),
     (check_reserved_imports, "actors/engine/runner.py", "import aiohttp"),
-    (check_reserved_imports, "serve_app/auth.py", "from urllib import request"),
+    (check_reserved_imports, "serve_app/callers/auth.py", "from urllib import request"),
     (check_environment, "ledger/a.py", "import os\nx = os.environ['A']"),
     (check_environment, "ledger/a.py", "from os import getenv\nx = getenv('A')"),
     (check_permissions_are_decided_in_one_place, "serve_app/a.py", "x = row != call.caller.did"),

@@ -190,6 +190,24 @@ def verb(app: typer.Typer, name: str) -> Callable[[Callable[..., None]], Callabl
     return add
 
 
+def reading_verb(app: typer.Typer, name: str, method: str, of: str) -> None:
+    """Add a verb that shows the one record with an id.
+
+    Args:
+        method: the client's, that reads the record.
+        of: what the id is of, in lower case.
+    """
+
+    def show(session: Session, record_id: str) -> None:
+        session.show_record(getattr(session.client, method)(record_id))
+
+    show.__doc__ = f"Show a {of}'s {name}."
+    argument = typer.Argument(help=f"The {of}'s id.", metavar=of.upper())
+    # What typer reads; an annotation in the function's text could not name `of`.
+    show.__annotations__["record_id"] = Annotated[str, argument]
+    verb(app, name)(show)
+
+
 def json_object(option: str, text: str) -> dict[str, Any]:
     """Return the JSON object that an option holds; ends the process when it is none."""
     try:

@@ -10,9 +10,20 @@ from typing import Annotated, Any
 
 import typer
 
-from callboard.cli.session import EXIT_UNSUCCESSFUL, EXIT_USAGE, Session, cell, stop, table, verb
+from callboard.cli.session import (
+    EXIT_UNSUCCESSFUL,
+    EXIT_USAGE,
+    Session,
+    cell,
+    reading_verb,
+    stop,
+    table,
+    verb,
+)
 
 app = typer.Typer(help="Workflows.", no_args_is_help=True)
+
+reading_verb(app, "budget", "budget", "workflow")
 
 _Id = Annotated[str, typer.Argument(help="The workflow's id.", metavar="ID")]
 

@@ -8,37 +8,16 @@ Spec: Targeted routing; contract.md section 6 (Heartbeat, AGENT_UNAVAILABLE deta
 from __future__ import annotations
 
 from dataclasses import dataclass
-from enum import StrEnum
 from typing import Final
+
+from core.records.statuses import HEARTBEAT_STATUSES
+from core.records.statuses import Availability as Availability
 
 HEARTBEAT_TTL_MS: Final = 60_000
 # A failed probe counts until the next one, which follows within five minutes. If the probing stops,
 # the failed probe must expire.
 PROBE_TTL_MS: Final = 600_000
 PERCENT: Final = 100.0
-
-
-class Availability(StrEnum):
-    """An agent's availability in replies; only an available agent is a candidate."""
-
-    AVAILABLE = "available"
-    UNHEALTHY = "unhealthy"
-    OFFLINE = "offline"
-    INACTIVE = "inactive"
-
-
-# The status words of heartbeats. Closed: an unknown word is refused, because a wrong guess would
-# give work to a dead agent or none to a live one.
-STATUSES: Final = {
-    **dict.fromkeys(
-        ("healthy", "active", "available", "online", "ok", "ready", "idle", "busy", "degraded"),
-        Availability.AVAILABLE,
-    ),
-    **dict.fromkeys(
-        ("unhealthy", "overloaded", "draining", "maintenance", "error"), Availability.UNHEALTHY
-    ),
-    **dict.fromkeys(("offline", "stopping", "stopped"), Availability.OFFLINE),
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,4 +97,4 @@ def _is_fresh(heard_ms: int | None, now_ms: int) -> bool:
 
 
 def _reported_availability(live: Liveness) -> Availability:
-    return STATUSES.get(live.status or "", Availability.AVAILABLE)
+    return HEARTBEAT_STATUSES.get(live.status or "", Availability.AVAILABLE)

@@ -12,7 +12,14 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, StringConstraints
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    StringConstraints,
+    WithJsonSchema,
+)
 from pydantic import ValidationError as PydanticError
 from pydantic.alias_generators import to_camel
 
@@ -73,8 +80,12 @@ AgentId = Annotated[str, StringConstraints(pattern=r"^[^\x00-\x1f\x7f]{1,256}$")
 CapabilityId = Annotated[str, StringConstraints(pattern=CAPABILITY_ID_PATTERN)]
 NodeName = Annotated[str, BeforeValidator(_node_name)]
 DurationMs = Annotated[int, Field(ge=1, le=DURATION_MS_MAX)]
-CreditsMicro = Annotated[int | None, BeforeValidator(_credits)]
-CentsMicro = Annotated[int | None, BeforeValidator(_cents)]
+CreditsMicro = Annotated[
+    int | None, BeforeValidator(_credits), WithJsonSchema({"type": ["number", "string", "null"]})
+]
+CentsMicro = Annotated[
+    int | None, BeforeValidator(_cents), WithJsonSchema({"type": ["integer", "null"], "minimum": 0})
+]
 Did = Annotated[str, StringConstraints(pattern=DID_PATTERN, max_length=DID_CHARS_MAX)]
 HttpUrl = Annotated[str, StringConstraints(pattern=r"^https?://[^\s/?#]+[^\s#]*$", max_length=2048)]
 

@@ -16,19 +16,8 @@ from enum import StrEnum
 from typing import Final
 
 from core.errors import IllegalTransition
-
-
-class NodeStatus(StrEnum):
-    """The state of a node. Spec: Node states and transitions."""
-
-    PENDING = "pending"
-    READY = "ready"
-    DISPATCHED = "dispatched"
-    RUNNING = "running"
-    SUCCESS = "success"
-    FAILED = "failed"
-    SKIPPED = "skipped"
-    TIMEOUT = "timeout"
+from core.records.statuses import NodeStatus as NodeStatus
+from core.records.statuses import WorkflowStatus as WorkflowStatus
 
 
 class NodeTrigger(StrEnum):
@@ -45,17 +34,6 @@ class NodeTrigger(StrEnum):
     UPSTREAM_FAILED = "another node failed"
     WORKFLOW_CANCELLED = "workflow cancelled"
     RUNTIME_EXCEEDED = "maximum runtime exceeded"
-
-
-class WorkflowStatus(StrEnum):
-    """The status of a workflow. Spec: Workflow statuses."""
-
-    PENDING = "pending"
-    RUNNING = "running"
-    SUCCESS = "success"
-    FAILED = "failed"
-    CANCELLED = "cancelled"
-    TIMEOUT = "timeout"
 
 
 class WorkflowTrigger(StrEnum):

@@ -56,8 +56,12 @@ def _section(path: str, method: str, operation: dict[str, Any]) -> str:
 
 
 def _link(schema: dict[str, Any]) -> str:
-    name = schema["$ref"].rsplit("/", 1)[1]
-    return f"<a href='#{escape(name)}'>{escape(name)}</a>"
+    """Return links to the schemas that this one is, or is one of; else what it says of itself."""
+    named = [
+        one["$ref"].rsplit("/", 1)[1] for one in schema.get("anyOf", [schema]) if "$ref" in one
+    ]
+    links = [f"<a href='#{escape(name)}'>{escape(name)}</a>" for name in named]
+    return " or ".join(links) or escape(schema.get("description", schema.get("type", "any value")))
 
 
 def _pre(value: Any) -> str:

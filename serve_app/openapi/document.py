@@ -1,7 +1,8 @@
 """The OpenAPI document, made from the same declarations that serve the requests.
 
 Every operation lists every status it can answer: its own refusals and those that any call can meet.
-contract.md section 2 (OpenAPI is complete).
+Schemas come from the declared classes (`core/records/api`), examples from recorded replies.
+contract.md section 2 (OpenAPI is complete); decision 0137.
 """
 
 from __future__ import annotations
@@ -10,14 +11,22 @@ from collections.abc import Iterable
 from typing import Any
 
 from core.errors import ErrorCode
-from serve_app.calls import Operation, Repeats
-from serve_app.errors import STATUS, title
-from serve_app.limits import RateClass
-from serve_app.openapi.examples import example_of
-from serve_app.openapi.parameters import PARAMETERS
-from serve_app.openapi.workflows import SCHEMAS
+from core.records.api.problems import Problem
+from core.records.api.shape import Schemas
+from serve_app.callers.limits import RateClass
+from serve_app.http.calls import Operation, Repeats
+from serve_app.http.errors import STATUS
+from serve_app.openapi.examples import Examples, recorded_examples
+from serve_app.openapi.parameters import HEADERS, parameters_of
 
-_ALWAYS = (ErrorCode.NOT_ACCEPTABLE, ErrorCode.METHOD_NOT_ALLOWED, ErrorCode.INTERNAL_ERROR)
+Schema = dict[str, Any]
+
+_ALWAYS = (
+    ErrorCode.NOT_ACCEPTABLE,
+    ErrorCode.METHOD_NOT_ALLOWED,
+    ErrorCode.INTERNAL_ERROR,
+    ErrorCode.PAYLOAD_TOO_LARGE,  # the front measures bodies of reads, too
+)
 _WITH_CREDENTIAL = (
     ErrorCode.UNAUTHORIZED,
     ErrorCode.INSUFFICIENT_SCOPE,
@@ -28,7 +37,6 @@ _WITHOUT_CREDENTIAL = (ErrorCode.UNAUTHORIZED, ErrorCode.LEDGER_UNAVAILABLE)
 _WITH_BODY = (
     ErrorCode.INVALID_REQUEST,
     ErrorCode.REQUEST_TIMEOUT,
-    ErrorCode.PAYLOAD_TOO_LARGE,
     ErrorCode.UNSUPPORTED_MEDIA_TYPE,
 )
 
@@ -40,48 +48,116 @@ def openapi_document(operations: Iterable[Operation], version: str) -> dict[str,
         operations: all of the service's.
         version: the service's version.
     """
-    paths: dict[str, dict[str, Any]] = {}
-    for operation in operations:
-        paths.setdefault(operation.path, {})[operation.method.lower()] = _described(operation)
-    return {
-        "openapi": "3.1.0",
-        "info": {
-            "title": "Callboard",
-            "version": version,
-            "summary": "Publish workflows; agents do the work and are paid out of escrow.",
-            "license": {"name": "Apache-2.0", "identifier": "Apache-2.0"},
-        },
-        "paths": paths,
-        "components": {
-            "schemas": {name: dict(schema) for name, schema in SCHEMAS.items()},
-            "parameters": {name: dict(value) for name, value in PARAMETERS.items()},
-            "securitySchemes": {
-                "apiKey": {"type": "apiKey", "in": "header", "name": "x-api-key"},
-                "bearer": {"type": "http", "scheme": "bearer"},
+    return _Description(recorded_examples()).of(operations, version)
+
+
+class _Description:
+    """Describes operations, and keeps the schemas that they refer to.
+
+    Args:
+        examples: replies and bodies as they were recorded.
+    """
+
+    def __init__(self, examples: Examples) -> None:
+        self._schemas = Schemas()
+        self._examples = examples
+
+    def of(self, operations: Iterable[Operation], version: str) -> dict[str, Any]:
+        paths: dict[str, dict[str, Any]] = {}
+        for operation in operations:
+            paths.setdefault(operation.path, {})[operation.method.lower()] = self._one(operation)
+        return {
+            "openapi": "3.1.0",
+            "info": {
+                "title": "Callboard",
+                "version": version,
+                "summary": "Publish workflows; agents do the work and are paid out of escrow.",
+                "license": {"name": "Apache-2.0", "identifier": "Apache-2.0"},
             },
-        },
-    }
-
-
-def _described(operation: Operation) -> dict[str, Any]:
-    described: dict[str, Any] = {
-        "operationId": _operation_id(operation),
-        "summary": operation.summary,
-        "tags": [operation.tag],
-        "description": _description(operation),
-        "responses": _responses(operation),
-        "security": [{"apiKey": []}, {"bearer": []}] if operation.scope is not None else [],
-    }
-    names = [*operation.parameters, "RequestId"]
-    if operation.repeats is not Repeats.IGNORED:
-        names.insert(-1, "IdempotencyKey")
-    described["parameters"] = [{"$ref": f"#/components/parameters/{name}"} for name in names]
-    if operation.request is not None:
-        described["requestBody"] = {
-            "required": not operation.is_body_optional,
-            "content": {"application/json": _media(operation.request)},
+            "paths": paths,
+            "components": {
+                "schemas": dict(sorted(self._schemas.components.items())),
+                "parameters": {name: dict(value) for name, value in HEADERS.items()},
+                "securitySchemes": {
+                    "apiKey": {"type": "apiKey", "in": "header", "name": "x-api-key"},
+                    "bearer": {"type": "http", "scheme": "bearer"},
+                },
+            },
         }
-    return described
+
+    def _one(self, operation: Operation) -> dict[str, Any]:
+        described: dict[str, Any] = {
+            "operationId": _operation_id(operation),
+            "summary": operation.summary,
+            "tags": [operation.tag],
+            "description": _description(operation),
+            "parameters": parameters_of(operation, self._schemas),
+            "responses": self._responses(operation),
+            "security": [{"apiKey": []}, {"bearer": []}] if operation.scope is not None else [],
+        }
+        if operation.body is not None:
+            media: Schema = {"schema": self._schemas.of(operation.body)}
+            example = self._examples.body(operation.method, operation.path)
+            if example is not None:
+                media["example"] = example
+            described["requestBody"] = {
+                "required": not operation.is_body_optional,
+                "content": {"application/json": media},
+            }
+        return described
+
+    def _responses(self, operation: Operation) -> dict[str, Any]:
+        media: Schema = {"schema": self._schemas.of(operation.reply)}
+        example = self._examples.reply(operation.method, operation.path)
+        if example is not None:
+            media["example"] = example
+        responses: dict[str, Any] = {
+            "200": {
+                "description": "The answer.",
+                "content": {operation.media_type: media},
+                "headers": {"x-request-id": {"schema": {"type": "string"}}},
+            }
+        }
+        if operation.repeats is not Repeats.IGNORED:
+            responses["200"]["headers"]["Idempotency-Replayed"] = {
+                "schema": {"const": "true"},
+                "description": "the first reply again, of a call with this Idempotency-Key",
+            }
+        by_status: dict[int, list[ErrorCode]] = {}
+        for code in dict.fromkeys(_refusals_of(operation)):
+            by_status.setdefault(STATUS[code], []).append(code)
+        for status, group in sorted(by_status.items()):
+            responses[str(status)] = self._refusals(group)
+        if operation.is_health:
+            responses["503"] = {
+                "description": "It is not: the same answer with what is wrong.",
+                "content": responses["200"]["content"],
+            }
+        return responses
+
+    def _refusals(self, codes: list[ErrorCode]) -> dict[str, Any]:
+        examples = {str(code): {"value": self._examples.problem(code)} for code in codes}
+        media = {"schema": self._schemas.of(Problem), "examples": examples}
+        return {
+            "description": ", ".join(codes),
+            "content": {"application/problem+json": media},
+        }
+
+
+def _refusals_of(operation: Operation) -> Iterable[ErrorCode]:
+    """Return the codes that an operation can refuse with."""
+    yield from _ALWAYS
+    yield from operation.errors
+    if operation.repeats is not Repeats.IGNORED:
+        yield from (ErrorCode.KEY_REUSED, ErrorCode.INVALID_REQUEST, ErrorCode.LEDGER_UNAVAILABLE)
+    if operation.scope is not None:
+        yield from _WITH_CREDENTIAL
+    if operation.rate is not RateClass.EXEMPT:
+        yield from (*_WITHOUT_CREDENTIAL, ErrorCode.RATE_LIMITED, ErrorCode.OVERLOADED)
+    if operation.body is not None or operation.method in ("POST", "PUT", "PATCH"):
+        yield from _WITH_BODY
+    if operation.query is not None or "{" in operation.path:
+        yield ErrorCode.INVALID_REQUEST
 
 
 def _operation_id(operation: Operation) -> str:
@@ -98,68 +174,3 @@ def _description(operation: Operation) -> str:
     if operation.rate is RateClass.EXEMPT:
         return needs
     return f"{needs} Counts as a {operation.rate} operation."
-
-
-def _responses(operation: Operation) -> dict[str, Any]:
-    responses: dict[str, Any] = {
-        "200": {
-            "description": "The answer.",
-            "content": {operation.media_type: _media(operation.reply)},
-            "headers": {"x-request-id": {"schema": {"type": "string"}}},
-        }
-    }
-    codes = [*_ALWAYS, *operation.errors]
-    if operation.repeats is not Repeats.IGNORED:
-        codes.extend((ErrorCode.KEY_REUSED, ErrorCode.INVALID_REQUEST))
-        codes.append(ErrorCode.LEDGER_UNAVAILABLE)
-        responses["200"]["headers"]["Idempotency-Replayed"] = {
-            "schema": {"const": "true"},
-            "description": "the first reply again, of an earlier call with this Idempotency-Key",
-        }
-    if operation.scope is not None:
-        codes.extend(_WITH_CREDENTIAL)
-    if operation.rate is not RateClass.EXEMPT:
-        codes.extend((*_WITHOUT_CREDENTIAL, ErrorCode.RATE_LIMITED, ErrorCode.OVERLOADED))
-    if operation.request is not None:
-        codes.extend(_WITH_BODY)
-    if operation.parameters:
-        codes.append(ErrorCode.INVALID_REQUEST)
-    by_status: dict[int, list[ErrorCode]] = {}
-    for code in dict.fromkeys(codes):
-        by_status.setdefault(STATUS[code], []).append(code)
-    for status, group in sorted(by_status.items()):
-        responses[str(status)] = _refusals(status, group)
-    if operation.is_health:
-        responses["503"] = {
-            "description": "It is not: the same answer with what is wrong.",
-            "content": responses["200"]["content"],
-        }
-    return responses
-
-
-def _refusals(status: int, codes: list[ErrorCode]) -> dict[str, Any]:
-    examples = {
-        str(code): {
-            "value": {
-                "type": f"urn:callboard:problem:{code.lower().replace('_', '-')}",
-                "title": title(code),
-                "status": status,
-                "detail": "what was got and what was expected",
-                "code": code,
-                "error": code,
-                "message": "what was got and what was expected",
-                "requestId": "0f1e2d3c4b5a69788796a5b4c3d2e1f0",
-            }
-        }
-        for code in codes
-    }
-    schema = {"$ref": "#/components/schemas/Problem"}
-    return {
-        "description": ", ".join(codes),
-        "content": {"application/problem+json": {"schema": schema, "examples": examples}},
-    }
-
-
-def _media(name: str) -> dict[str, Any]:
-    schema = {"$ref": f"#/components/schemas/{name}"}
-    return {"schema": schema, "example": example_of(schema, SCHEMAS)}

@@ -1,97 +1,49 @@
-"""Examples of replies, made from their schemas: what a member holds is known by its name.
+"""Examples of the document: bodies and replies of the contract tests, recorded.
 
-So every route has one, and none can fall out of step with its schema. contract.md section 2
-(OpenAPI is complete).
+`examples.json` is written by `python -m scripts.record_examples`; tests hold every example against
+the schemas. contract.md section 2 (OpenAPI is complete).
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Final
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any
 
-from serve_app.openapi.parts import Schema
+import orjson
 
-_REFERENCE: Final = "#/components/schemas/"
-_PAYER, _AGENT = "did:net:payer", "did:net:summariser"
-_HASH: Final = "sha256:" + "9f" * 32
+from core.errors import ErrorCode, ServiceError
+from serve_app.http.errors import problem
 
-# What members of that name hold, wherever they stand.
-_MEMBERS: Final[Mapping[str, Any]] = {
-    "workflowId": "0199c0de-0000-7000-8000-000000000001",
-    "taskId": "0199c0de-0000-7000-8000-000000000002",
-    "keyId": "0199c0de-0000-7000-8000-000000000003",
-    "nodeId": "summary",
-    "did": _AGENT,
-    "agentDid": _AGENT,
-    "agentId": _AGENT,
-    "ownerDid": _PAYER,
-    "payerDid": _PAYER,
-    "actorDid": _PAYER,
-    "cancelledBy": _PAYER,
-    "setByDid": _PAYER,
-    "endpoint": "https://agents.example.org/summariser",
-    "intent": "Sum an article up",
-    "description": "summary by did:net:summariser",
-    "nodes": {"summary": {"status": "success", "result": {"text": "short"}, "attempts": 1}},
-    "capabilities": [{"id": "cap.text.summarise.v1", "price_cents": 5}],
-    "scopes": ["workflows:read", "workflows:write", "ledger:read"],
-    "currency": "CREDITS",
-    "amount": 0.95,
-    "balance": 98.5,
-    "attempts": 1,
-    "attempt": 1,
-    "status": "success",
-    "hash": _HASH,
-    "prevHash": _HASH,
-    "eventType": "workflow.published",
-    "targetType": "workflow",
-    "targetId": "0199c0de-0000-7000-8000-000000000001",
-    "traceId": "0199c0de000070008000000000000001",
-    "key": "cb_shown-this-once",
-    "nextCursor": None,
-    "offset": 0,
-    "limit": 50,
-    "error": None,
-    "results": [
-        {"workflowId": "0199c0de-0000-7000-8000-000000000001", "status": "pending"},
-        {"type": "urn:callboard:problem:invalid-manifest", "status": 400},
-    ],
-}
-_BY_TYPE: Final[Mapping[str, Any]] = {
-    "string": "text",
-    "integer": 1,
-    "number": 0.5,
-    "boolean": True,
-    "null": None,
-}
+EXAMPLES = Path(__file__).with_name("examples.json")
+_REQUEST_ID = "0f1e2d3c4b5a69788796a5b4c3d2e1f0"
 
 
-def example_of(schema: Schema, schemas: Mapping[str, Schema], name: str = "") -> Any:
-    """Return a value that satisfies a schema.
+@dataclass(frozen=True, slots=True)
+class Examples:
+    """What was recorded: by operation its body and its reply, by code a refusal."""
 
-    Args:
-        schemas: those that it may refer to, by name.
-        name: of the member that has this schema, "" for none.
-    """
-    if "$ref" in schema:
-        return example_of(schemas[schema["$ref"].removeprefix(_REFERENCE)], schemas)
-    if "examples" in schema:
-        return schema["examples"][0]
-    if "const" in schema:
-        return schema["const"]
-    options = schema.get("enum")
-    if name in _MEMBERS and (options is None or _MEMBERS[name] in options):
-        return _MEMBERS[name]
-    if options is not None:
-        return options[0]
-    if "anyOf" in schema:
-        return example_of(schema["anyOf"][0], schemas, name)
-    kind = schema.get("type", "object")
-    if name == "id" and kind == "string":
-        return _MEMBERS["workflowId"]
-    if kind == "array":
-        return [example_of(schema["items"], schemas)]
-    if kind == "object":
-        members = schema.get("properties", {})
-        return {member: example_of(below, schemas, member) for member, below in members.items()}
-    return schema.get("default", _HASH if "pattern" in schema else _BY_TYPE[kind])
+    operations: Mapping[str, Mapping[str, Any]]
+    problems: Mapping[str, Any]
+
+    def body(self, method: str, path: str) -> Any:
+        """Return the body of an operation's example, None where it has none."""
+        return self.operations.get(f"{method} {path}", {}).get("body")
+
+    def reply(self, method: str, path: str) -> Any:
+        """Return the reply of an operation's example, None where it has none."""
+        return self.operations.get(f"{method} {path}", {}).get("reply")
+
+    def problem(self, code: ErrorCode) -> Any:
+        """Return a refusal with this code: a recorded one, else what one looks like."""
+        made = problem(ServiceError(code, "what was got and what was expected"), _REQUEST_ID)
+        return self.problems.get(code, made)
+
+
+@cache
+def recorded_examples() -> Examples:
+    """Return the examples that are kept beside this file."""
+    kept = orjson.loads(EXAMPLES.read_bytes())
+    return Examples(kept["operations"], kept["problems"])

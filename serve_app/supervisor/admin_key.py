@@ -15,8 +15,8 @@ from pathlib import Path
 
 from core.trust.access import ADMIN, DEFAULT_SCOPES, DEPOSIT
 from ledger.keys.key_commands import CreateKey
-from serve_app.auth import key_hash, new_api_key
-from serve_app.limits import UNLIMITED
+from serve_app.callers.auth import key_hash, new_api_key
+from serve_app.callers.limits import UNLIMITED
 
 ADMIN_DID = "did:callboard:admin"
 FILE = "admin.key"

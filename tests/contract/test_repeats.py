@@ -14,7 +14,7 @@ import httpx
 import pytest
 
 from serve_app.api import all_operations
-from serve_app.calls import Repeats
+from serve_app.http.calls import Repeats
 from tests.contract.conftest import (
     Caller,
     Damage,

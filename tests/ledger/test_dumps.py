@@ -16,7 +16,7 @@ from callboard.verify import events_of, verify_chain
 from ledger.embedded.server import OWNER, SERVICE, SUPERUSER, EmbeddedPostgres
 from ledger.migrate import migrate
 from ledger.reads.reader import LedgerReader
-from serve_app.views import audit_record
+from serve_app.operations.views import audit_record
 from tests.conftest import Database
 from tests.ledger.checking import Auditor, check_books
 from tests.ledger.dumps import work

@@ -6,7 +6,7 @@ import pytest
 
 from callboard.verify import ChainBroken, events_of, verify_chain
 from ledger.reads.reader import LedgerReader
-from serve_app.views import audit_record
+from serve_app.operations.views import audit_record
 from tests.conftest import Database
 from tests.ledger.checking import Auditor
 from tests.ledger.dumps.restoring import add_old_entries

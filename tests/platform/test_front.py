@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from core.settings import Settings
-from serve_app.peers import peer_token
+from serve_app.callers.peers import peer_token
 from serve_app.supervisor.front import ANCHOR, MARK, connections_possible, write_front
 
 KEY = b"k" * 32

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from serve_app.auth import key_hash
+from serve_app.callers.auth import key_hash
 from serve_app.supervisor.admin_key import FILE, admin_key_command, prepared_key, publish_key
 
 

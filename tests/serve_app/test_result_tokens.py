@@ -8,7 +8,7 @@ import pytest
 
 from core.trust.derived_keys import KEY_VERSION
 from core.trust.result_token import result_id
-from serve_app.routes.results import is_token
+from serve_app.operations.work.results import is_token
 
 KEY = bytes(range(32))
 WORKFLOW = "0198c0de-0000-7000-8000-000000000001"

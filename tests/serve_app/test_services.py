@@ -10,11 +10,11 @@ import pytest
 from actors.transport.gateway import Gateway
 from core.settings import Settings
 from ledger.replies import ReplyStore
-from serve_app.admission import Admission
-from serve_app.auth import Authenticator
-from serve_app.heartbeats import Heartbeats
-from serve_app.limits import RateLimiter
-from serve_app.peers import Peers
+from serve_app.callers.admission import Admission
+from serve_app.callers.auth import Authenticator
+from serve_app.callers.limits import RateLimiter
+from serve_app.callers.peers import Peers
+from serve_app.operations.agents.heartbeat_store import Heartbeats
 from serve_app.services import Services
 
 

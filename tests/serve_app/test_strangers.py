@@ -17,14 +17,15 @@ from core.workflow.events import NodeChanged
 from core.workflow.transitions import NodeStatus
 from ledger.replies import ReplyStore
 from ledger.writer.store import LedgerStore
-from serve_app.admission import Admission
-from serve_app.auth import Authenticator
-from serve_app.calls import Operation
-from serve_app.endpoint import Endpoint
-from serve_app.heartbeats import Heartbeats
-from serve_app.limits import RateLimiter
-from serve_app.peers import Peers
-from serve_app.routes import accounts, feedback, workflows
+from serve_app.callers.admission import Admission
+from serve_app.callers.auth import Authenticator
+from serve_app.callers.limits import RateLimiter
+from serve_app.callers.peers import Peers
+from serve_app.http.calls import Operation
+from serve_app.http.endpoint import Endpoint
+from serve_app.operations.agents.heartbeat_store import Heartbeats
+from serve_app.operations.money import accounts
+from serve_app.operations.work import feedback, workflows
 from serve_app.services import Services
 from tests.conftest import Database
 from tests.ledger.making import AGENT, AT, CREDIT, PAYER, Flow, open_with_owner

@@ -14,13 +14,13 @@ from core.settings import Settings
 from core.trust.access import Principal
 from ledger.reads.stored import RowDict
 from ledger.replies import ReplyStore
-from serve_app.admission import Admission
-from serve_app.auth import Authenticator
-from serve_app.endpoint import Endpoint
-from serve_app.heartbeats import Heartbeats
-from serve_app.limits import RateLimiter
-from serve_app.peers import Peers
-from serve_app.routes.tasks import OPERATIONS
+from serve_app.callers.admission import Admission
+from serve_app.callers.auth import Authenticator
+from serve_app.callers.limits import RateLimiter
+from serve_app.callers.peers import Peers
+from serve_app.http.endpoint import Endpoint
+from serve_app.operations.agents.heartbeat_store import Heartbeats
+from serve_app.operations.work.tasks import OPERATIONS
 from serve_app.services import Services
 from tests.serve_app.bounded import run
 

@@ -7,7 +7,6 @@ import pytest
 from core.market.agent_liveness import (
     HEARTBEAT_TTL_MS,
     PROBE_TTL_MS,
-    STATUSES,
     UNHEARD,
     Availability,
     Liveness,
@@ -16,6 +15,7 @@ from core.market.agent_liveness import (
     load_share,
     reported_load,
 )
+from core.records.statuses import HEARTBEAT_STATUSES
 
 TTL = HEARTBEAT_TTL_MS
 
@@ -56,7 +56,7 @@ def test_the_newest_word_within_its_time_counts(
 
 
 def test_no_status_means_that_an_agent_was_deregistered() -> None:
-    assert Availability.INACTIVE not in STATUSES.values()
+    assert Availability.INACTIVE not in HEARTBEAT_STATUSES.values()
 
 
 def test_what_was_known_before_the_card_was_stored_is_forgotten() -> None:

@@ -1,0 +1,239 @@
+"""The bounded types of members, each made once: what is accepted, described, and read as what.
+
+Types of requests are parsed (`PositiveCredits` becomes micro-credits, `TimeMs` Unix milliseconds);
+types of replies only describe. contract.md, Units and Times, and section 2 (Texts, Capability ids).
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import uuid
+from collections.abc import Callable, Iterable
+from datetime import UTC, datetime
+from typing import Annotated, Any, Final
+
+from core.money import MICRO_MAX, MICRO_PER_CENT, micro_from_credits
+from core.records.api.shape import Kind, Mismatch, Schema, got_of, kind_of
+from core.records.bounds import (
+    CAPABILITY_ID_PATTERN,
+    DID_CHARS_MAX,
+    DID_PATTERN,
+    NAME_CHARS_MAX,
+    NODE_NAME_CHARS_MAX,
+    TEXT_CHARS_MAX,
+    is_capability_id,
+    is_did,
+    is_node_name,
+    text_defect,
+)
+from core.timestamps import unix_ms
+
+OFFSET_MAX: Final = 10_000
+CENTS_MAX: Final = MICRO_MAX // MICRO_PER_CENT
+DURATION_MS_MAX: Final = 30 * 24 * 3_600_000
+# A cursor is the base64 of a key, of which DIDs are the longest.
+_CURSOR_CHARS_MAX: Final = -(-DID_CHARS_MAX * 4 // 3) + 4
+_EXAMPLE_TIME: Final = "2026-01-31T12:00:00.000Z"
+
+
+def _text_that(is_good: Callable[[object], bool], expected: str) -> Callable[[Any], Any]:
+    def take(value: Any) -> Any:
+        if not is_good(value):
+            raise Mismatch(value[:100] if isinstance(value, str) else kind_of(value), expected)
+        return value
+
+    return take
+
+
+def text(least: int, most: int) -> Kind:
+    """Return the kind of texts of so many characters."""
+
+    def take(value: Any) -> Any:
+        if not isinstance(value, str) or not least <= len(value) <= most:
+            got = f"{len(value)} characters" if isinstance(value, str) else kind_of(value)
+            raise Mismatch(got, f"text of {least} to {most} characters")
+        return value
+
+    schema: Schema = {"type": "string", "maxLength": most}
+    return Kind({**schema, "minLength": least} if least else schema, take)
+
+
+def words(known: Iterable[str]) -> Kind:
+    """Return the kind of texts that are one of a few words."""
+    listed = [str(word) for word in known]
+    expected = ", ".join(listed)
+
+    def take(value: Any) -> Any:
+        if not isinstance(value, str) or value not in listed:
+            raise Mismatch(got_of(value), expected)
+        return value
+
+    return Kind({"enum": listed}, take)
+
+
+def whole(least: int, most: int, *, unit: str = "a whole number") -> Kind:
+    """Return the kind of whole numbers in a range.
+
+    Args:
+        unit: what they are called in messages.
+    """
+
+    def take(value: Any) -> Any:
+        if type(value) is not int or not least <= value <= most:
+            raise Mismatch(got_of(value), f"{unit} from {least} to {most}")
+        return value
+
+    return Kind({"type": "integer", "minimum": least, "maximum": most}, take)
+
+
+def _micro(value: Any) -> int:
+    try:
+        return micro_from_credits(value)
+    except ValueError as error:
+        raise Mismatch(str(value)[:40], str(error).partition("expected ")[2]) from None
+
+
+def _positive_micro(value: Any) -> int:
+    micro = _micro(value)
+    if not 0 < micro <= MICRO_MAX:
+        raise Mismatch(str(value)[:40], "more than 0 credits")
+    return micro
+
+
+def _micro_from_0(value: Any) -> int:
+    micro = _micro(value)
+    if micro < 0:
+        raise Mismatch(str(value)[:40], "0 or more credits")
+    return micro
+
+
+def _uuid(value: Any) -> str:
+    try:
+        return str(uuid.UUID(value if isinstance(value, str) else ""))
+    except ValueError:
+        raise Mismatch(got_of(value), "an id in UUID form") from None
+
+
+def _time_ms(value: Any) -> int:
+    try:
+        at = datetime.fromisoformat(value) if isinstance(value, str) else None
+        if at is not None:
+            return unix_ms(at.replace(tzinfo=UTC) if at.tzinfo is None else at.astimezone(UTC))
+    except (ValueError, OverflowError):  # in UTC it would lie before the year 1 or after 9999
+        pass
+    raise Mismatch(str(value)[:100], "a time such as 2026-01-31T12:00:00Z")
+
+
+def _digits(least: int, most: int) -> Kind:
+    """Return the kind of whole numbers in a query, where everything is text."""
+
+    def take(value: Any) -> int:
+        is_whole = value.isascii() and value.isdigit() and len(value) <= 9
+        if not is_whole or not least <= int(value) <= most:
+            raise Mismatch(value, f"a whole number from {least} to {most}")
+        return int(value)
+
+    return Kind({"type": "integer", "minimum": least}, take)
+
+
+def _flag(value: Any) -> bool:
+    if value not in ("true", "false"):
+        raise Mismatch(got_of(value), "true, false")
+    return bool(value == "true")
+
+
+def _cursor(value: Any) -> str:
+    try:
+        if len(value) > _CURSOR_CHARS_MAX:
+            raise ValueError(value)
+        padded = value + "=" * (-len(value) % 4)
+        key = base64.b64decode(padded, altchars=b"-_", validate=True).decode()
+        if text_defect(key) is not None:
+            raise ValueError(value)
+    except (ValueError, binascii.Error):
+        raise Mismatch(value, "the nextCursor of the page before") from None
+    return key
+
+
+_CREDITS_SENT: Final[Schema] = {
+    "type": ["number", "string"],
+    "description": "credits, at most 6 decimals; text keeps decimals exact",
+}
+_TIME: Final[Schema] = {"type": "string", "format": "date-time", "examples": [_EXAMPLE_TIME]}
+# As `is_node_name`, but for surrogates, which no JSON text that was parsed has.
+NODE_NAME_SCHEMA: Final[Schema] = {
+    "type": "string",
+    "pattern": r"^(?!\s)[^\x00-\x1f\x7f-\x9f\u2028\u2029'\"\\`]+(?<!\s)$",
+    "minLength": 1,
+    "maxLength": NODE_NAME_CHARS_MAX,
+    "not": {"pattern": "#verify"},
+}
+_UUID_SCHEMA: Final[Schema] = {"type": "string", "format": "uuid"}
+
+# -- of requests and replies -----------------------------------------------------------------------
+
+Did = Annotated[
+    str,
+    Kind(
+        {"type": "string", "pattern": DID_PATTERN, "maxLength": DID_CHARS_MAX},
+        _text_that(is_did, f"a DID of at most {DID_CHARS_MAX} characters"),
+    ),
+]
+Uuid = Annotated[str, Kind(_UUID_SCHEMA, _uuid)]
+CapabilityId = Annotated[
+    str,
+    Kind(
+        {"type": "string", "pattern": CAPABILITY_ID_PATTERN},
+        _text_that(
+            is_capability_id,
+            "letters, digits, dots, dashes, underscores, at most 128 characters",
+        ),
+    ),
+]
+NodeName = Annotated[
+    str,
+    Kind(
+        NODE_NAME_SCHEMA,
+        _text_that(is_node_name, f"the name of a node, 1 to {NODE_NAME_CHARS_MAX} characters"),
+    ),
+]
+ShortText = Annotated[str, text(0, NAME_CHARS_MAX)]
+LongText = Annotated[str, text(0, TEXT_CHARS_MAX)]
+Cents = Annotated[int, whole(0, CENTS_MAX, unit="whole cents")]
+DurationMs = Annotated[int, whole(0, DURATION_MS_MAX, unit="whole milliseconds")]
+
+# -- of requests: what they become -----------------------------------------------------------------
+
+# Micro-credits above 0, and from 0.
+PositiveCredits = Annotated[int, Kind(_CREDITS_SENT, _positive_micro)]
+CreditsSent = Annotated[int, Kind(_CREDITS_SENT, _micro_from_0)]
+# Unix milliseconds.
+TimeMs = Annotated[int, Kind(_TIME, _time_ms)]
+
+# -- of queries ------------------------------------------------------------------------------------
+
+Limit = Annotated[int, _digits(1, 10**9 - 1)]
+Offset = Annotated[int, _digits(0, OFFSET_MAX)]
+# The key of the last row of the page before.
+Cursor = Annotated[str, Kind({"type": "string"}, _cursor)]
+Flag = Annotated[bool, Kind({"enum": ["true", "false"]}, _flag)]
+
+# -- of replies ------------------------------------------------------------------------------------
+
+# Credits; a text where a double would round.
+Credits = Annotated[
+    float | str,
+    Kind(
+        {
+            "type": ["number", "string"],
+            "description": "credits, at most 6 decimals; text above 10^9, which a double rounds",
+        }
+    ),
+]
+Timestamp = Annotated[str, Kind(_TIME)]
+Hash = Annotated[str, Kind({"type": "string", "pattern": "^sha256:[0-9a-f]{64}$"})]
+Count = Annotated[int, Kind({"type": "integer", "minimum": 0})]
+Ratio = Annotated[float, Kind({"type": "number", "minimum": 0, "maximum": 1})]
+# What a member is that is the same in every reply.
+Yes = Annotated[bool, Kind({"const": True})]

@@ -1,0 +1,123 @@
+"""A JSON object whose members have names and types.
+
+Theory of operation: a `Record` is the dict that the service sent, so that it prints, compares and
+travels as it came, unknown members included. Its annotations, those of `core/records/api/shape.py`,
+name members in Python's spelling; an attribute is read from the dict when asked for, nested objects
+as records too. A member that may be absent or null reads as None; one that must be there and is not
+raises AttributeError. contract.md section 2.
+"""
+
+from __future__ import annotations
+
+import typing
+from collections.abc import Callable
+from functools import cache
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Generic, TypeVar
+
+from core.records.api.kinds import Count, Cursor, Limit, Offset
+from core.records.api.shape import Body, Json, Maybe, Member, Schema, Schemas, members_of
+
+
+class Record(dict[str, Any]):
+    """A JSON object with typed members.
+
+    A subclass made with `is_open=True` has members that it does not name.
+    """
+
+    is_open: ClassVar[bool] = False
+
+    def __init_subclass__(cls, *, is_open: bool | None = None) -> None:
+        super().__init_subclass__()
+        if is_open is not None:
+            cls.is_open = is_open
+
+    if not TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> Any:
+            found = _readings(type(self)).get(name)
+            if found is None:
+                raise AttributeError(f"{type(self).__name__} has no member {name!r}")
+            member, read = found
+            value = self.get(member.json_name)
+            if value is None:
+                if member.may_be_absent or member.may_be_null or member.hint is Any:
+                    return None
+                raise AttributeError(f"this {type(self).__name__} came without {name!r}")
+            return read(value)
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({dict.__repr__(self)})"
+
+
+R = TypeVar("R", bound=Record)
+Read = Callable[[Any], Any]
+
+
+@cache
+def _readings(kind: type[Record]) -> dict[str, tuple[Member, Read]]:
+    return {member.name: (member, _reading(member.hint)) for member in members_of(kind)}
+
+
+def _reading(hint: Any) -> Read:
+    """Return how a value of this type is read: objects as records, one or many."""
+    inner = typing.get_args(hint)[-1:] or (None,)
+    item = inner[0]
+    if isinstance(hint, type) and issubclass(hint, Record):
+        return hint
+    if isinstance(item, type) and issubclass(item, Record):
+        if typing.get_origin(hint) is list:
+            return lambda values: [item(value) for value in values]
+        return lambda values: {name: item(value) for name, value in values.items()}
+    return lambda value: value
+
+
+class PageQuery(Body):
+    """Which part of a list a request asks for."""
+
+    limit: Annotated[Maybe[Limit], "most rows in the reply"] = None
+    offset: Annotated[Maybe[Offset], "rows to pass over"] = None
+    cursor: Annotated[Maybe[Cursor], "the `nextCursor` of the page before"] = None
+
+
+class Page(Record, Generic[R]):
+    """A page of a list; `rows` are its records. `client.iterate_…` reads all pages."""
+
+    plural: ClassVar[str]
+    row: ClassVar[type[Record]]
+
+    limit: Count
+    offset: Count
+    next_cursor: str | None
+
+    @classmethod
+    def described_schema(cls, schemas: Schemas) -> Schema:
+        """Return the schema of a page, its rows under their plural."""
+        rows = {"type": "array", "items": schemas.of(cls.row)}
+        return {
+            "type": "object",
+            "properties": {
+                cls.plural: rows,
+                "limit": schemas.of(Count),
+                "offset": schemas.of(Count),
+                "nextCursor": {"type": ["string", "null"]},
+            },
+            "required": [cls.plural, "limit", "offset", "nextCursor"],
+        }
+
+    @property
+    def rows(self) -> list[R]:
+        """The records of this page."""
+        return [typing.cast(R, self.row(member)) for member in self[self.plural]]
+
+    def next_place(self, *, has_cursor: bool) -> Json | None:
+        """Return where the next page begins, as arguments of the list; None after the last page.
+
+        Args:
+            has_cursor: whether the list takes a cursor; else it takes an offset.
+        """
+        if has_cursor:
+            return None if self.next_cursor is None else {"cursor": self.next_cursor}
+        count = len(self[self.plural])
+        if not count or count < self.get("limit", 0):
+            return None
+        return {"offset": self.get("offset", 0) + count}

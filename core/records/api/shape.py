@@ -1,0 +1,474 @@
+"""Annotations of a class as one description of JSON: its schema, and how its values are parsed.
+
+Theory of operation: a class names its members with annotations, in Python's spelling. `T` must be
+there; `Maybe[T]` may be absent; `T | None` may be null; `MaybeNull[T]` both. Of `Annotated[T, …]` a
+`Kind` bounds the value and says what it is read as, a text describes it, `Named` is its JSON name
+where that is not camel case, `Also` a second accepted one. `Body` is what requests are parsed into;
+`core/records/api/record.py` reads replies lazily by the same annotations. Nothing here knows HTTP.
+Parsing tells every problem at once. contract.md sections 1 and 2; decision 0137.
+"""
+
+from __future__ import annotations
+
+import types
+import typing
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import MISSING, dataclass, fields
+from enum import Enum
+from typing import Annotated, Any, ClassVar, Final, Literal, TypeVar, dataclass_transform
+
+from core.errors import ErrorCode, Problem, ServiceError
+
+T = TypeVar("T")
+Json = dict[str, Any]
+Schema = dict[str, Any]
+
+REFERENCE: Final = "#/components/schemas/"
+_GOT_CHARS_MAX: Final = 100
+
+
+class Mismatch(ValueError):
+    """A value is not of its kind: what was got, and what was expected."""
+
+    def __init__(self, got: str, expected: str) -> None:
+        super().__init__(got, expected)
+        self.got = got
+        self.expected = expected
+
+
+def _as_it_is(value: Any) -> Any:
+    return value
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Kind:
+    """A bounded type of values.
+
+    `schema`: its JSON Schema. `read`: returns what a value is read as, or raises `Mismatch`.
+    """
+
+    schema: Mapping[str, Any]
+    read: Callable[[Any], Any] = _as_it_is
+
+
+@dataclass(frozen=True, slots=True)
+class Named:
+    """The JSON name of a member that is not its Python name in camel case."""
+
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Also:
+    """A second name under which a request may give a member; the first one that is given counts."""
+
+    text: str
+
+
+class _Presence(Enum):
+    MAY_BE_ABSENT = "may be absent"
+    MAY_BE_ABSENT_OR_NULL = "may be absent or null"
+
+
+Maybe = Annotated[T | None, _Presence.MAY_BE_ABSENT]
+MaybeNull = Annotated[T | None, _Presence.MAY_BE_ABSENT_OR_NULL]
+
+
+class Absent(Enum):
+    """Stands for a member that was not given, where null means something else."""
+
+    ABSENT = "absent"
+
+
+ABSENT: Final = Absent.ABSENT
+
+
+@dataclass_transform(kw_only_default=True, frozen_default=True)
+class Body:
+    """The members of a request's body or query, parsed.
+
+    A subclass made with `is_closed=True` refuses members that it does not name.
+    """
+
+    is_closed: ClassVar[bool] = False
+
+    def __init_subclass__(cls, *, is_closed: bool | None = None) -> None:
+        super().__init_subclass__()
+        if is_closed is not None:
+            cls.is_closed = is_closed
+        dataclass(frozen=True, kw_only=True)(cls)
+
+
+B = TypeVar("B", bound=Body)
+
+
+@dataclass(frozen=True, slots=True)
+class Member:
+    """One member of a class: its names, what it holds, and whether it may be absent or null."""
+
+    name: str
+    json_name: str
+    also: str | None
+    hint: Any
+    kind: Kind | None
+    description: str
+    may_be_absent: bool
+    may_be_null: bool
+
+
+def members_of(declared: type) -> tuple[Member, ...]:
+    """Return the members that a class declares, those of its bases first."""
+    known = _MEMBERS.get(declared)
+    if known is None:
+        known = _MEMBERS[declared] = _members_of(declared)
+    return known
+
+
+_MEMBERS: Final[dict[type, tuple[Member, ...]]] = {}
+
+
+def _members_of(declared: type) -> tuple[Member, ...]:
+    hints = typing.get_type_hints(declared, include_extras=True)
+    defaults = _with_defaults(declared)
+    return tuple(
+        _member(name, hint, has_default=name in defaults)
+        for name, hint in hints.items()
+        if typing.get_origin(hint) is not ClassVar
+    )
+
+
+def json_name(name: str) -> str:
+    """Return the camel case of a Python name."""
+    first, *others = name.split("_")
+    return first + "".join(word.capitalize() for word in others)
+
+
+def _with_defaults(declared: Any) -> set[str]:
+    if not issubclass(declared, Body):
+        return set()
+    return {field.name for field in fields(declared) if field.default is not MISSING}
+
+
+def _member(name: str, hint: Any, *, has_default: bool) -> Member:
+    hint, extras = _unwrapped(hint)
+    presence = next((extra for extra in extras if isinstance(extra, _Presence)), None)
+    inner, is_nullable = _without_none(hint)
+    inner, more = _unwrapped(inner)
+    extras += more
+    named = next((extra.text for extra in extras if isinstance(extra, Named)), json_name(name))
+    return Member(
+        name=name,
+        json_name=named,
+        also=next((extra.text for extra in extras if isinstance(extra, Also)), None),
+        hint=inner,
+        kind=next((extra for extra in extras if isinstance(extra, Kind)), None),
+        description=next((extra for extra in extras if isinstance(extra, str)), ""),
+        may_be_absent=presence is not None or has_default,
+        may_be_null=is_nullable and presence is not _Presence.MAY_BE_ABSENT,
+    )
+
+
+def _unwrapped(hint: Any) -> tuple[Any, list[Any]]:
+    if typing.get_origin(hint) is not Annotated:
+        return hint, []
+    inner, *extras = typing.get_args(hint)
+    return inner, extras
+
+
+def _without_none(hint: Any) -> tuple[Any, bool]:
+    """Return what a hint says of values, and whether null is one; `Absent` is none of JSON."""
+    if typing.get_origin(hint) not in (types.UnionType, typing.Union):
+        return hint, False
+    arms = [arm for arm in typing.get_args(hint) if arm not in (type(None), Absent)]
+    is_nullable = type(None) in typing.get_args(hint)
+    inner = arms[0] if len(arms) == 1 else typing.Union[tuple(arms)]  # noqa: UP007
+    return inner, is_nullable
+
+
+# -- schemas ---------------------------------------------------------------------------------------
+
+_OF_TYPES: Final[Mapping[Any, Schema]] = {
+    str: {"type": "string"},
+    int: {"type": "integer"},
+    float: {"type": "number"},
+    bool: {"type": "boolean"},
+    Any: {},
+    object: {},
+}
+
+
+class Schemas:
+    """JSON Schemas of declared classes, each once, by its name.
+
+    `components`: those that were asked for so far, with all that they refer to.
+    """
+
+    def __init__(self) -> None:
+        self.components: dict[str, Schema] = {}
+
+    def of(self, declared: Any) -> Schema:
+        """Return the schema of a class, a `Kind`, or an annotation; classes by reference."""
+        if isinstance(declared, Kind):
+            return dict(declared.schema)
+        if isinstance(declared, tuple):
+            return {"anyOf": [self.of(one) for one in declared]}
+        hint, extras = _unwrapped(declared)
+        kind = next((extra for extra in extras if isinstance(extra, Kind)), None)
+        return dict(kind.schema) if kind is not None else self._of_hint(hint)
+
+    def _of_hint(self, hint: Any) -> Schema:
+        if hint in _OF_TYPES:
+            return dict(_OF_TYPES[hint])
+        origin, arguments = typing.get_origin(hint), typing.get_args(hint)
+        if origin is Literal:
+            return {"enum": list(arguments)}
+        if origin is list:
+            return {"type": "array", "items": self.of(arguments[0])}
+        if origin is dict:
+            values = self.of(arguments[1])
+            return {"type": "object", **({"additionalProperties": values} if values else {})}
+        if origin in (types.UnionType, typing.Union):
+            return {"anyOf": [self.of(arm) for arm in arguments]}
+        return self._of_class(hint)
+
+    def _of_class(self, declared: Any) -> Schema:
+        name = declared.__name__
+        if name not in self.components:
+            self.components[name] = {}  # a class may refer to itself
+            described = getattr(declared, "described_schema", None)
+            schema = self._object(declared) if described is None else described(self)
+            self.components[name] = {**schema, "description": _summary_of(declared)}
+        return {"$ref": REFERENCE + name}
+
+    def _object(self, declared: type) -> Schema:
+        properties: dict[str, Schema] = {}
+        required = []
+        for member in members_of(declared):
+            schema = properties[member.json_name] = self.of_member(member)
+            if member.also is not None:
+                properties[member.also] = {
+                    **schema,
+                    "description": f"the same as {member.json_name}",
+                }
+            if not member.may_be_absent:
+                required.append(member.json_name)
+        schema = {"type": "object", "properties": properties}
+        if required:
+            schema["required"] = required
+        if getattr(declared, "is_closed", False):
+            schema["additionalProperties"] = False
+        elif getattr(declared, "is_open", False):
+            schema["additionalProperties"] = True
+        return schema
+
+    def of_member(self, member: Member) -> Schema:
+        """Return the schema of one member of a class."""
+        schema = dict(member.kind.schema) if member.kind is not None else self._of_hint(member.hint)
+        if member.may_be_null and schema:
+            schema = {"anyOf": [schema, {"type": "null"}]}
+        return {**schema, "description": member.description} if member.description else schema
+
+
+def _summary_of(declared: Any) -> str:
+    """Return the first paragraph of a class's docstring."""
+    return " ".join((declared.__doc__ or "").partition("\n\n")[0].split())
+
+
+# -- parsing ---------------------------------------------------------------------------------------
+
+Read = Callable[[Any, str, list[Problem]], Any]
+
+
+def parsed(declared: type[B], raw: object) -> B:
+    """Return a request's body as its class.
+
+    Args:
+        declared: the class.
+        raw: the body as parsed JSON.
+
+    Raises:
+        ServiceError: INVALID_REQUEST with every problem.
+    """
+    problems: list[Problem] = []
+    value: B = read(declared, raw, problems)
+    if problems:
+        raise refused(problems)
+    return value
+
+
+def read(declared: type[B], raw: object, problems: list[Problem], path: str = "") -> Any:
+    """Read an object as a class, and add what is wrong with it to `problems`.
+
+    Args:
+        path: of the object within the request, empty for the body itself.
+
+    Returns: an instance of the class; nothing to be used where a problem was added.
+    """
+    if not isinstance(raw, dict):
+        problems.append(Problem(path or "$", got_of(raw), "a JSON object"))
+        return None
+    before = len(problems)
+    prefix = f"{path}." if path else ""
+    if declared.is_closed:
+        problems += _unknown(declared, raw, prefix)
+    values: Json = {}
+    for member, read_member in _readers(declared):
+        name = member.json_name
+        if name not in raw and member.also is not None and member.also in raw:
+            name = member.also
+        if name in raw:
+            value = raw[name]
+            if value is not None or not member.may_be_null:
+                value = read_member(value, prefix + name, problems)
+            values[member.name] = value
+        elif not member.may_be_absent:
+            problems.append(Problem(prefix + name, "nothing", _expected(member)))
+    return declared(**values) if len(problems) == before else None
+
+
+def value_of(hint: Any, path: str, raw: object) -> Any:
+    """Return one value of a request as its type.
+
+    Args:
+        hint: the type, one of `core/records/api/kinds.py`.
+        path: where the value stands.
+
+    Raises:
+        ServiceError: INVALID_REQUEST.
+    """
+    inner, extras = _unwrapped(hint)
+    problems: list[Problem] = []
+    kind = next((extra for extra in extras if isinstance(extra, Kind)), None)
+    value = _reader(inner, kind)(raw, path, problems)
+    if problems:
+        raise refused(problems)
+    return value
+
+
+def refused(problems: Iterable[Problem]) -> ServiceError:
+    """Return the refusal of a request with these problems; at least one."""
+    found = tuple(problems)
+    first, *others = found
+    detail = f"{first.path}: got {first.got[:200]}, expected {first.expected}"
+    if others:
+        detail += f"; {len(others)} more problem{'s' if len(others) > 1 else ''}"
+    return ServiceError(ErrorCode.INVALID_REQUEST, detail, found)
+
+
+def got_of(value: object) -> str:
+    """Return what a message says was got: a text or number itself, of other values the kind."""
+    if isinstance(value, str):
+        return value[:_GOT_CHARS_MAX]
+    if isinstance(value, int | float) and not isinstance(value, bool):
+        return str(value)[:_GOT_CHARS_MAX]
+    return kind_of(value)
+
+
+def kind_of(value: object) -> str:
+    """Return the JSON name of a value's type, for messages."""
+    if value is None:
+        return "null"
+    if isinstance(value, bool):
+        return "a boolean"
+    if isinstance(value, int | float):
+        return "a number"
+    if isinstance(value, str):
+        return "a string"
+    return "an array" if isinstance(value, list) else "an object"
+
+
+def _unknown(declared: type[Body], raw: Mapping[str, Any], prefix: str) -> Iterable[Problem]:
+    known = [name for m in members_of(declared) for name in (m.json_name, m.also) if name]
+    expected = "one of " + ", ".join(known)
+    for name in raw:
+        if name not in known:
+            yield Problem(prefix + name[:_GOT_CHARS_MAX], "an unknown member", expected)
+
+
+_READERS: Final[dict[type, tuple[tuple[Member, Read], ...]]] = {}
+
+
+def _readers(declared: type[Body]) -> tuple[tuple[Member, Read], ...]:
+    known = _READERS.get(declared)
+    if known is None:
+        known = _READERS[declared] = tuple(
+            (member, _reader(member.hint, member.kind)) for member in members_of(declared)
+        )
+    return known
+
+
+def _reader(hint: Any, kind: Kind | None) -> Read:
+    if kind is not None:
+        return _kind_reader(kind)
+    if hint in _PLAIN:
+        return _kind_reader(_PLAIN[hint])
+    origin, arguments = typing.get_origin(hint), typing.get_args(hint)
+    if origin is Literal:
+        return _kind_reader(_words(arguments))
+    if origin is list:
+        inner, extras = _unwrapped(arguments[0])
+        item_kind = next((extra for extra in extras if isinstance(extra, Kind)), None)
+        return _list_reader(_reader(inner, item_kind))
+    if isinstance(hint, type) and issubclass(hint, Body):
+        return lambda value, path, problems: read(hint, value, problems, path)
+    raise TypeError(f"{hint} cannot be read from a request")
+
+
+def _kind_reader(kind: Kind) -> Read:
+    take = kind.read
+
+    def reader(value: Any, path: str, problems: list[Problem]) -> Any:
+        try:
+            return take(value)
+        except Mismatch as mismatch:
+            problems.append(Problem(path, mismatch.got, mismatch.expected))
+            return None
+
+    return reader
+
+
+def _list_reader(item: Read) -> Read:
+    def reader(value: Any, path: str, problems: list[Problem]) -> Any:
+        if not isinstance(value, list):
+            problems.append(Problem(path, got_of(value), "an array"))
+            return None
+        return [item(one, f"{path}[{index}]", problems) for index, one in enumerate(value)]
+
+    return reader
+
+
+def _words(words: tuple[Any, ...]) -> Kind:
+    expected = ", ".join(map(str, words))
+
+    def take(value: Any) -> Any:
+        if isinstance(value, bool) or value not in words:
+            raise Mismatch(got_of(value), expected)
+        return value
+
+    return Kind({"enum": list(words)}, take)
+
+
+def _plain(expected: str, *wanted: type) -> Kind:
+    def take(value: Any) -> Any:
+        if type(value) not in wanted:
+            raise Mismatch(got_of(value), expected)
+        return value
+
+    return Kind({}, take)
+
+
+_PLAIN: Final[Mapping[Any, Kind]] = {
+    str: _plain("text", str),
+    bool: _plain("true or false", bool),
+    int: _plain("a whole number", int),
+    float: _plain("a number", int, float),
+    Any: Kind({}),
+    dict[str, Any]: _plain("a JSON object", dict),
+}
+
+
+def _expected(member: Member) -> str:
+    """Return what a member that is not there should have been."""
+    problems: list[Problem] = []
+    _reader(member.hint, member.kind)(None, "", problems)
+    return problems[0].expected if problems else "a value"

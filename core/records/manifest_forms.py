@@ -1,0 +1,107 @@
+"""The forms in which manifests arrive, as JSON Schemas; what parses them is `manifest.py`.
+
+The members are those of `WorkflowManifest` as pydantic describes it; added are the alternative
+spellings and that null means absent. A test holds both to the same answer on drawn manifests.
+Spec: Workflow manifest, Node definition; contract.md sections 2 and 6 (Publish, list form).
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from core.records.api.kinds import NODE_NAME_SCHEMA
+from core.records.api.shape import REFERENCE, Schema, Schemas
+from core.records.manifest import WorkflowManifest
+from core.records.manifest_problems import NODE_ALIASES
+
+BULK_MAX: Final = 1_000
+_NULL: Final[Schema] = {"type": "null"}
+_EDGE_ENDS: Final = (("from", "to"), ("source", "target"))
+
+
+class Manifest:
+    """A workflow to be published."""
+
+    @classmethod
+    def described_schema(cls, schemas: Schemas) -> Schema:
+        """Return the schema of a manifest, and keep those of its parts."""
+        whole = WorkflowManifest.model_json_schema(
+            by_alias=True, ref_template=REFERENCE + "{model}"
+        )
+        for name, part in whole.pop("$defs").items():
+            schemas.components[name] = _with_nulls(part)
+        node = schemas.components["NodeDefinition"]
+        for alias, canonical in NODE_ALIASES.items():
+            node["properties"][alias] = {
+                **node["properties"][canonical],
+                "description": f"the same as {canonical}",
+            }
+        whole["properties"]["nodes"]["propertyNames"] = NODE_NAME_SCHEMA
+        node["required"].remove("capabilityId")
+        node["anyOf"] = [
+            {"properties": {name: {"type": "string"}}, "required": [name]}
+            for name in ("capabilityId", "capability")
+        ]
+        trigger = schemas.components["WorkflowTrigger"]
+        trigger["properties"]["type"] = {"const": "manual"}
+        return _with_nulls(whole)
+
+
+class ManifestList:
+    """A workflow to be published, given as lists of nodes and edges."""
+
+    @classmethod
+    def described_schema(cls, schemas: Schemas) -> Schema:
+        """Return the schema of the list form: the manifest's, with other nodes and edges."""
+        schemas.of(Manifest)
+        manifest = schemas.components["Manifest"]
+        node = schemas.components["NodeDefinition"]
+        named = {"id": NODE_NAME_SCHEMA, "input": node["properties"]["payload"]}
+        schemas.components["ListedNode"] = {
+            **node,
+            "properties": {**named, **node["properties"]},
+            "required": ["id"],
+            "description": "A node of the list form, `input` for its payload.",
+        }
+        ends: list[Schema] = [
+            {
+                "type": "object",
+                "properties": {name: {"type": "string"} for name in names},
+                "required": list(names),
+                "additionalProperties": False,
+            }
+            for names in _EDGE_ENDS
+        ]
+        nodes = {"type": "array", "minItems": 1, "items": {"$ref": REFERENCE + "ListedNode"}}
+        edges = {"type": ["array", "null"], "items": {"anyOf": ends}}
+        return {
+            **manifest,
+            "properties": {**manifest["properties"], "nodes": nodes, "edges": edges},
+        }
+
+
+class ManifestBulk:
+    """Many workflows to be published; each has its own reply or problem."""
+
+    @classmethod
+    def described_schema(cls, schemas: Schemas) -> Schema:
+        """Return the schema of the bulk form."""
+        items = schemas.of(Manifest)
+        workflows = {"type": "array", "minItems": 1, "maxItems": BULK_MAX, "items": items}
+        return {
+            "type": "object",
+            "properties": {"workflows": workflows},
+            "required": ["workflows"],
+        }
+
+
+def _with_nulls(schema: Schema) -> Schema:
+    """Return an object's schema without titles and defaults, in which null stands for absent."""
+    required = schema.get("required", ())
+    properties: dict[str, Any] = {}
+    for name, member in schema.get("properties", {}).items():
+        shown = {key: value for key, value in member.items() if key not in ("title", "default")}
+        is_nullable = name in required or _NULL in shown.get("anyOf", ()) or not shown
+        properties[name] = shown if is_nullable else {"anyOf": [shown, _NULL]}
+    kept = {key: value for key, value in schema.items() if key != "title"}
+    return {**kept, "properties": properties, "required": list(required)}

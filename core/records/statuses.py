@@ -1,0 +1,57 @@
+"""The words for where nodes, workflows and agents stand, each list once.
+
+What moves from one to another is `core/workflow/transitions.py`'s and `core/market/agent_liveness.py`'s.
+Spec: States and transitions, Workflow statuses, Targeted routing; contract.md section 6.
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import Final
+
+
+class NodeStatus(StrEnum):
+    """Where a node stands. Spec: Node states and transitions."""
+
+    PENDING = "pending"
+    READY = "ready"
+    DISPATCHED = "dispatched"
+    RUNNING = "running"
+    SUCCESS = "success"
+    FAILED = "failed"
+    SKIPPED = "skipped"
+    TIMEOUT = "timeout"
+
+
+class WorkflowStatus(StrEnum):
+    """Where a workflow stands. Spec: Workflow statuses."""
+
+    PENDING = "pending"
+    RUNNING = "running"
+    SUCCESS = "success"
+    FAILED = "failed"
+    CANCELLED = "cancelled"
+    TIMEOUT = "timeout"
+
+
+class Availability(StrEnum):
+    """What a caller is told of an agent; only an available one is a candidate."""
+
+    AVAILABLE = "available"
+    UNHEALTHY = "unhealthy"
+    OFFLINE = "offline"
+    INACTIVE = "inactive"
+
+
+# The words that agents use for themselves in a heartbeat. Closed: an unknown word is refused, since
+# guessing its meaning would give work to the dead or withhold it from the living.
+HEARTBEAT_STATUSES: Final = {
+    **dict.fromkeys(
+        ("healthy", "active", "available", "online", "ok", "ready", "idle", "busy", "degraded"),
+        Availability.AVAILABLE,
+    ),
+    **dict.fromkeys(
+        ("unhealthy", "overloaded", "draining", "maintenance", "error"), Availability.UNHEALTHY
+    ),
+    **dict.fromkeys(("offline", "stopping", "stopped"), Availability.OFFLINE),
+}

@@ -1,0 +1,98 @@
+"""What open requests may hold of a replica: places, waits, incomplete bodies, bytes.
+
+Every holder is an owner DID (over all its keys) or, without a recognised key, the address of the
+connection. A request takes what it needs as it goes on and gives all of it back at its end; what is
+not to be had is refused at once, so nothing queues. Decision 0101.
+"""
+
+from __future__ import annotations
+
+from core.errors import ErrorCode, ServiceError
+from core.settings import Settings
+from serve_app.callers.shares import Shares
+
+RETRY_AFTER_S = 1
+
+
+class Admission:
+    """The stocks of one replica.
+
+    Args:
+        settings: their sizes.
+    """
+
+    def __init__(self, settings: Settings) -> None:
+        part = settings.share_of_free
+        self.requests = Shares(settings.replica_requests_max, part)
+        # Requests whose key is looked up: apart, so that open ones of an address do not keep the
+        # first request of an owner at the same address from being recognised.
+        self.lookups = Shares(settings.replica_requests_max, part)
+        self.waits = Shares(settings.waits_max, part)
+        self.incomplete_bodies = Shares(settings.bodies_max, part)
+        self.body_bytes = Shares(settings.bodies_bytes_max, part)
+        self.reply_bytes = Shares(settings.replies_bytes_max, part)
+
+    def __repr__(self) -> str:
+        return f"<Admission requests={self.requests!r} waits={self.waits!r}>"
+
+
+class Place:
+    """What one request holds; it starts with nothing."""
+
+    __slots__ = ("_admission", "_held", "holder")
+
+    def __init__(self, admission: Admission) -> None:
+        self._admission = admission
+        self._held: list[tuple[Shares, int]] = []
+        self.holder = ""
+
+    def __repr__(self) -> str:
+        return f"<Place holder={self.holder} held={len(self._held)}>"
+
+    @property
+    def admission(self) -> Admission:
+        """The stocks that it takes from."""
+        return self._admission
+
+    def enter(self, holder: str, shares: Shares | None = None) -> None:
+        """Take a place, after giving back all that is held.
+
+        Args:
+            holder: a DID, or an address.
+            shares: the stock; None for the places of open requests.
+
+        Raises:
+            ServiceError: RATE_LIMITED or OVERLOADED.
+        """
+        self.leave()
+        self.holder = holder
+        self.take(shares or self._admission.requests, 1, "requests are open")
+
+    def take(self, shares: Shares, amount: int, what: str) -> None:
+        """Take some of a stock until the request ends.
+
+        Args:
+            what: for the refusal.
+
+        Raises:
+            ServiceError: RATE_LIMITED when the holder has its share, OVERLOADED when all is taken.
+        """
+        if shares.take(self.holder, amount):
+            self._held.append((shares, amount))
+            return
+        if shares.is_taken(amount):
+            code, detail = ErrorCode.OVERLOADED, f"too many {what} here"
+        else:
+            code, detail = ErrorCode.RATE_LIMITED, f"too many {what} for {self.holder}"
+        raise ServiceError(code, detail, retry_after_s=RETRY_AFTER_S)
+
+    def give_back(self, shares: Shares, amount: int = 1) -> None:
+        """Give some of a stock back before the request ends."""
+        self._held.remove((shares, amount))
+        shares.give_back(self.holder, amount)
+
+    def leave(self) -> None:
+        """Give everything back."""
+        for shares, amount in self._held:
+            shares.give_back(self.holder, amount)
+        self._held.clear()

@@ -1,0 +1,210 @@
+"""Rate limits: fixed minutes per owner, counted in the database, spent from leased blocks.
+
+Theory of operation: the count of a minute is one operational row per (owner DID, class), whichever
+of the owner's keys are used; a replica takes a block of it at a time (a tenth of the calling key's
+limit, single calls for bulk) and spends it from memory. So the limit is exact over all replicas
+within one block, and a call costs a database round trip only once per block. The calling key says
+how high the owner's count may go, so another key of the same owner lifts nothing. The minute is the
+database's; replicas measure what is left of it by their monotonic clocks.
+Callers without a key are counted per address, in memory (`serve_app/callers/windows.py`).
+Spec: Limits; contract.md section 2 (Rate limits); decision 0102.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from enum import StrEnum
+
+from core.errors import ErrorCode, ServiceError
+from core.settings import Settings
+from core.trust.access import Principal
+from serve_app.callers.windows import WINDOW_MS, AddressWindows, Window
+
+UNLIMITED = "unlimited"
+
+_BLOCKS_PER_WINDOW = 10
+_LEASES_MAX = 50_000
+
+
+Headers = list[tuple[bytes, bytes]]
+
+
+class RateClass(StrEnum):
+    """What a call counts as (specification, Limits); `exempt` ones are not counted."""
+
+    READ = "read"
+    WRITE = "write"
+    BULK = "bulk"
+    MACHINE = "machine"
+    EXEMPT = "exempt"
+
+
+@dataclass(frozen=True, slots=True)
+class Granted:
+    """What the database granted of a window; `used` counts these calls too."""
+
+    calls: int
+    used: int
+    ends_in_ms: int
+
+
+# (owner DID, class, wanted calls, limit of the window) -> Granted
+TakeBlock = Callable[[str, str, int, int], Awaitable[Granted]]
+
+
+@dataclass(slots=True)
+class _Lease:
+    """A block of a window: `left` of it, `used` of the window with the whole block."""
+
+    left: int
+    used: int
+    ends_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """Where a caller stands in the current window, after this call."""
+
+    rate: RateClass
+    limit: int
+    remaining: int
+    ends_in_ms: int
+    is_allowed: bool
+
+    def headers(self, now_ms: int) -> Headers:
+        """Return the RateLimit headers of a reply.
+
+        Args:
+            now_ms: Unix time, milliseconds.
+        """
+        name = self.rate.encode()
+        wait_s = max(0, -(-self.ends_in_ms // 1000))
+        return [
+            (b"ratelimit-policy", b'"%s";q=%d;w=%d' % (name, self.limit, WINDOW_MS // 1000)),
+            (b"ratelimit", b'"%s";r=%d;t=%d' % (name, self.remaining, wait_s)),
+            (b"x-ratelimit-limit", b"%d" % self.limit),
+            (b"x-ratelimit-remaining", b"%d" % self.remaining),
+            (b"x-ratelimit-reset", b"%d" % ((now_ms + self.ends_in_ms) // 1000)),
+        ]
+
+    def refusal(self) -> ServiceError:
+        """Return the refusal of a call beyond the limit."""
+        wait_s = max(1, -(-self.ends_in_ms // 1000))
+        return ServiceError(
+            ErrorCode.RATE_LIMITED,
+            f"more than {self.limit} {self.rate} operations in a minute, again in {wait_s} s",
+            retry_after_s=wait_s,
+        )
+
+
+class RateLimiter:
+    """Counts the calls of each owner, and of each address without a key, by class.
+
+    Args:
+        settings: the limits a minute.
+        take_block: leases calls from the database.
+    """
+
+    def __init__(self, settings: Settings, take_block: TakeBlock) -> None:
+        self._limits = {
+            RateClass.READ: settings.read_rate,
+            RateClass.WRITE: settings.write_rate,
+            RateClass.BULK: settings.bulk_rate,
+            RateClass.MACHINE: settings.machine_rate,
+        }
+        # Each replica counts addresses for itself, so each gives its part of the limit.
+        self._addresses = {
+            rate: AddressWindows(-(-limit // settings.serve_replicas), settings.addresses_max)
+            for rate, limit in self._limits.items()
+        }
+        self._take_block = take_block
+        self._leases: dict[tuple[str, RateClass], _Lease] = {}
+        self._turns: dict[tuple[str, RateClass], asyncio.Lock] = {}
+
+    def __repr__(self) -> str:
+        return f"<RateLimiter leases={len(self._leases)}>"
+
+    async def take(
+        self, principal: Principal | None, address: str, rate: RateClass, clock_ms: int
+    ) -> Standing | None:
+        """Count one call; None when nothing limits it.
+
+        Args:
+            principal: the caller; None to count its address.
+            address: where the call comes from.
+            rate: what the call counts as.
+            clock_ms: a monotonic clock, milliseconds.
+        """
+        if rate is RateClass.EXEMPT:
+            return None
+        if principal is None:
+            return _standing(rate, self._addresses[rate].take(address, clock_ms), clock_ms)
+        limit = self._limit(principal, rate)
+        if limit is None:
+            return None
+        key = (principal.did, rate)
+        standing = self._spend(key, limit, clock_ms)
+        if standing is not None:
+            return standing
+        turn = self._turns.setdefault(key, asyncio.Lock())
+        async with turn:
+            standing = self._spend(key, limit, clock_ms)
+            if standing is None:
+                await self._renew(key, limit, clock_ms)
+                standing = self._spend(key, limit, clock_ms)
+        if not turn.locked():
+            self._turns.pop(key, None)
+        assert standing is not None, "a fresh lease decides"
+        return standing
+
+    def give_back(self, address: str, rate: RateClass, clock_ms: int) -> None:
+        """Uncount a call of an address that was found to be an owner's.
+
+        Args are those of `take`.
+        """
+        self._addresses[rate].give_back(address, clock_ms)
+
+    def _limit(self, principal: Principal, rate: RateClass) -> int | None:
+        for name, limit in principal.rate_limits:
+            if name == rate:
+                return limit
+        if principal.rate_class == UNLIMITED:
+            return None
+        return self._limits[rate]
+
+    def _spend(self, key: tuple[str, RateClass], limit: int, clock_ms: int) -> Standing | None:
+        """Take one call of the lease at hand; None when the database must be asked."""
+        lease = self._leases.get(key)
+        if lease is None or clock_ms >= lease.ends_ms:
+            return None
+        counted = lease.used - lease.left
+        ends_in_ms = lease.ends_ms - clock_ms
+        if counted >= limit:
+            return Standing(key[1], limit, 0, ends_in_ms, is_allowed=False)
+        if lease.left == 0:
+            return None
+        lease.left -= 1
+        return Standing(key[1], limit, limit - counted - 1, ends_in_ms, is_allowed=True)
+
+    async def _renew(self, key: tuple[str, RateClass], limit: int, clock_ms: int) -> None:
+        did, rate = key
+        block = 1 if rate is RateClass.BULK else max(1, limit // _BLOCKS_PER_WINDOW)
+        granted = await self._take_block(did, rate, block, limit)
+        if len(self._leases) >= _LEASES_MAX:
+            self._forget_ended(clock_ms)
+        # A grant of nothing means that the window is spent, whatever the count says by now.
+        used = granted.used if granted.calls else max(granted.used, limit)
+        self._leases[key] = _Lease(granted.calls, used, clock_ms + max(1, granted.ends_in_ms))
+
+    def _forget_ended(self, clock_ms: int) -> None:
+        ended = [key for key, lease in self._leases.items() if lease.ends_ms <= clock_ms]
+        # With none ended the oldest go: what they had left is lost, never granted twice.
+        for key in ended or list(self._leases)[: _LEASES_MAX // 10]:
+            del self._leases[key]
+
+
+def _standing(rate: RateClass, window: Window, clock_ms: int) -> Standing:
+    left = max(0, window.limit - window.used)
+    return Standing(rate, window.limit, left, window.ends_ms - clock_ms, window.is_allowed)

@@ -1,0 +1,229 @@
+"""Request bodies: read with their size measured on the way in, parsed with their depth bounded.
+
+It knows ASGI's `receive` and JSON, not what a body means. contract.md section 2 (Limits).
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping
+from io import BytesIO
+from typing import Any
+
+import orjson
+
+from core.errors import ErrorCode, Problem, ServiceError
+from core.records.bounds import text_defect
+from serve_app.http.pace import Pace
+
+Receive = Callable[[], Awaitable[Mapping[str, Any]]]
+
+# What is read and thrown away of an oversized body, so that its sender reads the 413 instead of a
+# reset connection; beyond it the connection is closed.
+_DISCARDED_BYTES_MAX = 64 * 1024 * 1024
+# Bodies arrive within milliseconds; what is incomplete after this time is counted as slow.
+SLOW_AFTER_S = 1.0
+
+
+class ClientGone(Exception):
+    """The client left before its request was complete; there is nobody to answer."""
+
+
+async def read_body(
+    receive: Receive,
+    declared: bytes | None,
+    bytes_max: int,
+    *,
+    pace: Pace,
+    on_slow: Callable[[], None] = lambda: None,
+) -> bytes:
+    """Read a request body whole.
+
+    Args:
+        receive: the ASGI channel of this request.
+        declared: the Content-Length header, None when absent.
+        bytes_max: the largest body accepted.
+        pace: how slowly it may arrive.
+        on_slow: called once when the body is incomplete after `SLOW_AFTER_S`; may refuse.
+
+    Raises:
+        ServiceError: PAYLOAD_TOO_LARGE, REQUEST_TIMEOUT, or what `on_slow` refuses.
+        ClientGone: the connection ended first.
+    """
+    is_oversized = declared is not None and declared.isdigit() and int(declared) > bytes_max
+    # Grows in place: joining 16 MiB of chunks at the end would hold the event loop for 10 ms.
+    text = BytesIO()
+    size = 0
+    began = asyncio.get_running_loop().time()
+    is_slow = False
+    end = began + SLOW_AFTER_S
+    while True:
+        try:
+            async with asyncio.timeout_at(end):
+                message = await receive()
+        except TimeoutError:
+            if is_slow:
+                raise _too_slow(size, began) from None
+            is_slow = True
+            on_slow()
+            end = pace.end(began, size)
+            continue
+        if message["type"] == "http.disconnect":
+            raise ClientGone
+        chunk = message.get("body", b"")
+        size += len(chunk)
+        if is_slow:
+            end = pace.end(began, size)
+        if not is_oversized and size > bytes_max:
+            is_oversized = True
+            text = BytesIO()
+        if not is_oversized:
+            text.write(chunk)
+        if not message.get("more_body", False) or size > _DISCARDED_BYTES_MAX:
+            break
+    if is_oversized:
+        got = declared.decode("ascii", "replace") if declared is not None else f"{size} or more"
+        raise ServiceError(
+            ErrorCode.PAYLOAD_TOO_LARGE, f"the body has {got} bytes, at most {bytes_max} are read"
+        )
+    return text.getvalue()
+
+
+def held_bytes(declared: bytes | None, bytes_max: int) -> int:
+    """Return how many bytes reading a body may come to hold.
+
+    Args:
+        declared: the Content-Length header, None when absent.
+        bytes_max: the largest body accepted.
+    """
+    if declared is None or not declared.isdigit():
+        return bytes_max
+    size = int(declared)
+    return size if size <= bytes_max else 0  # an oversized one is thrown away as it arrives
+
+
+def _too_slow(size: int, began: float) -> ServiceError:
+    took_s = asyncio.get_running_loop().time() - began
+    return ServiceError(
+        ErrorCode.REQUEST_TIMEOUT, f"{size} bytes of the body have arrived in {took_s:.0f} s"
+    )
+
+
+def check_media_type(content_type: bytes | None) -> None:
+    """Refuse a body of another type than JSON; one that names no type is taken as JSON.
+
+    Raises:
+        ServiceError: UNSUPPORTED_MEDIA_TYPE.
+    """
+    if content_type is None:
+        return
+    essence = content_type.split(b";", 1)[0].strip().lower()
+    if essence == b"application/json" or (
+        essence.startswith(b"application/") and essence.endswith(b"+json")
+    ):
+        return
+    raise ServiceError(
+        ErrorCode.UNSUPPORTED_MEDIA_TYPE,
+        f"got a body of type {essence.decode('ascii', 'replace')!r}, expected application/json",
+    )
+
+
+def parse_json(body: bytes, *, depth_max: int) -> Any:
+    """Parse a JSON body.
+
+    Args:
+        body: the bytes as received.
+        depth_max: how deeply objects and arrays may nest.
+
+    Raises:
+        ServiceError: INVALID_REQUEST; not JSON, too deep, or with a NUL in a text.
+    """
+    value = load_json(body)
+    check_value(value, body, depth_max=depth_max)
+    return value
+
+
+def load_json(body: bytes) -> Any:
+    """Return what the text says.
+
+    Raises:
+        ServiceError: INVALID_REQUEST; it is empty or not JSON.
+    """
+    if not body:
+        raise ServiceError(
+            ErrorCode.INVALID_REQUEST,
+            "the request has no body, expected a JSON object",
+            (Problem("$", "nothing", "a JSON object"),),
+        )
+    try:
+        return orjson.loads(body)
+    except orjson.JSONDecodeError as error:
+        raise ServiceError(
+            ErrorCode.INVALID_REQUEST,
+            f"the body is not JSON: {error}",
+            (Problem("$", f"not JSON: {error}", "a JSON object"),),
+        ) from None
+
+
+def check_value(value: Any, text: bytes, *, depth_max: int) -> None:
+    """Refuse what the text says although it is JSON: too deep, or with a NUL in a text.
+
+    A lone surrogate, a number beyond a double and bytes that are not UTF-8 are no JSON to
+    `load_json`.
+
+    Raises:
+        ServiceError: INVALID_REQUEST.
+    """
+    # Counting brackets is far cheaper than walking, and most bodies never come near the bound.
+    if text.count(b"{") + text.count(b"[") > depth_max:
+        check_depth(value, depth_max)
+    if b"\\u0000" in text:
+        _check_no_nul(value)
+
+
+def check_depth(value: Any, depth_max: int) -> None:
+    """Refuse a value nested deeper than allowed.
+
+    Raises:
+        ServiceError: INVALID_REQUEST.
+    """
+    level = [value]
+    depth = 0
+    while level:
+        below: list[Any] = []
+        has_container = False
+        for item in level:
+            if isinstance(item, dict):
+                has_container = True
+                below.extend(item.values())
+            elif isinstance(item, list):
+                has_container = True
+                below.extend(item)
+        if has_container:
+            depth += 1
+        if depth > depth_max:
+            raise ServiceError(
+                ErrorCode.INVALID_REQUEST,
+                f"the body nests more than {depth_max} levels deep",
+                (Problem("$", f"more than {depth_max} levels", f"at most {depth_max} levels"),),
+            )
+        level = below
+
+
+def _check_no_nul(value: Any) -> None:
+    """Refuse U+0000 in any text: the database does not keep it, so it could not come back."""
+    waiting: list[tuple[str, Any]] = [("$", value)]
+    while waiting:
+        path, item = waiting.pop()
+        if isinstance(item, dict):
+            for key, below in item.items():
+                waiting.append((f"{path}.{key}", below))
+                waiting.append((path, key))
+        elif isinstance(item, list):
+            waiting.extend((f"{path}[{index}]", below) for index, below in enumerate(item))
+        elif isinstance(item, str) and (defect := text_defect(item)) is not None:
+            raise ServiceError(
+                ErrorCode.INVALID_REQUEST,
+                "a text of the body holds the character U+0000",
+                (Problem(path.replace("\0", "\\u0000"), defect, "text without U+0000"),),
+            )

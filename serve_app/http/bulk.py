@@ -1,0 +1,194 @@
+"""Bulk bodies: their items are cut out, parsed and judged one by one, in slices of the event loop.
+
+A body of 16 MiB takes longer to parse than a handler may hold the loop, and a parser in another
+thread holds the interpreter just as long. So the text is only scanned for the brackets of its
+items; what is left of it without them is small, and each item is parsed by itself.
+contract.md section 2 (Limits); design.md section 3 (bulk compiles in slices).
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
+from typing import Any, Final, Generic, TypeVar
+
+from actors.process.slices import Slices
+from core.errors import ErrorCode, Problem, ServiceError
+from core.records.api.shape import kind_of
+from core.settings import Settings
+from serve_app.http.bodies import check_value, load_json, parse_json
+from serve_app.http.calls import Call, invalid
+from serve_app.http.errors import problem
+
+_LOG = logging.getLogger("callboard.api")
+
+T = TypeVar("T")
+R = TypeVar("R")
+
+# Scanned in one go: well below a slice.
+WINDOW: Final = 128 * 1024
+# Text without brackets, and whole strings, whatever is in them.
+_PLAIN: Final = re.compile(rb'(?>[^"{}\[\]]++|"[^"\\]*+(?:\\.[^"\\]*+)*+")*+', re.DOTALL)
+_QUOTE, _OPEN, _CLOSE, _LIST = b'"'[0], b"{[", b"}]", b"["[0]
+# body, its array, an item: only containers there are cut out.
+_ITEM_DEPTH: Final = 3
+
+
+@dataclass(slots=True)
+class Judged(Generic[T]):
+    """What became of the items of a bulk: replies or problems in order, None where accepted."""
+
+    results: list[Any]
+    accepted: list[T] = field(default_factory=list)
+    positions: list[int] = field(default_factory=list)
+
+    async def answer(self, replies: list[R], result: Callable[[T, R], Any]) -> dict[str, Any]:
+        """Return the reply of the bulk.
+
+        Args:
+            replies: one for each accepted item.
+            result: makes an item's result of it.
+        """
+        slices = Slices()
+        while self.accepted:
+            # Let go of one by one: to free a thousand compiled workflows takes long, too.
+            made = result(self.accepted.pop(), replies.pop())
+            self.results[self.positions.pop()] = made
+            await slices.pause()
+        return {"results": self.results}
+
+
+async def judged(call: Call, plural: str, judge: Callable[[int, Any], Awaitable[T]]) -> Judged[T]:
+    """Parse and judge the items of a bulk body; what is wrong with one concerns that one alone.
+
+    Args:
+        call: its body is read, not parsed.
+        plural: the member that holds the items.
+        judge: gets the index and the item, and returns what is to be done.
+
+    Raises:
+        ServiceError: INVALID_REQUEST or PAYLOAD_TOO_LARGE; what stands around the items is no JSON
+            object, or not with 1 to `bulk_items_max` items.
+    """
+    settings = call.services.settings
+    slices = Slices(foreground=call.services.gateway.foreground)
+    outline, parts = await cut(call.body, settings.body_bytes_max, slices)
+    body = parse_json(outline, depth_max=settings.json_depth_max)
+    items = body.get(plural) if isinstance(body, dict) else None
+    if not isinstance(items, list):
+        raise invalid(plural, kind_of(items), f"an array of 1 to {settings.bulk_items_max}")
+    if not 0 < len(items) <= settings.bulk_items_max:
+        raise invalid(plural, f"{len(items)} items", f"1 to {settings.bulk_items_max} items")
+    found: Judged[T] = Judged([None] * len(items))
+    for index, item in enumerate(items):
+        value, part = item, b""
+        if isinstance(item, list):  # it names the part that was cut out there
+            part = parts[item[0]]
+        try:
+            if part:
+                value = _loaded(part, settings, index)
+            found.accepted.append(await judge(index, value))
+            found.positions.append(index)
+        except ServiceError as error:
+            found.results[index] = refusal(call, error)
+        except Exception:
+            # The edge of one item: what is unforeseen about it must not refuse the others.
+            _LOG.exception("item failed request_id=%s index=%d", call.request_id, index)
+            inside = ServiceError(ErrorCode.INTERNAL_ERROR, "the item failed inside the service")
+            found.results[index] = refusal(call, inside)
+        await slices.pause()
+    return found
+
+
+def refusal(call: Call, error: ServiceError) -> dict[str, Any]:
+    """Return the refusal of one item."""
+    return problem(error, call.request_id)
+
+
+async def cut(
+    body: bytes, outline_max: int, slices: Slices, *, window: int = WINDOW
+) -> tuple[bytes, list[bytes]]:
+    """Cut the items out of a bulk body: every container in an array in the body's object.
+
+    Returns the text in which `[n]` stands for the n-th of them, and their texts. Neither is known
+    to be JSON yet.
+
+    Args:
+        outline_max: bytes that may be left without the items.
+        window: bytes that are scanned in one go.
+
+    Raises:
+        ServiceError: INVALID_REQUEST or PAYLOAD_TOO_LARGE.
+    """
+    outline: list[bytes] = []
+    parts: list[bytes] = []
+    size = copied = position = depth = item_at = 0
+    is_list = False
+    while position < len(body):
+        found = _PLAIN.match(body, position, position + window)
+        assert found is not None, "the pattern matches nothing, too"
+        position = found.end()
+        await slices.pause()
+        if position >= len(body):
+            break
+        byte = body[position]
+        if byte == _QUOTE:
+            position = _after_string(body, position)
+            continue
+        if byte in _OPEN:
+            depth += 1
+            if depth == _ITEM_DEPTH - 1:
+                is_list = byte == _LIST
+            elif depth == _ITEM_DEPTH and is_list:
+                item_at = position
+        elif byte in _CLOSE:
+            if depth == _ITEM_DEPTH and is_list:
+                outline += (body[copied:item_at], b"[%d]" % len(parts))
+                size += item_at - copied
+                parts.append(body[item_at : position + 1])
+                copied = position + 1
+            depth -= 1
+        else:  # the window's end, within plain text
+            continue
+        position += 1
+    outline.append(body[copied:])
+    if size + len(outline[-1]) > outline_max:
+        raise ServiceError(
+            ErrorCode.PAYLOAD_TOO_LARGE,
+            f"the body has more than {outline_max} bytes besides its items",
+        )
+    return b"".join(outline), parts
+
+
+def _after_string(body: bytes, opening: int) -> int:
+    """Return where a string ends that does not fit into the window; the body's end if it does not.
+
+    Found by searching quotes, which takes a millisecond for 16 MiB.
+    """
+    position = opening + 1
+    while (quote := body.find(b'"', position)) >= 0:
+        before = body[position:quote]
+        if (len(before) - len(before.rstrip(b"\\"))) % 2 == 0:
+            return quote + 1
+        position = quote + 1
+    return len(body)
+
+
+def _loaded(part: bytes, settings: Settings, index: int) -> Any:
+    """Parse one item, held to the bounds that a body of its own would have.
+
+    Raises:
+        ServiceError: PAYLOAD_TOO_LARGE or INVALID_REQUEST.
+    """
+    most = settings.body_bytes_max
+    if len(part) > most:
+        raise ServiceError(
+            ErrorCode.PAYLOAD_TOO_LARGE,
+            f"item {index} has {len(part)} bytes, at most {most} are read",
+            (Problem(f"[{index}]", f"{len(part)} bytes", f"{most} bytes"),),
+        )
+    value = load_json(part)
+    check_value(value, part, depth_max=settings.json_depth_max)
+    return value

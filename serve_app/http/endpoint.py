@@ -1,0 +1,284 @@
+"""The way of a request: place, identity, permission, body, rate, handler, reply; the same for all.
+
+Plain ASGI under a Starlette route, without FastAPI's dependency and response models, which cost
+more than the rest of a publish (docs/decisions/0010). The order is fixed:
+1. name the request; 2. refuse a method, or a reply nobody wants; 3. who calls, by what is known
+without asking; 4. take a place for it; 5. look a new key up; 6. may they; 7. read the body;
+8. count the call; 9. parse; 10. handle, once per idempotency key; 11. answer; 12. give it all back.
+Spec: Authentication, Errors, Limits; contract.md sections 1–3; decision 0101.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+from collections.abc import Awaitable, Callable, Iterable, Mapping, MutableMapping
+from typing import Any
+
+import orjson
+
+from core.errors import ErrorCode, ServiceError
+from serve_app.callers.admission import Place
+from serve_app.callers.auth import Unproven
+from serve_app.callers.limits import Headers, RateClass
+from serve_app.http.bodies import ClientGone, check_media_type, held_bytes, parse_json, read_body
+from serve_app.http.calls import Call, Operation, Repeats, Reply
+from serve_app.http.errors import PROBLEM_TYPE, STATUS, problem, problem_headers
+from serve_app.http.pace import Pace
+from serve_app.http.paths import path_text, path_values
+from serve_app.http.repeats import once, repeat_key
+from serve_app.services import Services
+
+Scope = MutableMapping[str, Any]
+Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
+Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
+
+_LOG = logging.getLogger("callboard.api")
+_REQUEST_ID_MAX = 128
+_WITH_BODY = ("POST", "PATCH", "PUT")
+# Below, a body is counted by its request alone: HAProxy holds as much of each anyway.
+_UNCOUNTED_BYTES = 16 * 1024
+# As much of a reply is given to the server at a time.
+_PART_BYTES = 64 * 1024
+_CLOSE = (b"connection", b"close")
+
+
+class Endpoint:
+    """Serves every operation of one path.
+
+    Args:
+        operations: one per method.
+        services: what their handlers work with.
+    """
+
+    def __init__(self, operations: Iterable[Operation], services: Services) -> None:
+        self._operations = {operation.method: operation for operation in operations}
+        self._services = services
+        self._pace = Pace.of(services.settings)
+        self._allowed = ", ".join(sorted(self._operations)).encode()
+        if "GET" in self._operations:
+            self._operations["HEAD"] = self._operations["GET"]
+
+    def __repr__(self) -> str:
+        return f"<Endpoint {self._allowed.decode()}>"
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer one request."""
+        headers: Mapping[bytes, bytes] = dict(scope["headers"])
+        place = Place(self._services.admission)
+        try:
+            await self._serve(scope, headers, place, receive, send)
+        finally:
+            place.leave()
+
+    async def _serve(
+        self,
+        scope: Scope,
+        headers: Mapping[bytes, bytes],
+        place: Place,
+        receive: Receive,
+        send: Send,
+    ) -> None:
+        settings = self._services.settings
+        request_id = request_id_of(headers)
+        # Not x-request-id: Serve echoes that header, made up when the client sent none, by itself.
+        sent_headers: Headers = []
+        try:
+            call = self._call(scope, headers, request_id)
+            reply = rendered(await self._answer(scope, call, place, receive, sent_headers))
+            if call.method == "GET" and place.holder and len(reply.body) > _PART_BYTES:
+                # Of what has changed something the reply goes out, counted or not; texts without a
+                # holder are in memory once for all.
+                place.take(place.admission.reply_bytes, len(reply.body), "bytes of replies wait")
+        except ServiceError as error:
+            reply = refused(error, request_id, settings.unreachable_retry_after_s)
+            if error.code is ErrorCode.METHOD_NOT_ALLOWED:
+                sent_headers.append((b"allow", self._allowed))
+        except ClientGone:
+            return
+        except Exception:
+            # The edge of the process: what nobody foresaw becomes a 500 that only names itself.
+            _LOG.exception("request failed request_id=%s path=%s", request_id, path_text(scope))
+            inside = ServiceError(ErrorCode.INTERNAL_ERROR, "the request failed inside the service")
+            reply = refused(inside, request_id, 1)
+        await send_reply(send, reply, sent_headers, pace=self._pace)
+
+    def _call(self, scope: Scope, headers: Mapping[bytes, bytes], request_id: str) -> Call:
+        operation = self._operations.get(scope["method"])
+        if operation is None:
+            raise ServiceError(
+                ErrorCode.METHOD_NOT_ALLOWED,
+                f"got {scope['method'][:20]}, expected {self._allowed.decode()}",
+            )
+        _check_acceptable(headers.get(b"accept"), operation)
+        return Call(
+            services=self._services,
+            method=operation.method,
+            path_values=path_values(scope),
+            headers=headers,
+            query_string=scope.get("query_string", b""),
+            raw_path=scope.get("raw_path") or b"",
+            request_id=request_id,
+            right=operation.scope,
+        )
+
+    async def _answer(
+        self, scope: Scope, call: Call, place: Place, receive: Receive, sent_headers: Headers
+    ) -> Reply:
+        services = self._services
+        operation = self._operations[scope["method"]]
+        address = call.address = services.peers.address_of(scope, call.headers)
+        if operation.scope is not None or operation.rate is not RateClass.EXEMPT:
+            await self._recognise(call, address, place)
+        elif operation.method in _WITH_BODY:
+            place.enter(address)
+        # The others are health and texts: they answer also when no key can be recognised, because
+        # Postgres is away, and when all places are taken.
+        if operation.scope is not None:
+            call.require(operation.scope)
+        if operation.method in _WITH_BODY:
+            await self._read(call, operation, place, receive, sent_headers)
+        rate = operation.rate if operation.rate_of is None else operation.rate_of(call)
+        standing = await services.limiter.take(call.principal, address, rate, services.clock_ms())
+        if standing is not None:
+            sent_headers.extend(standing.headers(services.now_ms()))
+            if not standing.is_allowed:
+                raise standing.refusal()
+        if _may_wait(call.headers, operation):
+            place.take(place.admission.waits, 1, "requests wait")
+        has_body = operation.method in _WITH_BODY and (call.body or not operation.is_body_optional)
+        if has_body and not operation.is_bulk_body:  # items of those are parsed one by one
+            call.json = parse_json(call.body, depth_max=services.settings.json_depth_max)
+        call.parse(operation)
+        # A read that comes as a POST (a dry run) stores nothing, so there is nothing to repeat.
+        if operation.repeats is not Repeats.IGNORED and rate is not RateClass.READ:
+            call.repeats, call.repeat_key = operation.repeats, await repeat_key(call)
+            if operation.repeats is Repeats.BY_REPLY:
+                return await once(call, call.caller.did, operation.handler)
+        return await operation.handler(call)
+
+    async def _recognise(self, call: Call, address: str, place: Place) -> None:
+        """Find out who calls, and take a place in the caller's name.
+
+        A key that is not remembered is looked up on its address's account, so that a flood of them
+        takes nothing from owners whose keys are.
+        """
+        authenticator = self._services.authenticator
+        now_ms, clock_ms = self._services.now_ms(), self._services.clock_ms()
+        found = authenticator.recognise(call.headers, now_ms, clock_ms)
+        if isinstance(found, Unproven):
+            place.enter(address if found.did is None else found.did, place.admission.lookups)
+            found = await authenticator.look_up(found, address, now_ms, clock_ms)
+        place.enter(address if found is None else found.did)
+        call.principal = found
+
+    async def _read(
+        self,
+        call: Call,
+        operation: Operation,
+        place: Place,
+        receive: Receive,
+        sent_headers: Headers,
+    ) -> None:
+        settings = self._services.settings
+        bytes_max = settings.body_bytes_max
+        if operation.is_bulk_body:
+            bytes_max = settings.bulk_body_bytes_max
+        elif operation.is_agent_reply:
+            bytes_max = settings.agent_reply_bytes_max
+        admission = place.admission
+        declared = call.headers.get(b"content-length")
+        size = held_bytes(declared, bytes_max)
+        if size > _UNCOUNTED_BYTES:
+            place.take(admission.body_bytes, size, "bytes of bodies are held")
+        is_slow = False
+
+        def on_slow() -> None:
+            nonlocal is_slow
+            is_slow = True
+            sent_headers.append(_CLOSE)
+            place.take(admission.incomplete_bodies, 1, "bodies are incomplete")
+
+        call.body = await read_body(receive, declared, bytes_max, pace=self._pace, on_slow=on_slow)
+        if is_slow:
+            sent_headers.remove(_CLOSE)
+            place.give_back(admission.incomplete_bodies)
+        if call.body:
+            check_media_type(call.headers.get(b"content-type"))
+
+
+def request_id_of(headers: Mapping[bytes, bytes]) -> str:
+    """Return the request's id, as the caller or Serve named it, else a new one."""
+    given = headers.get(b"x-request-id", b"")
+    if 0 < len(given) <= _REQUEST_ID_MAX and given.isascii():
+        text = given.decode("ascii")
+        if text.isprintable():
+            return text
+    return os.urandom(16).hex()
+
+
+def refused(error: ServiceError, request_id: str, retry_after_s: int) -> Reply:
+    """Return the reply of a refusal."""
+    return Reply(
+        problem(error, request_id),
+        status=STATUS[error.code],
+        headers=tuple(problem_headers(error, retry_after_s=retry_after_s)),
+        content_type=PROBLEM_TYPE,
+    )
+
+
+def rendered(reply: Reply) -> Reply:
+    """Return a reply with the bytes of its body."""
+    if isinstance(reply.body, bytes):
+        return reply
+    return Reply(orjson.dumps(reply.body), reply.status, reply.headers, reply.content_type)
+
+
+async def send_reply(
+    send: Send, reply: Reply, more_headers: Headers, *, pace: Pace | None = None
+) -> None:
+    """Write a reply: one start, then its body; a large one in parts, each once the last is taken.
+
+    Args:
+        pace: how slowly a large reply may be taken; afterwards the connection is closed.
+    """
+    body = rendered(reply).body
+    headers = [
+        (b"content-type", reply.content_type),
+        (b"content-length", b"%d" % len(body)),
+        *more_headers,
+        *reply.headers,
+    ]
+    await send({"type": "http.response.start", "status": reply.status, "headers": headers})
+    if len(body) <= _PART_BYTES or pace is None:
+        await send({"type": "http.response.body", "body": body})
+        return
+    began, sent = asyncio.get_running_loop().time(), 0
+    try:
+        while sent < len(body):
+            part = body[sent : sent + _PART_BYTES]
+            sent += len(part)
+            async with asyncio.timeout_at(pace.end(began, sent)):
+                await send(
+                    {"type": "http.response.body", "body": part, "more_body": sent < len(body)}
+                )
+    except TimeoutError:
+        # The server closes the connection of an incomplete reply.
+        _LOG.info("a reply was taken too slowly sent=%d of=%d", sent, len(body))
+
+
+def _may_wait(headers: Mapping[bytes, bytes], operation: Operation) -> bool:
+    preferences = headers.get(b"prefer")
+    return preferences is not None and operation.may_wait and b"wait" in preferences.lower()
+
+
+def _check_acceptable(accept: bytes | None, operation: Operation) -> None:
+    if accept is None or b"*/*" in accept or b"application/*" in accept or b"json" in accept:
+        return
+    if operation.media_type.encode() in accept:
+        return
+    raise ServiceError(
+        ErrorCode.NOT_ACCEPTABLE,
+        f"got Accept {accept.decode('ascii', 'replace')[:100]!r}, expected {operation.media_type}",
+    )

@@ -1,0 +1,122 @@
+"""Pages of lists: `limit`, `offset` and `cursor` in, `{<plural>, limit, offset, nextCursor}` out.
+
+A cursor is the key of the last row shown, encoded so that nobody builds on what is inside.
+contract.md section 2 (Lists).
+"""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import orjson
+
+from core.records.api.kinds import Uuid
+from core.records.api.record import PageQuery
+from core.records.api.shape import value_of
+from serve_app.http.calls import Call, invalid
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    """What part of a list is asked for. `after`: the key of the last row of the page before.
+
+    `bytes_max`: the page ends before the row that passes it; one row is always shown.
+    """
+
+    limit: int
+    offset: int
+    after: str | None
+    bytes_max: int
+
+
+def page_of(
+    call: Call, asked: PageQuery, *, default: int | None = None, most: int | None = None
+) -> Page:
+    """Return the page that a call asks for.
+
+    Args:
+        call: a GET of a list.
+        asked: its query.
+        default: rows when `limit` is not given; None for the setting of most lists.
+        most: the largest `limit`; None for the setting of most lists.
+
+    Raises:
+        ServiceError: INVALID_REQUEST.
+    """
+    settings = call.services.settings
+    most = settings.page_max if most is None else most
+    default = settings.page_default if default is None else default
+    limit = default if asked.limit is None else asked.limit
+    if limit > most:
+        raise invalid("limit", str(limit), f"a whole number from 1 to {most}")
+    return Page(
+        limit=limit,
+        offset=asked.offset or 0,
+        after=asked.cursor,
+        bytes_max=settings.reply_bytes_max,
+    )
+
+
+def listed(
+    plural: str,
+    rows: Sequence[Any],
+    page: Page,
+    key_of_last: Callable[[Any], object],
+    *,
+    form: Callable[[Any], object] = lambda row: row,
+    is_cut: bool = False,
+) -> dict[str, Any]:
+    """Return the reply of a list whose rows were read with one more than the page's limit.
+
+    Args:
+        plural: the member that holds the rows.
+        rows: at most `page.limit + 1` rows.
+        page: what was asked for.
+        key_of_last: the key of a row, from which the next page continues.
+        form: makes the JSON form of a row.
+        is_cut: the read ended early, because more rows would have been too large.
+    """
+    shown: list[orjson.Fragment] = []
+    size = 0
+    for row in rows[: page.limit]:
+        text = orjson.dumps(form(row))
+        size += len(text)
+        if shown and size > page.bytes_max:
+            break
+        shown.append(orjson.Fragment(text))
+    has_more = is_cut or len(rows) > len(shown)
+    return {
+        plural: shown,
+        "limit": page.limit,
+        "offset": page.offset,
+        "nextCursor": _encoded(str(key_of_last(rows[len(shown) - 1]))) if has_more else None,
+    }
+
+
+def number_after(page: Page) -> int | None:
+    """Return the cursor of a list that is keyed by whole numbers.
+
+    Raises:
+        ServiceError: INVALID_REQUEST.
+    """
+    if page.after is None:
+        return None
+    if not page.after.isdecimal() or len(page.after) > 18:
+        raise invalid("cursor", page.after, "the nextCursor of a page of this list")
+    return int(page.after)
+
+
+def id_after(page: Page) -> str | None:
+    """Return the cursor of a list that is keyed by ids.
+
+    Raises:
+        ServiceError: INVALID_REQUEST.
+    """
+    return None if page.after is None else str(value_of(Uuid, "cursor", page.after))
+
+
+def _encoded(key: str) -> str:
+    return base64.urlsafe_b64encode(key.encode()).decode().rstrip("=")

@@ -1,0 +1,117 @@
+"""Idempotency keys: a repeated POST is answered with the first reply and does nothing again.
+
+One way for all of them; a route only declares which. Most state-changing operations keep their
+reply under the key (`once`): the key is taken before the handler runs, so that another request is
+refused at once, and what the handler commits has keys made of it, so that a repeat after a crash
+goes on instead of doing it twice. Publish and deposit need none of that: their one command carries
+the key and their reply is made from its stored result. contract.md section 2; decision 0014.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import os
+from collections.abc import Awaitable, Callable
+from typing import Final
+
+import orjson
+
+from core.errors import ErrorCode, ServiceError
+from core.trust.derived_keys import KeyPurpose
+from core.trust.sealing import NONCE_BYTES, seal, unseal
+from serve_app.http.calls import REPLAYED, Call, RepeatKey, Reply, invalid
+from serve_app.http.errors import STATUS
+
+KEY_LENGTH_MAX: Final = 255
+# Hashing a larger body takes long enough to be another thread's.
+HASHED_HERE_MAX: Final = 512 * 1024
+
+
+async def repeat_key(call: Call) -> RepeatKey | None:
+    """Return the caller's idempotency key and the hash of the request, None without the header.
+
+    The hash covers method, path and body: one key on two paths is another request.
+
+    Raises:
+        ServiceError: INVALID_REQUEST; the header is empty, too long or not printable ASCII.
+    """
+    given = call.headers.get(b"idempotency-key")
+    if given is None:
+        return None
+    text = given.decode("latin-1")
+    if not 0 < len(text) <= KEY_LENGTH_MAX or not text.isascii() or not text.isprintable():
+        expected = f"1 to {KEY_LENGTH_MAX} printable ASCII characters"
+        raise invalid("Idempotency-Key", f"{len(given)} bytes", expected)
+    digest = hashlib.sha256(call.method.encode() + b" " + call.raw_path + b"\n")
+    if len(call.body) > HASHED_HERE_MAX:
+        await asyncio.to_thread(digest.update, call.body)
+    else:
+        digest.update(call.body)
+    return RepeatKey(text, digest.digest())
+
+
+async def once(call: Call, principal: str, work: Callable[[Call], Awaitable[Reply]]) -> Reply:
+    """Do the work of a request, or return the reply that was given to it before.
+
+    1. Take the key, or find what is under it. 2. Work. 3. A refusal gives the key back, as nothing
+    was changed; after a failure whose outcome is unknown it stays taken by this request. 4. Keep
+    the reply. All of it goes on when the client leaves: it will ask again.
+
+    Args:
+        principal: whose key it is.
+        work: does it; its commands have keys by `Call.command_key`.
+
+    Raises:
+        ServiceError: KEY_REUSED, LEDGER_UNAVAILABLE, or what the work refused.
+    """
+    if call.repeat_key is None:
+        return await work(call)
+    return await call.services.to_the_end(_once(call, call.repeat_key, principal, work))
+
+
+async def _once(
+    call: Call, key: RepeatKey, principal: str, work: Callable[[Call], Awaitable[Reply]]
+) -> Reply:
+    replies = call.services.replies
+    sealing_key = bytes.fromhex(call.services.settings.deployment_key)
+    found = await replies.open(principal, key.text, key.request_hash)  # 1
+    if found.request_hash != key.request_hash:
+        raise ServiceError(
+            ErrorCode.KEY_REUSED, "the Idempotency-Key was used before for a different request"
+        )
+    if found.reply is not None:
+        return _opened(found.reply, sealing_key)
+    try:
+        reply = await work(call)  # 2
+    except ServiceError as error:
+        if found.is_new and STATUS[error.code] < 500:  # 3
+            await replies.drop(principal, key.text)
+        raise
+    kept = _sealed(reply, sealing_key)
+    await replies.keep(principal, key.text, key.request_hash, kept)  # 4
+    return reply
+
+
+def _sealed(reply: Reply, key: bytes) -> bytes:
+    """Return a reply in the form in which it is stored: some show a secret, so all are sealed."""
+    headers = [(name.decode("latin-1"), value.decode("latin-1")) for name, value in reply.headers]
+    body = orjson.dumps(reply.body).decode()
+    text = orjson.dumps({"status": reply.status, "headers": headers, "body": body}).decode()
+    return seal(text, key, os.urandom(NONCE_BYTES), KeyPurpose.STORED_REPLY)
+
+
+def _opened(kept: bytes, key: bytes) -> Reply:
+    text = unseal(kept, key, KeyPurpose.STORED_REPLY)
+    if text is None:
+        raise ServiceError(
+            ErrorCode.CONFLICT,
+            "this request was answered before, but the deployment's key has changed since:"
+            " the reply cannot be read; look at what exists, or use another Idempotency-Key",
+        )
+    stored = orjson.loads(text)
+    headers = [
+        (name.encode("latin-1"), value.encode("latin-1")) for name, value in stored["headers"]
+    ]
+    fresh = [header for header in headers if header != REPLAYED]
+    return Reply(stored["body"].encode(), status=stored["status"], headers=(*fresh, REPLAYED))

@@ -1,0 +1,3 @@
+"""Operations on agents: cards, heartbeats, stakes, prices, revocations."""
+
+from __future__ import annotations

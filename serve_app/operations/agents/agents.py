@@ -1,0 +1,285 @@
+"""Agents: register cards, look them up.
+
+Spec: Registry; contract.md section 6 (Registry). Look-ups of public cards need no key.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import orjson
+from msgspec.structs import replace
+
+from actors.process.slices import Slices
+from core.errors import ErrorCode, ServiceError
+from core.records.agent_forms import BulkRegistration, CardChange, FlatRegistration, Registration
+from core.records.api.agents import (
+    Agent,
+    AgentPage,
+    AgentsQuery,
+    BulkRegistered,
+    Deregistered,
+    Registered,
+)
+from core.trust.heartbeat_token import heartbeat_token
+from ledger.agents.agent_commands import DeregisterAgent, RegisterAgent
+from ledger.agents.agent_live import live_rows
+from ledger.commands import Outcome
+from ledger.reads.reader import RowDict
+from ledger.trust.revocation_reads import revoked_of
+from serve_app.callers.limits import RateClass
+from serve_app.http.bulk import judged, refusal
+from serve_app.http.calls import Call, Operation, Repeats, Reply, not_found
+from serve_app.http.lists import listed, page_of
+from serve_app.operations.agents.registration import changed, registration, unflattened
+from serve_app.operations.views import agent_record
+
+
+async def register(call: Call) -> Reply:
+    """Register an agent card, or replace it."""
+    return await _register_one(call, call.json)
+
+
+async def register_flat(call: Call) -> Reply:
+    """Register an agent whose card's members stand in the body itself."""
+    return await _register_one(call, unflattened(call.json))
+
+
+async def _register_one(call: Call, body: Any) -> Reply:
+    services = call.services
+    command = await registration(services, call.caller, body)
+    return await _committed(call, replace(command, key=call.command_key(command.key)))
+
+
+async def _committed(call: Call, command: RegisterAgent) -> Reply:
+    outcome = await call.services.to_the_end(call.services.gateway.commit(command))
+    await call.services.gateway.refresh_owners()
+    return Reply(_registered(call, command, outcome))
+
+
+async def register_bulk(call: Call) -> Reply:
+    """Register many cards; each has its own result, in order."""
+    services = call.services
+    base_key = call.command_key("")
+
+    async def judge(index: int, body: Any) -> RegisterAgent:
+        command = await registration(services, call.caller, unflattened(body))
+        return replace(command, key=f"{base_key}:{index}") if base_key else command
+
+    def result(command: RegisterAgent, outcome: Outcome) -> dict[str, Any]:
+        if outcome.error is not None:
+            return refusal(call, ServiceError(outcome.error, outcome.detail))
+        return _registered(call, command, outcome)
+
+    found = await judged(call, "agents", judge)
+    outcomes = await services.to_the_end(services.gateway.commit_many(found.accepted))
+    await services.gateway.refresh_owners()
+    return Reply(await found.answer(outcomes, result))
+
+
+async def list_agents(call: Call) -> Reply:
+    """List agents in the order of their DIDs; deregistered ones only when asked for."""
+    query = call.given(AgentsQuery)
+    page = page_of(call, query)
+    rows = await call.services.reader.agents(
+        capability_id=query.capability_id,
+        owner_did=query.owner_did,
+        status=query.status,
+        limit=page.limit + 1,
+        offset=page.offset,
+        after_did=page.after,
+        bytes_max=page.bytes_max,
+    )
+    shown = await _shown(call, rows)
+    return Reply(listed("agents", shown, page, lambda row: row["did"], is_cut=rows.is_cut))
+
+
+async def get_agent(call: Call) -> Reply:
+    """Read one agent."""
+    (shown,) = await _shown(call, [await _stored(call)])
+    return Reply(shown)
+
+
+async def change(call: Call) -> Reply:
+    """Change members of an agent's card; the new card is judged like a registered one."""
+    row = await _stored(call)
+    call.require(call.right, row["owner_did"])
+    if row["status"] != "active":
+        raise ServiceError(ErrorCode.CONFLICT, f"{row['did']} was deregistered; register it again")
+    services = call.services
+    body = changed(row["did"], orjson.loads(row["card"]), call.object_body())
+    command = await registration(services, call.caller, {**body, "ownerDid": row["owner_did"]})
+    # Two changes at once must not lose one of them: each names the card that it started from.
+    return await _committed(call, replace(command, revision_expected=row["revision"]))
+
+
+async def deregister(call: Call) -> Reply:
+    """Take an agent out of service; its card stays readable."""
+    row = await _stored(call)
+    caller = call.caller
+    call.require(call.right, row["owner_did"])
+    services = call.services
+    command = DeregisterAgent(
+        key=f"deregister:{services.new_id()}",
+        actor_did=caller.did,
+        owner_did=caller.did,
+        is_admin=caller.is_admin,
+        did=row["did"],
+    )
+    await services.to_the_end(services.gateway.commit(command))
+    await services.gateway.refresh_owners()
+    return Reply({**_named(row["did"]), "status": "inactive"})
+
+
+async def _stored(call: Call) -> RowDict:
+    """Return the row of the agent in the path.
+
+    The path arrives decoded. A DID may itself hold percent signs (did:web), so one that was sent
+    raw has lost them by now: the undecoded form is tried as well.
+    """
+    given = call.path_values["did"]
+    for did in dict.fromkeys((call.raw_segment(2), given)):
+        row = await call.services.reader.agent(did) if did.startswith("did:") else None
+        if row is not None:
+            return row
+    raise not_found(f"the agent {given[:255]}")
+
+
+async def _shown(call: Call, rows: list[RowDict]) -> list[dict[str, Any]]:
+    reader, now_ms = call.services.reader, call.services.now_ms()
+    dids = [row["did"] for row in rows]
+    live = {row["did"]: row for row in await live_rows(reader, dids=dids)} if dids else {}
+    revoked = await revoked_of(reader, dids, at_ms=now_ms)
+    shown, slices = [], Slices()
+    for row in rows:
+        is_revoked = row["did"] in revoked
+        shown.append(agent_record(row, live.get(row["did"]), now_ms, is_revoked=is_revoked))
+        await slices.pause()
+    return shown
+
+
+def _named(did: str) -> dict[str, Any]:
+    """Return how every reply about an agent begins, under each name its id has."""
+    return {"ok": True, "success": True, "id": did, "agentId": did, "did": did}
+
+
+def _registered(call: Call, command: RegisterAgent, outcome: Outcome) -> dict[str, Any]:
+    reply = {
+        **_named(command.did),
+        "registered": len(command.capability_ids),
+        "ownerDid": outcome.result["ownerDid"],
+        "isNew": outcome.result["isNew"],
+    }
+    if command.is_unchanged:
+        # A signed card may come from anybody who has seen it: it earns no credential.
+        return reply
+    key = bytes.fromhex(call.services.settings.deployment_key)
+    revision = int(outcome.result["tokenRevision"])
+    return {**reply, "heartbeatToken": heartbeat_token(key, command.did, revision)}
+
+
+_REGISTER_ERRORS = (
+    ErrorCode.POLICY_DENIED,
+    ErrorCode.FORBIDDEN,
+    ErrorCode.INVALID_SIGNATURE,
+    ErrorCode.CONFLICT,
+)
+
+OPERATIONS = (
+    Operation(
+        method="POST",
+        path="/v1/agents/register",
+        handler=register,
+        summary="Register an agent card, or replace it",
+        scope="agents:write",
+        rate=RateClass.WRITE,
+        tag="agents",
+        body=Registration,
+        reply=Registered,
+        errors=_REGISTER_ERRORS,
+        repeats=Repeats.BY_REPLY,
+    ),
+    Operation(
+        method="POST",
+        path="/v1/agents/register/bulk",
+        handler=register_bulk,
+        summary="Register up to 1,000 agent cards",
+        scope="agents:write",
+        rate=RateClass.BULK,
+        tag="agents",
+        body=BulkRegistration,
+        reply=BulkRegistered,
+        is_bulk_body=True,
+        repeats=Repeats.BY_REPLY,
+    ),
+    Operation(
+        method="POST",
+        path="/v1/agent/register",
+        handler=register_flat,
+        summary="Register an agent, the card's members in the body itself",
+        scope="agents:write",
+        rate=RateClass.WRITE,
+        tag="agents",
+        body=FlatRegistration,
+        reply=Registered,
+        errors=_REGISTER_ERRORS,
+        repeats=Repeats.BY_REPLY,
+    ),
+    Operation(
+        method="GET",
+        path="/v1/agents",
+        handler=list_agents,
+        summary="List agents",
+        scope=None,
+        rate=RateClass.READ,
+        tag="agents",
+        reply=AgentPage,
+        query=AgentsQuery,
+        errors=(ErrorCode.INVALID_REQUEST,),
+    ),
+    Operation(
+        method="GET",
+        path="/v1/agents/{did}",
+        handler=get_agent,
+        summary="Read an agent",
+        scope=None,
+        rate=RateClass.READ,
+        tag="agents",
+        reply=Agent,
+        errors=(ErrorCode.NOT_FOUND,),
+    ),
+    Operation(
+        method="PATCH",
+        path="/v1/agents/{did}",
+        handler=change,
+        summary="Change members of an agent's card",
+        scope="agents:write",
+        rate=RateClass.WRITE,
+        tag="agents",
+        body=CardChange,
+        reply=Registered,
+        errors=(ErrorCode.NOT_FOUND, *_REGISTER_ERRORS),
+    ),
+    Operation(
+        method="DELETE",
+        path="/v1/agents/{did}",
+        handler=deregister,
+        summary="Deregister an agent: it gets no more work",
+        scope="agents:write",
+        rate=RateClass.WRITE,
+        tag="agents",
+        reply=Deregistered,
+        errors=(ErrorCode.NOT_FOUND, ErrorCode.FORBIDDEN),
+    ),
+    Operation(
+        method="GET",
+        path="/v1/agent/{did}",
+        handler=get_agent,
+        summary="Read an agent",
+        scope=None,
+        rate=RateClass.READ,
+        tag="agents",
+        reply=Agent,
+        errors=(ErrorCode.NOT_FOUND,),
+    ),
+)

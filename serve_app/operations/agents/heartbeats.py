@@ -1,0 +1,117 @@
+"""Heartbeats: an agent says that it lives and how busy it is.
+
+Two forms, the agent in the path or in the body. Who may: the agent's owner, the agent itself, an
+administrator, or whoever holds the token that its registration returned.
+Spec: contract.md section 6 (Heartbeat).
+"""
+
+from __future__ import annotations
+
+from core.errors import ErrorCode, ServiceError
+from core.market.agent_liveness import HEARTBEAT_TTL_MS, load_share
+from core.records.api.agents import Heartbeat, HeartbeatFlat, HeartbeatTaken
+from core.records.statuses import HEARTBEAT_STATUSES
+from core.trust.access import HEARTBEAT
+from ledger.agents.agent_live import Heartbeat as Heard
+from serve_app.callers.auth import HEARTBEAT_KEY_ID
+from serve_app.callers.limits import RateClass
+from serve_app.http.calls import Call, Operation, Reply, invalid, not_found
+
+
+async def heartbeat(call: Call) -> Reply:
+    """Take the heartbeat of the agent in the path."""
+    body = call.given(Heartbeat)
+    given = (call.raw_segment(2), call.path_values["did"])
+    if body.did is not None and body.did not in given:
+        raise invalid("did", body.did, f"{given[1]}, the agent in the path, or nothing")
+    return await _beat(call, given, body)
+
+
+async def heartbeat_flat(call: Call) -> Reply:
+    """Take the heartbeat of the agent in the body."""
+    body = call.given(HeartbeatFlat)
+    return await _beat(call, (body.did,), body)
+
+
+async def _beat(call: Call, given: tuple[str, ...], body: Heartbeat | HeartbeatFlat) -> Reply:
+    """1. read it; 2. find the agent; 3. may the caller; 4. store it; 5. answer."""
+    services = call.services
+    _heard(given[-1], body)
+    row = None
+    # Raw before decoded: a DID may itself hold percent signs.
+    for did in dict.fromkeys(given):
+        row = row or await services.heartbeats.claim(did)
+    if row is None:
+        raise not_found(f"the agent {given[-1][:255]}")
+    did = row["did"]
+    caller = call.caller
+    call.require(call.right, did, row["owner_did"])
+    if caller.key_id.startswith(HEARTBEAT_KEY_ID):
+        revision = int(caller.key_id.removeprefix(HEARTBEAT_KEY_ID))
+        if revision != row["token_revision"]:
+            raise ServiceError(
+                ErrorCode.UNAUTHORIZED, "the heartbeat token is older than the agent's return"
+            )
+    if row["status"] != "active":
+        raise ServiceError(ErrorCode.CONFLICT, f"{did} was deregistered; register it again")
+    await services.heartbeats.store(_heard(did, body), row["updated_ms"])
+    return Reply(
+        {
+            "ok": True,
+            "ack": True,
+            "did": did,
+            "status": body.status,
+            "availability": HEARTBEAT_STATUSES[body.status],
+            "ttlMs": HEARTBEAT_TTL_MS,
+        }
+    )
+
+
+def _heard(did: str, body: Heartbeat | HeartbeatFlat) -> Heard:
+    """Return what a heartbeat says of an agent.
+
+    Raises:
+        ServiceError: INVALID_REQUEST; `load` lies outside its range.
+    """
+    share = None if body.load is None else load_share(body.load)
+    if body.load is not None and share is None:
+        raise invalid("load", str(body.load), "0 to 1, or above 1 up to 100 as a percentage")
+    return Heard(
+        did=did,
+        status=body.status,
+        load=share,
+        queue_depth=body.queue_depth,
+        version=body.version,
+        latency_ms=body.latency_ms,
+    )
+
+
+_ERRORS = (ErrorCode.NOT_FOUND, ErrorCode.FORBIDDEN, ErrorCode.CONFLICT, ErrorCode.OVERLOADED)
+
+OPERATIONS = (
+    Operation(
+        method="POST",
+        path="/v1/agents/{did}/heartbeat",
+        handler=heartbeat,
+        summary="Say that an agent lives",
+        scope=HEARTBEAT,
+        rate=RateClass.MACHINE,
+        tag="agents",
+        body=Heartbeat,
+        reply=HeartbeatTaken,
+        errors=_ERRORS,
+        is_body_optional=True,
+    ),
+    Operation(
+        method="POST",
+        path="/v1/heartbeat",
+        handler=heartbeat_flat,
+        summary="Say that an agent lives, its DID in the body",
+        scope=HEARTBEAT,
+        rate=RateClass.MACHINE,
+        tag="agents",
+        body=HeartbeatFlat,
+        reply=HeartbeatTaken,
+        errors=_ERRORS,
+    ),
+)

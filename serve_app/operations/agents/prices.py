@@ -1,0 +1,112 @@
+"""Registered prices of capabilities: what binds where an agent's card names no price of its own.
+
+Spec: Capability price, Per-token pricing, Settlement rules 6; contract.md section 6 (Capability
+prices). Decision 0070: only an administrator sets them.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from core.errors import ErrorCode, Problem
+from core.market.pricing import PER_TOKEN, FixedPrice, Price, parse_price
+from core.money import MICRO_PER_CENT
+from core.records.api.kinds import CapabilityId
+from core.records.api.market import Price as RegisteredPrice
+from core.records.api.market import PriceRequest, PriceSet
+from core.records.api.shape import refused, value_of
+from core.trust.access import SET_PRICES
+from ledger.prices.price_commands import SetPrice
+from ledger.prices.price_reads import price_of_row, price_row
+from serve_app.callers.limits import RateClass
+from serve_app.http.calls import Call, Operation, Reply, not_found
+from serve_app.operations.views import iso_time
+
+
+async def set_price(call: Call) -> Reply:
+    """Register a capability's price, or replace it; running workflows keep theirs."""
+    capability_id = _capability_id(call)
+    price = _price(call.given(PriceRequest), capability_id)
+    command = SetPrice(
+        key=f"price:{call.services.new_id()}",
+        actor_did=call.caller.did,
+        capability_id=capability_id,
+        price=price,
+    )
+    outcome = await call.services.to_the_end(call.services.gateway.commit(command))
+    await call.services.gateway.refresh_owners()
+    return Reply(
+        {
+            "success": True,
+            "id": capability_id,
+            **_priced(capability_id, price),
+            "setByDid": call.caller.did,
+            "updatedAt": iso_time(outcome.result["updatedMs"]),
+        }
+    )
+
+
+async def get_price(call: Call) -> Reply:
+    """Read a capability's registered price."""
+    capability_id = _capability_id(call)
+    row = await price_row(call.services.reader, capability_id)
+    if row is None:
+        raise not_found(f"a registered price of {capability_id}")
+    return Reply(
+        {
+            **_priced(capability_id, price_of_row(row)),
+            "setByDid": row["set_by_did"],
+            "updatedAt": iso_time(row["updated_ms"]),
+        }
+    )
+
+
+def _capability_id(call: Call) -> str:
+    return str(value_of(CapabilityId, "capabilityId", call.path_values["capability_id"]))
+
+
+def _price(body: PriceRequest, capability_id: str) -> Price:
+    problems: list[Problem] = []
+    if body.capability_id not in (None, capability_id):
+        problems.append(Problem("capabilityId", str(body.capability_id), capability_id))
+    members = {"price_cents": body.price_cents, "pricing": body.pricing}
+    price, more = parse_price(members, is_required=True)
+    problems += more
+    if price is None or problems:
+        raise refused(problems)
+    return price
+
+
+def _priced(capability_id: str, price: Price) -> dict[str, Any]:
+    """Return the specification's record of a price."""
+    if isinstance(price, FixedPrice):
+        return {"capabilityId": capability_id, "price_cents": price.micro // MICRO_PER_CENT}
+    # At most 15 significant digits, so the double prints as the decimal that was registered.
+    rates = {"inputRate": float(price.input_rate), "outputRate": float(price.output_rate)}
+    return {"capabilityId": capability_id, "pricing": {"model": PER_TOKEN, **rates}}
+
+
+OPERATIONS = (
+    Operation(
+        method="PUT",
+        path="/v1/capabilities/{capability_id}/price",
+        handler=set_price,
+        summary="Register a capability's price, for administrators",
+        scope=SET_PRICES,
+        rate=RateClass.WRITE,
+        tag="market",
+        body=PriceRequest,
+        reply=PriceSet,
+    ),
+    Operation(
+        method="GET",
+        path="/v1/capabilities/{capability_id}/price",
+        handler=get_price,
+        summary="Read a capability's registered price",
+        scope="capabilities:read",
+        rate=RateClass.READ,
+        tag="market",
+        reply=RegisteredPrice,
+        errors=(ErrorCode.NOT_FOUND, ErrorCode.INVALID_REQUEST),
+    ),
+)

@@ -1,0 +1,233 @@
+"""Stakes and reputation: what an agent puts up, and what its work says of it.
+
+Spec: Stake, Reputation; contract.md section 6 (Stakes, Reputation inputs); money.md cases 26, 30
+and 41. Decision 0071.
+"""
+
+from __future__ import annotations
+
+from core.errors import ErrorCode
+from core.money import credits_number
+from core.records.api.market import (
+    Rebuild,
+    Reputation,
+    ReputationCompared,
+    Slash,
+    Stake,
+    StakeChange,
+    StakeMoved,
+    StakeSlashed,
+)
+from core.trust.access import ADMIN
+from ledger.accounts.account_reads import reputation_row, stake_row
+from ledger.agents.agent_commands import RebuildReputation
+from ledger.agents.reputation import corrections, read_compared
+from ledger.commands import OutcomeStatus
+from ledger.stakes.stake_commands import DepositStake, SlashStake, WithdrawStake
+from serve_app.callers.limits import RateClass
+from serve_app.http.calls import (
+    REPLAYED,
+    Call,
+    Operation,
+    Repeats,
+    Reply,
+)
+from serve_app.operations.views_market import counts_record, reputation_record, stake_record
+from serve_app.operations.whose import did_in_path
+
+# Of agents whose counts differ from history: who looks at more looks at the database.
+DIFFERENCES_MAX = 100
+
+
+async def deposit_stake(call: Call) -> Reply:
+    """Move credits into an agent's stake, from the wallet of the agent or its owner."""
+    return await _moved(call, DepositStake)
+
+
+async def withdraw_stake(call: Call) -> Reply:
+    """Move credits out of the part of an agent's stake that no work has locked."""
+    return await _moved(call, WithdrawStake)
+
+
+async def _moved(call: Call, kind: type[DepositStake | WithdrawStake]) -> Reply:
+    body = call.given(StakeChange)
+    agent_did = body.agent_did or call.caller.did
+    command = kind(
+        key=call.command_key(f"stake:{call.services.new_id()}"),
+        request_hash=call.request_hash,
+        actor_did=call.caller.did,
+        is_admin=call.caller.is_admin,
+        agent_did=agent_did,
+        amount_micro=body.amount,
+    )
+    outcome = await call.services.to_the_end(call.services.gateway.commit(command))
+    await call.services.gateway.refresh_owners()
+    moved = outcome.result
+    is_repeat = outcome.status is OutcomeStatus.REPEATED
+    return Reply(
+        {
+            "success": True,
+            "id": agent_did,
+            **stake_record(agent_did, moved["freeMicro"], moved["lockedMicro"], moved["updatedMs"]),
+            "walletDid": moved["walletDid"],
+            "balance": credits_number(moved["balanceMicro"]),
+        },
+        headers=(REPLAYED,) if is_repeat else (),
+    )
+
+
+async def slash_stake(call: Call) -> Reply:
+    """Take what an agent has locked for a node, for the workflow's payer."""
+    body = call.given(Slash)
+    command = SlashStake(
+        key=call.command_key(f"slash:{call.services.new_id()}"),
+        request_hash=call.request_hash,
+        actor_did=call.caller.did,
+        agent_did=body.agent_did,
+        workflow_id=body.workflow_id,
+        node=body.node_id,
+        reason=body.reason,
+        slash_bps=call.services.settings.slash_fraud_bps,
+    )
+    outcome = await call.services.to_the_end(call.services.gateway.commit(command))
+    await call.services.gateway.refresh_owners()
+    slashed = outcome.result
+    did, free_micro, locked_micro = command.agent_did, slashed["freeMicro"], slashed["lockedMicro"]
+    stake = stake_record(did, free_micro, locked_micro, None)
+    is_repeat = outcome.status is OutcomeStatus.REPEATED
+    return Reply(
+        {
+            "success": True,
+            "id": did,
+            **{name: value for name, value in stake.items() if name != "updatedAt"},
+            "workflowId": command.workflow_id,
+            "nodeId": command.node,
+            "payerDid": slashed["payerDid"],
+            "creditsSlashed": credits_number(slashed["slashedMicro"]),
+        },
+        headers=(REPLAYED,) if is_repeat else (),
+    )
+
+
+async def get_stake(call: Call) -> Reply:
+    """Read an agent's stake: the agent itself, its owner, administrators."""
+    did = did_in_path(call, 2)
+    reader = call.services.reader
+    if not call.may((did,)):
+        agent = await reader.agent(did)
+        call.require_party((agent["owner_did"],) if agent else (), f"the stake of {did[:255]}")
+    row = await stake_row(reader, did)
+    if row is None:
+        return Reply(stake_record(did, 0, 0, None))
+    return Reply(stake_record(did, row["free_micro"], row["locked_micro"], row["updated_ms"]))
+
+
+async def get_reputation(call: Call) -> Reply:
+    """Read an agent's reputation; one without history is neutral."""
+    did = did_in_path(call, 2)
+    tally, updated_ms = await reputation_row(call.services.reader, did)
+    latency_ms_max = call.services.settings.reputation_latency_ms_max
+    return Reply(reputation_record(did, tally, updated_ms, latency_ms_max=latency_ms_max))
+
+
+async def rebuild_reputation(call: Call) -> Reply:
+    """Compare every agent's counts with history; unless only checked, set them to it."""
+    counts, read_audit_id = await read_compared(call.services.reader)
+    differing = {did: pair for did, pair in counts.items() if pair[0] != pair[1]}
+    reply = {
+        "success": True,
+        "isSame": not differing,
+        "agents": len(counts),
+        "differences": [
+            {"agentDid": did, "stored": counts_record(stored), "found": counts_record(found)}
+            for did, (stored, found) in list(differing.items())[:DIFFERENCES_MAX]
+        ],
+    }
+    if call.given(Rebuild).check:
+        return Reply({**reply, "rebuilt": 0})
+    key = call.command_key(f"reputation:{call.services.new_id()}")
+    command = RebuildReputation(
+        key=key,
+        actor_did=call.caller.did,
+        changes=corrections(counts),
+        read_audit_id=read_audit_id,
+    )
+    outcome = await call.services.to_the_end(call.services.gateway.commit(command))
+    return Reply({**reply, "rebuilt": outcome.result["changed"]})
+
+
+OPERATIONS = (
+    Operation(
+        method="POST",
+        path="/v1/reputation/rebuild",
+        handler=rebuild_reputation,
+        summary="Count every agent's outcomes again from history, or only compare",
+        scope=ADMIN,
+        rate=RateClass.WRITE,
+        tag="market",
+        body=Rebuild,
+        reply=ReputationCompared,
+        is_body_optional=True,
+        repeats=Repeats.BY_REPLY,
+    ),
+    Operation(
+        method="POST",
+        path="/v1/stakes",
+        handler=deposit_stake,
+        summary="Put credits into an agent's stake",
+        scope="agents:write",
+        rate=RateClass.WRITE,
+        tag="market",
+        body=StakeChange,
+        reply=StakeMoved,
+        errors=(ErrorCode.FORBIDDEN, ErrorCode.INSUFFICIENT_CREDITS),
+        repeats=Repeats.BY_COMMAND,
+    ),
+    Operation(
+        method="POST",
+        path="/v1/stakes/unstake",
+        handler=withdraw_stake,
+        summary="Take back what no work has locked of an agent's stake",
+        scope="agents:write",
+        rate=RateClass.WRITE,
+        tag="market",
+        body=StakeChange,
+        reply=StakeMoved,
+        errors=(ErrorCode.FORBIDDEN, ErrorCode.STAKE_LOCKED),
+        repeats=Repeats.BY_COMMAND,
+    ),
+    Operation(
+        method="POST",
+        path="/v1/stakes/slash",
+        handler=slash_stake,
+        summary="Take what an agent has locked for a node, for administrators",
+        scope=ADMIN,
+        rate=RateClass.WRITE,
+        tag="market",
+        body=Slash,
+        reply=StakeSlashed,
+        errors=(ErrorCode.NOT_FOUND, ErrorCode.CONFLICT),
+        repeats=Repeats.BY_COMMAND,
+    ),
+    Operation(
+        method="GET",
+        path="/v1/stakes/{did}",
+        handler=get_stake,
+        summary="Read an agent's stake",
+        scope="agents:read",
+        rate=RateClass.READ,
+        tag="market",
+        reply=Stake,
+        errors=(ErrorCode.NOT_FOUND,),
+    ),
+    Operation(
+        method="GET",
+        path="/v1/reputation/{did}",
+        handler=get_reputation,
+        summary="Read an agent's reputation",
+        scope="agents:read",
+        rate=RateClass.READ,
+        tag="market",
+        reply=Reputation,
+    ),
+)

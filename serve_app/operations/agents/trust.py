@@ -1,0 +1,180 @@
+"""Revocation: whom to trust no more, since when and until when.
+
+A revoked agent gets no work and is paid for none. Its agent's owner and administrators may revoke
+it, and it itself. Spec: Revocation, /v1/trust/revoke, /v1/revoked; contract.md section 6
+(Revocation); decision 0085.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import orjson
+
+from core.errors import ErrorCode
+from core.records.api.kinds import Did
+from core.records.api.record import PageQuery
+from core.records.api.shape import value_of
+from core.records.api.trust import (
+    Revocation,
+    RevocationPage,
+    RevocationRequest,
+    Revoked,
+    Unrevoked,
+)
+from core.trust.access import REVOKE
+from ledger.commands import OutcomeStatus
+from ledger.reads.reader import RowDict
+from ledger.trust.revocation_reads import revocation_row, revocation_rows
+from ledger.trust.trust_commands import RevokeAgent, UnrevokeAgent
+from serve_app.callers.limits import RateClass
+from serve_app.http.calls import (
+    REPLAYED,
+    Call,
+    Operation,
+    Repeats,
+    Reply,
+    canonical_object,
+)
+from serve_app.http.lists import listed, page_of
+from serve_app.operations.views import iso_time
+from serve_app.operations.whose import did_in_path
+
+
+async def revoke(call: Call) -> Reply:
+    """Revoke an agent; answered when every owner knows it."""
+    body = call.given(RevocationRequest)
+    did = body.did
+    evidence = canonical_object("evidence", body.evidence)
+    command = RevokeAgent(
+        key=call.command_key(f"revoke:{call.services.new_id()}"),
+        request_hash=call.request_hash,
+        actor_did=call.caller.did,
+        is_admin=call.holds(REVOKE),
+        did=did,
+        reason=body.reason,
+        evidence_json=orjson.dumps(evidence).decode(),
+        expires_ms=body.expires_at,
+    )
+    outcome = await call.services.to_the_end(call.services.gateway.commit(command))
+    await call.services.gateway.refresh_owners()
+    row = {
+        "did": did,
+        "reason": command.reason,
+        "evidence": evidence,
+        "revoked_ms": outcome.result["revokedMs"],
+        "expires_ms": command.expires_ms,
+        "revoked_by_did": call.caller.did,
+    }
+    is_repeat = outcome.status is OutcomeStatus.REPEATED
+    return Reply(
+        {"success": True, "id": did, **_record(row, call)},
+        headers=(REPLAYED,) if is_repeat else (),
+    )
+
+
+async def unrevoke(call: Call) -> Reply:
+    """Take a revoked agent back."""
+    did = did_in_path(call, 2)
+    command = UnrevokeAgent(
+        key=f"unrevoke:{call.services.new_id()}",
+        actor_did=call.caller.did,
+        is_admin=call.holds(REVOKE),
+        did=did,
+    )
+    outcome = await call.services.to_the_end(call.services.gateway.commit(command))
+    await call.services.gateway.refresh_owners()
+    unrevoked_at = iso_time(outcome.result["unrevokedMs"])
+    return Reply({"success": True, "id": did, **_trusted(did), "unrevokedAt": unrevoked_at})
+
+
+async def look_up(call: Call) -> Reply:
+    """Say whether a DID is revoked now; of one that nobody knows, that it is not."""
+    did = value_of(Did, "did", did_in_path(call, 2))
+    row = await revocation_row(call.services.reader, did, at_ms=call.services.now_ms())
+    return Reply(_trusted(did) if row is None else _record(row, call))
+
+
+async def list_revoked(call: Call) -> Reply:
+    """List who is revoked now, in the order of their DIDs."""
+    page = page_of(call, call.given(PageQuery))
+    rows = await revocation_rows(
+        call.services.reader,
+        at_ms=call.services.now_ms(),
+        limit=page.limit + 1,
+        offset=page.offset,
+        after_did=page.after,
+        bytes_max=page.bytes_max,
+    )
+    shown = [_record(row, call) for row in rows]
+    return Reply(listed("revoked", shown, page, lambda row: row["did"], is_cut=rows.is_cut))
+
+
+def _record(row: RowDict, call: Call) -> dict[str, Any]:
+    """Return a revocation in force; its evidence for those it is between, and administrators."""
+    record = {
+        "did": row["did"],
+        "revoked": True,
+        "reason": row["reason"],
+        "revokedAt": iso_time(row["revoked_ms"]),
+        "expiresAt": iso_time(row["expires_ms"]),
+        "revokedByDid": row["revoked_by_did"],
+    }
+    if call.may((row["did"], row["revoked_by_did"])):
+        record["evidence"] = row["evidence"]
+    return record
+
+
+def _trusted(did: str) -> dict[str, Any]:
+    return {"did": did, "revoked": False, "reason": None, "revokedAt": None, "expiresAt": None}
+
+
+OPERATIONS = (
+    Operation(
+        method="POST",
+        path="/v1/trust/revoke",
+        handler=revoke,
+        summary="Revoke an agent: it gets no work and is paid for none",
+        scope="trust:write",
+        rate=RateClass.WRITE,
+        tag="trust",
+        body=RevocationRequest,
+        reply=Revoked,
+        errors=(ErrorCode.FORBIDDEN, ErrorCode.ALREADY_REVOKED),
+        repeats=Repeats.BY_COMMAND,
+    ),
+    Operation(
+        method="GET",
+        path="/v1/revoked",
+        handler=list_revoked,
+        summary="List who is revoked",
+        scope="trust:read",
+        rate=RateClass.READ,
+        tag="trust",
+        reply=RevocationPage,
+        query=PageQuery,
+        errors=(ErrorCode.INVALID_REQUEST,),
+    ),
+    Operation(
+        method="GET",
+        path="/v1/revoked/{did}",
+        handler=look_up,
+        summary="Say whether a DID is revoked",
+        scope="trust:read",
+        rate=RateClass.READ,
+        tag="trust",
+        reply=Revocation,
+        errors=(ErrorCode.INVALID_REQUEST,),
+    ),
+    Operation(
+        method="DELETE",
+        path="/v1/revoked/{did}",
+        handler=unrevoke,
+        summary="Take a revoked agent back",
+        scope="trust:write",
+        rate=RateClass.WRITE,
+        tag="trust",
+        reply=Unrevoked,
+        errors=(ErrorCode.NOT_FOUND, ErrorCode.FORBIDDEN),
+    ),
+)

@@ -1,0 +1,3 @@
+"""Operations on money: the ledger, accounts, invoices, disputes, quotas."""
+
+from __future__ import annotations

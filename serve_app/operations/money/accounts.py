@@ -1,0 +1,143 @@
+"""Money as its owner reads it: accounts, balances, history; what a workflow holds and has spent.
+
+Spec: Account, Entry, Escrow, Balance response; contract.md section 6 (Ledger, More reads).
+"""
+
+from __future__ import annotations
+
+import orjson
+
+from core.errors import ErrorCode
+from core.records.api.money import Account, Balance, HistoryPage
+from core.records.api.record import PageQuery
+from core.records.api.workflows import Budget, Escrow
+from core.records.manifest import parse_manifest
+from ledger.accounts.account_reads import account_row, history
+from serve_app.callers.limits import RateClass
+from serve_app.http.calls import Call, Operation, Reply, not_found
+from serve_app.http.lists import listed, number_after, page_of
+from serve_app.operations.views_market import (
+    account_record,
+    balance_record,
+    budget_record,
+    escrow_record,
+    history_record,
+)
+from serve_app.operations.whose import own_did_in_path, paid_workflow
+
+
+async def get_account(call: Call) -> Reply:
+    """Read a wallet's account; there is none until something came in."""
+    did = own_did_in_path(call, 3, "the account")
+    row = await account_row(call.services.reader, did)
+    if row is None:
+        raise not_found(f"the account of {did[:255]}")
+    return Reply(account_record(row))
+
+
+async def get_balance(call: Call) -> Reply:
+    """Read what a DID can spend, and what is held for its running workflows."""
+    did = own_did_in_path(call, 2, "the balance")
+    return Reply(balance_record(did, await call.services.reader.balance(did)))
+
+
+async def get_history(call: Call) -> Reply:
+    """List what moved a DID's wallet and stake, newest first."""
+    did = own_did_in_path(call, 2, "the history")
+    page = page_of(call, call.given(PageQuery))
+    rows = await history(
+        call.services.reader,
+        did,
+        limit=page.limit + 1,
+        offset=page.offset,
+        before_id=number_after(page),
+    )
+    return Reply(listed("events", list(map(history_record, rows)), page, lambda row: row["id"]))
+
+
+async def get_escrow(call: Call) -> Reply:
+    """Read what a workflow holds in escrow."""
+    stored = await paid_workflow(call, call.uuid_in_path("workflow_id", "the workflow"))
+    row = await call.services.reader.escrow(stored.id)
+    if row is None:
+        # Its estimate exceeded its budget: nothing was ever held.
+        raise not_found(f"an escrow of the workflow {stored.id}")
+    return Reply(escrow_record(row))
+
+
+async def get_budget(call: Call) -> Reply:
+    """Read a workflow's budget: the payer's own, else what its estimate held."""
+    stored = await paid_workflow(call, call.uuid_in_path("workflow_id", "the workflow"))
+    escrow = await call.services.reader.escrow(stored.id)
+    row = await call.services.gateway.workflow_row(stored.id)
+    assert row is not None, stored.id
+    budget_micro = parse_manifest(orjson.loads(row["manifest"])).budget_micro
+    return Reply(
+        budget_record(
+            stored.id,
+            stored.payer_did,
+            stored.row["hold_micro"] if budget_micro is None else budget_micro,
+            stored.row["spent_micro"],
+            escrow["remaining_micro"] if escrow is not None else 0,
+        )
+    )
+
+
+OPERATIONS = (
+    Operation(
+        method="GET",
+        path="/v1/ledger/accounts/{did}",
+        handler=get_account,
+        summary="Read a wallet's account",
+        scope="ledger:read",
+        rate=RateClass.READ,
+        tag="ledger",
+        reply=Account,
+        errors=(ErrorCode.NOT_FOUND,),
+    ),
+    Operation(
+        method="GET",
+        path="/v1/ledger/{did}/history",
+        handler=get_history,
+        summary="List what moved a wallet and a stake, newest first",
+        scope="ledger:read",
+        rate=RateClass.READ,
+        tag="ledger",
+        reply=HistoryPage,
+        query=PageQuery,
+        errors=(ErrorCode.NOT_FOUND, ErrorCode.INVALID_REQUEST),
+    ),
+    Operation(
+        method="GET",
+        path="/v1/balances/{did}",
+        handler=get_balance,
+        summary="Read a balance",
+        scope="ledger:read",
+        rate=RateClass.READ,
+        tag="ledger",
+        reply=Balance,
+        errors=(ErrorCode.NOT_FOUND,),
+    ),
+    Operation(
+        method="GET",
+        path="/v1/workflows/{workflow_id}/escrow",
+        handler=get_escrow,
+        summary="Read what a workflow holds in escrow",
+        scope="workflows:read",
+        rate=RateClass.READ,
+        tag="workflows",
+        reply=Escrow,
+        errors=(ErrorCode.NOT_FOUND,),
+    ),
+    Operation(
+        method="GET",
+        path="/v1/workflows/{workflow_id}/budget",
+        handler=get_budget,
+        summary="Read a workflow's budget",
+        scope="workflows:read",
+        rate=RateClass.READ,
+        tag="workflows",
+        reply=Budget,
+        errors=(ErrorCode.NOT_FOUND,),
+    ),
+)

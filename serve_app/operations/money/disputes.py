@@ -1,0 +1,257 @@
+"""Disputes: opened by the parties of a workflow, decided by an administrator.
+
+Spec: Dispute, Settlement rules 10; contract.md section 6 (Disputes); decision 0081.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Final
+
+import orjson
+
+from core.errors import ErrorCode, ServiceError
+from core.money import credits_number
+from core.records.api.review import (
+    Dispute,
+    DisputeOpened,
+    DisputePage,
+    DisputeRequest,
+    DisputeResolved,
+    DisputesQuery,
+    Resolution,
+)
+from core.trust.access import RESOLVE_DISPUTES
+from ledger.disputes.dispute_commands import OpenDispute, ResolveDispute
+from ledger.disputes.dispute_reads import dispute_row, dispute_rows
+from ledger.reads.reader import RowDict, StoredWorkflow
+from serve_app.callers.limits import RateClass
+from serve_app.http.calls import (
+    Call,
+    Operation,
+    Repeats,
+    Reply,
+    canonical_object,
+    invalid,
+    not_found,
+)
+from serve_app.http.lists import id_after, listed, page_of
+from serve_app.operations.views import iso_time
+from serve_app.operations.whose import visible_record
+
+# What one may complain about without a workflow.
+TYPES_AT_LARGE: Final = ("fraud", "other")
+
+
+@dataclass(frozen=True, slots=True)
+class _Subject:
+    """What a dispute is about: whom, in which workflow, at which node."""
+
+    workflow_id: str | None
+    respondent_did: str | None
+    node_id: str | None
+
+
+async def open_dispute(call: Call) -> Reply:
+    """Complain about work or pay; nothing is frozen by it."""
+    body = call.given(DisputeRequest)
+    evidence = canonical_object("evidence", body.evidence or {})
+    subject = await _subject(call, body)
+    dispute_id = call.services.new_id()
+    command = OpenDispute(
+        key=call.command_key(f"dispute:{dispute_id}"),
+        actor_did=call.caller.did,
+        dispute_id=dispute_id,
+        workflow_id=subject.workflow_id,
+        complainant_did=call.caller.did,
+        respondent_did=subject.respondent_did,
+        node_id=subject.node_id,
+        dispute_type=body.dispute_type,
+        description=body.description,
+        evidence_json=orjson.dumps(evidence).decode(),
+    )
+    outcome = await call.services.to_the_end(call.services.gateway.commit(command))
+    return await _shown(call, outcome.result["disputeId"])
+
+
+async def resolve(call: Call) -> Reply:
+    """Decide a dispute; a refund comes from the agent and the fee, as far as they have it."""
+    body = call.given(Resolution)
+    # The right is an operator's, who is no party: whoever has it knows of every dispute.
+    row = await _stored(call)
+    command = ResolveDispute(
+        key=call.command_key(f"resolve:{call.services.new_id()}"),
+        actor_did=call.caller.did,
+        dispute_id=row["id"],
+        status=body.status,
+        resolution=body.resolution,
+        refund_micro=body.credits_refunded,
+        slash_bps=call.services.settings.slash_fraud_bps,
+    )
+    outcome = await call.services.to_the_end(call.services.gateway.commit(command))
+    slashed = {"creditsSlashed": credits_number(outcome.result["slashedMicro"])}
+    return await _shown(call, row["id"], **slashed)
+
+
+async def get(call: Call) -> Reply:
+    """Read one dispute."""
+    return Reply(dispute_record(await _readable(call)))
+
+
+async def list_disputes(call: Call) -> Reply:
+    """List the disputes that the caller is a party of; an administrator sees all of them."""
+    query = call.given(DisputesQuery)
+    page = page_of(call, query)
+    rows = await dispute_rows(
+        call.services.reader,
+        party_did=call.party_did,
+        status=query.status,
+        workflow_id=query.workflow_id,
+        limit=page.limit + 1,
+        offset=page.offset,
+        before_id=id_after(page),
+    )
+    shown = [dispute_record(row) for row in rows]
+    return Reply(listed("disputes", shown, page, lambda row: row["id"]))
+
+
+async def _subject(call: Call, body: DisputeRequest) -> _Subject:
+    """Find out who is accused of what; the payer accuses agents, an agent the payer."""
+    accused, node_id, workflow_id = body.respondent_did, body.node_id, body.workflow_id
+    if workflow_id is None:
+        if body.dispute_type not in TYPES_AT_LARGE:
+            raise invalid("workflowId", "nothing", f"a workflow's id, for {body.dispute_type}")
+        if node_id is not None:
+            raise invalid("nodeId", str(node_id), "nothing without a workflowId")
+        return _Subject(None, accused, None)
+    stored = await visible_record(call, workflow_id)
+    if stored is None:
+        raise not_found(f"the workflow {workflow_id}")
+    nodes = {node["name"]: node for node in stored.nodes}
+    if node_id is not None and node_id not in nodes:
+        raise invalid("nodeId", str(node_id), "a node of the workflow that was dispatched")
+    disputed = [nodes[node_id]] if node_id is not None else list(nodes.values())
+    if call.is_party((stored.payer_did,)):
+        return _Subject(stored.id, _accused_agent(stored, disputed, accused), node_id)
+    if not any(call.is_party(_agents_of(node)) for node in disputed):
+        raise ServiceError(
+            ErrorCode.FORBIDDEN, "only the payer and the agents of a workflow may dispute it"
+        )
+    return _Subject(stored.id, stored.payer_did, node_id)
+
+
+def _accused_agent(stored: StoredWorkflow, nodes: list[RowDict], accused: str | None) -> str | None:
+    """Return the agent that a payer's complaint is about: the named one, else the only one."""
+    agents = {did for node in nodes for did in _agents_of(node)} - {stored.payer_did}
+    if accused is not None:
+        if accused not in agents:
+            raise invalid("respondentDid", accused, "an agent of the disputed nodes")
+        return accused
+    primaries = {node["agent_did"] for node in nodes if node["agent_did"]} - {stored.payer_did}
+    return primaries.pop() if len(primaries) == 1 else None
+
+
+def _agents_of(node: RowDict) -> set[str]:
+    return {did for did in (node["agent_did"], node["verifier_did"]) if did}
+
+
+async def _readable(call: Call) -> RowDict:
+    """Return the dispute of the path, if the caller is a party of it or an administrator."""
+    row = await _stored(call)
+    call.require_party((row["complainant_did"], row["respondent_did"]), _what(call))
+    return row
+
+
+async def _stored(call: Call) -> RowDict:
+    """Return the dispute of the path, whoever asks."""
+    row = await dispute_row(call.services.reader, call.path_values["dispute_id"])
+    if row is None:
+        raise not_found(_what(call))
+    return row
+
+
+def _what(call: Call) -> str:
+    return f"the dispute {call.path_values['dispute_id'][:64]}"
+
+
+async def _shown(call: Call, dispute_id: str, **more: Any) -> Reply:
+    row = await dispute_row(call.services.reader, dispute_id)
+    assert row is not None, dispute_id
+    return Reply({"success": True, **dispute_record(row), **more})
+
+
+def dispute_record(row: RowDict) -> dict[str, Any]:
+    """Return a dispute in its JSON form. Spec: Dispute."""
+    asked = row["refund_asked_micro"]
+    return {
+        "id": row["id"],
+        "disputeId": row["id"],
+        "workflowId": row["workflow_id"],
+        "nodeId": row["node_id"],
+        "complainantDid": row["complainant_did"],
+        "respondentDid": row["respondent_did"],
+        "disputeType": row["dispute_type"],
+        "description": row["description"],
+        "evidence": row["evidence"],
+        "status": row["status"],
+        "resolution": row["resolution"],
+        "creditsAsked": None if asked is None else credits_number(asked),
+        "creditsRefunded": credits_number(row["refunded_micro"]),
+        "creditsShort": credits_number(row["short_micro"]),
+        "createdAt": iso_time(row["created_ms"]),
+        "resolvedAt": iso_time(row["resolved_ms"]),
+        "resolvedBy": row["resolved_by_did"],
+    }
+
+
+OPERATIONS = (
+    Operation(
+        method="POST",
+        path="/v1/disputes",
+        handler=open_dispute,
+        summary="Open a dispute about a workflow",
+        scope="ledger:write",
+        rate=RateClass.WRITE,
+        tag="disputes",
+        body=DisputeRequest,
+        reply=DisputeOpened,
+        errors=(ErrorCode.FORBIDDEN, ErrorCode.NOT_FOUND),
+        repeats=Repeats.BY_REPLY,
+    ),
+    Operation(
+        method="GET",
+        path="/v1/disputes",
+        handler=list_disputes,
+        summary="List the caller's disputes, newest first",
+        scope="ledger:read",
+        rate=RateClass.READ,
+        tag="disputes",
+        reply=DisputePage,
+        query=DisputesQuery,
+        errors=(ErrorCode.INVALID_REQUEST,),
+    ),
+    Operation(
+        method="GET",
+        path="/v1/disputes/{dispute_id}",
+        handler=get,
+        summary="Read a dispute",
+        scope="ledger:read",
+        rate=RateClass.READ,
+        tag="disputes",
+        reply=Dispute,
+        errors=(ErrorCode.NOT_FOUND,),
+    ),
+    Operation(
+        method="POST",
+        path="/v1/disputes/{dispute_id}/resolve",
+        handler=resolve,
+        summary="Decide a dispute, for administrators",
+        scope=RESOLVE_DISPUTES,
+        rate=RateClass.WRITE,
+        tag="disputes",
+        body=Resolution,
+        reply=DisputeResolved,
+        errors=(ErrorCode.NOT_FOUND, ErrorCode.CONFLICT),
+        repeats=Repeats.BY_REPLY,
+    ),
+)

@@ -1,0 +1,274 @@
+"""Invoices over what a payer has paid: by period or by workflow; an administrator settles them.
+
+Spec: Invoice, Settlement rules 5; contract.md section 6 (Invoices); decision 0080.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+from typing import Any, Final, Literal
+
+from core.errors import ErrorCode, ServiceError
+from core.money import CURRENCY, credits_number
+from core.records.api.review import (
+    InvoiceChanged,
+    InvoicePage,
+    InvoiceRequest,
+    InvoicesQuery,
+    InvoiceWithLines,
+)
+from core.timestamps import iso_ms
+from core.trust.access import ADMIN
+from ledger.invoices.invoice_commands import CreateInvoice, SettleInvoice, invoice_settled_key
+from ledger.invoices.invoice_content import standing_invoice, with_content
+from ledger.invoices.invoice_reads import (
+    REFUND_KINDS,
+    invoice_row,
+    invoice_rows,
+    line_rows,
+)
+from ledger.reads.reader import RowDict
+from serve_app.callers.limits import RateClass
+from serve_app.http.calls import Call, Operation, Repeats, Reply, invalid, not_found
+from serve_app.http.lists import id_after, listed, page_of
+from serve_app.operations.views import iso_time
+from serve_app.operations.whose import paid_workflow
+
+# An invoice is added up again so often when the ledger was written to meanwhile.
+STALE_TRIES: Final = 5
+STALE_PAUSE_S: Final = 0.05
+
+
+async def create(call: Call) -> Reply:
+    """Issue the invoice of a period or a workflow; the same again is the same invoice."""
+    body = call.given(InvoiceRequest)
+    payer_did = body.payer_did or call.caller.did
+    call.require(call.right, payer_did)
+    start_ms = end_ms = 0
+    workflow_id = body.workflow_id
+    if workflow_id is not None:
+        workflow_id, payer_did = await _paid_workflow(call, body, workflow_id)
+    else:
+        start_ms, end_ms = _period(body)
+    row = await standing_invoice(call.services.reader, payer_did, (start_ms, end_ms), workflow_id)
+    if row is None:
+        work = _issue(call, payer_did, (start_ms, end_ms), workflow_id)
+        row = await call.services.to_the_end(work)
+    return Reply({"success": True, **invoice_record(row)})
+
+
+async def _issue(
+    call: Call, payer_did: str, period: tuple[int, int], workflow_id: str | None
+) -> RowDict:
+    """Add up and commit; once more when something came between the two."""
+    services = call.services
+    now_ms = services.now_ms()
+    if period[1] > now_ms:
+        expected = f"a time not after {iso_time(now_ms)}"
+        raise invalid("periodEnd", str(iso_time(period[1])), expected)
+    empty = CreateInvoice(
+        key=call.command_key(f"invoice:{services.new_id()}"),
+        actor_did=call.caller.did,
+        invoice_id=services.new_id(),
+        payer_did=payer_did,
+        period_start_ms=period[0],
+        period_end_ms=period[1],
+        workflow_id=workflow_id,
+    )
+    for tries_left in reversed(range(STALE_TRIES)):
+        try:
+            outcome = await services.gateway.commit(await with_content(services.reader, empty))
+        except ServiceError as error:
+            if error.code is not ErrorCode.OVERLOADED or not tries_left:
+                raise
+            await asyncio.sleep(STALE_PAUSE_S)
+        else:
+            row = await invoice_row(services.reader, outcome.result["invoiceId"])
+            assert row is not None, outcome
+            return row
+    raise AssertionError("the last try returns or raises")
+
+
+async def get(call: Call) -> Reply:
+    """Read one invoice with its lines."""
+    row = await _readable(call)
+    lines = await line_rows(call.services.reader, row["id"])
+    return Reply(
+        {
+            **invoice_record(row),
+            "lineCount": lines[0]["line_count"] if lines else 0,
+            "lines": [_line_record(line) for line in lines],
+        }
+    )
+
+
+async def list_invoices(call: Call) -> Reply:
+    """List the caller's invoices, newest first; an administrator sees everybody's."""
+    query = call.given(InvoicesQuery)
+    page = page_of(call, query)
+    rows = await invoice_rows(
+        call.services.reader,
+        payer_did=call.party_did or query.payer_did,
+        status=query.status,
+        limit=page.limit + 1,
+        offset=page.offset,
+        before_id=id_after(page),
+    )
+    shown = [invoice_record(row) for row in rows]
+    return Reply(listed("invoices", shown, page, lambda row: row["id"]))
+
+
+async def pay(call: Call) -> Reply:
+    """Mark a pending invoice paid."""
+    return await _settle(call, "paid")
+
+
+async def void(call: Call) -> Reply:
+    """Void a pending invoice; its payments can be invoiced again."""
+    return await _settle(call, "void")
+
+
+async def _settle(call: Call, status: Literal["paid", "void"]) -> Reply:
+    row = await _readable(call)
+    # What tells a repeat of this very request from somebody who also wants the invoice settled.
+    request = f"{status} {call.command_key(call.services.new_id())}"
+    command = SettleInvoice(
+        key=invoice_settled_key(row["id"]),
+        request_hash=hashlib.sha256(request.encode()).digest(),
+        actor_did=call.caller.did,
+        invoice_id=row["id"],
+        status=status,
+    )
+    try:
+        await call.services.to_the_end(call.services.gateway.commit(command))
+    except ServiceError as error:
+        if error.code is not ErrorCode.KEY_REUSED:
+            raise
+        raise ServiceError(ErrorCode.CONFLICT, "the invoice was settled before") from None
+    settled = await invoice_row(call.services.reader, row["id"])
+    assert settled is not None, row
+    return Reply({"success": True, **invoice_record(settled)})
+
+
+async def _readable(call: Call) -> RowDict:
+    """Return the invoice of the path, if the caller may know of it."""
+    given = call.path_values["invoice_id"]
+    row = await invoice_row(call.services.reader, given)
+    if row is None or not call.may((row["payer_did"],)):
+        raise not_found(f"the invoice {given[:64]}")
+    return row
+
+
+async def _paid_workflow(call: Call, body: InvoiceRequest, workflow_id: str) -> tuple[str, str]:
+    """Return a workflow's id and payer, if the caller may have it invoiced."""
+    for name, at_ms in (("periodStart", body.period_start), ("periodEnd", body.period_end)):
+        if at_ms is not None:
+            raise invalid(name, "a period and a workflow", "one of them")
+    stored = await paid_workflow(call, workflow_id)
+    if body.payer_did not in (None, stored.payer_did):
+        raise invalid("payerDid", str(body.payer_did), "the workflow's payer")
+    return stored.id, stored.payer_did
+
+
+def _period(body: InvoiceRequest) -> tuple[int, int]:
+    start_ms, end_ms = body.period_start, body.period_end
+    if start_ms is None or end_ms is None:
+        missing = "periodStart" if start_ms is None else "periodEnd"
+        raise invalid(missing, "nothing", "a time such as 2026-01-31T12:00:00Z")
+    if end_ms <= start_ms:
+        raise invalid("periodEnd", iso_ms(end_ms), "a time after periodStart")
+    if start_ms < 0:
+        raise invalid("periodStart", iso_ms(start_ms), "a time after 1970")
+    return start_ms, end_ms
+
+
+def invoice_record(row: RowDict) -> dict[str, Any]:
+    """Return an invoice in its JSON form. Spec: Invoice."""
+    return {
+        "id": row["id"],
+        "invoiceId": row["id"],
+        "payerDid": row["payer_did"],
+        "periodStart": iso_time(row["period_start_ms"]),
+        "periodEnd": iso_time(row["period_end_ms"]),
+        "workflowId": row["workflow_id"],
+        "subtotalCents": row["subtotal_cents"],
+        "protocolFeeCents": row["protocol_fee_cents"],
+        "totalCents": row["total_cents"],
+        "currency": CURRENCY,
+        "status": row["status"],
+        "createdAt": iso_time(row["created_ms"]),
+        "settledAt": iso_time(row["settled_ms"]),
+        "settledBy": row["settled_by_did"],
+    }
+
+
+def _line_record(line: RowDict) -> dict[str, Any]:
+    is_refund = line["kind"] in REFUND_KINDS
+    return {
+        "entryId": line["entry_id"],
+        "kind": "refund" if is_refund else "payment",
+        "workflowId": line["workflow_id"],
+        "nodeId": line["node_id"],
+        "amountCredits": credits_number(line["amount_micro"] * (-1 if is_refund else 1)),
+        "createdAt": iso_time(line["created_ms"]),
+    }
+
+
+OPERATIONS = (
+    Operation(
+        method="POST",
+        path="/v1/invoices",
+        handler=create,
+        summary="Issue an invoice over a period or a workflow",
+        scope="ledger:write",
+        rate=RateClass.WRITE,
+        tag="invoices",
+        body=InvoiceRequest,
+        reply=InvoiceChanged,
+        errors=(ErrorCode.FORBIDDEN, ErrorCode.NOT_FOUND, ErrorCode.CONFLICT),
+        repeats=Repeats.BY_REPLY,
+    ),
+    Operation(
+        method="GET",
+        path="/v1/invoices",
+        handler=list_invoices,
+        summary="List invoices, newest first",
+        scope="ledger:read",
+        rate=RateClass.READ,
+        tag="invoices",
+        reply=InvoicePage,
+        query=InvoicesQuery,
+        errors=(ErrorCode.INVALID_REQUEST,),
+    ),
+    Operation(
+        method="GET",
+        path="/v1/invoices/{invoice_id}",
+        handler=get,
+        summary="Read an invoice with its lines",
+        scope="ledger:read",
+        rate=RateClass.READ,
+        tag="invoices",
+        reply=InvoiceWithLines,
+        errors=(ErrorCode.NOT_FOUND,),
+    ),
+    *(
+        Operation(
+            method="POST",
+            path=f"/v1/invoices/{{invoice_id}}/{verb}",
+            handler=handler,
+            summary=summary,
+            scope=ADMIN,
+            rate=RateClass.WRITE,
+            tag="invoices",
+            reply=InvoiceChanged,
+            errors=(ErrorCode.NOT_FOUND, ErrorCode.CONFLICT),
+            is_body_optional=True,
+            repeats=Repeats.BY_REPLY,
+        )
+        for verb, handler, summary in (
+            ("pay", pay, "Mark a pending invoice paid, for administrators"),
+            ("void", void, "Void a pending invoice, for administrators"),
+        )
+    ),
+)

@@ -1,0 +1,3 @@
+"""Operations on the service itself: health, keys, the audit chain."""
+
+from __future__ import annotations

@@ -1,0 +1,218 @@
+"""API keys: make, list, revoke.
+
+A key is shown once, at its making, and to a repeat of that very request (docs/decisions/0014);
+stored is its hash. A key made with another can do no more, lives no longer, and ends with it.
+contract.md section 3 (Keys); decision 0107.
+"""
+
+from __future__ import annotations
+
+import orjson
+
+from core.errors import ErrorCode, ServiceError
+from core.records.api.keys import KeyCreated, KeyPage, KeyRequest, KeyRevoked, KeysQuery
+from core.timestamps import iso_ms
+from core.trust.access import (
+    ADMIN,
+    DEFAULT_SCOPES,
+    JWT_KEY_ID,
+    RIGHTS,
+    Principal,
+    find_ungrantable_scopes,
+    is_derived,
+    is_scope,
+)
+from ledger.commands import OutcomeStatus
+from ledger.keys.key_commands import CreateKey, RevokeKey
+from serve_app.callers.auth import key_hash, new_api_key
+from serve_app.callers.limits import RateClass
+from serve_app.http.calls import (
+    Call,
+    Operation,
+    Repeats,
+    Reply,
+    invalid,
+    not_found,
+)
+from serve_app.http.lists import listed, page_of
+from serve_app.operations.views import iso_time, key_record
+
+KEY_ID_CHARS_MAX = 128
+SCOPES_MAX = 100
+
+
+async def create(call: Call) -> Reply:
+    """Make a key for the caller, or, by an administrator, for anybody."""
+    body = call.given(KeyRequest)
+    owner_did = body.owner_did or call.caller.did
+    call.require(call.right, owner_did)
+    name = body.name or ""
+    api_key = new_api_key()
+    key_id = call.services.new_id()
+    scopes = _scopes(call, body)
+    # What the new key stands on, None when it stands by itself.
+    maker = call.caller if is_derived(call.caller, owner_did, scopes) else None
+    parent_id = None if maker is None or maker.key_id == JWT_KEY_ID else maker.key_id
+    rate_class, rate_limits = _rates(call, body, maker)
+    expires_ms = _expires_ms(call, body, maker)
+    command = CreateKey(
+        key=call.command_key(f"key:{key_id}"),
+        actor_did=call.caller.did,
+        key_id=key_id,
+        key_hash=key_hash(api_key),
+        owner_did=owner_did,
+        name=name,
+        scopes=scopes,
+        rate_class=rate_class,
+        rate_limits_json=None if rate_limits is None else orjson.dumps(rate_limits).decode(),
+        expires_ms=expires_ms,
+        parent_id=parent_id,
+        owner_keys_max=call.services.settings.keys_per_owner_max,
+        depth_max=call.services.settings.key_depth_max,
+    )
+    outcome = await call.services.to_the_end(call.services.gateway.commit(command))
+    if outcome.status is OutcomeStatus.REPEATED:
+        # Made by a call that ended before its reply was kept: nobody has its secret any more.
+        raise ServiceError(
+            ErrorCode.CONFLICT,
+            f"the key {outcome.result['id']} was made under this Idempotency-Key and its secret is"
+            " lost; revoke it, and make another with another Idempotency-Key",
+        )
+    return Reply(
+        {
+            "success": True,
+            "key": api_key,
+            "id": key_id,
+            "keyId": key_id,
+            "ownerDid": owner_did,
+            "name": name,
+            "scopes": list(command.scopes),
+            "rateClass": rate_class,
+            "rateLimits": rate_limits,
+            "expiresAt": iso_time(expires_ms),
+            "parentId": parent_id,
+        },
+        headers=((b"cache-control", b"no-store"),),
+    )
+
+
+async def list_keys(call: Call) -> Reply:
+    """List the caller's keys, never their secrets; an administrator sees all of them."""
+    query = call.given(KeysQuery)
+    page = page_of(call, query)
+    owner_did = call.party_did or query.owner_did
+    rows = await call.services.reader.api_keys(
+        owner_did=owner_did, limit=page.limit + 1, offset=page.offset, after_id=page.after
+    )
+    shown = [key_record(row) for row in rows]
+    return Reply(listed("keys", shown, page, lambda row: row["id"]))
+
+
+async def revoke(call: Call) -> Reply:
+    """End a key and all made with it; within a second they open nothing any more."""
+    key_id = call.path_values["key_id"]
+    if len(key_id) > KEY_ID_CHARS_MAX:
+        raise not_found("the key")
+    command = RevokeKey(
+        key=f"key-end:{call.services.new_id()}",
+        actor_did=call.caller.did,
+        key_id=key_id,
+        owner_did=call.party_did,
+    )
+    outcome = await call.services.to_the_end(call.services.gateway.commit(command))
+    ended = outcome.result["ended"]
+    return Reply({"success": True, "id": key_id, "keyId": key_id, "endedKeys": ended})
+
+
+def _scopes(call: Call, body: KeyRequest) -> tuple[str, ...]:
+    """Return the scopes of the new key; without any named, the default ones the caller has."""
+    scopes = body.scopes
+    if scopes is None:
+        beyond = find_ungrantable_scopes(call.caller, DEFAULT_SCOPES)
+        if beyond:
+            return tuple(sorted(call.caller.scopes))
+        return DEFAULT_SCOPES
+    if len(scopes) > SCOPES_MAX:
+        raise invalid("scopes", f"{len(scopes)} scopes", f"at most {SCOPES_MAX} scopes")
+    for index, scope in enumerate(scopes):
+        if not is_scope(scope):
+            raise invalid(f"scopes[{index}]", scope[:100], f"one of {', '.join(sorted(RIGHTS))}")
+    refused = find_ungrantable_scopes(call.caller, scopes)
+    if refused:
+        raise ServiceError(
+            ErrorCode.INSUFFICIENT_SCOPE,
+            f"the credential lacks {', '.join(refused)} and cannot hand it on",
+        )
+    return tuple(dict.fromkeys(scopes))
+
+
+def _rates(
+    call: Call, body: KeyRequest, maker: Principal | None
+) -> tuple[str, dict[str, int] | None]:
+    """Return the new key's rate class and its own limits; only an administrator may set them.
+
+    A key that stands on another has that one's limits unless an administrator sets its own.
+    """
+    rate_class, limits = body.rate_class, body.rate_limits
+    if (rate_class != "standard" or limits is not None) and not call.holds(ADMIN):
+        raise ServiceError(
+            ErrorCode.INSUFFICIENT_SCOPE, "only an administrator sets rateClass or rateLimits"
+        )
+    if limits is None:
+        return rate_class, dict(maker.rate_limits) or None if maker is not None else None
+    own = {"read": limits.read, "write": limits.write, "bulk": limits.bulk}
+    return rate_class, {name: limit for name, limit in own.items() if limit is not None}
+
+
+def _expires_ms(call: Call, body: KeyRequest, maker: Principal | None) -> int | None:
+    """Return when the new key expires: not after the credential that it stands on."""
+    latest_ms = None if maker is None else maker.expires_ms
+    expires_ms = body.expires_at
+    if expires_ms is None:
+        return latest_ms
+    if expires_ms <= call.services.now_ms():
+        raise invalid("expiresAt", iso_ms(expires_ms), "a time to come")
+    if latest_ms is not None and expires_ms > latest_ms:
+        expected = f"at most {iso_time(latest_ms)}, when the credential that makes the key expires"
+        raise invalid("expiresAt", iso_ms(expires_ms), expected)
+    return expires_ms
+
+
+OPERATIONS = (
+    Operation(
+        method="POST",
+        path="/v1/keys",
+        handler=create,
+        summary="Make an API key; it is shown this once",
+        scope="keys:write",
+        rate=RateClass.WRITE,
+        tag="keys",
+        body=KeyRequest,
+        reply=KeyCreated,
+        errors=(ErrorCode.FORBIDDEN, ErrorCode.CONFLICT),
+        repeats=Repeats.BY_REPLY,
+    ),
+    Operation(
+        method="GET",
+        path="/v1/keys",
+        handler=list_keys,
+        summary="List API keys",
+        scope="keys:read",
+        rate=RateClass.READ,
+        tag="keys",
+        reply=KeyPage,
+        query=KeysQuery,
+        errors=(ErrorCode.INVALID_REQUEST,),
+    ),
+    Operation(
+        method="DELETE",
+        path="/v1/keys/{key_id}",
+        handler=revoke,
+        summary="Revoke an API key",
+        scope="keys:write",
+        rate=RateClass.WRITE,
+        tag="keys",
+        reply=KeyRevoked,
+        errors=(ErrorCode.NOT_FOUND,),
+    ),
+)

@@ -1,0 +1,237 @@
+"""Rows turned into the specification's records, as JSON.
+
+The only file that knows both the columns of a read row and the members of a record.
+Spec: Workflow record, Ledger records, Audit entry; contract.md section 6 (Workflow record extras).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+import orjson
+
+from core.ids import trace_id
+from core.market.agent_liveness import UNHEARD, availability, drop_older_signals
+from core.money import credits_number
+from core.records.statuses import Availability
+from core.timestamps import iso_ms
+from core.workflow.blob_ref import BlobRef
+from core.workflow.transitions import NodeStatus, WorkflowStatus, is_terminal
+from ledger.agents.agent_live import liveness_of
+from ledger.reads.reader import StoredWorkflow
+from serve_app.http.calls import Call
+
+Row = Mapping[str, Any]
+
+
+def iso_time(at_ms: int | None) -> str | None:
+    """Return Unix milliseconds as the API writes times: UTC, milliseconds, `Z`."""
+    return None if at_ms is None else iso_ms(at_ms)
+
+
+def workflow_summary(row: Row) -> dict[str, Any]:
+    """Return a workflow as a list shows it: the record without its nodes."""
+    workflow_id = str(row["id"])
+    return {
+        "id": workflow_id,
+        "workflowId": workflow_id,
+        "taskId": str(row["task_id"]),
+        "status": row["status"],
+        "intent": row["intent"],
+        "payerDid": row["payer_did"],
+        "createdAt": iso_time(row["created_ms"]),
+        "startedAt": iso_time(row["started_ms"]),
+        "completedAt": iso_time(row["completed_ms"]),
+        "traceId": trace_id(workflow_id),
+        "spentCredits": credits_number(row["spent_micro"]),
+        "error": _json(row["error"]),
+        "quarantine": _quarantine(row),
+    }
+
+
+def _quarantine(row: Row) -> dict[str, Any] | None:
+    """Return why and since when a workflow is, or was as it ended, driven no further."""
+    if row["quarantined_ms"] is None:
+        return None
+    return {"since": iso_time(row["quarantined_ms"]), "code": row["quarantine_code"]}
+
+
+def workflow_record(stored: StoredWorkflow) -> dict[str, Any]:
+    """Assemble a workflow record from its row, its nodes' rows and its manifest.
+
+    A node without a row has not left `pending`; in a finished workflow it was skipped.
+    """
+    record = workflow_summary(stored.row)
+    rows = {node["name"]: node for node in stored.nodes}
+    is_over = is_terminal(WorkflowStatus(stored.status))
+    unseen = NodeStatus.SKIPPED if is_over else NodeStatus.PENDING
+    nodes: dict[str, Any] = {}
+    for name, definition in orjson.loads(stored.row["manifest"])["nodes"].items():
+        nodes[name] = node_state(rows[name]) if name in rows else {"status": unseen}
+        if definition.get("dependsOn"):
+            nodes[name]["dependsOn"] = definition["dependsOn"]
+    record["nodes"] = nodes
+    return record
+
+
+# What an agent sees of a workflow besides its own nodes: nothing of its payer, purpose or cost.
+_SEEN_BY_AGENTS: Final = (
+    "id",
+    "workflowId",
+    "taskId",
+    "status",
+    "createdAt",
+    "startedAt",
+    "completedAt",
+    "traceId",
+)
+
+
+def visible_workflow(stored: StoredWorkflow, call: Call) -> dict[str, Any] | None:
+    """Return what the caller may see of a workflow, None when they may not know of it.
+
+    The payer and administrators see all of it, an agent the nodes it works on and the workflow's
+    states, others nothing (contract.md section 6, More reads).
+    """
+    if call.may((stored.payer_did,)):
+        return workflow_record(stored)
+    own = {node["name"] for node in stored.nodes if call.is_party((node["agent_did"],))}
+    if not own:
+        return None
+    record = workflow_record(stored)
+    nodes = {
+        name: {member: value for member, value in node.items() if member != "selection"}
+        for name, node in record["nodes"].items()
+        if name in own
+    }
+    return {**{member: record[member] for member in _SEEN_BY_AGENTS}, "nodes": nodes}
+
+
+def node_state(node: Row) -> dict[str, Any]:
+    """Return one node of a workflow record."""
+    state: dict[str, Any] = {"status": node["status"]}
+    if node["result_json"] is not None:
+        # The text is the compact JSON the ledger keeps; parsing it only to write it again is saved.
+        state["result"] = orjson.Fragment(node["result_json"])
+    elif node["result_ref"] is not None:
+        ref = BlobRef.from_json(_json(node["result_ref"]))
+        state["resultRef"] = {"sha256": ref.hash, "size": ref.size}
+    error = _json(node["error"])
+    if error is not None:
+        state["error"] = error
+    state["agentDid"] = node["agent_did"]
+    state["attempts"] = node["attempt"]
+    state["startedAt"] = iso_time(node["started_ms"])
+    state["completedAt"] = iso_time(node["completed_ms"])
+    metrics = _json(node["metrics"])
+    if metrics is not None:
+        state["metrics"] = metrics
+    if node["selection_json"] is not None:
+        state["selection"] = orjson.Fragment(node["selection_json"])
+    state["costCredits"] = credits_number(node["cost_micro"])
+    return state
+
+
+def entry_record(row: Row) -> dict[str, Any]:
+    """Return a ledger entry. Spec: Ledger records, Entry."""
+    record: dict[str, Any] = {
+        "id": row["id"],
+        "debitAccountId": row["debit_account_id"],
+        "creditAccountId": row["credit_account_id"],
+        "amount": credits_number(row["amount"]),
+        "kind": row["kind"],
+        "description": row["description"],
+        "createdAt": iso_time(row["created_ms"]),
+    }
+    if row["workflow_id"] is not None:
+        record["workflowId"] = str(row["workflow_id"])
+    if row["node_id"] is not None:
+        record["nodeId"] = row["node_id"]
+    return record
+
+
+def agent_record(row: Row, live: Row | None, now_ms: int, *, is_revoked: bool) -> dict[str, Any]:
+    """Return an agent: its card's members, the card whole, and what the registry adds.
+
+    Args:
+        live: its heartbeats and probes, None when there never were any.
+        now_ms: by which its availability is judged.
+        is_revoked: whether it is revoked then.
+    """
+    card = orjson.loads(row["card"])
+    return {
+        **card,
+        "id": row["did"],
+        "agentId": row["did"],
+        "did": row["did"],
+        "acard": card,
+        "ownerDid": row["owner_did"],
+        "status": row["status"],
+        "isRevoked": is_revoked,
+        "registeredAt": iso_time(row["registered_ms"]),
+        "updatedAt": iso_time(row["updated_ms"]),
+        "availability": _availability(row, live, now_ms),
+        "live": None if live is None else _live_record(live),
+    }
+
+
+def _availability(row: Row, live: Row | None, now_ms: int) -> Availability:
+    if row["status"] != "active":
+        return Availability.INACTIVE
+    if not row["endpoint"]:
+        return Availability.OFFLINE
+    known = UNHEARD if live is None else liveness_of(live)
+    return availability(drop_older_signals(known, row["updated_ms"]), now_ms)
+
+
+def _live_record(live: Row) -> dict[str, Any]:
+    """Return the newest heartbeat and probe of an agent."""
+    return {
+        "status": live["status"],
+        "load": live["load"],
+        "queueDepth": live["queue_depth"],
+        "version": live["version"],
+        "latency_ms": live["latency_ms"],
+        "heartbeatAt": iso_time(live["heartbeat_ms"]),
+        "probedAt": iso_time(live["probe_ms"]),
+        "isProbeOk": live["probe_ok"],
+    }
+
+
+def key_record(row: Row) -> dict[str, Any]:
+    """Return an API key without its secret, which is not stored."""
+    return {
+        "id": str(row["id"]),
+        "keyId": str(row["id"]),
+        "ownerDid": row["owner_did"],
+        "name": row["name"],
+        "scopes": list(row["scopes"]),
+        "rateClass": row["rate_class"],
+        "rateLimits": _json(row["rate_limits"]),
+        "createdAt": iso_time(row["created_ms"]),
+        "expiresAt": iso_time(row["expires_ms"]),
+        "revokedAt": iso_time(row["revoked_ms"]),
+        "parentId": row["parent_id"],
+    }
+
+
+def deposited_entry(result: Row) -> dict[str, Any]:
+    """Return the entry of a deposit from the ledger's answer to it."""
+    return entry_record(result["entry"])
+
+
+def audit_id(row: Row) -> int:
+    """Return the number of an audit entry."""
+    return int(row["id"])
+
+
+def audit_record(row: Row) -> dict[str, Any]:
+    """Return an audit entry: its stored body with its hash, so that anyone can recompute it."""
+    record: dict[str, Any] = orjson.loads(row["body"])
+    record["hash"] = f"sha256:{bytes(row['hash']).hex()}"
+    return record
+
+
+def _json(value: Any) -> Any:
+    return orjson.loads(value) if isinstance(value, str | bytes) else value

@@ -1,0 +1,73 @@
+"""Whose money a path is about, and who may know of it.
+
+What belongs to another is answered as what does not exist. contract.md section 2 (Ids in paths) and
+section 3 (Caller = payer); decision 0073.
+"""
+
+from __future__ import annotations
+
+from core.records.bounds import DID_CHARS_MAX
+from ledger.reads.stored import StoredWorkflow, WorkflowHead
+from serve_app.http.calls import Call, not_found
+
+
+def did_in_path(call: Call, position: int) -> str:
+    """Return the DID in a path, raw or percent-encoded, as its owner writes it.
+
+    The path arrives decoded. A DID may itself hold percent signs (did:web): one that was sent raw,
+    its colons show it, keeps them.
+
+    Args:
+        position: of the DID among the path's parts; 0 is the `v1`.
+    """
+    sent = call.raw_segment(position)
+    if sent.startswith("did:") and "%25" not in sent:
+        return sent
+    return call.path_values["did"]
+
+
+def own_did_in_path(call: Call, position: int, what: str) -> str:
+    """Return the DID in a path whose money only itself and administrators may see.
+
+    Raises:
+        ServiceError: NOT_FOUND for another's.
+    """
+    did = did_in_path(call, position)
+    call.require_party((did,), f"{what} of {did[:DID_CHARS_MAX]}")
+    return did
+
+
+async def paid_workflow(call: Call, workflow_id: str) -> StoredWorkflow:
+    """Return a workflow whose money only its payer and administrators may see; as in its head.
+
+    Raises:
+        ServiceError: NOT_FOUND, also for another's.
+    """
+    head = await call.services.gateway.workflow_head(workflow_id, call.caller.did)
+    if head is None or not call.may((head.workflow.payer_did,)):
+        raise not_found(f"the workflow {workflow_id[:100]}")
+    return head.workflow
+
+
+async def visible_head(call: Call, workflow_id: str) -> WorkflowHead | None:
+    """Return the head of a workflow, None when the caller may not know of it.
+
+    The payer and administrators may, and the agents of its nodes.
+    """
+    head = await call.services.gateway.workflow_head(workflow_id, call.caller.did)
+    if head is None or not (head.is_agent or call.may((head.workflow.payer_did,))):
+        return None
+    return head
+
+
+async def visible_record(call: Call, workflow_id: str) -> StoredWorkflow | None:
+    """Return a workflow with its nodes, None when the caller may not know of it.
+
+    Whether they may is looked up first: who may not costs no reading of results.
+    """
+    head = await visible_head(call, workflow_id)
+    if head is None:
+        return None
+    return await call.services.gateway.workflow_record(
+        workflow_id, call.caller.did, head.record_bytes
+    )

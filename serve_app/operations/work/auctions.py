@@ -1,0 +1,155 @@
+"""Auctions of nodes: their terms while they are open, their bids once closed, and bidding.
+
+An auction is its payer's, administrators' and those bidders' to see whose agent offers the
+capability, or has bid. Spec: Bid; Settlement rules 7; contract.md section 6 (Stakes, bids; More
+reads). Decision 0075.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import uuid
+from typing import Any
+
+from core.errors import ErrorCode, ServiceError
+from core.market.standing_bid import Offer
+from core.money import credits_number
+from core.records.api.market import Auction, Bid, BidRequest
+from ledger.auctions.auction_commands import PlaceBid, bid_key
+from ledger.auctions.auction_reads import auction_rows, bid_rows, can_bid
+from ledger.reads.reader import RowDict
+from serve_app.callers.limits import RateClass
+from serve_app.http.calls import Call, Operation, Repeats, Reply, invalid, not_found
+from serve_app.operations.views import iso_time
+from serve_app.operations.views_market import auction_record
+
+
+async def show(call: Call) -> Reply:
+    """Show a node's auction: every round, with its bids once it has closed."""
+    workflow_id, node, rounds = await _in_path(call)
+    bids = await bid_rows(call.services.reader, workflow_id, node)
+    return Reply(auction_record(rounds, bids))
+
+
+async def place_bid(call: Call) -> Reply:
+    """Bid for a node in the open round of its auction; an agent's first bid is final."""
+    offered = offer_of(call, call.given(BidRequest))
+    return Reply(await bid_in(call, offered, *await _in_path(call)))
+
+
+def offer_of(call: Call, body: BidRequest) -> tuple[str, Offer]:
+    """Return which agent the body bids for, and its offer."""
+    offer = Offer(body.bid_amount, body.eta_ms, body.stake_offered)
+    return body.agent_did or call.caller.did, offer
+
+
+async def bid_in(
+    call: Call, offered: tuple[str, Offer], workflow_id: str, node: str, rounds: list[RowDict]
+) -> dict[str, Any]:
+    """Place a bid in the last round of an auction that the caller may see; return it."""
+    agent_did, offer = offered
+    last = rounds[-1]
+    if last["status"] != "open":
+        raise ServiceError(ErrorCode.CONFLICT, f"the auction is {last['status']}, expected open")
+    known = await call.services.reader.agent(agent_did)
+    if known is not None and last["capability_id"] not in known["capability_ids"]:
+        raise invalid("agentDid", agent_did, f"an agent that offers {last['capability_id']}")
+    command = PlaceBid(
+        key=bid_key(workflow_id, node, last["round"], agent_did),
+        # A repeat is known by its Idempotency-Key; whoever has none bids a second time.
+        request_hash=hashlib.sha256(call.command_key(call.services.new_id()).encode()).digest(),
+        actor_did=call.caller.did,
+        is_admin=call.caller.is_admin,
+        agent_did=agent_did,
+        workflow_id=workflow_id,
+        node=node,
+        round=last["round"],
+        amount_micro=offer.amount_micro,
+        eta_ms=offer.eta_ms,
+        stake_offered_micro=offer.stake_micro,
+    )
+    try:
+        outcome = await call.services.to_the_end(call.services.gateway.commit(command))
+    except ServiceError as error:
+        if error.code is not ErrorCode.KEY_REUSED:
+            raise
+        raise ServiceError(
+            ErrorCode.CONFLICT, f"{agent_did} has bid already: its first bid is final"
+        ) from None
+    return {
+        "success": True,
+        "workflowId": workflow_id,
+        "nodeId": node,
+        "round": last["round"],
+        "agentDid": agent_did,
+        "bidAmount": credits_number(offer.amount_micro),
+        "etaMs": offer.eta_ms,
+        "stakeOffered": None if offer.stake_micro is None else credits_number(offer.stake_micro),
+        "receivedAt": iso_time(outcome.result["receivedMs"]),
+        "closesAt": iso_time(last["closes_ms"]),
+    }
+
+
+async def visible_rounds(
+    call: Call, workflow_id: str, node: str, unknown: ServiceError
+) -> list[RowDict]:
+    """Return the rounds of an auction that the caller may see.
+
+    Raises:
+        ServiceError: `unknown`, where there is none or it is not for the caller to see.
+    """
+    reader = call.services.reader
+    rounds = await auction_rows(reader, workflow_id, node)
+    if not rounds:
+        raise unknown
+    head = await call.services.gateway.workflow_head(workflow_id, call.caller.did)
+    capability_id = rounds[-1]["capability_id"]
+    payers = (head.workflow.payer_did,) if head is not None else ()
+    if not call.may(payers) and not await can_bid(
+        reader, call.caller.did, capability_id, workflow_id, node
+    ):
+        raise unknown
+    return rounds
+
+
+async def _in_path(call: Call) -> tuple[str, str, list[RowDict]]:
+    """Return the workflow's id, the node and the rounds of the path's auction.
+
+    Raises:
+        ServiceError: NOT_FOUND.
+    """
+    given, node = call.path_values["workflow_id"], call.path_values["node"]
+    unknown = not_found(f"the auction of {node[:64]!r} in the workflow {given[:64]}")
+    try:
+        workflow_id = str(uuid.UUID(given))
+    except ValueError:
+        raise unknown from None
+    return workflow_id, node, await visible_rounds(call, workflow_id, node, unknown)
+
+
+OPERATIONS = (
+    Operation(
+        method="GET",
+        path="/v1/auctions/{workflow_id}/{node}",
+        handler=show,
+        summary="Show a node's auction",
+        scope="workflows:read",
+        rate=RateClass.READ,
+        tag="auctions",
+        reply=Auction,
+        errors=(ErrorCode.NOT_FOUND,),
+    ),
+    Operation(
+        method="POST",
+        path="/v1/auctions/{workflow_id}/{node}/bids",
+        handler=place_bid,
+        summary="Bid for a node",
+        scope="workflows:write",
+        rate=RateClass.WRITE,
+        tag="auctions",
+        body=BidRequest,
+        reply=Bid,
+        errors=(ErrorCode.NOT_FOUND, ErrorCode.FORBIDDEN, ErrorCode.CONFLICT),
+        repeats=Repeats.BY_REPLY,
+    ),
+)

@@ -1,0 +1,137 @@
+"""Feedback: what a payer says about an agent's work, once per workflow and agent.
+
+Spec: contract.md section 6 (Feedback); decision 0082 (what a rating of 1 means).
+"""
+
+from __future__ import annotations
+
+import hashlib
+from decimal import ROUND_HALF_UP, Decimal
+from typing import Any, Final
+
+from core.errors import ErrorCode, ServiceError
+from core.records.api.review import Feedback, FeedbackRequest
+from core.workflow.transitions import NodeStatus, is_terminal
+from ledger.disputes.dispute_commands import GiveFeedback, feedback_key
+from ledger.disputes.dispute_reads import feedback_rows
+from ledger.reads.reader import RowDict, StoredWorkflow
+from serve_app.callers.limits import RateClass
+from serve_app.http.calls import (
+    Call,
+    Operation,
+    Repeats,
+    Reply,
+    invalid,
+    not_found,
+)
+from serve_app.operations.views import iso_time
+from serve_app.operations.whose import visible_record
+
+_ENDED: Final = (
+    NodeStatus.SUCCESS,
+    NodeStatus.FAILED,
+    NodeStatus.SKIPPED,
+    NodeStatus.TIMEOUT,
+)
+
+
+async def give(call: Call) -> Reply:
+    """Rate an agent's work in a workflow that the caller pays."""
+    workflow_id = call.uuid_in_path("workflow_id", "the workflow")
+    stored = await visible_record(call, workflow_id)
+    if stored is None or not call.is_party((stored.payer_did,)):
+        raise not_found(f"the workflow {workflow_id}")
+    return await give_for(call, stored)
+
+
+async def give_for(call: Call, stored: StoredWorkflow, default_agent: str | None = None) -> Reply:
+    """Store the feedback of a call about one of its payer's workflows.
+
+    Args:
+        default_agent: who is meant when the body names nobody.
+    """
+    body = call.given(FeedbackRequest)
+    agent_did = body.agent_did or default_agent
+    if agent_did is None:
+        raise invalid("agentDid", "nothing", "the agent, of several")
+    rating_milli = rating_of(body.rating, body.scale)
+    _check_ended(stored, agent_did)
+    command = GiveFeedback(
+        key=feedback_key(stored.id, agent_did),
+        # A repeat is known by its Idempotency-Key; whoever has none gives a second feedback.
+        request_hash=hashlib.sha256(call.command_key(call.services.new_id()).encode()).digest(),
+        actor_did=call.caller.did,
+        workflow_id=stored.id,
+        agent_did=agent_did,
+        payer_did=stored.payer_did,
+        rating_milli=rating_milli,
+        comment=body.comment,
+    )
+    try:
+        await call.services.to_the_end(call.services.gateway.commit(command))
+    except ServiceError as error:
+        if error.code is not ErrorCode.KEY_REUSED:
+            raise
+        raise ServiceError(
+            ErrorCode.CONFLICT, f"feedback on {agent_did} was given for this workflow before"
+        ) from None
+    rows = await feedback_rows(call.services.reader, stored.id)
+    (row,) = (row for row in rows if row["agent_did"] == agent_did)
+    return Reply({"success": True, **feedback_record(row)})
+
+
+def rating_of(rating: float, scale: int | None) -> int:
+    """Return a rating in thousandths, 0 to 1,000.
+
+    Up to 1 it is a share, above 1 it is of 1 to 5 stars; `scale` 1 or 5 says which, for the one
+    value that could be either: without it, 1 is the best share.
+
+    Raises:
+        ServiceError: INVALID_REQUEST.
+    """
+    is_stars = scale == 5 or (scale is None and rating > 1)
+    low, high = (1, 5) if is_stars else (0, 1)
+    if not low <= rating <= high:
+        raise invalid("rating", str(rating), f"a number from {low} to {high}")
+    share = (Decimal(repr(rating)) - low) / (high - low)
+    return int((share * 1_000).to_integral_value(ROUND_HALF_UP))
+
+
+def _check_ended(stored: StoredWorkflow, agent_did: str) -> None:
+    """Refuse feedback on who had no node of the workflow, or is still at work on one."""
+    own = [node for node in stored.nodes if agent_did in (node["agent_did"], node["verifier_did"])]
+    if not own:
+        raise invalid("agentDid", agent_did, "an agent of one of the workflow's nodes")
+    if not is_terminal(stored.status) and not any(node["status"] in _ENDED for node in own):
+        raise ServiceError(
+            ErrorCode.CONFLICT, f"{agent_did} has not finished a node of this workflow yet"
+        )
+
+
+def feedback_record(row: RowDict) -> dict[str, Any]:
+    """Return feedback in its JSON form; the rating is a share of the best."""
+    return {
+        "workflowId": row["workflow_id"],
+        "agentDid": row["agent_did"],
+        "payerDid": row["payer_did"],
+        "rating": float(row["rating"]),
+        "comment": row["comment"],
+        "createdAt": iso_time(row["created_ms"]),
+    }
+
+
+OPERATIONS = (
+    Operation(
+        method="POST",
+        path="/v1/workflows/{workflow_id}/feedback",
+        handler=give,
+        summary="Rate an agent's work in a workflow",
+        scope="workflows:write",
+        rate=RateClass.WRITE,
+        tag="workflows",
+        body=FeedbackRequest,
+        reply=Feedback,
+        errors=(ErrorCode.NOT_FOUND, ErrorCode.CONFLICT),
+        repeats=Repeats.BY_REPLY,
+    ),
+)

@@ -1,0 +1,50 @@
+"""The result of one node by itself, for records that have no room for it.
+
+Seen by those who see it in the record: the payer, administrators, and the node's own agent.
+contract.md section 6 (Large results); decision 0108.
+"""
+
+from __future__ import annotations
+
+import uuid
+
+from core.errors import ErrorCode
+from core.records.api.workflows import NODE_RESULT
+from core.workflow.blob_ref import BlobRef
+from ledger.workflows.result_reads import result_row
+from serve_app.callers.limits import RateClass
+from serve_app.http.calls import Call, Operation, Reply, not_found
+
+
+async def get_result(call: Call) -> Reply:
+    """Read the result of one node, whatever its size."""
+    given, node = call.path_values["workflow_id"], call.path_values["node"]
+    unknown = not_found(f"a result of {node[:64]!r} in the workflow {given[:64]}")
+    try:
+        workflow_id = str(uuid.UUID(given))
+    except ValueError:
+        raise unknown from None
+    row = await result_row(call.services.reader, workflow_id, node)
+    if row is None or not call.may((row["payer_did"], row["agent_did"])):
+        raise unknown
+    if row["result_json"] is not None:
+        return Reply(row["result_json"].encode())
+    if row["result_ref"] is None:
+        raise unknown
+    ref = BlobRef.from_json(row["result_ref"])
+    return Reply((await call.services.gateway.blobs.texts([ref]))[ref.hash])
+
+
+OPERATIONS = (
+    Operation(
+        method="GET",
+        path="/v1/workflows/{workflow_id}/nodes/{node}/result",
+        handler=get_result,
+        summary="Read the result of a node by itself",
+        scope="workflows:read",
+        rate=RateClass.READ,
+        tag="workflows",
+        reply=NODE_RESULT,
+        errors=(ErrorCode.NOT_FOUND,),
+    ),
+)

@@ -1,0 +1,405 @@
+"""Workflows: publish, read, list, cancel, resume.
+
+Spec: Coordinator endpoints; contract.md section 6 (Publish, Bulk publish, list form, Cancel,
+Quarantine).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from typing import Any
+
+import orjson
+
+from actors.transport.messages import (
+    CancelRequest,
+    PackedPublish,
+    PublishReply,
+    PublishRequest,
+    ResumeRequest,
+)
+from actors.transport.wire import packed
+from core.errors import ErrorCode, ServiceError
+from core.money import credits_number
+from core.records.api.workflows import (
+    BulkPublished,
+    Cancellation,
+    Cancelled,
+    DryRun,
+    Published,
+    Resumed,
+    Workflow,
+    WorkflowPage,
+    WorkflowsQuery,
+)
+from core.records.manifest import WorkflowManifest, parse_list_form, parse_manifest
+from core.records.manifest_forms import Manifest, ManifestBulk, ManifestList
+from core.workflow.transitions import WorkflowStatus, is_terminal
+from ledger.reads.stored import StoredWorkflow, WorkflowHead
+from serve_app.callers.limits import RateClass
+from serve_app.http.bulk import judged, refusal
+from serve_app.http.calls import (
+    REPLAYED,
+    Call,
+    Operation,
+    Repeats,
+    Reply,
+    not_found,
+)
+from serve_app.http.compiling import HERE_MAX, apart
+from serve_app.http.lists import listed, page_of
+from serve_app.operations.views import iso_time, visible_workflow, workflow_record, workflow_summary
+from serve_app.operations.whose import visible_head
+from serve_app.operations.work.publishing import (
+    publish_request,
+    published,
+    workflow_limits,
+)
+
+# Of a workflow whose record is read without a look-up of its size.
+SMALL_NODES_MAX = 8
+
+_WAIT = re.compile(rb"(?:^|[,;\s])wait\s*=\s*\"?(\d{1,6}(?:\.\d{1,6})?)", re.IGNORECASE)
+
+
+async def publish(call: Call) -> Reply:
+    """Store and start one workflow."""
+    return await _publish_one(call, lambda: (parse_manifest(call.json), orjson.dumps(call.json)))
+
+
+async def publish_list_form(call: Call) -> Reply:
+    """Store and start one workflow given as lists of nodes and edges."""
+
+    def parsed() -> tuple[WorkflowManifest, bytes]:
+        manifest = parse_list_form(call.json)
+        return manifest, orjson.dumps(manifest.to_json())
+
+    return await _publish_one(call, parsed)
+
+
+async def _publish_one(call: Call, parsed: Callable[[], tuple[WorkflowManifest, bytes]]) -> Reply:
+    services = call.services
+    wait_s = _wait_of(call)
+
+    def compiled() -> PublishRequest | PackedPublish:
+        manifest, manifest_json = parsed()
+        request = publish_request(
+            services,
+            call.caller,
+            manifest,
+            manifest_json,
+            limits=workflow_limits(services.settings),
+            command_key=call.command_key("") or None,
+            body_hash=call.request_hash,
+            watcher=services.gateway.watcher if wait_s is not None else "",
+        )
+        return request if len(call.body) <= HERE_MAX else packed(request)
+
+    request = await apart(len(call.body), compiled)
+    reply = await services.to_the_end(services.gateway.publish(request))
+    headers = (REPLAYED,) if reply.is_repeat else ()
+    if wait_s is None or request.is_dry_run:
+        return Reply(published(reply, is_dry_run=request.is_dry_run), headers=headers)
+    applied = (b"preference-applied", b"wait=%g" % wait_s)
+    # Results in rows have a bound: of few nodes no look-up has to say what their record weighs.
+    record_bytes = None
+    if isinstance(request, PublishRequest) and len(request.compiled.nodes) <= SMALL_NODES_MAX:
+        nodes_bytes = len(request.compiled.nodes) * services.settings.result_inline_bytes_max
+        record_bytes = len(call.body) + nodes_bytes
+    finished = await _finished(call, reply, wait_s, record_bytes)
+    if finished is None:
+        return Reply(published(reply, is_dry_run=False), headers=(*headers, applied))
+    return Reply(workflow_record(finished), headers=(*headers, applied))
+
+
+async def _finished(
+    call: Call, reply: PublishReply, wait_s: float, record_bytes: int | None
+) -> StoredWorkflow | None:
+    """Return the workflow once it has ended, None when it has not in time.
+
+    Args:
+        record_bytes: most that its record may have; None: it is looked up.
+    """
+    gateway = call.services.gateway
+    if not is_terminal(WorkflowStatus(reply.status)):
+        is_over = await gateway.wait_finished(
+            reply.workflow_id, wait_s, watched=not reply.is_repeat
+        )
+        if not is_over:
+            return None
+    finished = await gateway.workflow_record(reply.workflow_id, call.caller.did, record_bytes)
+    if finished is not None:
+        await gateway.load_results(finished)
+    return finished
+
+
+async def publish_bulk(call: Call) -> Reply:
+    """Store and start many workflows; each has its own result, in order."""
+    limits = workflow_limits(call.services.settings)
+    base_key = call.command_key("")
+
+    async def judge(index: int, raw: Any) -> PackedPublish:
+        text = orjson.dumps(raw)
+
+        def compiled() -> PackedPublish:
+            request = publish_request(
+                call.services,
+                call.caller,
+                parse_manifest(raw),
+                text,
+                limits=limits,
+                command_key=f"{base_key}:{index}" if base_key else None,
+                body_hash=call.request_hash,
+            )
+            return packed(request)
+
+        return await apart(len(text), compiled)
+
+    def result(request: PackedPublish, reply: PublishReply | ServiceError) -> dict[str, Any]:
+        if isinstance(reply, ServiceError):
+            return refusal(call, reply)
+        return published(reply, is_dry_run=request.is_dry_run)
+
+    found = await judged(call, "workflows", judge)
+    publishing = call.services.gateway.publish_bulk(found.accepted)
+    return Reply(await found.answer(await call.services.to_the_end(publishing), result))
+
+
+async def get_workflow(call: Call) -> Reply:
+    """Read one workflow, at once or when it has ended."""
+    gateway = call.services.gateway
+    head = await _readable(call)
+    workflow_id, record_bytes = head.workflow.id, None
+    wait_s = _wait_of(call)
+    headers: tuple[tuple[bytes, bytes], ...] = ()
+    if wait_s is not None:
+        headers = ((b"preference-applied", b"wait=%g" % wait_s),)
+    if wait_s is not None and not is_terminal(head.workflow.status):
+        await gateway.wait_finished(workflow_id, wait_s, watched=False)
+    else:
+        record_bytes = head.record_bytes
+    stored = await gateway.workflow_record(workflow_id, call.caller.did, record_bytes)
+    assert stored is not None, workflow_id
+    await gateway.load_results(stored)
+    shown = visible_workflow(stored, call)
+    if shown is None:  # an agent's node has gone to another meanwhile
+        raise not_found(f"the workflow {workflow_id}")
+    return Reply(shown, headers=headers)
+
+
+async def list_workflows(call: Call) -> Reply:
+    """List the caller's workflows, newest first; an administrator sees all of them."""
+    query = call.given(WorkflowsQuery)
+    page = page_of(call, query)
+    rows = await call.services.reader.workflows(
+        payer_did=call.party_did or query.payer_did,
+        status=query.status,
+        is_quarantined=query.quarantined,
+        limit=page.limit + 1,
+        offset=page.offset,
+        before_id=page.after,
+    )
+    shown = [workflow_summary(row) for row in rows]
+    return Reply(listed("workflows", shown, page, lambda row: row["id"]))
+
+
+async def cancel(call: Call) -> Reply:
+    """Cancel a running workflow; what is left in its escrow returns to the payer."""
+    body = call.given(Cancellation)
+    stored = await _own(call)
+    if is_terminal(WorkflowStatus(stored.status)):
+        raise ServiceError(
+            ErrorCode.NOT_CANCELLABLE,
+            f"the workflow is {stored.status}, expected one that has not ended",
+        )
+    request = CancelRequest(
+        workflow_id=stored.id, reason=body.reason, details=body.details, actor_did=call.caller.did
+    )
+    reply = await call.services.to_the_end(call.services.gateway.cancel(request))
+    return Reply(
+        {
+            "success": True,
+            "id": reply.workflow_id,
+            "workflowId": reply.workflow_id,
+            "status": WorkflowStatus.CANCELLED,
+            "reason": body.reason,
+            "cancelledAt": iso_time(reply.cancelled_ms),
+            "cancelledBy": call.caller.did,
+            "nodesAffected": reply.nodes_affected,
+            "refundedCredits": credits_number(reply.refunded_micro),
+        }
+    )
+
+
+async def resume(call: Call) -> Reply:
+    """Drive a quarantined workflow on: the step that failed is decided anew, from its rows."""
+    stored = await _own(call)
+    if is_terminal(WorkflowStatus(stored.status)) or stored.row["quarantined_ms"] is None:
+        raise ServiceError(
+            ErrorCode.CONFLICT,
+            f"the workflow is {stored.status}, expected one that is quarantined",
+        )
+    request = ResumeRequest(workflow_id=stored.id, actor_did=call.caller.did)
+    reply = await call.services.to_the_end(call.services.gateway.resume(request))
+    return Reply(
+        {
+            "success": True,
+            "id": reply.workflow_id,
+            "workflowId": reply.workflow_id,
+            "status": stored.status,
+            "resumedAt": iso_time(reply.resumed_ms),
+            "resumedBy": call.caller.did,
+        }
+    )
+
+
+async def _own(call: Call) -> StoredWorkflow:
+    """Return the workflow of the path, as in its head, if the caller pays for it or administers.
+
+    Raises:
+        ServiceError: NOT_FOUND, as `_readable`.
+    """
+    stored = (await _readable(call)).workflow
+    call.require_party((stored.payer_did,), f"the workflow {stored.id}")
+    return stored
+
+
+async def _readable(call: Call) -> WorkflowHead:
+    """Return the head of the path's workflow, if the caller may know of it.
+
+    Raises:
+        ServiceError: NOT_FOUND, also for what is another's: existence is not disclosed.
+    """
+    workflow_id = call.uuid_in_path("workflow_id", "the workflow")
+    head = await visible_head(call, workflow_id)
+    if head is None:
+        raise not_found(f"the workflow {workflow_id}")
+    return head
+
+
+def _wait_of(call: Call) -> float | None:
+    """Return the seconds of `Prefer: wait=S`, at most the setting's; None without one."""
+    preferences = call.headers.get(b"prefer")
+    match = _WAIT.search(preferences) if preferences is not None else None
+    if match is None:
+        return None
+    return min(float(match.group(1)), call.services.settings.prefer_wait_max_s)
+
+
+def _publish_rate(call: Call) -> RateClass:
+    """Count a publish: a dry run stores nothing, so it is a read."""
+    if b'"dryRun"' not in call.body:
+        return RateClass.WRITE
+    try:
+        body = orjson.loads(call.body)
+    except orjson.JSONDecodeError:
+        return RateClass.WRITE
+    is_dry_run = isinstance(body, dict) and body.get("dryRun") is True
+    return RateClass.READ if is_dry_run else RateClass.WRITE
+
+
+_PUBLISH_ERRORS = (
+    ErrorCode.INVALID_MANIFEST,
+    ErrorCode.BUDGET_REQUIRED,
+    ErrorCode.INSUFFICIENT_CREDITS,
+    ErrorCode.QUOTA_EXCEEDED,
+    ErrorCode.FORBIDDEN,
+    ErrorCode.OVERLOADED,
+)
+
+OPERATIONS = (
+    Operation(
+        method="POST",
+        path="/v1/workflows/publish",
+        handler=publish,
+        summary="Publish a workflow",
+        scope="workflows:write",
+        rate=RateClass.WRITE,
+        rate_of=_publish_rate,
+        tag="workflows",
+        body=Manifest,
+        reply=(Published, DryRun, Workflow),
+        may_wait=True,
+        errors=_PUBLISH_ERRORS,
+        repeats=Repeats.BY_COMMAND,
+    ),
+    Operation(
+        method="POST",
+        path="/v1/workflows/publish/bulk",
+        handler=publish_bulk,
+        summary="Publish up to 1,000 workflows",
+        scope="workflows:write",
+        rate=RateClass.BULK,
+        tag="workflows",
+        body=ManifestBulk,
+        reply=BulkPublished,
+        is_bulk_body=True,
+        repeats=Repeats.BY_REPLY,
+    ),
+    Operation(
+        method="POST",
+        path="/v1/workflows",
+        handler=publish_list_form,
+        summary="Publish a workflow given as lists of nodes and edges",
+        scope="workflows:write",
+        rate=RateClass.WRITE,
+        tag="workflows",
+        body=ManifestList,
+        reply=(Published, DryRun, Workflow),
+        may_wait=True,
+        errors=_PUBLISH_ERRORS,
+        repeats=Repeats.BY_COMMAND,
+    ),
+    Operation(
+        method="GET",
+        path="/v1/workflows",
+        handler=list_workflows,
+        summary="List workflows, newest first",
+        scope="workflows:read",
+        rate=RateClass.READ,
+        tag="workflows",
+        reply=WorkflowPage,
+        query=WorkflowsQuery,
+        errors=(ErrorCode.INVALID_REQUEST,),
+    ),
+    Operation(
+        method="GET",
+        path="/v1/workflows/{workflow_id}",
+        handler=get_workflow,
+        summary="Read a workflow",
+        scope="workflows:read",
+        rate=RateClass.READ,
+        tag="workflows",
+        reply=Workflow,
+        may_wait=True,
+        errors=(ErrorCode.NOT_FOUND,),
+    ),
+    Operation(
+        method="POST",
+        path="/v1/workflows/{workflow_id}/cancel",
+        handler=cancel,
+        summary="Cancel a workflow",
+        scope="workflows:write",
+        rate=RateClass.WRITE,
+        tag="workflows",
+        body=Cancellation,
+        reply=Cancelled,
+        errors=(ErrorCode.NOT_FOUND, ErrorCode.NOT_CANCELLABLE),
+        is_body_optional=True,
+        repeats=Repeats.BY_REPLY,
+    ),
+    Operation(
+        method="POST",
+        path="/v1/workflows/{workflow_id}/resume",
+        handler=resume,
+        summary="Resume a quarantined workflow",
+        scope="workflows:write",
+        rate=RateClass.WRITE,
+        tag="workflows",
+        reply=Resumed,
+        errors=(ErrorCode.NOT_FOUND, ErrorCode.CONFLICT, ErrorCode.ESCROW_RELEASED),
+        is_body_optional=True,
+        repeats=Repeats.BY_REPLY,
+    ),
+)

@@ -1,0 +1,301 @@
+"""What a request holds, from its first byte to its last; run through the endpoint itself."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Any, cast
+
+import orjson
+import pytest
+
+from actors.transport.gateway import Gateway
+from core.errors import ErrorCode, ServiceError
+from core.settings import KIB, Settings
+from core.trust.access import Principal
+from ledger.replies import ReplyStore
+from serve_app.callers.admission import Admission, Place
+from serve_app.callers.auth import Authenticator, StoredKey, key_hash
+from serve_app.callers.limits import Granted, RateClass, RateLimiter
+from serve_app.callers.peers import PEER_HEADER, Peers, peer_token
+from serve_app.http.calls import Call, Operation, Reply
+from serve_app.http.endpoint import Endpoint
+from serve_app.operations.agents.heartbeat_store import Heartbeats
+from serve_app.services import Services
+from tests.serve_app.bounded import run
+
+KEY = "aa" * 32
+SETTINGS = Settings(
+    deployment_key=KEY, replica_requests_max=50, waits_max=20, bodies_max=10, share_of_free=4
+)
+ALICE, BOB = "did:net:alice", "did:net:bob"
+HERE, THERE = "192.0.2.1", "192.0.2.2"
+Handler = Callable[[Call], Awaitable[Reply]]
+
+
+class SettingsOnly:
+    """A gateway of which only the settings are used."""
+
+    settings = SETTINGS
+
+
+async def find_keys(digests: list[bytes]) -> list[StoredKey | None]:
+    principals = {
+        key_hash(did): StoredKey(Principal(did, did, frozenset({"admin"}), "unlimited"), None)
+        for did in (ALICE, BOB)
+    }
+    return [principals.get(digest) for digest in digests]
+
+
+async def take_block(did: str, rate: str, wanted: int, limit: int) -> Granted:
+    return Granted(wanted, wanted, 60_000)
+
+
+class Api:
+    """One operation behind its endpoint; `may_end` lets its requests end."""
+
+    def __init__(self, *, method: str = "GET", scope: str | None = "agents:read") -> None:
+        self.admission = Admission(SETTINGS)
+        self.may_end = asyncio.Event()
+        self.reply_bytes = 2
+        services = Services(
+            cast(Gateway, SettingsOnly()),
+            Authenticator(find_keys, SETTINGS),
+            RateLimiter(SETTINGS, take_block),
+            cast(Heartbeats, None),
+            cast(ReplyStore, None),
+            self.admission,
+            Peers(bytes.fromhex(KEY)),
+        )
+        operation = Operation(
+            method=method,
+            path="/v1/x",
+            handler=self._handle,
+            summary="",
+            scope=scope,
+            rate=RateClass.READ,
+            tag="t",
+            reply="X",
+            may_wait=True,
+        )
+        self._method = method
+        self._endpoint = Endpoint([operation], services)
+        self.handled = 0
+
+    async def _handle(self, call: Call) -> Reply:
+        self.handled += 1
+        await self.may_end.wait()
+        return Reply(b"x" * self.reply_bytes)
+
+    async def ask(
+        self,
+        key: str | None = None,
+        address: str = HERE,
+        headers: dict[bytes, bytes] | None = None,
+        receive: Any = None,
+        on_send: Callable[[], Awaitable[None]] | None = None,
+    ) -> tuple[int, Any]:
+        """Send one request; return its status and what its body says."""
+        sent: list[Any] = []
+
+        async def send(message: Any) -> None:
+            if on_send is not None and message["type"] == "http.response.body":
+                await on_send()
+            sent.append(message)
+
+        async def nothing() -> Any:
+            return {"type": "http.request", "body": b"{}", "more_body": False}
+
+        told = peer_token(bytes.fromhex(KEY)).encode() + b" " + address.encode()
+        all_headers = {PEER_HEADER: told, **(headers or {})}
+        if key is not None:
+            all_headers[b"x-api-key"] = key.encode()
+        scope = {
+            "type": "http",
+            "method": self._method,
+            "path": "/v1/x",
+            "raw_path": b"/v1/x",
+            "headers": list(all_headers.items()),
+        }
+        await self._endpoint(scope, receive or nothing, send)
+        body = b"".join(message.get("body", b"") for message in sent[1:])
+        is_problem = body.startswith(b"{")
+        return sent[0]["status"], orjson.loads(body)["code"] if is_problem else len(body)
+
+    def is_idle(self) -> bool:
+        """Whether everything was given back."""
+        admission = self.admission
+        return not any(
+            shares.statistics().taken
+            for shares in (
+                admission.requests,
+                admission.lookups,
+                admission.waits,
+                admission.incomplete_bodies,
+                admission.body_bytes,
+                admission.reply_bytes,
+            )
+        )
+
+
+async def started(count: int, ask: Callable[[], Awaitable[Any]]) -> list[asyncio.Task[Any]]:
+    """Begin requests one after the other, each as far as it goes."""
+    tasks = []
+    for _ in range(count):
+        tasks.append(asyncio.ensure_future(ask()))
+        for _ in range(20):
+            await asyncio.sleep(0)
+    return tasks
+
+
+async def ended(tasks: list[asyncio.Task[Any]]) -> list[Any]:
+    return [await task for task in tasks]
+
+
+def test_one_owner_never_takes_the_places_of_others() -> None:
+    async def scenario() -> None:
+        api = Api()
+        open_ones = await started(30, lambda: api.ask(ALICE))
+        refused = [task.result() for task in open_ones if task.done()]
+        assert refused == [(429, "RATE_LIMITED")] * 20
+        assert api.handled == 10
+        others = await started(1, lambda: api.ask(BOB))
+        others += await started(1, lambda: api.ask(BOB, THERE))
+        assert api.handled == 12
+        api.may_end.set()
+        assert [status for status, _ in await ended(others)] == [200, 200]
+        await ended(open_ones)
+        assert api.is_idle()
+
+    run(scenario)
+
+
+def test_addresses_without_a_key_have_shares_of_their_own() -> None:
+    async def scenario() -> None:
+        api = Api(scope=None)
+        here = await started(30, lambda: api.ask(address=HERE))
+        assert api.handled == 10
+        there = await started(1, lambda: api.ask(address=THERE))
+        owner = await started(1, lambda: api.ask(ALICE, HERE))
+        assert api.handled == 12, "neither another address nor an owner at the same one suffers"
+        api.may_end.set()
+        await ended(here + there + owner)
+        assert api.is_idle()
+
+    run(scenario)
+
+
+def test_incomplete_bodies_are_bounded_apart_from_requests() -> None:
+    async def scenario() -> None:
+        api = Api(method="POST")
+        api.may_end.set()
+        is_sent = asyncio.Event()
+
+        def slow() -> Callable[[], Awaitable[Any]]:
+            left = [b"{", b"}"]
+
+            async def receive() -> Any:
+                if len(left) == 1:
+                    await is_sent.wait()
+                part = left.pop(0)
+                return {"type": "http.request", "body": part, "more_body": bool(left)}
+
+            return receive
+
+        own = await started(5, lambda: api.ask(ALICE, receive=slow()))
+        other = await started(1, lambda: api.ask(BOB, receive=slow()))
+        while sum(task.done() for task in own) < 3:
+            await asyncio.sleep(0.01)
+        assert [task.result() for task in own if task.done()] == [(429, "RATE_LIMITED")] * 3
+        is_sent.set()
+        assert [status for status, _ in await ended(other)] == [200]
+        assert sorted(status for status, _ in await ended(own)) == [200, 200, 429, 429, 429]
+        assert api.is_idle()
+
+    run(scenario)
+
+
+def test_waits_are_bounded_apart_from_requests() -> None:
+    async def scenario() -> None:
+        api = Api()
+        prefer = {b"prefer": b"wait=30"}
+        waiting = await started(10, lambda: api.ask(ALICE, headers=prefer))
+        assert api.handled == 4
+        assert [task.result() for task in waiting if task.done()] == [(429, "RATE_LIMITED")] * 6
+        plain = await started(1, lambda: api.ask(ALICE))
+        other = await started(1, lambda: api.ask(BOB, headers=prefer))
+        assert api.handled == 6
+        api.may_end.set()
+        await ended(waiting + plain + other)
+        assert api.is_idle()
+
+    run(scenario)
+
+
+def test_large_bodies_are_counted_by_their_bytes() -> None:
+    async def scenario() -> None:
+        api = Api(method="POST", scope=None)
+        api.may_end.set()
+        taken = Place(api.admission)
+        taken.enter(HERE)
+        large = {b"content-length": b"%d" % (300 * KIB)}
+        assert (await api.ask(headers=large))[0] == 200
+        taken.take(api.admission.body_bytes, SETTINGS.bodies_bytes_max // 5, "bytes")
+        assert await api.ask(headers=large) == (429, "RATE_LIMITED")
+        assert (await api.ask(address=THERE, headers=large))[0] == 200
+        assert (await api.ask(headers={b"content-length": b"2"}))[0] == 200
+        taken.leave()
+        assert api.is_idle()
+
+    run(scenario)
+
+
+def test_a_large_reply_is_counted_until_it_is_taken() -> None:
+    async def scenario() -> None:
+        api = Api()
+        api.may_end.set()
+        api.reply_bytes = SETTINGS.replies_bytes_max // 6
+        may_take = asyncio.Event()
+        slow = asyncio.ensure_future(
+            api.ask(ALICE, on_send=lambda: cast(Awaitable[None], may_take.wait()))
+        )
+        while not api.admission.reply_bytes.statistics().taken:
+            await asyncio.sleep(0)
+        assert await api.ask(ALICE) == (429, "RATE_LIMITED")
+        assert (await api.ask(BOB))[0] == 200
+        may_take.set()
+        assert await slow == (200, api.reply_bytes)
+        assert api.is_idle()
+
+    run(scenario)
+
+
+def test_everything_is_given_back_when_the_client_leaves() -> None:
+    async def scenario() -> None:
+        api = Api()
+        (task,) = await started(1, lambda: api.ask(ALICE, headers={b"prefer": b"wait=30"}))
+        assert not api.is_idle()
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        assert api.is_idle()
+
+    run(scenario)
+
+
+def test_a_wrong_key_holds_a_place_of_its_address_and_gives_it_back() -> None:
+    async def scenario() -> None:
+        api = Api()
+        assert await api.ask("cb_wrong") == (401, "UNAUTHORIZED")
+        assert api.is_idle()
+
+    run(scenario)
+
+
+def test_when_all_is_taken_it_says_so_and_when_to_come_again() -> None:
+    admission = Admission(SETTINGS)
+    for number in range(SETTINGS.replica_requests_max):
+        assert admission.requests.take(f"did:net:{number}")
+    with pytest.raises(ServiceError) as refusal:
+        Place(admission).enter(ALICE)
+    assert (refusal.value.code, refusal.value.retry_after_s) == (ErrorCode.OVERLOADED, 1)

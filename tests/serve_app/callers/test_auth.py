@@ -1,0 +1,282 @@
+"""Who calls: keys by both headers, access tokens, and how long a revoked key lives."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import replace
+
+import jwt
+import pytest
+
+from core.errors import ErrorCode, ServiceError
+from core.records.bounds import TIME_MS_MAX
+from core.settings import Settings
+from core.trust.access import DEFAULT_SCOPES, JWT_KEY_ID, Principal
+from serve_app.callers.auth import Authenticator, StoredKey, key_hash, new_api_key
+from tests.serve_app.bounded import run
+
+SECRET = "0123456789abcdef0123456789abcdef"
+API_KEY = new_api_key()
+ALICE = Principal(did="did:net:alice", key_id="k", scopes=frozenset({"agents:read"}))
+
+
+HERE, THERE = "192.0.2.1", "192.0.2.2"
+
+
+class Keys:
+    """The ledger's keys, counting how often, and for how many keys, they are asked for."""
+
+    def __init__(self, stored: StoredKey | None) -> None:
+        self.stored = {} if stored is None else {key_hash(API_KEY): stored}
+        self.asked = 0
+        self.batches: list[int] = []
+        self.may_answer = asyncio.Event()
+        self.may_answer.set()
+
+    async def find(self, digests: list[bytes]) -> list[StoredKey | None]:
+        self.asked += 1
+        self.batches.append(len(digests))
+        await self.may_answer.wait()
+        return [self.stored.get(digest) for digest in digests]
+
+
+def authenticator(keys: Keys, secret: str = "", **settings: int) -> Authenticator:
+    made = replace(Settings(**settings), jwt_secret=secret, deployment_key="00" * 32)
+    return Authenticator(keys.find, made)
+
+
+def with_key(api_key: str) -> dict[bytes, bytes]:
+    return {b"x-api-key": api_key.encode()}
+
+
+async def outcome(
+    asked: Authenticator, api_key: str, clock_ms: int = 0, address: str = HERE
+) -> str:
+    """Return the DID of a key, or the code with which it is refused."""
+    try:
+        principal = await asked.principal(with_key(api_key), address, 0, clock_ms)
+    except ServiceError as error:
+        return error.code
+    assert principal is not None
+    return principal.did
+
+
+def ask(headers: dict[bytes, bytes], secret: str = SECRET, ends_ms: int | None = None) -> Principal:
+    keys = Keys(StoredKey(ALICE, ends_ms))
+    principal = asyncio.run(authenticator(keys, secret).principal(headers, HERE, 1_000, 0))
+    assert principal is not None
+    return principal
+
+
+def token(**claims: object) -> bytes:
+    return jwt.encode({"sub": "did:net:bob", "exp": 2**40, **claims}, SECRET, "HS256").encode()
+
+
+@pytest.mark.parametrize(
+    ("exp", "expires_ms"), [(2**40, TIME_MS_MAX), (4_000_000_000, 4_000_000_000_000)]
+)
+def test_a_token_ends_its_principal(exp: int, expires_ms: int) -> None:
+    principal = ask({b"authorization": b"Bearer " + token(exp=exp)})
+    assert (principal.key_id, principal.expires_ms) == (JWT_KEY_ID, expires_ms)
+
+
+@pytest.mark.parametrize("sub", ["did:net:a\0b", "did:net:" + "x" * 300, "did:net", "bob"])
+def test_a_token_for_no_did_is_refused(sub: str) -> None:
+    with pytest.raises(ServiceError) as refused:
+        ask({b"authorization": b"Bearer " + token(sub=sub)})
+    assert refused.value.code is ErrorCode.UNAUTHORIZED
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [
+        {b"x-api-key": API_KEY.encode()},
+        {b"authorization": b"Bearer " + API_KEY.encode()},
+        {b"authorization": b"bearer  " + API_KEY.encode()},
+    ],
+)
+def test_a_key_is_taken_from_either_header(headers: dict[bytes, bytes]) -> None:
+    assert ask(headers) == ALICE
+
+
+def test_no_credential_is_nobody() -> None:
+    assert asyncio.run(authenticator(Keys(None)).principal({}, HERE, 0, 0)) is None
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [
+        {b"x-api-key": b"cb_wrong"},
+        {b"x-api-key": b""},
+        {b"x-api-key": b"\xff" * 40},
+        {b"authorization": b"Basic abc"},
+        {b"authorization": b"Bearer"},
+        {b"authorization": b"Bearer a.b.c"},
+        {b"x-api-key": b"cb_wrong", b"authorization": b"Bearer " + API_KEY.encode()},
+    ],
+)
+def test_a_wrong_credential_is_refused(headers: dict[bytes, bytes]) -> None:
+    with pytest.raises(ServiceError) as refusal:
+        ask(headers)
+    assert refusal.value.code is ErrorCode.UNAUTHORIZED
+
+
+def test_an_expired_key_is_refused() -> None:
+    with pytest.raises(ServiceError, match="expired"):
+        ask({b"x-api-key": API_KEY.encode()}, ends_ms=1_000)
+
+
+def test_an_access_token_names_its_principal_and_scopes() -> None:
+    principal = ask({b"authorization": b"Bearer " + token(scope="agents:read nonsense")})
+    assert (principal.did, principal.scopes) == ("did:net:bob", frozenset({"agents:read"}))
+    assert ask({b"authorization": b"Bearer " + token()}).scopes == frozenset(DEFAULT_SCOPES)
+
+
+@pytest.mark.parametrize(
+    "bad",
+    [
+        token(exp=1),
+        token(sub="bob"),
+        token(scope=7),
+        jwt.encode({"sub": "did:net:bob"}, SECRET, "HS256").encode(),
+        jwt.encode({"sub": "did:net:bob", "exp": 2**40}, SECRET[::-1], "HS256").encode(),
+        jwt.encode({"sub": "did:net:bob", "exp": 2**40}, None, "none").encode(),
+    ],
+    ids=["expired", "no DID", "scope no text", "no exp", "other secret", "unsigned"],
+)
+def test_a_bad_access_token_is_refused(bad: bytes) -> None:
+    with pytest.raises(ServiceError) as refusal:
+        ask({b"authorization": b"Bearer " + bad})
+    assert refusal.value.code is ErrorCode.UNAUTHORIZED
+
+
+def test_without_a_secret_no_access_token_is_taken() -> None:
+    with pytest.raises(ServiceError, match="no access tokens"):
+        ask({b"authorization": b"Bearer " + token()}, secret="")
+
+
+def test_a_revoked_key_ends_within_a_second_and_many_askers_ask_once() -> None:
+    async def scenario() -> None:
+        keys = Keys(StoredKey(ALICE, None))
+        asked = authenticator(keys)
+        answers = await asyncio.gather(*(outcome(asked, API_KEY) for _ in range(20)))
+        assert answers == [ALICE.did] * 20
+        assert keys.asked == 1
+        keys.stored = {}
+        assert await outcome(asked, API_KEY, 999) == ALICE.did
+        assert await outcome(asked, API_KEY, 1_000) == "UNAUTHORIZED"
+        assert await outcome(asked, API_KEY, 1_001) == "UNAUTHORIZED"
+        assert keys.asked == 2
+
+    run(scenario)
+
+
+def test_a_wall_clock_that_is_set_back_keeps_no_revoked_key_alive() -> None:
+    async def scenario() -> None:
+        keys = Keys(StoredKey(ALICE, None))
+        asked = authenticator(keys)
+        await asked.principal(with_key(API_KEY), HERE, 10**12, 0)
+        keys.stored = {}
+        with pytest.raises(ServiceError):
+            await asked.principal(with_key(API_KEY), HERE, 0, 1_000)
+
+    run(scenario)
+
+
+def test_wrong_keys_cost_no_query_each_and_are_limited_by_address() -> None:
+    async def scenario() -> None:
+        keys = Keys(StoredKey(ALICE, None))
+        asked = authenticator(keys, wrong_keys_rate=50, wrong_keys_pause_ms=1)
+        keys.may_answer.clear()
+        tries = [asyncio.ensure_future(outcome(asked, f"cb_{n}")) for n in range(200)]
+        while keys.asked < 2:
+            await asyncio.sleep(0)
+        keys.may_answer.set()
+        refused = await asyncio.gather(*tries)
+        assert sorted(set(refused)) == ["RATE_LIMITED", "UNAUTHORIZED"]
+        assert refused.count("UNAUTHORIZED") == 50 + 22, "a ninth of a paused batch of 200"
+        assert keys.asked <= 4
+        assert sum(keys.batches) == 72
+
+    run(scenario)
+
+
+def test_a_new_right_key_gets_through_from_an_address_that_sends_wrong_ones() -> None:
+    async def scenario() -> None:
+        keys = Keys(StoredKey(ALICE, None))
+        asked = authenticator(keys, wrong_keys_rate=1, wrong_keys_pause_ms=1)
+        assert await outcome(asked, "cb_1") == "UNAUTHORIZED"
+        answers = await asyncio.gather(
+            *(outcome(asked, f"cb_{n}") for n in range(2, 9)), outcome(asked, API_KEY)
+        )
+        assert answers == ["UNAUTHORIZED"] * 7 + [ALICE.did]
+        assert keys.batches[1:] in ([8], [1, 7])
+
+    run(scenario)
+
+
+def test_each_address_has_its_own_budget_of_wrong_keys() -> None:
+    async def scenario() -> None:
+        keys = Keys(None)
+        asked = authenticator(keys, wrong_keys_rate=1, wrong_keys_pause_ms=3_600_000)
+        assert await outcome(asked, "cb_1") == "UNAUTHORIZED"
+        paused = asyncio.ensure_future(outcome(asked, "cb_2"))
+        assert await outcome(asked, "cb_3", 0, THERE) == "UNAUTHORIZED"
+        assert await outcome(asked, "cb_4", 60_000) == "UNAUTHORIZED", "a new minute"
+        assert not paused.done()
+        paused.cancel()
+
+    run(scenario)
+
+
+def test_a_known_key_is_not_hurt_by_wrong_ones_from_its_address() -> None:
+    """Neither is it forgotten, nor refused, nor kept waiting behind the look-ups of others."""
+
+    async def scenario() -> None:
+        keys = Keys(StoredKey(ALICE, None))
+        asked = authenticator(
+            keys, wrong_keys_rate=1_000, wrong_keys_pause_ms=1, keys_cached_max=100
+        )
+        assert await outcome(asked, API_KEY) == ALICE.did
+        refused = await asyncio.gather(*(outcome(asked, f"cb_{n}") for n in range(1_500)))
+        assert "RATE_LIMITED" in refused
+        before = keys.asked
+        assert await outcome(asked, API_KEY, 500) == ALICE.did
+        assert keys.asked == before
+        keys.may_answer.clear()
+        waiting = asyncio.ensure_future(outcome(asked, "cb_slow", 60_000))
+        again = asyncio.ensure_future(outcome(asked, API_KEY, 60_000))
+        while keys.asked < before + 2:
+            await asyncio.sleep(0)
+        keys.may_answer.set()
+        assert (await again, await waiting) == (ALICE.did, "UNAUTHORIZED")
+
+    run(scenario)
+
+
+def test_a_right_key_is_not_counted_as_a_wrong_one() -> None:
+    async def scenario() -> None:
+        keys = Keys(StoredKey(ALICE, None))
+        asked = authenticator(keys, wrong_keys_rate=1, wrong_keys_pause_ms=3_600_000)
+        assert await outcome(asked, API_KEY) == ALICE.did
+        assert await outcome(asked, "cb_1") == "UNAUTHORIZED"
+
+    run(scenario)
+
+
+def test_the_key_used_last_is_forgotten_last() -> None:
+    async def scenario() -> None:
+        keys = Keys(StoredKey(ALICE, None))
+        others = [new_api_key() for _ in range(100)]
+        keys.stored |= {key_hash(other): StoredKey(ALICE, None) for other in others}
+        asked = authenticator(keys, keys_cached_max=100)
+        await outcome(asked, API_KEY)
+        for other in others:
+            await outcome(asked, other)
+            await outcome(asked, API_KEY)
+        before = keys.asked
+        assert await outcome(asked, API_KEY) == ALICE.did
+        assert keys.asked == before
+        assert repr(asked) == "<Authenticator known=100 unknown=0>"
+
+    run(scenario)

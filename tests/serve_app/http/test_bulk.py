@@ -1,0 +1,188 @@
+"""Bulk bodies: whatever they hold, their items are what a parser of the whole would find."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from typing import Any, cast
+
+import orjson
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from actors.process.foreground import Foreground
+from actors.process.slices import Slices
+from actors.transport.gateway import Gateway
+from core.errors import ErrorCode, ServiceError
+from core.settings import KIB, Settings
+from ledger.replies import ReplyStore
+from serve_app.callers.admission import Admission
+from serve_app.callers.auth import Authenticator
+from serve_app.callers.limits import RateLimiter
+from serve_app.callers.peers import Peers
+from serve_app.http.bulk import Judged, cut, judged
+from serve_app.http.calls import Call
+from serve_app.operations.agents.heartbeat_store import Heartbeats
+from serve_app.services import Services
+
+TEXTS = st.text(st.sampled_from(['"', "\\", "{", "}", "[", "]", ",", "é", "\n", "a"]), max_size=12)
+VALUES = st.recursive(
+    st.none() | st.booleans() | st.integers(-9, 9) | TEXTS,
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(TEXTS, inner, max_size=3),
+    max_leaves=12,
+)
+
+
+def pieces(body: bytes, window: int) -> tuple[bytes, list[bytes]]:
+    async def run() -> tuple[bytes, list[bytes]]:
+        return await cut(body, 10**6, Slices(), window=window)
+
+    return asyncio.run(run())
+
+
+def put_together(outline: bytes, parts: list[bytes]) -> Any:
+    value = orjson.loads(outline)
+    if not isinstance(value, dict):
+        assert not parts or isinstance(value, list)
+        return value
+    for items in value.values():
+        if isinstance(items, list):
+            items[:] = [
+                orjson.loads(parts[item[0]]) if isinstance(item, list) else item for item in items
+            ]
+    return value
+
+
+@given(
+    st.dictionaries(TEXTS, st.lists(VALUES, max_size=4) | VALUES, max_size=4),
+    st.sampled_from([None, 1]),
+    st.booleans(),
+    st.sampled_from([1, 2, 3, 7, 1_000]),
+)
+def test_items_and_the_rest_are_the_whole(
+    value: Any, indent: int | None, is_ascii: bool, window: int
+) -> None:
+    body = json.dumps(value, indent=indent, ensure_ascii=is_ascii).encode()
+    outline, parts = pieces(body, window)
+    assert put_together(outline, parts) == value
+    items = [item for items in value.values() if isinstance(items, list) for item in items]
+    assert len(parts) == sum(isinstance(item, list | dict) for item in items)
+
+
+class SettingsOnly:
+    """A gateway of which only the settings are used, and that no single request waits."""
+
+    settings = Settings(body_bytes_max=KIB, bulk_items_max=5, json_depth_max=4)
+
+    def __init__(self) -> None:
+        self.foreground = Foreground()
+
+
+def judge_all(body: bytes) -> Judged[Any]:
+    services = Services(
+        cast(Gateway, SettingsOnly()),
+        cast(Authenticator, None),
+        cast(RateLimiter, None),
+        cast(Heartbeats, None),
+        cast(ReplyStore, None),
+        cast(Admission, None),
+        cast(Peers, None),
+    )
+    call = Call(
+        services=services,
+        method="POST",
+        path_values={},
+        headers={},
+        query_string=b"",
+        raw_path=b"/",
+        request_id="r",
+        body=body,
+    )
+
+    async def judge(index: int, item: Any) -> tuple[int, Any]:
+        assert item != {"defect": 1}
+        if item == {"bad": True}:
+            raise ServiceError(ErrorCode.INVALID_MANIFEST, "bad")
+        return index, item
+
+    return asyncio.run(judged(call, "items", judge))
+
+
+def test_each_item_is_judged_by_itself_in_order() -> None:
+    large = {"text": "x" * KIB}
+    deep: dict[str, Any] = {"a": {"b": {"c": {"d": {}}}}}
+    items = [{"n": 0}, {"bad": True}, large, deep, "no object"]
+    found = judge_all(orjson.dumps({"items": items}))
+    assert found.accepted == [(0, {"n": 0}), (4, "no object")]
+    codes = [None if result is None else result["code"] for result in found.results]
+    assert codes == [None, "INVALID_MANIFEST", "PAYLOAD_TOO_LARGE", "INVALID_REQUEST", None]
+    assert [result["requestId"] for result in found.results if result] == ["r"] * 3
+
+
+def test_a_nul_in_one_item_refuses_that_one() -> None:
+    found = judge_all(b'{"items": [{"a": "\\u0000"}, {"a": "\\\\u0000"}]}')
+    assert [position for position, _ in found.accepted] == [1]
+
+
+@pytest.mark.parametrize(
+    "odd",
+    [
+        b'{"a": "\\ud800"}',
+        b'{"a": 1e400}',
+        b'{"a": nope}',
+        b'{"a": 1]',
+        b'{"a": "\xff"}',
+        b"[[[[[]]]]]",
+    ],
+)
+def test_an_odd_item_refuses_itself_alone(odd: bytes) -> None:
+    found = judge_all(b'{"items": [{"n": 0}, ' + odd + b', {"n": 2}]}')
+    assert found.accepted == [(0, {"n": 0}), (2, {"n": 2})]
+    assert found.results[1]["code"] == "INVALID_REQUEST"
+
+
+def test_an_item_that_fails_inside_refuses_itself_alone() -> None:
+    found = judge_all(b'{"items": [{"n": 0}, {"defect": 1}, {"n": 2}]}')
+    assert found.accepted == [(0, {"n": 0}), (2, {"n": 2})]
+    assert found.results[1]["code"] == "INTERNAL_ERROR"
+
+
+def test_replies_stand_where_their_items_stood() -> None:
+    found = judge_all(orjson.dumps({"items": [{"n": 0}, {"bad": True}, {"n": 2}]}))
+    answer = asyncio.run(found.answer(["first", "last"], lambda item, reply: [item[0], reply]))
+    assert answer["results"][0] == [0, "first"]
+    assert answer["results"][1]["code"] == "INVALID_MANIFEST"
+    assert answer["results"][2] == [2, "last"]
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"",
+        b"{",
+        b"[]",
+        b'[[{"a": 1}]]',
+        b'"items"',
+        b"{}",
+        b'{"items": {}}',
+        b'{"items": []}',
+        b'{"items": [{}, {}, {}, {}, {}, {}]}',
+        b'{"items": [{"a": 1}}, {}]}',
+        b'{"items": [{} {}]}',
+        b'{"items": [1 {}]}',
+        b'{"items": [{"a": "unended}]}',
+        b'{"items": [{}]}}',
+        b'{"items": [{}]} {"items": [{}]}',
+    ],
+)
+def test_a_body_that_is_no_bulk_is_refused_whole(body: bytes) -> None:
+    with pytest.raises(ServiceError) as refused:
+        judge_all(body)
+    assert refused.value.code is ErrorCode.INVALID_REQUEST
+
+
+def test_what_stands_beside_the_items_is_bounded() -> None:
+    with pytest.raises(ServiceError) as refused:
+        judge_all(b'{"items": [{}], "more": "' + b"x" * KIB + b'"}')
+    assert refused.value.code is ErrorCode.PAYLOAD_TOO_LARGE

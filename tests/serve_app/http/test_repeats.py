@@ -1,0 +1,268 @@
+"""What becomes of a repeated request: answered as before, refused, or done after all."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Any, cast
+
+import pytest
+
+from actors.transport.gateway import Gateway
+from core.errors import ErrorCode, ServiceError
+from core.settings import Settings
+from core.trust.access import Principal
+from ledger.replies import KeptReply, ReplyStore
+from serve_app.callers.admission import Admission
+from serve_app.callers.auth import Authenticator
+from serve_app.callers.limits import RateLimiter
+from serve_app.callers.peers import Peers
+from serve_app.http.calls import REPLAYED, Call, Repeats, Reply
+from serve_app.http.repeats import HASHED_HERE_MAX, once, repeat_key
+from serve_app.operations.agents.heartbeat_store import Heartbeats
+from serve_app.services import Services
+
+SECRET = "cb_the-secret-of-a-new-key"
+Work = Callable[[Call], Awaitable[Reply]]
+
+
+class Kept:
+    """Replies in memory, with the rules of the table (tests/ledger/test_replies.py)."""
+
+    def __init__(self) -> None:
+        self.rows: dict[tuple[str, str], tuple[bytes, bytes | None]] = {}
+
+    async def open(self, principal: str, key: str, request_hash: bytes) -> KeptReply:
+        is_new = (principal, key) not in self.rows
+        first_hash, reply = self.rows.setdefault((principal, key), (request_hash, None))
+        return KeptReply(first_hash, reply, is_new)
+
+    async def keep(self, principal: str, key: str, request_hash: bytes, reply: bytes) -> None:
+        self.rows[(principal, key)] = (request_hash, reply)
+
+    async def drop(self, principal: str, key: str) -> None:
+        del self.rows[(principal, key)]
+
+
+class SettingsOnly:
+    """A gateway of which only the settings are used."""
+
+    def __init__(self, deployment_key: str) -> None:
+        self.settings = Settings(deployment_key=deployment_key)
+
+
+def services(kept: Kept, deployment_key: str = "11" * 32) -> Services:
+    return Services(
+        cast(Gateway, SettingsOnly(deployment_key)),
+        cast(Authenticator, None),
+        cast(RateLimiter, None),
+        cast(Heartbeats, None),
+        cast(ReplyStore, kept),
+        cast(Admission, None),
+        cast(Peers, None),
+    )
+
+
+def call_of(
+    with_services: Services,
+    body: bytes = b"{}",
+    path: bytes = b"/v1/keys",
+    key: bytes | None = b"k",
+) -> Call:
+    return Call(
+        services=with_services,
+        method="POST",
+        path_values={},
+        headers={} if key is None else {b"idempotency-key": key},
+        query_string=b"",
+        raw_path=path,
+        request_id="r",
+        principal=Principal("did:net:p", "key", frozenset()),
+        body=body,
+        repeats=Repeats.BY_REPLY,
+    )
+
+
+async def answered(call: Call, work: Work) -> Reply:
+    """Return the reply of a call, as the endpoint gets it."""
+    call.repeat_key = await repeat_key(call)
+    return await once(call, call.caller.did, work)
+
+
+def counting(reply: Reply | Exception) -> tuple[Work, list[str]]:
+    """Return work that answers like this, and the command keys of each time it was done."""
+    done: list[str] = []
+
+    async def work(call: Call) -> Reply:
+        done.append(call.command_key("fallback"))
+        if isinstance(reply, Exception):
+            raise reply
+        return reply
+
+    return work, done
+
+
+def test_a_repeat_is_answered_with_the_first_reply_and_does_nothing() -> None:
+    work, done = counting(Reply({"key": SECRET}, headers=((b"cache-control", b"no-store"),)))
+
+    async def scenario() -> tuple[Reply, Reply]:
+        here = services(Kept())
+        return await answered(call_of(here), work), await answered(call_of(here), work)
+
+    first, again = asyncio.run(scenario())
+    assert len(done) == 1
+    assert REPLAYED not in first.headers
+    assert again.headers == ((b"cache-control", b"no-store"), REPLAYED)
+    assert again.body == b'{"key":"cb_the-secret-of-a-new-key"}'
+
+
+def test_without_a_key_every_call_is_done() -> None:
+    work, done = counting(Reply({}))
+
+    async def scenario() -> None:
+        here = services(Kept())
+        for _ in range(2):
+            await answered(call_of(here, key=None), work)
+
+    asyncio.run(scenario())
+    assert done == ["fallback", "fallback"]
+
+
+@pytest.mark.parametrize(
+    "other", [{"body": b'{"a":1}'}, {"path": b"/v1/agents/register"}], ids=["body", "path"]
+)
+def test_another_request_under_the_key_is_refused_and_not_done(other: dict[str, Any]) -> None:
+    work, done = counting(Reply({}))
+
+    async def scenario() -> None:
+        here = services(Kept())
+        await answered(call_of(here), work)
+        with pytest.raises(ServiceError) as refused:
+            await answered(call_of(here, **other), work)
+        assert refused.value.code is ErrorCode.KEY_REUSED
+
+    asyncio.run(scenario())
+    assert len(done) == 1
+
+
+def test_a_refused_request_leaves_its_key_free() -> None:
+    refuse, _ = counting(ServiceError(ErrorCode.INVALID_REQUEST, "no"))
+    work, done = counting(Reply({}))
+
+    async def scenario() -> None:
+        here = services(Kept())
+        with pytest.raises(ServiceError):
+            await answered(call_of(here), refuse)
+        await answered(call_of(here, body=b'{"mended":1}'), work)
+
+    asyncio.run(scenario())
+    assert len(done) == 1
+
+
+@pytest.mark.parametrize(
+    "failure", [ServiceError(ErrorCode.LEDGER_UNAVAILABLE, "unknown outcome"), RuntimeError("?")]
+)
+def test_an_unknown_outcome_is_gone_on_with_under_the_same_command_key(failure: Exception) -> None:
+    fail, tried = counting(failure)
+    work, done = counting(Reply({}))
+
+    async def scenario() -> None:
+        here = services(Kept())
+        with pytest.raises(type(failure)):
+            await answered(call_of(here), fail)
+        with pytest.raises(ServiceError) as refused:
+            await answered(call_of(here, body=b"[]"), work)
+        assert refused.value.code is ErrorCode.KEY_REUSED
+        assert REPLAYED not in (await answered(call_of(here), work)).headers
+
+    asyncio.run(scenario())
+    assert tried == done
+    assert tried != ["fallback"]
+
+
+def test_a_repeat_that_is_refused_does_not_free_the_key_of_the_first() -> None:
+    refuse, _ = counting(ServiceError(ErrorCode.NOT_CANCELLABLE, "it has ended"))
+
+    async def scenario() -> None:
+        kept = Kept()
+        here = services(kept)
+        begun, may_end = asyncio.Event(), asyncio.Event()
+
+        async def slow(call: Call) -> Reply:
+            begun.set()
+            await may_end.wait()
+            return Reply({"n": 1})
+
+        first = asyncio.ensure_future(answered(call_of(here), slow))
+        await begun.wait()
+        with pytest.raises(ServiceError):
+            await answered(call_of(here), refuse)
+        assert len(kept.rows) == 1
+        may_end.set()
+        assert (await first).body == {"n": 1}
+        assert REPLAYED in (await answered(call_of(here), refuse)).headers
+
+    asyncio.run(scenario())
+
+
+def test_a_reply_is_kept_although_its_client_has_left() -> None:
+    async def scenario() -> None:
+        here = services(Kept())
+        begun, may_end = asyncio.Event(), asyncio.Event()
+
+        async def slow(call: Call) -> Reply:
+            begun.set()
+            await may_end.wait()
+            return Reply({"n": 1})
+
+        handler = asyncio.ensure_future(answered(call_of(here), slow))
+        await begun.wait()
+        handler.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await handler
+        may_end.set()
+        work, done = counting(Reply({"n": 2}))
+        async with asyncio.timeout(60):
+            while (again := await answered(call_of(here), work)).body == {"n": 2}:
+                await asyncio.sleep(0)
+        assert again.body == b'{"n":1}'
+        assert REPLAYED in again.headers
+        assert len(done) <= 1
+
+    asyncio.run(scenario())
+
+
+def test_no_secret_is_stored_in_clear_and_another_deployment_cannot_read_it() -> None:
+    work, _ = counting(Reply({"key": SECRET}))
+
+    async def scenario() -> None:
+        kept = Kept()
+        await answered(call_of(services(kept)), work)
+        ((_, stored),) = kept.rows.values()
+        assert stored is not None and SECRET.encode() not in stored
+        with pytest.raises(ServiceError) as refused:
+            await answered(call_of(services(kept, "22" * 32)), work)
+        assert refused.value.code is ErrorCode.CONFLICT
+
+    asyncio.run(scenario())
+
+
+@pytest.mark.parametrize("given", [b"", b"x" * 256, b"\xc3\xa4", b"a\tb"])
+def test_a_key_is_1_to_255_printable_ascii_characters(given: bytes) -> None:
+    with pytest.raises(ServiceError) as refused:
+        asyncio.run(repeat_key(call_of(services(Kept()), key=given)))
+    assert refused.value.code is ErrorCode.INVALID_REQUEST
+
+
+def test_a_large_body_has_the_same_hash_as_a_small_one_would() -> None:
+    async def hash_of(body: bytes) -> bytes:
+        found = await repeat_key(call_of(services(Kept()), body))
+        assert found is not None
+        return found.request_hash
+
+    async def scenario() -> None:
+        large = b"x" * (HASHED_HERE_MAX + 1)
+        assert await hash_of(large) == await hash_of(large)
+        assert await hash_of(large) != await hash_of(large[1:])
+
+    asyncio.run(scenario())

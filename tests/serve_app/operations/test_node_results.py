@@ -1,0 +1,176 @@
+"""What `nodeResult` counts and reads, and in which order; run through the endpoint itself.
+
+contract.md sections 2 (machine rate class) and 5 (asynchronous agents); decision 0102.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any, cast
+
+import orjson
+
+from actors.transport.gateway import Gateway
+from actors.transport.messages import NodeResultReply, NodeResultRequest
+from core.settings import Settings
+from core.trust.derived_keys import KEY_VERSION
+from core.trust.result_token import result_id
+from ledger.reads.stored import RowDict
+from ledger.replies import ReplyStore
+from serve_app.callers.admission import Admission
+from serve_app.callers.auth import Authenticator
+from serve_app.callers.limits import Granted, RateLimiter
+from serve_app.callers.peers import PEER_HEADER, Peers, peer_token
+from serve_app.http.endpoint import Endpoint
+from serve_app.operations.agents.heartbeat_store import Heartbeats
+from serve_app.operations.work.results import OPERATIONS
+from serve_app.services import Services
+from tests.serve_app.bounded import run
+
+KEY = bytes(range(32))
+# Calls a minute, of each agent and of each address.
+RATE = 3
+SETTINGS = Settings(deployment_key=KEY.hex(), machine_rate=RATE)
+WORKFLOW = "0198c0de-0000-7000-8000-000000000001"
+HERE, THERE = "192.0.2.1", "192.0.2.2"
+
+
+class Rows:
+    """A gateway with one workflow; each node is dispatched to the agent of its name."""
+
+    settings = SETTINGS
+
+    def __init__(self) -> None:
+        self.read: Counter[str] = Counter()
+
+    async def dispatched_node(self, workflow_id: str, node: str) -> RowDict | None:
+        self.read["node"] += 1
+        return {
+            "workflow_id": workflow_id,
+            "name": node,
+            "status": "running",
+            "attempt": 1,
+            "verify_attempt": 0,
+            "agent_did": f"did:net:{node}",
+            "verifier_did": None,
+            "key_version": KEY_VERSION,
+        }
+
+    async def workflow_row(self, workflow_id: str) -> RowDict | None:
+        self.read["workflow"] += 1
+        nodes = {name: {"capabilityId": "cap.x.v1"} for name in "ab"}
+        return {"id": workflow_id, "status": "running", "manifest": orjson.dumps({"nodes": nodes})}
+
+    async def node_result(self, request: NodeResultRequest) -> NodeResultReply:
+        self.read["taken"] += 1
+        return NodeResultReply(status="success")
+
+
+class Count:
+    """The database's count of the calls of each DID."""
+
+    def __init__(self) -> None:
+        self.used: Counter[str] = Counter()
+
+    async def take(self, did: str, rate: str, wanted: int, limit: int) -> Granted:
+        granted = min(wanted, limit - self.used[did])
+        self.used[did] += granted
+        return Granted(granted, self.used[did], 60_000)
+
+
+class Api:
+    """`nodeResult` behind its endpoint."""
+
+    def __init__(self) -> None:
+        self.rows = Rows()
+        self.count = Count()
+        services = Services(
+            cast(Gateway, self.rows),
+            cast(Authenticator, None),
+            RateLimiter(SETTINGS, self.count.take),
+            cast(Heartbeats, None),
+            cast(ReplyStore, None),
+            Admission(SETTINGS),
+            Peers(KEY),
+        )
+        self._endpoint = Endpoint(OPERATIONS, services)
+
+    async def hand_in(
+        self, node: str = "a", *, address: str = HERE, **members: object
+    ) -> tuple[int, int]:
+        """Hand a result in; return the status and how much has been read for it."""
+        token = result_id(KEY, WORKFLOW, node, 1, is_verification=False, key_version=KEY_VERSION)
+        ids = {"workflowId": WORKFLOW, "nodeId": node, "resultId": token}
+        body = orjson.dumps({**ids, "status": "success", "result": {}, **members})
+        told = peer_token(KEY).encode() + b" " + address.encode()
+        scope = {
+            "type": "http",
+            "method": "POST",
+            "path": "/v1/workflows/nodeResult",
+            "raw_path": b"/v1/workflows/nodeResult",
+            "headers": [(PEER_HEADER, told), (b"content-type", b"application/json")],
+        }
+        sent: list[Any] = []
+
+        async def receive() -> Any:
+            return {"type": "http.request", "body": body, "more_body": False}
+
+        async def send(message: Any) -> None:
+            sent.append(message)
+
+        before = self.rows.read.total()
+        await self._endpoint(scope, receive, send)
+        return sent[0]["status"], self.rows.read.total() - before
+
+
+def test_an_agent_above_its_limit_is_refused_before_the_workflow_is_read() -> None:
+    async def scenario() -> None:
+        api = Api()
+        taken = [await api.hand_in() for _ in range(RATE)]
+        assert [status for status, _ in taken] == [200] * RATE
+        assert api.rows.read == {"node": RATE, "workflow": RATE, "taken": RATE}
+        assert await api.hand_in() == (429, 1)
+        assert api.rows.read["workflow"] == RATE
+        assert (await api.hand_in("b"))[0] == 200, "another agent at the same address"
+
+    run(scenario)
+
+
+def test_calls_above_an_agents_limit_count_for_their_address() -> None:
+    """A token that is right opens no way to read without a limit."""
+
+    async def scenario() -> None:
+        api = Api()
+        for _ in range(RATE):
+            await api.hand_in()
+        assert [await api.hand_in() for _ in range(RATE)] == [(429, 1)] * RATE
+        assert await api.hand_in() == (429, 0)
+        assert await api.hand_in("b") == (429, 0)
+        assert (await api.hand_in("b", address=THERE))[0] == 200
+
+    run(scenario)
+
+
+def test_wrong_tokens_and_bodies_that_name_nothing_count_for_their_address() -> None:
+    async def scenario() -> None:
+        api = Api()
+        assert await api.hand_in(resultId="guess") == (401, 1)
+        assert await api.hand_in(workflowId="w") == (401, 0)
+        assert await api.hand_in(nodeId=[]) == (400, 0)
+        assert await api.hand_in() == (429, 0)
+        assert api.count.used["did:net:a"] == 0
+        assert (await api.hand_in(address=THERE))[0] == 200
+
+    run(scenario)
+
+
+def test_results_that_are_taken_leave_their_address_its_calls() -> None:
+    """An address may be home to many agents, each of which has the limit of the contract."""
+
+    async def scenario() -> None:
+        api = Api()
+        for node in "ab" * RATE:
+            assert (await api.hand_in(node))[0] == 200
+        assert api.count.used == {"did:net:a": RATE, "did:net:b": RATE}
+
+    run(scenario)
