@@ -10,7 +10,7 @@ from typing import Any
 
 from core.money import MICRO_MAX, micro_from_credits
 from core.records.bounds import DID_CHARS_MAX, is_did
-from ledger.reads.reader import StoredWorkflow
+from ledger.reads.stored import StoredWorkflow, WorkflowHead
 from serve_app.calls import Call, invalid, kind_of, not_found
 
 
@@ -41,15 +41,39 @@ def own_did_in_path(call: Call, position: int, what: str) -> str:
 
 
 async def paid_workflow(call: Call, workflow_id: str) -> StoredWorkflow:
-    """Return a workflow whose money only its payer and administrators may see.
+    """Return a workflow whose money only its payer and administrators may see; as in its head.
 
     Raises:
         ServiceError: NOT_FOUND, also for another's.
     """
-    stored = await call.services.gateway.workflow_record(workflow_id)
-    if stored is None or not call.may((stored.payer_did,)):
+    head = await call.services.gateway.workflow_head(workflow_id, call.caller.did)
+    if head is None or not call.may((head.workflow.payer_did,)):
         raise not_found(f"the workflow {workflow_id[:100]}")
-    return stored
+    return head.workflow
+
+
+async def visible_head(call: Call, workflow_id: str) -> WorkflowHead | None:
+    """Return the head of a workflow, None when the caller may not know of it.
+
+    The payer and administrators may, and the agents of its nodes.
+    """
+    head = await call.services.gateway.workflow_head(workflow_id, call.caller.did)
+    if head is None or not (head.is_agent or call.may((head.workflow.payer_did,))):
+        return None
+    return head
+
+
+async def visible_record(call: Call, workflow_id: str) -> StoredWorkflow | None:
+    """Return a workflow with its nodes, None when the caller may not know of it.
+
+    Whether they may is looked up first: who may not costs no reading of results.
+    """
+    head = await visible_head(call, workflow_id)
+    if head is None:
+        return None
+    return await call.services.gateway.workflow_record(
+        workflow_id, call.caller.did, head.record_bytes
+    )
 
 
 def did_of(path: str, value: Any) -> str:

@@ -18,7 +18,7 @@ import pytest
 ROOT = Path(__file__).resolve().parent.parent
 PACKAGES = ("core", "ledger", "federation", "actors", "serve_app", "callboard")
 BESIDE = ("tests", "bench", "examples", "scripts")
-LINES_MAX, WRAPPER_LINES_MAX, FUNCTION_LINES_MAX = 700, 150, 70
+LINES_MAX, WRAPPER_LINES_MAX, FUNCTION_LINES_MAX = 700, 200, 70
 
 MAY_IMPORT: dict[str, tuple[str, ...]] = {
     "core": ("core",),
@@ -342,7 +342,7 @@ REFUSED: list[tuple[Callable[[Source], Iterator[str]], str, str]] = [
     (check_core_is_pure, "core/a.py", "at = datetime.now(UTC)"),
     (check_core_is_pure, "core/a.py", "text = open('x').read()"),
     (check_sizes, "core/a.py", "x = 1\n" * (LINES_MAX + 1)),
-    (check_sizes, "actors/a.py", "import ray\n" + "x = 1\n" * 150),
+    (check_sizes, "actors/a.py", "import ray\n" + "x = 1\n" * 200),
     (check_sizes, "core/a.py", f"x = '{'y' * 100}'"),
     (check_sizes, "core/a.py", "def f():\n" + "    x = 1\n" * 70),
     (check_names, "core/utils.py", ""),

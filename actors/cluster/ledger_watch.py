@@ -1,10 +1,11 @@
-"""Replaces a ledger actor that has stopped answering without having ended.
+"""Replaces a ledger actor that has stopped answering, or that has died for good.
 
-Ray starts a dead actor anew by itself; one that is frozen, or whose loop is stuck, it leaves alone,
-and every commit of the cluster waits behind it. `actors/cluster/liveness.py` judges, this file asks
-and acts. The successor takes a new epoch from the database, which fences the old one off should it
-wake up. A ping does not touch Postgres: its absence is no silence. A ping that is late while the
-actor's counter of progress moves is no silence either. Decisions 0056 and 0092.
+Ray starts a dead actor anew by itself, unless it was killed for good; one that is frozen, or whose
+loop is stuck, it leaves alone, and every commit of the cluster waits behind it.
+`actors/cluster/liveness.py` judges, this file asks and acts. The successor takes a new epoch from
+the database, which fences the old one off should it wake up. A ping does not touch Postgres: its
+absence is no silence. A ping that is late while the actor's counter of progress moves is no silence
+either. Decisions 0056 and 0092.
 """
 
 from __future__ import annotations
@@ -16,10 +17,13 @@ import time
 import ray
 from ray.exceptions import RayError
 
+from actors.cluster.ledger_actor import LedgerActor
 from actors.cluster.liveness import Silence
+from actors.cluster.named_actors import ensure_actor
 from actors.cluster.names import LEDGER, NAMESPACE
 from actors.cluster.owner_actors import progress_of
 from actors.transport.actor_calls import actor_call
+from core.settings import Settings
 
 log = logging.getLogger("callboard.timekeeper")
 
@@ -31,11 +35,13 @@ class LedgerWatch:
     """Asks the ledger actor every second whether it is there.
 
     Args:
-        silence_ms_max: how long it may say nothing before it is replaced.
+        settings: the deployment's; `ledger_silence_ms`: how long the actor may say nothing before
+            it is replaced.
     """
 
-    def __init__(self, silence_ms_max: int) -> None:
-        self._silence = Silence(silence_ms_max, now_ms=_now_ms())
+    def __init__(self, settings: Settings) -> None:
+        self._settings = settings
+        self._silence = Silence(settings.ledger_silence_ms, now_ms=_now_ms())
         self._ping = actor_call(LEDGER, "ping")
         self._progress = actor_call(LEDGER, "progress")
 
@@ -58,9 +64,11 @@ class LedgerWatch:
             elif self._silence.is_too_long(_now_ms()):
                 await self._replace()
         except (RayError, ValueError) as error:
-            # It has ended, or is being started: that is Ray's business, and takes its time.
+            # It has ended, or is being started: that is Ray's business, and takes its time. Only
+            # when it died for good there is none of its name, and this makes another.
             log.info("the ledger is not there error=%s", type(error).__name__)
             self._silence.began(_now_ms())
+            await asyncio.to_thread(ensure_actor, LedgerActor, LEDGER, self._settings)
         else:
             self._silence.ended(_now_ms(), statistics["progress"])
 

@@ -6,14 +6,12 @@ design.md section 3 (Starting and owning): called by the Serve application's sta
 
 from __future__ import annotations
 
-from typing import Any
-
 import ray
 
 from actors.cluster.ledger_actor import LedgerActor
-from actors.cluster.names import LEDGER, NAMESPACE, TIMEKEEPER
+from actors.cluster.named_actors import ensure_actor
+from actors.cluster.names import LEDGER, TIMEKEEPER
 from actors.cluster.timekeeper import Timekeeper
-from actors.process.arguments import settings_argument
 from core.settings import Settings
 
 EMBEDDED_HOSTS = ("127.0.0.1", "localhost", "%2F", "host=/")
@@ -44,15 +42,10 @@ def ensure_runtime(settings: Settings) -> None:
             f"{len(hosts)} machines, but Postgres at an address of this machine only: set"
             " CALLBOARD_DATABASE_URL to one that every machine reaches"
         )
-    options: dict[str, Any] = {
-        "namespace": NAMESPACE,
-        "get_if_exists": True,
-        "lifetime": "detached",
-        "num_cpus": 0,
-        "max_restarts": -1,
-        "max_task_retries": 0,
-        "max_concurrency": 1_000,
-    }
-    values = settings_argument(settings)
-    LedgerActor.options(name=LEDGER, **options).remote(values)  # type: ignore[attr-defined]
-    Timekeeper.options(name=TIMEKEEPER, **options).remote(values)  # type: ignore[attr-defined]
+    ensure_actor(LedgerActor, LEDGER, settings)
+    ensure_timekeeper(settings)
+
+
+def ensure_timekeeper(settings: Settings) -> None:
+    """Start the timekeeper if it is not there, as when it has died for good; blocks."""
+    ensure_actor(Timekeeper, TIMEKEEPER, settings)

@@ -53,7 +53,7 @@ class Timekeeper:
         self._owners = OwnerActors(settings)
         self._rounds = 0
         self._prober = Prober(settings, self._reader)
-        watches = (LedgerWatch(settings.ledger_silence_ms), EscrowWatch(self._reader))
+        watches = (LedgerWatch(settings), EscrowWatch(self._reader))
         loops = (self._prober.run, *(watch.run for watch in watches), self._run)
         self._loops = [asyncio.create_task(loop()) for loop in loops]
 

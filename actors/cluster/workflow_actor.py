@@ -29,6 +29,7 @@ from actors.process.logs import configure_logging
 from actors.process.metrics import quarantined_gauge, watched_loop
 from actors.process.slices import take_in_slices
 from actors.transport.actor_calls import BatchCall, actor_call, is_unknown_outcome
+from actors.transport.late_replies import LateReplies
 from actors.transport.ledger_client import LedgerClient
 from actors.transport.sockets import serve_batches
 from actors.transport.wire import answer_requests
@@ -59,6 +60,7 @@ class WorkflowActor:
         )
         self._name, self._run_folder = name, settings.run_folder
         self._owner = Owner(name, settings, ledger, _stop)
+        self._late = LateReplies()
         self._dedicated: Dedicated | None = None
         if settings.isolation == "dedicated":
             spawn = partial(_spawn, settings)
@@ -68,7 +70,13 @@ class WorkflowActor:
         self._start = asyncio.create_task(self._begin())
 
     async def _begin(self) -> None:
-        methods = {"handle": self.handle, "finished": self.finished}
+        methods = {
+            "handle": self.handle,
+            "handle_bulk": self.handle_bulk,
+            "late": self.late,
+            "refresh": self.refresh,
+            "finished": self.finished,
+        }
         self._socket = await serve_batches(self._run_folder, self._name, methods)
         try:
             await self._owner.start()
@@ -79,9 +87,25 @@ class WorkflowActor:
             _stop(repr(error))
 
     async def handle(self, bodies: list[bytes]) -> list[bytes]:
-        """Answer publishes, watches and cancels, each after its commit."""
+        """Answer publishes, watches and cancels, each after its commit; what takes long, later."""
+        await asyncio.shield(self._start)
+        handle = partial(self._owner.handle, late=self._late)
+        return await answer_requests(self._dedicated.handle if self._dedicated else handle, bodies)
+
+    async def handle_bulk(self, bodies: list[bytes]) -> list[bytes]:
+        """Answer requests of which none waits for another's sake, all when all are committed."""
         await asyncio.shield(self._start)
         return await answer_requests((self._dedicated or self._owner).handle, bodies)
+
+    async def late(self, tokens: list[int]) -> list[tuple[int, bytes]]:
+        """Return which of these late replies have come; waits for the first."""
+        return await self._late.take(tokens)
+
+    async def refresh(self, batch: list[None]) -> list[None]:
+        """Know what the ledger says of agents, prices and stakes; answered when it is known."""
+        await asyncio.shield(self._start)
+        await self._owner.refresh()
+        return batch
 
     async def finished(self, watcher: str) -> list[str]:
         """Return ids of finished workflows that the watcher waits for; waits for the first."""

@@ -46,17 +46,21 @@ class AuctioningDirectory(Directory):
         super().__init__(**directory)
         self._score_min = score_min_percent / 100
 
-    def select_bidder(self, action: SelectBidder, at_ms: int) -> AgentSelected | AgentNotSelected:
+    def select_bidder(
+        self, action: SelectBidder, at_ms: int, *, payer_did: str = ""
+    ) -> AgentSelected | AgentNotSelected:
         """Award a round, or ask whoever has won before to go on."""
         if action.holder_did is not None:
-            return self._ask_holder(action, action.holder_did, at_ms)
+            return self._ask_holder(action, action.holder_did, at_ms, payer_did)
         live = [replace(bid, reputation=self._score(bid.agent_did)) for bid in action.bids]
         bids = merge_bids(self._standing(action), live)
         won: Award | None = None
         excluded: dict[str, str] = {}
         for counts_locked in (False, True):
             # What other work has locked of a stake may be free by now, if that is all there is.
-            excluded = self._excluded(bids, action, at_ms, counts_locked=counts_locked)
+            excluded = self._excluded(
+                bids, action, at_ms, payer_did=payer_did, counts_locked=counts_locked
+            )
             won = award(
                 [bid for bid in bids if bid.agent_did not in excluded],
                 reserve_micro=action.reserve_micro,
@@ -76,6 +80,7 @@ class AuctioningDirectory(Directory):
             message = f"nobody's bid can be taken: {len(bids)} bids, {len(excluded)} excluded"
             failure = Failure(NodeErrorCode.NO_CANDIDATE, message, Verdict.FINAL)
             return AgentNotSelected(action.node, failure, at_ms, closed)
+        self._circuits.taken(won.agent_did, at_ms, payer_did=payer_did)
         return self._awarded(action, won.agent_did, won.price_micro, at_ms, closed)
 
     def _awarded(
@@ -86,7 +91,6 @@ class AuctioningDirectory(Directory):
         at_ms: int,
         closed: AuctionClosed | None,
     ) -> AgentSelected:
-        self._circuits.taken(did, at_ms)
         stake_micro = stake_required_micro(
             action.reserve_micro, stake_bps=action.stake_bps, score=self._score(did)
         )
@@ -96,12 +100,13 @@ class AuctioningDirectory(Directory):
         )
 
     def _ask_holder(
-        self, action: SelectBidder, did: str, at_ms: int
+        self, action: SelectBidder, did: str, at_ms: int, payer_did: str
     ) -> AgentSelected | AgentNotSelected:
-        details = self._unavailable(did, at_ms)
+        details = self._unavailable(did, at_ms, payer_did=payer_did)
         if details is None and did not in self._offers(action):
             details = "capability_not_offered"
         if details is None:
+            self._circuits.taken(did, at_ms, payer_did=payer_did)
             return self._awarded(action, did, action.holder_price_micro, at_ms, None)
         failure = Failure(
             NodeErrorCode.AGENT_UNAVAILABLE,
@@ -133,7 +138,13 @@ class AuctioningDirectory(Directory):
         return bids
 
     def _excluded(
-        self, bids: list[Bid], action: SelectBidder, at_ms: int, *, counts_locked: bool
+        self,
+        bids: list[Bid],
+        action: SelectBidder,
+        at_ms: int,
+        *,
+        payer_did: str,
+        counts_locked: bool,
     ) -> dict[str, str]:
         """Return who takes no part, and why."""
         terms = AuctionTerms(
@@ -149,7 +160,9 @@ class AuctioningDirectory(Directory):
             staked_micro = self.stakes.staked_micro(did, counts_locked=counts_locked)
             is_revoked = self.is_revoked(did, at_ms)
             why = exclusion(bid, terms, stake_free_micro=staked_micro, is_revoked=is_revoked)
-            found = self._unavailable(did, at_ms) if why is None else str(why)
+            found = str(why) if why is not None else None
+            if found is None:
+                found = self._unavailable(did, at_ms, payer_did=payer_did)
             if found is None and did not in offers:
                 found = "capability_not_offered"
             if found is not None:

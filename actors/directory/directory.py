@@ -20,8 +20,8 @@ from actors.directory.cards import CardReader, asked_of
 from actors.directory.revocations import Revocations
 from actors.directory.shortlists import ALL_MAX, Shortlists
 from actors.directory.stakes import STAKE_LOCKED, UNDER_STAKED, Stakes
-from actors.dispatch.circuits import Circuits
-from actors.engine.ports import AgentEntry, Asked
+from actors.dispatch.circuits import Circuits, Opened
+from actors.engine.ports import AgentEntry, Asked, Contact
 from core.errors import NodeErrorCode
 from core.market.liveness import UNHEARD, Availability, Liveness, availability, reported_load, since
 from core.market.pricing import FixedPrice, Price, TokenPrice, Tokens, cost_micro, price_of
@@ -151,22 +151,30 @@ class Directory:
 
     # -- choosing ---------------------------------------------------------------------------------
 
-    def select(self, action: SelectAgent, at_ms: int) -> AgentSelected | AgentNotSelected:
-        """Answer a machine's `SelectAgent`: the target, or the best of the healthy candidates."""
+    def select(
+        self, action: SelectAgent, at_ms: int, *, payer_did: str = ""
+    ) -> AgentSelected | AgentNotSelected:
+        """Answer a machine's `SelectAgent`: the target, or the best of the healthy candidates.
+
+        Args:
+            payer_did: the workflow's, here and below; "" for one whose attempts never timed out.
+        """
         if action.target_agent_id is not None:
-            unavailable = self._target_unavailable(action, at_ms)
+            unavailable = self._target_unavailable(action, at_ms, payer_did)
             if unavailable is None:
-                return self._taken(action, action.target_agent_id, at_ms, None)
+                self._circuits.taken(action.target_agent_id, at_ms, payer_did=payer_did)
+                return self._selected(action, action.target_agent_id, at_ms, None)
             if not action.allow_fallback:
                 return AgentNotSelected(action.node, unavailable, at_ms)
         offers = [one for one in self._shortlisted(action, at_ms) if one.did not in action.exclude]
-        choice, failure = self._choose(offers, action, at_ms)
+        choice, failure = self._choose(offers, action, at_ms, payer_did)
         if choice.did is None:
             return AgentNotSelected(action.node, failure, at_ms)
-        return self._taken(action, choice.did, at_ms, choice)
+        self._circuits.taken(choice.did, at_ms, payer_did=payer_did)
+        return self._selected(action, choice.did, at_ms, choice)
 
     def select_verifier(
-        self, action: SelectVerifier, at_ms: int
+        self, action: SelectVerifier, at_ms: int, *, payer_did: str = ""
     ) -> VerifierSelected | AgentNotSelected:
         """Answer `SelectVerifier`: a healthy agent of another owner than the primary's."""
         primary = self._entries.get(action.primary_did)
@@ -178,33 +186,39 @@ class Directory:
             and entry.did != action.primary_did
             and entry.owner_did != primary_owner
         ]
-        choice, failure = self._choose(offers, action, at_ms)
+        choice, failure = self._choose(offers, action, at_ms, payer_did)
         if choice.did is None:
             return AgentNotSelected(action.node, failure, at_ms)
-        self._circuits.taken(choice.did, at_ms)
+        self._circuits.taken(choice.did, at_ms, payer_did=payer_did)
         price = self._price(self._entries[choice.did], action)
         assert isinstance(price, FixedPrice), "a verifier is not paid by tokens"
         return VerifierSelected(action.node, choice.did, price.micro, at_ms)
 
-    def foresee(self, action: SelectAgent, at_ms: int) -> tuple[list[str], Failure | None]:
+    def foresee(
+        self, action: SelectAgent, at_ms: int, *, payer_did: str = ""
+    ) -> tuple[list[str], Failure | None]:
         """Return who could take a node now, and what it would fail with when that is nobody.
 
         As `select`, but nobody is taken and no price is too high; some of them when they are many.
         """
         dids: list[str] = []
         if action.target_agent_id is not None:
-            failure = self._target_unavailable(action, at_ms)
+            failure = self._target_unavailable(action, at_ms, payer_did)
             if failure is None:
                 dids.append(action.target_agent_id)
             if not action.allow_fallback:
                 return dids, failure
         offers = self._by_capability.get(action.capability_id, {})
-        able = (did for did in offers if did not in dids and self._unavailable(did, at_ms) is None)
+        able = (
+            did
+            for did in offers
+            if did not in dids and self._unavailable(did, at_ms, payer_did=payer_did) is None
+        )
         # As many as a choice shows: there may be thousands, for each of a thousand nodes.
         dids += islice(able, SHOWN_MAX)
         if dids:
             return dids, None
-        return [], self._choose(self._shortlisted(action, at_ms), action, at_ms)[1]
+        return [], self._choose(self._shortlisted(action, at_ms), action, at_ms, payer_did)[1]
 
     def _shortlisted(
         self, action: SelectAgent | SelectVerifier, at_ms: int
@@ -212,13 +226,13 @@ class Directory:
         """Return the agents that a choice looks at: all, or of very many a shortlist."""
         key = (action.capability_id, isinstance(action, SelectAgent) and action.is_by_token)
         offers = self._by_capability.get(action.capability_id, {})
-        weigh = partial(self._candidate, action=action, at_ms=at_ms)
+        # Of no payer: what one payer has seen of an agent leaves it on the list of the others.
+        weigh = partial(self._candidate, action=action, at_ms=at_ms, payer_did="")
         return self._shortlists.offers(key, offers, weigh, at_ms)
 
-    def _taken(
+    def _selected(
         self, action: SelectAgent, did: str, at_ms: int, choice: Choice | None
     ) -> AgentSelected:
-        self._circuits.taken(did, at_ms)
         price = self._price(self._entries[did], action)
         reasons = None
         if choice is not None and len(choice.ranked) + len(choice.excluded) > 1:
@@ -243,14 +257,14 @@ class Directory:
         return price_of(own, action.price)
 
     def _candidate(
-        self, entry: AgentEntry, action: SelectAgent | SelectVerifier, at_ms: int
+        self, entry: AgentEntry, action: SelectAgent | SelectVerifier, at_ms: int, payer_did: str
     ) -> Candidate:
         did = entry.did
         price = self._price(entry, action)
         excluded = None
         # Of most agents nothing is known but their card: a thousand offers cost little.
         if did in self._live or did in self._circuits or did in self.revocations:
-            excluded = self._unavailable(did, at_ms)
+            excluded = self._unavailable(did, at_ms, payer_did=payer_did)
         is_by_token = isinstance(price, TokenPrice)
         if is_by_token and not (isinstance(action, SelectAgent) and action.is_by_token):
             excluded = excluded or PAID_BY_TOKENS
@@ -270,10 +284,14 @@ class Directory:
         )
 
     def _choose(
-        self, offers: Sequence[AgentEntry], action: SelectAgent | SelectVerifier, at_ms: int
+        self,
+        offers: Sequence[AgentEntry],
+        action: SelectAgent | SelectVerifier,
+        at_ms: int,
+        payer_did: str,
     ) -> tuple[Choice, Failure]:
         capability_id, price_max_micro = action.capability_id, action.price_max_micro
-        candidates = [self._candidate(entry, action, at_ms) for entry in offers]
+        candidates = [self._candidate(entry, action, at_ms, payer_did) for entry in offers]
         seed = None
         if len(offers) > 1 and isinstance(action, SelectAgent):
             seed = seed_of(action.workflow_id, action.node, action.attempt)
@@ -308,10 +326,14 @@ class Directory:
             Verdict.FINAL,
         )
 
-    def _target_unavailable(self, action: SelectAgent, at_ms: int) -> Failure | None:
+    def _target_unavailable(
+        self, action: SelectAgent, at_ms: int, payer_did: str
+    ) -> Failure | None:
         target = action.target_agent_id
         assert target is not None
-        details = self._unavailable(target, at_ms, is_excluded=target in action.exclude)
+        details = self._unavailable(
+            target, at_ms, payer_did=payer_did, is_excluded=target in action.exclude
+        )
         if details is None:
             entry = self._entries[target]
             if action.capability_id in entry.prices:
@@ -344,8 +366,10 @@ class Directory:
 
     # -- health -----------------------------------------------------------------------------------
 
-    def _unavailable(self, did: str, at_ms: int, *, is_excluded: bool = False) -> str | None:
-        """Return why an agent takes no work at all, None when it does; in the contract's order."""
+    def _unavailable(
+        self, did: str, at_ms: int, *, payer_did: str, is_excluded: bool = False
+    ) -> str | None:
+        """Return why an agent takes no work of a payer, or None; in the contract's order."""
         entry = self._entries.get(did)
         if entry is None and did not in self._inactive:
             return "agent_not_found"
@@ -354,7 +378,9 @@ class Directory:
         if entry is None:
             return "agent_inactive"
         said = availability(self._heard(did), at_ms)
-        if is_excluded or said is Availability.UNHEALTHY or self._circuits.is_open(did, at_ms):
+        if is_excluded or said is Availability.UNHEALTHY:
+            return "agent_unhealthy"
+        if self._circuits.is_open(did, at_ms, payer_did=payer_did):
             return "agent_unhealthy"
         if said is not Availability.AVAILABLE or not entry.url:
             return "agent_offline"
@@ -368,16 +394,14 @@ class Directory:
         """Count an order as given to the agent, also while it waits to be sent."""
         self._in_flight[did] += 1
 
-    def note_outcome(self, did: str, *, is_reachable: bool | None, at_ms: int) -> bool:
-        """Count an order as closed; returns whether its end opened the agent's circuit.
-
-        Args:
-            is_reachable: None when the order was given up and says nothing about the agent.
-        """
+    def note_outcome(
+        self, did: str, contact: Contact, at_ms: int, *, payer_did: str = ""
+    ) -> Opened:
+        """Count an order as closed; returns for whom its end opened a circuit of the agent."""
         self._in_flight[did] -= 1
         if self._in_flight[did] <= 0:
             del self._in_flight[did]
-        return self._circuits.note(did, is_reachable=is_reachable, at_ms=at_ms)
+        return self._circuits.note(did, contact, at_ms, payer_did=payer_did)
 
     def open_circuits(self) -> list[str]:
         """Return the agents that are left alone here, or on trial: someone should look at them."""

@@ -16,6 +16,7 @@ from __future__ import annotations
 from collections import OrderedDict, deque
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Generic, TypeVar
 
 from core.market.fair_queue import FairQueue
@@ -193,18 +194,25 @@ class AgentQueues(Generic[Key, Item]):
         self._forget_empty(did, queue)
         return True
 
-    def waiting_for(self, did: str) -> int:
-        """Return how many orders wait for an agent."""
+    def waiting_for(self, did: str, payer: str | None = None) -> int:
+        """Return how many orders wait for an agent; of one payer, at most how many."""
         queue = self._queues.get(did)
-        return 0 if queue is None else len(queue.waiting)
+        if queue is None:
+            return 0
+        return len(queue.waiting) if payer is None else queue.waiting.waiting_of(payer)
 
-    def clear(self, did: str, most: int) -> list[Item]:
-        """Take out and return what waits for an agent, in its turn, at most so many orders."""
+    def clear(self, did: str, most: int, payer: str | None = None) -> list[Item]:
+        """Take out and return what waits for an agent, in its turn, at most so many orders.
+
+        Args:
+            payer: whose; None: anybody's.
+        """
         queue = self._queues.get(did)
         if queue is None:
             return []
         items: list[Item] = []
-        while len(items) < most and (taken := queue.waiting.take()) is not None:
+        take = queue.waiting.take if payer is None else partial(queue.waiting.take_of, payer)
+        while len(items) < most and (taken := take()) is not None:
             self._count_out(taken[0])
             items.append(taken[1])
         self._forget_empty(did, queue)

@@ -4,18 +4,35 @@ Each owner's own experience, kept in memory. Theory of operation: closed, it cou
 failures; the third opens it for 30 s. Then it is half open: one attempt may try, and everybody else
 still stays away until that one has ended. A failure opens it again for twice as long, up to 5 min;
 a success closes it. Failures of attempts that were under way when it opened say nothing new.
-Pure; times come in. contract.md section 6 (Heartbeat).
+An agent has one circuit for all payers, and one for each payer whose attempts timed out: a payer
+chooses its nodes' time-outs, so a time-out counts for that payer alone. Once the attempts of two
+payers have timed out, without a success in between, further ones count for all payers as well. A
+reply to anybody closes every circuit of the agent.
+Pure; times come in. contract.md section 6 (Heartbeat); decision 0006.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from enum import Enum, auto
+
+from actors.engine.ports import Contact
 
 CIRCUIT_FAILURES_MAX = 3
 CIRCUIT_OPEN_MS_MIN = 30_000
 CIRCUIT_OPEN_MS_MAX = 300_000
 # A trial that never reports (its workflow was cancelled before the dispatch) blocks this long.
 TRIAL_MS_MAX = 30_000
+# Payers with a circuit of their own, per agent: time-outs of so many count for all already.
+PAYERS_MAX = 8
+
+
+class Opened(Enum):
+    """For whom the end of an attempt opened a circuit: nobody, the attempt's payer, all payers."""
+
+    NOT = auto()
+    FOR_PAYER = auto()
+    FOR_ALL = auto()
 
 
 @dataclass(slots=True)
@@ -25,12 +42,64 @@ class _Circuit:
     open_ms: int = CIRCUIT_OPEN_MS_MIN
     trial_until_ms: int = 0
 
+    def is_open(self, at_ms: int) -> bool:
+        """Whether the agent is to be left alone: open, or half open with its trial under way."""
+        if self.open_until_ms is None:
+            return False
+        return at_ms < self.open_until_ms or at_ms < self.trial_until_ms
+
+    def counts(self, at_ms: int) -> bool:
+        """Whether a failure now says something new: it does not while the circuit is open."""
+        return self.open_until_ms is None or at_ms >= self.open_until_ms
+
+    def begin_trial(self, at_ms: int) -> None:
+        if self.open_until_ms is not None:
+            self.trial_until_ms = at_ms + TRIAL_MS_MAX
+
+    def fail(self, at_ms: int) -> bool:
+        """Count a failure; returns whether it opened the circuit."""
+        if not self.counts(at_ms):
+            return False
+        self.failures += 1
+        if self.open_until_ms is None and self.failures < CIRCUIT_FAILURES_MAX:
+            return False
+        if self.open_until_ms is not None:
+            self.open_ms = min(self.open_ms * 2, CIRCUIT_OPEN_MS_MAX)
+        self.open_until_ms = at_ms + self.open_ms
+        self.trial_until_ms = 0
+        return True
+
+
+@dataclass(slots=True)
+class _AgentCircuits:
+    """The circuit of all payers, and those of the payers whose attempts timed out."""
+
+    common: _Circuit = field(default_factory=_Circuit)
+    by_payer: dict[str, _Circuit] = field(default_factory=dict)
+
+    def of(self, payer_did: str) -> list[_Circuit]:
+        own = self.by_payer.get(payer_did)
+        return [self.common] if own is None else [self.common, own]
+
+    def time_out(self, payer_did: str, at_ms: int) -> Opened:
+        own = self.by_payer.setdefault(payer_did, _Circuit())
+        if len(self.by_payer) > PAYERS_MAX:
+            del self.by_payer[next(iter(self.by_payer))]
+        if not own.counts(at_ms):
+            return Opened.NOT
+        opened = Opened.FOR_PAYER if own.fail(at_ms) else Opened.NOT
+        if len(self.by_payer) == 1:
+            # If it was the trial for all payers, it has told nothing: the next attempt may try.
+            self.common.trial_until_ms = 0
+            return opened
+        return Opened.FOR_ALL if self.common.fail(at_ms) else opened
+
 
 class Circuits:
     """The circuits that are not closed and untouched, by agent."""
 
     def __init__(self) -> None:
-        self._circuits: dict[str, _Circuit] = {}
+        self._circuits: dict[str, _AgentCircuits] = {}
 
     def __repr__(self) -> str:
         return f"<Circuits {len(self._circuits)}>"
@@ -38,42 +107,35 @@ class Circuits:
     def __contains__(self, did: str) -> bool:
         return did in self._circuits
 
-    def is_open(self, did: str, at_ms: int) -> bool:
-        """Whether the agent is to be left alone: open, or half open with its trial under way."""
-        circuit = self._circuits.get(did)
-        if circuit is None or circuit.open_until_ms is None:
-            return False
-        return at_ms < circuit.open_until_ms or at_ms < circuit.trial_until_ms
+    def is_open(self, did: str, at_ms: int, *, payer_did: str) -> bool:
+        """Whether the payer's work is to be kept from the agent, on trial included."""
+        known = self._circuits.get(did)
+        return known is not None and any(one.is_open(at_ms) for one in known.of(payer_did))
 
-    def taken(self, did: str, at_ms: int) -> None:
-        """Note that the agent was chosen, which is the trial when its circuit is half open."""
-        circuit = self._circuits.get(did)
-        if circuit is not None and circuit.open_until_ms is not None:
-            circuit.trial_until_ms = at_ms + TRIAL_MS_MAX
+    def taken(self, did: str, at_ms: int, *, payer_did: str) -> None:
+        """Note that the agent was chosen, which is the trial of each circuit that is half open."""
+        known = self._circuits.get(did)
+        for circuit in known.of(payer_did) if known is not None else ():
+            circuit.begin_trial(at_ms)
 
-    def note(self, did: str, *, is_reachable: bool | None, at_ms: int) -> bool:
-        """Note how an attempt ended; returns whether that opened the circuit.
-
-        Args:
-            is_reachable: None when nobody can tell, because the attempt was given up.
-        """
-        if is_reachable is None:
-            return False
-        if is_reachable:
+    def note(self, did: str, contact: Contact, at_ms: int, *, payer_did: str) -> Opened:
+        """Note how an attempt ended; returns for whom that opened a circuit."""
+        if contact is Contact.UNKNOWN:
+            return Opened.NOT
+        if contact is Contact.REACHED:
             self._circuits.pop(did, None)
-            return False
-        circuit = self._circuits.setdefault(did, _Circuit())
-        if circuit.open_until_ms is not None and at_ms < circuit.open_until_ms:
-            return False
-        circuit.failures += 1
-        if circuit.open_until_ms is None and circuit.failures < CIRCUIT_FAILURES_MAX:
-            return False
-        if circuit.open_until_ms is not None:
-            circuit.open_ms = min(circuit.open_ms * 2, CIRCUIT_OPEN_MS_MAX)
-        circuit.open_until_ms = at_ms + circuit.open_ms
-        circuit.trial_until_ms = 0
-        return True
+            return Opened.NOT
+        known = self._circuits.setdefault(did, _AgentCircuits())
+        if contact is Contact.TIMED_OUT:
+            return known.time_out(payer_did, at_ms)
+        return Opened.FOR_ALL if known.common.fail(at_ms) else Opened.NOT
 
     def opened(self) -> list[str]:
-        """Return the agents whose circuit is open or half open, the longest known first."""
-        return [did for did, item in self._circuits.items() if item.open_until_ms is not None]
+        """Return the agents with a circuit that is open or half open, the longest known first."""
+        return [
+            did
+            for did, known in self._circuits.items()
+            if any(
+                one.open_until_ms is not None for one in (known.common, *known.by_payer.values())
+            )
+        ]

@@ -20,7 +20,7 @@ from actors.dispatch.envelope import cancel_notice, dispatch_body, dispatch_head
 from actors.dispatch.large_results import Blobs, by_reference
 from actors.dispatch.orders import with_inputs
 from actors.dispatch.replies import event_of, offline, unhealthy
-from actors.engine.ports import Clock, DispatchOrder
+from actors.engine.ports import Clock, Contact, DispatchOrder
 from actors.process.slices import run_in_slices
 from core.canonical import canonical, hash_bytes
 from core.content_coding import BodyDecoder, BodyTooLarge, UndecodableBody
@@ -76,7 +76,7 @@ class Dispatcher:
         clock: wall time.
         blobs: where large results are; None: results of any size travel as they are.
         begin: told the agent when an order comes.
-        note: told (did, is_reachable) when it is closed; None when it was given up.
+        note: told the order and what its end tells of reaching the agent, when it is closed.
         concurrency: how many orders an agent takes from here at once; None: the setting.
     """
 
@@ -86,7 +86,7 @@ class Dispatcher:
         clock: Clock,
         *,
         begin: Callable[[str], None],
-        note: Callable[[str, bool | None], None],
+        note: Callable[[DispatchOrder, Contact], None],
         concurrency: Callable[[str], int] | None = None,
         blobs: Blobs | None = None,
     ) -> None:
@@ -109,7 +109,7 @@ class Dispatcher:
         self._open: dict[_Ticket, asyncio.Task[None]] = {}
         self._look_again: asyncio.TimerHandle | None = None
         self._is_closed = False
-        self._refusing: dict[str, asyncio.Task[None]] = {}
+        self._refusing: dict[tuple[str, str | None], asyncio.Task[None]] = {}
         self._notices: set[asyncio.Task[None]] = set()
         self._notice_turns = asyncio.Semaphore(CANCELS_AT_ONCE)
         self._sent = 0
@@ -178,10 +178,10 @@ class Dispatcher:
         if ticket.until is not None:
             ticket.until.cancel()
             self._queues.release(ticket)
-            self._forget(ticket, None)
+            self._forget(ticket, Contact.UNKNOWN)
             self._start_waiting()
         elif self._queues.drop(order.agent_did, ticket):
-            self._forget(ticket, None)
+            self._forget(ticket, Contact.UNKNOWN)
         else:
             ticket.is_over = True
 
@@ -195,22 +195,26 @@ class Dispatcher:
             return  # it waited in its line
         self.notify(order, reason)
 
-    def refuse_waiting(self, did: str) -> None:
+    def refuse_waiting(self, did: str, payer_did: str | None = None) -> None:
         """Answer every order that waits for this agent, which was found to be out of reach.
 
         In slices: each answer is a step of a workflow, and a hundred thousand orders may wait.
-        """
-        if did in self._refusing:
-            return
-        task = asyncio.get_running_loop().create_task(run_in_slices(self._refusals(did)))
-        self._refusing[did] = task
-        task.add_done_callback(lambda _: self._refusing.pop(did, None))
 
-    def _refusals(self, did: str) -> Iterator[None]:
+        Args:
+            payer_did: whose orders, because the agent is out of reach for that payer; None: all.
+        """
+        refused = (did, payer_did)
+        if refused in self._refusing:
+            return
+        task = asyncio.get_running_loop().create_task(run_in_slices(self._refusals(*refused)))
+        self._refusing[refused] = task
+        task.add_done_callback(lambda _: self._refusing.pop(refused, None))
+
+    def _refusals(self, did: str, payer_did: str | None) -> Iterator[None]:
         # Not what comes meanwhile: that was given to the agent by what is known of it now.
-        for _ in range(self._queues.waiting_for(did)):
-            for ticket in self._queues.clear(did, 1):
-                self._forget(ticket, None)
+        for _ in range(self._queues.waiting_for(did, payer_did)):
+            for ticket in self._queues.clear(did, 1, payer_did):
+                self._forget(ticket, Contact.UNKNOWN)
                 order, now_ms = ticket.order, self._clock.now_ms()
                 failure = unhealthy(order, "its circuit opened while others waited for it")
                 ticket.receive(order.workflow_id, event_of(order, failure, "", now_ms, now_ms))
@@ -261,15 +265,14 @@ class Dispatcher:
         self._queues.retry_starved()
         self._start_waiting()
 
-    def _forget(self, ticket: _Ticket, is_reachable: bool | None) -> None:
+    def _forget(self, ticket: _Ticket, contact: Contact) -> None:
         del self._tickets[id(ticket.order)]
-        self._note(ticket.order.agent_did, is_reachable)
+        self._note(ticket.order, contact)
 
-    def _park(self, ticket: _Ticket, is_reachable: bool | None, remaining_ms: int) -> None:
+    def _park(self, ticket: _Ticket, contact: Contact, remaining_ms: int) -> None:
         """Let an accepted order keep its place: the agent works on, although no request is open."""
-        did = ticket.order.agent_did
-        self._begin(did)  # first, so that the agent is not idle for a moment
-        self._note(did, is_reachable)
+        self._begin(ticket.order.agent_did)  # first: the agent is not idle for a moment
+        self._note(ticket.order, contact)
         self._queues.park(ticket, self._clock.now_ms())
         self._release_in(ticket, remaining_ms)
 
@@ -281,14 +284,14 @@ class Dispatcher:
 
     async def _perform(self, ticket: _Ticket) -> None:
         order, receive = ticket.order, ticket.receive
-        is_reachable: bool | None = None
+        contact = Contact.UNKNOWN
         is_accepted = False
         started_ms = self._clock.now_ms()
         started_s = asyncio.get_running_loop().time()
         try:
             if not order.is_verification:
                 receive(order.workflow_id, WorkStarted(order.node, order.attempt, started_ms))
-            reply, is_reachable, input_hash = await self._reply(order, started_ms)
+            reply, contact, input_hash = await self._reply(order, started_ms)
             # The span by the monotonic clock: the wall clock may be set while the agent works.
             span_s = asyncio.get_running_loop().time() - started_s
             at_ms = started_ms + int(span_s * 1_000)
@@ -308,36 +311,36 @@ class Dispatcher:
         finally:
             del self._open[ticket]
             if is_accepted:
-                self._park(ticket, is_reachable, started_ms + order.timeout_ms - at_ms)
+                self._park(ticket, contact, started_ms + order.timeout_ms - at_ms)
             else:
                 self._queues.close(ticket, self._clock.now_ms())
-                self._forget(ticket, is_reachable)
+                self._forget(ticket, contact)
             self._start_waiting()
         receive(order.workflow_id, event)
 
     async def _reply(
         self, order: DispatchOrder, started_ms: int
-    ) -> tuple[Success | Accepted | Failure, bool | None, str]:
+    ) -> tuple[Success | Accepted | Failure, Contact, str]:
         """As `_post`, for orders whose inputs may still have to be loaded."""
         if order.large is not None:
             assert self._blobs is not None, "a large result was stored without a store"
             bytes_max = self._settings.dispatch_body_bytes_max
             complete = await with_inputs(order, self._blobs.values, bytes_max)
             if isinstance(complete, Failure):
-                return complete, True, ""
+                return complete, Contact.REACHED, ""
             order = complete
         return await self._post(order, started_ms)
 
     async def _post(
         self, order: DispatchOrder, started_ms: int
-    ) -> tuple[Success | Accepted | Failure, bool | None, str]:
-        """Send the request; return the judged reply, whether the agent was reachable, the hash."""
+    ) -> tuple[Success | Accepted | Failure, Contact, str]:
+        """Send the request; return the judged reply, what it tells of reaching, the hash."""
         try:
             inputs = canonical(order.inputs)
         except ValueError as error:
             return (
                 Failure(NodeErrorCode.INPUT_MAPPING_FAILED, str(error), Verdict.FINAL),
-                True,
+                Contact.REACHED,
                 "",
             )
         input_hash = hash_bytes(inputs)
@@ -346,7 +349,8 @@ class Dispatcher:
         bytes_max = self._settings.dispatch_body_bytes_max
         if len(body) > bytes_max:
             message = f"the dispatch has {len(body)} bytes, limit {bytes_max}"
-            return Failure(NodeErrorCode.INPUT_TOO_LARGE, message, Verdict.FINAL), True, input_hash
+            too_large = Failure(NodeErrorCode.INPUT_TOO_LARGE, message, Verdict.FINAL)
+            return too_large, Contact.REACHED, input_hash
         timeout = aiohttp.ClientTimeout(
             total=order.timeout_ms / 1000,
             sock_connect=min(order.timeout_ms, self._settings.connect_timeout_ms) / 1000,
@@ -359,27 +363,29 @@ class Dispatcher:
                 timeout=timeout,
                 allow_redirects=False,
             ) as response:
-                return await self._judged(response, order, event), True, input_hash
+                return await self._judged(response, order, event), Contact.REACHED, input_hash
         except aiohttp.ConnectionTimeoutError:
             failure = offline(order, "the connection was not accepted in time")
-            return failure, _is_reachable_after_timeout(order), input_hash
+            if order.timeout_ms >= self._settings.connect_timeout_ms:
+                return failure, Contact.UNREACHABLE, input_hash  # no payer has chosen that time
+            return failure, _contact_of_timeout(order), input_hash
         except TimeoutError:
             message = f"no reply within {order.timeout_ms} ms"
             failure = Failure(NodeErrorCode.AGENT_TIMEOUT, message)
-            return failure, _is_reachable_after_timeout(order), input_hash
+            return failure, _contact_of_timeout(order), input_hash
         except aiohttp.ClientConnectorError as error:
             if isinstance(error.os_error, EgressDenied):
                 message = f"the egress policy forbids {order.agent_did}: {error.os_error.reason}"
                 return (
                     Failure(NodeErrorCode.POLICY_DENIED, message, Verdict.FINAL),
-                    True,
+                    Contact.REACHED,
                     input_hash,
                 )
-            return offline(order, "the connection was refused"), False, input_hash
+            return offline(order, "the connection was refused"), Contact.UNREACHABLE, input_hash
         except (aiohttp.ClientError, OSError) as error:
             message = f"the connection broke: {type(error).__name__}"
             broken = Failure(NodeErrorCode.AGENT_ERROR, message, is_spared=True)
-            return broken, False, input_hash
+            return broken, Contact.UNREACHABLE, input_hash
 
     async def _judged(
         self, response: aiohttp.ClientResponse, order: DispatchOrder, event: str
@@ -423,15 +429,14 @@ class Dispatcher:
             return
 
 
-def _is_reachable_after_timeout(order: DispatchOrder) -> bool | None:
-    """Return False, or None where the time tells nothing: the agent was given too little of it.
+def _contact_of_timeout(order: DispatchOrder) -> Contact:
+    """Return `TIMED_OUT`, or `UNKNOWN` where the agent was given too little time.
 
     It may be the workflow's rest: that ends then, and mostly takes its order back, but its commit
-    may be slower. Or its payer has set a time-out in which no agent can answer. Three of them would
-    open the agent's circuit for all other payers.
+    may be slower. Or its payer has set a time-out in which no agent can answer.
     """
     is_telling = order.timeout_ms >= TELLING_TIMEOUT_MS and not order.is_cut_short
-    return False if is_telling else None
+    return Contact.TIMED_OUT if is_telling else Contact.UNKNOWN
 
 
 async def _read(response: aiohttp.ClientResponse, bytes_max: int) -> bytes:

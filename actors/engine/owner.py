@@ -10,21 +10,25 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from actors.directory.auction_candidates import AuctioningDirectory
 from actors.directory.directory_sync import DirectorySync
+from actors.dispatch.circuits import Opened
 from actors.dispatch.dispatcher import Dispatcher
 from actors.dispatch.large_results import Blobs
 from actors.dispatch.remote_dispatch import RemoteDispatch
 from actors.engine.outbox import Outboxes
-from actors.engine.restoring import OwnersRows, Restorer, until_read
+from actors.engine.ports import Contact, DispatchOrder
+from actors.engine.restoring import Restorer, until_read
 from actors.engine.results import take_result
 from actors.engine.runner import Runner
 from actors.engine.steps import halted
 from actors.process.clock import LoopClock
+from actors.process.merged_runs import MergedRuns
 from actors.process.slices import Slices, run_in_slices
+from actors.transport.late_replies import LateReplies
 from actors.transport.ledger_client import LedgerClient, unavailable
 from actors.transport.messages import (
     CancelReply,
@@ -36,7 +40,6 @@ from actors.transport.messages import (
     OwnerRequest,
     PublishReply,
     PublishRequest,
-    RefreshRequest,
     ResumeReply,
     ResumeRequest,
     WatchRequest,
@@ -47,6 +50,7 @@ from ledger.blobs import BlobStore
 from ledger.commands import Command, Outcome, OutcomeStatus
 from ledger.owners.owner_commands import ClaimWorkflows, RegisterOwner
 from ledger.reads.reader import LedgerReader
+from ledger.workflows.unfinished import UnfinishedPages
 
 log = logging.getLogger("callboard.owner")
 
@@ -86,12 +90,13 @@ class Owner:
             stake_bps=settings.stake_bps,
             score_min_percent=settings.auction_score_min_percent,
         )
+        self._revoked_work = MergedRuns("work of revoked agents", self._end_revoked_work)
         self._directory_sync = DirectorySync(
             self._directory,
             self._reader,
             database_url=settings.database_url,
             owner=name,
-            on_revoked=self._end_revoked_work,
+            on_revoked=self._revoked_work.soon,
         )
         self._dispatcher = Dispatcher(
             settings,
@@ -111,7 +116,6 @@ class Owner:
         self._runner: Runner | None = None
         self._restorer: Restorer | None = None
         self._epoch = 0
-        self._tasks: set[asyncio.Task[None]] = set()
 
     # -- starting ---------------------------------------------------------------------------------
 
@@ -139,10 +143,9 @@ class Owner:
         self._runner = runner
         self._restorer = Restorer(
             runner,
-            OwnersRows(self._reader, self._name),
+            UnfinishedPages(self._reader, self._name),
             refresh=self._directory_sync.refresh,
             wait_room=self._ledger.wait_room,
-            restored=self._end_revoked_work,
         )
         log.info(
             "owner started owner=%s epoch=%d ms=%d",
@@ -189,22 +192,24 @@ class Owner:
         await self._directory_sync.close()
         if self._restorer is not None:
             await self._restorer.close()
-        for task in self._tasks:
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await self._revoked_work.close()
         await self._dispatcher.close()
         await self._blob_store.close()
         await self._reader.close()
 
     # -- requests ---------------------------------------------------------------------------------
 
-    async def handle(self, batch: Sequence[OwnerRequest]) -> list[OwnerReply]:
-        """Answer a batch of requests, each after its commit, in their order."""
+    async def handle(
+        self, batch: Sequence[OwnerRequest], late: LateReplies | None = None
+    ) -> list[OwnerReply]:
+        """Answer a batch of requests, each after its commit, in their order.
+
+        Args:
+            late: keeps the replies that take long; None: they are waited for.
+        """
         runner = self._started()
         try:
             self._ledger.refuse_when_down()
-            if any(isinstance(request, RefreshRequest) for request in batch):
-                await self._directory_sync.refresh()
             await self._directory_sync.ensure_known(
                 [request for request in batch if isinstance(request, PublishRequest)]
             )
@@ -218,8 +223,18 @@ class Owner:
             replies.append(reply)
             self._answer(runner, request, reply)
             await slices.pause()
+        if late is not None:
+            return await late.settled(replies)
         await asyncio.wait(replies, timeout=COMMIT_TIMEOUT_S)
         return [reply.result() if reply.done() else unavailable() for reply in replies]
+
+    async def refresh(self) -> None:
+        """Know what the ledger says of agents, prices and stakes now; who asks shares a read.
+
+        Raises:
+            ServiceError: LEDGER_UNAVAILABLE when it cannot be read.
+        """
+        await self._directory_sync.refresh()
 
     def _answer(
         self, runner: Runner, request: OwnerRequest, reply: asyncio.Future[OwnerReply]
@@ -237,8 +252,6 @@ class Owner:
                     runner.cancel(request, settle)
                 case ResumeRequest():
                     runner.resume(request, settle)
-                case RefreshRequest():
-                    settle(None)
                 case NodeResultRequest():
                     take_result(runner, request, self._clock.now_ms(), settle)
                 case WatchRequest():
@@ -254,7 +267,7 @@ class Owner:
     def _is_to_be_restored(self, runner: Runner, request: OwnerRequest) -> bool:
         """Say whether a workflow may be unfinished and not restored yet; then it is, next."""
         assert self._restorer is not None, "an owner answers after it has started"
-        if not self._restorer.is_scanning or isinstance(request, PublishRequest | RefreshRequest):
+        if not self._restorer.is_scanning or isinstance(request, PublishRequest):
             return False
         if isinstance(request, NodeResultRequest) and request.is_late:
             return False
@@ -300,30 +313,26 @@ class Owner:
         most = self._settings.agent_concurrency if entry is None else entry.max_concurrency
         return -(-most // self.remote_dispatch.owner_count)
 
-    def _note(self, did: str, is_reachable: bool | None) -> None:
-        now_ms = self._clock.now_ms()
-        if self._directory.note_outcome(did, is_reachable=is_reachable, at_ms=now_ms):
-            log.warning("agent is left alone owner=%s agent=%s", self._name, did)
-            self._dispatcher.refuse_waiting(did)
+    def _note(self, order: DispatchOrder, contact: Contact) -> None:
+        did, payer_did = order.agent_did, order.payer_did
+        opened = self._directory.note_outcome(
+            did, contact, self._clock.now_ms(), payer_did=payer_did
+        )
+        if opened is Opened.NOT:
+            return
+        whose = None if opened is Opened.FOR_ALL else payer_did
+        log.warning(
+            "agent is left alone owner=%s agent=%s payer=%s", self._name, did, whose or "all"
+        )
+        self._dispatcher.refuse_waiting(did, whose)
 
-    def _end_revoked_work(self) -> None:
+    async def _end_revoked_work(self) -> None:
         if self._runner is not None and self._directory.revocations:
-            self._spawn(run_in_slices(self._runner.revoked_work_steps()))
+            await run_in_slices(self._runner.revoked_work_steps())
 
     def _restore_soon(self, workflow_id: str) -> None:
         assert self._restorer is not None, "a runner works after its owner has started"
         self._restorer.soon(workflow_id)
-
-    def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
-        task = asyncio.create_task(self._guarded(work))
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
-
-    async def _guarded(self, work: Coroutine[Any, Any, None]) -> None:
-        try:
-            await work
-        except Exception:  # the edge of a task: it belongs to no single workflow
-            log.exception("task failed owner=%s", self._name)
 
     # -- small things -----------------------------------------------------------------------------
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from enum import Enum, auto
 from typing import Any, Protocol
 
 from msgspec import field
@@ -92,6 +93,19 @@ class DispatchOrder(Message, frozen=True):
     is_cut_short: bool = False
 
 
+class Contact(Enum):
+    """What the end of an order tells about reaching its agent.
+
+    `UNKNOWN`: nothing, since it was given up or had too little time. `TIMED_OUT`: no reply within
+    the time that its payer allowed. `UNREACHABLE`: no connection, or one that broke.
+    """
+
+    UNKNOWN = auto()
+    REACHED = auto()
+    TIMED_OUT = auto()
+    UNREACHABLE = auto()
+
+
 class DispatchPort(Protocol):
     """Requests out; every order is answered by exactly one event unless it was aborted.
 
@@ -147,16 +161,21 @@ class Asked:
 
 
 class DirectoryPort(Protocol):
-    """The agents known to this process and their health as seen from here."""
+    """The agents known to this process and their health as seen from here.
 
-    def select(self, action: SelectAgent, at_ms: int) -> AgentSelected | AgentNotSelected: ...
+    `payer_did`: the workflow's, since an agent may be left alone for one payer only.
+    """
+
+    def select(
+        self, action: SelectAgent, at_ms: int, *, payer_did: str
+    ) -> AgentSelected | AgentNotSelected: ...
 
     def select_bidder(
-        self, action: SelectBidder, at_ms: int
+        self, action: SelectBidder, at_ms: int, *, payer_did: str
     ) -> AgentSelected | AgentNotSelected: ...
 
     def select_verifier(
-        self, action: SelectVerifier, at_ms: int
+        self, action: SelectVerifier, at_ms: int, *, payer_did: str
     ) -> VerifierSelected | AgentNotSelected: ...
 
     def entry(self, did: str) -> AgentEntry | None: ...
@@ -165,6 +184,6 @@ class DirectoryPort(Protocol):
 
     def asked(self, capability_id: str, target_agent_id: str | None) -> Asked: ...
 
-    def foresee(self, action: SelectAgent, at_ms: int) -> tuple[list[str], Failure | None]: ...
-
-    def note_outcome(self, did: str, *, is_reachable: bool | None, at_ms: int) -> bool: ...
+    def foresee(
+        self, action: SelectAgent, at_ms: int, *, payer_did: str
+    ) -> tuple[list[str], Failure | None]: ...

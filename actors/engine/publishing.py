@@ -208,7 +208,7 @@ def foreseen(
         capability_id: str, target: str | None, allow_fallback: bool
     ) -> tuple[list[str], Failure | None]:
         action = SelectAgent("", capability_id, target, allow_fallback, (), MICRO_MAX)
-        return directory.foresee(action, now_ms)
+        return directory.foresee(action, now_ms, payer_did=request.payer_did)
 
     looks = {
         name: look(node.capability_id, node.target_agent_id, node.allow_broadcast_fallback)

@@ -18,9 +18,8 @@ from typing import Final, Protocol, TypeVar
 from actors.engine.runner import Runner
 from actors.process.slices import Slices
 from core.errors import ServiceError
-from ledger.reads.reader import LedgerReader
 from ledger.reads.stored import StoredWorkflow
-from ledger.workflows.unfinished import PageKey, unfinished_by_ids, unfinished_page
+from ledger.workflows.unfinished import PageKey
 
 log = logging.getLogger("callboard.owner")
 
@@ -44,27 +43,6 @@ class Rows(Protocol):
         """Return those of these workflows that are unfinished and the owner's."""
 
 
-class OwnersRows:
-    """Implements `Rows` over the ledger's tables.
-
-    Args:
-        reader: of the ledger's rows.
-        owner: the owner's name.
-    """
-
-    def __init__(self, reader: LedgerReader, owner: str) -> None:
-        self._reader = reader
-        self._owner = owner
-
-    async def page(self, after: PageKey | None) -> tuple[Sequence[StoredWorkflow], PageKey | None]:
-        """Return a page, as `unfinished_page`."""
-        return await unfinished_page(self._reader, self._owner, after=after)
-
-    async def by_ids(self, ids: Sequence[str]) -> Sequence[StoredWorkflow]:
-        """Return these workflows, as `unfinished_by_ids`."""
-        return await unfinished_by_ids(self._reader, self._owner, ids)
-
-
 class Restorer:
     """Restores workflows of one owner, in the background.
 
@@ -73,7 +51,6 @@ class Restorer:
         rows: where they are.
         refresh: knows the agents as they are now; raises `ServiceError` when it cannot.
         wait_room: returns when at most so many commands wait for the ledger.
-        restored: called after each scan, and after each read by ids.
     """
 
     def __init__(
@@ -83,13 +60,11 @@ class Restorer:
         *,
         refresh: Callable[[], Awaitable[None]],
         wait_room: Callable[[int], Awaitable[None]],
-        restored: Callable[[], None],
     ) -> None:
         self._runner = runner
         self._rows = rows
         self._refresh = refresh
         self._wait_room = wait_room
-        self._restored = restored
         self._count = 0
         self._is_scan_wanted = False
         self._scanned: list[asyncio.Future[None]] = []
@@ -143,7 +118,6 @@ class Restorer:
                 waiting, self._scanned = self._scanned, []
                 try:
                     await self._scan_once()
-                    self._restored()
                 except Exception:  # the edge of the task: what is stored must not stay undriven
                     log.exception("scan failed and is begun anew")
                     self._scanned += waiting
@@ -189,7 +163,6 @@ class Restorer:
                     del self._wanted[workflow_id]
                 try:
                     await self._read_ids(ids)
-                    self._restored()
                 except Exception:  # the edge of the task: the next ones are read all the same
                     log.exception("workflows not read again count=%d", len(ids))
         finally:

@@ -47,8 +47,10 @@ from actors.engine.steps import (
     halted,
     is_halting,
     key_of,
+    newest_rows,
     not_cancellable,
     quarantine_code,
+    revoked_at_work,
 )
 from actors.transport.messages import (
     CancelReply,
@@ -90,8 +92,7 @@ EARLY_MS: Final = 50
 # What agents are told whose work is begun anew.
 HALTED_REASON: Final = "error"
 # Names of timers that belong to no node.
-_DEADLINE: Final = "\x00deadline"
-_READ_AGAIN: Final = "\x00read again"
+_DEADLINE, _READ_AGAIN = "\x00deadline", "\x00read again"
 _NOTHING: Final[Mapping[str, Any]] = {}
 
 Publish = Callable[[PublishReply | ServiceError], None]
@@ -340,6 +341,11 @@ class Runner:
             run.orders[order.node, False] = order
             self._dispatcher.hold(order)
         records, actions = self._complete(run, records, actions)
+        # An agent may have been revoked while nobody drove this workflow.
+        for event in revoked_at_work(run, self._directory, self._clock):
+            more_records, more_actions = self._decide(run, event)
+            records = newest_rows([*records, *more_records])
+            actions = [*actions, *more_actions]
         # Rows that are read again may say something else: never the same key twice.
         key = f"restore:{run.workflow_id}:{self._owner}:{self._epoch}:{self._submitted}"
         self._submit_step(run, key, records, actions, is_fresh=True)
@@ -380,13 +386,8 @@ class Runner:
             yield
             if self.run_of(run.workflow_id) is not run:
                 continue
-            # In an order that does not change from process to process: a simulated run is decided
-            # by its seed.
-            for did in sorted(run.machine.agents_at_work()):
-                # Each at its own time: others may have begun work since the last one.
-                at_ms = self._clock.now_ms()
-                if self._directory.is_revoked(did, at_ms):
-                    self.receive(run.workflow_id, AgentRevoked(did, at_ms))
+            for event in revoked_at_work(run, self._directory, self._clock):
+                self.receive(run.workflow_id, event)
 
     def confirm(self, workflow_id: str, key: str, done: Callable[[Outcome], None]) -> None:
         """Commit nothing of a workflow: says whether it has ended, after all that came before."""
@@ -404,7 +405,7 @@ class Runner:
     def _complete(
         self, run: RunningWorkflow, records: list[Record], asked: list[Action]
     ) -> tuple[list[Record], list[Action]]:
-        return complete(run.machine, self._directory, self._clock, records, asked)
+        return complete(run, self._directory, self._clock, records, asked)
 
     # -- commands ---------------------------------------------------------------------------------
 
@@ -533,8 +534,7 @@ class Runner:
                 self._halt(run)
             return False
         unforeseen = quarantine_code(outcome)
-        if unforeseen is not None:
-            # The machine reserved before it acted, so this is our own mistake: do not guess.
+        if unforeseen is not None:  # the machine reserved before it acted: this is our own mistake
             log.error("step refused workflow=%s outcome=%s", run.workflow_id, outcome)
             self._quarantine_run(run, unforeseen[0], is_known=unforeseen[1])
             return False

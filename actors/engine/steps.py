@@ -7,11 +7,12 @@ Pure. Spec: design.md section 3 (deterministic keys, one command per step).
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from actors.engine.ports import Clock, DirectoryPort
 from actors.engine.publishing import Estimate
+from actors.engine.running import RunningWorkflow
 from actors.transport.messages import NotYet, PublishRequest
 from core.errors import ErrorCode, QuarantineCode, ServiceError
 from core.market.auction import Bid
@@ -26,7 +27,6 @@ from core.workflow.events import (
     RetryDue,
     VerificationFinished,
 )
-from core.workflow.machine import WorkflowMachine
 from core.workflow.terms import reserved_json
 from ledger.auctions.auction_commands import EndBidding, bids_key
 from ledger.commands import Outcome
@@ -90,7 +90,7 @@ class OwnerCommands:
 
 
 def complete(
-    machine: WorkflowMachine,
+    run: RunningWorkflow,
     directory: DirectoryPort,
     clock: Clock,
     records: list[Record],
@@ -104,6 +104,7 @@ def complete(
     """
     if not asked:
         return records, asked
+    machine, payer_did = run.machine, run.payer_did
     records = list(records)
     actions: list[Action] = []
     waiting = deque(asked)
@@ -111,11 +112,11 @@ def complete(
         action = waiting.popleft()
         now_ms = clock.now_ms()
         if isinstance(action, SelectAgent):
-            decision = machine.step(directory.select(action, now_ms))
+            decision = machine.step(directory.select(action, now_ms, payer_did=payer_did))
         elif isinstance(action, SelectBidder):
-            decision = machine.step(directory.select_bidder(action, now_ms))
+            decision = machine.step(directory.select_bidder(action, now_ms, payer_did=payer_did))
         elif isinstance(action, SelectVerifier):
-            decision = machine.step(directory.select_verifier(action, now_ms))
+            decision = machine.step(directory.select_verifier(action, now_ms, payer_did=payer_did))
         else:
             actions.append(action)
             continue
@@ -132,6 +133,19 @@ def newest_rows(records: list[Record]) -> list[Record]:
         for record in records
         if not isinstance(record, NodeChanged) or last[record.node] is record
     ]
+
+
+def revoked_at_work(
+    run: RunningWorkflow, directory: DirectoryPort, clock: Clock
+) -> Iterator[AgentRevoked]:
+    """Tell the revoked agents that have work in a workflow, each at its own time."""
+    # In an order that does not change from process to process: a simulated run is decided by its
+    # seed.
+    for did in sorted(run.machine.agents_at_work()):
+        # Others may have begun work since the last one.
+        at_ms = clock.now_ms()
+        if directory.is_revoked(did, at_ms):
+            yield AgentRevoked(did, at_ms)
 
 
 def key_of(workflow_id: str, event: Event) -> str:

@@ -20,18 +20,20 @@ from typing import Any
 from msgspec.structs import replace
 
 from actors.cluster.names import LEDGER, TIMEKEEPER, pooled_owner
-from actors.cluster.runtime import ensure_runtime
+from actors.cluster.runtime import ensure_runtime, ensure_timekeeper
 from actors.dispatch.large_results import Blobs
 from actors.process.bulk_window import ask_all
 from actors.process.cached_answer import CachedAnswer
 from actors.process.foreground import Foreground
 from actors.transport.actor_calls import BatchCall, actor_call, is_unknown_outcome
 from actors.transport.channel import Channel
+from actors.transport.late_replies import LatePoll
 from actors.transport.ledger_client import LedgerClient, unavailable
 from actors.transport.messages import (
     CALL_BYTES_MAX,
     CancelReply,
     CancelRequest,
+    Late,
     NodeResultReply,
     NodeResultRequest,
     NotYet,
@@ -40,7 +42,6 @@ from actors.transport.messages import (
     PackedPublish,
     PublishReply,
     PublishRequest,
-    RefreshRequest,
     ResumeReply,
     ResumeRequest,
     WatchRequest,
@@ -53,9 +54,10 @@ from core.workflow.transitions import is_terminal
 from ledger.blobs import BlobStore
 from ledger.commands import Command, Outcome
 from ledger.reads.reader import LedgerReader, StoredWorkflow
-from ledger.reads.stored import RowDict
+from ledger.reads.stored import RowDict, WorkflowHead
 from ledger.workflows.endings import have_ended
 from ledger.workflows.result_reads import dispatched_nodes, workflow_rows
+from ledger.workflows.workflow_heads import workflow_heads
 from ledger.workflows.workflow_records import workflow_records
 
 log = logging.getLogger("callboard.gateway")
@@ -68,9 +70,11 @@ WAIT_LOOK_S = 3.0
 PING_TIMEOUT_S = 2.0
 # An owner that says nothing for that long is replaced meanwhile, and reads everything as it starts.
 TOLD_TIMEOUT_S = 10.0
-# Each may be as large as a record.
+# Of records their bytes bound a batch too, by the largest of one record.
 RECORDS_BATCH = 32
 ENDINGS_BATCH = 1_000
+# Requests of a replica that may wait for an owner to know what they have stored.
+REFRESHES_MAX = 100_000
 # A request that weighs more goes with the bulks.
 LARGE_BYTES = 16 * 1024
 # Of one bulk, on its way to the owners: other bulks wait behind two calls, not behind all of it.
@@ -78,15 +82,26 @@ BULK_BYTES_AHEAD = 2 * CALL_BYTES_MAX
 
 
 class _Lanes:
-    """The ways to one owner: one for single requests, one for bulks and what is large.
+    """The ways to one owner: for single requests, for bulks and what is large, and for refreshes.
 
     A call is answered when all of its requests are committed, so what takes long to decide and to
-    store does not share one with the others.
+    store, or to read, does not share one with the others.
     """
 
     def __init__(self, name: str, settings: Settings) -> None:
-        self._single = _owner_channel(name, settings)
-        self._bulk = _owner_channel(name, settings)
+        self._single = _owner_channel(name, settings, "handle")
+        self._bulk = _owner_channel(name, settings, "handle_bulk")
+        late = BatchCall(settings.run_folder, name, "late")
+        self._late, self._close_late = LatePoll(late), late.close
+        refresh = BatchCall(settings.run_folder, name, "refresh")
+        # Who asks during a call shares the next one.
+        self._refreshes: Channel[None, None] = Channel(
+            f"owner {name}, refreshes",
+            refresh,
+            capacity=REFRESHES_MAX,
+            batch_size=REFRESHES_MAX,
+            on_close=refresh.close,
+        )
 
     async def request(self, request: OwnerRequest | PackedPublish, payer: str = "") -> OwnerAnswer:
         """Return the owner's answer. Raises the `ServiceError` that it answers with."""
@@ -96,17 +111,25 @@ class _Lanes:
             body = REQUESTS.encode(request)
             lane = self._bulk if len(body) > LARGE_BYTES else self._single
             reply = decode_reply(await lane.request(body, payer))
+            if isinstance(reply, Late):
+                reply = await self._late.reply(reply)
         if isinstance(reply, ServiceError):
             raise reply
         return reply
 
+    async def refresh(self) -> None:
+        await self._refreshes.request(None)
+
     def close(self) -> None:
         self._single.close()
         self._bulk.close()
+        self._refreshes.close()
+        self._late.close()
+        self._close_late()
 
 
-def _owner_channel(name: str, settings: Settings) -> Channel[bytes, bytes]:
-    call = BatchCall(settings.run_folder, name, "handle")
+def _owner_channel(name: str, settings: Settings, method: str) -> Channel[bytes, bytes]:
+    call = BatchCall(settings.run_folder, name, method)
     return Channel(
         f"owner {name}",
         call,
@@ -139,11 +162,19 @@ class Gateway:
         self._polls: dict[str, asyncio.Task[None]] = {}
         self._waiting: dict[str, set[asyncio.Future[None]]] = {}
         self._finished: dict[str, float] = {}
-        self._records: Channel[str, StoredWorkflow | None] = Channel(
-            "workflow records",
-            partial(workflow_records, self.reader, bytes_max=settings.record_bytes_max),
+        self._heads: Channel[tuple[str, str], WorkflowHead | None] = Channel(
+            "workflow heads",
+            partial(workflow_heads, self.reader),
             capacity=settings.replica_requests_max,
             batch_size=RECORDS_BATCH,
+        )
+        self._records: Channel[tuple[str, int], StoredWorkflow | None] = Channel(
+            "workflow records",
+            self._read_records,
+            capacity=settings.replica_requests_max,
+            batch_size=RECORDS_BATCH,
+            weight_of=lambda asked: min(asked[1], settings.record_bytes_max),
+            batch_weight=settings.record_bytes_max,
         )
         self._dispatched: Channel[tuple[str, str], RowDict | None] = Channel(
             "dispatched nodes",
@@ -220,14 +251,14 @@ class Gateway:
 
     async def cancel(self, request: CancelRequest) -> CancelReply:
         """Cancel a workflow at its owner; returns after the commit."""
-        owner = await self._owner_of(request.workflow_id)
+        owner = await self._owner_of(request.workflow_id, request.actor_did)
         reply = await self._ask(request, request.workflow_id, owner, payer=request.actor_did)
         assert isinstance(reply, CancelReply)
         return reply
 
     async def resume(self, request: ResumeRequest) -> ResumeReply:
         """Let a quarantined workflow be driven on by its owner; returns after the commit."""
-        owner = await self._owner_of(request.workflow_id)
+        owner = await self._owner_of(request.workflow_id, request.actor_did)
         reply = await self._ask(request, request.workflow_id, owner, payer=request.actor_did)
         assert isinstance(reply, ResumeReply)
         return reply
@@ -240,9 +271,10 @@ class Gateway:
         """
         deadline = time.monotonic() + REQUEST_TIMEOUT_S
         while time.monotonic() < deadline:
-            stored = await self.workflow_record(request.workflow_id)
-            if stored is None:
+            head = await self.workflow_head(request.workflow_id, "")
+            if head is None:
                 break
+            stored = head.workflow
             asked = replace(request, is_late=is_terminal(stored.status))
             reply = await self._ask(
                 asked, request.workflow_id, stored.owner, payer=stored.payer_did
@@ -271,7 +303,7 @@ class Gateway:
         A client that registers an agent and publishes at once finds it, although the notice may
         still be on its way. An owner that does not answer reads it at its next look.
         """
-        asked = [lanes.request(RefreshRequest()) for lanes in self._owners.values()]
+        asked = [lanes.refresh() for lanes in self._owners.values()]
         with contextlib.suppress(TimeoutError):
             told = asyncio.gather(*asked, return_exceptions=True)
             await asyncio.wait_for(told, TOLD_TIMEOUT_S)
@@ -319,9 +351,33 @@ class Gateway:
                 if not waiting:
                     del self._waiting[workflow_id]
 
-    async def workflow_record(self, workflow_id: str) -> StoredWorkflow | None:
-        """Return a workflow's rows; reads of many requests travel as one query."""
-        return await self._records.request(workflow_id)
+    async def workflow_head(self, workflow_id: str, caller_did: str) -> WorkflowHead | None:
+        """Return what decides whether a caller may see a workflow, None for an unknown one.
+
+        Args:
+            caller_did: whose turn it takes; "" for the service itself.
+        """
+        return await self._heads.request((workflow_id, caller_did), caller_did)
+
+    async def workflow_record(
+        self, workflow_id: str, caller_did: str, record_bytes: int | None = None
+    ) -> StoredWorkflow | None:
+        """Return a workflow's rows; reads of many requests travel as one query.
+
+        Args:
+            caller_did: whose turn it takes: a caller's many records do not stand before another's.
+            record_bytes: those of its head, or more; None: it is looked up.
+        """
+        if record_bytes is None:
+            head = await self.workflow_head(workflow_id, caller_did)
+            if head is None:
+                return None
+            record_bytes = head.record_bytes
+        return await self._records.request((workflow_id, record_bytes), caller_did)
+
+    async def _read_records(self, asked: list[tuple[str, int]]) -> list[StoredWorkflow | None]:
+        ids = [workflow_id for workflow_id, _ in asked]
+        return await workflow_records(self.reader, ids, bytes_max=self.settings.record_bytes_max)
 
     async def dispatched_node(self, workflow_id: str, name: str) -> RowDict | None:
         """Return what tells the tokens of a node's dispatches, None for an unknown node.
@@ -353,7 +409,7 @@ class Gateway:
     async def _watch(self, workflow_id: str) -> None:
         """Ask the owner to tell; without one the rows are looked at instead."""
         with contextlib.suppress(ServiceError):
-            owner = await self._owner_of(workflow_id)
+            owner = await self._owner_of(workflow_id, "")
             await self._ask(WatchRequest(workflow_id=workflow_id, watcher=self.watcher), "", owner)
 
     async def _poll(self, name: str) -> None:
@@ -432,19 +488,28 @@ class Gateway:
             key=lambda name: hashlib.blake2b(f"{name}|{key}".encode(), digest_size=8).digest(),
         )
 
-    async def _owner_of(self, workflow_id: str) -> str | None:
-        stored = await self.workflow_record(workflow_id)
-        if stored is None:
+    async def _owner_of(self, workflow_id: str, caller_did: str) -> str | None:
+        head = await self.workflow_head(workflow_id, caller_did)
+        if head is None:
             raise ServiceError(ErrorCode.NOT_FOUND, f"there is no workflow {workflow_id}")
-        return stored.owner
+        return head.workflow.owner
 
     async def _follow_owners(self) -> None:
         while True:
             try:
-                self._know(await asyncio.wait_for(self._timekeeper_owners(), PING_TIMEOUT_S))
+                await self._follow_once()
             except Exception as error:  # the edge to another process; old knowledge stays in use
                 log.info("no word from the timekeeper error=%s", type(error).__name__)
             await asyncio.sleep(OWNERS_REFRESH_S if self._owners else RETRY_DELAY_S)
+
+    async def _follow_once(self) -> None:
+        try:
+            self._know(await asyncio.wait_for(self._timekeeper_owners(), PING_TIMEOUT_S))
+        except Exception as error:  # the edge to another process
+            if is_unknown_outcome(error):
+                # It has ended, and Ray starts it anew; or it died for good: this makes another.
+                await asyncio.to_thread(ensure_timekeeper, self.settings)
+            raise
 
     def _know(self, names: Sequence[str]) -> None:
         for name in set(self._owners) - set(names):

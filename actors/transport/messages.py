@@ -135,22 +135,15 @@ class NodeResultReply(Message, frozen=True, kw_only=True):
     is_repeat: bool = False
 
 
-class RefreshRequest(Message, frozen=True, kw_only=True):
-    """Know what the ledger says of agents, prices and stakes now; answered when it is known."""
+class Late(Message, frozen=True, kw_only=True):
+    """The reply takes longer than others should wait for; it is asked for by this token."""
 
-    workflow_id: str = ""  # of none
+    token: int
 
 
-OwnerRequest = (
-    PublishRequest
-    | WatchRequest
-    | CancelRequest
-    | ResumeRequest
-    | NodeResultRequest
-    | RefreshRequest
-)
+OwnerRequest = PublishRequest | WatchRequest | CancelRequest | ResumeRequest | NodeResultRequest
 # To a result, None says that the workflow is not driven here.
-OwnerAnswer = PublishReply | CancelReply | ResumeReply | NodeResultReply | None
+OwnerAnswer = PublishReply | CancelReply | ResumeReply | NodeResultReply | Late | None
 OwnerReply = OwnerAnswer | ServiceError
 
 # So much is made into values, decided and committed while another payer's request waits.

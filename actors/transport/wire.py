@@ -154,10 +154,11 @@ async def answer_requests(
     Raises: what `handle` raises.
     """
     replies = await _answered(REQUESTS, bodies, handle, _unread_request)
-    return [_encode_reply(reply) for reply in replies]
+    return [encode_reply(reply) for reply in replies]
 
 
-def _encode_reply(reply: OwnerReply) -> bytes:
+def encode_reply(reply: OwnerReply) -> bytes:
+    """Return an owner's reply as it travels."""
     return _REPLIES.encode(Refusal.of(reply) if isinstance(reply, ServiceError) else reply)
 
 

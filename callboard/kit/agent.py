@@ -13,11 +13,15 @@ from callboard.kit.answering import AnsweringAgent
 from callboard.kit.later import Later
 
 if TYPE_CHECKING:
+    import httpx
+
     from callboard.replies import NodeResultTaken
 
 
 class Agent(AnsweringAgent):
     """An agent that serves its capabilities over HTTP; see `AnsweringAgent` for its arguments."""
+
+    _http: httpx.AsyncClient | None = None
 
     def run(
         self,
@@ -93,7 +97,7 @@ class Agent(AnsweringAgent):
         if error is None:
             signed = self._signed(later.node_id, later.workflow_id, result or {})
         try:
-            async with AsyncClient(url) as client:
+            async with AsyncClient(url, http=self._kept_http()) as client:
                 return await client.node_result(
                     later.workflow_id,
                     later.node_id,
@@ -108,3 +112,24 @@ class Agent(AnsweringAgent):
                 )
         finally:
             self.result_delivered(later)
+
+    async def close(self) -> None:
+        """Let go of the threads and of the connections to the coordinator."""
+        http, self._http = self._http, None
+        if http is not None:
+            await http.aclose()
+        await super().close()
+
+    def _kept_http(self) -> httpx.AsyncClient | None:
+        """Return what deliveries share while the agent is served; None for one of their own.
+
+        Connections belong to a loop: a blocking handler that delivers has one of its own, which
+        ends with the delivery, and so has a process that serves nothing.
+        """
+        if self.serving_loop is not asyncio.get_running_loop():
+            return None
+        if self._http is None:
+            import httpx
+
+            self._http = httpx.AsyncClient(trust_env=False)
+        return self._http

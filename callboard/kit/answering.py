@@ -147,6 +147,8 @@ class AnsweringAgent:
         # Dispatches answered with `later`, by result id, until their result is handed in.
         self._awaited: set[str] = set()
         self.is_draining = False
+        # On which it is served; None while it is not.
+        self.serving_loop: asyncio.AbstractEventLoop | None = None
         self._settled = asyncio.Event()
         # Threads start when needed; a blocking handler must not hold up /health.
         self._threads = ThreadPoolExecutor(max_concurrency, thread_name_prefix="handler")
@@ -301,7 +303,7 @@ class AnsweringAgent:
         self._awaited.discard(later.result_id)
         self._settled.set()
 
-    def close(self) -> None:
+    async def close(self) -> None:
         """Let go of the threads; handlers still running are not waited for."""
         self._threads.shutdown(wait=False, cancel_futures=True)
 

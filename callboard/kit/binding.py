@@ -9,6 +9,7 @@ no inputs. Spec: Agent card (inputSchema, outputSchema).
 from __future__ import annotations
 
 import contextlib
+import functools
 import inspect
 import types
 import typing
@@ -33,6 +34,9 @@ _SAYS_NOTHING: tuple[Any, ...] = (
 )
 
 Schema = dict[str, Any]
+
+# Of results; a handler may make a type per call.
+TYPES_REMEMBERED_MAX = 256
 
 
 class BadInput(Exception):
@@ -160,11 +164,22 @@ class Signature:
             raise BadInput(name, defect["msg"]) from None
 
 
+# Making what describes a type costs a thousand times its use.
+_adapter_of_type: Callable[[Any], TypeAdapter[Any]] = functools.lru_cache(
+    maxsize=TYPES_REMEMBERED_MAX
+)(TypeAdapter)
+
+
 def as_json(result: Any) -> Any:
     """Return a result as a JSON value: models and dataclasses become objects."""
     if isinstance(result, dict | Later):
         return result
-    return TypeAdapter(type(result)).dump_python(result, mode="json", by_alias=True)
+    kind = type(result)
+    try:
+        adapter = _adapter_of_type(kind)
+    except TypeError:  # of a metaclass that makes types without a hash
+        adapter = TypeAdapter(kind)
+    return adapter.dump_python(result, mode="json", by_alias=True)
 
 
 def _hints(call: Callable[..., Any]) -> dict[str, Any]:

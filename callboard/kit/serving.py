@@ -107,11 +107,13 @@ async def serving(
     public = endpoint or f"http://{host}:{listener.getsockname()[1]}"
     server = HttpServer(routes(agent, public))
     await server.start(listener)
+    agent.serving_loop = asyncio.get_running_loop()
     try:
         yield public
     finally:
         await server.close(SHUTDOWN_S)
-        agent.close()
+        agent.serving_loop = None
+        await agent.close()
 
 
 async def run(agent: AnsweringAgent, life: Life) -> None:

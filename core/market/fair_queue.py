@@ -92,6 +92,15 @@ class FairQueue(Generic[Key, Item]):
                 return item
         return None
 
+    def take_of(self, payer: str) -> Item | None:
+        """Return the payer's first item, whosever turn it is; None when none of theirs waits."""
+        line = self._lines.get(payer)
+        while line is not None and line.keys:
+            item = self.drop(line.keys.popleft())
+            if item is not None:
+                return item
+        return None
+
     def drop(self, key: Key) -> Item | None:
         """Take an item out of its line; None when no such item waits."""
         item = self._items.pop(key, None)

@@ -52,6 +52,19 @@ class StoredWorkflow:
 
 
 @dataclass(frozen=True, slots=True)
+class WorkflowHead:
+    """What decides who may see a workflow, and what its record weighs; no results.
+
+    `workflow`: without manifest, intent and nodes. `is_agent`: whether the DID that was asked with
+    it is the agent of one of its nodes. `record_bytes`: about as many as its record is read with.
+    """
+
+    workflow: StoredWorkflow
+    is_agent: bool
+    record_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
 class StoredOwner:
     """A workflow owner as last registered; no address once its workflows were claimed."""
 

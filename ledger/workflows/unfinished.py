@@ -10,7 +10,7 @@ design.md section 3 (Recovery). Decision 0091.
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from typing import Any, Final, NamedTuple
 
 import sqlalchemy as sql
@@ -33,6 +33,14 @@ class PageKey(NamedTuple):
 
     deadline_ms: int
     workflow_id: str
+
+
+class _Sized(NamedTuple):
+    """A workflow that is to be read, with the rows of its nodes and its bytes."""
+
+    key: PageKey
+    nodes: int
+    size: int
 
 
 _BEFORE_ALL: Final = PageKey(-1, "00000000-0000-0000-0000-000000000000")
@@ -121,62 +129,95 @@ _WORKFLOWS: Final = (
 _NODES: Final = _nodes_to_resume()
 
 
-async def unfinished_page(
-    reader: LedgerReader,
-    owner: str,
-    *,
-    after: PageKey | None = None,
-    workflows_max: int = PAGE_WORKFLOWS_MAX,
-    nodes_max: int = PAGE_NODES_MAX,
-    bytes_max: int = PAGE_BYTES_MAX,
-) -> tuple[list[StoredWorkflow], PageKey | None]:
-    """Return some unfinished workflows of an owner, by deadline, and where the next page begins.
+class UnfinishedPages:
+    """The unfinished workflows of an owner; one page is read at a time.
+
+    What a look at sizes finds is kept for the pages that follow: with large workflows a page holds
+    few of them, and the next look would size the others again.
 
     Args:
+        reader: of the ledger's rows.
         owner: the owner's name.
-        after: as the page before returned it; None for the first page.
-        workflows_max, nodes_max, bytes_max: bounds of a page; one workflow is always in it.
-
-    Returns: the workflows, and `after` of the next page, None when there is none.
-
-    Raises:
-        ServiceError: LEDGER_UNAVAILABLE; the page can be read again.
+        workflows_max: of one look at sizes, and so of a page.
+        nodes_max, bytes_max: bounds of a page; one workflow is always in it.
     """
-    start = after or _BEFORE_ALL
-    values = {
-        "owner": owner,
-        "after_ms": start.deadline_ms,
-        "after_id": start.workflow_id,
-        "most": workflows_max,
-    }
-    keys: list[PageKey] = []
-    rows = size = 0
-    found = await reader.rows(_SIZES, values)
-    for row in found:
-        rows += row["nodes"]
-        size += row["bytes"]
-        if keys and (rows > nodes_max or size > bytes_max):
-            break
-        keys.append(PageKey(row["deadline_ms"], str(row["id"])))
-    is_last = len(keys) == len(found) < workflows_max
-    ids = [key.workflow_id for key in keys]
-    return await unfinished_by_ids(reader, owner, ids), None if is_last else keys[-1]
 
+    def __init__(
+        self,
+        reader: LedgerReader,
+        owner: str,
+        *,
+        workflows_max: int = PAGE_WORKFLOWS_MAX,
+        nodes_max: int = PAGE_NODES_MAX,
+        bytes_max: int = PAGE_BYTES_MAX,
+    ) -> None:
+        self._reader = reader
+        self._owner = owner
+        self._workflows_max = workflows_max
+        self._nodes_max = nodes_max
+        self._bytes_max = bytes_max
+        # In the order of pages, all of them behind the page before.
+        self._sized: list[_Sized] = []
+        self._is_all_sized = False
 
-async def unfinished_by_ids(
-    reader: LedgerReader, owner: str, ids: Collection[str]
-) -> list[StoredWorkflow]:
-    """Return those of these workflows that are unfinished and the owner's, by deadline.
+    def __repr__(self) -> str:
+        return f"<UnfinishedPages owner={self._owner} sized={len(self._sized)}>"
 
-    Args:
-        ids: workflow ids, at most some hundred.
-    """
-    if not ids:
-        return []
-    values = {"ids": list(ids)}
-    # The workflow first: read the other way round, a workflow could be over and its node not.
-    rows = await reader.rows(_WORKFLOWS, {**values, "owner": owner})
-    found = {str(row["id"]): StoredWorkflow(row) for row in rows}
-    for row in await reader.rows(_NODES, {"ids": list(found)}) if found else ():
-        found[row["workflow_id"]].nodes.append(row)
-    return list(found.values())
+    async def page(self, after: PageKey | None) -> tuple[list[StoredWorkflow], PageKey | None]:
+        """Return some unfinished workflows by deadline, and where the next page begins.
+
+        Args:
+            after: as the page before returned it; None for the first page, which looks anew at
+                what there is.
+
+        Returns: the workflows, and `after` of the next page, None when there is none.
+
+        Raises:
+            ServiceError: LEDGER_UNAVAILABLE; the page can be read again.
+        """
+        sized = [] if after is None else [one for one in self._sized if one.key > after]
+        if after is None or not (sized or self._is_all_sized):
+            sized = await self._look_at_sizes(after or _BEFORE_ALL)
+            self._is_all_sized = len(sized) < self._workflows_max
+        self._sized = sized
+        count = self._count_of_page(sized)
+        found = await self.by_ids([one.key.workflow_id for one in sized[:count]])
+        is_last = count == len(sized) and self._is_all_sized
+        return found, None if is_last else sized[count - 1].key
+
+    async def by_ids(self, ids: Collection[str]) -> list[StoredWorkflow]:
+        """Return those of these workflows that are unfinished and the owner's, by deadline.
+
+        Args:
+            ids: workflow ids, at most some hundred.
+        """
+        if not ids:
+            return []
+        values = {"ids": list(ids)}
+        # The workflow first: read the other way round, a workflow could be over and its node not.
+        rows = await self._reader.rows(_WORKFLOWS, {**values, "owner": self._owner})
+        found = {str(row["id"]): StoredWorkflow(row) for row in rows}
+        for row in await self._reader.rows(_NODES, {"ids": list(found)}) if found else ():
+            found[row["workflow_id"]].nodes.append(row)
+        return list(found.values())
+
+    async def _look_at_sizes(self, start: PageKey) -> list[_Sized]:
+        values = {
+            "owner": self._owner,
+            "after_ms": start.deadline_ms,
+            "after_id": start.workflow_id,
+            "most": self._workflows_max,
+        }
+        return [
+            _Sized(PageKey(row["deadline_ms"], str(row["id"])), row["nodes"], row["bytes"])
+            for row in await self._reader.rows(_SIZES, values)
+        ]
+
+    def _count_of_page(self, sized: Sequence[_Sized]) -> int:
+        rows = size = 0
+        for count, one in enumerate(sized):
+            rows += one.nodes
+            size += one.size
+            if count and (rows > self._nodes_max or size > self._bytes_max):
+                return count
+        return len(sized)

@@ -6,7 +6,6 @@ and size. contract.md section 6 (Large results); decision 0108.
 
 from __future__ import annotations
 
-import uuid
 from collections.abc import Sequence
 from typing import Final
 
@@ -15,6 +14,7 @@ import sqlalchemy as sql
 from ledger.reads.prepared import PreparedStatement
 from ledger.reads.reader import LedgerReader, StoredWorkflow
 from ledger.schema import node, workflow
+from ledger.workflows.workflow_heads import canonical_uuid
 from ledger.workflows.workflow_statements import IDS, WORKFLOWS
 
 _SIZE: Final = sql.func.octet_length(node.c.result_json)
@@ -51,7 +51,7 @@ async def workflow_records(
     Of each workflow's nodes, in the order of their names, the results up to `bytes_max` are there;
     the others stand by reference although they are in their rows.
     """
-    known = {text: canonical for text in ids if (canonical := _uuid(text)) is not None}
+    known = {text: canonical for text in ids if (canonical := canonical_uuid(text)) is not None}
     if not known:
         return [None] * len(ids)
     values = {"ids": list(set(known.values()))}
@@ -73,10 +73,3 @@ async def task_workflow_id(reader: LedgerReader, task_id: str) -> str | None:
     """
     rows = await reader.rows(sql.select(workflow.c.id).where(workflow.c.task_id == task_id))
     return str(rows[0]["id"]) if rows else None
-
-
-def _uuid(text: str) -> str | None:
-    try:
-        return str(uuid.UUID(text))
-    except ValueError:
-        return None

@@ -10,19 +10,21 @@ from sqlalchemy.dialects.postgresql import ARRAY
 
 from ledger.schema import account, escrow, node, workflow
 
+_LIVE: Final = (
+    sql.select(escrow.c.amount - account.c.balance)
+    .select_from(escrow.join(account, account.c.id == escrow.c.account_id))
+    .where(escrow.c.workflow_id == workflow.c.id, escrow.c.status == "held")
+    .scalar_subquery()
+)
+# What is spent so far follows from the escrow while it is held.
+SPENT: Final = sql.func.coalesce(workflow.c.spent_micro, _LIVE, 0)
+
 
 def workflow_select(*, with_manifest: bool) -> sql.Select[Any]:
-    """Select workflow columns; what is spent so far follows from the escrow while it is held."""
+    """Select workflow columns, with what is spent so far."""
     left_out = {"spent_micro"} if with_manifest else {"spent_micro", "manifest"}
     columns = [column for column in workflow.c if column.name not in left_out]
-    live = (
-        sql.select(escrow.c.amount - account.c.balance)
-        .select_from(escrow.join(account, account.c.id == escrow.c.account_id))
-        .where(escrow.c.workflow_id == workflow.c.id, escrow.c.status == "held")
-        .scalar_subquery()
-    )
-    spent = sql.func.coalesce(workflow.c.spent_micro, live, 0)
-    return sql.select(*columns, spent.label("spent_micro"))
+    return sql.select(*columns, SPENT.label("spent_micro"))
 
 
 # Any of the workflows in the parameter `ids`, a list.

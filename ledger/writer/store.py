@@ -200,21 +200,24 @@ class LedgerStore:
         *,
         statement_timeout_s: float = STATEMENT_TIMEOUT_S,
     ) -> list[Outcome]:
-        """Commit the commands in order, in as few transactions as possible: one without claims.
+        """Commit the commands in order, in one transaction.
 
         Args:
+            commands: one that looks at rows which others of its batch may change (a barrier) has
+                no others beside it.
             now_ms: the wall clock, milliseconds. Rows are dated by it, but never before what is
                 committed.
             statement_timeout_s: how long one statement may work.
-        Returns: one outcome per command. Raises: BatchRefused, nothing of a lone segment is
-        stored; LedgerUnavailable, LedgerFenced, LedgerIntegrityError: the store is not used then.
+        Returns: one outcome per command. Raises: BatchRefused, nothing is stored;
+        LedgerUnavailable, LedgerFenced, LedgerIntegrityError: the store is not used then.
         """
-        outcomes: list[Outcome] = []
-        for segment in _segments(commands):
-            with cut_after(self._connection, statement_timeout_s + self._timeout_s):
-                await self._set_timeout(statement_timeout_s)
-                outcomes += await self._commit_segment(segment, now_ms)
-        return outcomes
+        has_barrier = any(kind_of(command).is_barrier for command in commands)
+        assert len(commands) == 1 or not has_barrier, "a barrier command is in a batch"
+        if not commands:
+            return []
+        with cut_after(self._connection, statement_timeout_s + self._timeout_s):
+            await self._set_timeout(statement_timeout_s)
+            return await self._commit_batch(commands, now_ms)
 
     async def refuse(self, command: Command, now_ms: int, *, is_slow: bool) -> Outcome:
         """Refuse a command that failed alone, and remember it, so that its repeats are harmless.
@@ -273,7 +276,7 @@ class LedgerStore:
             raise await self._failed(error) from error
         self._statement_timeout_s = seconds
 
-    async def _commit_segment(self, commands: Sequence[Command], now_ms: int) -> list[Outcome]:
+    async def _commit_batch(self, commands: Sequence[Command], now_ms: int) -> list[Outcome]:
         asked = [command for command in commands if kind_of(command).may_repeat(command)]
         known: Known = await self._lookup(asked) if asked else {}  # (1)
         while True:
@@ -433,19 +436,6 @@ class LedgerStore:
             },
         )
         await self._run(batch)
-
-
-def _segments(commands: Sequence[Command]) -> list[Sequence[Command]]:
-    """Split before and after each command that must see what those before it have committed."""
-    if not any(kind_of(command).is_barrier for command in commands):
-        return [commands] if commands else []
-    segments: list[list[Command]] = [[]]
-    for command in commands:
-        if kind_of(command).is_barrier:
-            segments += [[command], []]
-        else:
-            segments[-1].append(command)
-    return [segment for segment in segments if segment]
 
 
 def _outcome(command: Command, batch: Batch, known: Known) -> Outcome:

@@ -66,7 +66,9 @@ async def get_budget(call: Call) -> Reply:
     """Read a workflow's budget: the payer's own, else what its estimate held."""
     stored = await paid_workflow(call, call.path_values["workflow_id"])
     escrow = await call.services.reader.escrow(stored.id)
-    budget_micro = parse_manifest(orjson.loads(stored.row["manifest"])).budget_micro
+    row = await call.services.gateway.workflow_row(stored.id)
+    assert row is not None, stored.id
+    budget_micro = parse_manifest(orjson.loads(row["manifest"])).budget_micro
     return Reply(
         budget_record(
             stored.id,

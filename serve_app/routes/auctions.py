@@ -110,9 +110,9 @@ async def visible_rounds(
     rounds = await auction_rows(reader, workflow_id, node)
     if not rounds:
         raise unknown
-    stored = await call.services.gateway.workflow_record(workflow_id)
+    head = await call.services.gateway.workflow_head(workflow_id, call.caller.did)
     capability_id = rounds[-1]["capability_id"]
-    payers = (stored.payer_did,) if stored is not None else ()
+    payers = (head.workflow.payer_did,) if head is not None else ()
     if not call.may(payers) and not await can_bid(
         reader, call.caller.did, capability_id, workflow_id, node
     ):

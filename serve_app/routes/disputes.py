@@ -31,8 +31,8 @@ from serve_app.fields import got_of, node_name_of
 from serve_app.limits import RateClass
 from serve_app.lists import listed, page_of
 from serve_app.routes.invoices import id_after, uuid_of
-from serve_app.views import iso_time, visible_workflow
-from serve_app.whose import did_of
+from serve_app.views import iso_time
+from serve_app.whose import did_of, visible_record
 
 TYPES: Final = ("quality", "timeout", "incorrect_output", "overcharge", "fraud", "other")
 # What one may complain about without a workflow.
@@ -142,8 +142,8 @@ async def _subject(call: Call, body: dict[str, Any], dispute_type: str) -> _Subj
             raise invalid("nodeId", str(node_id), "nothing without a workflowId")
         return _Subject(None, accused, None)
     workflow_id = uuid_of("workflowId", body["workflowId"])
-    stored = await call.services.gateway.workflow_record(workflow_id)
-    if stored is None or visible_workflow(stored, call) is None:
+    stored = await visible_record(call, workflow_id)
+    if stored is None:
         raise not_found(f"the workflow {workflow_id}")
     nodes = {node["name"]: node for node in stored.nodes}
     if node_id is not None and node_id not in nodes:

@@ -27,7 +27,7 @@ from serve_app.calls import (
 )
 from serve_app.limits import RateClass
 from serve_app.views import iso_time
-from serve_app.whose import did_of
+from serve_app.whose import did_of, visible_record
 
 COMMENT_MAX: Final = 2_000
 _ENDED: Final = (
@@ -45,7 +45,7 @@ async def give(call: Call) -> Reply:
         workflow_id = str(uuid.UUID(given))
     except ValueError:
         raise not_found(f"the workflow {given[:64]}") from None
-    stored = await call.services.gateway.workflow_record(workflow_id)
+    stored = await visible_record(call, workflow_id)
     if stored is None or not call.is_party((stored.payer_did,)):
         raise not_found(f"the workflow {workflow_id}")
     return await give_for(call, stored)

@@ -37,6 +37,7 @@ from serve_app.publishing import publish_request, workflow_limits
 from serve_app.routes.auctions import bid_in, offer_of, visible_rounds
 from serve_app.routes.feedback import give_for
 from serve_app.views import visible_workflow
+from serve_app.whose import visible_record
 
 NODE: Final = "task"
 _NAMED: Final = re.compile(r"\s*\[([A-Za-z0-9][A-Za-z0-9._-]{0,127})\]\s*")
@@ -172,11 +173,11 @@ async def _capability(call: Call, description: str) -> tuple[str, str]:
 
 
 async def _readable(call: Call) -> StoredWorkflow:
-    """Return the workflow of the path's task, if the caller may know of it."""
+    """Return the workflow of the path's task with its nodes, if the caller may know of it."""
     given = call.path_values["task_id"]
     task_id = _task_id(given, not_found(f"the task {given[:64]}"))
     workflow_id = await task_workflow_id(call.services.reader, task_id)
-    stored = await call.services.gateway.workflow_record(workflow_id) if workflow_id else None
+    stored = await visible_record(call, workflow_id) if workflow_id else None
     if stored is None or visible_workflow(stored, call) is None:
         raise not_found(f"the task {task_id}")
     return stored

@@ -25,7 +25,7 @@ from core.errors import ErrorCode, ServiceError
 from core.money import credits_number
 from core.records.manifest import WorkflowManifest, parse_list_form, parse_manifest
 from core.workflow.transitions import WorkflowStatus, is_terminal
-from ledger.reads.reader import StoredWorkflow
+from ledger.reads.stored import StoredWorkflow, WorkflowHead
 from serve_app.bulk import judged, refusal
 from serve_app.calls import (
     REPLAYED,
@@ -46,9 +46,12 @@ from serve_app.publishing import (
     workflow_limits,
 )
 from serve_app.views import iso_time, visible_workflow, workflow_record, workflow_summary
+from serve_app.whose import visible_head
 
 CANCEL_REASONS = ("user_request", "budget_exceeded", "timeout", "error", "policy_violation")
 CANCEL_DETAILS_MAX = 10_000
+# Of a workflow whose record is read without a look-up of its size.
+SMALL_NODES_MAX = 8
 
 _WAIT = re.compile(rb"(?:^|[,;\s])wait\s*=\s*\"?(\d{1,6}(?:\.\d{1,6})?)", re.IGNORECASE)
 
@@ -92,14 +95,25 @@ async def _publish_one(call: Call, parsed: Callable[[], tuple[WorkflowManifest, 
     if wait_s is None or request.is_dry_run:
         return Reply(published(reply, is_dry_run=request.is_dry_run), headers=headers)
     applied = (b"preference-applied", b"wait=%g" % wait_s)
-    finished = await _finished(call, reply, wait_s)
+    # Results in rows have a bound: of few nodes no look-up has to say what their record weighs.
+    record_bytes = None
+    if isinstance(request, PublishRequest) and len(request.compiled.nodes) <= SMALL_NODES_MAX:
+        nodes_bytes = len(request.compiled.nodes) * services.settings.result_inline_bytes_max
+        record_bytes = len(call.body) + nodes_bytes
+    finished = await _finished(call, reply, wait_s, record_bytes)
     if finished is None:
         return Reply(published(reply, is_dry_run=False), headers=(*headers, applied))
     return Reply(workflow_record(finished), headers=(*headers, applied))
 
 
-async def _finished(call: Call, reply: PublishReply, wait_s: float) -> StoredWorkflow | None:
-    """Return the workflow once it has ended, None when it has not in time."""
+async def _finished(
+    call: Call, reply: PublishReply, wait_s: float, record_bytes: int | None
+) -> StoredWorkflow | None:
+    """Return the workflow once it has ended, None when it has not in time.
+
+    Args:
+        record_bytes: most that its record may have; None: it is looked up.
+    """
     gateway = call.services.gateway
     if not is_terminal(WorkflowStatus(reply.status)):
         is_over = await gateway.wait_finished(
@@ -107,7 +121,7 @@ async def _finished(call: Call, reply: PublishReply, wait_s: float) -> StoredWor
         )
         if not is_over:
             return None
-    finished = await gateway.workflow_record(reply.workflow_id)
+    finished = await gateway.workflow_record(reply.workflow_id, call.caller.did, record_bytes)
     if finished is not None:
         await gateway.load_results(finished)
     return finished
@@ -147,18 +161,24 @@ async def publish_bulk(call: Call) -> Reply:
 
 async def get_workflow(call: Call) -> Reply:
     """Read one workflow, at once or when it has ended."""
-    stored = await _readable(call)
+    gateway = call.services.gateway
+    head = await _readable(call)
+    workflow_id, record_bytes = head.workflow.id, None
     wait_s = _wait_of(call)
     headers: tuple[tuple[bytes, bytes], ...] = ()
     if wait_s is not None:
         headers = ((b"preference-applied", b"wait=%g" % wait_s),)
-        if not is_terminal(WorkflowStatus(stored.status)):
-            gateway = call.services.gateway
-            await gateway.wait_finished(stored.id, wait_s, watched=False)
-            again = await gateway.workflow_record(stored.id)
-            stored = again if again is not None else stored
-    await call.services.gateway.load_results(stored)
-    return Reply(visible_workflow(stored, call), headers=headers)
+    if wait_s is not None and not is_terminal(head.workflow.status):
+        await gateway.wait_finished(workflow_id, wait_s, watched=False)
+    else:
+        record_bytes = head.record_bytes
+    stored = await gateway.workflow_record(workflow_id, call.caller.did, record_bytes)
+    assert stored is not None, workflow_id
+    await gateway.load_results(stored)
+    shown = visible_workflow(stored, call)
+    if shown is None:  # an agent's node has gone to another meanwhile
+        raise _unknown(workflow_id)
+    return Reply(shown, headers=headers)
 
 
 async def list_workflows(call: Call) -> Reply:
@@ -235,18 +255,18 @@ async def resume(call: Call) -> Reply:
 
 
 async def _own(call: Call) -> StoredWorkflow:
-    """Return the workflow of the path, if the caller pays for it or is an administrator.
+    """Return the workflow of the path, as in its head, if the caller pays for it or administers.
 
     Raises:
         ServiceError: NOT_FOUND, as `_readable`.
     """
-    stored = await _readable(call)
+    stored = (await _readable(call)).workflow
     call.require_party((stored.payer_did,), f"the workflow {stored.id}")
     return stored
 
 
-async def _readable(call: Call) -> StoredWorkflow:
-    """Return the workflow of the path, if the caller may know of it.
+async def _readable(call: Call) -> WorkflowHead:
+    """Return the head of the path's workflow, if the caller may know of it.
 
     Raises:
         ServiceError: NOT_FOUND, also for what is another's: existence is not disclosed.
@@ -256,10 +276,10 @@ async def _readable(call: Call) -> StoredWorkflow:
         workflow_id = str(uuid.UUID(given))
     except ValueError:
         raise _unknown(given) from None
-    stored = await call.services.gateway.workflow_record(workflow_id)
-    if stored is None or visible_workflow(stored, call) is None:
+    head = await visible_head(call, workflow_id)
+    if head is None:
         raise _unknown(workflow_id)
-    return stored
+    return head
 
 
 def _unknown(workflow_id: str) -> ServiceError:

@@ -70,7 +70,7 @@ def test_a_workflow_leaves_its_events_in_the_chain(payer: Caller, make_agent: Ma
 
 
 def test_a_filter_matches_any_event_of_an_entry(payer: Caller, make_agent: MakeAgent) -> None:
-    workflow_id = payer.run(chain_of(make_agent().capability))["id"]
+    workflow_id = payer.run(chain_of(make_agent().capability, "a"))["id"]
     (paid,) = entries_of(payer, eventType="payment.settled", targetId=workflow_id)
     assert paid["eventType"] == "node.succeeded"
     (amounts,) = [e["payload"] for e in events_of(paid) if e["type"] == "payment.settled"]

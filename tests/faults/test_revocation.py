@@ -12,7 +12,6 @@ from dataclasses import dataclass
 
 import pytest
 
-from actors.transport.messages import RefreshRequest
 from core.workflow.events import NodePaid
 from ledger.commands import Command, Outcome
 from ledger.workflows.workflow_commands import AdvanceWorkflow
@@ -56,7 +55,7 @@ async def test_what_was_on_its_way_is_refused_and_everything_ends_with_another_a
     await asyncio.gather(*(scene.published(owner, [request(n)]) for n in range(WORKFLOWS)))
     async with agent(0.01) as url:
         await scene.commits.submit([registration(url, OTHER)])
-        assert await owner.handle([RefreshRequest()]) == [None]
+        await owner.refresh()
         scene.gate.set()
         await scene.wait_ended()
     assert scene.counts() == {"success": WORKFLOWS}

@@ -12,7 +12,7 @@ from ledger.writer.state_cache import stake_address, stake_locked_address, walle
 from ledger.writer.store import LedgerStore
 from tests.conftest import Database
 from tests.ledger.checking import Auditor
-from tests.ledger.making import AGENT, AT, PAYER, Flow, new_id, new_key
+from tests.ledger.making import AGENT, AT, PAYER, Flow, commit_all, new_id, new_key
 
 
 def about(flow: Flow | None, **changes: Any) -> OpenDispute:
@@ -66,7 +66,7 @@ async def resolve(
     store: LedgerStore, dispute: OpenDispute, micro: int = 0, **options: Any
 ) -> Outcome:
     """Open and resolve a dispute; return the decision's outcome."""
-    _, outcome = await store.commit([dispute, decide(dispute, micro, **options)], AT + 50)
+    _, outcome = await commit_all(store, [dispute, decide(dispute, micro, **options)], AT + 50)
     return outcome
 
 
@@ -77,11 +77,11 @@ def refused(outcome: Outcome, code: ErrorCode) -> None:
 
 async def stake(database: Database, store: LedgerStore, *, free: int, locked: int) -> None:
     """Give the agent stakes: the accounts, filled from its wallet."""
-    books = store.cache
+    cache = store.cache
     auditor = Auditor(database.superuser_url)
     connection = auditor.connection
     wallet_id = auditor.one("SELECT id FROM account WHERE address = %s", wallet_address(AGENT))
-    epoch, seq = books.head.epoch, books.head.entry_seq
+    epoch, seq = cache.head.epoch, cache.head.entry_seq
     connection.execute("BEGIN")
     connection.execute("SELECT set_config('callboard.epoch', %s, true)", (str(epoch),))
     next_id = auditor.one("SELECT max(id) FROM account") + 1

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass, field
 from itertools import count
 
@@ -12,9 +12,11 @@ from core.workflow.events import AttemptFinished, NodeChanged, NodePaid, Record,
 from core.workflow.transitions import NodeStatus, WorkflowStatus
 from ledger.accounts.account_commands import Deposit
 from ledger.agents.agent_commands import RegisterAgent
+from ledger.commands import Command, Outcome
 from ledger.keys.key_commands import CreateKey
 from ledger.owners.owner_commands import RegisterOwner
 from ledger.reads.stored import RowDict
+from ledger.registry import kind_of
 from ledger.trust.trust_commands import RevokeAgent, UnrevokeAgent
 from ledger.workflows.workflow_commands import AdvanceWorkflow, PublishWorkflow
 from ledger.writer.store import Genesis, LedgerStore
@@ -51,6 +53,18 @@ async def open_with_owner(url: str, *, micro: int = 100 * CREDIT) -> tuple[Ledge
         [RegisterOwner(key="owner", owner=OWNER, address=""), deposit(micro)], AT
     )
     return store, int(outcomes[0].result["epoch"])
+
+
+async def commit_all(store: LedgerStore, commands: Sequence[Command], now_ms: int) -> list[Outcome]:
+    """Commit commands in order, as the group commit does: what goes alone has its own batch."""
+    outcomes: list[Outcome] = []
+    batch: list[Command] = []
+    for command in commands:
+        if batch and (kind_of(command).is_barrier or kind_of(batch[-1]).is_barrier):
+            outcomes += await store.commit(batch, now_ms)
+            batch = []
+        batch.append(command)
+    return [*outcomes, *await store.commit(batch, now_ms)]
 
 
 def deposit(micro: int, *, owner_did: str = PAYER, key: str = "", body: bytes = b"d") -> Deposit:

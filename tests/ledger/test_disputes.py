@@ -19,7 +19,7 @@ from ledger.writer.state_cache import stake_address, stake_locked_address
 from tests.conftest import Database
 from tests.ledger.checking import Auditor
 from tests.ledger.disputing import about, decide, paid_workflow, refused, resolve, stake
-from tests.ledger.making import AGENT, AT, CREDIT, PAYER, Flow, open_with_owner
+from tests.ledger.making import AGENT, AT, CREDIT, PAYER, Flow, commit_all, open_with_owner
 
 pytestmark = pytest.mark.anyio
 
@@ -150,7 +150,7 @@ async def test_a_second_resolve_is_refused_and_changes_nothing(
     flow = await paid_workflow(store, epoch, 2 * CREDIT)
     dispute = about(flow)
     first, second = decide(dispute, CREDIT), decide(dispute, CREDIT)
-    outcomes = await store.commit([dispute, first, second, first], AT)
+    outcomes = await commit_all(store, [dispute, first, second, first], AT)
     assert outcomes[1].status is OutcomeStatus.APPLIED
     refused(outcomes[2], ErrorCode.CONFLICT)
     assert outcomes[3].result == outcomes[1].result, "the same command again is no second resolve"

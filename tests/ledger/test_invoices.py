@@ -21,7 +21,16 @@ from ledger.reads.reader import LedgerReader
 from ledger.writer.store import LedgerStore
 from tests.conftest import Database
 from tests.ledger.checking import Auditor
-from tests.ledger.making import AT, CREDIT, PAYER, Flow, new_id, new_key, open_with_owner
+from tests.ledger.making import (
+    AT,
+    CREDIT,
+    PAYER,
+    Flow,
+    commit_all,
+    new_id,
+    new_key,
+    open_with_owner,
+)
 
 pytestmark = pytest.mark.anyio
 
@@ -93,7 +102,7 @@ async def refund(store: LedgerStore, flow: Flow, micro: int, at_ms: int = LATER)
         refund_micro=micro,
         slash_bps=10_000,
     )
-    _, outcome = await store.commit([opened, resolved], at_ms)
+    _, outcome = await commit_all(store, [opened, resolved], at_ms)
     assert outcome.result["refundedMicro"] == micro, outcome
 
 

@@ -12,7 +12,7 @@ from core.workflow.transitions import NodeStatus, WorkflowStatus
 from ledger.agents.directory_reads import directory_pages
 from ledger.owners.owner_commands import RegisterOwner
 from ledger.reads.reader import LedgerReader
-from ledger.workflows.unfinished import unfinished_page
+from ledger.workflows.unfinished import UnfinishedPages
 from tests.conftest import Database
 from tests.ledger.making import (
     AGENT,
@@ -97,7 +97,7 @@ async def test_case_43_unfinished_workflows_of_an_owner_are_all_it_needs_to_go_o
     await store.commit(
         [running.publish(), running.advance(waiting, *tries), ended.publish(), ended.end()], AT
     )
-    (found,), after = await unfinished_page(reader, OWNER)
+    (found,), after = await UnfinishedPages(reader, OWNER).page(None)
     assert after is None
     assert found.id == running.id
     (node,) = found.nodes
@@ -110,7 +110,7 @@ async def test_case_43_unfinished_workflows_of_an_owner_are_all_it_needs_to_go_o
     assert (node["agents_tried"], node["verifiers_tried"]) == (["did:x", "did:y"], ["did:z"])
     assert node["agents_used"] == ["did:second", "did:first", "did:second"]
     assert found.row["reserved"] == "{}"
-    assert await unfinished_page(reader, "nobody") == ([], None)
+    assert await UnfinishedPages(reader, "nobody").page(None) == ([], None)
     await store.close()
 
 

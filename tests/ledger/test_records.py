@@ -17,10 +17,11 @@ from core.workflow.transitions import NodeStatus
 from ledger.reads.prepared import PreparedStatement
 from ledger.reads.reader import LedgerReader
 from ledger.workflows.result_reads import dispatched_nodes, workflow_rows
+from ledger.workflows.workflow_heads import workflow_heads
 from ledger.workflows.workflow_records import task_workflow_id, workflow_records
 from ledger.workflows.workflow_statements import NODES, WORKFLOWS
 from tests.conftest import Database
-from tests.ledger.making import AGENT, AT, CREDIT, Flow, new_id, open_with_owner
+from tests.ledger.making import AGENT, AT, CREDIT, PAYER, Flow, new_id, open_with_owner
 
 pytestmark = pytest.mark.anyio
 
@@ -45,6 +46,39 @@ async def test_many_workflows_are_read_in_the_order_of_their_ids_in_the_question
     ids = [item.id if item is not None else None for item in found]
     assert ids == [flows[2].id, None, flows[0].id, None, flows[2].id]
     assert await workflow_records(reader, [], bytes_max=1) == []
+    await store.close()
+
+
+async def test_who_may_see_a_workflow_is_read_without_its_results(
+    database: Database, reader: LedgerReader
+) -> None:
+    store, epoch = await open_with_owner(database.service_url)
+    flows = [Flow(epoch, hold=CREDIT) for _ in range(2)]
+    first = flows[0].publish()
+    done = NodeChanged("a", NodeStatus.SUCCESS, attempt=1, result_json=TEXT, agent_did=AGENT)
+    await store.commit([first, flows[0].advance(done), flows[1].publish()], AT)
+    stranger = "did:test:stranger"
+    asked = [
+        (flows[0].id, stranger),
+        (flows[0].id.upper(), AGENT),
+        (new_id(), AGENT),
+        ("no uuid", AGENT),
+        (flows[1].id, ""),
+        (flows[0].id, stranger),
+    ]
+    found = await workflow_heads(reader, asked)
+    shown = [head and (head.workflow.id, head.is_agent) for head in found]
+    own = (flows[0].id, False)
+    assert shown == [own, (flows[0].id, True), None, None, (flows[1].id, False), own]
+    head = found[0]
+    assert head is not None
+    assert head.record_bytes == len(first.manifest_json.encode()) + len(TEXT.encode())
+    assert not {"manifest", "intent", "result_json"} & set(head.workflow.row)
+    (stored,) = await workflow_records(reader, [flows[0].id], bytes_max=1)
+    assert stored is not None
+    assert head.workflow.row.items() <= stored.row.items()
+    assert (head.workflow.payer_did, head.workflow.nodes) == (PAYER, [])
+    assert await workflow_heads(reader, [("no uuid", "")]) == [None]
     await store.close()
 
 

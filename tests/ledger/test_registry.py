@@ -19,6 +19,7 @@ from tests.ledger.making import (
     Flow,
     api_key,
     card,
+    commit_all,
     new_id,
     open_store,
     open_with_owner,
@@ -47,6 +48,17 @@ async def test_command_of_an_older_epoch_leaves_no_trace(
     await store.close()
 
 
+async def test_claim_beside_other_commands_is_a_mistake(database: Database) -> None:
+    """It counts rows that the others of its batch may change: the group commit sets it apart."""
+    store, epoch = await open_with_owner(database.service_url)
+    claim = ClaimWorkflows(
+        key="claim", from_owner="x", from_epoch=1, to_owner=OWNER, to_epoch=epoch
+    )
+    with pytest.raises(AssertionError, match="a lone command is in a batch"):
+        await store.commit([Flow(epoch).publish(), claim], AT)
+    await store.close()
+
+
 async def test_claim_moves_unfinished_workflows_once_and_fences_their_owner_off(
     database: Database, auditor: Auditor
 ) -> None:
@@ -59,7 +71,8 @@ async def test_claim_moves_unfinished_workflows_once_and_fences_their_owner_off(
     again = ClaimWorkflows(
         key="claim 2", from_owner=OWNER, from_epoch=epoch, to_owner="owner-2", to_epoch=1
     )
-    outcomes = await store.commit(
+    outcomes = await commit_all(
+        store,
         [
             late.publish(),
             RegisterOwner(key="o2", owner="owner-2", address=""),

@@ -14,7 +14,16 @@ from ledger.commands import OutcomeStatus
 from tests.conftest import Database
 from tests.ledger.checking import Auditor
 from tests.ledger.disputing import refused, resolve, slash
-from tests.ledger.making import AGENT, AT, CREDIT, PAYER, Flow, open_with_owner, succeeded
+from tests.ledger.making import (
+    AGENT,
+    AT,
+    CREDIT,
+    PAYER,
+    Flow,
+    commit_all,
+    open_with_owner,
+    succeeded,
+)
 from tests.ledger.test_fraud import at_risk, fraud, two_nodes_at_risk
 from tests.ledger.test_stakes import parts
 from tests.ledger.test_stakes_at_risk import commit, ended, events
@@ -99,7 +108,7 @@ async def test_unknown_nodes_are_not_found_and_other_agents_are_a_conflict(
 ) -> None:
     store, flow = await two_nodes_at_risk(database.service_url)
     unknown = (slash(flow, node="c"), slash(flow, workflow_id=Flow(1).id))
-    for outcome in await store.commit(unknown, AT):
+    for outcome in await commit_all(store, unknown, AT):
         refused(outcome, ErrorCode.NOT_FOUND)
     (outcome,) = await store.commit([slash(flow, agent_did="did:test:former")], AT)
     refused(outcome, ErrorCode.CONFLICT)

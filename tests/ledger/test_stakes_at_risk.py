@@ -30,6 +30,7 @@ from tests.ledger.making import (
     PAYER,
     Flow,
     card,
+    commit_all,
     deposit,
     open_with_owner,
     succeeded,
@@ -85,7 +86,7 @@ async def staked(url: str, micro: int = 4 * CREDIT) -> tuple[LedgerStore, int]:
 
 async def commit(store: LedgerStore, *commands: Command) -> list[dict[str, Any]]:
     """Commit commands, which must be applied; return their results."""
-    outcomes = await store.commit(commands, AT)
+    outcomes = await commit_all(store, commands, AT)
     assert all(one.status is OutcomeStatus.APPLIED for one in outcomes), outcomes
     return [one.result for one in outcomes]
 

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
+from typing import Any
 
 import pytest
 from msgspec.structs import replace
 
+from core.errors import ErrorCode, ServiceError
 from ledger.agents.directory_reads import directory_pages
-from ledger.reads.reader import LedgerReader
-from ledger.workflows.unfinished import PageKey, unfinished_by_ids, unfinished_page
+from ledger.reads.reader import LedgerReader, RowDict
+from ledger.workflows.unfinished import _SIZES, PageKey, UnfinishedPages
 from tests.conftest import Database
 from tests.ledger.making import AT, OWNER, Flow, all_of, card, open_with_owner
 
@@ -27,8 +29,9 @@ async def paged(reader: LedgerReader, **bounds: int) -> list[list[str]]:
     """Return the ids of every page."""
     found: list[list[str]] = []
     after: PageKey | None = None
+    pages = UnfinishedPages(reader, OWNER, **bounds)
     while True:
-        page, after = await unfinished_page(reader, OWNER, after=after, **bounds)
+        page, after = await pages.page(after)
         found.append([stored.workflow_id for stored in page])
         if after is None:
             return found
@@ -47,8 +50,8 @@ async def test_pages_follow_each_other_and_leave_nothing_out(
         assert [one for page in pages for one in page] == ids
         assert all(len(page) <= most for page in pages)
     assert [len(page) for page in await paged(reader, bytes_max=1)][:7] == [1] * 7
-    assert await unfinished_page(reader, "nobody") == ([], None)
-    some = await unfinished_by_ids(reader, OWNER, [ids[0], ids[5], ended.id])
+    assert await UnfinishedPages(reader, "nobody").page(None) == ([], None)
+    some = await UnfinishedPages(reader, OWNER).by_ids([ids[0], ids[5], ended.id])
     assert [stored.workflow_id for stored in some] == [ids[0], ids[5]]
     await store.close()
 
@@ -72,7 +75,7 @@ async def test_workflow_with_an_earlier_deadline_comes_first(
     for most in (1, 2, 3, 4, 100):
         pages = await paged(reader, workflows_max=most)
         assert [one for page in pages for one in page] == expected
-    some = await unfinished_by_ids(reader, OWNER, [flow.id for flow in flows])
+    some = await UnfinishedPages(reader, OWNER).by_ids([flow.id for flow in flows])
     assert [stored.workflow_id for stored in some] == expected
     await store.close()
 
@@ -83,8 +86,68 @@ async def test_page_is_bounded_by_its_nodes(database: Database, reader: LedgerRe
     await store.commit([flow.publish() for flow in flows], AT)
     await store.commit([flow.pay(1, node=node) for flow in flows for node in "ab"], AT)
     assert [len(page) for page in await paged(reader, nodes_max=4)] == [2, 2]
-    stored = (await unfinished_page(reader, OWNER))[0]
+    stored = (await UnfinishedPages(reader, OWNER).page(None))[0]
     assert [sorted(node["name"] for node in one.nodes) for one in stored] == [["a", "b"]] * 4
+    await store.close()
+
+
+class CountingReader(LedgerReader):
+    """Counts the looks at sizes; the reads that the test names fail."""
+
+    def __init__(self, url: str) -> None:
+        super().__init__(url, pool_size=2)
+        self.looks = 0
+        self.failing: set[int] = set()
+        self._reads = 0
+
+    async def rows(self, query: Any, values: Mapping[str, Any] | None = None) -> list[RowDict]:
+        """As `LedgerReader.rows`."""
+        self._reads += 1
+        if self._reads in self.failing:
+            raise ServiceError(ErrorCode.LEDGER_UNAVAILABLE, "too slow")
+        self.looks += query is _SIZES
+        return await super().rows(query, values)
+
+
+async def test_sizes_are_looked_at_once_for_many_pages(database: Database) -> None:
+    """With large workflows a page held one of the hundred that each page sized anew."""
+    store, epoch = await open_with_owner(database.service_url)
+    flows = sorted((Flow(epoch) for _ in range(7)), key=lambda flow: flow.id)
+    await store.commit([flow.publish() for flow in flows], AT)
+    async with CountingReader(database.service_url) as reader:
+        pages = await paged(reader, bytes_max=1)
+        assert (pages, reader.looks) == ([[flow.id] for flow in flows], 1)
+        pages = await paged(reader, bytes_max=1, workflows_max=3)
+        assert (pages, reader.looks) == ([[flow.id] for flow in flows], 1 + 3)
+    await store.close()
+
+
+async def test_page_that_fails_is_read_again_and_says_what_is_stored_by_then(
+    database: Database,
+) -> None:
+    store, epoch = await open_with_owner(database.service_url)
+    flows = sorted((Flow(epoch) for _ in range(4)), key=lambda flow: flow.id)
+    await store.commit([flow.publish() for flow in flows], AT)
+    async with CountingReader(database.service_url) as reader:
+        pages = UnfinishedPages(reader, OWNER, bytes_max=1)
+        first, after = await pages.page(None)
+        reader.failing = {4}
+        with pytest.raises(ServiceError):
+            await pages.page(after)
+        await store.commit([flows[1].end()], AT)
+        second, after = await pages.page(after)
+        third, after = await pages.page(after)
+        assert [[one.id for one in page] for page in (first, second, third)] == [
+            [flows[0].id],
+            [],
+            [flows[2].id],
+        ]
+        new = Flow(epoch)
+        await store.commit([new.publish()], AT)
+        anew = [one.id for one in (await UnfinishedPages(reader, OWNER).page(None))[0]]
+        assert anew == sorted([flows[0].id, flows[2].id, flows[3].id, new.id])
+        assert [one.id for one in (await pages.page(None))[0]] == anew[:1], "a scan begins anew"
+        assert reader.looks == 3
     await store.close()
 
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import orjson
 
-from actors.engine.ports import DispatchOrder
+from actors.engine.ports import Contact, DispatchOrder
 from actors.transport.messages import NodeResultRequest
 from core.errors import NodeErrorCode
 from core.workflow.events import (
@@ -67,6 +67,10 @@ FORGED = Failure(
 )  # fmt: skip
 OUT_OF_BOUNDS = Failure(NodeErrorCode.POLICY_DENIED, "the egress policy forbids it", Verdict.FINAL)
 LOST = Failure(NodeErrorCode.AGENT_ERROR, "the dispatching process ended", Verdict.LOST)
+CONTACTS = {
+    NodeErrorCode.AGENT_UNAVAILABLE: Contact.UNREACHABLE,
+    NodeErrorCode.AGENT_TIMEOUT: Contact.TIMED_OUT,
+}
 
 
 def _timeout(order: DispatchOrder) -> Failure:
@@ -155,7 +159,7 @@ class SimulatedDispatch:
         self._world.checks.aborted(order)
         self.ended(order)
         if self._open.pop(order_id(order), None) is not None:
-            self._close(order, is_reachable=True)
+            self._close(order, Contact.REACHED)
 
     def _reply(self, order: DispatchOrder, receive: Receive) -> None:
         chance = self._chance
@@ -233,10 +237,10 @@ class SimulatedDispatch:
         """Close the order with its one event, unless it was aborted."""
         if self._open.pop(order_id(order), None) is None:
             return
-        is_reachable = isinstance(reply, bool) or reply.code not in (
-            NodeErrorCode.AGENT_UNAVAILABLE, NodeErrorCode.AGENT_TIMEOUT,
-        )  # fmt: skip
-        self._close(order, is_reachable=is_reachable)
+        contact = Contact.REACHED
+        if not isinstance(reply, bool):
+            contact = CONTACTS.get(reply.code, Contact.REACHED)
+        self._close(order, contact)
         self._late(order, receive, reply, started_ms)
 
     def _accept(
@@ -251,7 +255,7 @@ class SimulatedDispatch:
     def _accepted(self, order: DispatchOrder, receive: Receive, latency_ms: int) -> None:
         if self._open.pop(order_id(order), None) is None:
             return
-        self._close(order, is_reachable=True)
+        self._close(order, Contact.REACHED)
         self._world.checks.aborted(order)
         if id(order) not in self._over:
             self.held[id(order)] = order
@@ -270,9 +274,9 @@ class SimulatedDispatch:
             receive(order.workflow_id, WorkStarted(order.node, order.attempt, started_ms))
         receive(order.workflow_id, event_of(order, reply, started_ms, self._now()))
 
-    def _close(self, order: DispatchOrder, *, is_reachable: bool) -> None:
+    def _close(self, order: DispatchOrder, contact: Contact) -> None:
         self._process.directory.note_outcome(
-            order.agent_did, is_reachable=is_reachable, at_ms=self._now()
+            order.agent_did, contact, self._now(), payer_did=order.payer_did
         )
 
 

@@ -41,23 +41,27 @@ class ChargedDirectory(AuctioningDirectory):
         self._charge(ESTIMATED_NODE_US)
         return super().asked(capability_id, target_agent_id)
 
-    def select(self, action: SelectAgent, at_ms: int) -> AgentSelected | AgentNotSelected:
+    def select(
+        self, action: SelectAgent, at_ms: int, *, payer_did: str = ""
+    ) -> AgentSelected | AgentNotSelected:
         """As the directory's, at a cost."""
         self._charge(SELECTED_AGENT_US)
         self._fault("select")
-        return super().select(action, at_ms)
+        return super().select(action, at_ms, payer_did=payer_did)
 
-    def select_bidder(self, action: SelectBidder, at_ms: int) -> AgentSelected | AgentNotSelected:
+    def select_bidder(
+        self, action: SelectBidder, at_ms: int, *, payer_did: str = ""
+    ) -> AgentSelected | AgentNotSelected:
         """As the directory's, at a cost."""
         self._charge(SELECTED_AGENT_US)
-        return super().select_bidder(action, at_ms)
+        return super().select_bidder(action, at_ms, payer_did=payer_did)
 
     def select_verifier(
-        self, action: SelectVerifier, at_ms: int
+        self, action: SelectVerifier, at_ms: int, *, payer_did: str = ""
     ) -> VerifierSelected | AgentNotSelected:
         """As the directory's, at a cost."""
         self._charge(SELECTED_AGENT_US)
-        return super().select_verifier(action, at_ms)
+        return super().select_verifier(action, at_ms, payer_did=payer_did)
 
     def is_revoked(self, did: str, at_ms: int) -> bool:
         """As the directory's, at a cost."""

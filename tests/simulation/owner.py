@@ -16,6 +16,7 @@ from actors.engine.owner import Owner
 from actors.engine.restoring import Restorer
 from actors.engine.runner import Runner
 from actors.process.clock import LoopClock, SteadyTime
+from actors.process.merged_runs import MergedRuns
 from actors.transport.ledger_client import LedgerClient
 from actors.transport.messages import PublishRequest
 from actors.transport.wire import answer_commands
@@ -170,7 +171,7 @@ class SimulatedOwner(Owner):
         self._runner: Runner | None = None
         self._epoch = 0
         self._restorer: Restorer | None = None
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._revoked_work = MergedRuns("work of revoked agents", self._end_revoked_work)
 
     @property
     def is_restoring(self) -> bool:
@@ -210,4 +211,4 @@ class SimulatedOwner(Owner):
     def told_of_revocations(self) -> None:
         """Know who is revoked, as by a notice."""
         self._directory_sync.look()  # type: ignore[attr-defined]
-        self._end_revoked_work()
+        self._revoked_work.soon()

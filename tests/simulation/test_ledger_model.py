@@ -23,7 +23,7 @@ from ledger.commands import Command, Outcome, OutcomeStatus
 from ledger.owners.owner_commands import ClaimWorkflows, RegisterOwner
 from ledger.reads.reader import LedgerReader
 from ledger.trust.trust_commands import UnrevokeAgent
-from ledger.workflows.unfinished import unfinished_page
+from ledger.workflows.unfinished import UnfinishedPages
 from ledger.workflows.workflow_commands import QuarantineWorkflow, ResumeWorkflow
 from ledger.writer.store import LedgerStore
 from tests.conftest import Database
@@ -35,6 +35,7 @@ from tests.ledger.making import (
     PAYER,
     Flow,
     card,
+    commit_all,
     deposit,
     open_store,
     revoke,
@@ -105,7 +106,7 @@ def assert_same_market(url: str, model: LedgerModel) -> None:
 
 async def assert_same_rows(reader: LedgerReader, model: LedgerModel, owner: str) -> None:
     """What an owner would restore from is the same."""
-    real = {stored.id: stored for stored in (await unfinished_page(reader, owner))[0]}
+    real = {stored.id: stored for stored in (await UnfinishedPages(reader, owner).page(None))[0]}
     expected = {stored.id: stored for stored in model.unfinished(owner)}
     assert real.keys() == expected.keys()
     for workflow_id, stored in expected.items():
@@ -170,7 +171,7 @@ async def test_store_says_the_same_as_the_model_in_a_simulated_run(
         for number, (batch, outcomes, now_ms) in enumerate(world.recording.batches):
             replayed.now_ms = partial(int, now_ms)
             replayed.commit(batch)
-            assert_same(await store.commit(batch, now_ms), outcomes, batch)
+            assert_same(await commit_all(store, batch, now_ms), outcomes, batch)
             if number % 40 == 0:
                 for owner in OWNERS:
                     await assert_same_rows(reader, replayed, owner)
@@ -286,7 +287,7 @@ async def test_store_says_the_same_as_the_model_to_commands_nobody_should_send(
         chaos = Chaos(seed, model.owners[OWNER])
         for _ in range(120):
             batch = [chaos.command() for _ in range(chaos.chance.choice((1, 1, 2, 5, 20)))]
-            outcomes = await store.commit(batch, AT)
+            outcomes = await commit_all(store, batch, AT)
             assert_same(outcomes, model.commit(batch), batch)
             chaos.epochs.update(model.owners)
             seen |= {(outcome.status, outcome.error) for outcome in outcomes}

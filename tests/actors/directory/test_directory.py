@@ -6,7 +6,8 @@ import json
 from typing import Any
 
 from actors.directory.directory import Directory
-from actors.dispatch.circuits import CIRCUIT_OPEN_MS_MIN
+from actors.dispatch.circuits import CIRCUIT_OPEN_MS_MIN, PAYERS_MAX, Opened
+from actors.engine.ports import Contact
 from core.errors import NodeErrorCode
 from core.market.liveness import HEARTBEAT_TTL_MS, Liveness
 from core.market.ranking import SHOWN_MAX
@@ -120,29 +121,33 @@ def test_three_unreachable_attempts_open_the_circuit_and_one_more_doubles_it() -
     known = directory(row("did:x:a"))
     for _ in range(3):
         known.begin("did:x:a")
-        known.note_outcome("did:x:a", is_reachable=False, at_ms=0)
+        known.note_outcome("did:x:a", Contact.UNREACHABLE, 0)
     assert isinstance(known.select(select(), CIRCUIT_OPEN_MS_MIN - 1), AgentNotSelected)
     assert isinstance(known.select(select(), CIRCUIT_OPEN_MS_MIN), AgentSelected)
     known.begin("did:x:a")
-    known.note_outcome("did:x:a", is_reachable=False, at_ms=CIRCUIT_OPEN_MS_MIN)
+    known.note_outcome("did:x:a", Contact.UNREACHABLE, CIRCUIT_OPEN_MS_MIN)
     assert isinstance(known.select(select(), 3 * CIRCUIT_OPEN_MS_MIN - 1), AgentNotSelected)
     known.begin("did:x:a")
-    known.note_outcome("did:x:a", is_reachable=True, at_ms=3 * CIRCUIT_OPEN_MS_MIN)
+    known.note_outcome("did:x:a", Contact.REACHED, 3 * CIRCUIT_OPEN_MS_MIN)
     assert isinstance(known.select(select(), 3 * CIRCUIT_OPEN_MS_MIN), AgentSelected)
 
 
-def fail(known: Directory, did: str, at_ms: int, times: int = 1) -> list[bool]:
-    """Let attempts end unreachable; return which of them opened the circuit."""
+def fail(known: Directory, did: str, at_ms: int, times: int = 1) -> list[Opened]:
+    """Let attempts end unreachable; return for whom each of them opened a circuit."""
     opened = []
     for _ in range(times):
         known.begin(did)
-        opened.append(known.note_outcome(did, is_reachable=False, at_ms=at_ms))
+        opened.append(known.note_outcome(did, Contact.UNREACHABLE, at_ms))
     return opened
 
 
 def test_failures_of_what_was_under_way_when_it_opened_open_it_no_longer() -> None:
     known = directory(row("did:x:a"))
-    assert fail(known, "did:x:a", 0, 32) == [False, False, True] + [False] * 29
+    assert fail(known, "did:x:a", 0, 32) == [
+        *[Opened.NOT] * 2,
+        Opened.FOR_ALL,
+        *[Opened.NOT] * 29,
+    ]
     assert isinstance(known.select(select(), CIRCUIT_OPEN_MS_MIN), AgentSelected)
 
 
@@ -154,7 +159,7 @@ def test_a_half_open_circuit_lets_one_try_and_the_others_wait_for_it() -> None:
     assert isinstance(known.select(select(), at_ms), AgentSelected)
     assert isinstance(known.select(select(), at_ms), AgentNotSelected)
     known.begin("did:x:a")
-    known.note_outcome("did:x:a", is_reachable=True, at_ms=at_ms)
+    known.note_outcome("did:x:a", Contact.REACHED, at_ms)
     assert isinstance(known.select(select(), at_ms), AgentSelected)
     assert known.open_circuits() == []
 
@@ -163,8 +168,84 @@ def test_an_attempt_that_was_given_up_says_nothing_about_its_agent() -> None:
     known = directory(row("did:x:a"))
     fail(known, "did:x:a", 0, 2)
     known.begin("did:x:a")
-    assert known.note_outcome("did:x:a", is_reachable=None, at_ms=0) is False
-    assert fail(known, "did:x:a", 0) == [True]
+    assert known.note_outcome("did:x:a", Contact.UNKNOWN, 0) is Opened.NOT
+    assert fail(known, "did:x:a", 0) == [Opened.FOR_ALL]
+
+
+def time_out(known: Directory, payer_did: str, at_ms: int = 0, times: int = 1) -> list[Opened]:
+    """Let a payer's attempts at `did:x:a` time out; return for whom each opened a circuit."""
+    opened = []
+    for _ in range(times):
+        known.begin("did:x:a")
+        opened.append(known.note_outcome("did:x:a", Contact.TIMED_OUT, at_ms, payer_did=payer_did))
+    return opened
+
+
+def is_taken(known: Directory, payer_did: str, at_ms: int = 0) -> bool:
+    """Whether a payer's node gets `did:x:a`, the only agent."""
+    foreseen = known.foresee(select(), at_ms, payer_did=payer_did)[0]
+    found = known.select(select(), at_ms, payer_did=payer_did)
+    assert (foreseen == ["did:x:a"]) == isinstance(found, AgentSelected)
+    return isinstance(found, AgentSelected)
+
+
+def test_a_payers_time_outs_keep_its_own_work_from_a_slow_agent_and_nobody_elses() -> None:
+    """Three nodes with a time-out of 1 s at an agent that needs 1.6 s took it from everybody."""
+    known = directory(row("did:x:a"))
+    assert time_out(known, "hasty", times=40)[:4] == [
+        *[Opened.NOT] * 2,
+        Opened.FOR_PAYER,
+        Opened.NOT,
+    ]
+    assert not is_taken(known, "hasty")
+    assert is_taken(known, "patient")
+    assert is_taken(known, "patient"), "another's circuit makes no trial of it"
+    assert known.open_circuits() == ["did:x:a"], "it is probed"
+    at_ms = CIRCUIT_OPEN_MS_MIN
+    assert is_taken(known, "hasty", at_ms)
+    assert not is_taken(known, "hasty", at_ms), "its trial is under way"
+    assert time_out(known, "hasty", at_ms) == [Opened.FOR_PAYER]
+    assert not is_taken(known, "hasty", 3 * at_ms - 1)
+    known.begin("did:x:a")
+    known.note_outcome("did:x:a", Contact.REACHED, at_ms, payer_did="patient")
+    assert is_taken(known, "hasty", at_ms), "a reply to anybody closes it"
+    assert known.open_circuits() == []
+
+
+def test_time_outs_of_two_payers_count_for_all() -> None:
+    known = directory(row("did:x:a"))
+    assert time_out(known, "one", times=2) == [Opened.NOT] * 2
+    assert time_out(known, "other") == [Opened.NOT], "the first that counts for all"
+    assert time_out(known, "one") == [Opened.FOR_PAYER]
+    assert is_taken(known, "third")
+    assert time_out(known, "one", times=40) == [Opened.NOT] * 40, "they were under way"
+    assert time_out(known, "other") == [Opened.FOR_ALL]
+    assert not is_taken(known, "third")
+
+
+def test_a_time_out_of_the_trial_for_all_lets_another_payer_try() -> None:
+    known = directory(row("did:x:a"))
+    fail(known, "did:x:a", 0, 3)
+    at_ms = CIRCUIT_OPEN_MS_MIN
+    assert is_taken(known, "hasty", at_ms)
+    assert not is_taken(known, "patient", at_ms)
+    assert time_out(known, "hasty", at_ms) == [Opened.NOT]
+    assert is_taken(known, "patient", at_ms)
+
+
+def test_broken_connections_count_for_all_beside_one_payers_time_outs() -> None:
+    known = directory(row("did:x:a"))
+    time_out(known, "hasty", times=2)
+    assert fail(known, "did:x:a", 0, 3) == [Opened.NOT, Opened.NOT, Opened.FOR_ALL]
+    assert not is_taken(known, "patient")
+
+
+def test_circuits_of_payers_are_bounded() -> None:
+    known = directory(row("did:x:a"))
+    for number in range(10 * PAYERS_MAX):
+        time_out(known, f"payer {number}", at_ms=number * 10**9)
+    (circuits,) = known._circuits._circuits.values()
+    assert len(circuits.by_payer) == PAYERS_MAX
 
 
 def unavailable(known: Directory, did: str, at_ms: int = 0, **fields: Any) -> str | None:

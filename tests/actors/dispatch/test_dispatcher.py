@@ -19,7 +19,7 @@ from aiohttp import web
 from nacl.signing import SigningKey
 
 from actors.dispatch.dispatcher import TELLING_TIMEOUT_MS, Dispatcher
-from actors.engine.ports import DispatchOrder
+from actors.engine.ports import Contact, DispatchOrder
 from actors.process.clock import LoopClock
 from core.canonical import hash_text
 from core.errors import NodeErrorCode
@@ -48,7 +48,7 @@ class Scene:
     dispatcher: Dispatcher
     url: str
     events: asyncio.Queue[Event] = field(default_factory=asyncio.Queue)
-    reachable: list[bool | None] = field(default_factory=list)
+    contacts: list[Contact] = field(default_factory=list)
 
     def order(self, **fields: Any) -> DispatchOrder:
         """Return an order to the agent."""
@@ -87,15 +87,15 @@ async def scene(
     runner = web.AppRunner(application, shutdown_timeout=0.1)
     await runner.setup()
     await web.TCPSite(runner, "127.0.0.1", 0).start()
-    reachable: list[bool | None] = []
+    contacts: list[Contact] = []
     dispatcher = Dispatcher(
         Settings(deployment_key="00" * 32, **settings),
         clock or LoopClock(),
         begin=lambda _: None,
-        note=lambda _, is_reachable: reachable.append(is_reachable),
+        note=lambda _, contact: contacts.append(contact),
     )
     try:
-        yield Scene(dispatcher, f"http://127.0.0.1:{runner.addresses[0][1]}", reachable=reachable)
+        yield Scene(dispatcher, f"http://127.0.0.1:{runner.addresses[0][1]}", contacts=contacts)
     finally:
         await dispatcher.close()
         await runner.cleanup()
@@ -174,7 +174,7 @@ async def test_a_bad_reply_is_a_failed_attempt(
     assert isinstance(event, AttemptFailed)
     assert event.failure.code is (code or NodeErrorCode.INVALID_REPLY)
     assert event.failure.verdict is (verdict or Verdict.RETRYABLE)
-    assert here.reachable == [True]
+    assert here.contacts == [Contact.REACHED]
 
 
 def packed(coding: str, body: bytes) -> bytes:
@@ -346,7 +346,7 @@ async def test_an_agent_that_hangs_times_out_and_one_that_is_absent_is_offline()
         assert isinstance(absent, AttemptFailed)
         assert absent.failure.code is NodeErrorCode.AGENT_UNAVAILABLE
         assert absent.failure.details == "agent_offline"
-        assert here.reachable == [False, False]
+        assert here.contacts == [Contact.TIMED_OUT, Contact.UNREACHABLE]
 
 
 @pytest.mark.parametrize(("timeout_ms", "is_cut_short"), [(1, True), (1, False), (999, False)])
@@ -364,7 +364,7 @@ async def test_too_little_time_says_nothing_about_an_agent_that_is_at_work(
         event = await here.outcome(timeout_ms=timeout_ms, is_cut_short=is_cut_short)
         assert isinstance(event, AttemptFailed)
         assert event.failure.code in (NodeErrorCode.AGENT_TIMEOUT, NodeErrorCode.AGENT_UNAVAILABLE)
-        assert here.reachable == [None]
+        assert here.contacts == [Contact.UNKNOWN]
 
 
 async def test_an_address_the_policy_forbids_is_never_connected_to() -> None:

@@ -8,7 +8,7 @@ import asyncio
 import pytest
 from aiohttp import web
 
-from actors.engine.ports import DispatchOrder
+from actors.engine.ports import Contact, DispatchOrder
 from core.errors import NodeErrorCode
 from core.workflow.events import (
     AttemptAccepted,
@@ -166,6 +166,23 @@ async def test_what_waits_for_an_agent_out_of_reach_is_answered_at_once() -> Non
     assert agents.nodes == ["open"]
 
 
+async def test_what_waits_for_others_stays_when_an_agent_is_out_of_reach_for_one_payer() -> None:
+    agents = Agents()
+    async with scene(agents.serve, agent_concurrency=1) as here:
+        send(here, "/gated", "open", payer_did="did:x:hasty")
+        for number in range(2):
+            send(here, "/gated", f"h{number}", payer_did="did:x:hasty")
+        send(here, "/gated", "patient", payer_did="did:x:patient")
+        await agents.wait_nodes(1)
+        here.dispatcher.refuse_waiting("did:x:gated", "did:x:hasty")
+        refused = await ends(here, 2)
+        assert all(isinstance(event, AttemptFailed) for event in refused)
+        assert here.dispatcher.statistics().queued == 1
+        agents.gate.set()
+        assert all(isinstance(event, AttemptSucceeded) for event in await ends(here, 2))
+    assert agents.nodes == ["open", "patient"]
+
+
 async def test_an_aborted_order_that_waits_is_never_sent_and_nobody_is_told() -> None:
     agents = Agents()
     async with scene(agents.serve, agent_concurrency=1) as here:
@@ -176,7 +193,7 @@ async def test_an_aborted_order_that_waits_is_never_sent_and_nobody_is_told() ->
         here.dispatcher.abort(unwanted, "user_request")
         agents.gate.set()
         assert [getattr(event, "node", "") for event in await ends(here, 2)] == ["open", "wanted"]
-        assert here.reachable == [None, True, True]
+        assert here.contacts == [Contact.UNKNOWN, Contact.REACHED, Contact.REACHED]
     assert agents.nodes == ["open", "wanted"], "neither a dispatch nor a notice"
 
 
@@ -187,9 +204,9 @@ async def test_an_attempt_that_was_given_up_says_nothing_about_its_agent() -> No
         await agents.wait_nodes(1)
         here.dispatcher.abort(order, "user_request")
         async with asyncio.timeout(PATIENCE_S):
-            while not here.reachable:
+            while not here.contacts:
                 await asyncio.sleep(0.001)
-        assert here.reachable == [None]
+        assert here.contacts == [Contact.UNKNOWN]
 
 
 async def test_what_an_agent_has_accepted_counts_until_it_ends() -> None:

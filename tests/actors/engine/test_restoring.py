@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 
 from actors.engine.restoring import IDS_MAX, Restorer
 from core.errors import ErrorCode, ServiceError
@@ -53,12 +53,12 @@ class ModelRows:
 
 
 def restorer_of(
-    bench: Bench, rows: ModelRows, restored: Callable[[], None] = lambda: None
+    bench: Bench, rows: ModelRows, wait_room: Callable[[int], Awaitable[None]] | None = None
 ) -> Restorer:
     async def nothing(_: int = 0) -> None:
         return None
 
-    return Restorer(bench.runner, rows, refresh=nothing, wait_room=nothing, restored=restored)
+    return Restorer(bench.runner, rows, refresh=nothing, wait_room=wait_room or nothing)
 
 
 def unfinished(count: int) -> Bench:
@@ -165,11 +165,11 @@ async def test_scan_that_fails_unforeseen_is_begun_anew() -> None:
     rows = ModelRows(bench)
     failures = [RuntimeError("unforeseen")]
 
-    def restored() -> None:
+    async def wait_room(_: int) -> None:
         if failures:
             raise failures.pop()
 
-    restorer = restorer_of(bench, rows, restored)
+    restorer = restorer_of(bench, rows, wait_room)
     async with asyncio.timeout(60):
         await restorer.all_soon()
     assert rows.pages.count(None) == 2

@@ -11,7 +11,7 @@ from actors.directory.revocations import Revocations
 from actors.engine.ports import DispatchOrder
 from actors.transport.messages import CancelReply, PublishReply
 from core.errors import ErrorCode
-from core.workflow.events import AttemptFinished, VerificationFinished
+from core.workflow.events import AttemptAccepted, AttemptFinished, VerificationFinished
 from ledger.workflows.workflow_commands import AdvanceWorkflow
 from tests.actors.engine.runner_bench import VERIFIED, Bench
 from tests.ledger.making import revoke
@@ -43,6 +43,33 @@ def test_revocations_last_until_they_expire_or_are_taken_back() -> None:
     assert not known.is_revoked("a", 6)
     assert "a" not in known
     assert "b" in known
+
+
+def test_work_of_the_revoked_is_taken_in_the_step_that_restores() -> None:
+    """A look at all workflows followed each read of one, once any agent had ever been revoked."""
+    bench = Bench()
+    bench.publish()
+    bench.gate.commit()
+    (order,) = bench.outbox.sent
+    now_ms = bench.clock.now_ms()
+    bench.runner.receive(
+        "w1", AttemptAccepted(order.node, order.attempt, now_ms, now_ms, 0, "sha256:i")
+    )
+    bench.gate.commit()
+    bench.runner = bench.new_runner()
+    bench.directory.revocations.know([{"did": FIRST, "expires_ms": None, "ended_ms": None}])
+    bench.adopt_all()
+    (held,) = bench.outbox.held
+    ((command, _),) = bench.gate.waiting
+    assert isinstance(command, AdvanceWorkflow)
+    assert [type(record) for record in command.records].count(AttemptFinished) == 1
+    bench.gate.commit()
+    assert [sent.agent_did for sent in bench.outbox.sent] == [FIRST, "did:sim:w1"]
+    assert bench.outbox.aborted == [(held, "policy_violation")]
+    assert not bench.gate.waiting
+    bench.deliver(bench.outbox.sent[-1])
+    bench.gate.commit()
+    assert bench.lost == bench.unsure == []
 
 
 def test_work_is_taken_from_an_agent_and_given_to_another() -> None:

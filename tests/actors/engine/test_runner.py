@@ -184,9 +184,11 @@ def test_dry_run_looks_once_for_nodes_that_ask_for_the_same(
     looks: list[str] = []
     foresee = bench.directory.foresee
 
-    def counted(action: SelectAgent, at_ms: int) -> tuple[list[str], Failure | None]:
+    def counted(
+        action: SelectAgent, at_ms: int, *, payer_did: str
+    ) -> tuple[list[str], Failure | None]:
         looks.append(action.capability_id)
-        return foresee(action, at_ms)
+        return foresee(action, at_ms, payer_did=payer_did)
 
     monkeypatch.setattr(bench.directory, "foresee", counted)
     bench.publish(is_dry_run=True)

@@ -46,6 +46,10 @@ class Owner:
             raise answer
         return [answer] * len(batch)
 
+    def methods(self) -> dict[str, object]:
+        """Return what the gateway calls, by name."""
+        return {"handle": self.handle, "handle_bulk": self.handle, "finished": self.finished}
+
     async def finished(self, watcher: str) -> list[str]:
         """Tell of no end."""
         return []
@@ -83,9 +87,7 @@ async def test_an_owner_that_cannot_answer_yet_is_asked_again(
     """As while it is replaced, or while it reads the workflow's rows."""
     owner = Owner([REPLACED, REPLACED, STORED])
     owner.is_raising = is_raised
-    server = await serve_batches(
-        str(tmp_path), OWNER, {"handle": owner.handle, "finished": owner.finished}
-    )
+    server = await serve_batches(str(tmp_path), OWNER, owner.methods())
     assert server is not None
     gateway._know([OWNER])
     asked = packed(request()) if is_packed else request()
@@ -96,9 +98,7 @@ async def test_an_owner_that_cannot_answer_yet_is_asked_again(
 
 async def test_a_refusal_is_the_answer(gateway: Gateway, tmp_path: Path) -> None:
     owner = Owner([REFUSED])
-    server = await serve_batches(
-        str(tmp_path), OWNER, {"handle": owner.handle, "finished": owner.finished}
-    )
+    server = await serve_batches(str(tmp_path), OWNER, owner.methods())
     assert server is not None
     gateway._know([OWNER])
     with pytest.raises(ServiceError) as error:

@@ -10,7 +10,7 @@ import msgspec
 import orjson
 import pytest
 
-from actors.transport.messages import NotYet, OwnerReply, OwnerRequest, RefreshRequest
+from actors.transport.messages import NotYet, OwnerReply, OwnerRequest, WatchRequest
 from actors.transport.wire import (
     COMMANDS,
     OUTCOMES,
@@ -119,7 +119,7 @@ async def test_refusal_arrives_with_all_its_fields(error: ServiceError) -> None:
     async def refuse(requests: list[OwnerRequest]) -> Sequence[OwnerReply]:
         return [error, None]
 
-    bodies = [REQUESTS.encode(RefreshRequest())] * 2
+    bodies = [REQUESTS.encode(WatchRequest(workflow_id="w", watcher="x"))] * 2
     refused, nothing = map(decode_reply, await answer_requests(refuse, bodies))
     assert type(refused) is type(error)
     assert isinstance(refused, ServiceError) and refused.args == error.args

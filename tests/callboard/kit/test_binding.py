@@ -9,9 +9,10 @@ from typing import Any
 
 import pytest
 from pydantic import BaseModel
+from pydantic_core import core_schema
 
 from callboard import Agent, Context, Later
-from callboard.kit.binding import Signature
+from callboard.kit.binding import Signature, as_json
 
 
 @dataclass
@@ -130,3 +131,35 @@ def test_an_input_of_another_type_is_final(inputs: dict[str, Any], code: str) ->
     status, reply = served(structured, **inputs)
     assert (status, reply["code"]) == (400, code)
     assert "'page'" in reply["error"]
+
+
+class Unhashable(type):
+    """Makes types that no dictionary holds."""
+
+    __hash__ = None  # type: ignore[assignment]
+
+
+class Counted:
+    """A result that counts how often it is described."""
+
+    described = 0
+
+    @classmethod
+    def __get_pydantic_core_schema__(cls, source: Any, handler: Any) -> core_schema.CoreSchema:
+        cls.described += 1
+        as_object = core_schema.plain_serializer_function_ser_schema(lambda _: {"n": 1})
+        return core_schema.any_schema(serialization=as_object)
+
+
+def test_results_of_one_type_are_described_once() -> None:
+    """It was done for every result, at a millisecond each."""
+    assert [as_json(Counted()) for _ in range(3)] == [{"n": 1}] * 3
+    assert Counted.described == 1
+
+
+def test_result_of_a_type_that_cannot_be_remembered_is_described_all_the_same() -> None:
+    @dataclass
+    class Point(metaclass=Unhashable):
+        x: int
+
+    assert [as_json(Point(number)) for number in range(2)] == [{"x": 0}, {"x": 1}]

@@ -1,0 +1,53 @@
+"""One piece of work in the background, at most once at a time, however often it is asked for.
+
+Knows nothing of what the work is.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+
+log = logging.getLogger("callboard.process")
+
+
+class MergedRuns:
+    """Runs of one piece of work; what is asked for during a run is one more run after it.
+
+    Args:
+        name: for messages.
+        work: does it; an exception is logged, and the next run is not kept from beginning.
+    """
+
+    def __init__(self, name: str, work: Callable[[], Awaitable[None]]) -> None:
+        self._name = name
+        self._work = work
+        self._is_wanted = False
+        self._task: asyncio.Task[None] | None = None
+
+    def __repr__(self) -> str:
+        return f"<MergedRuns {self._name} running={self._task is not None}>"
+
+    def soon(self) -> None:
+        """Let a run begin after now."""
+        self._is_wanted = True
+        if self._task is None:
+            self._task = asyncio.create_task(self._run())
+
+    async def close(self) -> None:
+        """End the run that is under way."""
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.wait([self._task])
+
+    async def _run(self) -> None:
+        try:
+            while self._is_wanted:
+                self._is_wanted = False
+                try:
+                    await self._work()
+                except Exception:  # the edge of the task: later runs have nothing to do with it
+                    log.exception("work failed name=%s", self._name)
+        finally:
+            self._task = None

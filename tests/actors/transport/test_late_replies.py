@@ -1,0 +1,145 @@
+"""Replies that take long: others of their call do not wait for them, and none is lost."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+from msgspec.structs import replace
+
+from actors.transport.gateway import Gateway
+from actors.transport.late_replies import LateReplies
+from actors.transport.messages import (
+    Late,
+    NotYet,
+    OwnerReply,
+    OwnerRequest,
+    PublishReply,
+    PublishRequest,
+)
+from actors.transport.sockets import SocketServer, serve_batches
+from actors.transport.wire import answer_requests, decode_reply
+from core.errors import ErrorCode, ServiceError
+from core.settings import Settings
+from tests.actors.transport.test_gateway import OWNER, request
+
+
+class Owner:
+    """Answers each request when the test says so, by its workflow's id."""
+
+    def __init__(self) -> None:
+        self.late = LateReplies()
+        self.replies: dict[str, asyncio.Future[OwnerReply]] = {}
+        self.calls = 0
+
+    async def handle(self, bodies: list[bytes]) -> list[bytes]:
+        """Answer what is settled in time."""
+        self.calls += 1
+        return await answer_requests(self._answer, bodies)
+
+    async def _answer(self, batch: list[OwnerRequest]) -> list[OwnerReply]:
+        return await self.late.settled([self.reply(one.workflow_id) for one in batch])
+
+    def reply(self, workflow_id: str) -> asyncio.Future[OwnerReply]:
+        """Return what a workflow's request is answered by."""
+        loop = asyncio.get_running_loop()
+        return self.replies.setdefault(workflow_id, loop.create_future())
+
+    async def finished(self, watcher: str) -> list[str]:
+        """Tell of no end."""
+        await asyncio.Event().wait()
+        return []
+
+
+@pytest.fixture
+async def served(tmp_path: Path) -> AsyncIterator[tuple[Owner, SocketServer, Gateway]]:
+    """An owner that listens, and a gateway without a database or Ray."""
+    owner = Owner()
+    methods = {"handle": owner.handle, "late": owner.late.take, "finished": owner.finished}
+    server = await serve_batches(str(tmp_path), OWNER, methods)
+    assert server is not None
+    gateway = Gateway(Settings(run_folder=str(tmp_path), database_url="postgresql://"))
+    gateway._know([OWNER])
+    yield owner, server, gateway
+    gateway._know([])
+    await gateway.close()
+    await server.close()
+
+
+def of(name: str) -> PublishRequest:
+    """Return a request to publish of a payer and a workflow of that name."""
+    return replace(request(), workflow_id=name, payer_did=f"did:test:{name}")
+
+
+def stored(name: str) -> PublishReply:
+    """Return the answer to it."""
+    return PublishReply(workflow_id=name, task_id="t", status="pending")
+
+
+async def test_one_payers_slow_request_does_not_hold_up_anothers_in_its_call(
+    served: tuple[Owner, SocketServer, Gateway],
+) -> None:
+    """The call was answered when all of it was committed: 8 s behind 20,000 steps."""
+    owner, _, gateway = served
+    owner.reply("b").set_result(stored("b"))
+    owner.reply("c").set_result(stored("c"))
+    slow = [asyncio.create_task(gateway.publish(of(name))) for name in ("a", "d")]
+    async with asyncio.timeout(60):
+        assert await gateway.publish(of("b")) == stored("b")
+        assert await gateway.publish(of("c")) == stored("c")
+        assert not any(task.done() for task in slow)
+        for name in ("d", "a"):
+            owner.reply(name).set_result(stored(name))
+        assert await asyncio.gather(*slow) == [stored("a"), stored("d")]
+
+
+async def test_a_late_refusal_is_raised(served: tuple[Owner, SocketServer, Gateway]) -> None:
+    owner, _, gateway = served
+    asked = asyncio.create_task(gateway.publish(of("a")))
+    async with asyncio.timeout(60):
+        while not owner.late._kept:
+            await asyncio.sleep(0.001)
+        owner.reply("a").set_result(ServiceError(ErrorCode.INSUFFICIENT_CREDITS, "too little"))
+        with pytest.raises(ServiceError) as error:
+            await asked
+    assert error.value.code is ErrorCode.INSUFFICIENT_CREDITS
+
+
+async def test_a_late_reply_of_an_owner_that_ended_is_asked_for_again(
+    served: tuple[Owner, SocketServer, Gateway], tmp_path: Path
+) -> None:
+    """With the same key: whether it was stored, only the ledger knows."""
+    owner, server, gateway = served
+    asked = asyncio.create_task(gateway.publish(of("a")))
+    async with asyncio.timeout(60):
+        while not owner.late._kept:
+            await asyncio.sleep(0.001)
+        await server.close()
+        successor = Owner()
+        successor.reply("a").set_result(stored("a"))
+        methods = {
+            "handle": successor.handle,
+            "late": successor.late.take,
+            "finished": successor.finished,
+        }
+        other = await serve_batches(str(tmp_path), OWNER, methods)
+        assert other is not None
+        assert await asked == stored("a")
+        await other.close()
+    assert successor.calls == 1
+
+
+async def test_a_token_of_another_process_is_answered_as_lost() -> None:
+    late = LateReplies()
+    pending: asyncio.Future[OwnerReply] = asyncio.get_running_loop().create_future()
+    (kept,) = await late.settled([pending])
+    assert isinstance(kept, Late)
+    ((token, body),) = await late.take([kept.token + 1])
+    lost = decode_reply(body)
+    assert token == kept.token + 1
+    assert isinstance(lost, NotYet)
+    pending.set_result(None)
+    assert [token for token, _ in await late.take([kept.token])] == [kept.token]
+    assert not late._kept
