@@ -1,1 +1,1 @@
-"""Measurements: they print figures and assert nothing. Each runs by `make bench` or by itself."""
+"""Benchmarks: they print figures and assert nothing. Each runs by `make bench` or alone."""

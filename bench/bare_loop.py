@@ -1,4 +1,4 @@
-"""The limit: the same calls by a bare asyncio loop with aiohttp, without storage or guarantees.
+"""The upper bound: the same calls by a bare asyncio loop with aiohttp, without storage.
 
 Run as `python -m bench.bare_loop WORKFLOWS SHAPE CONCURRENCY PORT…`; prints workflows, seconds and
 CPU seconds as JSON.

@@ -1,6 +1,6 @@
 """Deployments of a checkout: the code in a folder, run by the environment in its `.venv`.
 
-The measuring code is always that of the checkout it is started from; only the service differs.
+The benchmark's own code is that of the checkout it is started from; only the service differs.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import Any
 
 from tests.platform.deployments import ROOT, free_port
 
-# What differs between two deployments of the same settings.
+# Settings that differ between two deployments of the same configuration.
 PLACES = {"home", "run_folder", "port", "public_url"}
 
 
@@ -28,7 +28,7 @@ class Checkout:
 
     @classmethod
     def at(cls, folder: str | None) -> Checkout:
-        """Return the checkout in a folder; None is the one this module belongs to."""
+        """Return the checkout in a folder; None: the checkout of this module."""
         root = ROOT if folder is None else Path(folder).resolve()
         found = cls(root)
         if not found.python.exists():
@@ -72,7 +72,7 @@ class Checkout:
                 self.supervisor("down", "--home", folder)
 
     def settings(self, home: Path) -> dict[str, Any]:
-        """Return the deployment's settings by name, without those that say where it is."""
+        """Return the deployment's settings by name, without those of its location."""
         text = self.supervisor("settings", "--home", str(home), "--output", "json")
         rows: dict[str, dict[str, Any]] = json.loads(text)
         return {name: row["value"] for name, row in rows.items() if name not in PLACES}

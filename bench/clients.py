@@ -23,7 +23,7 @@ LOOK_S = 0.5
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """A deployment under load: where it answers, where it lives, the key that may do everything."""
+    """A deployment under load: its URL, its folder, its administrator's key."""
 
     url: str
     home: Path
@@ -50,18 +50,18 @@ class Target:
 
 
 def unique(prefix: str) -> str:
-    """Return a name that is used once."""
+    """Return a unique name."""
     return prefix + uuid.uuid4().hex[:12]
 
 
 class Api:
-    """Requests with one key from one address of loopback.
+    """Sends requests with one key from one loopback address.
 
     Args:
-        url: the API's address.
-        key: sent with every request; None sends none.
-        address: the address of loopback that connections come from.
-        timeout_s: of a whole request.
+        url: the API's URL.
+        key: sent with every request; None: no key.
+        address: the loopback address of the connections.
+        timeout_s: timeout of a whole request.
     """
 
     def __init__(
@@ -115,7 +115,7 @@ class Api:
         async with self._session.request(method, url, data=body, headers=named) as response:
             return response.status, await response.read()
 
-    async def drained(self, path: str) -> tuple[int, int]:
+    async def fetch_dropped(self, path: str) -> tuple[int, int]:
         """Send one GET and drop its body as it arrives; return its status and the body's length."""
         assert self._session is not None
         length = 0
@@ -125,10 +125,10 @@ class Api:
             return response.status, length
 
     async def must(self, method: str, path: str, body: Any = None, **headers: str) -> Any:
-        """Send one request that has to succeed; return its JSON.
+        """Send one request that must succeed; return its JSON.
 
         Raises:
-            SystemExit: it did not.
+            SystemExit: it failed.
         """
         content = None if body is None else body if isinstance(body, bytes) else orjson.dumps(body)
         status, reply = await self.send(method, path, content, **headers)
@@ -137,14 +137,14 @@ class Api:
         return orjson.loads(reply)
 
     async def make_key(self, owner_did: str, **members: Any) -> str:
-        """Make a key for a DID with an administrator's key; return it."""
+        """Create a key for a DID with an administrator's key; return it."""
         made = await self.must("POST", "/v1/keys", {"ownerDid": owner_did, **members})
         return str(made["key"])
 
     async def register_agent(
         self, capability: str, port: int, *, price_cents: int = 1, **card: Any
     ) -> str:
-        """Register an agent of loopback that offers one capability; return its DID."""
+        """Register a loopback agent that offers one capability; return its DID."""
         did = unique("did:bench:agent-")
         body = {
             "did": did,

@@ -1,7 +1,7 @@
-"""The 95 % interval of a ratio that was measured in pairs.
+"""The 95 % confidence interval of a ratio that was measured in pairs.
 
-The two sides of a pair run one after the other, so that what the machine does besides hits both;
-ratios are averaged as logarithms, because twice and half are equally far from one. Decision 0114.
+The two sides of a pair run one after the other, so that other load on the machine affects both;
+ratios are averaged as logarithms, because 2 and 1/2 are equally far from 1. Decision 0114.
 """
 
 from __future__ import annotations

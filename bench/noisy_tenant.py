@@ -1,10 +1,10 @@
-"""What one tenant that attacks costs another: rows 1 to 9, each beside a tenant that works.
+"""Measures the effect of an attacking tenant on another one: rows 1 to 9.
 
 Run as `python -m bench.noisy_tenant [ROW …] [--seconds S] [--home DIR | --checkout DIR]`. Per row:
 a deployment of its own (or the one in `--home`), the other tenant alone, then under the attack. Row
-6 kills the owner in both, because its backlog is the attack, not the kill. The attacker may use
-`--cap` of a core on average, what it costs the service included. Prints figures; exit status 1 when
-a request of the other tenant failed or its money is not exact, never for times. Decision 0113.
+6 kills the owner in both, because its backlog is the attack, not the kill. The attack may use
+`--cap` of a core on average, its cost in the service included. Prints figures; exit status 1 when a
+request of the other tenant failed or its money is not exact, never for times. Decision 0113.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from bench.noise.requests import (
 from bench.noise.stored_money import money_defects
 from bench.noise.tenant import DEPOSIT, PUBLISH, Account, Phase, Sample, tenant_process
 from bench.noise.throttle import CONTROL_S, Spent, Throttle
-from bench.processes import Meter
+from bench.process_usage import Meter
 from bench.workflows import stubs
 from core.money import credits_text
 
@@ -52,7 +52,7 @@ FIRST_ACCEPTED_WITHIN_S = 180.0
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """All that one row showed."""
+    """The results of one row."""
 
     alone: Phase
     attacked: Phase
@@ -74,8 +74,8 @@ class Finding:
 def run_row(kind: type[Attack], target: Target, seconds: float, cap: float) -> Finding:
     """Measure one row.
 
-    1. The other tenant begins. 2. What the attack needs is made. 3. The other tenant alone. 4. The
-    attack. 5. The other tenant's money.
+    1. Prepare the other tenant. 2. Prepare the attack. 3. Measure the other tenant alone. 4. Run
+    the attack. 5. Check the other tenant's money.
 
     Args:
         seconds: of the other tenant alone, and of the attack.
@@ -104,16 +104,16 @@ def run_row(kind: type[Attack], target: Target, seconds: float, cap: float) -> F
             answered=answered,
             per_request_s=per_request_s,
         )
-        tenant.tell(("work", seconds))  # 4
+        tenant.send_order(("work", seconds))  # 4
         attacker.ask(START)
         throttle.hold(rate, started, seconds, kind.first_rate)
-        attacker.tell(STOP)
+        attacker.send_order(STOP)
         spent = throttle.spent()
         while not attacker.has_replied(CONTROL_S):
             spent = throttle.spent()
         seen: Seen = attacker.reply()
         attacked: Phase = tenant.reply()
-        ended = meter.ended()
+        ended = meter.find_ended()
         first_accepted_s = _first_accepted_s(attacked, seen)
         if first_accepted_s is None and KILLED in seen.marks:
             first_accepted_s = tenant.ask(("first_accepted", FIRST_ACCEPTED_WITHIN_S))
@@ -124,7 +124,7 @@ def run_row(kind: type[Attack], target: Target, seconds: float, cap: float) -> F
 
 
 def _alone(kind: type[Attack], target: Target, tenant: Remote, seconds: float) -> Phase:
-    tenant.tell(("work", seconds))
+    tenant.send_order(("work", seconds))
     if kind.kills_alone:
         time.sleep(KILLED_AFTER_S)
         kill_owner(target.home)
@@ -133,7 +133,7 @@ def _alone(kind: type[Attack], target: Target, tenant: Remote, seconds: float) -
 
 
 def show(kind: type[Attack], finding: Finding, cap: float) -> None:
-    """Print what a row showed."""
+    """Print the results of a row."""
     print(f"row {kind.row}: {kind.title}")
     requests = len(finding.alone.samples) + len(finding.attacked.samples)
     print(f"  other tenant: {finding.failures} failures of {requests} requests")
@@ -183,13 +183,13 @@ def _show_times(what: str, alone: list[float], attacked: list[float]) -> None:
 
 
 def _after_kill(attacked: Phase, seen: Seen) -> list[Sample]:
-    """Return the publishes that began after the owner was killed."""
+    """Return the publishes that started after the kill of the owner."""
     killed_s = seen.marks.get(KILLED, math.inf)
     return [s for s in attacked.samples if s.what == PUBLISH and s.begun_s >= killed_s]
 
 
 def _first_accepted_s(attacked: Phase, seen: Seen) -> float | None:
-    """Return when the first of them was accepted (monotonic clock), None when none was."""
+    """Return the time of the first accepted publish (monotonic clock), None without one."""
     after = _after_kill(attacked, seen)
     accepted = [s.begun_s + s.latency_ms / 1_000 for s in after if s.failure is None]
     return min(accepted, default=None)

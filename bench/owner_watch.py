@@ -1,7 +1,7 @@
-"""Asks a deployment's workflow owner again and again how it is; prints a line of JSON per reply.
+"""Pings a deployment's workflow owner repeatedly and prints a line of JSON per reply.
 
-Run by the interpreter of the checkout that the deployment runs, in its cluster's environment, so
-that replies can be read: `python -P owner_watch.py`. Ends when standard input closes.
+Run by the interpreter of the deployment's checkout, in its cluster's environment, so that replies
+can be decoded: `python -P owner_watch.py`. Ends when standard input closes.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ REPLY_WITHIN_S = 1.0
 
 
 def main() -> None:
-    """Ask until standard input closes."""
+    """Ping until standard input closes."""
     ray.init(
         address="auto", namespace="callboard", log_to_driver=False, logging_level=logging.ERROR
     )

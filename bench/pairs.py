@@ -2,11 +2,11 @@
 
 Run as `python -m bench.pairs A [B] [--pairs N] [--runs bulk:chain3,…]`: A is the folder of the
 checkout to compare with, B that of the other one (default: this one). Both deployments are up all
-the time, with stub agents of their own; of each pair one side runs after the other, and the order
-changes from pair to pair. After half of the pairs both are started anew, B first: whichever is
-started second was seen to cost 2 to 3 % more. Every process is counted, agents and client included;
-the client is this checkout's for both. `--hot` measures one run, `single:chain3`, for at most 20 s
-a side.
+the time, with stub agents of their own; the two sides of a pair run one after the other, in an
+order that changes from pair to pair. After half of the pairs both are restarted, B first, because
+the deployment started second was measured to cost 2 to 3 % more. Every process is counted, agents
+and client included; both use this checkout's client. `--hot` measures one run, `single:chain3`, for
+at most 20 s a side.
 
 A ratio below 1 means that B costs more. Prints; asserts nothing about times. Refuses to run when
 the two deployments differ in a setting that both know. Decision 0114.
@@ -26,11 +26,11 @@ from bench.checkouts import Checkout
 from bench.intervals import ratio_interval
 from bench.workflows import NODES, SHAPES, Figures, Service, measure, stubs
 
-# Fewer have no interval; fewer than these no meaning.
+# Fewer pairs give no useful interval.
 PAIRS_LEAST, PAIRS_MIN = 4, 10
 ALL_RUNS = "bulk:chain3,single:chain3,bulk:fan10,single:fan10"
 HOT_RUN = "single:chain3"
-# Of a side in `--hot`: at most 20 s, with room for a machine that becomes slower.
+# Duration of a side in `--hot`, at most 20 s on a machine that becomes slower.
 HOT_S = 12.0
 TRIAL = 200
 NOT_THE_SERVICE = {"client", "agents"}
@@ -38,7 +38,7 @@ NOT_THE_SERVICE = {"client", "agents"}
 
 @dataclass(slots=True)
 class Side:
-    """One checkout's deployment, with what it was measured at."""
+    """One checkout's deployment with its measurements."""
 
     name: str
     checkout: Checkout
@@ -47,8 +47,8 @@ class Side:
     measured: dict[str, list[Figures]] = field(default_factory=dict)
 
 
-def differing(first: dict[str, Any], second: dict[str, Any]) -> list[str]:
-    """Return the settings that both know and that are not the same, with both values."""
+def list_differing_settings(first: dict[str, Any], second: dict[str, Any]) -> list[str]:
+    """Return the settings known to both whose values differ, with both values."""
     return [
         f"{name}: {first[name]} and {second[name]}"
         for name in sorted(first.keys() & second.keys())
@@ -72,7 +72,7 @@ def run(side: Side, name: str, count: int) -> Figures:
 
 
 def fitting_count(sides: list[Side], name: str, seconds: float) -> int:
-    """Return how many workflows the slower side finishes in that time; warms both sides up."""
+    """Warm both sides up; return how many workflows the slower side finishes in that time."""
     for side in sides:
         run(side, name, TRIAL)
     slowest = min(run(side, name, TRIAL).rate for side in sides)
@@ -151,7 +151,7 @@ def main() -> None:
                 for name, folder in (reversed(folders) if is_second else folders)
             }
             sides = [started["A"], started["B"]]
-            wrong = differing(*(side.settings for side in sides))
+            wrong = list_differing_settings(*(side.settings for side in sides))
             if wrong:
                 raise SystemExit("got different settings, expected the same: " + "; ".join(wrong))
             for side in sides:
@@ -169,7 +169,7 @@ def main() -> None:
 
 
 def introduce(first: Side, second: Side) -> None:
-    """Print what is compared."""
+    """Print the two sides."""
     for side, other in ((first, second), (second, first)):
         only = sorted(side.settings.keys() - other.settings.keys())
         print(f"{side.name}: {side.checkout.root} at {side.checkout.commit}")

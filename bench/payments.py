@@ -1,9 +1,9 @@
-"""Payments by many callers at once through the ledger's group commit: how many, for how much CPU.
+"""Payments by concurrent callers through the ledger's group commit: throughput and CPU.
 
-A payment is one command: agent and fee are paid out of escrow (two entries), an audit record and
-the key are stored. A whole node is a payment and what comes with it: result, attempt, a second
-audit record, what its agent is known for. Uniform: every caller has a workflow and an agent of its
-own. Hot: all of them pay one agent out of one escrow.
+A payment is one command: agent and fee are paid from escrow (two entries), an audit record and the
+key are stored. A whole node is a payment with its result, attempt, second audit record and
+reputation. Uniform: each caller has its own workflow and agent. Hot: all callers pay one agent from
+one escrow.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ RESULT = '{"text":"' + "a short answer of an agent, as they come, " * 4 + '"}'
 
 @dataclass(frozen=True, slots=True)
 class Paid:
-    """What a run did: payments, seconds, CPU seconds of this process, commits, milliseconds."""
+    """A run's figures: payments, seconds, CPU seconds of this process, commits, milliseconds."""
 
     payments: int
     wall_s: float
@@ -45,7 +45,7 @@ class Paid:
 
 
 class Payments:
-    """One ledger with workflows that can be paid from; made by `open`."""
+    """One ledger with workflows to pay from; created by `open`."""
 
     def __init__(self, ledger: GroupCommit, epoch: int) -> None:
         self._ledger = ledger
@@ -54,7 +54,7 @@ class Payments:
 
     @classmethod
     async def open(cls, url: str) -> Payments:
-        """Start the writer, register an owner, give the payer money."""
+        """Start the writer, register an owner, deposit for the payer."""
         ledger = GroupCommit(url, genesis=Genesis("bench", 500), on_fatal=_fatal)
         await ledger.start()
         money: list[Command] = [
@@ -82,11 +82,11 @@ class Payments:
     async def run(
         self, workflows: list[str], callers: int, seconds: float, *, is_whole: bool
     ) -> Paid:
-        """Let this many callers pay, each again as soon as its last payment is committed.
+        """Run this many callers, each paying again as soon as its last payment is committed.
 
         Args:
-            workflows: what they pay from, in turn.
-            is_whole: with all of a node's rows.
+            workflows: the workflows to pay from, in turn.
+            is_whole: whether a payment has all of a node's rows.
         """
         latencies: list[float] = []
         before = self._ledger.statistics().batches

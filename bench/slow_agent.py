@@ -1,8 +1,8 @@
-"""What one hanging agent costs everybody else: latencies of healthy orders with and without it.
+"""Measures the effect of a hanging agent on healthy ones: latencies with and without it.
 
 Run as `python -m bench.slow_agent [--orders N]`. The dispatcher alone, without Ray and Postgres: a
-stub agent in its own process answers at once, another never does and is given a thousand orders
-first. Rounds with and without it alternate; compare the ratio, not the absolutes.
+stub agent in its own process answers at once, another one has a thousand orders and never replies.
+Rounds with and without it alternate; compare the ratio, not the absolute figures.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ import time
 
 from actors.dispatch.dispatcher import Dispatcher
 from actors.engine.ports import DispatchOrder
-from actors.process.clock import LoopClock
+from actors.process.loop_clock import LoopClock
 from core.settings import Settings
 from core.workflow.events import Event, WorkStarted
 
@@ -28,7 +28,7 @@ ROUNDS = 3
 
 
 def order(did: str, port: int, node: str) -> DispatchOrder:
-    """Return an order to the agent that listens at this port of loopback."""
+    """Return an order to the agent that listens at this loopback port."""
     return DispatchOrder(
         workflow_id="0198c0de-0000-7000-8000-000000000001",
         task_id="t",
@@ -87,7 +87,7 @@ async def one_round(port: int, hanging_port: int | None, count: int) -> list[flo
 
 async def measure(port: int, count: int) -> None:
     """Alternate rounds and print medians of their p50 and p99."""
-    # Connections are made by the system and never looked at.
+    # The kernel accepts the connections; no process reads them.
     silent = socket.create_server(("127.0.0.1", 0), backlog=1_024)
     hanging_port = silent.getsockname()[1]
     found: dict[str, list[tuple[float, float]]] = {"without": [], "with": []}

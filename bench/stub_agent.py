@@ -1,10 +1,10 @@
-"""An agent that treats every dispatch alike, as cheaply as an asyncio process can.
+"""A stub agent with one constant reply, as cheap as an asyncio process can be.
 
-So that a measurement shows what the service costs, not what an agent costs: HTTP/1.1 by hand, one
-constant reply, keep-alive. Run as `python -m bench.stub_agent [answer|accept|hold]`; it prints its
-port. `answer` replies with a result at once, `accept` with 202, `hold` never replies. A line on
-standard input is answered with a line of JSON: how many dispatches have come since the line before
-it, and when the first of them came (seconds of the monotonic clock).
+A benchmark should measure the service, not the agent: minimal HTTP/1.1, one constant reply,
+keep-alive. Run as `python -m bench.stub_agent [answer|accept|hold]`; it prints its port. `answer`
+replies with a result at once, `accept` with 202, `hold` never replies. For each line on standard
+input it prints a line of JSON: the number of dispatches since the previous line, and the time of
+the first of them (seconds of the monotonic clock).
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ REPLIES = {"answer": ANSWER, "accept": ACCEPT, "hold": HOLD}
 
 @dataclass(slots=True)
 class Tally:
-    """Dispatches since the last question, and when the first of them came."""
+    """The number of dispatches since the last line, and the time of the first."""
 
     received: int = 0
     first_s: float | None = None
@@ -43,7 +43,7 @@ class StubAgent(asyncio.BufferedProtocol):
     """Counts whole requests in the bytes it gets and gives each the same reply.
 
     Args:
-        reply: the bytes of the reply, none to let the caller wait.
+        reply: the bytes of the reply; empty: no reply.
         tally: counts the requests of all connections.
     """
 
@@ -59,7 +59,7 @@ class StubAgent(asyncio.BufferedProtocol):
         self._buffer = b""
 
     def get_buffer(self, sizehint: int) -> bytearray:
-        """Give the loop room for what arrives."""
+        """Provide the buffer for received bytes."""
         return self._incoming
 
     def buffer_updated(self, nbytes: int) -> None:

@@ -1,8 +1,8 @@
 """TPC-B beside the ledger, on the same Postgres: pgbench's, or the same transaction by psycopg.
 
-pgbench is the judge whose figures everybody knows. Uniform means 100 branches, hot means one, whose
-row every transaction updates. Where there is no pgbench, processes of our own run its transaction;
-the output says so, because their client costs more CPU.
+pgbench's figures are well known. Uniform: 100 branches; hot: one branch, whose row every
+transaction updates. Without pgbench, processes of this module run its transaction; the output says
+so, because their client costs more CPU.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _NOTE = b"INSERT INTO pgbench_history VALUES (%s, %s, %s, %s, now()::timestamp)"
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """What a run did: transactions, seconds, CPU seconds of the clients."""
+    """A run's figures: transactions, seconds, CPU seconds of the clients."""
 
     transactions: int
     wall_s: float
@@ -57,7 +57,7 @@ class TpcB:
     Args:
         url: the database, as a role that may create tables.
         scale: branches; each has 10 tellers and 100,000 accounts.
-        pgbench: the program, None to run the transaction ourselves.
+        pgbench: the program, None to run the transaction by psycopg.
     """
 
     def __init__(self, url: str, *, scale: int, pgbench: Path | None) -> None:
@@ -66,7 +66,7 @@ class TpcB:
         self._pgbench = pgbench
 
     def fill(self) -> None:
-        """Make and fill the tables."""
+        """Create and fill the tables."""
         if self._pgbench is not None:
             self._call("--initialize", "--quiet", f"--scale={self._scale}")
             return
@@ -87,7 +87,7 @@ class TpcB:
             connection.execute("VACUUM ANALYZE")
 
     def run(self, clients: int, seconds: float) -> Run:
-        """Let this many clients run transactions for some seconds."""
+        """Run transactions from this many clients for some seconds."""
         before, began = _children_cpu_s(), time.perf_counter()
         if self._pgbench is not None:
             transactions = self._run_pgbench(clients, max(1, round(seconds)))

@@ -2,8 +2,8 @@
 
 Run as `python -m bench.workflows [--home DIR] [--rounds N]`: starts a deployment of its own (or
 uses the one in `--home`), two stub agents as separate processes, and prints a table per case.
-Rounds of ours and of the bare loop alternate, because machines are noisy: compare ratios, not
-absolutes.
+Rounds of the service and of the bare loop alternate, because machines are noisy: compare ratios,
+not absolute figures.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ import aiohttp
 import orjson
 
 from bench.ledger_statistics import ledger_statistics
-from bench.processes import cpu_seconds
+from bench.process_usage import cpu_seconds
 
 CLIENTS = 32
 CAPABILITY = "cap.bench.v1"
@@ -73,7 +73,7 @@ def manifest(shape: str) -> dict[str, Any]:
 
 
 class Service:
-    """A deployment under measurement, reached over HTTP as any client reaches it."""
+    """A deployment under measurement, reached over HTTP."""
 
     def __init__(self, home: Path, ports: list[int]) -> None:
         self.home = home
@@ -189,7 +189,7 @@ def bare(shape: str, case: str, count: int, ports: list[int]) -> Figures:
 
 
 def show(shape: str, case: str, ours: list[Figures], bares: list[Figures]) -> None:
-    """Print the median round of a case with its spread, and what the bare loop does."""
+    """Print the median round of a case with its spread, and that of the bare loop."""
     middle = sorted(ours, key=lambda figures: figures.rate)[len(ours) // 2]
     rates = [figures.rate for figures in ours]
     bare_rate = statistics.median(figures.rate for figures in bares)
@@ -215,7 +215,7 @@ def show(shape: str, case: str, ours: list[Figures], bares: list[Figures]) -> No
 
 
 def show_ledger(before: dict[str, float], after: dict[str, float], workflows: int) -> None:
-    """Print what a case cost in the ledger, over all its rounds."""
+    """Print a case's cost in the ledger, over all its rounds."""
     spent = {name: after[name] - before[name] for name in ("batches", "commands", "round_trips")}
     print(
         f"{'':15} {spent['commands'] / workflows:.2f} commands/workflow,"

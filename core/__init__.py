@@ -1,1 +1,1 @@
-"""What decides: states, money, trust and market rules, without I/O, clock or randomness."""
+"""The decisions: states, money, trust and market rules, without I/O, clock or randomness."""

@@ -1,7 +1,7 @@
-"""Canonical JSON (RFC 8785, JCS) and the hash over it: the same value, the same bytes, everywhere.
+"""Canonical JSON (RFC 8785, JCS) and the hash over it.
 
-Two encoders with one result: a fast one for values whose form provably does not depend on the
-encoder (no floats, integers below 2^53, ASCII keys), and `jcs.py` for all others. Spec:
+Two encoders with one result: a fast one for values whose form does not depend on the encoder
+(no floats, integers below 2^53, ASCII keys), and `jcs.py` for all others. Spec:
 Protocol-layer records (`sha256:` prefixed hashes); contract.md (Encodings); money.md section 5.
 """
 
@@ -20,8 +20,8 @@ _INTEGER_BOUND: Final = 2**53
 def canonical(value: Any) -> bytes:
     """Return the RFC 8785 form of a JSON value.
 
-    Raises: ValueError for what JCS cannot express: integers from 2^53, NaN and infinities, lone
-    surrogates, non-text keys, other types.
+    Raises: ValueError for values that JCS cannot express: integers from 2^53, NaN and infinities,
+    lone surrogates, non-text keys, other types.
     """
     try:
         if _is_plain(value):

@@ -1,8 +1,8 @@
-"""Decodes the content codings of HTTP bodies (gzip, deflate) within a bound on what comes out.
+"""Decodes the content codings of HTTP bodies (gzip, deflate) with a bound on the decoded size.
 
-Pure: bytes in, bytes out. A body of a few kilobytes can stand for gigabytes, so it is decoded piece
-by piece and never past its bound. Spec: Dispatch response; RFC 9110 section 8.4; contract.md
-section 5 (reply body limit).
+Pure: bytes in, bytes out. A few kilobytes can decode to gigabytes, so a body is decoded piece by
+piece and never past its bound. Spec: Dispatch response; RFC 9110 section 8.4; contract.md section 5
+(reply body limit).
 """
 
 from __future__ import annotations
@@ -13,17 +13,17 @@ from typing import Final
 # Windows of zlib: of a gzip member, of a zlib stream, of a bare deflate stream.
 _GZIP, _ZLIB, _RAW = 16 + zlib.MAX_WBITS, zlib.MAX_WBITS, -zlib.MAX_WBITS
 _GZIP_NAMES: Final = ("gzip", "x-gzip")
-# Members are concatenated rarely; each costs a decoder, however little it holds.
+# Each gzip member costs a decoder, however small it is, and bodies rarely have several.
 MEMBERS_MAX: Final = 16
 _SHOWN_CHARS: Final = 40
 
 
 class UndecodableBody(ValueError):
-    """A body is not in the coding that its header names, or in one that is not known."""
+    """A body is not in the coding of its header, or the coding is unknown."""
 
 
 class BodyTooLarge(ValueError):
-    """A body, or what it decodes to, is larger than its bound."""
+    """A body is larger than its bound, encoded or decoded."""
 
 
 class BodyDecoder:
@@ -31,10 +31,10 @@ class BodyDecoder:
 
     Args:
         coding: the value of `Content-Encoding`; empty: none.
-        bytes_max: the bound of the body as it is sent, and of what it decodes to.
+        bytes_max: the bound of the encoded and of the decoded body.
 
     Raises:
-        UndecodableBody: the coding is not known.
+        UndecodableBody: the coding is unknown.
     """
 
     def __init__(self, coding: str, bytes_max: int) -> None:
@@ -78,7 +78,7 @@ class BodyDecoder:
         while piece:
             if self._stream is None or self._stream.eof:
                 self._stream = self._next_stream(piece)
-            # One more than the bound, so that passing it shows.
+            # One byte more than the bound, to detect that it is passed.
             part = self._stream.decompress(piece, self._bytes_max - self._size + 1)
             self._size += len(part)
             if self._size > self._bytes_max:
@@ -93,6 +93,6 @@ class BodyDecoder:
             raise UndecodableBody(f"the {self._coding} body goes on after its end")
         if is_gzip:
             return zlib.decompressobj(_GZIP)
-        # Half of all servers send the zlib form, as the standard says, the others the bare one.
+        # The standard requires the zlib form, but about half of all servers send the bare one.
         is_zlib = piece[0] & 0x0F == zlib.DEFLATED
         return zlib.decompressobj(_ZLIB if is_zlib else _RAW)

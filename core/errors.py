@@ -1,7 +1,7 @@
-"""Every way the service says no, as three closed enums and one exception family.
+"""Every failure of the service, as three closed enums and one exception family.
 
-This file knows the names of failures and nothing of HTTP: `serve_app/errors.py` holds the one table
-from `ErrorCode` to a status. All fields travel in `args`, so that an error survives Ray's pickling.
+This file names failures and knows nothing of HTTP: `serve_app/errors.py` holds the one table from
+`ErrorCode` to a status. All fields are in `args`, so that an error survives Ray's pickling.
 Spec: Errors; contract.md section 1.
 """
 
@@ -12,7 +12,7 @@ from enum import StrEnum
 
 
 class ErrorCode(StrEnum):
-    """What a caller of the API can be told. Closed: a new way to fail is a new member here."""
+    """The error codes of the API. Closed: a new way to fail is a new member here."""
 
     INVALID_REQUEST = "INVALID_REQUEST"
     INVALID_MANIFEST = "INVALID_MANIFEST"
@@ -86,7 +86,7 @@ class QuarantineCode(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """One defect of an input: where it is, what was there, what was wanted."""
+    """One defect of an input: its path, the value got, the value expected."""
 
     path: str
     got: str
@@ -97,8 +97,8 @@ class ServiceError(Exception):
     """A request is refused; the caller sees `code`, `detail` and `problems`, nothing else.
 
     Args:
-        code: why.
-        detail: one sentence for people: what was got and what was expected, no secrets.
+        code: the reason.
+        detail: one sentence for people, with the values got and expected, without secrets.
         problems: every defect found, for validation errors.
         retry_after_s: seconds after which a retry makes sense, or None.
     """

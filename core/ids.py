@@ -1,6 +1,6 @@
-"""Identifiers: their types, and those that are derived instead of stored, without a key.
+"""Identifiers: their types, and those that are derived, without a key, instead of stored.
 
-Pure: a random or time-based id is made by the caller (`uuid7` takes time and entropy as arguments).
+Pure: the caller provides time and randomness (`uuid7` takes them as arguments).
 Spec: Placeholders; Dispatch request. design.md section 3 (`eventId` is derivable).
 """
 
@@ -18,13 +18,13 @@ _EVENT_NAMESPACE = uuid.UUID("6f2d7e0a-3f0e-5c7b-9a51-6d1c0a9f4b11").bytes
 
 
 def composed_key(kind: str, *parts: str) -> str:
-    """Return a key made of parts that others choose; other parts always make another key.
+    """Return a key composed of parts that callers choose; different parts give different keys.
 
-    Each part stands behind its length (`http:13:did:web:x.com5:alice`), so that no part can pass
-    for the end of the one before it (docs/decisions/0106).
+    Each part follows its length (`http:13:did:web:x.com5:alice`), so that no part can be read as
+    the end of the one before it (docs/decisions/0106).
 
     Args:
-        kind: what the key is of, without a digit or a colon; it is the key's prefix.
+        kind: the key's prefix, without a digit or a colon.
     """
     return f"{kind}:" + "".join(f"{len(part)}:{part}" for part in parts)
 

@@ -1,8 +1,8 @@
 """The canonical form of JSON (RFC 8785, JCS), with nothing but the standard library.
 
 Members are sorted by their names' UTF-16 units, numbers are written as ECMAScript writes them, text
-is escaped as little as JSON permits. The client side checks audit chains and signs results with it.
-`canonical.py` has a faster way for the values where both give the same bytes.
+is escaped as little as JSON permits. The client checks audit chains and signs results with it.
+`canonical.py` has a faster encoder for values where both give the same bytes.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ def jcs(value: Any) -> bytes:
     """Return the canonical form of a JSON value.
 
     Raises:
-        ValueError: it holds what JCS cannot express: integers from 2^53, NaN, infinities, lone
-            surrogates, keys that are no text, values of other types.
+        ValueError: JCS cannot express it: integers from 2^53, NaN, infinities, lone surrogates,
+            keys that are no text, values of other types.
     """
     parts: list[str] = []
     _write(value, parts)
@@ -79,16 +79,16 @@ def _number(value: float) -> str:
         raise ValueError(f"got {value}, expected a finite number")
     if value == 0:
         return "0"
-    # Python's shortest digits are ECMAScript's; only where the point goes differs.
+    # Python's shortest digits are ECMAScript's; only the decimal point's position differs.
     sign, digit_tuple, exponent = Decimal(float.__repr__(value)).as_tuple()
     assert isinstance(exponent, int), "a finite number"
     digits = "".join(map(str, digit_tuple))
     point = len(digits) + exponent
     digits = digits.rstrip("0")
-    return ("-" if sign else "") + _placed(digits, point)
+    return ("-" if sign else "") + _place_point(digits, point)
 
 
-def _placed(digits: str, point: int) -> str:
+def _place_point(digits: str, point: int) -> str:
     """Return digits with the decimal point after the first `point` of them."""
     if len(digits) <= point <= _PLAIN_DIGITS_MAX:
         return digits + "0" * (point - len(digits))

@@ -1,6 +1,6 @@
-"""Bounds that a JSON value keeps before anything of ours walks it: depth, and what JCS can say.
+"""Bounds of JSON values from outside: depth, integers, text.
 
-Values come from outside; everything after this check may recurse and serialise without care.
+Code after this check may recurse over a value and serialise it without further checks.
 contract.md section 2 (JSON depth); RFC 8785 section 3.1 (I-JSON).
 """
 
@@ -9,12 +9,12 @@ from __future__ import annotations
 from core.errors import Problem
 
 DEPTH_MAX = 64
-# Beyond it a JSON number is another number for every reader that uses doubles, and JCS refuses it.
+# Readers that use doubles round a larger integer, and JCS refuses it.
 INTEGER_MAX = 2**53 - 1
 
 
 def json_problem(value: object, path: str = "", depth_max: int = DEPTH_MAX) -> Problem | None:
-    """Return the first thing in `value` that is not plain JSON within the bounds, or None."""
+    """Return the first defect of `value` against plain JSON and the bounds, or None."""
     kind = type(value)
     if kind is str:
         return None if is_encodable(value) else _no_text(path)  # type: ignore[arg-type]
@@ -51,7 +51,7 @@ def json_problem(value: object, path: str = "", depth_max: int = DEPTH_MAX) -> P
 
 
 def holds_nul(value: object) -> bool:
-    """Say whether a text of a JSON value, or a key, holds U+0000, which PostgreSQL keeps nowhere.
+    """Say whether a JSON value has a text or key with U+0000, which PostgreSQL cannot store.
 
     Args:
         value: of at most `DEPTH_MAX` levels.

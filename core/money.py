@@ -20,7 +20,7 @@ CURRENCY: Final = "CREDITS"
 
 # At most 15 significant digits, so that every JSON client keeps the value exactly (IEEE doubles).
 MICRO_MAX: Final = 10**15
-# All that was ever issued, and so whatever an account can come to hold: below a BIGINT's end.
+# The most that can ever be issued, hence the largest possible balance: it fits into a BIGINT.
 ISSUED_MICRO_MAX: Final = 9 * 10**18
 
 _DECIMALS: Final = re.compile(r"(-?)([0-9]{1,12})(?:\.([0-9]{1,6}))?", re.ASCII)
@@ -35,8 +35,8 @@ def micro_from_credits(value: object) -> int:
     if isinstance(value, bool) or not isinstance(value, int | float | str | Decimal):
         raise ValueError(f"got {type(value).__name__}, expected a number of credits")
     if isinstance(value, float):
-        # repr is the shortest text that gives this double again: what the client wrote, as long as
-        # it had at most 15 digits. Exponents ("1e-06") are spelt out before they are judged.
+        # repr is the shortest text of this double: the client's text if that had at most 15 digits.
+        # Exponents ("1e-06") are expanded before the check.
         text = format(Decimal(repr(value)), "f")
         text = text[:-2] if text.endswith(".0") else text
     elif isinstance(value, Decimal):
@@ -63,8 +63,8 @@ def credits_number(micro: int) -> int | float | str:
     if abs(micro) > MICRO_MAX:
         return credits_text(micro)
     whole, rest = divmod(micro, MICRO_PER_CREDIT)
-    # Division of two integers is correctly rounded, hence the double nearest to the decimal value,
-    # which prints as that decimal again: no error is visible to a JSON reader.
+    # Division of two integers is correctly rounded: the result is the double nearest to the decimal
+    # value and prints as that decimal.
     return whole if rest == 0 else micro / MICRO_PER_CREDIT
 
 
@@ -96,6 +96,6 @@ def cents_half_up(micro: int) -> int:
 
 
 def cents_ceil(micro: int) -> int:
-    """Return non-negative micro-credits as cents, any rest counts as one (money.md case 38)."""
+    """Return non-negative micro-credits as cents, rounded up (money.md case 38)."""
     assert micro >= 0, micro
     return -(-micro // MICRO_PER_CENT)

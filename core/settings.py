@@ -1,7 +1,7 @@
-"""Every choice and every bound of a deployment, by name, in one frozen value.
+"""The settings of a deployment: every choice and every bound, by name, in one frozen value.
 
-Built once per process by `serve_app/settings_from_env.py` and passed down; nothing else reads the
-environment. A bound that is not here does not exist: code that needs a limit takes it from here.
+`serve_app/settings_from_env.py` builds it once per process; no other module reads the environment.
+Code that needs a limit takes it from here.
 Spec: Limits; contract.md sections 1–5, design.md sections 3 and 6.
 """
 
@@ -58,7 +58,7 @@ def _setting(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
-    """One deployment's settings; units are the last word of a name.
+    """One deployment's settings; the last word of a name is its unit.
 
     Raises:
         SettingsError: a value is outside its range.
@@ -80,12 +80,12 @@ class Settings:
     embedded_max_connections: int = _setting(100, "embedded Postgres: connections", low=20)
     reader_pool_size: int = _setting(5, "read connections per process", low=1, high=50)
 
-    # Secrets. The deployment key is made at the first start and kept in the home.
+    # Secrets. The first start creates the deployment key in the home.
     deployment_key: str = _setting("", "hex of 32 bytes; result ids, stored secrets", secret=True)
     signing_secret: str = _setting("", "signs dispatches where an agent gave none", secret=True)
     jwt_secret: str = _setting("", "HS256 secret of accepted access tokens", secret=True)
 
-    # How work is spread.
+    # Processes and the distribution of work.
     dispatch: Dispatch = _setting("local", "local: own loop first; spread: over all machines")
     isolation: Isolation = _setting("pooled", "pooled or dedicated workflow actors")
     dedicated_actors_max: int = _setting(
@@ -113,7 +113,7 @@ class Settings:
     reply_bytes_max: int = _setting(4 * MIB, "a list ends its page before this size", low=64 * KIB)
     health_cache_ms: int = _setting(500, "age up to which a state of health is told", low=1)
 
-    # What one address or owner may hold of the front (decisions 0100 to 0103).
+    # Bounds per address or owner at the API (decisions 0100 to 0103).
     connections_max: int = _setting(6_000, "connections to the API per machine", low=100)
     address_connections_max: int = _setting(
         3_000, "connections of one address; a tenth of it when few are left", low=10
@@ -245,7 +245,7 @@ class Settings:
 
     @property
     def ranking(self) -> RankingRules:
-        """Return how agents are weighed against each other."""
+        """Return the weights of the agents' ranking."""
         return RankingRules(
             reputation=self.rank_reputation,
             availability=self.rank_availability,
@@ -270,12 +270,12 @@ def _require_member(name: str, value: str, members: tuple[str, ...]) -> None:
 
 
 def about(name: str) -> str:
-    """Return the sentence of a setting."""
+    """Return a setting's description."""
     return str(_declared(name).metadata["about"])
 
 
 def is_secret(name: str) -> bool:
-    """Say whether a setting's value must be masked wherever people read it."""
+    """Say whether a setting's value must be masked in output."""
     return bool(_declared(name).metadata["secret"])
 
 
@@ -285,7 +285,7 @@ def setting_names() -> tuple[str, ...]:
 
 
 def parse_setting(name: str, text: str) -> object:
-    """Turn the text of a flag or an environment variable into the setting's own type.
+    """Parse the text of a flag or an environment variable as the setting's type.
 
     Raises:
         SettingsError: the name is unknown or the text is no value of its type.
@@ -302,7 +302,7 @@ def parse_setting(name: str, text: str) -> object:
 
 
 def build_settings(values: Mapping[str, object]) -> Settings:
-    """Make settings from given values, defaults elsewhere.
+    """Build settings from given values and defaults.
 
     Raises:
         SettingsError: a name is unknown, or a value has the wrong type or range.
@@ -315,16 +315,16 @@ def build_settings(values: Mapping[str, object]) -> Settings:
 
 
 def known_settings(values: Mapping[str, object]) -> tuple[Settings, tuple[str, ...]]:
-    """Make settings from values that another version of this code may have written.
+    """Build settings from values that another version of this code may have written.
 
     Args:
         values: by name.
 
-    Returns: the settings, and why each value that was not taken was left out: its name is unknown,
-    or this version does not accept it. Then, as where a name is missing, the default stands.
+    Returns: the settings, and the reason of each value that was left out: its name is unknown, or
+    this version does not accept it. The default replaces it.
 
     Raises:
-        SettingsError: values that are good one by one contradict each other.
+        SettingsError: values that are valid one by one contradict each other.
     """
     known: dict[str, object] = {}
     left_out: list[str] = []

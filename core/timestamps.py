@@ -1,4 +1,4 @@
-"""Times as everybody outside sees them: UTC, milliseconds, `Z` (contract.md, Times)."""
+"""Times in the API: ISO 8601 in UTC with milliseconds and `Z` (contract.md, Times)."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 def unix_ms(at: datetime) -> int:
     """Return a time with a zone as Unix milliseconds, rounded down.
 
-    Exact: a float of seconds takes the last instants of the year 9999 for the year 10000, which
-    nothing can write.
+    Exact: a float of seconds would round the last instants of the year 9999 to the year 10000,
+    which has no text form.
     """
     return (at - _EPOCH) // timedelta(milliseconds=1)
 
@@ -26,5 +26,5 @@ def iso_ms(at_ms: int) -> str:
 
 @lru_cache(maxsize=256)
 def _to_the_second(seconds: int) -> str:
-    # Times that are written together lie close together.
+    # Cached, because times written together share their second.
     return datetime.fromtimestamp(seconds, UTC).isoformat(timespec="seconds")[:19]

@@ -1,1 +1,1 @@
-"""What talks to peers: signed calls between deployments of different regions."""
+"""Connections to other hosts: the egress gate and health probes."""

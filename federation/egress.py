@@ -1,7 +1,7 @@
-"""The gate that every outgoing connection passes: it judges the address really connected to.
+"""The egress gate: checks the resolved address of every outgoing connection.
 
-The check sits in the socket factory, after name resolution, so that a name that resolves to another
-address a moment later gains nothing (DNS rebinding). contract.md section 3; design.md section 4.
+The check is in the socket factory, after name resolution, which prevents DNS rebinding.
+contract.md section 3; design.md section 4.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from core.topology.policy import address_denied
 
 
 class EgressDenied(OSError):
-    """A connection was refused by the egress policy before a packet left."""
+    """The egress policy refused a connection before a packet was sent."""
 
     def __init__(self, address: str, reason: str) -> None:
         super().__init__(address, reason)
@@ -32,8 +32,8 @@ def gated_socket_factory(allowed_networks: Sequence[str]) -> Callable[[Any], soc
         allowed_networks: CIDR networks that are allowed besides public addresses.
     """
     networks = tuple(allowed_networks)
-    # Judged once per address: the policy is constant for the life of a process. Bounded, because
-    # the addresses come from whoever registers agents.
+    # One verdict per address: the policy is constant for the life of a process. Bounded, because
+    # the owners of agents choose the addresses.
     verdicts: dict[str, str | None] = {}
 
     def open_socket(address_info: Any) -> socket.socket:

@@ -27,16 +27,16 @@ _HEAD = """\
 # States
 
 Generated from `core/workflow/transitions.py` by `python -m scripts.states`; do not edit.
-What is not an arrow here cannot happen: the machine refuses it and stays as it is.
+Any other transition is illegal: the machine refuses it and keeps its state.
 """
 _NODES = """\
-A node that fails an attempt passes through `failed` within one step, so a stored row says `failed`
-only when it is final; while a node waits for its next attempt it shows `ready`. `running` is stored
-only where somebody could see the difference: a reader may find `dispatched` for a node at work.
+A node whose attempt fails passes through `failed` within one step, so a stored `failed` is final;
+a node that waits for its next attempt is stored as `ready`. `running` is not stored for every
+attempt: a row may show `dispatched` for a node whose agent is at work.
 """
 _WORKFLOWS = """\
-The first node that ends without success decides that the workflow will be `failed`; it becomes so
-when no other node is at work any more.
+After the first node that ends without success, the workflow becomes `failed` as soon as no node is
+active.
 """
 
 

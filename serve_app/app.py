@@ -12,10 +12,10 @@ from typing import Any
 from ray import serve
 from ray.serve.schema import LoggingConfig
 
-from actors.process.arguments import settings_argument, settings_from
+from actors.process.arguments import parse_settings_argument, settings_argument
 from actors.process.garbage import collect_rarely
 from actors.process.logs import configure_logging
-from actors.process.metrics import watched_loop
+from actors.process.metrics import start_loop_watchdog
 from actors.transport.gateway import Gateway
 from core.settings import Settings
 from ledger.agents.agent_live import LivenessStore
@@ -43,10 +43,10 @@ class ApiDeployment:
     """
 
     async def __init__(self, values: Mapping[str, object]) -> None:  # type: ignore[misc]
-        settings = settings_from(values)
+        settings = parse_settings_argument(values)
         configure_logging(settings, "api")
         collect_rarely()
-        self._watchdog = watched_loop("api", "api")
+        self._watchdog = start_loop_watchdog("api", "api")
         switch_threads_often()
         gateway = await Gateway.connect(settings)
         self._services = Services(

@@ -13,7 +13,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import Final
 
 from actors.transport.channel import Channel
-from core.market.liveness import STATUSES, availability, since
+from core.market.agent_liveness import STATUSES, availability, drop_older_signals
 from ledger.agents.agent_live import (
     Heartbeat,
     LivenessStore,
@@ -77,7 +77,7 @@ class Heartbeats:
             ServiceError: OVERLOADED or LEDGER_UNAVAILABLE.
         """
         stored = await self._writes.request(heartbeat)
-        before = availability(since(stored.before, registered_ms), stored.at_ms)
+        before = availability(drop_older_signals(stored.before, registered_ms), stored.at_ms)
         if before is not STATUSES[heartbeat.status]:
             await self._changes.request(None)
 

@@ -12,7 +12,7 @@ from typing import Any, Final
 import orjson
 
 from core.ids import trace_id
-from core.market.liveness import UNHEARD, Availability, availability, since
+from core.market.agent_liveness import UNHEARD, Availability, availability, drop_older_signals
 from core.money import credits_number
 from core.timestamps import iso_ms
 from core.workflow.blob_ref import BlobRef
@@ -181,7 +181,7 @@ def _availability(row: Row, live: Row | None, now_ms: int) -> Availability:
     if not row["endpoint"]:
         return Availability.OFFLINE
     known = UNHEARD if live is None else liveness_of(live)
-    return availability(since(known, row["updated_ms"]), now_ms)
+    return availability(drop_older_signals(known, row["updated_ms"]), now_ms)
 
 
 def _live_record(live: Row) -> dict[str, Any]:

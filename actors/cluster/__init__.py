@@ -1,1 +1,1 @@
-"""The Ray actors, what they are named, and who watches that they live."""
+"""The Ray actors, their names, and the watches over their processes."""

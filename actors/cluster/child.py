@@ -1,4 +1,4 @@
-"""The process of one workflow, as the owner that made it sees it (`CALLBOARD_ISOLATION=dedicated`).
+"""The handle of a workflow's own process (`CALLBOARD_ISOLATION=dedicated`).
 
 A wrapper only: implements `actors.cluster.dedicated.Child` over a handle. design.md section 3
 (isolation).
@@ -16,7 +16,7 @@ from actors.transport.wire import REQUESTS, decode_reply
 
 
 class ActorChild:
-    """A `WorkflowActor` that drives one workflow; it ends with the process that made it."""
+    """A `WorkflowActor` that drives one workflow; it ends with its parent process."""
 
     def __init__(self, actor: Any) -> None:
         self._actor = actor

@@ -1,10 +1,10 @@
-"""A process for each workflow (`CALLBOARD_ISOLATION=dedicated`), behind an owner of many.
+"""A process for each workflow (`CALLBOARD_ISOLATION=dedicated`), behind a pooled owner.
 
-The pooled owner stays the address of everything: it hands a publish to a child, an owner of the
-same class in a process of its own, and passes on what concerns that workflow. Children live in
-slots, whose names are their owner names, so that their number is bounded and the table of owners
-does not grow. A child dies with the process that made it; whatever it leaves unfinished, however it
-ended, the pooled owner claims and drives itself. design.md section 3 (isolation).
+All requests go to the pooled owner. It hands a publish to a child, an owner of the same class in a
+process of its own, and forwards that workflow's requests. Children occupy slots, whose names are
+their owner names, so that their number is bounded and the owner table does not grow. A child ends
+with its parent process; the pooled owner claims and drives the workflows that an ended child leaves
+unfinished. design.md section 3 (isolation).
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from core.errors import ErrorCode, ServiceError
 
 log = logging.getLogger("callboard.owner")
 
-# The name under which this owner itself waits for its children's workflows.
+# The watcher name under which this owner waits for its children's workflows.
 PARENT = "parent"
 
 
@@ -46,7 +46,7 @@ class Child(Protocol):
 
 
 @dataclass(slots=True)
-class _Driving:
+class _ChildRun:
     slot: int
     name: str
     child: Child
@@ -59,8 +59,8 @@ class Dedicated:
     Args:
         owner: the pooled owner.
         name: its name.
-        spawn: starts a child that registers under the name it is given.
-        slots: children at once, at most; beyond it a publish is refused with OVERLOADED.
+        spawn: starts a child that registers under the given name.
+        slots: most children at once; beyond it a publish is refused with OVERLOADED.
     """
 
     def __init__(
@@ -70,14 +70,14 @@ class Dedicated:
         self._name = name
         self._spawn = spawn
         self._free = list(range(slots))
-        self._driving: dict[str, _Driving] = {}
+        self._runs: dict[str, _ChildRun] = {}
         self._following: set[asyncio.Task[None]] = set()
 
     def __repr__(self) -> str:
-        return f"<Dedicated {self._name} driving={len(self._driving)} free={len(self._free)}>"
+        return f"<Dedicated {self._name} runs={len(self._runs)} free={len(self._free)}>"
 
     async def start(self) -> None:
-        """Drive on what children of an earlier process left: they ended with it."""
+        """Take over the unfinished workflows of an earlier process's children."""
         children = dedicated_owner(self._name, "")
         await self._owner.take_over(lambda name: name.startswith(children))
 
@@ -89,15 +89,15 @@ class Dedicated:
 
     async def handle(self, batch: Sequence[OwnerRequest]) -> list[OwnerReply]:
         """Answer a batch of requests, each after its commit, in their order."""
-        return list(await asyncio.gather(*(self._answer(request) for request in batch)))
+        return list(await asyncio.gather(*(self._handle_request(request) for request in batch)))
 
-    async def _answer(self, request: OwnerRequest) -> OwnerReply:
-        driving = self._driving.get(request.workflow_id)
-        if driving is not None and isinstance(request, WatchRequest):
-            driving.watchers.add(request.watcher)
+    async def _handle_request(self, request: OwnerRequest) -> OwnerReply:
+        run = self._runs.get(request.workflow_id)
+        if run is not None and isinstance(request, WatchRequest):
+            run.watchers.add(request.watcher)
             return None
-        if driving is not None:
-            return await _asked(driving.child, request)
+        if run is not None:
+            return await _ask_child(run.child, request)
         if isinstance(request, PublishRequest) and not request.is_dry_run:
             return await self._publish(request)
         return (await self._owner.handle([request]))[0]
@@ -106,40 +106,40 @@ class Dedicated:
         if not self._free:
             return ServiceError(
                 ErrorCode.OVERLOADED,
-                f"{len(self._driving)} workflows run here in a process each, which is the limit",
+                f"{len(self._runs)} workflows run here in a process each, which is the limit",
                 retry_after_s=1,
             )
         slot = self._free.pop(0)
         name = dedicated_owner(self._name, str(slot))
-        driving = _Driving(slot, name, self._spawn(name), {request.watcher} - {""})
-        self._driving[request.workflow_id] = driving
-        reply = await _asked(driving.child, replace(request, watcher=PARENT))
+        run = _ChildRun(slot, name, self._spawn(name), {request.watcher} - {""})
+        self._runs[request.workflow_id] = run
+        reply = await _ask_child(run.child, replace(request, watcher=PARENT))
         is_driven = isinstance(reply, PublishReply) and not reply.is_repeat
-        task = asyncio.create_task(self._follow(request.workflow_id, driving, is_driven))
+        task = asyncio.create_task(self._follow(request.workflow_id, run, is_driven))
         self._following.add(task)
         task.add_done_callback(self._following.discard)
         return reply
 
-    async def _follow(self, workflow_id: str, driving: _Driving, is_driven: bool) -> None:
-        """Wait for the workflow's end or the child's; then nothing may be left undriven."""
+    async def _follow(self, workflow_id: str, run: _ChildRun, is_driven: bool) -> None:
+        """Wait for the end of the workflow or of the child; then take over unfinished work."""
         is_finished = False
         try:
             while is_driven and not is_finished:
-                is_finished = workflow_id in await driving.child.finished(PARENT)
+                is_finished = workflow_id in await run.child.finished(PARENT)
         except Exception as error:  # the edge to another process
-            log.warning("child ended owner=%s error=%s", driving.name, type(error).__name__)
+            log.warning("child ended owner=%s error=%s", run.name, type(error).__name__)
         if is_finished:
-            self._owner.outboxes.put(workflow_id, driving.watchers)
-        driving.child.end()
-        await self._owner.take_over(lambda name: name == driving.name)
-        del self._driving[workflow_id]
-        self._free.append(driving.slot)
-        watches = [WatchRequest(workflow_id=workflow_id, watcher=w) for w in driving.watchers]
+            self._owner.outboxes.put(workflow_id, run.watchers)
+        run.child.end()
+        await self._owner.take_over(lambda name: name == run.name)
+        del self._runs[workflow_id]
+        self._free.append(run.slot)
+        watches = [WatchRequest(workflow_id=workflow_id, watcher=w) for w in run.watchers]
         if watches and not is_finished:
             await self._owner.handle(watches)
 
 
-async def _asked(child: Child, request: OwnerRequest) -> OwnerReply:
+async def _ask_child(child: Child, request: OwnerRequest) -> OwnerReply:
     try:
         return (await child.handle([request]))[0]
     except Exception as error:  # the edge to another process: outcome unknown, the same key again

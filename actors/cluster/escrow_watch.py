@@ -1,8 +1,8 @@
-"""Alarms an operator of money that is stuck: escrows held although their workflow's time is over.
+"""Logs an alarm for stuck money: escrows that are held past their workflow's deadline.
 
-An owner ends a workflow at its deadline, whatever has become of its agents; a restarted or adopted
-one does so at once. So there is nothing to be found, unless something is broken that nobody has
-thought of, and then somebody has to look. It repairs nothing. money.md case 43.
+An owner ends each workflow at its deadline, also after a restart or a takeover. A held escrow past
+its deadline is therefore a defect that an operator must examine. The watch repairs nothing.
+money.md case 43.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ from ledger.workflows.overdue import Overdue, held_past_deadline
 
 log = logging.getLogger("callboard.escrows")
 
-LOOK_S = 60.0
-# Longer than a lost owner's workflows need to find another.
+CHECK_INTERVAL_S = 60.0
+# Longer than the takeover of a lost owner's workflows takes.
 GRACE_MS = 60_000
 IDS_SHOWN = 10
 
 
 class EscrowWatch:
-    """Looks once a minute for escrows that should have been released.
+    """Checks once a minute for escrows that should have been released.
 
     Args:
         reader: of the committed rows.
@@ -37,16 +37,16 @@ class EscrowWatch:
         return f"<EscrowWatch was_overdue={self._was_overdue}>"
 
     async def run(self) -> None:
-        """Look for ever; first after a minute, when whatever was down has caught up."""
+        """Check until cancelled; first after a minute, when a restart has caught up."""
         while True:
-            await asyncio.sleep(LOOK_S)
+            await asyncio.sleep(CHECK_INTERVAL_S)
             try:
-                await self.look(time.time_ns() // 1_000_000)
-            except Exception:  # the edge of the loop: one bad look must not end the watch
-                log.exception("escrows were not looked at")
+                await self.check_once(time.time_ns() // 1_000_000)
+            except Exception:  # the edge of the loop: a failed check must not end the watch
+                log.exception("escrows not checked")
 
-    async def look(self, now_ms: int) -> Overdue:
-        """Say in the log what is held too long, and once when nothing is any more."""
+    async def check_once(self, now_ms: int) -> Overdue:
+        """Log overdue escrows, and once when there are none any more; return them."""
         found = await held_past_deadline(self._reader, now_ms - GRACE_MS, limit=IDS_SHOWN)
         if found.count:
             oldest = " ".join(found.oldest_ids)

@@ -16,10 +16,10 @@ from typing import Any
 import ray
 
 from actors.cluster.names import LEDGER, LIVENESS
-from actors.process.arguments import settings_from
+from actors.process.arguments import parse_settings_argument
 from actors.process.garbage import collect_rarely
 from actors.process.logs import configure_logging
-from actors.process.metrics import watched_loop
+from actors.process.metrics import start_loop_watchdog
 from actors.transport.ledger_client import RETRY_DELAY_S_MAX, RETRY_DELAY_S_MIN
 from actors.transport.sockets import serve_batches
 from actors.transport.wire import answer_commands
@@ -35,10 +35,10 @@ class LedgerActor:
     """Commits batches of commands for every process of the cluster."""
 
     async def __init__(self, values: Mapping[str, object]) -> None:  # type: ignore[misc]
-        settings = settings_from(values)
+        settings = parse_settings_argument(values)
         configure_logging(settings, "ledger")
         collect_rarely()
-        self._watchdog = watched_loop(LEDGER, "ledger")
+        self._watchdog = start_loop_watchdog(LEDGER, "ledger")
         self._commits = GroupCommit(
             settings.database_url,
             genesis=Genesis(origin=f"callboard/{settings.region}", fee_bps=settings.fee_bps),
@@ -60,8 +60,8 @@ class LedgerActor:
                 await asyncio.sleep(delay_s)
                 delay_s = min(2 * delay_s, RETRY_DELAY_S_MAX)
             except Exception as error:
-                # The edge of the process: fenced off as it began, perhaps. One that answers pings
-                # and never opens the ledger would be replaced by nobody.
+                # The edge of the process, which may have been fenced off at its start. The watch
+                # would not replace an actor that answers pings and never opens the ledger.
                 log.exception("ledger not opened")
                 _stop(LedgerIntegrityError(f"opening: {error!r}"))
             else:
@@ -69,19 +69,19 @@ class LedgerActor:
                 return
 
     async def submit(self, bodies: list[bytes]) -> list[bytes]:
-        """Commit commands in their order; raises LEDGER_UNAVAILABLE when the outcome is unknown."""
+        """Commit commands in their order; raise LEDGER_UNAVAILABLE when the outcome is unknown."""
         if not self._start.done():
             await asyncio.shield(self._start)
         return await answer_commands(self._commits.submit, bodies)
 
     async def ping(self) -> dict[str, Any]:
-        """Return the writer's counters, those of its loop's turns, and its progress."""
+        """Return the counters of the writer and of its event loop, and the progress counter."""
         commits, turns = self._commits.statistics(), self._watchdog.statistics()
         return {"progress": turns.turns, "turns": turns, "commits": commits}
 
     @ray.method(concurrency_group="liveness")
     async def progress(self) -> int:
-        """Return a count that grows while this process works, from another thread than its own."""
+        """Return the progress counter of this process, from a thread of its own."""
         return self._watchdog.turns
 
     async def process_id(self) -> int:
@@ -90,7 +90,7 @@ class LedgerActor:
 
 
 def _stop(error: LedgerIntegrityError) -> None:
-    """End this process without cleaning up: its memory is what cannot be trusted."""
+    """End this process without cleaning up, because its memory cannot be trusted."""
     log.critical("ledger stops reason=%s", error)
     logging.shutdown()
     os._exit(1)

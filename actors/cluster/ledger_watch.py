@@ -1,11 +1,11 @@
 """Replaces a ledger actor that has stopped answering, or that has died for good.
 
-Ray starts a dead actor anew by itself, unless it was killed for good; one that is frozen, or whose
-loop is stuck, it leaves alone, and every commit of the cluster waits behind it.
-`actors/cluster/liveness.py` judges, this file asks and acts. The successor takes a new epoch from
-the database, which fences the old one off should it wake up. A ping does not touch Postgres: its
-absence is no silence. A ping that is late while the actor's counter of progress moves is no silence
-either. Decisions 0056 and 0092.
+Ray restarts a dead actor unless it was killed for good, but not one that is frozen or whose event
+loop is stuck; every commit of the cluster would wait for it. `actors/cluster/process_watch.py`
+judges, this module asks and acts. The successor takes a new epoch from the database, which fences
+off the old actor should it wake up. A ping does not touch Postgres, so an unavailable Postgres is
+no silence. A late ping is no silence either while the actor's progress counter moves.
+Decisions 0056 and 0092.
 """
 
 from __future__ import annotations
@@ -17,25 +17,23 @@ import time
 import ray
 from ray.exceptions import RayError
 
+from actors.cluster.asking import Answered, Busy, Silent, ask
 from actors.cluster.ledger_actor import LedgerActor
-from actors.cluster.liveness import Silence
-from actors.cluster.named_actors import ensure_actor
-from actors.cluster.names import LEDGER, NAMESPACE
-from actors.cluster.owner_actors import progress_of
+from actors.cluster.names import LEDGER, NAMESPACE, ensure_actor
+from actors.cluster.process_watch import Silence
 from actors.transport.actor_calls import actor_call
 from core.settings import Settings
 
 log = logging.getLogger("callboard.timekeeper")
 
-LOOK_S = 1.0
-PING_TIMEOUT_S = 2.0
+CHECK_INTERVAL_S = 1.0
 
 
 class LedgerWatch:
     """Asks the ledger actor every second whether it is there.
 
     Args:
-        settings: the deployment's; `ledger_silence_ms`: how long the actor may say nothing before
+        settings: the deployment's; `ledger_silence_ms`: timeout of the actor's answers, after which
             it is replaced.
     """
 
@@ -46,37 +44,38 @@ class LedgerWatch:
         self._progress = actor_call(LEDGER, "progress")
 
     async def run(self) -> None:
-        """Ask for ever."""
+        """Ask until cancelled."""
         while True:
             try:
-                await self._look()
-            except Exception:  # the edge of the loop: one bad look must not end the watch
-                log.exception("the ledger was not looked at")
-            await asyncio.sleep(LOOK_S)
+                await self._check_once()
+            except Exception:  # the edge of the loop: a failed check must not end the watch
+                log.exception("ledger not checked")
+            await asyncio.sleep(CHECK_INTERVAL_S)
 
-    async def _look(self) -> None:
+    async def _check_once(self) -> None:
         try:
-            statistics = await asyncio.wait_for(self._ping(), PING_TIMEOUT_S)
-        except TimeoutError:
-            progress = await progress_of(self._progress)
-            if progress is not None and self._silence.is_busy(progress, _now_ms()):
-                log.warning("the ledger is busy progress=%d", progress)
-            elif self._silence.is_too_long(_now_ms()):
-                await self._replace()
+            reply = await ask(self._ping, self._progress)
         except (RayError, ValueError) as error:
-            # It has ended, or is being started: that is Ray's business, and takes its time. Only
-            # when it died for good there is none of its name, and this makes another.
+            # It has ended or is starting: Ray restarts it. Only when it died for good is there no
+            # actor of its name, and this call creates one.
             log.info("the ledger is not there error=%s", type(error).__name__)
-            self._silence.began(_now_ms())
+            self._silence.reset(_now_ms())
             await asyncio.to_thread(ensure_actor, LedgerActor, LEDGER, self._settings)
-        else:
-            self._silence.ended(_now_ms(), statistics["progress"])
+            return
+        match reply:
+            case Answered(counters):
+                self._silence.note_answer(_now_ms(), counters["progress"])
+            case Busy(progress) if self._silence.note_progress(progress, _now_ms()):
+                log.warning("the ledger is busy progress=%d", progress)
+            case Busy() | Silent():
+                if self._silence.note_miss(_now_ms()):
+                    await self._replace()
 
     async def _replace(self) -> None:
         log.warning("the ledger is silent and is started anew")
         handle = ray.get_actor(LEDGER, namespace=NAMESPACE)
         await asyncio.to_thread(ray.kill, handle, no_restart=False)
-        self._silence.began(_now_ms())
+        self._silence.reset(_now_ms())
 
 
 def _now_ms() -> int:

@@ -1,12 +1,22 @@
-"""The names under which actors find each other, and the one namespace they live in."""
+"""The names of actors, their namespace, and how an actor of which a cluster has one is made.
+
+Ray starts an actor anew whose process has ended, but not one that was killed without a restart or
+whose constructor has failed; its name is free then, and the process that needs it makes another:
+the gateways the timekeeper, the timekeeper the ledger. design.md section 3 (Starting and owning).
+"""
 
 from __future__ import annotations
+
+from typing import Any
+
+from actors.process.arguments import settings_argument
+from core.settings import Settings
 
 NAMESPACE = "callboard"
 LEDGER = "ledger"
 TIMEKEEPER = "timekeeper"
 WORKFLOW_PREFIX = "workflow@"
-# Methods of an actor that run in a thread of their own, whatever its loop is doing, and how many.
+# Concurrency group of methods that run in a thread of their own, and its number of threads.
 LIVENESS = {"liveness": 1}
 
 
@@ -29,3 +39,22 @@ def pooled_owner(name: str) -> str:
     """Return the pooled owner that an owner belongs to: itself, unless it is a child."""
     machine, mark, rest = name.partition("#")
     return machine + mark + rest.partition(".")[0]
+
+
+def ensure_actor(kind: Any, name: str, settings: Settings) -> None:
+    """Make an actor unless there is one of its name; blocks, and calling it again changes nothing.
+
+    Args:
+        kind: the actor's class, whose constructor takes the settings alone.
+        name: under which it is found.
+    """
+    kind.options(
+        name=name,
+        namespace=NAMESPACE,
+        get_if_exists=True,
+        lifetime="detached",
+        num_cpus=0,
+        max_restarts=-1,
+        max_task_retries=0,
+        max_concurrency=1_000,
+    ).remote(settings_argument(settings))

@@ -1,6 +1,6 @@
-"""The handles of all workflow actors, one per machine or more: made, asked, told, ended.
+"""The handles of all workflow actors: creates, pings, calls and ends them.
 
-A wrapper only; it judges nothing. What fails for one owner does not concern the others: every call
+A wrapper only, without decisions. A failure of one owner does not affect the others: every call
 returns whether it was answered. design.md section 3 (Starting and owning). Decision 0092.
 """
 
@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from typing import Any, Final
 
 import ray
 from ray.exceptions import ActorDiedError
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
+from actors.cluster.asking import Answered, Busy, Silent, ask
 from actors.cluster.names import NAMESPACE, workflow_actor
 from actors.cluster.workflow_actor import WorkflowActor
 from actors.process.arguments import settings_argument
@@ -39,13 +40,13 @@ class OwnerActors:
         """Return the names of the owners that should run."""
         return list(self._handles)
 
-    def ensure(self, machines: Iterable[str]) -> tuple[list[str], list[str]]:
-        """Make the actors of new machines, end those of machines that are gone.
+    def ensure_actors(self, machines: Iterable[str]) -> tuple[list[str], list[str]]:
+        """Create the actors of new machines and end those of lost machines.
 
         Args:
-            machines: Ray's ids of the machines there are.
+            machines: Ray's ids of the live machines.
 
-        Returns: the names of the owners that were made, and of those that are gone.
+        Returns: the names of the owners that were created, and of those that are gone.
         """
         wanted = {
             workflow_actor(node_id, index): node_id
@@ -71,34 +72,29 @@ class OwnerActors:
             ).remote(name, settings_argument(self._settings))
         return made, gone
 
-    async def ping(self, name: str) -> dict[str, Any] | int | None:
-        """Ask an owner how it is.
-
-        Returns: its counters; of one whose answer is late, its counter of progress alone; None of
-        one that says nothing.
+    async def ping(self, name: str) -> Answered | Busy | Silent:
+        """Ping an owner.
 
         Raises:
-            RayError: its process has ended, or is being started.
+            RayError: its process has ended or is starting.
         """
         handle = self._handles[name]
         try:
-            reply: dict[str, Any] = await asyncio.wait_for(handle.ping.remote(), CALL_TIMEOUT_S)
-            return reply
-        except TimeoutError:
-            return await progress_of(handle.progress.remote)
+            return await ask(handle.ping.remote, handle.progress.remote)
         except ActorDiedError:
-            # For good, as when its constructor has failed: Ray starts it no more, `ensure` does.
-            log.exception("owner is gone and is made anew owner=%s", name)
+            # Ray does not restart it, as after a failed constructor: `ensure_actors` does.
+            log.exception("owner is gone and is created again owner=%s", name)
             self._handles.pop(name, None)
             raise
 
-    async def tell(self, name: str, method: str, *arguments: Any) -> bool:
-        """Call a method of an owner; returns whether it was answered in time."""
+    async def call_owner(self, name: str, method: str, *arguments: Any) -> bool:
+        """Call a method of an owner; return whether it was answered in time."""
         try:
             call = getattr(self._handles[name], method).remote(*arguments)
             await asyncio.wait_for(call, CALL_TIMEOUT_S)
-        except Exception as error:  # the edge to one owner: it is told in a later round
-            log.warning("not told owner=%s method=%s error=%s", name, method, type(error).__name__)
+        except Exception as error:  # the edge to one owner: a later round repeats the call
+            kind = type(error).__name__
+            log.warning("call failed owner=%s method=%s error=%s", name, method, kind)
             return False
         return True
 
@@ -107,12 +103,3 @@ class OwnerActors:
         handle = self._handles.get(name)
         if handle is not None:
             ray.kill(handle, no_restart=False)
-
-
-async def progress_of(ask: Callable[[], Any]) -> int | None:
-    """Return a process's counter of progress, None when it does not even tell that."""
-    try:
-        return int(await asyncio.wait_for(ask(), CALL_TIMEOUT_S))
-    except Exception as error:  # any failure of another process is silence, nothing more
-        log.info("no word of progress error=%s", type(error).__name__)
-        return None

@@ -1,7 +1,7 @@
-"""Brings the cluster's actors into being; calling it twice, from any process, changes nothing.
+"""Creates the cluster's actors; idempotent, from any process.
 
-design.md section 3 (Starting and owning): called by the Serve application's start-up, so that
-`callboard up`, `serve deploy` and `ray up` all work.
+The Serve application's start-up calls it, so that `callboard up`, `serve deploy` and `ray up` all
+work. design.md section 3 (Starting and owning).
 """
 
 from __future__ import annotations
@@ -9,8 +9,7 @@ from __future__ import annotations
 import ray
 
 from actors.cluster.ledger_actor import LedgerActor
-from actors.cluster.named_actors import ensure_actor
-from actors.cluster.names import LEDGER, TIMEKEEPER
+from actors.cluster.names import LEDGER, TIMEKEEPER, ensure_actor
 from actors.cluster.timekeeper import Timekeeper
 from core.settings import Settings
 
@@ -29,7 +28,7 @@ class RuntimeRefused(RuntimeError):
 
 
 def ensure_runtime(settings: Settings) -> None:
-    """Start the ledger actor and the timekeeper if they are not there; the latter starts the rest.
+    """Start the ledger actor and the timekeeper, which starts the other actors, if absent.
 
     Raises:
         RuntimeRefused: several machines, but a Postgres that only one of them reaches.

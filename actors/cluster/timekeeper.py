@@ -1,6 +1,6 @@
-"""The timekeeper's actor: keeps one workflow actor per machine alive and gives orphans an owner.
+"""The timekeeper's actor: keeps workflow actors alive and assigns lost owners' workflows.
 
-A wrapper only: `actors/cluster/liveness.py` decides. design.md section 3 (Starting and owning).
+A wrapper only: `actors/cluster/process_watch.py` decides. design.md section 3.
 """
 
 from __future__ import annotations
@@ -15,13 +15,14 @@ from dataclasses import asdict
 import ray
 from ray.exceptions import RayError
 
+from actors.cluster.asking import Answered, Busy, Silent
 from actors.cluster.escrow_watch import EscrowWatch
 from actors.cluster.ledger_watch import LedgerWatch
-from actors.cluster.liveness import Claim, OwnerWatch
 from actors.cluster.names import LEDGER
 from actors.cluster.owner_actors import OwnerActors
+from actors.cluster.process_watch import Claim, OwnerWatch
 from actors.dispatch.probes import Prober
-from actors.process.arguments import settings_from
+from actors.process.arguments import parse_settings_argument
 from actors.process.logs import configure_logging
 from actors.transport.actor_calls import BatchCall, is_unknown_outcome
 from actors.transport.ledger_client import LedgerClient
@@ -37,10 +38,10 @@ CLAIM_TIMEOUT_S = 10.0
 
 @ray.remote
 class Timekeeper:
-    """Reconciles what should run with what runs, twice a second."""
+    """Reconciles the target state of the actors with the observed one, twice a second."""
 
     async def __init__(self, values: Mapping[str, object]) -> None:  # type: ignore[misc]
-        settings = settings_from(values)
+        settings = parse_settings_argument(values)
         configure_logging(settings, "timekeeper")
         self._reader = LedgerReader(settings.database_url, pool_size=1, timeout_s=PING_TIMEOUT_S)
         self._ledger = LedgerClient(
@@ -58,11 +59,11 @@ class Timekeeper:
         self._loops = [asyncio.create_task(loop()) for loop in loops]
 
     async def owners(self) -> list[str]:
-        """Return the names of owners that answered lately."""
-        return self._watch.live(_now_ms())
+        """Return the names of the live owners."""
+        return self._watch.live_owners(_now_ms())
 
     async def ping(self) -> int:
-        """Return how many rounds have been made."""
+        """Return how many rounds were run."""
         return self._rounds
 
     async def process_id(self) -> int:
@@ -73,58 +74,57 @@ class Timekeeper:
         while True:
             try:
                 await self._round()
-            except Exception:  # the edge of the loop: one bad round must not end the watch
+            except Exception:  # the edge of the loop: a failed round must not end the watch
                 log.exception("round failed")
             self._rounds += 1
             await asyncio.sleep(ROUND_S)
 
     async def _round(self) -> None:
-        """1. actors for machines; 2. who answers; 3. who is silent; 4. who took orphans over;
-        5. who knows whom."""
-        made, gone = self._owners.ensure(await asyncio.to_thread(_machines))
+        """Run one round: 1. create and end actors; 2. ping owners; 3. restart silent owners;
+        4. claim and adopt lost owners' workflows; 5. send peer updates."""
+        made, gone = self._owners.ensure_actors(await asyncio.to_thread(_machines))
         for name in gone:
-            self._watch.forget(name)
+            self._watch.remove_owner(name)
         for name in made:
-            self._watch.expected(name, _now_ms())
+            self._watch.note_created(name, _now_ms())
         await asyncio.gather(*(self._ping(name) for name in self._owners.names()))
         now_ms = _now_ms()
-        # Before rows are read: a silent owner is replaced while Postgres is away, too.
-        for name in self._watch.silent():
+        # Before the read of rows, so that a silent owner is replaced without Postgres too.
+        for name in self._watch.silent_owners():
             log.warning("owner is silent and is restarted owner=%s", name)
             self._owners.restart(name)
-            self._watch.expected(name, now_ms)
+            self._watch.note_created(name, now_ms)
         stored = {item.name: item.epoch for item in await self._reader.owners()}
-        for claim in self._watch.claims(stored, now_ms):
+        for claim in self._watch.list_claims(stored, now_ms):
             await self._claim(claim)
-        for name in self._watch.to_adopt(now_ms):
-            if await self._owners.tell(name, "adopt"):
-                self._watch.adopted(name)
-        for name, peers in self._watch.news_of_peers(now_ms):
-            if not await self._owners.tell(name, "know_peers", peers):
-                self._watch.untold(name)
+        for name in self._watch.owners_to_adopt(now_ms):
+            if await self._owners.call_owner(name, "adopt"):
+                self._watch.note_adopted(name)
+        for name, peers in self._watch.pending_peer_updates(now_ms):
+            if not await self._owners.call_owner(name, "know_peers", peers):
+                self._watch.note_peer_update_failed(name)
 
     async def _ping(self, name: str) -> None:
         try:
             reply = await self._owners.ping(name)
         except RayError as error:
-            # Ended, or being started: that is Ray's business, and takes its time.
+            # It has ended or is starting: Ray restarts it.
             log.info("owner is not there owner=%s error=%s", name, type(error).__name__)
-            self._watch.ended(name, _now_ms())
+            self._watch.note_ended(name, _now_ms())
             return
-        if isinstance(reply, int):
-            if self._watch.is_busy(name, reply, _now_ms()):
-                log.warning("owner is busy owner=%s progress=%d", name, reply)
-            else:
-                self._watch.unanswered(name, _now_ms())
-        elif reply is None:
-            self._watch.unanswered(name, _now_ms())
-        else:
-            self._prober.name(reply["openCircuits"])
-            progress = reply["progress"]
-            if reply["isReady"]:
-                self._watch.answered(name, int(reply["epoch"]), _now_ms(), progress)
-            else:
-                self._watch.starting(name, _now_ms(), progress)
+        now_ms = _now_ms()
+        match reply:
+            case Answered(counters):
+                self._prober.request_probes(counters["openCircuits"])
+                progress = counters["progress"]
+                if counters["isReady"]:
+                    self._watch.note_answered(name, int(counters["epoch"]), now_ms, progress)
+                else:
+                    self._watch.note_starting(name, now_ms, progress)
+            case Busy(progress) if self._watch.note_progress(name, progress, now_ms):
+                log.warning("owner is busy owner=%s progress=%d", name, progress)
+            case Busy() | Silent():
+                self._watch.note_unanswered(name, now_ms)
 
     async def _claim(self, claim: Claim) -> None:
         key = f"claim:{claim.from_owner}:{claim.from_epoch}"
@@ -132,7 +132,7 @@ class Timekeeper:
         outcome = await self._ledger.commit(command, timeout_s=CLAIM_TIMEOUT_S)
         log.warning("workflows claimed claim=%s outcome=%s", claim, outcome)
         if outcome.error is None:
-            self._watch.claimed(claim)
+            self._watch.note_claimed(claim)
 
 
 def _machines() -> list[str]:

@@ -1,7 +1,7 @@
 """The workflow actor: drives many workflows from one loop, one or more per machine.
 
 A wrapper only: `actors/engine/owner.py` holds the parts. An owner that was fenced off, or whose
-view the ledger contradicts, ends its process; the new one starts from what is stored. design.md
+state the ledger contradicts, ends its process; the new one starts from the stored rows. design.md
 section 3.
 """
 
@@ -23,10 +23,10 @@ from actors.cluster.dedicated import Dedicated
 from actors.cluster.names import LEDGER, LIVENESS
 from actors.dispatch.remote_dispatch import PeerCalls, RemoteEvent, RemoteOrder
 from actors.engine.owner import Owner
-from actors.process.arguments import settings_argument, settings_from
+from actors.process.arguments import parse_settings_argument, settings_argument
 from actors.process.garbage import collect_rarely
 from actors.process.logs import configure_logging
-from actors.process.metrics import quarantined_gauge, watched_loop
+from actors.process.metrics import quarantined_gauge, start_loop_watchdog
 from actors.process.slices import take_in_slices
 from actors.transport.actor_calls import BatchCall, actor_call, is_unknown_outcome
 from actors.transport.late_replies import LateReplies
@@ -37,7 +37,7 @@ from core.settings import Settings
 
 log = logging.getLogger("callboard.workflows")
 
-# Longer than any round of polls needs, short enough that a poll to a dead process ends.
+# Longer than a round of polls, short enough that a poll to a dead process ends.
 FINISHED_POLL_S = 10.0
 
 
@@ -48,10 +48,13 @@ class WorkflowActor:
     async def __init__(  # type: ignore[misc]
         self, name: str, values: Mapping[str, object]
     ) -> None:
-        settings = settings_from(values)
+        settings = parse_settings_argument(values)
         configure_logging(settings, "workflows")
         collect_rarely()
-        self._watchdog, self._quarantined = watched_loop(name, "workflows"), quarantined_gauge()
+        self._watchdog, self._quarantined = (
+            start_loop_watchdog(name, "workflows"),
+            quarantined_gauge(),
+        )
         ledger = LedgerClient(
             BatchCall(settings.run_folder, LEDGER, "submit"),
             is_unknown_outcome,
@@ -82,7 +85,7 @@ class WorkflowActor:
             await self._owner.start()
             if self._dedicated is not None:
                 await self._dedicated.start()
-        except Exception as error:  # the edge of the process: a start that failed is begun anew
+        except Exception as error:  # the edge of the process: a new one repeats a failed start
             log.exception("owner did not start")
             _stop(repr(error))
 
@@ -108,16 +111,16 @@ class WorkflowActor:
         return batch
 
     async def finished(self, watcher: str) -> list[str]:
-        """Return ids of finished workflows that the watcher waits for; waits for the first."""
+        """Return ids of finished workflows that the watcher waits for; wait for the first."""
         return await self._owner.outboxes.take(watcher, FINISHED_POLL_S)
 
     async def adopt(self) -> None:
-        """Begin to restore workflows that this owner has claimed from another."""
+        """Start to restore the workflows that the timekeeper has claimed for this owner."""
         await asyncio.shield(self._start)
         self._owner.restore_all()
 
     async def know_peers(self, peers: Sequence[tuple[str, int]]) -> None:
-        """Learn the other machines' actors and epochs, for dispatches that find no room here."""
+        """Set the other machines' actors and epochs, for remote dispatch."""
         self._owner.remote_dispatch.set_peers(
             {
                 name: PeerCalls(epoch, actor_call(name, "accept"), actor_call(name, "deliver"))
@@ -130,11 +133,11 @@ class WorkflowActor:
         return await take_in_slices(self._owner.remote_dispatch.accept, batch)
 
     async def deliver(self, batch: list[RemoteEvent]) -> list[None]:
-        """Hear what became of orders that this actor had sent away."""
+        """Receive the events of orders that this actor sent to other machines."""
         return await take_in_slices(self._owner.remote_dispatch.deliver, batch)
 
     async def ping(self) -> dict[str, Any]:
-        """Return counters; `isReady` once work is taken, `isRestoring` while some is restored."""
+        """Return counters; `isReady`: the owner takes work, `isRestoring`: a restore goes on."""
         self._quarantined.set(self._owner.quarantined)
         return {
             "isReady": self._start.done(),
@@ -145,7 +148,7 @@ class WorkflowActor:
 
     @ray.method(concurrency_group="liveness")
     async def progress(self) -> int:
-        """Return a count that grows while this process works, from another thread than its own."""
+        """Return the progress counter of this process, from a thread of its own."""
         return self._steps()
 
     def _steps(self) -> int:
@@ -165,7 +168,7 @@ def _spawn(settings: Settings, name: str) -> ActorChild:
 
 
 def _stop(reason: str) -> None:
-    """End this process without cleaning up: what it believes is not what is stored."""
+    """End this process without cleaning up, because its state differs from the stored rows."""
     log.critical("workflow owner stops reason=%s", reason)
     logging.shutdown()
     os._exit(1)

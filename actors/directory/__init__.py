@@ -1,1 +1,1 @@
-"""The agents as one owner knows them: cards, health, prices, stakes, revocations."""
+"""One owner's cache of agents: cards, health, prices, stakes, revocations."""

@@ -1,7 +1,7 @@
-"""The directory as an auction's bidders: standing bids out of cards, and who may take part.
+"""The bidders of an auction, from the directory: standing bids of cards and eligibility.
 
-Who wins and at what price is `core/market/auction.py`'s. Like all of the directory it knows stakes
-and scores half a second late; a lock that the ledger refuses leads to the next round.
+`core/market/auction.py` decides the winner and the price. Stakes and scores are half a second old,
+as in all of the directory; a stake lock that the ledger refuses leads to the next round.
 Spec: Bid; Settlement rules 7; money.md cases 20 to 26. Decision 0075.
 """
 
@@ -13,10 +13,10 @@ from typing import Any, Final
 import orjson
 from msgspec.structs import replace
 
-from actors.directory.directory import Directory
+from actors.directory.agent_directory import Directory
 from actors.engine.ports import AgentEntry
 from core.errors import NodeErrorCode
-from core.market.auction import AuctionTerms, Award, Bid, award, exclusion, merge_bids
+from core.market.auction import AuctionTerms, Award, Bid, award_auction, find_exclusion, merge_bids
 from core.market.ranking import UNPROVEN
 from core.market.reputation import stake_required_micro
 from core.money import credits_number
@@ -30,7 +30,7 @@ from core.workflow.events import (
 )
 
 FAILED_BEFORE: Final = "failed_before"
-# Of a round's bids in a node's record; all of them are in the auction's own.
+# Bids shown in a node's record; the auction's own record has all of them.
 SHOWN_MAX: Final = 10
 
 
@@ -38,7 +38,7 @@ class AuctioningDirectory(Directory):
     """A directory that awards auctions.
 
     Args:
-        score_min_percent: the least reputation that takes part, per cent.
+        score_min_percent: lowest reputation score of a bidder, per cent.
         directory: the arguments of `Directory`.
     """
 
@@ -51,17 +51,17 @@ class AuctioningDirectory(Directory):
     ) -> AgentSelected | AgentNotSelected:
         """Award a round, or ask whoever has won before to go on."""
         if action.holder_did is not None:
-            return self._ask_holder(action, action.holder_did, at_ms, payer_did)
+            return self._reselect_winner(action, action.holder_did, at_ms, payer_did)
         live = [replace(bid, reputation=self._score(bid.agent_did)) for bid in action.bids]
-        bids = merge_bids(self._standing(action), live)
+        bids = merge_bids(self._standing_bids(action), live)
         won: Award | None = None
         excluded: dict[str, str] = {}
         for counts_locked in (False, True):
             # What other work has locked of a stake may be free by now, if that is all there is.
-            excluded = self._excluded(
+            excluded = self._exclude_bidders(
                 bids, action, at_ms, payer_did=payer_did, counts_locked=counts_locked
             )
-            won = award(
+            won = award_auction(
                 [bid for bid in bids if bid.agent_did not in excluded],
                 reserve_micro=action.reserve_micro,
                 is_eligible=lambda _: True,
@@ -77,13 +77,13 @@ class AuctioningDirectory(Directory):
             tuple(excluded.items()),
         )
         if won is None:
-            message = f"nobody's bid can be taken: {len(bids)} bids, {len(excluded)} excluded"
+            message = f"no bid is eligible: {len(bids)} bids, {len(excluded)} excluded"
             failure = Failure(NodeErrorCode.NO_CANDIDATE, message, Verdict.FINAL)
             return AgentNotSelected(action.node, failure, at_ms, closed)
-        self._circuits.taken(won.agent_did, at_ms, payer_did=payer_did)
-        return self._awarded(action, won.agent_did, won.price_micro, at_ms, closed)
+        self._circuits.note_chosen(won.agent_did, at_ms, payer_did=payer_did)
+        return self._build_award(action, won.agent_did, won.price_micro, at_ms, closed)
 
-    def _awarded(
+    def _build_award(
         self,
         action: SelectBidder,
         did: str,
@@ -94,31 +94,31 @@ class AuctioningDirectory(Directory):
         stake_micro = stake_required_micro(
             action.reserve_micro, stake_bps=action.stake_bps, score=self._score(did)
         )
-        reasons = None if closed is None else orjson.dumps(_reasons(closed)).decode()
+        reasons = None if closed is None else orjson.dumps(_build_reasons(closed)).decode()
         return AgentSelected(
             action.node, did, price_micro, at_ms, reasons, None, stake_micro, closed
         )
 
-    def _ask_holder(
+    def _reselect_winner(
         self, action: SelectBidder, did: str, at_ms: int, payer_did: str
     ) -> AgentSelected | AgentNotSelected:
-        details = self._unavailable(did, at_ms, payer_did=payer_did)
+        details = self._find_unavailability(did, at_ms, payer_did=payer_did)
         if details is None and did not in self._offers(action):
             details = "capability_not_offered"
         if details is None:
-            self._circuits.taken(did, at_ms, payer_did=payer_did)
-            return self._awarded(action, did, action.holder_price_micro, at_ms, None)
+            self._circuits.note_chosen(did, at_ms, payer_did=payer_did)
+            return self._build_award(action, did, action.holder_price_micro, at_ms, None)
         failure = Failure(
             NodeErrorCode.AGENT_UNAVAILABLE,
-            f"{did}, who has won {action.capability_id!r}, cannot go on: {details}",
+            f"{did}, the winner of {action.capability_id!r}, is not available: {details}",
             Verdict.RETRYABLE,
             details=details,
             target_agent_id=did,
         )
         return AgentNotSelected(action.node, failure, at_ms)
 
-    def _standing(self, action: SelectBidder) -> list[Bid]:
-        """Return the standing bids of cards as they are now; a card is never late."""
+    def _standing_bids(self, action: SelectBidder) -> list[Bid]:
+        """Return the standing bids of the current cards; a standing bid is never late."""
         bids = []
         for did, entry in self._offers(action).items():
             offer = entry.standing.get(action.capability_id)
@@ -137,7 +137,7 @@ class AuctioningDirectory(Directory):
                 )
         return bids
 
-    def _excluded(
+    def _exclude_bidders(
         self,
         bids: list[Bid],
         action: SelectBidder,
@@ -146,7 +146,7 @@ class AuctioningDirectory(Directory):
         payer_did: str,
         counts_locked: bool,
     ) -> dict[str, str]:
-        """Return who takes no part, and why."""
+        """Return the reason of each excluded bidder, by agent."""
         terms = AuctionTerms(
             action.reserve_micro, action.closes_ms, action.stake_bps, self._score_min
         )
@@ -159,14 +159,14 @@ class AuctioningDirectory(Directory):
                 continue
             staked_micro = self.stakes.staked_micro(did, counts_locked=counts_locked)
             is_revoked = self.is_revoked(did, at_ms)
-            why = exclusion(bid, terms, stake_free_micro=staked_micro, is_revoked=is_revoked)
-            found = str(why) if why is not None else None
-            if found is None:
-                found = self._unavailable(did, at_ms, payer_did=payer_did)
-            if found is None and did not in offers:
-                found = "capability_not_offered"
-            if found is not None:
-                excluded[did] = found
+            why = find_exclusion(bid, terms, stake_free_micro=staked_micro, is_revoked=is_revoked)
+            unavailability = str(why) if why is not None else None
+            if unavailability is None:
+                unavailability = self._find_unavailability(did, at_ms, payer_did=payer_did)
+            if unavailability is None and did not in offers:
+                unavailability = "capability_not_offered"
+            if unavailability is not None:
+                excluded[did] = unavailability
         return excluded
 
     def _offers(self, action: SelectBidder) -> Mapping[str, AgentEntry]:
@@ -176,8 +176,8 @@ class AuctioningDirectory(Directory):
         return self._standings.get(did, UNPROVEN).score
 
 
-def _reasons(closed: AuctionClosed) -> dict[str, Any]:
-    """Return why the winner has won, as a node's record shows it: the lowest bids."""
+def _build_reasons(closed: AuctionClosed) -> dict[str, Any]:
+    """Return the lowest bids of an awarded round, as a node's record shows them."""
     excluded = dict(closed.excluded)
     lowest = sorted(
         closed.bids, key=lambda bid: (bid.agent_did in excluded, bid.amount_micro, bid.agent_did)

@@ -1,4 +1,4 @@
-"""An agent's stored card as what dispatching needs of it, and what several of them ask.
+"""Parses stored agent cards into directory entries, and finds the prices that agents ask.
 
 Pure: a row in, an `AgentEntry` out. Spec: Agent card; contract.md sections 3 and 4.
 """
@@ -10,8 +10,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from actors.engine.ports import AgentEntry, Asked
-from core.market.pricing import FREE, Price, TokenPrice, parse_price, price_of
+from actors.engine.ports import AgentEntry, AskingPrices
+from core.market.pricing import FREE, Price, TokenPrice, effective_price, parse_price
 from core.market.standing_bid import standing_offers
 from core.trust.derived_keys import KeyPurpose
 from core.trust.sealing import unseal
@@ -19,13 +19,13 @@ from core.trust.sealing import unseal
 
 @dataclass(frozen=True, slots=True)
 class CardReader:
-    """What holds for every card of this deployment.
+    """Builds entries from cards, with the defaults of this deployment.
 
     Args:
         service: the `<service>` of dispatch paths.
         deployment_key: 32 bytes that unseal signing secrets.
         default_secret: signs dispatches to agents without a secret of their own, or None.
-        max_concurrency: for cards that name none.
+        max_concurrency: for cards without `maxConcurrency`.
     """
 
     service: str
@@ -33,11 +33,11 @@ class CardReader:
     default_secret: str | None
     max_concurrency: int
 
-    def entry_of(self, row: Mapping[str, Any], order: int) -> AgentEntry:
+    def build_entry(self, row: Mapping[str, Any], order: int) -> AgentEntry:
         """Return the entry of a row (`did, owner_did, card, endpoint, public_key, signing_secret`).
 
         Args:
-            order: the agent's place among those that were read, for a stable choice.
+            order: the agent's position in the order of reading, for a stable choice.
         """
         card = json.loads(row["card"])
         secret = self.default_secret
@@ -58,7 +58,7 @@ class CardReader:
             owner_did=row["owner_did"],
             url=url,
             cancel_url=f"{prefix}/cancel",
-            # A price that was stored before it was understood as one is none.
+            # A stored member that is no valid price counts as no price.
             prices={c["id"]: parse_price(c)[0] for c in card["capabilities"]},
             secret=secret,
             max_concurrency=int(card.get("maxConcurrency") or self.max_concurrency),
@@ -68,26 +68,26 @@ class CardReader:
         )
 
 
-def asked_of(
+def find_asking_prices(
     offers: Mapping[str, AgentEntry],
     capability_id: str,
     registered: Price | None,
     target_agent_id: str | None,
-) -> Asked:
-    """Return what a capability's agents ask, which is what an estimate reserves.
+) -> AskingPrices:
+    """Return the prices that a capability's agents ask, for an estimate.
 
     Args:
-        offers: by DID, who offers it.
-        registered: the capability's own price, which is the most that is paid.
-        target_agent_id: asks for itself alone, if it is among them.
+        offers: the agents that offer the capability, by DID.
+        registered: the capability's registered price, the most that is paid.
+        target_agent_id: the only agent to ask, if it offers the capability.
     """
     if target_agent_id is not None and target_agent_id in offers:
-        own = price_of(offers[target_agent_id].prices[capability_id], registered)
+        own = effective_price(offers[target_agent_id].prices[capability_id], registered)
         if isinstance(own, TokenPrice):
-            return Asked(registered, None, own)
-        return Asked(registered, own.micro)
+            return AskingPrices(registered, None, own)
+        return AskingPrices(registered, own.micro)
     if registered is not None:
-        return Asked(registered)
+        return AskingPrices(registered)
     dearest_micro: int | None = None
     by_token: TokenPrice | None = None
     for entry in offers.values():
@@ -96,4 +96,4 @@ def asked_of(
             by_token = price
         elif dearest_micro is None or price.micro > dearest_micro:
             dearest_micro = price.micro
-    return Asked(None, dearest_micro, by_token)
+    return AskingPrices(None, dearest_micro, by_token)

@@ -1,10 +1,9 @@
-"""What an owner knows of agents, prices and stakes, kept as the ledger has it.
+"""Keeps an owner's directory of agents, prices and stakes in sync with the ledger.
 
-Everything is read once at start, page by page; then only what has changed: when a notice says so,
-when a request asks for it, and by looking again and again for what has no notice. A request that
-registers an agent, sets a price, stakes, or changes an agent's health by a heartbeat is answered
-when every owner has read it (`refresh`). Decisions 0003, 0067, 0091 and 0098; design.md section 3
-(Events).
+The sync reads all rows once at the start, page by page, then the changes: on a notice, on request,
+and by polling the tables without notices. A request that registers an agent, sets a price, stakes,
+or changes an agent's health by a heartbeat is answered after every owner has read the change
+(`refresh`). Decisions 0003, 0067, 0091 and 0098; design.md section 3 (Events).
 """
 
 from __future__ import annotations
@@ -14,7 +13,7 @@ import logging
 import time
 from collections.abc import AsyncIterator, Callable, Sequence
 
-from actors.directory.directory import Directory
+from actors.directory.agent_directory import Directory
 from actors.process.slices import Slices
 from actors.transport.channel import Channel
 from actors.transport.messages import PublishRequest
@@ -36,10 +35,10 @@ from ledger.reads.reader import LedgerReader, RowDict
 log = logging.getLogger("callboard.owner")
 
 RETRY_S = 0.5
-LOOK_S = 0.5
-# A statement that began before the last look may have been committed after it.
+POLL_INTERVAL_S = 0.5
+# A statement that began before the last poll may have been committed after it.
 OVERLAP_MS = 2_000
-# Requests that may wait for one refresh: more than an owner is asked at once.
+# Requests that may share one refresh: more than an owner receives at once.
 WAITING_MAX = 100_000
 
 
@@ -47,11 +46,11 @@ class DirectorySync:
     """Fills a directory from the ledger and keeps it fresh.
 
     Args:
-        directory: what is filled.
+        directory: the directory to fill.
         reader: of the ledger's rows.
-        database_url: for the connection that notices come on.
-        owner: whose feeds these are, for the log.
-        on_revoked: called when agents were revoked, or taken back.
+        database_url: for the connection that receives notices.
+        owner: the owner's name, for the log.
+        on_revoked: called when revocations were added or ended.
     """
 
     def __init__(
@@ -71,10 +70,10 @@ class DirectorySync:
         self._agents_id = 0
         self._prices_id = 0
         self._revocations_id = 0
-        self._stakes = _Look(self._read_stakes)
-        self._live = _Look(self._read_live)
-        self._looks = (self._live, _Look(self._read_reputations), self._stakes)
-        # Who asks while a refresh is under way shares the next one.
+        self._stakes = _Poll(self._read_stakes)
+        self._live = _Poll(self._read_live)
+        self._polls = (self._live, _Poll(self._read_reputations), self._stakes)
+        # Requests that arrive during a refresh share the next one.
         self._refreshes: Channel[None, None] = Channel(
             "the directory", self._refresh, capacity=WAITING_MAX, batch_size=WAITING_MAX
         )
@@ -84,17 +83,17 @@ class DirectorySync:
         """Read everything, then keep it fresh in the background.
 
         Raises:
-            ServiceError: LEDGER_UNAVAILABLE; to be called again, what was read is read again.
+            ServiceError: LEDGER_UNAVAILABLE; the caller may call again, which reads from the start.
         """
-        # What changes between the two reads is read again, not missed.
+        # First, so that a change between the two reads is read again and not missed.
         self._agents_id = await newest_change(self._reader)
         async for rows in directory_pages(self._reader):
             await self._put(rows)
         await self._read_prices()
         await self._read_revocations()
-        for look in self._looks:
-            await look.now()
-        following = [self._repeat(look) for look in self._looks] + [self._follow_notices()]
+        for poll in self._polls:
+            await poll.read_changes()
+        following = [self._poll_forever(poll) for poll in self._polls] + [self._follow_notices()]
         self._tasks = [asyncio.create_task(task) for task in following]
 
     async def close(self) -> None:
@@ -105,23 +104,23 @@ class DirectorySync:
         self._refreshes.close()
 
     async def refresh(self) -> None:
-        """Know what is stored of agents, their health, revocations, prices and stakes now.
+        """Read the current agents, their health, revocations, prices and stakes.
 
         Raises:
-            ServiceError: LEDGER_UNAVAILABLE when it cannot be read.
+            ServiceError: LEDGER_UNAVAILABLE when the ledger cannot be read.
         """
         await self._refreshes.request(None)
 
     async def ensure_known(self, requests: Sequence[PublishRequest]) -> None:
-        """Refresh once if these workflows name a capability or an agent that is not known here.
+        """Refresh once if these workflows name a capability or an agent that is missing here.
 
-        Who registered it was answered by another replica, which may not have known this owner yet.
+        The replica that registered the agent may not have known this owner yet.
         """
         if any(
-            self._directory.lacks(node.capability_id, node.target_agent_id)
+            self._directory.is_missing(node.capability_id, node.target_agent_id)
             or (
                 node.requires_verification
-                and self._directory.lacks(node.verifier_capability_id, None)
+                and self._directory.is_missing(node.verifier_capability_id, None)
             )
             for request in requests
             for node in request.compiled.nodes.values()
@@ -132,8 +131,8 @@ class DirectorySync:
         await self._read_agents()
         await self._read_revocations()
         await self._read_prices()
-        await self._stakes.now()
-        await self._live.now()
+        await self._stakes.read_changes()
+        await self._live.read_changes()
         return waiting
 
     async def _put(self, rows: Sequence[RowDict]) -> None:
@@ -155,7 +154,7 @@ class DirectorySync:
         is_last = False
         while not is_last:
             rows = await price_changes(self._reader, after=self._prices_id)
-            self._directory.know_prices({row["capability_id"]: price_of_row(row) for row in rows})
+            self._directory.apply_prices({row["capability_id"]: price_of_row(row) for row in rows})
             is_last = len(rows) < CHANGES_MAX
             if rows:
                 self._prices_id = rows[-1]["changed_id"]
@@ -164,7 +163,7 @@ class DirectorySync:
         is_last, is_changed = False, False
         while not is_last:
             rows = await revocation_changes(self._reader, after=self._revocations_id)
-            self._directory.revocations.know(rows)
+            self._directory.revocations.apply_rows(rows)
             is_last = len(rows) < CHANGES_MAX
             if rows:
                 self._revocations_id = rows[-1]["changed_id"]
@@ -174,50 +173,50 @@ class DirectorySync:
 
     async def _read_live(self, since_ms: int | None) -> AsyncIterator[list[int]]:
         async for rows in live_pages(self._reader, since_ms=since_ms):
-            self._directory.know_live({row["did"]: liveness_of(row) for row in rows})
+            self._directory.apply_liveness({row["did"]: liveness_of(row) for row in rows})
             yield [row["updated_ms"] for row in rows]
 
     async def _read_reputations(self, since_ms: int | None) -> AsyncIterator[list[int]]:
         async for rows in reputation_pages(self._reader, since_ms=since_ms):
-            self._directory.know_standings({row["agent_did"]: tally_of(row) for row in rows})
+            self._directory.apply_tallies({row["agent_did"]: tally_of(row) for row in rows})
             yield [row["updated_ms"] for row in rows]
 
     async def _read_stakes(self, since_ms: int | None) -> AsyncIterator[list[int]]:
         async for rows in stake_pages(self._reader, since_ms=since_ms):
-            self._directory.stakes.know(rows)
+            self._directory.stakes.apply_rows(rows)
             yield [row["updated_ms"] for row in rows]
 
     async def _follow_notices(self) -> None:
-        """Refresh whenever a card or a price has changed; a failed refresh is tried again."""
+        """Refresh on each notice of a changed card or price; retry after a failure."""
         while True:
             try:
                 async with DirectoryTail(self._database_url) as tail:
-                    # What changed before the tail was there is not in its notices.
+                    # Changes from before the subscription have no notice.
                     await self.refresh()
                     async for _ in tail:
                         await self.refresh()
-            except Exception:  # the edge to Postgres, which may be away for a while
-                log.warning("directory not followed owner=%s", self._owner, exc_info=True)
+            except Exception:  # the edge to Postgres, which may be unavailable
+                log.warning("notices not received owner=%s", self._owner, exc_info=True)
                 await asyncio.sleep(RETRY_S)
 
-    async def _repeat(self, look: _Look) -> None:
-        """Look for what is new again and again, with one query each time."""
+    async def _poll_forever(self, poll: _Poll) -> None:
+        """Poll for changes until cancelled, with one query each time."""
         while True:
-            await asyncio.sleep(LOOK_S)
+            await asyncio.sleep(POLL_INTERVAL_S)
             try:
-                await look.now()
-            except Exception:  # the edge to Postgres, which may be away for a while
-                log.warning("not followed owner=%s", self._owner, exc_info=True)
+                await poll.read_changes()
+            except Exception:  # the edge to Postgres, which may be unavailable
+                log.warning("poll failed owner=%s", self._owner, exc_info=True)
 
 
-class _Look:
-    """Reads rows that carry the time of their change, from where the last reading ended.
+class _Poll:
+    """Reads rows by the time of their change, from the watermark of the last read on.
 
     Args:
-        read: takes over the rows that changed at a time or later, None: all of them, page by page;
+        read: applies the rows that changed at a time or later, None: all of them, page by page;
             yields the times of each page.
-        now_ms: the wall clock. Rows that a clock ahead of it has dated do not say how far this was
-            read: whatever changes after that clock is put right is dated before them.
+        now_ms: the wall clock, which bounds the watermark: rows dated by a clock that is ahead
+            would hide later changes once that clock is corrected.
     """
 
     def __init__(
@@ -228,12 +227,12 @@ class _Look:
         self._read = read
         self._now_ms = now_ms
         self._newest_ms: int | None = None
-        self._turn = asyncio.Lock()
+        self._lock = asyncio.Lock()
 
-    async def now(self) -> None:
-        """Read once; what a reading that failed has taken over is read again."""
-        # One after the other: an older reading must not be taken over after a newer one.
-        async with self._turn:
+    async def read_changes(self) -> None:
+        """Read the changes once; a failed read leaves the watermark as it is."""
+        # One read at a time: an older one must not overwrite a newer one.
+        async with self._lock:
             since_ms = None
             if self._newest_ms is not None:
                 since_ms = min(self._newest_ms, self._now_ms()) - OVERLAP_MS

@@ -1,1 +1,1 @@
-"""Requests to agents: queues, HTTP, what a reply means, other machines' help."""
+"""Requests to agents: queues, HTTP, the events of replies, dispatch by other machines."""

@@ -1,13 +1,12 @@
-"""Which order may leave now: a queue per agent, payers served in turn, one limit over all.
+"""Queues of orders: one per agent, round robin over payers, with one limit over all agents.
 
-Theory of operation. An agent takes so many orders at once and no more; what exceeds that waits in
-its own queue and blocks nobody else's. Agents with waiting orders and room take turns. Over all of
-them stands a limit of sockets: it counts fresh orders only. One that has not been answered for
-`AGED_MS` waits for a slow agent, costs next to nothing, and leaves its place to others, up to the
-hard limit. Of all places one payer has a share at most, a part of what the others leave: agents
-that never answer, however many, keep places from their own payers only. An order that its agent
-has accepted, to hand the result in later, is held: it has no socket any more, but is among what the
-agent has taken on until it ends. Everything is O(1) per order; times come in, nothing waits here.
+Theory of operation. Each agent has a concurrency limit; further orders wait in the agent's own
+queue and delay no other agent. Agents with waiting orders and free capacity take turns. A limit of
+sockets applies over all agents. It counts fresh orders only: an order unanswered for `AGED_MS`
+waits for a slow agent, costs little CPU, and no longer counts, up to the hard limit. A payer may
+have a share of the sockets that other payers leave free, so agents that never answer block their
+own payers only. An accepted order (its result comes later) is held: it has no socket, but counts
+against its agent's concurrency until it ends. Every operation is O(1); the caller passes the time.
 design.md section 3 (Fairness, dispatch concurrency); contract.md section 5; decisions 0055, 0118.
 """
 
@@ -25,15 +24,15 @@ Item = TypeVar("Item")
 Key = TypeVar("Key", bound=Hashable)
 
 AGED_MS = 100
-# With agents that answer sooner, more sockets gain nothing.
+# More sockets bring no throughput with agents that answer faster.
 SLOW_REPLY_MS = 20
-# Agents that are looked at again at once.
-STARVED_LOOKS = 500
+# Starved agents that one retry makes ready.
+STARVED_RETRIES_MAX = 500
 
 
 @dataclass(slots=True)
 class _AgentQueue(Generic[Key, Item]):
-    """One agent: how many orders are with it, held ones included, and which wait for it."""
+    """One agent's waiting orders; `taken`: orders open at the agent, held ones included."""
 
     waiting: FairQueue[Key, Item]
     taken: int = 0
@@ -41,7 +40,7 @@ class _AgentQueue(Generic[Key, Item]):
 
 @dataclass(slots=True)
 class _Open:
-    """An order that has left. `is_fresh`: it counts against the limit of fresh ones."""
+    """An open order. `is_fresh`: it counts against the limit of fresh orders."""
 
     did: str
     payer: str
@@ -51,7 +50,7 @@ class _Open:
 
 @dataclass(frozen=True, slots=True)
 class QueueStatistics:
-    """What is under way and what waits."""
+    """Counts of open, waiting and held orders."""
 
     open: int
     fresh: int
@@ -66,11 +65,11 @@ class AgentQueues(Generic[Key, Item]):
     """The queues of one dispatcher.
 
     Args:
-        fresh_max: fresh orders at once, at first; it grows while agents are slow and others wait.
-        open_max: orders at once, at most.
-        concurrency_of: how many orders an agent takes at once, 1 or more.
+        fresh_max: limit of fresh orders at first; it grows while agents are slow and orders wait.
+        open_max: limit of open orders.
+        concurrency_of: an agent's concurrency, 1 or more.
         weight_of: a payer's weight.
-        payer_share: a payer has at most 1/payer_share of the places that others leave; 1: all.
+        payer_share: a payer may have 1/payer_share of the sockets that others leave; 1: all.
     """
 
     fresh_max: int
@@ -82,7 +81,7 @@ class AgentQueues(Generic[Key, Item]):
     _open: dict[Key, _Open] = field(default_factory=dict)
     _held: dict[Key, str] = field(default_factory=dict)
     _ready: OrderedDict[str, None] = field(default_factory=OrderedDict)
-    # Agents with room whose orders wait for payers that have their share.
+    # Agents with free capacity whose orders all belong to payers that have used up their share.
     _starved: OrderedDict[str, None] = field(default_factory=OrderedDict)
     _open_of: dict[str, int] = field(default_factory=dict)  # by payer
     _waiting_of: dict[str, int] = field(default_factory=dict)  # by payer
@@ -106,7 +105,7 @@ class AgentQueues(Generic[Key, Item]):
 
     @property
     def open_count(self) -> int:
-        """How many orders are under way."""
+        """How many orders are open."""
         return len(self._open)
 
     @property
@@ -120,72 +119,72 @@ class AgentQueues(Generic[Key, Item]):
 
     @property
     def is_blocked(self) -> bool:
-        """Whether orders wait for nothing but a place: time alone may make one."""
+        """Whether orders wait for a socket alone, so that time may free one."""
         return bool(self._ready or self._starved)
 
     def retry_starved(self) -> None:
-        """Look at some agents again whose payers had their share: others may have left places."""
-        for _ in range(min(len(self._starved), STARVED_LOOKS)):
+        """Make some starved agents ready again: their payers' share may have grown."""
+        for _ in range(min(len(self._starved), STARVED_RETRIES_MAX)):
             self._ready[self._starved.popitem(last=False)[0]] = None
 
     def put(self, did: str, payer: str, key: Key, item: Item, now_ms: int) -> bool:
-        """Let an order wait, or say True: it may leave at once and counts as left."""
-        assert key not in self._open, f"{key} is under way already"
+        """Queue an order; True when it may leave at once and counts as open."""
+        assert key not in self._open, f"{key} is open already"
         queue = self._queue_of(did)
         has_room = queue.taken < self.concurrency_of(did)
         is_next = has_room and not queue.waiting and not self._ready
-        if is_next and self._has_place(now_ms) and self._may(payer):
-            self._leave(queue, did, payer, key, now_ms)
+        if is_next and self._has_capacity(now_ms) and self._is_below_share(payer):
+            self._mark_open(queue, did, payer, key, now_ms)
             return True
         queue.waiting.put(payer, key, (payer, item))
         self._waiting += 1
         self._waiting_of[payer] = self._waiting_of.get(payer, 0) + 1
-        if has_room and self._may(payer):
+        if has_room and self._is_below_share(payer):
             self._ready[did] = None
         elif has_room and did not in self._ready:
             self._starved[did] = None
         return False
 
     def take(self, now_ms: int, key_of: Callable[[Item], Key]) -> Item | None:
-        """Return the next order that may leave, counted as left; None when none may."""
-        while self._ready and self._has_place(now_ms):
+        """Return the next order that may leave, counted as open; None when none may."""
+        while self._ready and self._has_capacity(now_ms):
             did, _ = self._ready.popitem(last=False)
             queue = self._queues[did]
             concurrency = self.concurrency_of(did)
             if not queue.waiting or queue.taken >= concurrency:
-                continue  # a card may have changed since it became ready
-            taken = queue.waiting.take(self._may)
+                continue  # the agent's card may have changed since it became ready
+            taken = queue.waiting.take(self._is_below_share)
             if taken is None:
                 self._starved[did] = None
                 continue
             payer, item = taken
             self._count_out(payer)
-            self._leave(queue, did, payer, key_of(item), now_ms)
+            self._mark_open(queue, did, payer, key_of(item), now_ms)
             if queue.waiting and queue.taken < concurrency:
                 self._ready[did] = None
             return item
         return None
 
     def close(self, key: Key, now_ms: int) -> None:
-        """Note that an order that had left is answered or given up."""
+        """Close an open order that is answered or given up."""
         self._free(self._close_open(key, now_ms))
 
     def park(self, key: Key, now_ms: int) -> None:
-        """Note that an agent has accepted an order: it is held until it is released."""
+        """Turn an open order that its agent has accepted into a held one."""
         self._held[key] = self._close_open(key, now_ms)
 
     def hold(self, did: str, key: Key) -> None:
-        """Hold what an agent has accepted from others than this; it may be more than it takes."""
+        """Hold an order that was sent by another process; the agent's limit may be exceeded."""
         assert key not in self._held, f"{key} is held already"
         self._queue_of(did).taken += 1
         self._held[key] = did
 
     def release(self, key: Key) -> None:
-        """Note that a held order has ended."""
+        """Release a held order that has ended."""
         self._free(self._held.pop(key))
 
     def drop(self, did: str, key: Key) -> bool:
-        """Take a waiting order out; False when it does not wait."""
+        """Remove a waiting order; False when it does not wait."""
         queue = self._queues.get(did)
         dropped = None if queue is None else queue.waiting.drop(key)
         if queue is None or dropped is None:
@@ -234,9 +233,9 @@ class AgentQueues(Generic[Key, Item]):
         return queue
 
     def _close_open(self, key: Key, now_ms: int) -> str:
-        """Give an order's socket back; returns its agent, of which it still holds a place."""
+        """Free an order's socket; return its agent, whose concurrency it still counts against."""
         ended = self._open.pop(key)
-        if self._starved and not self._may(ended.payer):
+        if self._starved and not self._is_below_share(ended.payer):
             self._ready[self._starved.popitem(last=False)[0]] = None
         left = self._open_of[ended.payer] - 1
         if left:
@@ -257,7 +256,7 @@ class AgentQueues(Generic[Key, Item]):
         elif queue.taken == 0:
             self._forget(did)
 
-    def _has_place(self, now_ms: int) -> bool:
+    def _has_capacity(self, now_ms: int) -> bool:
         while self._fresh:
             key = self._fresh[0]
             order = self._open.get(key)
@@ -269,13 +268,13 @@ class AgentQueues(Generic[Key, Item]):
             self._fresh.popleft()
         return self._fresh_count < self.fresh_max and len(self._open) < self.open_max
 
-    def _may(self, payer: str) -> bool:
-        """Say whether a payer has less than its share of the places that others leave."""
+    def _is_below_share(self, payer: str) -> bool:
+        """Say whether a payer has less than its share of the sockets that others leave."""
         own = self._open_of.get(payer, 0)
         free = self.open_max - (len(self._open) - own)
         return own < max(1, free // self.payer_share)
 
-    def _leave(
+    def _mark_open(
         self, queue: _AgentQueue[Key, tuple[str, Item]], did: str, payer: str, key: Key, now_ms: int
     ) -> None:
         queue.taken += 1

@@ -1,4 +1,4 @@
-"""Circuit breakers: an agent that cannot be reached three times in a row is left alone for a while.
+"""Circuit breakers: an agent that is unreachable three times in a row gets no work for a while.
 
 Each owner's own experience, kept in memory. Theory of operation: closed, it counts consecutive
 failures; the third opens it for 30 s. Then it is half open: one attempt may try, and everybody else
@@ -21,7 +21,7 @@ from actors.engine.ports import Contact
 CIRCUIT_FAILURES_MAX = 3
 CIRCUIT_OPEN_MS_MIN = 30_000
 CIRCUIT_OPEN_MS_MAX = 300_000
-# A trial that never reports (its workflow was cancelled before the dispatch) blocks this long.
+# A trial without an outcome (its workflow was cancelled before the dispatch) blocks this long.
 TRIAL_MS_MAX = 30_000
 # Payers with a circuit of their own, per agent: time-outs of so many count for all already.
 PAYERS_MAX = 8
@@ -96,7 +96,7 @@ class _AgentCircuits:
 
 
 class Circuits:
-    """The circuits that are not closed and untouched, by agent."""
+    """The circuits by agent; an agent without failures has none."""
 
     def __init__(self) -> None:
         self._circuits: dict[str, _AgentCircuits] = {}
@@ -112,13 +112,13 @@ class Circuits:
         known = self._circuits.get(did)
         return known is not None and any(one.is_open(at_ms) for one in known.of(payer_did))
 
-    def taken(self, did: str, at_ms: int, *, payer_did: str) -> None:
+    def note_chosen(self, did: str, at_ms: int, *, payer_did: str) -> None:
         """Note that the agent was chosen, which is the trial of each circuit that is half open."""
         known = self._circuits.get(did)
         for circuit in known.of(payer_did) if known is not None else ():
             circuit.begin_trial(at_ms)
 
-    def note(self, did: str, contact: Contact, at_ms: int, *, payer_did: str) -> Opened:
+    def note_outcome(self, did: str, contact: Contact, at_ms: int, *, payer_did: str) -> Opened:
         """Note how an attempt ended; returns for whom that opened a circuit."""
         if contact is Contact.UNKNOWN:
             return Opened.NOT
@@ -130,7 +130,7 @@ class Circuits:
             return known.time_out(payer_did, at_ms)
         return Opened.FOR_ALL if known.common.fail(at_ms) else Opened.NOT
 
-    def opened(self) -> list[str]:
+    def open_agents(self) -> list[str]:
         """Return the agents with a circuit that is open or half open, the longest known first."""
         return [
             did

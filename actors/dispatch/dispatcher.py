@@ -1,9 +1,9 @@
-"""Requests to agents over HTTP, from the loop of whoever holds the order.
+"""Sends orders to agents over HTTP, from the event loop of the process that holds the order.
 
-Knows aiohttp, signatures and limits; knows nothing of workflows beyond the order it was given, and
-judges no reply itself (`core/workflow/verdict.py` does). Every order is answered by exactly one
-event unless it is aborted. Spec: Dispatch request, Dispatch response, Authentication 3; contract.md
-section 5; design.md section 3.
+Knows aiohttp, signatures and limits; knows nothing of workflows beyond the order, and judges no
+reply (`core/workflow/verdict.py` does). Every order gets exactly one final event unless it is
+aborted. Spec: Dispatch request, Dispatch response, Authentication 3; contract.md section 5;
+design.md section 3.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ from dataclasses import dataclass
 import aiohttp
 
 from actors.dispatch.agent_queue import AGED_MS, AgentQueues
+from actors.dispatch.dispatch_orders import load_inputs
 from actors.dispatch.envelope import cancel_notice, dispatch_body, dispatch_headers, sent_event_id
-from actors.dispatch.large_results import Blobs, by_reference
-from actors.dispatch.orders import with_inputs
-from actors.dispatch.replies import event_of, offline, unhealthy
+from actors.dispatch.large_results import Blobs, store_large_result
+from actors.dispatch.reply_events import build_reply_event, offline_failure, unhealthy_failure
 from actors.engine.ports import Clock, Contact, DispatchOrder
 from actors.process.slices import run_in_slices
 from core.canonical import canonical, hash_bytes
@@ -33,22 +33,22 @@ from federation.egress import EgressDenied, gated_socket_factory
 
 log = logging.getLogger("callboard.dispatch")
 
-# A shorter time-out that passes says nothing about its agent.
+# A passed timeout shorter than this says nothing about the agent.
 TELLING_TIMEOUT_MS = 1_000
 
 Receive = Callable[[str, Event], None]
 
-# Notices that wait, enough for one workflow of the largest size, and those under way at once.
+# Cancel notices queued, enough for one workflow of the largest size, and sent at once.
 CANCELS_MAX = 2_000
 CANCELS_AT_ONCE = 64
 
 
 @dataclass(slots=True, eq=False)
 class _Ticket:
-    """An order on its way or, with a time `until` which at the latest, held by its agent.
+    """An order that is queued, open, or, with a timer `until`, held by its agent.
 
-    By identity: one may be here twice, for two owners. `is_over`: it ended while its request was
-    still open, so that an acceptance holds nothing any more.
+    Compared by identity: an order may be here twice, for two owners. `is_over`: the order was
+    released while its request was open, so a later acceptance is not held.
     """
 
     order: DispatchOrder
@@ -69,7 +69,7 @@ class DispatchStatistics:
 
 
 class Dispatcher:
-    """Sends orders as `AgentQueues` lets them leave; the rest waits, each for its own agent.
+    """Sends orders in the order of `AgentQueues`.
 
     Args:
         settings: service name, deployment key, egress allow-list and bounds.
@@ -107,7 +107,7 @@ class Dispatcher:
         )
         self._tickets: dict[int, _Ticket] = {}  # by the identity of the order in it
         self._open: dict[_Ticket, asyncio.Task[None]] = {}
-        self._look_again: asyncio.TimerHandle | None = None
+        self._starved_timer: asyncio.TimerHandle | None = None
         self._is_closed = False
         self._refusing: dict[tuple[str, str | None], asyncio.Task[None]] = {}
         self._notices: set[asyncio.Task[None]] = set()
@@ -146,31 +146,31 @@ class Dispatcher:
 
     @property
     def has_room(self) -> bool:
-        """Whether an order of a payer that is alone would find a place here."""
+        """Whether an order could be sent here without queueing, if its payer had no other."""
         settings = self._settings
         return self._queues.open_count < settings.inflight_max // settings.inflight_share
 
     def send(self, order: DispatchOrder, receive: Receive) -> None:
-        """Send the order as soon as its agent and the limit allow; `receive` gets its events."""
+        """Send the order once its agent and the limits allow; `receive` gets its events."""
         ticket = self._tickets[id(order)] = _Ticket(order, receive)
         did = order.agent_did
         self._begin(did)
         if self._queues.put(did, order.payer_did, ticket, ticket, self._clock.now_ms()):
             self._start(ticket)
         else:
-            self._wait_for_place()
+            self._schedule_starved_retry()
 
     def hold(self, order: DispatchOrder) -> None:
-        """Take the place of an order that its agent accepted from another process than this."""
-        ticket = self._tickets[id(order)] = _Ticket(order, _nobody)
+        """Hold an order that its agent has accepted from another process."""
+        ticket = self._tickets[id(order)] = _Ticket(order, _receive_unexpected)
         self._begin(order.agent_did)
         self._queues.hold(order.agent_did, ticket)
         self._release_in(ticket, order.timeout_ms)
 
-    def ended(self, order: DispatchOrder) -> None:
-        """Free what the order still holds, its place at its agent or in its line.
+    def release(self, order: DispatchOrder) -> None:
+        """Free the order's capacity at its agent, or its place in the queue.
 
-        An open request goes on: its reply is heard, but holds nothing.
+        An open request goes on; its reply is delivered, but an acceptance is not held.
         """
         ticket = self._tickets.get(id(order))
         if ticket is None:
@@ -188,11 +188,11 @@ class Dispatcher:
     def abort(self, order: DispatchOrder, reason: str) -> None:
         """Stop waiting for the order's reply, or never send it; tell the agent if it was sent."""
         ticket = self._tickets.get(id(order))
-        self.ended(order)
+        self.release(order)
         if ticket in self._open:
             self._open[ticket].cancel()
         elif ticket is not None and ticket.until is None:
-            return  # it waited in its line
+            return  # it was queued and never sent
         self.notify(order, reason)
 
     def refuse_waiting(self, did: str, payer_did: str | None = None) -> None:
@@ -216,12 +216,14 @@ class Dispatcher:
             for ticket in self._queues.clear(did, 1, payer_did):
                 self._forget(ticket, Contact.UNKNOWN)
                 order, now_ms = ticket.order, self._clock.now_ms()
-                failure = unhealthy(order, "its circuit opened while others waited for it")
-                ticket.receive(order.workflow_id, event_of(order, failure, "", now_ms, now_ms))
+                failure = unhealthy_failure(order, "its circuit opened while others waited for it")
+                ticket.receive(
+                    order.workflow_id, build_reply_event(order, failure, "", now_ms, now_ms)
+                )
             yield
 
     def notify(self, order: DispatchOrder, reason: str) -> None:
-        """Tell the agent that the output is not wanted, once, best effort (spec: Events 3)."""
+        """Send the agent a cancel notice, once, best effort (spec: Events 3)."""
         if len(self._notices) < CANCELS_MAX:
             notice = asyncio.get_running_loop().create_task(self._notify_cancel(order, reason))
             self._notices.add(notice)
@@ -230,8 +232,8 @@ class Dispatcher:
     async def close(self) -> None:
         """Cancel everything in flight and close the connections."""
         self._is_closed = True
-        if self._look_again is not None:
-            self._look_again.cancel()
+        if self._starved_timer is not None:
+            self._starved_timer.cancel()
         for ticket in self._tickets.values():
             if ticket.until is not None:
                 ticket.until.cancel()
@@ -250,18 +252,18 @@ class Dispatcher:
         if self._is_closed:
             return
         now_ms = self._clock.now_ms()
-        while (ticket := self._queues.take(now_ms, _itself)) is not None:
+        while (ticket := self._queues.take(now_ms, _ticket_key)) is not None:
             self._start(ticket)
-        self._wait_for_place()
+        self._schedule_starved_retry()
 
-    def _wait_for_place(self) -> None:
-        """Look again soon: what is under way may hang, and then leaves its place to others."""
-        if self._queues.is_blocked and self._look_again is None:
+    def _schedule_starved_retry(self) -> None:
+        """Retry soon: open orders that hang stop counting as fresh and free their place."""
+        if self._queues.is_blocked and self._starved_timer is None:
             loop = asyncio.get_running_loop()
-            self._look_again = loop.call_later(AGED_MS / 1000, self._looked_again)
+            self._starved_timer = loop.call_later(AGED_MS / 1000, self._retry_starved)
 
-    def _looked_again(self) -> None:
-        self._look_again = None
+    def _retry_starved(self) -> None:
+        self._starved_timer = None
         self._queues.retry_starved()
         self._start_waiting()
 
@@ -277,10 +279,10 @@ class Dispatcher:
         self._release_in(ticket, remaining_ms)
 
     def _release_in(self, ticket: _Ticket, delay_ms: int) -> None:
-        # Whoever drives the attempt says when it ends. Should that word be lost between machines,
-        # no place is held for longer than the attempt itself may take.
+        # The owner of the workflow releases the order. If that message is lost between machines,
+        # the order is held no longer than the attempt's timeout.
         loop = asyncio.get_running_loop()
-        ticket.until = loop.call_later(max(0, delay_ms) / 1000, self.ended, ticket.order)
+        ticket.until = loop.call_later(max(0, delay_ms) / 1000, self.release, ticket.order)
 
     async def _perform(self, ticket: _Ticket) -> None:
         order, receive = ticket.order, ticket.receive
@@ -291,23 +293,23 @@ class Dispatcher:
         try:
             if not order.is_verification:
                 receive(order.workflow_id, WorkStarted(order.node, order.attempt, started_ms))
-            reply, contact, input_hash = await self._reply(order, started_ms)
+            reply, contact, input_hash = await self._request_reply(order, started_ms)
             # The span by the monotonic clock: the wall clock may be set while the agent works.
             span_s = asyncio.get_running_loop().time() - started_s
             at_ms = started_ms + int(span_s * 1_000)
-            event = event_of(order, reply, input_hash, started_ms, at_ms)
+            event = build_reply_event(order, reply, input_hash, started_ms, at_ms)
             if self._blobs is not None:
-                # Within the limit of orders in flight, which bounds the bytes that wait here.
-                event = await by_reference(
+                # Before the order is closed: the limit of open orders bounds the bytes that wait.
+                event = await store_large_result(
                     event, self._blobs, self._settings.result_inline_bytes_max
                 )
             is_accepted = isinstance(reply, Accepted) and not ticket.is_over
-        except Exception:  # the edge of one order: it is answered, whatever went wrong in here
+        except Exception:  # the edge of one order: every order gets its event
             log.exception("dispatch failed workflow=%s node=%s", order.workflow_id, order.node)
             broken = Failure(
                 NodeErrorCode.AGENT_ERROR, "the dispatch failed inside the service", is_spared=True
             )
-            event = event_of(order, broken, "", started_ms, self._clock.now_ms())
+            event = build_reply_event(order, broken, "", started_ms, self._clock.now_ms())
         finally:
             del self._open[ticket]
             if is_accepted:
@@ -318,14 +320,14 @@ class Dispatcher:
             self._start_waiting()
         receive(order.workflow_id, event)
 
-    async def _reply(
+    async def _request_reply(
         self, order: DispatchOrder, started_ms: int
     ) -> tuple[Success | Accepted | Failure, Contact, str]:
         """As `_post`, for orders whose inputs may still have to be loaded."""
         if order.large is not None:
             assert self._blobs is not None, "a large result was stored without a store"
             bytes_max = self._settings.dispatch_body_bytes_max
-            complete = await with_inputs(order, self._blobs.values, bytes_max)
+            complete = await load_inputs(order, self._blobs.values, bytes_max)
             if isinstance(complete, Failure):
                 return complete, Contact.REACHED, ""
             order = complete
@@ -363,9 +365,9 @@ class Dispatcher:
                 timeout=timeout,
                 allow_redirects=False,
             ) as response:
-                return await self._judged(response, order, event), Contact.REACHED, input_hash
+                return await self._read_reply(response, order, event), Contact.REACHED, input_hash
         except aiohttp.ConnectionTimeoutError:
-            failure = offline(order, "the connection was not accepted in time")
+            failure = offline_failure(order, "the connection was not accepted in time")
             if order.timeout_ms >= self._settings.connect_timeout_ms:
                 return failure, Contact.UNREACHABLE, input_hash  # no payer has chosen that time
             return failure, _contact_of_timeout(order), input_hash
@@ -381,13 +383,17 @@ class Dispatcher:
                     Contact.REACHED,
                     input_hash,
                 )
-            return offline(order, "the connection was refused"), Contact.UNREACHABLE, input_hash
+            return (
+                offline_failure(order, "the connection was refused"),
+                Contact.UNREACHABLE,
+                input_hash,
+            )
         except (aiohttp.ClientError, OSError) as error:
             message = f"the connection broke: {type(error).__name__}"
             broken = Failure(NodeErrorCode.AGENT_ERROR, message, is_spared=True)
             return broken, Contact.UNREACHABLE, input_hash
 
-    async def _judged(
+    async def _read_reply(
         self, response: aiohttp.ClientResponse, order: DispatchOrder, event: str
     ) -> Success | Accepted | Failure:
         bytes_max = self._settings.agent_reply_bytes_max
@@ -425,7 +431,7 @@ class Dispatcher:
             ):
                 pass
         except (aiohttp.ClientError, TimeoutError, OSError):
-            # Best effort by contract: the agent learns it from the 409 of its late reply otherwise.
+            # Best effort by contract: the 409 to its late result tells the agent otherwise.
             return
 
 
@@ -440,7 +446,7 @@ def _contact_of_timeout(order: DispatchOrder) -> Contact:
 
 
 async def _read(response: aiohttp.ClientResponse, bytes_max: int) -> bytes:
-    """Return the decoded body; of one that is too large or undecodable the rest is not read.
+    """Return the decoded body; stop reading at the first defect.
 
     Raises:
         BodyTooLarge, UndecodableBody.
@@ -459,9 +465,9 @@ async def _read(response: aiohttp.ClientResponse, bytes_max: int) -> bytes:
         raise
 
 
-def _itself(ticket: _Ticket) -> _Ticket:
+def _ticket_key(ticket: _Ticket) -> _Ticket:
     return ticket
 
 
-def _nobody(_: str, event: Event) -> None:
+def _receive_unexpected(_: str, event: Event) -> None:
     raise AssertionError(f"{event} of an order that was not sent from here")

@@ -1,4 +1,4 @@
-"""What travels to an agent: the bodies and headers of a dispatch and of a cancellation notice.
+"""The bodies and headers of a dispatch and of a cancel notice.
 
 Pure: an order in, bytes out. Spec: Dispatch request, Authentication 3, Events 3; contract.md
 sections 3 and 5.
@@ -26,13 +26,13 @@ def sent_event_id(order: DispatchOrder) -> str:
 def dispatch_body(
     order: DispatchOrder, event: str, inputs: bytes, started_ms: int, key: bytes
 ) -> bytes:
-    """Return the body of a dispatch, in the words of every agent dialect.
+    """Return the body of a dispatch, with the member names of every agent dialect.
 
     Args:
         event: the id of `sent_event_id`.
         inputs: in canonical form, as they are hashed.
-        started_ms: when it is written.
-        key: the deployment's, for the token of a later result.
+        started_ms: the time of the dispatch, Unix milliseconds.
+        key: the deployment's key, for the result's token.
     """
     fragment = orjson.Fragment(inputs)
     token = result_id(
@@ -64,7 +64,7 @@ def dispatch_body(
 
 
 def dispatch_headers(order: DispatchOrder, event: str, body: bytes, service: str) -> dict[str, str]:
-    """Return the headers of a dispatch, its signature among them when the agent has a secret."""
+    """Return the headers of a dispatch, with a signature when the agent has a secret."""
     prefix = f"x-{service}"
     span = span_id(order.workflow_id, order.node, order.attempt)
     headers = {
@@ -83,7 +83,7 @@ def dispatch_headers(order: DispatchOrder, event: str, body: bytes, service: str
 
 
 def cancel_notice(order: DispatchOrder, reason: str, service: str) -> tuple[bytes, dict[str, str]]:
-    """Return body and headers of the notice that an output is not wanted any more."""
+    """Return the body and headers of a cancel notice."""
     body = orjson.dumps(
         {
             "eventId": event_id(order.workflow_id, order.node, order.attempt),

@@ -1,7 +1,7 @@
-"""Large results as processes use them: stored before their event travels, then kept a while.
+"""Large results: stored before their event is delivered, then cached.
 
-A store that is away is waited for: the reply that could not be stored yet waits in memory, within
-the limit of orders in flight. design.md section 3 (Large values).
+While the store is unavailable, replies wait in memory, bounded by the limit of open orders.
+design.md section 3 (Large values).
 """
 
 from __future__ import annotations
@@ -33,11 +33,11 @@ class BlobStorage(Protocol):
 
 
 class Blobs:
-    """Large results, with those used last at hand.
+    """The store of large results with an LRU cache.
 
     Args:
-        storage: where they are.
-        cache_bytes_max: how many bytes are kept in memory.
+        storage: the bytes by hash.
+        cache_bytes_max: size of the cache.
     """
 
     def __init__(self, storage: BlobStorage, *, cache_bytes_max: int) -> None:
@@ -60,13 +60,13 @@ class Blobs:
         return BlobRef(name, len(body))
 
     async def values(self, refs: Collection[BlobRef]) -> dict[BlobRef, Any]:
-        """Return the results behind these references, however long the store is away.
+        """Return the results of these references; retry while the store is unavailable.
 
         Raises:
             LookupError: one of them is not stored.
-            ValueError: the stored bytes are not what was stored.
+            ValueError: the stored bytes do not have their hash.
         """
-        texts = await _persistently(lambda: self.texts(refs))
+        texts = await _retry_while_unavailable(lambda: self.texts(refs))
         return {ref: orjson.loads(texts[ref.hash]) for ref in refs}
 
     async def texts(self, refs: Collection[BlobRef]) -> dict[str, bytes]:
@@ -101,25 +101,25 @@ class Blobs:
             self._cached_bytes -= len(oldest)
 
 
-async def by_reference(event: Event, blobs: Blobs, inline_bytes_max: int) -> Event:
-    """Return the event with a large result stored, however long that takes, and referred to."""
+async def store_large_result(event: Event, blobs: Blobs, inline_bytes_max: int) -> Event:
+    """Store the event's result if it is large, and return the event with its reference."""
     if not isinstance(event, AttemptSucceeded) or event.result_json is None:
         return event
     if len(event.result_json) * 4 <= inline_bytes_max:
-        return event  # no text of so few characters has more bytes
+        return event  # a character has at most 4 bytes
     body = event.result_json.encode()
     if len(body) <= inline_bytes_max:
         return event
-    ref = await _persistently(lambda: blobs.put(body))
+    ref = await _retry_while_unavailable(lambda: blobs.put(body))
     assert ref.hash == event.output_hash, "a result is stored under the hash of its canonical form"
     return replace(event, result=ref, result_json=None)
 
 
-async def _persistently(ask: Callable[[], Awaitable[T]]) -> T:
+async def _retry_while_unavailable(ask: Callable[[], Awaitable[T]]) -> T:
     delay_s = RETRY_DELAY_S_MIN
     while True:
         try:
             return await ask()
-        except ServiceError:  # the store is away, the only refusal there is
+        except ServiceError:  # LEDGER_UNAVAILABLE, the only error of the store
             await asyncio.sleep(delay_s)
             delay_s = min(2 * delay_s, RETRY_DELAY_S_MAX)

@@ -1,7 +1,7 @@
-"""Probes the agents that nobody has heard: overdue ones, and those that an owner leaves alone.
+"""Probes agents with an overdue heartbeat or an open circuit.
 
-A plain class; the timekeeper runs it. What it finds goes into the operational table, where owners
-and replicas see it. contract.md section 6 (Heartbeat).
+A plain class, run by the timekeeper. The results go into the operational table, which owners and
+replicas read. contract.md section 6 (Heartbeat).
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import logging
 from collections.abc import Iterable
 
 from core.settings import Settings
-from federation.health import HealthProbe
+from federation.health_probe import HealthProbe
 from ledger.agents.agent_live import LivenessStore, probes_due
 from ledger.reads.reader import LedgerReader
 
@@ -23,11 +23,11 @@ PROBES_PER_ROUND = 64
 
 
 class Prober:
-    """Looks at who is due, again and again; made inside its event loop.
+    """Probes due agents in rounds; must be created inside its event loop.
 
     Args:
         settings: the database, the service name and the egress policy.
-        reader: where it is read who is due.
+        reader: finds the agents that are due.
     """
 
     def __init__(self, settings: Settings, reader: LedgerReader) -> None:
@@ -40,26 +40,26 @@ class Prober:
     def __repr__(self) -> str:
         return f"<Prober named={len(self._named)}>"
 
-    def name(self, dids: Iterable[str]) -> None:
-        """Let these be looked at in the next round: an owner's circuit for them is open."""
+    def request_probes(self, dids: Iterable[str]) -> None:
+        """Probe these agents in the next round, because an owner's circuit for them is open."""
         self._named.update(dids)
 
     async def run(self) -> None:
-        """Make rounds until cancelled."""
+        """Run rounds until cancelled."""
         while True:
             try:
                 await self.round()
-            except Exception:  # the edge of the loop: one bad round must not end the looking
+            except Exception:  # the edge of the loop: a failed round must not end the probing
                 log.exception("probes failed")
             await asyncio.sleep(ROUND_S)
 
     async def round(self) -> list[tuple[str, bool]]:
-        """Probe who is due; return (did, whether it is healthy) of each."""
+        """Probe the agents that are due; return (did, whether it is healthy) of each."""
         named, self._named = self._named, set()
         due = await probes_due(self._reader, named, limit=PROBES_PER_ROUND)
         if not due:
             return []
-        found = await asyncio.gather(*(self._look(did, endpoint) for did, endpoint in due))
+        found = await asyncio.gather(*(self._probe_agent(did, endpoint) for did, endpoint in due))
         await self._store.store_probes(found)
         log.info("probed agents=%d healthy=%d", len(found), sum(is_ok for _, is_ok in found))
         return found
@@ -69,6 +69,6 @@ class Prober:
         await self._probe.close()
         await self._store.close()
 
-    async def _look(self, did: str, endpoint: str) -> tuple[str, bool]:
+    async def _probe_agent(self, did: str, endpoint: str) -> tuple[str, bool]:
         async with self._turns:
             return did, await self._probe.is_healthy(endpoint)

@@ -1,10 +1,10 @@
-"""Dispatches over the machines of the cluster: own loop first, batches to other machines above it.
+"""Dispatches over the machines of the cluster: this event loop first, then other machines.
 
-An order that leaves goes as part of a batched actor task to another machine's `WorkflowActor`,
-which sends it from its own loop; the reply comes back the same way. No call per node, ever.
-A message that may be lost is either repeated until it is known (replies, harmless twice) or its
-orders count as lost with the process that had them. One that its agent has accepted is not lost
-with it, and holds its place where it was sent until its own machine says that it has ended.
+An order for another machine travels in a batched actor call to that machine's `WorkflowActor`,
+which sends it from its own loop; its events come back the same way. There is no call per node.
+Events are sent repeatedly until they are acknowledged, because duplicates are harmless; the orders
+of a process that ends are lost, except those that their agents have accepted. An accepted order is
+held at the machine that sent it until the owner's machine releases it.
 design.md section 3; decision 0055.
 """
 
@@ -33,28 +33,29 @@ from core.workflow.events import (
 )
 
 Receive = Callable[[str, Event], None]
-# (workflow id, node, attempt, verify attempt): what an event of a remote order refers to.
+# (workflow id, node, attempt, verify attempt): identifies a remote order.
 OrderId = tuple[str, str, int, int]
 Item = TypeVar("Item")
-# (an order or, of one that has ended, its id; who asks).
+# (an order, or the id of one that has ended; the owner that sends it).
 RemoteOrder = tuple[DispatchOrder | OrderId, str]
-# (which order, what became of it, who sent it).
+# (the order's id, its event, the machine that returns it).
 RemoteEvent = tuple[OrderId, Event, str]
 
 QUEUE_MAX = 100_000
 BATCH_SIZE = 512
 REPEAT_S = 0.2
-# A peer that an order did not reach gets none for this long: a lost attempt is repeated at once.
+# A peer that could not be reached gets no order for this long, because a lost attempt is repeated
+# at once.
 AVOIDED_MS = 1_000
 
 
 @dataclass(frozen=True, slots=True)
 class PeerCalls:
-    """Another owner's process: its epoch, how to send it orders, how to return it events."""
+    """The calls to another owner's process: `send` takes orders, `return_events` takes events."""
 
     epoch: int
     send: Callable[[list[RemoteOrder]], Awaitable[Sequence[None]]]
-    give_back: Callable[[list[RemoteEvent]], Awaitable[Sequence[None]]]
+    return_events: Callable[[list[RemoteEvent]], Awaitable[Sequence[None]]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +66,7 @@ class _Peer:
     replies: Channel[RemoteEvent, None]
 
     def close(self) -> None:
-        """Stop sending; what waits is answered with a ConnectionError."""
+        """Stop sending; waiting requests fail with a ConnectionError."""
         self.orders.close()
         self.ends.close()
         self.replies.close()
@@ -81,9 +82,9 @@ class RemoteDispatch:
 
     Args:
         local: the dispatcher of this loop.
-        name: this owner's name, under which replies come back.
-        now_ms: wall time, of orders that were lost.
-        is_always: spread even while there is room here (`CALLBOARD_DISPATCH=spread`).
+        name: this owner's name, to which events are returned.
+        now_ms: wall time.
+        is_always: use all machines in turn even with capacity here (`CALLBOARD_DISPATCH=spread`).
     """
 
     def __init__(
@@ -99,16 +100,16 @@ class RemoteDispatch:
         self._foreign: dict[tuple[str, OrderId], DispatchOrder] = {}
         self._held_foreign: dict[tuple[str, OrderId], DispatchOrder] = {}
         self._avoided: dict[str, int] = {}
-        self._turn = itertools.count()
+        self._next_peer = itertools.count()
 
     @property
     def owner_count(self) -> int:
-        """How many owners share what an agent takes at once."""
+        """How many owners share an agent's concurrency."""
         return len(self._peers) + 1
 
     @property
     def waiting(self) -> int:
-        """How many orders wait, here or on their way to another machine."""
+        """How many orders wait, here or in a channel to another machine."""
         return self._local.waiting + sum(
             peer.orders.statistics().queued for peer in self._peers.values()
         )
@@ -118,10 +119,9 @@ class RemoteDispatch:
         return self._local.waiting_of(payer)
 
     def set_peers(self, calls: dict[str, PeerCalls]) -> None:
-        """Know the other machines' owners by name.
+        """Replace the known owners of other machines, by name.
 
-        Orders at one that is gone, or that was started anew, are lost: their attempts are answered
-        as such, at once.
+        Orders at an owner that is gone or was restarted are lost: their attempts fail at once.
         """
         for name in list(self._peers):
             if name not in calls or calls[name].epoch != self._peers[name].epoch:
@@ -135,27 +135,27 @@ class RemoteDispatch:
                     ),
                     Channel(
                         f"ended orders to {name}",
-                        partial(_until_known, peer.send),
+                        partial(_repeat_until_answered, peer.send),
                         capacity=QUEUE_MAX,
                         batch_size=BATCH_SIZE,
                     ),
                     Channel(
                         f"replies to {name}",
-                        partial(_until_known, peer.give_back),
+                        partial(_repeat_until_answered, peer.return_events),
                         capacity=QUEUE_MAX,
                         batch_size=BATCH_SIZE,
                     ),
                 )
 
     def send(self, order: DispatchOrder, receive: Receive) -> None:
-        """Send here while there is room, else, or always when asked to, to the next machine."""
+        """Send the order here while there is capacity, else from the next machine."""
         if not self._peers or (self._local.has_room and not self._is_always):
             self._local.send(order, receive)
             return
         now_ms = self._now_ms()
-        # This machine takes its turn too, so that `spread` over n machines gives each 1/n.
+        # This machine takes its turn too, so that `spread` over n machines sends 1/n from each.
         names = ["", *(peer for peer in self._peers if self._avoided.get(peer, 0) <= now_ms)]
-        name = names[next(self._turn) % len(names)]
+        name = names[next(self._next_peer) % len(names)]
         if name == "":
             self._local.send(order, receive)
             return
@@ -166,35 +166,35 @@ class RemoteDispatch:
                 return
             self._avoided[name] = self._now_ms() + AVOIDED_MS
             if self._remote.pop(key, None) is not None:
-                receive(order.workflow_id, _lost(order, name, self._now_ms()))
+                receive(order.workflow_id, _build_lost_event(order, name, self._now_ms()))
 
         try:
             self._peers[name].orders.submit((order, self._name), sent)
-        except ServiceError:  # its queue is full; ours has a bound too, but no other way is left
+        except ServiceError:  # the peer's queue is full; the bound at publish limits the local one
             self._local.send(order, receive)
         else:
             self._remote[key] = (name, order, receive)
 
     def hold(self, order: DispatchOrder) -> None:
-        """Take an accepted order's place here, wherever it was sent before."""
+        """Hold an accepted order here, wherever it was sent before."""
         self._local.hold(order)
 
-    def ended(self, order: DispatchOrder) -> None:
-        """Free what the order holds, here or at the machine that sent it."""
+    def release(self, order: DispatchOrder) -> None:
+        """Free the order's capacity, here or at the machine that sent it."""
         if not self._end_remote(order):
-            self._local.ended(order)
+            self._local.release(order)
 
     def abort(self, order: DispatchOrder, reason: str) -> None:
-        """Forget a remote order (its late reply is dropped) or stop a local one; tell the agent."""
+        """Abort a local order, or drop a remote one and its late reply; notify the agent."""
         if self._end_remote(order):
             self._local.notify(order, reason)
         else:
             self._local.abort(order, reason)
 
     def accept(self, batch: Sequence[RemoteOrder]) -> list[None]:
-        """Take orders of another machine; their events go back through its channel.
+        """Send orders of another machine; their events return through its channel.
 
-        An order that is here already came twice: it is sent to its agent once.
+        An order that arrives twice is sent to its agent once.
         """
         for item, origin in batch:
             if not isinstance(item, DispatchOrder):
@@ -203,16 +203,18 @@ class RemoteDispatch:
             key = order_id(item)
             if (origin, key) not in self._foreign:
                 self._foreign[origin, key] = item
-                self._local.send(item, partial(self._give_back, origin, key))
+                self._local.send(item, partial(self._return_event, origin, key))
         return [None] * len(batch)
 
     def deliver(self, batch: Sequence[RemoteEvent]) -> list[None]:
-        """Hear events of orders that this owner had sent away."""
+        """Receive the events of orders that this owner sent to other machines."""
         for key, event, sender in batch:
             known = self._remote.get(key)
             if known is None:
                 if isinstance(event, AttemptAccepted) and key not in self._held_away:
-                    self._tell_end(sender, key)  # it ended before, or an earlier process sent it
+                    self._send_end(
+                        sender, key
+                    )  # the order has ended, or an earlier process sent it
                 continue
             holder, order, receive = known
             if not isinstance(event, WorkStarted):
@@ -222,47 +224,47 @@ class RemoteDispatch:
             receive(order.workflow_id, event)
         return [None] * len(batch)
 
-    def _give_back(self, origin: str, key: OrderId, _: str, event: Event) -> None:
+    def _return_event(self, origin: str, key: OrderId, _: str, event: Event) -> None:
         order = None
         if not isinstance(event, WorkStarted):
             order = self._foreign.pop((origin, key), None)
         if order is not None and isinstance(event, AttemptAccepted):
-            self._end_foreign(origin, key)  # one under the same id, of an earlier process
+            self._end_foreign(origin, key)  # an order of the same id, of an earlier process
             self._held_foreign[origin, key] = order
         peer = self._peers.get(origin)
         if peer is not None:
             peer.replies.submit((key, event, self._name), lambda _: None)
-        else:  # the origin is gone and so is whoever waits for the reply
+        else:  # the origin is gone, and with it the owner that waits for the event
             self._end_foreign(origin, key)
 
     def _end_foreign(self, origin: str, key: OrderId) -> None:
         for orders in (self._foreign, self._held_foreign):
             order = orders.pop((origin, key), None)
             if order is not None:
-                self._local.ended(order)
+                self._local.release(order)
 
     def _end_remote(self, order: DispatchOrder) -> bool:
-        """Forget an order that another machine has and tell that; False when it is not there."""
+        """Drop an order at another machine and release it there; False when none has it."""
         key = order_id(order)
         known = self._remote.pop(key, None) or self._held_away.pop(key, None)
         if known is None:
             return False
-        self._tell_end(known[0], key)
+        self._send_end(known[0], key)
         return True
 
-    def _tell_end(self, name: str, key: OrderId) -> None:
+    def _send_end(self, name: str, key: OrderId) -> None:
         peer = self._peers.get(name)
         if peer is None:
             return
-        # Its place is free at the attempt's own time-out even if this is not heard.
+        # If this message is lost, the attempt's timeout releases the order.
         with contextlib.suppress(ServiceError):
             peer.ends.submit((key, self._name), lambda _: None)
 
     def _forget(self, name: str) -> None:
-        """Know a machine's process no more: its orders are lost, its accepted ones are not."""
+        """Remove a peer: its open orders are lost, its accepted ones are held here."""
         self._peers.pop(name).close()
         self._avoided.pop(name, None)
-        # Not what it still waits for: that may be of its new process, which was heard of first.
+        # Not its open orders: they may belong to its new process, whose orders arrived first.
         for origin, key in [known for known in self._held_foreign if known[0] == name]:
             self._end_foreign(origin, key)
         for key, (holder, order) in list(self._held_away.items()):
@@ -272,24 +274,21 @@ class RemoteDispatch:
         for key, (holder, order, receive) in list(self._remote.items()):
             if holder == name:
                 del self._remote[key]
-                receive(order.workflow_id, _lost(order, name, self._now_ms()))
+                receive(order.workflow_id, _build_lost_event(order, name, self._now_ms()))
 
 
-async def _until_known(
+async def _repeat_until_answered(
     call: Callable[[list[Item]], Awaitable[Sequence[None]]], batch: list[Item]
 ) -> Sequence[None]:
-    """Repeat a call until the other machine has answered: it waits without a clock of its own.
-
-    Ends by being cancelled when that machine is forgotten.
-    """
+    """Repeat a call until the other machine answers; removing the peer cancels it."""
     while True:
         try:
             return await call(batch)
-        except Exception:  # the edge to another process: whatever it was, the batch may be lost
+        except Exception:  # the edge to another process: after any error the batch may be lost
             await asyncio.sleep(REPEAT_S)
 
 
-def _lost(order: DispatchOrder, machine: str, at_ms: int) -> Event:
+def _build_lost_event(order: DispatchOrder, machine: str, at_ms: int) -> Event:
     failure = Failure(
         NodeErrorCode.AGENT_ERROR,
         f"the dispatching process {machine} ended before the reply",

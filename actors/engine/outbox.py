@@ -1,7 +1,7 @@
-"""Which workflows have finished, per gateway that waits for them.
+"""Finished workflow ids, queued per gateway that waits for them.
 
-One long poll per gateway empties its outbox; nothing is sent per workflow. Bounded: a gateway that
-does not come back loses the oldest names and finds those workflows by reading rows.
+One long poll per gateway empties its outbox; no message is sent per workflow. The outbox is
+bounded: a gateway that stops polling loses the oldest ids and finds those workflows in the rows.
 contract.md section 6 (`Prefer: wait`).
 """
 
@@ -22,7 +22,7 @@ class Outboxes:
         self._waiting: dict[str, asyncio.Event] = {}
 
     def put(self, workflow_id: str, watchers: set[str]) -> None:
-        """Note that a workflow has finished."""
+        """Queue a finished workflow for each of its watchers."""
         for watcher in watchers:
             box = self._boxes.get(watcher)
             if box is None:
@@ -34,7 +34,7 @@ class Outboxes:
                 self._waiting[watcher].set()
 
     async def take(self, watcher: str, timeout_s: float) -> list[str]:
-        """Return what has finished for the watcher, waiting for the first at most `timeout_s`."""
+        """Return the watcher's finished workflows; wait at most `timeout_s` for the first."""
         if not self._boxes.get(watcher):
             event = self._waiting.setdefault(watcher, asyncio.Event())
             try:

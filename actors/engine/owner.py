@@ -1,9 +1,9 @@
-"""A workflow owner: everything one `WorkflowActor` holds, wired together, without Ray.
+"""A workflow owner: the parts of one `WorkflowActor`, wired together, without Ray.
 
-Starting is recovering: take a new epoch, load the directory, then restore, in the background, every
-unfinished workflow that the ledger says is ours. The same path serves a restart, a takeover and an
-empty database. Whatever is done for many workflows at once is done in slices, so that no turn of
-the loop takes long. design.md section 3 (Starting and owning, Recovery). Decision 0091.
+Every start is a recovery: the owner takes a new epoch, loads the directory, then restores in the
+background every unfinished workflow that the ledger assigns to it. A restart, a takeover and an
+empty database take the same path. Work on many workflows runs in slices, which bounds each turn of
+the event loop. design.md section 3 (Starting and owning, Recovery). Decision 0091.
 """
 
 from __future__ import annotations
@@ -19,17 +19,17 @@ from actors.dispatch.circuits import Opened
 from actors.dispatch.dispatcher import Dispatcher
 from actors.dispatch.large_results import Blobs
 from actors.dispatch.remote_dispatch import RemoteDispatch
+from actors.engine.node_results import take_result
 from actors.engine.outbox import Outboxes
 from actors.engine.ports import Contact, DispatchOrder
-from actors.engine.restoring import Restorer, until_read
-from actors.engine.results import take_result
+from actors.engine.restorer import Restorer, read_until_success
 from actors.engine.runner import Runner
-from actors.engine.steps import halted
-from actors.process.clock import LoopClock
+from actors.engine.step_commands import rereading_error
+from actors.process.loop_clock import LoopClock
 from actors.process.merged_runs import MergedRuns
 from actors.process.slices import Slices, run_in_slices
 from actors.transport.late_replies import LateReplies
-from actors.transport.ledger_client import LedgerClient, unavailable
+from actors.transport.ledger_client import LedgerClient, ledger_unavailable_error
 from actors.transport.messages import (
     CancelReply,
     CancelRequest,
@@ -54,20 +54,20 @@ from ledger.workflows.unfinished import UnfinishedPages
 
 log = logging.getLogger("callboard.owner")
 
-# How long a caller waits for a commit before it is told that the outcome is unknown.
+# After it, the caller's reply says that the outcome is unknown.
 COMMIT_TIMEOUT_S = 10.0
-# With each ping, so that someone looks at these agents; the next ones when these are better.
-OPEN_CIRCUITS_TOLD = 100
+# In each ping reply: the timekeeper probes these agents. Further ones follow when these recover.
+OPEN_CIRCUITS_REPORTED_MAX = 100
 
 
 class Owner:
-    """One owner of workflows: runner, directory with its feeds, dispatcher.
+    """One owner of workflows: runner, directory and its sync, dispatcher.
 
     Args:
-        name: unique per actor; a restarted actor has the same one and takes a new epoch.
+        name: unique per actor; a restarted actor keeps its name and takes a new epoch.
         settings: the deployment's.
-        ledger: the way to the ledger actor.
-        on_lost: ends this process, so that a new one starts from what is stored.
+        ledger: the client of the ledger actor.
+        on_lost: ends this process, so that a new one starts from the stored rows.
     """
 
     def __init__(
@@ -102,7 +102,7 @@ class Owner:
             settings,
             self._clock,
             begin=self._directory.begin,
-            note=self._note,
+            note=self._note_outcome,
             concurrency=self._concurrency,
             blobs=Blobs(self._blob_store, cache_bytes_max=settings.blob_cache_bytes_max),
         )
@@ -120,14 +120,14 @@ class Owner:
     # -- starting ---------------------------------------------------------------------------------
 
     async def start(self) -> None:
-        """Register a new epoch, know the agents, and begin to restore what this owner owns."""
+        """Register a new epoch, load the directory, and start to restore this owner's workflows."""
         started_ms = self._clock.now_ms()
         command = RegisterOwner(
             key=f"owner:{self._name}:{started_ms}", owner=self._name, address=self._name
         )
-        outcome = await self._until_known(command)
+        outcome = await self._commit_applied(command)
         self._epoch = int(outcome.result["epoch"])
-        await until_read(self._directory_sync.start)
+        await read_until_success(self._directory_sync.start)
         runner = Runner(
             self._name,
             self._epoch,
@@ -138,7 +138,7 @@ class Owner:
             clock=self._clock,
             on_finished=self.outboxes.put,
             on_lost=self._on_lost,
-            on_unsure=self._restore_soon,
+            on_rows_needed=self._request_restore,
         )
         self._runner = runner
         self._restorer = Restorer(
@@ -156,25 +156,29 @@ class Owner:
         self.restore_all()
 
     def restore_all(self) -> asyncio.Future[None]:
-        """Restore whatever is owned and not driven here; returns what is done when it is."""
+        """Restore every owned workflow that is not driven here; the future is done afterwards."""
         assert self._restorer is not None, "an owner restores after it has started"
-        return self._restorer.all_soon()
+        return self._restorer.restore_all()
 
     @property
     def quarantined(self) -> int:
-        """Return how many workflows wait here for being resumed or ended."""
+        """Return how many quarantined workflows this owner keeps."""
         return 0 if self._runner is None else self._runner.statistics().quarantined
 
     @property
     def steps(self) -> int:
-        """Return a count that grows with all work done here; any thread may read it."""
+        """Return a counter of the work done here; any thread may read it."""
         runner, restorer = self._runner, self._restorer
         steps = 0 if runner is None else runner.statistics().commands
         return steps + (0 if restorer is None else restorer.count)
 
     async def take_over(self, is_left: Callable[[str], bool]) -> None:
-        """Claim and restore what the owners of these names, who have ended, have left."""
-        for stored in await until_read(self._reader.owners):
+        """Claim and restore the unfinished workflows of ended owners.
+
+        Args:
+            is_left: whether the owner of this name has ended.
+        """
+        for stored in await read_until_success(self._reader.owners):
             if is_left(stored.name):
                 command = ClaimWorkflows(
                     key=f"claim:{stored.name}:{stored.epoch}",
@@ -207,9 +211,9 @@ class Owner:
         Args:
             late: keeps the replies that take long; None: they are waited for.
         """
-        runner = self._started()
+        runner = self._require_runner()
         try:
-            self._ledger.refuse_when_down()
+            self._ledger.raise_when_down()
             await self._directory_sync.ensure_known(
                 [request for request in batch if isinstance(request, PublishRequest)]
             )
@@ -221,29 +225,33 @@ class Owner:
         for request in batch:
             reply: asyncio.Future[OwnerReply] = loop.create_future()
             replies.append(reply)
-            self._answer(runner, request, reply)
+            self._handle_request(runner, request, reply)
             await slices.pause()
         if late is not None:
             return await late.settled(replies)
         await asyncio.wait(replies, timeout=COMMIT_TIMEOUT_S)
-        return [reply.result() if reply.done() else unavailable() for reply in replies]
+        return [reply.result() if reply.done() else ledger_unavailable_error() for reply in replies]
 
     async def refresh(self) -> None:
-        """Know what the ledger says of agents, prices and stakes now; who asks shares a read.
+        """Read the agents, prices and stakes from the ledger; concurrent callers share a read.
 
         Raises:
             ServiceError: LEDGER_UNAVAILABLE when it cannot be read.
         """
         await self._directory_sync.refresh()
 
-    def _answer(
+    def _handle_request(
         self, runner: Runner, request: OwnerRequest, reply: asyncio.Future[OwnerReply]
     ) -> None:
-        """Begin to answer a request; whatever is wrong with it is its own reply."""
-        settle = _settler(reply)
+        """Start to answer one request; an error is the reply to this request alone."""
+        settle = _build_settle(reply)
         try:
-            if self._is_to_be_restored(runner, request):
-                settle(None if isinstance(request, WatchRequest) else halted(request.workflow_id))
+            if self._request_missing_restore(runner, request):
+                settle(
+                    None
+                    if isinstance(request, WatchRequest)
+                    else rereading_error(request.workflow_id)
+                )
                 return
             match request:
                 case PublishRequest():
@@ -258,22 +266,22 @@ class Owner:
                     if not runner.watch(request.workflow_id, request.watcher):
                         self.outboxes.put(request.workflow_id, {request.watcher})
                     settle(None)
-        except ServiceError as refused:  # its cost cannot be estimated
-            settle(refused)
+        except ServiceError as error:  # the workflow's cost cannot be estimated
+            settle(error)
         except Exception:  # the edge of one request: the others of its batch are answered too
             log.exception("request failed workflow=%s", request.workflow_id)
             settle(ServiceError(ErrorCode.INTERNAL_ERROR, "the request failed inside the service"))
 
-    def _is_to_be_restored(self, runner: Runner, request: OwnerRequest) -> bool:
-        """Say whether a workflow may be unfinished and not restored yet; then it is, next."""
+    def _request_missing_restore(self, runner: Runner, request: OwnerRequest) -> bool:
+        """Say whether a workflow may be unfinished and not restored; if so, request its restore."""
         assert self._restorer is not None, "an owner answers after it has started"
         if not self._restorer.is_scanning or isinstance(request, PublishRequest):
             return False
         if isinstance(request, NodeResultRequest) and request.is_late:
             return False
-        if runner.runs(request.workflow_id) or runner.is_quarantined(request.workflow_id):
+        if runner.is_driving(request.workflow_id) or runner.is_quarantined(request.workflow_id):
             return False
-        self._restorer.soon(request.workflow_id)
+        self._restorer.restore_one(request.workflow_id)
         return True
 
     def has_room(self, payer: str) -> bool:
@@ -281,18 +289,18 @@ class Owner:
         return self._ledger.has_room(payer)
 
     def submit(self, command: Command, done: Callable[[Outcome], None], payer: str = "") -> None:
-        """Implement `LedgerPort`: a command whose fate cannot be known ends this process."""
+        """Implement `LedgerPort`; a command whose outcome stays unknown ends this process."""
 
-        def settled(outcome: Outcome | BaseException) -> None:
+        def handle_outcome(outcome: Outcome | BaseException) -> None:
             if isinstance(outcome, BaseException):
                 self._on_lost(f"{command.key}: {outcome!r}")
             else:
                 done(outcome)
 
-        self._ledger.submit(command, settled, payer)
+        self._ledger.submit(command, handle_outcome, payer)
 
     def statistics(self) -> dict[str, Any]:
-        """Return counters of all parts, for `ping` and metrics."""
+        """Return the counters of all parts, for `ping` and metrics."""
         runner = self._runner
         return {
             "owner": self._name,
@@ -302,18 +310,18 @@ class Owner:
             "ledger": self._ledger.statistics(),
             "isRestoring": self._restorer is None or self._restorer.is_scanning,
             "restored": 0 if self._restorer is None else self._restorer.count,
-            "openCircuits": self._directory.open_circuits()[:OPEN_CIRCUITS_TOLD],
+            "openCircuits": self._directory.open_circuits()[:OPEN_CIRCUITS_REPORTED_MAX],
         }
 
-    # -- of agents ---------------------------------------------------------------------------------
+    # -- agents -----------------------------------------------------------------------------------
 
     def _concurrency(self, did: str) -> int:
-        """Return this owner's share of what an agent takes at once."""
+        """Return this owner's share of an agent's concurrency."""
         entry = self._directory.entry(did)
         most = self._settings.agent_concurrency if entry is None else entry.max_concurrency
         return -(-most // self.remote_dispatch.owner_count)
 
-    def _note(self, order: DispatchOrder, contact: Contact) -> None:
+    def _note_outcome(self, order: DispatchOrder, contact: Contact) -> None:
         did, payer_did = order.agent_did, order.payer_did
         opened = self._directory.note_outcome(
             did, contact, self._clock.now_ms(), payer_did=payer_did
@@ -330,13 +338,13 @@ class Owner:
         if self._runner is not None and self._directory.revocations:
             await run_in_slices(self._runner.revoked_work_steps())
 
-    def _restore_soon(self, workflow_id: str) -> None:
+    def _request_restore(self, workflow_id: str) -> None:
         assert self._restorer is not None, "a runner works after its owner has started"
-        self._restorer.soon(workflow_id)
+        self._restorer.restore_one(workflow_id)
 
-    # -- small things -----------------------------------------------------------------------------
+    # -- ledger commands --------------------------------------------------------------------------
 
-    async def _until_known(self, command: Command) -> Outcome:
+    async def _commit_applied(self, command: Command) -> Outcome:
         outcome = await self._commit(command)
         assert outcome.status is OutcomeStatus.APPLIED, f"{command.key}: {outcome}"
         return outcome
@@ -346,7 +354,7 @@ class Owner:
         self.submit(command, future.set_result)
         return await future
 
-    def _started(self) -> Runner:
+    def _require_runner(self) -> Runner:
         if self._runner is None:
             raise NotYet(
                 ErrorCode.OVERLOADED, "the workflow owner is still starting", retry_after_s=1
@@ -354,7 +362,7 @@ class Owner:
         return self._runner
 
 
-def _settler(
+def _build_settle(
     reply: asyncio.Future[OwnerReply],
 ) -> Callable[
     [PublishReply | CancelReply | ResumeReply | NodeResultReply | ServiceError | None], None

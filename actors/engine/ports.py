@@ -1,6 +1,6 @@
-"""What the runner needs of the world, as protocols: a clock, a ledger, a directory, a dispatcher.
+"""The runner's ports, as protocols: a clock, a ledger, a directory, a dispatcher.
 
-Callbacks instead of awaitables, so that the same runner runs under asyncio and under the seeded
+They use callbacks, not awaitables, so that the same runner runs under asyncio and under the
 simulation's virtual clock. No implementation here. design.md sections 3 and 6.
 """
 
@@ -38,11 +38,11 @@ class Clock(Protocol):
 
 
 class LedgerPort(Protocol):
-    """Commands into the ledger; those of one payer are committed in the order of their submission.
+    """Submits commands to the ledger; one payer's commands are committed in their order.
 
-    None is refused, because each follows from a step that a machine has made. `has_room`: whether
-    a payer may begin new work, with so many commands waiting. `payer`: the workflow's, "" for what
-    has none.
+    The port refuses no command, because each follows from a step that a machine has decided.
+    `has_room`: whether a payer may start new work beside the commands that are queued. `payer`: the
+    workflow's payer, "" for commands without one.
     """
 
     def has_room(self, payer: str) -> bool: ...
@@ -53,7 +53,7 @@ class LedgerPort(Protocol):
 
 
 class LargeInputs(Message, frozen=True):
-    """What inputs are made of, some of it by reference; `unverified`: what a verifier judges."""
+    """The sources of inputs, some by reference; `unverified`: the result to be verified."""
 
     node: CompiledNode
     results: dict[str, Any]
@@ -61,15 +61,15 @@ class LargeInputs(Message, frozen=True):
 
 
 class DispatchOrder(Message, frozen=True):
-    """One request to one agent, complete: whoever holds it can send it.
+    """One complete request to one agent; any process of the cluster can send it.
 
-    `is_verification`: the reply is a judgement of `attempt`'s result, not a result.
-    `secret`: the agent's signing secret, or None for unsigned dispatches. `payer_did`: whose turn
-    it takes while it waits for its agent. `public_key`: what a signature over the result is judged
-    by, None where the agent has registered no key.
-    `large`: set when results have to be loaded before `inputs` and `parents` can be made.
-    `key_version`: by which the attempt's token is derived, as stored with it.
-    `is_cut_short`: `timeout_ms` is what its workflow has left, less than the node's own time-out.
+    `is_verification`: the reply is a verdict on `attempt`'s result, not a result.
+    `secret`: the agent's signing secret, None for unsigned dispatches. `payer_did`: the payer in
+    whose turn the order leaves its agent's queue. `public_key`: verifies the result's signature,
+    None where the agent has registered no key.
+    `large`: set when results must be loaded before `inputs` and `parents` can be built.
+    `key_version`: the version of the key that the attempt's token is derived from, as stored.
+    `is_cut_short`: the workflow's remaining runtime limits `timeout_ms`, not the node's timeout.
     """
 
     workflow_id: str
@@ -107,12 +107,12 @@ class Contact(Enum):
 
 
 class DispatchPort(Protocol):
-    """Requests out; every order is answered by exactly one event unless it was aborted.
+    """Sends orders; each order gets exactly one final event unless it is aborted.
 
-    An abort tells the agent, unless the order never left; also after `AttemptAccepted`. An accepted
-    order keeps its place at its agent until it is aborted or `ended`; `hold` takes the place of one
-    that was accepted before this process began. Orders are known by identity.
-    `waiting`: how many orders have not left yet, `waiting_of`: how many of them of one payer.
+    `abort` notifies the agent of every order that was sent, also after `AttemptAccepted`. An
+    accepted order occupies its agent's capacity until `abort` or `release`; `hold` occupies it for
+    an order that was accepted before this process started. Orders are compared by identity.
+    `waiting`: how many orders are queued and not sent, `waiting_of`: how many of them of one payer.
     """
 
     @property
@@ -124,15 +124,15 @@ class DispatchPort(Protocol):
 
     def hold(self, order: DispatchOrder) -> None: ...
 
-    def ended(self, order: DispatchOrder) -> None: ...
+    def release(self, order: DispatchOrder) -> None: ...
 
     def abort(self, order: DispatchOrder, reason: str) -> None: ...
 
 
 class AgentEntry(Message, frozen=True):
-    """What dispatching needs of an agent card.
+    """The part of an agent card that dispatching reads.
 
-    `prices`: by capability id; None where the card names none. `standing`: its standing bids.
+    `prices`: by capability id, None where the card has no price. `standing`: its standing bids.
     """
 
     did: str
@@ -148,11 +148,11 @@ class AgentEntry(Message, frozen=True):
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
-    """What a node of a capability may be asked to pay, as far as is known now.
+class AskingPrices:
+    """The prices that a capability's agents ask now.
 
-    `registered`: the capability's own price. `dearest`: the dearest fixed price of an agent, that
-    price included; None when nobody offers it. `by_token`: a price by tokens that somebody asks.
+    `registered`: the capability's registered price. `dearest_micro`: the highest fixed price of an
+    agent, None when no agent offers the capability. `by_token`: one agent's price per token.
     """
 
     registered: Price | None = None
@@ -182,8 +182,8 @@ class DirectoryPort(Protocol):
 
     def is_revoked(self, did: str, at_ms: int) -> bool: ...
 
-    def asked(self, capability_id: str, target_agent_id: str | None) -> Asked: ...
+    def asking_prices(self, capability_id: str, target_agent_id: str | None) -> AskingPrices: ...
 
-    def foresee(
+    def list_available_agents(
         self, action: SelectAgent, at_ms: int, *, payer_did: str
     ) -> tuple[list[str], Failure | None]: ...

@@ -1,1 +1,1 @@
-"""What every process of the service has: an event loop held in slices, a clock, logs, metrics."""
+"""The parts of every service process: slices of its event loop, a clock, logs, metrics."""

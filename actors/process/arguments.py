@@ -1,8 +1,8 @@
-"""The settings of a deployment as arguments of its actors: by name, whatever code receives them.
+"""The settings of a deployment as arguments of its actors, by name.
 
-A detached actor keeps the arguments that it was made with, and is started anew with them by code
-that may be newer or older. Values that travel by position would shift silently when a setting is
-added; by name, an unknown one is left out and a missing one takes its default. Decision 0094.
+A detached actor keeps its arguments and may be restarted with them by newer or older code. Values
+by position would shift silently when a setting is added; by name, an unknown setting is left out
+and a missing one takes its default. Decision 0094.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ def settings_argument(settings: Settings) -> dict[str, object]:
     return {name: getattr(settings, name) for name in setting_names()}
 
 
-def settings_from(values: Mapping[str, object]) -> Settings:
-    """Return the settings that an actor was given, as far as this code knows them.
+def parse_settings_argument(values: Mapping[str, object]) -> Settings:
+    """Return an actor's settings; log and leave out those that this code does not know.
 
     Raises:
-        SettingsError: values that are good one by one contradict each other.
+        SettingsError: values that are valid one by one contradict each other.
     """
     settings, left_out = known_settings(values)
     for reason in left_out:

@@ -1,4 +1,4 @@
-"""The newest answer to one question: however many ask, it is asked once at a time, and rarely.
+"""A cached value that callers share: one refresh at a time, at most one per maximum age.
 
 Spec: Versioning 2 (health); decision 0103.
 """
@@ -14,11 +14,11 @@ Answer = TypeVar("Answer")
 
 
 class CachedAnswer(Generic[Answer]):
-    """An answer that is good for a while.
+    """A value with a maximum age.
 
     Args:
-        ask: finds it out; one call is under way at a time.
-        age_max_s: for how long it is told, counted from the end of its call.
+        ask: returns a new value; one call is under way at a time.
+        age_max_s: how long a value is returned, counted from the end of its call.
         clock: monotonic seconds.
     """
 
@@ -32,32 +32,32 @@ class CachedAnswer(Generic[Answer]):
         self._ask = ask
         self._age_max_s = age_max_s
         self._clock = clock
-        self._asking: asyncio.Task[Answer] | None = None
-        self._told: tuple[float, Answer] | None = None
+        self._refreshing: asyncio.Task[Answer] | None = None
+        self._cached: tuple[float, Answer] | None = None
 
     def __repr__(self) -> str:
-        return f"<CachedAnswer is_asking={self._asking is not None}>"
+        return f"<CachedAnswer is_refreshing={self._refreshing is not None}>"
 
     async def get(self) -> Answer:
-        """Return the answer, asked for now if the last one is too old.
+        """Return the value, refreshed if it is too old.
 
-        Raises: whatever the call raises; all that wait for it get it, and it is not kept.
+        Raises: the exception of the call, to every waiting caller; it is not cached.
         """
-        told = self._told
-        if told is not None and self._clock() - told[0] < self._age_max_s:
-            return told[1]
-        if self._asking is None:
-            # A task of its own: the first asker may leave.
-            self._asking = asyncio.ensure_future(self._refresh())
-            self._asking.add_done_callback(self._is_asked)
-        return await asyncio.shield(self._asking)
+        cached = self._cached
+        if cached is not None and self._clock() - cached[0] < self._age_max_s:
+            return cached[1]
+        if self._refreshing is None:
+            # A task of its own, because the first caller may be cancelled.
+            self._refreshing = asyncio.ensure_future(self._refresh())
+            self._refreshing.add_done_callback(self._clear_refresh)
+        return await asyncio.shield(self._refreshing)
 
     async def _refresh(self) -> Answer:
         answer = await self._ask()
-        self._told = (self._clock(), answer)
+        self._cached = (self._clock(), answer)
         return answer
 
-    def _is_asked(self, task: asyncio.Task[Answer]) -> None:
-        self._asking = None
+    def _clear_refresh(self, task: asyncio.Task[Answer]) -> None:
+        self._refreshing = None
         if not task.cancelled():
-            task.exception()  # also when all that asked have left
+            task.exception()  # marks it as retrieved, also when every caller was cancelled

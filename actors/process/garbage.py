@@ -1,8 +1,8 @@
-"""How often a process looks for cyclic garbage.
+"""Sets the thresholds of Python's garbage collector.
 
-An owner holds tens of thousands of long-lived objects and makes many short-lived ones, few of them
-cyclic. With Python's default thresholds a fifth of its time under bulk load went into passes over
-objects that were all alive. design.md section 3 (CPU per node).
+An owner holds tens of thousands of long-lived objects and creates many short-lived ones, few of
+them cyclic. With the default thresholds, passes over live objects took a fifth of its time under
+bulk load. design.md section 3 (CPU per node).
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ THRESHOLDS = (50_000, 20, 50)
 
 
 def collect_rarely() -> None:
-    """Set what is loaded so far apart, and look for cycles less often in the rest."""
+    """Freeze the objects loaded so far and raise the collector's thresholds."""
     gc.collect()
     gc.freeze()
     gc.set_threshold(*THRESHOLDS)

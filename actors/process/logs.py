@@ -1,6 +1,6 @@
-"""Where an actor's log lines go: one file per kind of process in the deployment's folder.
+"""Log files: one per kind of process in the deployment's folder, rotated by size.
 
-Rotating, so that a log is bounded too. design.md section 6 (Logs).
+design.md section 6 (Logs).
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""How long the turns of a process's event loop take, and whether it still turns at all.
+"""Measures the turns of a process's event loop and counts its ticks as a sign of life.
 
-A tick is due every `TICK_MS`; what it is late by is the length of the turns before it. The count of
-ticks is the sign of life that other threads can read while the loop is held: a process whose loop
-turns, however slowly, works; one whose count stands still is frozen or stuck.
+A tick is due every `TICK_MS`; its delay is the length of the turns before it. Other threads can
+read the count of ticks while the loop is blocked: a growing count means that the loop works, a
+constant count that the process is frozen or stuck.
 design.md section 3 (no turn of an event loop lasts > 10 ms). Decisions 0091 and 0092.
 """
 
@@ -18,7 +18,7 @@ log = logging.getLogger("callboard.turns")
 
 TICK_MS: Final = 50
 LONG_TURN_MS: Final = 10
-# Shorter ones are counted only: on a busy machine the scheduler alone makes them.
+# Shorter turns are counted only: on a busy machine the scheduler alone causes them.
 LOGGED_TURN_MS: Final = 250
 
 
@@ -26,7 +26,7 @@ LOGGED_TURN_MS: Final = 250
 class TurnStatistics:
     """Counters since the watchdog was started.
 
-    `turns`: ticks. `long`: those that came more than `LONG_TURN_MS` late. `longest_ms`: the most.
+    `turns`: ticks. `long`: ticks more than `LONG_TURN_MS` late. `longest_ms`: the longest delay.
     """
 
     turns: int
@@ -35,12 +35,12 @@ class TurnStatistics:
 
 
 class TurnWatchdog:
-    """Measures the turns of the running loop; has to be made on that loop.
+    """Measures the turns of the running loop; must be created on that loop.
 
     Args:
-        name: whose loop it is, for the log.
-        now_s: the loop's clock, seconds; None: the loop's own.
-        on_long: told the seconds of each long turn.
+        name: the process's name, for the log.
+        now_s: a clock, seconds; None: the loop's own.
+        on_long: receives the seconds of each long turn.
     """
 
     def __init__(
@@ -62,7 +62,7 @@ class TurnWatchdog:
 
     @property
     def turns(self) -> int:
-        """Return how often the loop has ticked; any thread may read it."""
+        """Return the count of ticks; any thread may read it."""
         return self._turns
 
     def statistics(self) -> TurnStatistics:
@@ -70,17 +70,17 @@ class TurnWatchdog:
         return TurnStatistics(self._turns, self._long, self._longest_ms)
 
     def start(self) -> None:
-        """Begin to tick."""
+        """Schedule the next tick."""
         due_s = self._now_s() + TICK_MS / 1000
         self._timer = self._loop.call_later(TICK_MS / 1000, self.tick, due_s)
 
     def stop(self) -> None:
-        """Tick no more."""
+        """Cancel the next tick."""
         if self._timer is not None:
             self._timer.cancel()
 
     def tick(self, due_s: float) -> None:
-        """Count a tick that was due at this time, and set the next."""
+        """Count a tick that was due at this time, and schedule the next."""
         late_ms = int((self._now_s() - due_s) * 1000)
         self._turns += 1
         if late_ms > LONG_TURN_MS:

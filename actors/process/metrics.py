@@ -1,4 +1,4 @@
-"""What the processes tell Ray's metrics endpoint: long turns of their loops, quarantined workflows.
+"""The metrics of the processes in Ray's endpoint: long loop turns, quarantined workflows.
 
 A wrapper only, around `ray.util.metrics`; docs/operations.md lists the names. Decision 0092.
 """
@@ -11,16 +11,16 @@ from ray.util.metrics import Gauge, Histogram
 
 from actors.process.loop_watchdog import LONG_TURN_MS, TurnWatchdog
 
-# Seconds; the first is the longest turn that is meant to happen.
+# Seconds; the first is the longest turn allowed.
 _BOUNDARIES: Final = [LONG_TURN_MS / 1000, 0.025, 0.05, 0.1, 0.25, 1.0, 5.0]
 
 
-def watched_loop(name: str, kind: str) -> TurnWatchdog:
-    """Start to measure the turns of the running loop, and to tell the long ones.
+def start_loop_watchdog(name: str, kind: str) -> TurnWatchdog:
+    """Start to measure the turns of the running loop and to export the long ones.
 
     Args:
-        name: whose loop it is, for the log.
-        kind: of the process: workflows, ledger, api.
+        name: the process's name, for the log.
+        kind: the kind of process: workflows, ledger, api.
     """
     seconds = Histogram(
         "callboard_loop_turn_seconds",

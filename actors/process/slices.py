@@ -1,10 +1,9 @@
-"""Long work in an event loop, cut into slices, so that no turn of the loop takes long.
+"""Cuts long work on an event loop into slices, which bounds each turn of the loop.
 
-A loop over many items awaits `pause` after each of them: it returns at once until a slice's time is
-used up, and then lets the loop turn, several times: another caller's request needs more turns
-than one, and would otherwise wait for as many slices. What one item costs is the bound of what
-slicing can do: the unit is one workflow's step, never a whole batch. Knows nothing of what the
-items are.
+A loop over many items awaits `pause` after each item. `pause` returns at once until the slice's
+time is used up, and then yields several turns of the event loop, because another caller's request
+needs more than one turn and would otherwise wait for as many slices. The cost of one item bounds
+what slicing can do, so an item is one workflow's step, never a whole batch.
 design.md section 3 (no turn of an event loop lasts > 10 ms). Decisions 0091, 0119.
 """
 
@@ -18,17 +17,17 @@ from actors.process.foreground import Foreground
 
 Item = TypeVar("Item")
 
-# Less than half of the longest turn allowed: the item that uses a slice up may cost as much again.
+# Less than half of the longest turn allowed: the last item of a slice may cost as much again.
 SLICE_MS: Final = 4
-# Between two slices; idle ones take some ten microseconds each.
+# Turns of the event loop between two slices; an idle turn takes some ten microseconds.
 TURNS_BETWEEN: Final = 6
 
 
 class Slices:
-    """The time that one piece of work has used of its slice.
+    """The time budget of one piece of work.
 
     Args:
-        slice_ms: wall time until the loop may turn, 0 or more; 0: after each item.
+        slice_ms: wall time of a slice, 0 or more; 0: pause after each item.
         foreground: what may pass between two slices; None: nothing but the loop's other turns.
         now_ns: a monotonic clock, nanoseconds; None: the running loop's.
     """
@@ -44,11 +43,11 @@ class Slices:
     ) -> None:
         self._foreground = foreground
         self._length_ns = slice_ms * 1_000_000
-        self._now_ns = _loops_time() if now_ns is None else now_ns
+        self._now_ns = _loop_clock() if now_ns is None else now_ns
         self._ends_ns = self._now_ns() + self._length_ns
 
     async def pause(self) -> None:
-        """Let the loop turn if the slice is used up; a new slice begins after it."""
+        """Yield to the event loop if the slice is used up; then a new slice begins."""
         if self._now_ns() >= self._ends_ns:
             for _ in range(TURNS_BETWEEN):
                 await asyncio.sleep(0)
@@ -58,7 +57,7 @@ class Slices:
 
 
 async def take_in_slices(take: Callable[[list[Item]], object], batch: Sequence[Item]) -> list[None]:
-    """Give the items of a batch one by one to what takes them, in slices."""
+    """Call `take` with each item of a batch, in slices."""
     slices = Slices()
     for item in batch:
         take([item])
@@ -78,7 +77,7 @@ async def run_in_slices(steps: Iterable[object], slices: Slices | None = None) -
         await budget.pause()
 
 
-def _loops_time() -> Callable[[], int]:
+def _loop_clock() -> Callable[[], int]:
     """Return the running loop's clock in nanoseconds: in a simulation that is virtual time."""
     time_s = asyncio.get_running_loop().time
     return lambda: int(time_s() * 1_000_000_000)

@@ -1,4 +1,4 @@
-"""Calls to named actors: found by name, found again after they were replaced.
+"""Calls to actors by name; a replaced actor is looked up again.
 
 The only place that knows how a Ray call fails. design.md section 3 (`ActorUnavailableError`:
 outcome unknown, same key again).
@@ -20,7 +20,7 @@ from core.errors import ErrorCode, ServiceError
 def actor_call(name: str, method: str) -> Callable[..., Awaitable[Any]]:
     """Return a coroutine function that calls a method of the actor of that name.
 
-    The handle is kept until a call fails, because an actor of the same name may replace it.
+    The handle is cached until a call fails: an actor of the same name may have replaced it.
     """
     handle: Any = None
 
@@ -38,10 +38,10 @@ def actor_call(name: str, method: str) -> Callable[..., Awaitable[Any]]:
 
 
 class BatchCall:
-    """Carries batches to a method of a named actor, over its socket where it runs on this machine.
+    """Sends batches to a method of a named actor, over its socket if it runs on this machine.
 
     Args:
-        run_folder: the deployment's, with the sockets; empty: there are none.
+        run_folder: the deployment's folder of sockets; empty: no sockets.
     """
 
     def __init__(self, run_folder: str, name: str, method: str) -> None:
@@ -51,18 +51,18 @@ class BatchCall:
         self._call = self._socket or by_ray
 
     async def __call__(self, *arguments: Any) -> Any:
-        """Carry one call; a `ConnectionError` or a `RayError` leaves its outcome unknown."""
+        """Make one call; after a `ConnectionError` or a `RayError` its outcome is unknown."""
         return await self._call(*arguments)
 
     def close(self) -> None:
-        """Let go of the connections."""
+        """Close the connections."""
         if self._socket is not None:
             self._socket.close()
 
 
 def is_unknown_outcome(error: BaseException) -> bool:
-    """Whether a failed call may have been carried out, so that only the same key may repeat it."""
+    """Whether a failed call may have been applied, so that a retry needs the same key."""
     if isinstance(error, ServiceError):
         return error.code in (ErrorCode.LEDGER_UNAVAILABLE, ErrorCode.OVERLOADED)
-    # ValueError: no actor of that name, which is what a name says while it is being replaced.
+    # ValueError: no actor of that name, which is the case while it is being replaced.
     return isinstance(error, RayError | ValueError | ConnectionError | OSError)

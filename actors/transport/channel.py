@@ -1,14 +1,13 @@
 """The one transport between processes: a batch of requests out, a batch of replies back.
 
-One call is in flight per destination; what arrives meanwhile queues behind it and leaves as the
-next batch, so batches size themselves without a timer. Requests wait per payer, and payers are
-served in turn: one payer's thousand requests do not stand before another's one. Order is kept among
-requests of one payer. Nothing above knows what carries the bytes: a socket
-(`actors/transport/sockets.py`) or a Ray actor call (`actors/transport/actor_calls.py`). A batch is
-bounded by its requests' number and weight, so that neither side's loop is held while it is read;
-large requests travel alone, so that small ones do not wait for what they cost. Replies are
-delivered in slices, each behind a guard: a callback that raises is logged and counted, and neither
-ends the channel nor keeps the others from their replies. design.md section 3. Decisions 0091, 0119.
+One call is in flight per destination; requests that arrive meanwhile form the next batch, so
+batches size themselves without a timer. Requests queue per payer and payers are served round robin,
+so that one payer's thousand requests do not delay another's; one payer's requests keep their order.
+The carrier is a socket (`actors/transport/sockets.py`) or a Ray actor call
+(`actors/transport/actor_calls.py`). A batch is bounded by number and weight, so that its encoding
+blocks neither side's event loop; large requests travel alone, so that small ones do not wait for
+them. Replies are delivered in slices; a callback that raises is logged and counted, and affects
+neither the channel nor other replies. design.md section 3. Decisions 0091, 0119.
 """
 
 from __future__ import annotations
@@ -27,7 +26,7 @@ from core.market.fair_share import has_room
 
 log = logging.getLogger("callboard.channel")
 
-# Of the weight of a batch: what weighs more travels alone.
+# A request heavier than the batch's weight divided by this travels alone.
 LARGE_PART: Final = 4
 
 Request = TypeVar("Request")
@@ -51,14 +50,13 @@ class Channel(Generic[Request, Reply]):
 
     Args:
         name: for messages.
-        call: carries one batch; replies in the order of the requests. An exception it raises goes
-            to every request of that batch.
+        call: sends one batch; returns the replies in the order of the requests. Its exception is
+            the reply to every request of the batch.
         capacity: most requests that may wait; beyond it OVERLOADED is raised.
         batch_size: most requests in one call.
         weight_of: the weight of a request, 0 or more; None: requests are only counted.
-        batch_weight: most weight in one call; a request that weighs more than a quarter of it goes
-            alone.
-        on_close: lets go of what carries the batches.
+        batch_weight: most weight in one call; a request heavier than a quarter of it travels alone.
+        on_close: closes the carrier.
     """
 
     def __init__(
@@ -82,15 +80,15 @@ class Channel(Generic[Request, Reply]):
         self._on_close = on_close
         self._waiting: FairQueue[int, tuple[Request, Callable[[Reply | BaseException], None]]]
         self._waiting = FairQueue()
-        self._put = 0
-        # Its turn has come, but the batch before it was full.
+        self._put_count = 0
+        # The next request, which did not fit into the previous batch.
         self._next: tuple[Request, Callable[[Reply | BaseException], None]] | None = None
         self._pump: asyncio.Task[None] | None = None
         self._calls = 0
         self._requests = 0
         self._batch_max = 0
         self._raised = 0
-        self._awaits_room: list[tuple[int, asyncio.Future[None]]] = []
+        self._room_waiters: list[tuple[int, asyncio.Future[None]]] = []
 
     def __repr__(self) -> str:
         return f"<Channel {self._name} waiting={self._queued} calls={self._calls}>"
@@ -125,7 +123,7 @@ class Channel(Generic[Request, Reply]):
         """Queue a request; `done` gets the reply, or the exception of its batch.
 
         Args:
-            payer: whose request it is; "" for the service's own.
+            payer: the request's payer; "" for the service's own requests.
 
         Raises:
             ServiceError: OVERLOADED when `capacity` requests are waiting.
@@ -141,12 +139,12 @@ class Channel(Generic[Request, Reply]):
     def submit_always(
         self, request: Request, done: Callable[[Reply | BaseException], None], payer: str = ""
     ) -> None:
-        """Queue a request that follows from an accepted one: it is never refused.
+        """Queue a request that follows from accepted work; it is never refused.
 
-        What is accepted bounds how many of these there are; `has_room` is asked at the door.
+        The bound on accepted work, which `has_room` guards, bounds these requests too.
         """
-        self._put += 1
-        self._waiting.put(payer, self._put, (request, done))
+        self._put_count += 1
+        self._waiting.put(payer, self._put_count, (request, done))
         if self._pump is None:
             self._pump = asyncio.get_running_loop().create_task(self._run())
 
@@ -154,7 +152,7 @@ class Channel(Generic[Request, Reply]):
         """Return when at most so many requests wait."""
         if self._queued > most:
             room: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-            self._awaits_room.append((most, room))
+            self._room_waiters.append((most, room))
             await room
 
     async def request(self, request: Request, payer: str = "") -> Reply:
@@ -173,7 +171,7 @@ class Channel(Generic[Request, Reply]):
         return await future
 
     def close(self) -> None:
-        """Stop; what waits or is under way is answered with a ConnectionError: outcome unknown."""
+        """Stop; waiting and open requests fail with a ConnectionError: outcome unknown."""
         if self._pump is not None:
             self._pump.cancel()
         self._on_close()
@@ -204,13 +202,13 @@ class Channel(Generic[Request, Reply]):
                 self._deliver(done, closed)
             while (waiting := self._take()) is not None:
                 self._deliver(waiting[1], closed)
-            self._tell_room()
+            self._wake_room_waiters()
             raise
         finally:
             self._pump = None
 
     def _next_batch(self) -> deque[tuple[Request, Callable[[Reply | BaseException], None]]]:
-        """Take what waits, up to the bounds of one call."""
+        """Take waiting requests, up to the bounds of one call."""
         batch: deque[tuple[Request, Callable[[Reply | BaseException], None]]] = deque()
         weight, is_large = 0, False
         while len(batch) < self._batch_size and (waiting := self._take()) is not None:
@@ -224,28 +222,28 @@ class Channel(Generic[Request, Reply]):
             batch.append(waiting)
             if is_large:
                 break
-        if self._awaits_room:
-            self._tell_room()
+        if self._room_waiters:
+            self._wake_room_waiters()
         return batch
 
     def _take(self) -> tuple[Request, Callable[[Reply | BaseException], None]] | None:
         waiting, self._next = self._next, None
         return self._waiting.take() if waiting is None else waiting
 
-    def _tell_room(self) -> None:
+    def _wake_room_waiters(self) -> None:
         still = []
-        for most, room in self._awaits_room:
+        for most, room in self._room_waiters:
             if self._queued > most:
                 still.append((most, room))
             elif not room.done():
                 room.set_result(None)
-        self._awaits_room = still
+        self._room_waiters = still
 
     def _deliver(
         self, done: Callable[[Reply | BaseException], None], reply: Reply | BaseException
     ) -> None:
         try:
             done(reply)
-        except Exception:  # the edge of the pump: others wait for their replies too
+        except Exception:  # the edge of the pump: other requests get their replies even so
             self._raised += 1
             log.exception("a callback raised channel=%s", self._name)

@@ -1,8 +1,9 @@
-"""The way from a Serve replica to the actors: publishes, cancels, ledger commands, waiting.
+"""A Serve replica's access to the actors: publishes, cancels, ledger commands, waiting.
 
-Owners are chosen by rendezvous hash over those that live; what an owner's death leaves unknown is
-repeated with the same key until the caller's deadline. Waiting for a workflow costs one long poll
-per owner, not one call per workflow. design.md section 3; contract.md section 6 (`Prefer: wait`).
+The gateway chooses among live owners by rendezvous hash. A request whose outcome is unknown, after
+an owner's end, is retried with the same key until the caller's deadline. Waiting for a workflow
+costs one long poll per owner, not one call per workflow. design.md section 3; contract.md section 6
+(`Prefer: wait`).
 """
 
 from __future__ import annotations
@@ -22,13 +23,13 @@ from msgspec.structs import replace
 from actors.cluster.names import LEDGER, TIMEKEEPER, pooled_owner
 from actors.cluster.runtime import ensure_runtime, ensure_timekeeper
 from actors.dispatch.large_results import Blobs
-from actors.process.bulk_window import ask_all
+from actors.process.bulk_window import request_all
 from actors.process.cached_answer import CachedAnswer
 from actors.process.foreground import Foreground
 from actors.transport.actor_calls import BatchCall, actor_call, is_unknown_outcome
 from actors.transport.channel import Channel
 from actors.transport.late_replies import LatePoll
-from actors.transport.ledger_client import LedgerClient, unavailable
+from actors.transport.ledger_client import LedgerClient, ledger_unavailable_error
 from actors.transport.messages import (
     CALL_BYTES_MAX,
     CancelReply,
@@ -65,27 +66,27 @@ log = logging.getLogger("callboard.gateway")
 REQUEST_TIMEOUT_S = 15.0
 RETRY_DELAY_S = 0.1
 OWNERS_REFRESH_S = 1.0
-# A lost notice is found by a look at the row; this often, per waiting request.
-WAIT_LOOK_S = 3.0
+# Interval at which a waiting request reads the row, which covers a lost notice.
+WAIT_POLL_S = 3.0
 PING_TIMEOUT_S = 2.0
 # An owner that says nothing for that long is replaced meanwhile, and reads everything as it starts.
-TOLD_TIMEOUT_S = 10.0
+REFRESH_TIMEOUT_S = 10.0
 # Of records their bytes bound a batch too, by the largest of one record.
 RECORDS_BATCH = 32
 ENDINGS_BATCH = 1_000
 # Requests of a replica that may wait for an owner to know what they have stored.
 REFRESHES_MAX = 100_000
-# A request that weighs more goes with the bulks.
+# A larger request uses the bulk channel.
 LARGE_BYTES = 16 * 1024
-# Of one bulk, on its way to the owners: other bulks wait behind two calls, not behind all of it.
-BULK_BYTES_AHEAD = 2 * CALL_BYTES_MAX
+# Of one bulk, in flight to the owners: other bulks wait for two calls, not for the whole bulk.
+BULK_BYTES_IN_FLIGHT_MAX = 2 * CALL_BYTES_MAX
 
 
-class _Lanes:
-    """The ways to one owner: for single requests, for bulks and what is large, and for refreshes.
+class _OwnerChannels:
+    """The channels to one owner: for single requests, for bulks and large requests, for refreshes.
 
-    A call is answered when all of its requests are committed, so what takes long to decide and to
-    store, or to read, does not share one with the others.
+    A call is answered when all of its requests are committed, so requests that are slow to store or
+    to read do not share a call with fast ones.
     """
 
     def __init__(self, name: str, settings: Settings) -> None:
@@ -142,7 +143,7 @@ def _owner_channel(name: str, settings: Settings, method: str) -> Channel[bytes,
 
 
 class Gateway:
-    """One per replica, made by `connect`."""
+    """One per replica, created by `connect`."""
 
     def __init__(self, settings: Settings) -> None:
         self.settings = settings
@@ -158,10 +159,10 @@ class Gateway:
             batch_size=settings.batch_commands_max,
         )
         self._timekeeper_owners = actor_call(TIMEKEEPER, "owners")
-        self._owners: dict[str, _Lanes] = {}
+        self._owners: dict[str, _OwnerChannels] = {}
         self._polls: dict[str, asyncio.Task[None]] = {}
         self._waiting: dict[str, set[asyncio.Future[None]]] = {}
-        self._finished: dict[str, float] = {}
+        self._finished: dict[str, None] = {}
         self._heads: Channel[tuple[str, str], WorkflowHead | None] = Channel(
             "workflow heads",
             partial(workflow_heads, self.reader),
@@ -195,13 +196,13 @@ class Gateway:
             batch_size=ENDINGS_BATCH,
         )
         self._health = CachedAnswer(
-            self._look_at_components, age_max_s=settings.health_cache_ms / 1_000
+            self._check_components, age_max_s=settings.health_cache_ms / 1_000
         )
         self._refresh: asyncio.Task[None] | None = None
 
     @classmethod
     async def connect(cls, settings: Settings) -> Gateway:
-        """Make sure that the actors run, and follow who owns workflows."""
+        """Make sure that the actors run, and keep the list of live owners fresh."""
         await asyncio.to_thread(ensure_runtime, settings)
         gateway = cls(settings)
         gateway._refresh = asyncio.create_task(gateway._follow_owners())
@@ -218,7 +219,7 @@ class Gateway:
     # -- requests ---------------------------------------------------------------------------------
 
     async def publish(self, request: PublishRequest | PackedPublish) -> PublishReply:
-        """Store and start a workflow; returns after its commit.
+        """Store and start a workflow; return after its commit.
 
         Raises:
             ServiceError: refused, or LEDGER_UNAVAILABLE when the outcome is not known in time.
@@ -227,19 +228,19 @@ class Gateway:
             return await self._publish(request)
 
     async def _publish(self, request: PublishRequest | PackedPublish) -> PublishReply:
-        reply = await self._ask(request, request.workflow_id, payer=request.payer_did)
+        reply = await self._request_owner(request, request.workflow_id, payer=request.payer_did)
         assert isinstance(reply, PublishReply)
         return reply
 
     async def publish_bulk(
         self, requests: Sequence[PackedPublish]
     ) -> list[PublishReply | ServiceError]:
-        """Publish many at once; each has its own reply, in order."""
-        replies = await ask_all(
+        """Publish many workflows; return a reply for each, in order."""
+        replies = await request_all(
             self._publish,
             requests,
             weight_of=lambda request: len(request.body),
-            weight_max=BULK_BYTES_AHEAD,
+            weight_max=BULK_BYTES_IN_FLIGHT_MAX,
             foreground=self.foreground,
         )
         answers: list[PublishReply | ServiceError] = []
@@ -252,19 +253,23 @@ class Gateway:
     async def cancel(self, request: CancelRequest) -> CancelReply:
         """Cancel a workflow at its owner; returns after the commit."""
         owner = await self._owner_of(request.workflow_id, request.actor_did)
-        reply = await self._ask(request, request.workflow_id, owner, payer=request.actor_did)
+        reply = await self._request_owner(
+            request, request.workflow_id, owner, payer=request.actor_did
+        )
         assert isinstance(reply, CancelReply)
         return reply
 
     async def resume(self, request: ResumeRequest) -> ResumeReply:
         """Let a quarantined workflow be driven on by its owner; returns after the commit."""
         owner = await self._owner_of(request.workflow_id, request.actor_did)
-        reply = await self._ask(request, request.workflow_id, owner, payer=request.actor_did)
+        reply = await self._request_owner(
+            request, request.workflow_id, owner, payer=request.actor_did
+        )
         assert isinstance(reply, ResumeReply)
         return reply
 
     async def node_result(self, request: NodeResultRequest) -> NodeResultReply:
-        """Hand a result to the owner of its workflow; returns after the commit.
+        """Hand a result to the owner of its workflow; return after the commit.
 
         Raises:
             ServiceError: ALREADY_SETTLED or ESCROW_RELEASED for a result that came too late.
@@ -276,14 +281,14 @@ class Gateway:
                 break
             stored = head.workflow
             asked = replace(request, is_late=is_terminal(stored.status))
-            reply = await self._ask(
+            reply = await self._request_owner(
                 asked, request.workflow_id, stored.owner, payer=stored.payer_did
             )
             if isinstance(reply, NodeResultReply):
                 return reply
-            # The workflow has moved to another owner, or is not restored there yet.
+            # Another owner has taken the workflow over, or has not restored it yet.
             await asyncio.sleep(RETRY_DELAY_S)
-        raise unavailable()
+        raise ledger_unavailable_error()
 
     async def commit(self, command: Command) -> Outcome:
         """Commit one ledger command.
@@ -298,15 +303,15 @@ class Gateway:
         return outcome
 
     async def refresh_owners(self) -> None:
-        """Let every owner know what was just stored of agents, their health, prices or stakes.
+        """Refresh every owner's directory after a change of agents, health, prices or stakes.
 
-        A client that registers an agent and publishes at once finds it, although the notice may
-        still be on its way. An owner that does not answer reads it at its next look.
+        So a client that registers an agent and publishes at once finds it, although the notice may
+        not have arrived. An owner that does not answer reads the change at its next poll.
         """
-        asked = [lanes.refresh() for lanes in self._owners.values()]
+        asked = [channels.refresh() for channels in self._owners.values()]
         with contextlib.suppress(TimeoutError):
             told = asyncio.gather(*asked, return_exceptions=True)
-            await asyncio.wait_for(told, TOLD_TIMEOUT_S)
+            await asyncio.wait_for(told, REFRESH_TIMEOUT_S)
 
     async def commit_many(self, commands: Sequence[Command]) -> list[Outcome]:
         """Commit several commands as one batch; refusals are outcomes."""
@@ -319,13 +324,14 @@ class Gateway:
     # -- waiting ----------------------------------------------------------------------------------
 
     async def wait_finished(self, workflow_id: str, timeout_s: float, *, watched: bool) -> bool:
-        """Wait until a workflow has finished; False when it has not in time.
+        """Wait until a workflow has finished; False after the timeout.
 
         Args:
             timeout_s: 0 or more.
-            watched: the workflow was published with this gateway as its watcher.
+            watched: whether the workflow was published with this gateway as its watcher.
         """
-        if self._finished.pop(workflow_id, None) is not None:
+        if workflow_id in self._finished:
+            del self._finished[workflow_id]
             return True
         deadline = time.monotonic() + timeout_s
         future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -340,7 +346,7 @@ class Gateway:
                 if left_s <= 0:
                     return False
                 with contextlib.suppress(TimeoutError):
-                    await asyncio.wait_for(asyncio.shield(future), min(left_s, WAIT_LOOK_S))
+                    await asyncio.wait_for(asyncio.shield(future), min(left_s, WAIT_POLL_S))
                     return True
                 if await self._endings.request(workflow_id):
                     return True
@@ -380,7 +386,7 @@ class Gateway:
         return await workflow_records(self.reader, ids, bytes_max=self.settings.record_bytes_max)
 
     async def dispatched_node(self, workflow_id: str, name: str) -> RowDict | None:
-        """Return what tells the tokens of a node's dispatches, None for an unknown node.
+        """Return the columns that the result tokens of a node derive from, None if unknown.
 
         Args:
             workflow_id: in its usual spelling.
@@ -396,7 +402,7 @@ class Gateway:
         return await self._rows.request(workflow_id)
 
     async def load_results(self, stored: StoredWorkflow) -> None:
-        """Put the texts of large results into their rows as far as the record has room for them.
+        """Put the texts of large results into their rows, up to the bound of the record.
 
         Raises:
             ServiceError: LEDGER_UNAVAILABLE.
@@ -407,29 +413,31 @@ class Gateway:
             node["result_json"] = texts[ref.hash].decode()
 
     async def _watch(self, workflow_id: str) -> None:
-        """Ask the owner to tell; without one the rows are looked at instead."""
+        """Register as a watcher at the owner; without an owner the rows are polled instead."""
         with contextlib.suppress(ServiceError):
             owner = await self._owner_of(workflow_id, "")
-            await self._ask(WatchRequest(workflow_id=workflow_id, watcher=self.watcher), "", owner)
+            await self._request_owner(
+                WatchRequest(workflow_id=workflow_id, watcher=self.watcher), "", owner
+            )
 
     async def _poll(self, name: str) -> None:
-        """Hear from one owner which of the watched workflows have finished."""
+        """Long-poll one owner for the watched workflows that have finished."""
         with contextlib.closing(BatchCall(self.settings.run_folder, name, "finished")) as call:
             while True:
                 try:
                     finished = await call(self.watcher)
-                except Exception as error:  # the edge to another process; waiters look at rows
+                except Exception as error:  # the edge to another process; waiters poll the rows
                     log.info("poll failed owner=%s error=%s", name, type(error).__name__)
                     await asyncio.sleep(RETRY_DELAY_S)
                     continue
                 for workflow_id in finished:
-                    self._tell(workflow_id)
+                    self._notify_waiters(workflow_id)
 
-    def _tell(self, workflow_id: str) -> None:
+    def _notify_waiters(self, workflow_id: str) -> None:
         futures = self._waiting.get(workflow_id)
         if futures is None:
-            # The notice overtook the reply to the publish: kept for a moment, in order of arrival.
-            self._finished[workflow_id] = time.monotonic()
+            # The notice arrived before the reply to the publish: kept for a moment.
+            self._finished[workflow_id] = None
             while len(self._finished) > self.settings.replica_requests_max:
                 del self._finished[next(iter(self._finished))]
             return
@@ -439,7 +447,7 @@ class Gateway:
 
     # -- owners -----------------------------------------------------------------------------------
 
-    async def _ask(
+    async def _request_owner(
         self,
         request: OwnerRequest | PackedPublish,
         key: str,
@@ -450,16 +458,16 @@ class Gateway:
         """Send a request to its owner until an outcome is known or the deadline has passed.
 
         Args:
-            key: chooses the owner of what no owner has yet.
-            owner: who has the workflow.
-            payer: whose turn on the way to the owner it takes; "" for the service's own.
+            key: chooses the owner of a workflow that has none yet.
+            owner: the workflow's owner.
+            payer: the payer in whose turn the request is sent; "" for the service's own.
 
         Raises:
             ServiceError: the owner's refusal; its last `NotYet`, or LEDGER_UNAVAILABLE, when the
                 deadline has passed.
         """
         deadline = time.monotonic() + REQUEST_TIMEOUT_S
-        refusal = unavailable()
+        refusal = ledger_unavailable_error()
         while True:
             home = pooled_owner(owner or "")
             name = home if home in self._owners else self._choose(key)
@@ -480,7 +488,7 @@ class Gateway:
             await asyncio.sleep(RETRY_DELAY_S)
 
     def _choose(self, key: str) -> str | None:
-        """Return the live owner with the highest hash for the key: stable as owners come and go."""
+        """Return the live owner with the highest hash for the key (rendezvous hashing)."""
         if len(self._owners) <= 1:
             return next(iter(self._owners), None)
         return max(
@@ -498,41 +506,41 @@ class Gateway:
         while True:
             try:
                 await self._follow_once()
-            except Exception as error:  # the edge to another process; old knowledge stays in use
-                log.info("no word from the timekeeper error=%s", type(error).__name__)
+            except Exception as error:  # the edge to another process; the old list stays in use
+                log.info("timekeeper did not answer error=%s", type(error).__name__)
             await asyncio.sleep(OWNERS_REFRESH_S if self._owners else RETRY_DELAY_S)
 
     async def _follow_once(self) -> None:
         try:
-            self._know(await asyncio.wait_for(self._timekeeper_owners(), PING_TIMEOUT_S))
+            self._set_owners(await asyncio.wait_for(self._timekeeper_owners(), PING_TIMEOUT_S))
         except Exception as error:  # the edge to another process
             if is_unknown_outcome(error):
-                # It has ended, and Ray starts it anew; or it died for good: this makes another.
+                # It has ended and Ray restarts it, or it died for good and this call creates one.
                 await asyncio.to_thread(ensure_timekeeper, self.settings)
             raise
 
-    def _know(self, names: Sequence[str]) -> None:
+    def _set_owners(self, names: Sequence[str]) -> None:
         for name in set(self._owners) - set(names):
             self._owners.pop(name).close()
             self._polls.pop(name).cancel()
         for name in set(names) - set(self._owners):
-            self._owners[name] = _Lanes(name, self.settings)
+            self._owners[name] = _OwnerChannels(name, self.settings)
             self._polls[name] = asyncio.create_task(self._poll(name))
 
     # -- health -----------------------------------------------------------------------------------
 
     async def components(self) -> dict[str, str]:
-        """Return `healthy`, or what is wrong, for ledger, postgres, workflows and timekeeper.
+        """Return `healthy`, or the defect, of ledger, postgres, workflows and timekeeper.
 
-        As it was at most `health_cache_ms` ago; however many ask, it is looked at once at a time.
+        Cached for `health_cache_ms`; concurrent callers share one check.
         """
         return await self._health.get()
 
-    async def _look_at_components(self) -> dict[str, str]:
+    async def _check_components(self) -> dict[str, str]:
         ledger, postgres, timekeeper = await asyncio.gather(
-            _state(actor_call(LEDGER, "ping")()),
-            _state(self.reader.ping()),
-            _state(actor_call(TIMEKEEPER, "ping")()),
+            _check_call(actor_call(LEDGER, "ping")()),
+            _check_call(self.reader.ping()),
+            _check_call(actor_call(TIMEKEEPER, "ping")()),
         )
         workflows = "healthy" if self._owners else "no workflow owner is ready"
         if self._ledger.is_down:
@@ -545,9 +553,9 @@ class Gateway:
         }
 
 
-async def _state(call: Awaitable[Any]) -> str:
+async def _check_call(call: Awaitable[Any]) -> str:
     try:
         await asyncio.wait_for(call, PING_TIMEOUT_S)
-    except Exception as error:  # whatever went wrong is the answer
+    except Exception as error:  # the edge to another process: the error is the answer
         return f"unreachable: {type(error).__name__}"
     return "healthy"

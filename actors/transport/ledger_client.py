@@ -1,9 +1,9 @@
-"""Commands to the ledger from one process: batched, in order, repeated with the same keys.
+"""Commands to the ledger from one process: batched, in order, retried with the same keys.
 
-A commit whose outcome is unknown (the ledger actor died, Postgres is away) is repeated until it is
-known: keys make repeats harmless. Order is kept because one call is in flight and a repeat happens
-before the next batch leaves. Each repeat is half as large, so that one command that cannot be
-carried does not hold up the others; a command whose caller has left is not repeated at all.
+A commit whose outcome is unknown (the ledger actor died, Postgres is unavailable) is retried until
+it is known; keys make retries idempotent. Order is kept, because one call is in flight and a retry
+precedes the next batch. Each retry halves the batch, so that a command that cannot be sent does not
+block the others; a command whose caller has left is not retried.
 design.md section 3; money.md section 4. Decision 0094.
 """
 
@@ -24,16 +24,16 @@ log = logging.getLogger("callboard.ledger_client")
 
 RETRY_DELAY_S_MIN = 0.05
 RETRY_DELAY_S_MAX = 2.0
-# So much is read and committed while another payer's command waits for its turn.
+# Bounds the time that another payer's command waits for a call to be read and committed.
 CALL_BYTES_MAX: Final = 128 * 1024
-_LEFT: Final = Outcome(
+_CALLER_LEFT: Final = Outcome(
     OutcomeStatus.REJECTED, {}, ErrorCode.LEDGER_UNAVAILABLE, "its caller has left"
 )
 
 
 @dataclass(slots=True, eq=False)
-class _Asked:
-    """A command as it travels; `is_wanted` until its caller has left without its outcome.
+class _PendingCommand:
+    """An encoded command; `is_wanted`: its caller still waits for the outcome.
 
     `unsent`: the outcome, in its turn, of one that does not travel.
     """
@@ -48,9 +48,9 @@ class LedgerClient:
     """The ledger as seen from a workflow owner or a Serve replica.
 
     Args:
-        call: carries a batch of encoded commands to the ledger actor and returns their encoded
+        call: sends a batch of encoded commands to the ledger actor and returns their encoded
             outcomes; raises when these are unknown.
-        is_unknown: whether an exception of `call` means "repeat with the same keys".
+        is_unknown: whether an exception of `call` means "retry with the same keys".
         capacity: most commands that may wait.
         batch_size: most commands in one call.
     """
@@ -66,22 +66,22 @@ class LedgerClient:
         self._call = call
         self._is_unknown = is_unknown
         self._is_down = False
-        self._channel: Channel[_Asked, Outcome] = Channel(
+        self._channel: Channel[_PendingCommand, Outcome] = Channel(
             "the ledger",
             self._call_until_known,
             capacity=capacity,
             batch_size=batch_size,
-            weight_of=lambda asked: len(asked.body),
+            weight_of=lambda pending: len(pending.body),
             batch_weight=CALL_BYTES_MAX,
         )
 
     @property
     def is_down(self) -> bool:
-        """Whether the last attempt to reach the ledger failed and it is being repeated."""
+        """Whether the last call to the ledger failed and is being retried."""
         return self._is_down
 
     def has_room(self, payer: str) -> bool:
-        """Return whether a payer may begin new work, whose commands wait behind those it has."""
+        """Return whether a payer may start new work, whose commands wait behind its queued ones."""
         return self._channel.has_room(payer)
 
     def statistics(self) -> ChannelStatistics:
@@ -91,12 +91,12 @@ class LedgerClient:
     def submit(
         self, command: Command, done: Callable[[Outcome | BaseException], None], payer: str = ""
     ) -> None:
-        """Queue a command; `done` gets its outcome once that is known, however long it takes.
+        """Queue a command without a timeout; `done` gets its outcome once it is known.
 
-        Never refused: it follows from work that was accepted while its payer had room. Payers take
-        turns; order is kept among the commands of one.
+        It is never refused, because it follows from work that was accepted while its payer had
+        room. Payers take turns; one payer's commands keep their order.
         """
-        self._channel.submit_always(_asked(command), done, payer)
+        self._channel.submit_always(_encode_command(command), done, payer)
 
     async def wait_room(self, most: int) -> None:
         """Return when at most so many commands wait."""
@@ -106,55 +106,55 @@ class LedgerClient:
         """Commit one command for a waiting caller; those on whose behalf commands come take turns.
 
         Raises:
-            ServiceError: LEDGER_UNAVAILABLE when the outcome is not known after `timeout_s`; the
-                command may still be applied later, the same key tells. OVERLOADED when too many
-                commands wait.
+            ServiceError: LEDGER_UNAVAILABLE when the outcome is unknown after `timeout_s`; the
+                command may still be applied later, and a retry with its key returns its outcome.
+                OVERLOADED when too many commands wait.
         """
-        self.refuse_when_down()
-        asked = _asked(command)
+        self.raise_when_down()
+        pending = _encode_command(command)
         try:
             payer = getattr(command, "actor_did", "")
-            return await asyncio.wait_for(self._channel.request(asked, payer), timeout_s)
+            return await asyncio.wait_for(self._channel.request(pending, payer), timeout_s)
         except TimeoutError:
-            raise unavailable() from None
+            raise ledger_unavailable_error() from None
         finally:
-            asked.is_wanted = False
+            pending.is_wanted = False
 
-    def refuse_when_down(self) -> None:
-        """Raise LEDGER_UNAVAILABLE while the ledger is known to be away."""
+    def raise_when_down(self) -> None:
+        """Raise LEDGER_UNAVAILABLE while the ledger is unreachable."""
         if self._is_down:
-            raise unavailable()
+            raise ledger_unavailable_error()
 
-    async def _call_until_known(self, batch: list[_Asked]) -> Sequence[Outcome]:
-        """Carry a batch, in parts when it cannot be carried whole, until each outcome is known."""
+    async def _call_until_known(self, batch: list[_PendingCommand]) -> Sequence[Outcome]:
+        """Send a batch, in smaller parts after a failure, until each outcome is known."""
         outcomes: list[Outcome] = []
         delay_s, size = RETRY_DELAY_S_MIN, len(batch)
         while len(outcomes) < len(batch):
             part = batch[len(outcomes) : len(outcomes) + size]
-            wanted = [asked for asked in part if asked.is_wanted and asked.unsent is None]
+            wanted = [pending for pending in part if pending.is_wanted and pending.unsent is None]
             try:
-                bodies = await self._call([asked.body for asked in wanted]) if wanted else ()
+                bodies = await self._call([pending.body for pending in wanted]) if wanted else ()
                 assert len(bodies) == len(wanted), f"{len(bodies)} outcomes of {len(wanted)}"
-                found = [_outcome(*pair) for pair in zip(wanted, bodies, strict=True)]
+                found = [_decode_outcome(*pair) for pair in zip(wanted, bodies, strict=True)]
             except Exception as error:  # the edge to another process
                 size = max(1, len(part) // 2)
                 if self._is_unknown(error):
-                    # One that is full is there: it is asked again, others may be answered.
+                    # A full ledger is not down: only this call is retried.
                     self._is_down = not _is_overloaded(error)
                     await asyncio.sleep(delay_s)
                     delay_s = min(delay_s * 2, RETRY_DELAY_S_MAX)
                     continue
                 if len(wanted) > 1:
                     continue
-                found = [_refused(wanted[0].key, error)]
+                found = [_rejected_outcome(wanted[0].key, error)]
             self._is_down = False
             size, delay_s = 2 * size, RETRY_DELAY_S_MIN
             known = dict(zip(map(id, wanted), found, strict=True))
-            outcomes += [known.get(id(asked), asked.unsent or _LEFT) for asked in part]
+            outcomes += [known.get(id(pending), pending.unsent or _CALLER_LEFT) for pending in part]
         return outcomes
 
 
-def unavailable() -> ServiceError:
+def ledger_unavailable_error() -> ServiceError:
     """Return the error for a ledger that cannot be reached."""
     return ServiceError(
         ErrorCode.LEDGER_UNAVAILABLE,
@@ -167,22 +167,22 @@ def _is_overloaded(error: BaseException) -> bool:
     return isinstance(error, ServiceError) and error.code is ErrorCode.OVERLOADED
 
 
-def _asked(command: Command) -> _Asked:
+def _encode_command(command: Command) -> _PendingCommand:
     try:
-        return _Asked(command.key, COMMANDS.encode(command))
+        return _PendingCommand(command.key, COMMANDS.encode(command))
     except Unencodable as error:
-        return _Asked(command.key, b"", _refused(command.key, error))
+        return _PendingCommand(command.key, b"", _rejected_outcome(command.key, error))
 
 
-def _outcome(asked: _Asked, body: bytes) -> Outcome:
+def _decode_outcome(pending: _PendingCommand, body: bytes) -> Outcome:
     try:
         return OUTCOMES.decode(body)
     except Undecodable as error:  # the others of its batch have been read
-        return _refused(asked.key, error)
+        return _rejected_outcome(pending.key, error)
 
 
-def _refused(key: str, error: Exception) -> Outcome:
-    """Return the outcome of a command that the ledger's process cannot even be asked for."""
+def _rejected_outcome(key: str, error: Exception) -> Outcome:
+    """Return the outcome of a command that cannot be sent to the ledger."""
     log.error("command cannot be carried key=%s", key, exc_info=error)
     detail = f"the command cannot be carried to the ledger: {type(error).__name__}"
     return Outcome(OutcomeStatus.REJECTED, {}, ErrorCode.INTERNAL_ERROR, detail)

@@ -1,7 +1,7 @@
-"""How much of a workflow fits into its record: results beyond the bound stand by reference.
+"""Bounds a workflow's record: results beyond the bound are replaced by references.
 
-Rows in, rows out; which bytes a reference stands for is the ledger's. contract.md section 6 (Large
-results); decision 0108.
+Rows in, rows out; the ledger stores the bytes of references. contract.md section 6 (Large results);
+decision 0108.
 """
 
 from __future__ import annotations
@@ -14,26 +14,26 @@ from core.canonical import hash_bytes
 from core.workflow.blob_ref import BlobRef
 from ledger.reads.stored import RowDict, StoredWorkflow
 
-# Of a node besides its name and what is measured: members, times, ids, the reference itself.
+# A node's members without its measured columns: names, times, ids, the reference itself.
 _NODE_BYTES: Final = 1_000
 
 
 def bound_results(stored: StoredWorkflow, bytes_max: int) -> list[tuple[RowDict, BlobRef]]:
-    """Keep results in the order of the nodes up to the first without room, refer to the others.
+    """Keep results in node order while they fit; replace the others by references.
 
-    Returns: the nodes whose large results fit, with the references to be resolved.
+    Returns: the nodes whose large results fit, with the references to resolve.
 
     Args:
-        stored: its nodes' rows are changed.
-        bytes_max: of the whole record as JSON.
+        stored: its nodes' rows are modified.
+        bytes_max: size limit of the whole record as JSON.
     """
     left = bytes_max - _size(stored.row.get("manifest")) - 2 * _size(stored.row.get("intent"))
     for node in stored.nodes:
         left -= _NODE_BYTES + _size(node["error"])
     for node in stored.nodes:
         # Agents choose the size of their metrics.
-        left = _without_unfitting(node, "metrics", left)
-        left = _without_unfitting(node, "selection_json", left)
+        left = _clear_if_too_large(node, "metrics", left)
+        left = _clear_if_too_large(node, "selection_json", left)
     resolved: list[tuple[RowDict, BlobRef]] = []
     for node in stored.nodes:
         text, ref = node["result_json"], node["result_ref"]
@@ -45,11 +45,11 @@ def bound_results(stored: StoredWorkflow, bytes_max: int) -> list[tuple[RowDict,
         if left >= 0 and text is None:
             resolved.append((node, BlobRef.from_json(ref)))
         elif left < 0 and text is not None:
-            node["result_json"], node["result_ref"] = None, _ref_to(text).to_json()
+            node["result_json"], node["result_ref"] = None, _build_ref(text).to_json()
     return resolved
 
 
-def _without_unfitting(node: RowDict, column: str, left: int) -> int:
+def _clear_if_too_large(node: RowDict, column: str, left: int) -> int:
     """Clear a column that does not fit; return how many bytes are left."""
     size = _size(node[column])
     if size <= left:
@@ -58,7 +58,7 @@ def _without_unfitting(node: RowDict, column: str, left: int) -> int:
     return left
 
 
-def _ref_to(text: str) -> BlobRef:
+def _build_ref(text: str) -> BlobRef:
     body = text.encode()
     return BlobRef(hash_bytes(body), len(body))
 

@@ -1,1 +1,1 @@
-"""One tenant that attacks, one that works, and what the first costs the second."""
+"""An attacking tenant and a working tenant: measures the attack's effect on the working one."""

@@ -1,7 +1,7 @@
-"""What every attack is: prepared with an administrator's key, then repeated as fast as it may.
+"""The base of all attacks: prepared with an administrator's key, repeated as fast as allowed.
 
-An attack runs in a process of its own, so that its CPU is known and its loop holds up no other. It
-connects from another address of loopback than the other tenant.
+An attack runs in a process of its own, so that its CPU can be measured and its loop delays no
+other. It connects from another loopback address than the other tenant.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ PREPARE, START, STOP = "prepare", "start", "stop"
 
 @dataclass(slots=True)
 class Seen:
-    """What an attack saw: replies by status or error, and moments (seconds, monotonic clock).
+    """An attack's observations: replies by status or error, and times (seconds, monotonic clock).
 
-    `open_at_end`: units that were still going on when it was over.
+    `open_at_end`: units that were open when the attack ended.
     """
 
     replies: Counter[str] = field(default_factory=Counter)
@@ -46,7 +46,7 @@ class Attack:
 
     Args:
         target: the deployment.
-        gate: says when one more unit may begin.
+        gate: allows the next unit.
     """
 
     row: ClassVar[str]
@@ -70,14 +70,14 @@ class Attack:
         self.in_flight = 0
 
     async def prepare(self, admin: Api) -> None:
-        """Make what the attack needs; its cost is not counted."""
+        """Prepare the attack; the cost is not counted."""
 
     async def run(self) -> None:
         """Attack until cancelled."""
         raise NotImplementedError
 
     async def repeat(self, unit: Callable[[], Awaitable[None]]) -> None:
-        """Run units from all workers, each as soon as the gate lets it begin."""
+        """Run units from all workers, each as soon as the gate allows it."""
 
         async def work() -> None:
             while True:
@@ -95,7 +95,7 @@ class Attack:
     async def send(
         self, api: Api, method: str, path: str, body: bytes | None = None, **headers: str
     ) -> tuple[int, bytes]:
-        """Send one request and count its reply; status 0 stands for none."""
+        """Send one request and count its reply; status 0: no reply."""
         try:
             status, reply = await api.send(method, path, body, **headers)
         except (aiohttp.ClientError, TimeoutError, OSError) as error:
@@ -112,7 +112,7 @@ class Attack:
 def attack_process(
     orders: Connection, kind: type[Attack], target: Target, rate: Shared, started: Shared
 ) -> None:
-    """Run one attack as it is told: prepare, start, stop (replies what was seen)."""
+    """Run one attack by orders: prepare, start, stop (returns the observations)."""
     uvloop.run(_serve(orders, kind(target, Gate(rate, started))))
 
 
@@ -127,7 +127,7 @@ async def _serve(orders: Connection, attack: Attack) -> None:
     while (order := await loop.run_in_executor(None, orders.recv)) is not None:
         try:
             orders.send(await steps[order]())
-        except (Exception, SystemExit) as error:  # the edge of the process: told to the other one
+        except (Exception, SystemExit) as error:  # the edge of the process: the error is the reply
             failed = f"row {attack.row}, {order}: {error!r}\n{traceback.format_exc()}"
             orders.send(FailedOrder(failed))
 

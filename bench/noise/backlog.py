@@ -1,4 +1,4 @@
-"""Many unfinished workflows, and kill -9 of their owner: row 6 and `bench/recovery.py`."""
+"""Many unfinished workflows, and kill -9 of their owner: row 6 and `bench/restart.py`."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from pathlib import Path
 
 from bench.clients import Api, chain, unique
 from bench.noise.attack import Attack
-from bench.processes import owner_of
+from bench.process_usage import owner_of
 from bench.stub_agent import HOLD, Tally, serve_stub
 
 HOUR_MS = 3_600_000
-# The mark of the moment of the kill.
+# The name of the kill's time among an attack's times.
 KILLED = "killed"
 # Some publishes of the other tenant come before it.
 KILLED_AFTER_S = 1.0
@@ -23,7 +23,7 @@ KILLED_AFTER_S = 1.0
 async def publish_backlog(
     admin: Api, did: str, capability: str, *, count: int, length: int, at_once: int
 ) -> str:
-    """Publish chains that do not end within an hour; return the payer's key.
+    """Publish chains that stay unfinished for an hour; return the payer's key.
 
     Args:
         did: the payer.
@@ -51,7 +51,7 @@ def kill_owner(home: Path) -> None:
 class OwnerKilled(Attack):
     """Many unfinished workflows, then kill -9 of their owner; the backlog is the attack.
 
-    The other tenant alone sees the same kill without the backlog.
+    The measure of the other tenant alone has the same kill without the backlog.
     """
 
     row = "6"
@@ -64,7 +64,7 @@ class OwnerKilled(Attack):
     COUNT, NODES = 19_500, 3
 
     async def prepare(self, admin: Api) -> None:
-        """Publish them to an agent that never replies."""
+        """Publish the backlog to an agent that never replies."""
         self._server, port = await serve_stub(HOLD, Tally())
         capability = unique("cap.bench.") + ".v1"
         await admin.register_agent(capability, port)

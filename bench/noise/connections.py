@@ -1,4 +1,4 @@
-"""Attacks by connections that are kept open: row 7."""
+"""Attacks by open connections: row 7."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ BYTE_EVERY_S = 4.0
 
 
 class OpenConnections(Attack):
-    """Holds many connections at once; a unit is the opening of one."""
+    """Keeps many connections open; a unit opens one."""
 
     unit = "connection"
     first_rate = 200.0
@@ -57,14 +57,14 @@ class OpenConnections(Attack):
 
 
 class SlowSenders(OpenConnections):
-    """Bodies to `nodeResult` that arrive byte by byte; no key is needed."""
+    """Bodies to `nodeResult` sent byte by byte, without a key."""
 
     row = "7a"
     title = "2,100 slow senders of a body to nodeResult"
     workers = 2_100
 
     async def write(self, writer: asyncio.StreamWriter, number: int) -> None:
-        """Write a head, then a byte now and then."""
+        """Write a request's head, then single bytes with pauses."""
         writer.write(
             b"POST /v1/workflows/nodeResult HTTP/1.1\r\nHost: bench\r\n"
             b"Content-Type: application/json\r\nContent-Length: %d\r\n\r\n" % BODY_BYTES
@@ -76,7 +76,7 @@ class SlowSenders(OpenConnections):
 
 
 class WaitingReads(OpenConnections):
-    """Reads that wait for the end of workflows that do not end, with three tenants' keys."""
+    """Reads that wait for workflows that never end, with three tenants' keys."""
 
     row = "7b"
     title = "2,200 waiting reads from 3 keys"
@@ -84,7 +84,7 @@ class WaitingReads(OpenConnections):
     KEYS = 3
 
     async def prepare(self, admin: Api) -> None:
-        """Publish a workflow per key whose agent accepts and says no more."""
+        """Publish a workflow per key whose agent accepts and never delivers."""
         self._server, port = await serve_stub(ACCEPT, Tally())
         capability = unique("cap.bench.") + ".v1"
         await admin.register_agent(capability, port)

@@ -1,8 +1,7 @@
-"""Keeps an attack at a share of a core, what it costs the service included.
+"""Limits an attack to a share of a core, its cost in the service included.
 
-The measuring process knows the CPU and sets a rate; the attacking process lets that many units of
-work begin a second. A unit is what the attack repeats: a request, or a round of them.
-Decision 0113.
+The measuring process measures the CPU and sets a rate; the attacking process starts that many units
+a second. A unit is a request, or a round of requests. Decision 0113.
 """
 
 from __future__ import annotations
@@ -15,13 +14,13 @@ from multiprocessing import get_context
 from typing import Protocol, cast
 
 TICK_S = 0.1
-# Within this time what was used too little or too much is made up for.
+# A deviation from the cap is corrected within this time.
 HORIZON_S = 2.0
 UNIT_CPU_S_MIN = 20e-6
 
 
 class Shared(Protocol):
-    """A number that two processes see (`multiprocessing.Value`)."""
+    """A number shared by two processes (`multiprocessing.Value`)."""
 
     value: float
 
@@ -35,15 +34,15 @@ def next_rate(
     rate: float,
     first_rate: float,
 ) -> float:
-    """Return how many units a second an attack may begin.
+    """Return how many units a second an attack may start.
 
     Args:
-        cap: the share of a core that it may use on average.
-        elapsed_s: since its beginning, seconds.
-        spent_s: CPU seconds used by the attacker and, for it, by the service.
-        started: units begun so far.
-        rate: the rate so far; the new one is at most twice as high.
-        first_rate: the rate while nothing is known.
+        cap: the share of a core that the attack may use on average.
+        elapsed_s: seconds since its start.
+        spent_s: CPU seconds of the attacker and of the service on its behalf.
+        started: units started so far.
+        rate: the current rate; the new one is at most twice as high.
+        first_rate: the rate before the first measurement.
     """
     if started == 0:
         return first_rate
@@ -54,11 +53,11 @@ def next_rate(
 
 
 class Gate:
-    """The attacker's side: units begin when they may.
+    """The attacker's side: a rate limiter of units.
 
     Args:
         rate: units a second, set by the measuring process.
-        started: counts the units begun.
+        started: counts the started units.
     """
 
     def __init__(self, rate: Shared, started: Shared) -> None:
@@ -68,19 +67,19 @@ class Gate:
         self._tokens = 1.0
 
     async def take(self) -> None:
-        """Return when one more unit may begin."""
+        """Return when the next unit may start."""
         future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._waiting.append(future)
         await future
 
     async def pace(self) -> None:
-        """Let units begin, until cancelled."""
+        """Release units at the rate, until cancelled."""
         before = time.monotonic()
         while True:
             now = time.monotonic()
             gained = self._rate.value * (now - before)
             before = now
-            # What nothing waited for is not saved up, beyond one tick.
+            # Unused units accumulate for one tick at most.
             most = max(1.0, 2 * TICK_S * self._rate.value)
             self._tokens = min(self._tokens + gained, most)
             while self._tokens >= 1 and self._waiting:
@@ -94,8 +93,8 @@ class Gate:
 
 
 def shared_numbers() -> tuple[Shared, Shared]:
-    """Return a rate and a count for two processes; each is written by one of them only."""
+    """Return a rate and a count shared by two processes; each has one writer."""
     context = get_context("spawn")
-    # Without a lock the value itself is returned, not the wrapper that its stub declares.
+    # Without a lock, `Value` returns the value itself, not the wrapper that its stub declares.
     rate = cast(Shared, context.Value(c_double, 0.0, lock=False))
     return rate, cast(Shared, context.Value(c_longlong, 0, lock=False))

@@ -1,4 +1,4 @@
-"""Processes of a measurement that do what they are told, one order at a time."""
+"""Processes of a benchmark that execute orders, one at a time."""
 
 from __future__ import annotations
 
@@ -30,15 +30,15 @@ class Remote:
         assert self._process.pid is not None
         return self._process.pid
 
-    def tell(self, order: Any) -> None:
+    def send_order(self, order: Any) -> None:
         """Send an order."""
         self._orders.send(order)
 
     def reply(self) -> Any:
-        """Return the reply to the order that was sent.
+        """Return the reply to the last order.
 
         Raises:
-            SystemExit: it failed, or there is no reply in time.
+            SystemExit: the order failed, or timed out.
         """
         if not self._orders.poll(REPLY_WITHIN_S):
             raise SystemExit(f"no reply of a process of the measurement in {REPLY_WITHIN_S:.0f} s")
@@ -48,18 +48,18 @@ class Remote:
         return reply
 
     def has_replied(self, within_s: float) -> bool:
-        """Wait that long for the reply to the order that was sent."""
+        """Wait for the reply to the last order; return whether it has arrived."""
         return bool(self._orders.poll(within_s))
 
     def ask(self, order: Any) -> Any:
         """Send an order and return its reply."""
-        self.tell(order)
+        self.send_order(order)
         return self.reply()
 
     def end(self) -> None:
-        """End the process: by the order None, or at once when it does not listen."""
+        """End the process: by the order None, or by a signal when it does not respond."""
         with suppress(OSError):
-            self.tell(None)
+            self.send_order(None)
         self._process.join(END_WITHIN_S)
         if self._process.is_alive():
             self._process.kill()
@@ -67,7 +67,7 @@ class Remote:
 
 
 class FailedOrder:
-    """The reply to an order that could not be carried out."""
+    """The reply to an order that failed."""
 
     def __init__(self, text: str) -> None:
         self.text = text

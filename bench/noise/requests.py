@@ -28,11 +28,11 @@ class KeyWithNul(Attack):
     workers = 2
 
     async def prepare(self, admin: Api) -> None:
-        """Make the ordinary key."""
+        """Create the ordinary key."""
         self._key = await admin.make_key(self.did)
 
     async def run(self) -> None:
-        """Send it again and again."""
+        """Send the request repeatedly."""
         async with self.api(self._key) as api:
 
             async def unit() -> None:
@@ -50,7 +50,7 @@ class LongRespondent(Attack):
     workers = 2
 
     async def prepare(self, admin: Api) -> None:
-        """Make an ordinary key."""
+        """Create an ordinary key."""
         self._key = await admin.make_key(self.did)
 
     async def run(self) -> None:
@@ -70,7 +70,7 @@ class LongRespondent(Attack):
 
 
 class FullWallet(Attack):
-    """Deposit, hold, deposit, end: what returns from escrow finds the wallet full."""
+    """Deposit, hold, deposit, end: the release from escrow would exceed the wallet's bound."""
 
     row = "3"
     title = "a wallet above its bound: deposit, hold, deposit, end of the workflow"
@@ -81,7 +81,7 @@ class FullWallet(Attack):
     HOLD_CREDITS = 1_000_000
 
     async def prepare(self, admin: Api) -> None:
-        """Register an agent that accepts and says no more; make a key per wallet."""
+        """Register an agent that accepts and never delivers; create a key per wallet."""
         self._server, port = await serve_stub(ACCEPT, Tally())
         self._capability = unique("cap.bench.") + ".v1"
         await admin.register_agent(self._capability, port)
@@ -93,7 +93,7 @@ class FullWallet(Attack):
         ]
 
     async def run(self) -> None:
-        """Fill one wallet after the other above its bound."""
+        """Fill each wallet above its bound, in turn."""
         full = MICRO_MAX // MICRO_PER_CREDIT
         manifest = chain(self._capability, 1, maxBudgetCredits=self.HOLD_CREDITS)
 
@@ -145,7 +145,7 @@ class ManyInvoices(Attack):
         server.close()
 
     async def run(self) -> None:
-        """Ask for invoices of windows that all hold all payments."""
+        """Request invoices of periods that each include all payments."""
         number = 0
 
         async def unit() -> None:
@@ -192,7 +192,7 @@ class DeadAgentBulk(Attack):
         self._body = orjson.dumps(body)
 
     async def run(self) -> None:
-        """Publish it, and again when it was answered."""
+        """Publish it repeatedly, each time after the reply."""
         async with self.api(self._key) as api:
 
             async def unit() -> None:
@@ -214,7 +214,7 @@ class RandomKeys(Attack):
     workers = 200
 
     async def run(self) -> None:
-        """Ask with another key each time."""
+        """Send a request with another key each time."""
         async with self.api(None) as api:
 
             async def unit() -> None:
@@ -225,14 +225,14 @@ class RandomKeys(Attack):
 
 
 class HealthAsked(Attack):
-    """Clients that ask how the service is."""
+    """Clients that read the health of the service."""
 
     row = "8b"
     title = "200 clients asking /health"
     workers = 200
 
     async def run(self) -> None:
-        """Ask again and again."""
+        """Read it repeatedly."""
         async with self.api(None) as api:
 
             async def unit() -> None:
@@ -242,7 +242,7 @@ class HealthAsked(Attack):
 
 
 class LargeCards(Attack):
-    """A list of agents with large cards, asked for without a key."""
+    """A list of agents with large cards, read without a key."""
 
     row = "9"
     title = "GET /v1/agents?limit=100 with large cards, no key"
@@ -251,7 +251,7 @@ class LargeCards(Attack):
     CARD_BYTES = (500_000, 60_000)
 
     async def prepare(self, admin: Api) -> None:
-        """Register agents with the largest cards that are taken."""
+        """Register agents with the largest cards that are accepted."""
         self._capability = unique("cap.bench.") + ".v1"
         size = self.CARD_BYTES[0]
         if not await self._register(admin, size, is_optional=True):
@@ -281,7 +281,7 @@ class LargeCards(Attack):
 
             async def unit() -> None:
                 try:
-                    status, length = await api.drained("/v1/agents?limit=100")
+                    status, length = await api.fetch_dropped("/v1/agents?limit=100")
                 except (OSError, TimeoutError) as error:  # aiohttp's own are of OSError or counted
                     self.seen.replies[type(error).__name__] += 1
                     return

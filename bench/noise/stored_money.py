@@ -1,4 +1,4 @@
-"""A tenant's money as the database has it, beside what the API said."""
+"""Compares a tenant's money in the database with the API's replies."""
 
 from __future__ import annotations
 
@@ -24,15 +24,15 @@ SELECT count(*) FROM callboard.workflow WHERE payer_did = %s AND status = 'succe
 
 
 def money_defects(target: Target, did: str, account: Account) -> list[str]:
-    """Return what is wrong with a tenant's money in the database; nothing when it is exact.
+    """Return the defects of a tenant's money in the database, none when it is exact.
 
-    1. Balance = deposits - payments - what is still held. 2. Each node of a workflow that succeeded
-    is paid once. 3. What the API told is what is stored, if it told anything.
+    1. Balance = deposits - payments - holds. 2. Each node of a successful workflow is paid once.
+    3. The API's figures, if any, equal the stored ones.
 
     Args:
         target: a deployment with its own database.
         did: the tenant, all of whose workflows have `NODES` nodes.
-        account: what the API told.
+        account: the figures of the API.
     """
     with psycopg.connect(target.database_url) as connection:
         wallet_id, balance = _row(connection, _WALLET, did)

@@ -1,8 +1,8 @@
-"""The other tenant: publishes and deposits at a fixed rate, and knows what its money should be.
+"""The other tenant: publishes and deposits at a fixed rate and computes its expected balance.
 
-It runs in a process of its own. Requests begin at their times, however late others are answered;
-a latency counts from that time. Any reply but 200, and none at all, is a failure; none is repeated
-while it is measured. Decision 0113.
+It runs in a process of its own. Requests start at fixed times, independent of earlier replies, and
+a latency counts from the start. Any reply but 200, or none, is a failure; failures are not retried
+during the measurement. Decision 0113.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ PUBLISH, DEPOSIT = "publish", "deposit"
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """One request: what, when it should begin (monotonic clock), how long it took, its failure."""
+    """One request: its kind, scheduled start (monotonic clock), latency and failure."""
 
     what: str
     begun_s: float
@@ -47,7 +47,7 @@ class Sample:
 
 @dataclass(slots=True)
 class Phase:
-    """What was seen in one measured time. `chain_ms`: of the workflows that ended well."""
+    """The requests of one measured phase. `chain_ms`: latencies of the successful workflows."""
 
     samples: list[Sample] = field(default_factory=list)
     workflow_ids: list[str] = field(default_factory=list)
@@ -66,7 +66,7 @@ class Phase:
 
 @dataclass(slots=True)
 class Account:
-    """The tenant's money as the API tells it, in micro-credits; `defects` says what is wrong.
+    """The tenant's money by the API, in micro-credits, with its `defects`.
 
     `ended` counts its workflows by their final status.
     """
@@ -85,7 +85,7 @@ class Tenant:
     Args:
         target: the deployment.
         port: of loopback, where an agent replies at once.
-        answered: counts the requests that were answered well, for the measuring process.
+        answered: counts the successful requests, for the measuring process.
     """
 
     def __init__(self, target: Target, port: int, answered: Shared) -> None:
@@ -101,7 +101,7 @@ class Tenant:
         self._key = ""
 
     async def prepare(self) -> str:
-        """Register the agent, make an unlimited key, fill the wallet; return the tenant's DID."""
+        """Register the agent, create an unlimited key, fill the wallet; return the tenant's DID."""
         async with Api(self._target.url, self._target.admin_key) as admin:
             await admin.register_agent(self._capability, self._port)
             self._key = await admin.make_key(self.did, rateClass="unlimited", scopes=RIGHTS)
@@ -163,7 +163,7 @@ class Tenant:
         self._deposits += 1
 
     async def first_accepted(self, within_s: float) -> float | None:
-        """Publish once a second until one is accepted; return when that was (monotonic clock)."""
+        """Publish once a second until one is accepted; return its time (monotonic clock)."""
         deadline = time.monotonic() + within_s
         async with Api(self._target.url, self._key) as api:
             while time.monotonic() < deadline:
@@ -179,7 +179,7 @@ class Tenant:
     # -- after the measured time ------------------------------------------------------------------
 
     async def account(self, phases: list[Phase]) -> tuple[Account, list[Phase]]:
-        """Find out every outcome, wait for all ends, and add the money up.
+        """Determine every outcome, wait for all ends, and add up the money.
 
         1. Deposits without a known outcome are repeated under their keys. 2. Every workflow ends.
         3. Balance = deposits - what the workflows spent; nothing stays held.
@@ -276,7 +276,7 @@ def _milliseconds(row: dict[str, Any]) -> float:
 
 
 def tenant_process(orders: Connection, target: Target, port: int, answered: Shared) -> None:
-    """Run the tenant as it is told: a method's name and its arguments, None to end."""
+    """Run the tenant by orders: a method's name and its arguments, None to end."""
     uvloop.run(_serve(Tenant(target, port, answered), orders))
 
 
@@ -286,5 +286,5 @@ async def _serve(tenant: Tenant, orders: Connection) -> None:
         name, *arguments = order
         try:
             orders.send(await getattr(tenant, name)(*arguments))
-        except (Exception, SystemExit) as error:  # the edge of the process: told to the other one
+        except (Exception, SystemExit) as error:  # the edge of the process: the error is the reply
             orders.send(FailedOrder(f"tenant, {name}: {error!r}\n{traceback.format_exc()}"))

@@ -1,4 +1,4 @@
-"""Holds an attack to its share of a core while it lasts, and says what it used."""
+"""Limits a running attack to its share of a core and measures its CPU."""
 
 from __future__ import annotations
 
@@ -8,17 +8,17 @@ from dataclasses import dataclass
 import psutil
 
 from bench.noise.gate import Shared, next_rate
-from bench.processes import Meter
+from bench.process_usage import Meter
 
 CONTROL_S = 0.25
 
 
 @dataclass(frozen=True, slots=True)
 class Spent:
-    """What an attack used, in cores on average over its time.
+    """An attack's CPU, in cores on average over its time.
 
-    `baseline`: what the service used for the other tenant; `service` is what it used beyond that.
-    Under load requests share batches and each costs less, so `service` is rather too low.
+    `baseline`: the service's CPU for the other tenant; `service`: the service's CPU beyond that.
+    Under load requests share batches and cost less each, so `service` is a lower estimate.
     """
 
     attacker: float
@@ -27,14 +27,14 @@ class Spent:
 
 
 class Throttle:
-    """Watches what an attack uses and sets its rate; made when the attack begins.
+    """Measures an attack's CPU and sets its rate; created when the attack starts.
 
     Args:
         cap: the share of a core the attack may use on average.
-        meter: of the service, made at the same time.
-        attacker_pid: the process that attacks.
-        answered: counts the requests of the other tenant that were answered well.
-        per_request_s: CPU seconds of the service for one of them, without an attack.
+        meter: the meter of the service, created at the same time.
+        attacker_pid: the attacking process.
+        answered: counts the successful requests of the other tenant.
+        per_request_s: the service's CPU seconds for one of these, without an attack.
     """
 
     def __init__(
@@ -56,7 +56,7 @@ class Throttle:
         self._began_s = time.monotonic()
 
     def hold(self, rate: Shared, started: Shared, seconds: float, first_rate: float) -> None:
-        """Let units begin for that long, then no more.
+        """Allow units for that long, then stop them.
 
         Args:
             rate, started: the attack's gate.
@@ -77,7 +77,7 @@ class Throttle:
         rate.value = 0.0
 
     def spent(self) -> Spent:
-        """Return what was used since the attack began."""
+        """Return the CPU used since the attack started."""
         elapsed_s = max(1e-3, time.monotonic() - self._began_s)
         tenant_s = (self._answered.value - self._answered_before) * self._per_request_s
         service_s = max(0.0, self._meter.seconds() - tenant_s)

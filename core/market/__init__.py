@@ -1,1 +1,1 @@
-"""The market's rules: what a node costs, who gets which part."""
+"""The market's rules: prices, payments, ranking, auctions, stakes, quotas."""

@@ -1,8 +1,8 @@
-"""Sealed-bid, second-price auctions for one node: who may bid, who wins, and what the winner costs.
+"""Sealed-bid, second-price auctions for one node: eligibility, the winner and its price.
 
-The lowest eligible bid wins and is paid the second-lowest eligible one, so that bidding one's cost
-is best for everyone; alone, it is paid its own bid (the specification's rule, and its one exception
-to that). Nothing that decides eligibility depends on the bid's amount, the reserve excepted.
+The lowest eligible bid wins and is paid the second-lowest eligible bid, so that each bidder's best
+bid is its own cost; a single bid is paid its own amount (the specification's rule). Apart from the
+reserve, eligibility does not depend on the bid's amount.
 Spec: Settlement rules 7; money.md cases 20 to 25. Decision 0061.
 """
 
@@ -21,9 +21,9 @@ from core.money import credits_text
 
 
 class Bid(Message, frozen=True):
-    """One agent's sealed offer. Amounts in micro-credits; `reputation` is its score at the close.
+    """One agent's sealed bid. Amounts in micro-credits; `reputation`: its score at the close.
 
-    `stake_offered_micro` None: as much of its stake as is asked. `is_standing`: from its card.
+    `stake_offered_micro` None: as much as is required. `is_standing`: the bid is from its card.
     """
 
     agent_did: str
@@ -36,7 +36,7 @@ class Bid(Message, frozen=True):
 
 
 class Award(Struct, frozen=True):
-    """Who takes the node and what it is paid; `runner_up_did` named the price, None: nobody."""
+    """The winner and its price; `runner_up_did`: the second-lowest bidder, None without one."""
 
     agent_did: str
     price_micro: int
@@ -45,10 +45,11 @@ class Award(Struct, frozen=True):
 
 
 class AuctionTerms(Struct, frozen=True):
-    """What holds for every bid of one auction, fixed before the first.
+    """The terms of one auction, fixed before its first bid.
 
-    `reserve_micro`: the most that is paid. `closes_ms`: bids from then on are late. `stake_bps`:
-    the stake an agent must put up, of the reserve. `score_min`: the least reputation, 0 to 1.
+    `reserve_micro`: the highest price paid. `closes_ms`: bids from then on are late. `stake_bps`:
+    the stake required of a bidder, basis points of the reserve. `score_min`: lowest reputation
+    score, 0 to 1.
     """
 
     reserve_micro: int
@@ -58,7 +59,7 @@ class AuctionTerms(Struct, frozen=True):
 
 
 class Exclusion(StrEnum):
-    """Why a bid does not take part, neither as winner nor as second price. In order of checking."""
+    """Why a bid counts neither as winner nor as second price, in the order of the checks."""
 
     LATE = "late"
     REVOKED = "revoked"
@@ -68,9 +69,9 @@ class Exclusion(StrEnum):
 
 
 def reserve_micro(capability_micro: int | None, max_cost_micro: int | None) -> int | None:
-    """Return an auction's reserve: the smaller of the two that are given, None without either.
+    """Return an auction's reserve: the smaller of the two limits, None without either.
 
-    Without either the node gets a share of the budget (`token_reservations`), or its publish is
+    Without either, the node gets a share of the budget (`token_reservations`), or its publish is
     refused (`is_budget_required`).
 
     Args:
@@ -86,12 +87,12 @@ def reserve_micro(capability_micro: int | None, max_cost_micro: int | None) -> i
 def bid_problem(
     amount_micro: int, terms: AuctionTerms, *, received_ms: int, has_bid: bool
 ) -> ServiceError | None:
-    """Return why a live bid is refused at submission, None when it is taken.
+    """Return why a live bid is refused at submission, None when it is accepted.
 
-    That an amount has at most 6 decimals is `micro_from_credits`' rule, as for all amounts.
+    `micro_from_credits` checks the number of decimals, as for all amounts.
 
     Args:
-        has_bid: whether the agent has a live bid in this round already; the first is final.
+        has_bid: whether the agent already has a live bid in this round; the first one is final.
 
     money.md cases 20, 22, 23 and 24.
     """
@@ -118,13 +119,13 @@ def merge_bids(standing: Iterable[Bid], live: Iterable[Bid]) -> list[Bid]:
     return list(by_agent.values())
 
 
-def exclusion(
+def find_exclusion(
     bid: Bid, terms: AuctionTerms, *, stake_free_micro: int, is_revoked: bool
 ) -> Exclusion | None:
-    """Return why a bid does not take part, None when it does.
+    """Return why a bid is excluded, None when it is eligible.
 
-    The stake is asked of the reserve and not of the bid: else bidding less than one's cost could
-    make one eligible.
+    The required stake depends on the reserve, not on the bid: otherwise a bid below the bidder's
+    cost could make the bidder eligible.
 
     Args:
         stake_free_micro: the bidder's free stake at the close, micro-credits.
@@ -149,18 +150,18 @@ def exclusion(
     return None
 
 
-def award(
+def award_auction(
     bids: Iterable[Bid], *, reserve_micro: int, is_eligible: Callable[[Bid], bool]
 ) -> Award | None:
-    """Return the winner and its price, None when no bid takes part.
+    """Return the winner and its price, None without an eligible bid.
 
-    1. Who is not eligible, or asks more than the reserve, is left out before any price is formed.
-    2. The lowest bid wins; of equal ones the higher reputation, then the earlier receipt, then the
-    smaller DID. 3. It is paid the second-lowest bid, alone its own.
+    1. Ineligible bids and bids above the reserve are left out before the price is formed. 2. The
+    lowest bid wins; of equal bids the higher reputation, then the earlier receipt, then the smaller
+    DID. 3. The winner is paid the second-lowest bid, or its own if it is the only one.
 
     Args:
         bids: at most one per agent (`merge_bids`), amounts 0 or more.
-        is_eligible: `exclusion` is None, and the agent has not failed in an earlier round.
+        is_eligible: `find_exclusion` is None, and the agent has not failed in an earlier round.
 
     Spec: Settlement rules 7; money.md cases 20, 21, 24 and 25.
     """

@@ -1,11 +1,10 @@
-"""A queue that serves payers in turn, each by its weight: nobody waits behind another's thousand.
+"""A weighted round-robin queue over payers.
 
-Theory of operation: weighted round robin. Payers that wait stand in a ring; the first one is served
-`weight` times, then goes to the ring's end. So between two turns of a payer every other one is
-served at most its own weight. A payer that comes new stands before the one that was served last, if
-that is the ring's end: it waits for no second turn of the same one. Taking and putting are O(1); an
-item that is dropped stays in its payer's line and is passed over when its turn comes, without using
-the turn up.
+Theory of operation: payers with waiting items form a ring; the first is served `weight` times, then
+moves to the ring's end. Between two turns of a payer, every other payer is served at most its own
+weight. A new payer is inserted before the payer that was served last, if that is the ring's end, so
+that it waits for no second turn of the same payer. Taking and putting are O(1); a dropped item
+stays in its payer's queue and is skipped without using up the turn.
 Pure. design.md section 3 (Fairness).
 """
 
@@ -23,8 +22,8 @@ WEIGHT_MAX = 1_000
 
 
 @dataclass(slots=True)
-class _Line(Generic[Key]):
-    """One payer's waiting keys and how often it may still be served in this turn."""
+class _PayerQueue(Generic[Key]):
+    """One payer's waiting keys and the services left in its turn."""
 
     turns_left: int
     keys: deque[Key] = field(default_factory=deque)
@@ -34,13 +33,13 @@ class FairQueue(Generic[Key, Item]):
     """Items by key, served round robin over payers.
 
     Args:
-        weight_of: a payer's weight, 1 or more: how many it is served before the next payer is.
+        weight_of: a payer's weight, 1 or more: its services per turn.
     """
 
     def __init__(self, weight_of: Callable[[str], int] = lambda _: 1) -> None:
         self._weight_of = weight_of
         self._items: dict[Key, Item] = {}
-        self._lines: dict[str, _Line[Key]] = {}
+        self._queues: dict[str, _PayerQueue[Key]] = {}
         self._ring: deque[str] = deque()
         self._last: str | None = None  # whose turn has ended last
 
@@ -51,22 +50,22 @@ class FairQueue(Generic[Key, Item]):
         return f"<FairQueue items={len(self._items)} payers={len(self._ring)}>"
 
     def put(self, payer: str, key: Key, item: Item) -> None:
-        """Let an item wait at the end of its payer's line; its key must not be waiting."""
+        """Add an item to the end of its payer's queue; its key must not be waiting."""
         assert key not in self._items, f"{key} waits already"
-        line = self._lines.get(payer)
-        if line is None:
-            line = self._lines[payer] = _Line(self._weight(payer))
+        queue = self._queues.get(payer)
+        if queue is None:
+            queue = self._queues[payer] = _PayerQueue(self._weight(payer))
             self._ring.append(payer)
             if len(self._ring) > 1 and self._ring[-2] == self._last:
                 self._ring[-2], self._ring[-1] = self._ring[-1], self._ring[-2]
-        line.keys.append(key)
+        queue.keys.append(key)
         self._items[key] = item
 
     def take(self, may: Callable[[str], bool] = lambda _: True) -> Item | None:
-        """Return the item whose turn it is; None when nothing waits for a payer that may be served.
+        """Remove and return the next item; None without an item of a payer that may be served.
 
         Args:
-            may: whether a payer may be served now; one that may not waits until its next turn.
+            may: whether a payer may be served now; others wait until their next turn.
         """
         passed = 0
         while passed < len(self._ring):
@@ -75,17 +74,17 @@ class FairQueue(Generic[Key, Item]):
                 self._ring.rotate(-1)
                 passed += 1
                 continue
-            line = self._lines[payer]
-            item = self._items.pop(line.keys.popleft(), None) if line.keys else None
-            if not line.keys:
-                # Who comes back later starts at the ring's end: leaving gains nothing.
+            queue = self._queues[payer]
+            item = self._items.pop(queue.keys.popleft(), None) if queue.keys else None
+            if not queue.keys:
+                # A payer that returns starts at the ring's end, so leaving gains nothing.
                 self._ring.popleft()
                 self._last = payer
-                del self._lines[payer]
+                del self._queues[payer]
             elif item is not None:
-                line.turns_left -= 1
-                if line.turns_left == 0:
-                    line.turns_left = self._weight(payer)
+                queue.turns_left -= 1
+                if queue.turns_left == 0:
+                    queue.turns_left = self._weight(payer)
                     self._ring.rotate(-1)
                     self._last = payer
             if item is not None:
@@ -93,26 +92,26 @@ class FairQueue(Generic[Key, Item]):
         return None
 
     def take_of(self, payer: str) -> Item | None:
-        """Return the payer's first item, whosever turn it is; None when none of theirs waits."""
-        line = self._lines.get(payer)
-        while line is not None and line.keys:
-            item = self.drop(line.keys.popleft())
+        """Return the payer's first item out of its turn; None when the payer has none."""
+        queue = self._queues.get(payer)
+        while queue is not None and queue.keys:
+            item = self.drop(queue.keys.popleft())
             if item is not None:
                 return item
         return None
 
     def drop(self, key: Key) -> Item | None:
-        """Take an item out of its line; None when no such item waits."""
+        """Remove an item; None when it does not wait."""
         item = self._items.pop(key, None)
         if not self._items:
-            self._lines.clear()
+            self._queues.clear()
             self._ring.clear()
         return item
 
     def waiting_of(self, payer: str) -> int:
         """Return how many items of a payer wait; those dropped count until their turn."""
-        line = self._lines.get(payer)
-        return 0 if line is None else len(line.keys)
+        queue = self._queues.get(payer)
+        return 0 if queue is None else len(queue.keys)
 
     def _weight(self, payer: str) -> int:
         return max(1, min(self._weight_of(payer), WEIGHT_MAX))

@@ -1,7 +1,7 @@
-"""What an invoice says: payments less refunds, in whole cents, and the fee on their sum.
+"""An invoice's totals: payments less refunds, in whole cents, and the fee on their sum.
 
 Each number is rounded once and half up: the subtotal per invoice, the fee on the subtotal, never
-per line. It moves no money; the work is paid for already (money.md case 35).
+per line. An invoice moves no money; the work is already paid (money.md case 35).
 Spec: Settlement rules 5; money.md R2, cases 34 and 36.
 """
 
@@ -19,7 +19,7 @@ _BPS: Final = 10_000
 
 @dataclass(frozen=True, slots=True)
 class InvoiceTotals:
-    """An invoice's numbers. `subtotal_micro` is the exact sum behind the subtotal."""
+    """An invoice's totals. `subtotal_micro`: the exact sum before rounding."""
 
     subtotal_micro: int
     subtotal_cents: int
@@ -32,11 +32,11 @@ class InvoiceTotals:
 
 
 def invoice_totals(payments_micro: Iterable[int], refunds_micro: Iterable[int]) -> InvoiceTotals:
-    """Add an invoice up: gross node payments less the refunds of its period, 0 at least.
+    """Return an invoice's totals: gross node payments less refunds, 0 at least.
 
     Args:
         payments_micro: gross payments, fees included, micro-credits.
-        refunds_micro: what came back to the payer, micro-credits.
+        refunds_micro: refunds to the payer, micro-credits.
 
     Spec: Settlement rules 5; money.md R2, case 34.
     """

@@ -1,7 +1,7 @@
-"""What a node costs: fixed prices, per-token prices, and what is reserved before tokens are known.
+"""Prices of nodes: fixed, per token, and the reservations before the tokens are known.
 
 Rates are decimals, costs are whole micro-credits: one exact product and one rounding per node, up,
-so that no work is free by rounding. Whose money pays it is `core/workflow/node_state.py`'s.
+so that no work is free by rounding. `core/workflow/node_state.py` knows the budget that pays it.
 Spec: Settlement rules 1 and 6; contract.md section 6 (Estimate, Capability prices); money.md R3 and
 case 2. Decision 0060.
 """
@@ -23,7 +23,7 @@ PRICE_CENTS_MAX: Final = MICRO_MAX // MICRO_PER_CENT
 # Together at most 15 significant digits: every JSON client keeps such a rate exactly.
 RATE_DECIMALS_MAX: Final = 12
 RATE_LIMIT: Final = Decimal(1_000)  # credits per token; a rate is below it
-# Far beyond what a model reads or writes in a day; a larger count is no count.
+# Far beyond a model's tokens in a day; a larger count is invalid.
 TOKENS_MAX: Final = 10**9
 PER_TOKEN: Final = "per-token"
 
@@ -47,14 +47,14 @@ FREE: Final = FixedPrice(0)
 
 @dataclass(frozen=True, slots=True)
 class Tokens:
-    """What an agent says it read and wrote."""
+    """The tokens an agent reports as read and written."""
 
     input: int
     output: int
 
 
-def price_of(offer: Price | None, capability_price: Price | None) -> Price:
-    """Return what an agent asks: its card's price, else the capability's registered one, else none.
+def effective_price(offer: Price | None, capability_price: Price | None) -> Price:
+    """Return the price an agent asks: its card's, else the registered one, else none.
 
     Spec: Settlement rules 6; contract.md section 6 (Capability prices).
     """
@@ -62,9 +62,9 @@ def price_of(offer: Price | None, capability_price: Price | None) -> Price:
 
 
 def cost_micro(price: Price, tokens: Tokens) -> int:
-    """Return what the work costs, rounded up once (money.md R3).
+    """Return the cost of the tokens at a price, rounded up once (money.md R3).
 
-    It may exceed every bound of the ledger; the caller compares it with what the node may cost.
+    The cost may exceed every bound of the ledger; the caller compares it with the node's limit.
     """
     match price:
         case FixedPrice():
@@ -79,16 +79,16 @@ def cost_micro(price: Price, tokens: Tokens) -> int:
             assert_never(price)
 
 
-def tokens_of(metrics: Mapping[str, Any]) -> Tokens:
-    """Read the token counts out of an agent's own metrics; what cannot be one counts as none.
+def read_tokens(metrics: Mapping[str, Any]) -> Tokens:
+    """Read the token counts from an agent's metrics; an invalid count is 0.
 
     `tokens_used` alone counts as written. money.md R3 (Tokens).
     """
-    read = _first_of(metrics, "input_tokens", "inputTokens")
-    written = _first_of(metrics, "output_tokens", "outputTokens")
+    read = _find_first(metrics, "input_tokens", "inputTokens")
+    written = _find_first(metrics, "output_tokens", "outputTokens")
     if read is None and written is None:
-        written = _first_of(metrics, "tokens_used", "tokensUsed")
-    return Tokens(_count(read), _count(written))
+        written = _find_first(metrics, "tokens_used", "tokensUsed")
+    return Tokens(_read_count(read), _read_count(written))
 
 
 # -- before the tokens are known ------------------------------------------------------------------
@@ -104,8 +104,8 @@ def is_budget_required(
     """Say whether a node's cost has no bound, so that its publish is refused (BUDGET_REQUIRED).
 
     Args:
-        price: what the node would cost: by tokens, fixed, or None when nobody has named a price.
-        is_auction: whether the node's agent is found by an auction.
+        price: the node's price: by tokens, fixed, or None without a price.
+        is_auction: whether an auction selects the node's agent.
         max_cost_micro: the node's `maxCostCredits`, micro-credits.
         budget_micro: the workflow's `maxBudgetCredits`, micro-credits.
 
@@ -122,14 +122,14 @@ def token_reservations(
     nodes: Sequence[str],
     own_limits: Mapping[str, int],
 ) -> dict[str, int]:
-    """Reserve for each node without a fixed price what it may cost (money.md R3).
+    """Return the reservation of each node without a fixed price (money.md R3).
 
-    A node's own limit is its reservation. The others share what is left of the hold equally; each
-    share is rounded down, and the remainder goes out one by one from the first node on.
+    A node's own limit is its reservation. The others share the rest of the hold equally; each share
+    is rounded down, and the remainder is distributed one by one from the first node on.
 
     Args:
         hold_micro: the workflow's hold, micro-credits.
-        fixed_total_micro: what its nodes of fixed price reserve together, micro-credits.
+        fixed_total_micro: the reservations of its nodes of fixed price, micro-credits.
         nodes: names of the nodes without a fixed price, in the workflow's order.
         own_limits: `maxCostCredits` by node name, micro-credits, for those that have one.
     """
@@ -147,14 +147,14 @@ def token_reservations(
 def parse_price(
     member: Mapping[str, Any], path: str = "", *, is_required: bool = False
 ) -> tuple[Price | None, list[Problem]]:
-    """Read `price_cents` or `pricing` of a card's capability, or of a price request's body.
+    """Parse `price_cents` or `pricing` of a card's capability, or of a price request's body.
 
     Args:
-        member: the object; members it does not know are ignored.
-        path: where it stands in the client's input.
-        is_required: whether naming no price at all is a problem.
+        member: the object; unknown members are ignored.
+        path: its path in the client's input.
+        is_required: whether a missing price is a problem.
 
-    Returns: the price, None where there is none or a problem, and every problem found.
+    Returns: the price, None without a valid one, and every problem found.
     Spec: Capability price, Per-token pricing; contract.md section 6 (Capability prices).
     """
     prefix = f"{path}." if path else ""
@@ -221,7 +221,7 @@ def _parse_pricing(pricing: Any, path: str) -> tuple[Price | None, list[Problem]
 def _rate(value: Any) -> Decimal | None:
     if type(value) not in (int, float, str, Decimal):
         return None
-    # repr is the shortest text that gives this double again: what the client wrote.
+    # repr is the shortest text of this double: the client's text.
     text = repr(value) if type(value) is float else str(value)
     if len(text) > 40 or not text.isascii() or "_" in text or text != text.strip():
         return None
@@ -231,7 +231,7 @@ def _rate(value: Any) -> Decimal | None:
         return None
     if not rate.is_finite() or rate.is_signed() or not 0 <= rate < RATE_LIMIT:
         return None
-    # The exponent alone would refuse 0.0010000000000000, so zeros at the end do not count.
+    # Trailing zeros do not count: the exponent alone would refuse 0.0010000000000000.
     _, digits, exponent = rate.as_tuple()
     assert isinstance(exponent, int)
     while exponent < -RATE_DECIMALS_MAX and digits and digits[-1] == 0:
@@ -241,11 +241,11 @@ def _rate(value: Any) -> Decimal | None:
     return Decimal((0, digits or (0,), exponent if digits else 0))
 
 
-def _first_of(metrics: Mapping[str, Any], *names: str) -> Any:
+def _find_first(metrics: Mapping[str, Any], *names: str) -> Any:
     return next((metrics[name] for name in names if metrics.get(name) is not None), None)
 
 
-def _count(value: Any) -> int:
+def _read_count(value: Any) -> int:
     if type(value) is float and value.is_integer():
-        value = int(value)  # JSON has one kind of number; some writers add ".0" to all of them
+        value = int(value)  # some JSON writers add ".0" to every number
     return value if type(value) is int and 0 <= value <= TOKENS_MAX else 0

@@ -1,8 +1,8 @@
-"""How much a payer may publish: workflows and money a day, workflows at once.
+"""A payer's quota: workflows and spend per day, concurrent workflows.
 
-A workflow counts on the day of its publish (UTC), with its whole hold at first and with what it
-really cost once the rest is returned. The caller checks and counts in one transaction, so that
-parallel publishes cannot overshoot. Spec: Quota check result, Limits; money.md cases 37 and 38.
+A workflow counts on the day of its publish (UTC), first with its whole hold, after its end with its
+cost. The caller checks and counts in one transaction, so that parallel publishes cannot exceed the
+quota. Spec: Quota check result, Limits; money.md cases 37 and 38.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ WITHIN_QUOTA: Final = "Within quota"
 
 @dataclass(frozen=True, slots=True)
 class QuotaLimits:
-    """The most that a payer may use; None: no limit of this kind."""
+    """A payer's limits; None: no limit of this kind."""
 
     workflows_per_day: int | None = None
     workflows_concurrent: int | None = None
@@ -28,7 +28,7 @@ class QuotaLimits:
 
 @dataclass(frozen=True, slots=True)
 class QuotaUsage:
-    """What the workflows published today hold and have cost, and how many run now."""
+    """A payer's usage: workflows published today, their hold or cost, workflows running now."""
 
     workflows_today: int = 0
     spend_micro_today: int = 0
@@ -36,7 +36,7 @@ class QuotaUsage:
 
     @property
     def spend_cents_today(self) -> int:
-        """The day's spend as shown: whole cents, any rest counts as one."""
+        """The day's spend as shown, in cents, rounded up."""
         return cents_ceil(self.spend_micro_today)
 
     def after_publish(self, hold_micro: int) -> QuotaUsage:
@@ -48,7 +48,7 @@ class QuotaUsage:
         )
 
     def after_end(self, returned_micro: int, *, was_published_today: bool) -> QuotaUsage:
-        """Return the usage after a workflow's end: what returns is given back to its own day."""
+        """Return the usage after a workflow's end; released money counts for its own day."""
         assert self.workflows_running > 0, "none runs"
         ended = replace(self, workflows_running=self.workflows_running - 1)
         if not was_published_today:
@@ -59,19 +59,19 @@ class QuotaUsage:
 
 @dataclass(frozen=True, slots=True)
 class QuotaVerdict:
-    """Whether one more workflow may be published, and the sentence that says why."""
+    """Whether one more workflow may be published, and the reason as a sentence."""
 
     is_allowed: bool
     reason: str
 
 
-def check(limits: QuotaLimits | None, usage: QuotaUsage, spend_micro: int) -> QuotaVerdict:
+def judge_quota(limits: QuotaLimits | None, usage: QuotaUsage, spend_micro: int) -> QuotaVerdict:
     """Say whether a payer may publish one more workflow now.
 
     Args:
-        limits: the payer's row, None without one.
-        usage: what it uses already, this workflow not included.
-        spend_micro: what this workflow would hold, micro-credits, 0 or more.
+        limits: the payer's limits, None without a quota.
+        usage: the payer's usage without this workflow.
+        spend_micro: this workflow's hold, micro-credits, 0 or more.
 
     Spec: Quota check result; money.md case 38.
     """
@@ -88,7 +88,7 @@ def check(limits: QuotaLimits | None, usage: QuotaUsage, spend_micro: int) -> Qu
             False, f"Concurrent workflows: {usage.workflows_running} of {most} are running"
         )
     most = limits.spend_cents_per_day
-    # Against the exact sum: rounding each workflow up would refuse what the day still has room for.
+    # The exact sum: rounding each workflow up would refuse workflows that still fit.
     if most is not None and usage.spend_micro_today + spend_micro > most * MICRO_PER_CENT:
         used, wanted = usage.spend_cents_today, cents_ceil(spend_micro)
         return QuotaVerdict(False, f"Daily spend: {used} of {most} cents used, {wanted} wanted")
@@ -96,7 +96,7 @@ def check(limits: QuotaLimits | None, usage: QuotaUsage, spend_micro: int) -> Qu
 
 
 def day_start_ms(at_ms: int) -> int:
-    """Return the UTC midnight with which the day of this time began (money.md case 37)."""
+    """Return the UTC midnight at the start of this time's day (money.md case 37)."""
     return at_ms - at_ms % DAY_MS
 
 

@@ -1,11 +1,10 @@
-"""Which of several agents takes a node, and why: a pure choice over what is known about each.
+"""The choice of a node's agent among candidates, with its reasons; pure.
 
-Five parts, each better when higher, weighed by the deployment's settings into one score. A choice
-carries its reasons, so that a payer can read who was considered and what decided. New agents get a
-fixed share of the choices: without it, nobody could ever prove itself against the proven.
+A candidate's score is the weighted sum of five parts, each better when higher; the weights are
+settings. A choice carries its reasons, so that a payer can see the candidates and their scores. New
+agents get a fixed share of the choices, because otherwise they could never build a reputation.
 
-On the path of every dispatch: a choice is a pass or two over tuples; its reasons are worked out
-when they are asked for.
+Every dispatch makes a choice: one or two passes over tuples. The reasons are computed on demand.
 Spec: What the service does 3; Targeted routing; Settlement rules 9. contract.md section 6
 (Discovery, ranking inputs). Decision 0063, with the figures.
 """
@@ -28,10 +27,10 @@ TOO_DEAR: Final = "too_dear"
 
 @dataclass(frozen=True, slots=True)
 class RankingRules:
-    """Weights of the parts, of which only the proportions count, and the share of new agents.
+    """The weights of the parts, of which only the proportions count, and the share of trials.
 
-    `trial_tasks`: final outcomes from which on an agent is no longer new. `trial_share_bps`: the
-    share of choices between new and proven agents that goes to a new one, basis points.
+    `trial_tasks`: number of outcomes from which on an agent is no longer new. `trial_share_bps`:
+    the share of choices between new and proven agents that goes to a new one, basis points.
     `proportions`: the weights in their order here, with a sum of 1.
 
     Raises:
@@ -52,14 +51,14 @@ class RankingRules:
         if min(weights) < 0 or sum(weights) <= 0:
             raise ValueError(f"got the weights {weights}, expected none below 0 and one above")
         shares = tuple(weight / sum(weights) for weight in weights)
-        object.__setattr__(self, "proportions", shares)  # derived once, since choosing is frequent
+        object.__setattr__(self, "proportions", shares)  # derived once: choices are frequent
 
 
 DEFAULT_RULES: Final = RankingRules()
 
 
 class Standing(NamedTuple):
-    """What an agent's past says of it, ready to be weighed; all 0 to 1, `total` is a count."""
+    """An agent's reputation in the form the ranking reads; all 0 to 1, `total` is a count."""
 
     score: float = NEUTRAL
     speed: float = NEUTRAL
@@ -71,12 +70,12 @@ UNPROVEN: Final = Standing()
 
 
 class Candidate(NamedTuple):
-    """An agent that offers the capability, as seen by the process that will dispatch.
+    """An agent that offers the capability, from the view of the dispatching process.
 
-    `price_micro`: what it asks, or for an agent paid by tokens what is comparable (`is_bounded`
-    false: too dear it cannot be). `in_flight`: what it has been given here and not answered.
-    `order`: registration order, for a stable choice. `load`: the share of its capacity that it says
-    is taken, 0 to 1. `excluded`: why it must not be chosen; it is shown, not weighed.
+    `price_micro`: its price; for an agent paid by tokens a comparable figure (`is_bounded` false:
+    the price limit does not apply). `in_flight`: its open and queued orders here. `order`:
+    registration order, for a stable choice. `load`: the share of its capacity that it reports as
+    taken, 0 to 1. `excluded`: why it must not be chosen; it is shown, not ranked.
     """
 
     did: str
@@ -91,7 +90,7 @@ class Candidate(NamedTuple):
 
 
 class Weighed(NamedTuple):
-    """A candidate in a choice's reasons; `parts` are before their weights, empty if excluded."""
+    """A candidate in a choice's reasons; `parts`: before weighting, empty if excluded."""
 
     did: str
     price_micro: int
@@ -102,10 +101,10 @@ class Weighed(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """Who was chosen (None: nobody), and what the reasons are made of, best first.
+    """The chosen agent (None: no candidate) and the data of the reasons, best first.
 
-    `ranked` and `excluded` are at most ten together; `unshown`: how many more there were.
-    `is_trial`: the choice was a new agent's turn.
+    `ranked` and `excluded` have at most ten together; `unshown`: the number of further candidates.
+    `is_trial`: the choice went to a new agent for a trial.
     """
 
     did: str | None
@@ -118,8 +117,8 @@ class Choice:
 
     @property
     def weighed(self) -> list[Weighed]:
-        """The reasons, worked out when somebody wants them: most choices have one candidate."""
-        shown = [self._weighed(candidate) for candidate in self.ranked]
+        """The reasons, computed on demand, because most choices have one candidate."""
+        shown = [self._weigh(candidate) for candidate in self.ranked]
         return shown + [
             Weighed(candidate.did, candidate.price_micro, 0.0, {}, reason)
             for candidate, reason in self.excluded
@@ -134,11 +133,11 @@ class Choice:
             "unshown": self.unshown,
         }
 
-    def _weighed(self, candidate: Candidate) -> Weighed:
+    def _weigh(self, candidate: Candidate) -> Weighed:
         asked, standing = candidate.price_micro, candidate.standing
         parts = {
             "reputation": standing.score,
-            "availability": 1.0 - _busy(candidate),
+            "availability": 1.0 - _taken_share(candidate),
             "price": 1.0 if asked == self.cheapest_micro else self.cheapest_micro / asked,
             "latency": standing.speed,
             "success": standing.success_rate,
@@ -147,8 +146,8 @@ class Choice:
         return Weighed(candidate.did, asked, sum(share * part for share, part in weighted), parts)
 
 
-def standing_of(tally: Tally, *, latency_ms_max: int) -> Standing:
-    """Return an agent's standing; worth keeping until its next outcome."""
+def build_standing(tally: Tally, *, latency_ms_max: int) -> Standing:
+    """Return an agent's standing, which the caller may cache until its next outcome."""
     return Standing(
         score(tally, latency_ms_max=latency_ms_max),
         speed(tally, latency_ms_max=latency_ms_max),
@@ -157,13 +156,13 @@ def standing_of(tally: Tally, *, latency_ms_max: int) -> Standing:
     )
 
 
-def seed_of(workflow_id: str, node: str, attempt: int) -> int:
-    """Return the number that decides about a trial: the same for the same attempt, else unlike."""
+def trial_seed(workflow_id: str, node: str, attempt: int) -> int:
+    """Return the seed of an attempt's trial decision, deterministic per attempt."""
     digest = hashlib.blake2b(f"{workflow_id}/{node}/{attempt}".encode(), digest_size=8).digest()
     return int.from_bytes(digest, "big")
 
 
-def choose(
+def choose_agent(
     candidates: Iterable[Candidate],
     *,
     price_max_micro: int,
@@ -171,18 +170,18 @@ def choose(
     seed: int | None = None,
     others: int = 0,
 ) -> Choice:
-    """Choose the candidate of the highest score, among equals the less loaded, then the earlier.
+    """Choose the candidate of the highest score; of equal ones the less loaded, then the earlier.
 
-    The parts: reputation and success rate as they are; speed; availability, 1 less the share of the
-    agent's own concurrency that is taken (what it reports counts where it is more: others give it
-    work too), below 0 for one that has a queue; price, the cheapest candidate's divided by its own.
+    The parts: reputation; success rate; speed; availability, 1 less the taken share of the agent's
+    concurrency (its reported load counts if it is higher, because other owners give it work too),
+    below 0 for an agent with a queue; price, the cheapest candidate's divided by its own.
 
     Args:
         candidates: agents offering the capability, one per DID.
-        price_max_micro: the most the node may cost; dearer agents are no candidates.
+        price_max_micro: the node's price limit; agents above it are excluded.
         rules: the weights and the trials.
-        seed: `seed_of` this attempt; None makes no trials.
-        others: how many more offer the capability, and were not looked at.
+        seed: `trial_seed` of this attempt; None: no trials.
+        others: how many more agents offer the capability and were not looked at.
     """
     open_to: list[Candidate] = []
     excluded: list[tuple[Candidate, str]] = []
@@ -197,7 +196,7 @@ def choose(
         did: str | None = open_to[0].did
         best, cheapest_micro, is_trial = open_to, open_to[0].price_micro, False
     elif open_to:
-        best, cheapest_micro, is_trial = _ranked(open_to, rules, seed)
+        best, cheapest_micro, is_trial = _rank(open_to, rules, seed)
         did = best[-1].did if is_trial else best[0].did
     else:
         did, best, cheapest_micro, is_trial = None, [], 0, False
@@ -215,16 +214,16 @@ def rank(candidates: list[Candidate], rules: RankingRules) -> list[Candidate]:
     return [candidates[place[-1]] for place in places]
 
 
-def _ranked(
+def _rank(
     candidates: list[Candidate], rules: RankingRules, seed: int | None
 ) -> tuple[list[Candidate], int, bool]:
     """Return the best candidates in order, the cheapest price, and whether the last is on trial."""
     cheapest_micro = min([candidate.price_micro for candidate in candidates])
     places = _places(candidates, cheapest_micro, rules)
     best = sorted(places) if len(places) <= SHOWN_MAX else nsmallest(SHOWN_MAX, places)
-    trial = None if seed is None else _trial(candidates, rules, seed)
+    trial = None if seed is None else _pick_trial(candidates, rules, seed)
     if trial is not None:
-        # Who is on trial stands last: in its own place, or in that of the tenth.
+        # The agent on trial is listed last, instead of the tenth if need be.
         best = [place for place in best if place[-1] != trial][: SHOWN_MAX - 1]
         best.append(places[trial])
     return [candidates[place[-1]] for place in best], cheapest_micro, trial is not None
@@ -250,8 +249,8 @@ def _places(candidates: list[Candidate], cheapest_micro: int, rules: RankingRule
     return places
 
 
-def _trial(candidates: list[Candidate], rules: RankingRules, seed: int) -> int | None:
-    """Return the index of the new agent whose turn it is, None when it is nobody's."""
+def _pick_trial(candidates: list[Candidate], rules: RankingRules, seed: int) -> int | None:
+    """Return the index of the new agent that gets a trial, None without a trial."""
     turn, lot = seed % BPS, seed // BPS
     if turn >= rules.trial_share_bps:
         return None
@@ -262,13 +261,13 @@ def _trial(candidates: list[Candidate], rules: RankingRules, seed: int) -> int |
     ]
     if len(new) == len(candidates):
         return None
-    # A trial that would wait behind others proves nothing.
-    idle = [index for index in new if _busy(candidates[index]) < 1.0]
+    # Only idle agents: a trial that waits in a queue does not measure the agent.
+    idle = [index for index in new if _taken_share(candidates[index]) < 1.0]
     idle.sort(key=lambda index: candidates[index].order)
     return idle[lot % len(idle)] if idle else None
 
 
-def _busy(candidate: Candidate) -> float:
+def _taken_share(candidate: Candidate) -> float:
     return max(candidate.in_flight / candidate.max_concurrency, candidate.load)
 
 

@@ -1,8 +1,8 @@
-"""Where a refund comes from when a payment turns out to have been undeserved.
+"""The sources of a refund after a dispute.
 
-What remains paid is split as a payment of that size: the protocol returns its share of the fee and
-never keeps more than its rate of what the payer really paid. The agent's part comes from its
-wallet, then its locked, then its free stake; what is still missing is said and not conjured up.
+The remaining payment is split as a payment of that size: the protocol returns its share of the fee
+and never keeps more than its rate of the remaining payment. The agent's part comes from its wallet,
+then its locked, then its free stake; a shortfall is reported, not covered.
 Spec: Settlement rules 10; contract.md section 6 (Disputes); money.md case 15. Decision 0064.
 """
 
@@ -18,7 +18,7 @@ from core.money import credits_text
 
 @dataclass(frozen=True, slots=True)
 class RefundSources:
-    """What each account can give now, micro-credits, 0 or more."""
+    """The current balance of each source, micro-credits, 0 or more."""
 
     wallet_micro: int
     fee_micro: int
@@ -28,7 +28,7 @@ class RefundSources:
 
 @dataclass(frozen=True, slots=True)
 class RefundSplit:
-    """What each account gives, micro-credits; `short_micro` is what nobody can."""
+    """The amount from each source, micro-credits; `short_micro`: the shortfall."""
 
     wallet_micro: int
     fee_micro: int
@@ -38,32 +38,32 @@ class RefundSplit:
 
     @property
     def refunded_micro(self) -> int:
-        """What the payer gets."""
+        """The payer's refund."""
         return self.wallet_micro + self.fee_micro + self.stake_locked_micro + self.stake_free_micro
 
     @property
     def agent_micro(self) -> int:
-        """What the agent gives, from whichever of its accounts."""
+        """The agent's part, from all of its accounts."""
         return self.wallet_micro + self.stake_locked_micro + self.stake_free_micro
 
 
 def split_refund(
     refund_micro: int, *, paid: PaymentSplit, refunded: PaymentSplit, sources: RefundSources
 ) -> RefundSplit:
-    """Split a refund of one payment over the accounts that give it.
+    """Split a refund of one payment over its sources.
 
-    1. Not more than is left of the payment. 2. The fee's part brings the fee down to its share of
-    what remains paid, rounded down. 3. The rest is the agent's: wallet, locked stake, free stake.
-    4. What an account lacks is short; the fee's lack is not the agent's, nor the other way round.
+    1. A refund is at most the remaining payment. 2. The fee's part reduces the fee to its share of
+    the payment that remains after it, rounded down. 3. The agent pays the rest: wallet, locked
+    stake, free stake. 4. A missing balance is a shortfall; neither side covers the other's.
 
     Args:
         refund_micro: the gross amount, micro-credits, more than 0.
         paid: the payment's two parts, as settled.
-        refunded: what agent and fee gave back of it before.
-        sources: what the accounts hold.
+        refunded: the parts refunded before.
+        sources: the balances of the sources.
 
     Raises:
-        ServiceError: the refund is 0, negative, or more than is left (INVALID_REQUEST).
+        ServiceError: the refund is 0, negative, or above the remaining payment (INVALID_REQUEST).
     """
     paid_micro = paid.agent_micro + paid.fee_micro
     left_micro = paid_micro - refunded.agent_micro - refunded.fee_micro
@@ -74,7 +74,7 @@ def split_refund(
         raise ServiceError(ErrorCode.INVALID_REQUEST, detail, (problem,))
     fee_left_micro = paid.fee_micro - refunded.fee_micro
     fee_kept_micro = paid.fee_micro * (left_micro - refund_micro) // paid_micro
-    # Where an earlier refund fell short, one side has given too little or too much of its part.
+    # After an earlier shortfall, one side may have refunded less or more than its part.
     fee_micro = min(max(0, fee_left_micro - fee_kept_micro), refund_micro)
     wanted_micro = refund_micro - fee_micro
     assert wanted_micro <= left_micro - fee_left_micro, (refund_micro, paid, refunded)
@@ -87,14 +87,13 @@ def split_refund(
 
 
 def share_refund(refund_micro: int, left_micro: Sequence[int]) -> list[int]:
-    """Divide a refund of a whole workflow over its payments, in proportion to what is left of each.
+    """Divide a workflow's refund over its payments, in proportion to their remaining amounts.
 
-    Each share is rounded down; what that leaves over goes out one by one, from the first on, to
-    those that were rounded.
+    Each share is rounded down; the remainder goes one by one, from the first on, to rounded shares.
 
     Args:
         refund_micro: micro-credits, 0 up to the sum of `left_micro`.
-        left_micro: what is left of each payment, micro-credits, in the order of settlement.
+        left_micro: the remaining amount of each payment, micro-credits, in order of settlement.
     """
     whole = sum(left_micro)
     assert 0 <= refund_micro <= whole, (refund_micro, whole)

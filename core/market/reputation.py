@@ -1,8 +1,8 @@
-"""What an agent's past work says of it: counts, rates, one score, and the stake it must put up.
+"""An agent's reputation: outcome counts, rates, one score, and the stake it must put up.
 
-Whole numbers from the counts to the score's six decimals, so that history read again gives the same
-numbers to the last digit. How a node's end counts is decided in `core/workflow/node_outcome.py`,
-what costs stake in `slashing.py`. Spec: Settlement rules 9; contract.md section 6 (Reputation
+Integer arithmetic up to the score's six decimals, so that a rebuild from history gives the same
+numbers exactly. `core/workflow/node_outcome.py` decides how a node's end counts, `slashing.py`
+which failures cost stake. Spec: Settlement rules 9; contract.md section 6 (Reputation
 inputs); money.md case 41. Decision 0062.
 """
 
@@ -32,7 +32,7 @@ class Outcome(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Tally:
-    """An agent's final outcomes, and the milliseconds that its successes took together."""
+    """Counts of an agent's final outcomes, and the total latency of its successes."""
 
     successful: int = 0
     failed: int = 0
@@ -41,7 +41,7 @@ class Tally:
 
     @property
     def total(self) -> int:
-        """Every final outcome."""
+        """The number of final outcomes."""
         return self.successful + self.failed + self.cancelled
 
     @property
@@ -65,7 +65,7 @@ class Tally:
         """Return the tally with one more outcome; only a success's latency counts.
 
         Args:
-            latency_ms: what the successful attempt took, milliseconds, 0 or more.
+            latency_ms: the latency of the successful attempt, milliseconds, 0 or more.
         """
         assert latency_ms >= 0, latency_ms
         if outcome is Outcome.SUCCESSFUL:
@@ -79,12 +79,12 @@ class Tally:
 def score(tally: Tally, *, latency_ms_max: int) -> float:
     """Return the overall score, 0 to 1, rounded half up to 6 decimals.
 
-    0.5 success rate + 0.3 speed + 0.2 completion rate. What was never measured is neutral (0.5),
-    except the speed of an agent that has failed and never succeeded: that is 0, because otherwise
-    its first success could lower its score.
+    0.5 success rate + 0.3 speed + 0.2 completion rate. A part without data is neutral (0.5), except
+    the speed of an agent that has failed and never succeeded: that is 0, because otherwise its
+    first success could lower its score.
 
     Args:
-        latency_ms_max: the average latency at which speed counts nothing, milliseconds, 0 or more.
+        latency_ms_max: the average latency at which the speed is 0, milliseconds, 0 or more.
 
     Spec: Settlement rules 9; money.md case 41.
     """
@@ -106,9 +106,9 @@ def speed(tally: Tally, *, latency_ms_max: int) -> float:
 
 
 def stake_required_micro(price_micro: int, *, stake_bps: int, score: float) -> int:
-    """Return the stake that a node of this price asks of an agent of this score, rounded up.
+    """Return the stake that a node of this price requires of an agent of this score, rounded up.
 
-    price x bps / 10,000 x (1.5 - score): half of it for the best, half more for the worst.
+    price x bps / 10,000 x (1.5 - score): 0.5 times for the best score, 1.5 times for the worst.
 
     Args:
         price_micro: micro-credits, 0 or more.

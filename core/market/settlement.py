@@ -1,4 +1,4 @@
-"""How a node's payment is split between its agent and the protocol.
+"""The split of a node's payment between its agent and the protocol.
 
 Integers only; the parts always sum to the whole. Spec: Settlement rules 2 and 4; money.md R1.
 """
@@ -13,7 +13,7 @@ FEE_BPS_MAX: Final = 10_000
 class PaymentSplit(NamedTuple):
     """The two parts of a payment, micro-credits; a part of zero makes no ledger entry.
 
-    A tuple, because one is made for every payment, and a frozen dataclass takes longer to make.
+    A tuple, because every payment builds one and a frozen dataclass is slower to build.
     """
 
     agent_micro: int

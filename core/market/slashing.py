@@ -1,6 +1,6 @@
-"""Stakes at risk: how much is locked with an attempt, what loses a part of it, and how much.
+"""Stakes at risk: the amount locked with an attempt, the triggers of a slash, and its amount.
 
-Knows no accounts; the amounts move from the agent's locked stake to the payer, without a fee.
+Knows no accounts; a slash moves from the agent's locked stake to the payer, without a fee.
 Spec: Settlement rules 8; contract.md section 6 (Slash triggers); money.md cases 26 to 29.
 Decision 0062.
 """
@@ -14,7 +14,7 @@ from core.errors import NodeErrorCode
 
 BPS: Final = 10_000
 
-# What an agent can be blamed for, given that it was reached and asked to work.
+# Failures that an agent is responsible for, once it was reached.
 _AGENTS_FAILURES: Final = frozenset(
     {
         NodeErrorCode.AGENT_ERROR,
@@ -28,7 +28,7 @@ _AGENTS_FAILURES: Final = frozenset(
 
 
 class SlashTrigger(StrEnum):
-    """What costs an agent stake. Closed."""
+    """The reasons of a slash. Closed."""
 
     NODE_FAILED = "node_failed"
     WRONG_SIGNATURE = "wrong_signature"
@@ -37,28 +37,30 @@ class SlashTrigger(StrEnum):
 
 
 def is_agents_failure(code: NodeErrorCode, *, is_spared: bool = False) -> bool:
-    """Say whether a node's final failure is its last agent's: it loses stake and reputation.
+    """Say whether a node's last agent is responsible for its final failure.
+
+    Such a failure costs the agent stake and reputation.
 
     Args:
         code: of the node's final error.
-        is_spared: the last attempt failed although the agent did no wrong: it answered HTTP 429,
-            its connection could not be kept, or the dispatching process ended. The code alone does
-            not tell these from an agent's own error.
+        is_spared: the last attempt failed without the agent's fault: HTTP 429, a broken connection,
+            or the end of the dispatching process. The code alone does not tell these from an
+            agent's own error.
 
     contract.md section 6 (Slash triggers); money.md case 29.
     """
     return code in _AGENTS_FAILURES and not is_spared
 
 
-def bps_of(trigger: SlashTrigger, *, failure_bps: int, fraud_bps: int) -> int:
+def slash_bps(trigger: SlashTrigger, *, failure_bps: int, fraud_bps: int) -> int:
     """Return the share of the locked stake that a trigger costs, basis points."""
     return failure_bps if trigger is SlashTrigger.NODE_FAILED else fraud_bps
 
 
 def slash_micro(locked_micro: int, bps: int) -> int:
-    """Return what is taken of the stake locked for this node, rounded down.
+    """Return the slash of the stake locked for this node, rounded down.
 
-    Never more than that stake: free stake and other nodes' are not touched. 0: an event only.
+    It is at most that stake; free stake and other nodes' stakes are not touched. 0: an event only.
 
     Args:
         locked_micro: locked for this attempt of this node, micro-credits, 0 or more.
@@ -72,11 +74,11 @@ def slash_micro(locked_micro: int, bps: int) -> int:
 
 
 def lock_micro(required_micro: int, *, offered_micro: int, free_micro: int) -> int | None:
-    """Return what is locked with an attempt, or None: the agent puts up too little for it.
+    """Return the stake locked with an attempt, or None when the agent's is too small.
 
     Args:
-        required_micro: what the node asks of this agent, micro-credits.
-        offered_micro: what it is ready to risk; without an auction its whole free stake.
+        required_micro: the stake the node requires of this agent, micro-credits.
+        offered_micro: the stake the agent offers; without an auction its whole free stake.
         free_micro: its free stake now.
 
     money.md case 26.

@@ -1,8 +1,8 @@
-"""Whose credits a stake is: each depositor's share of it, and what of a loss each one bears.
+"""The depositors' shares of a stake, and the distribution of its losses.
 
-A stake grows by deposits alone, each of which adds to one depositor's share; what it loses to
-payers, all depositors lose in proportion. So the shares are settled only when one of them changes:
-between two changes the proportions are the same. Knows no accounts. Spec: Stake. Decision 0096.
+A stake grows by deposits alone, each of which adds to one depositor's share; all depositors bear a
+slash in proportion. The proportions are constant between two deposits or withdrawals, so the shares
+are settled only then. Knows no accounts. Spec: Stake. Decision 0096.
 """
 
 from __future__ import annotations
@@ -10,15 +10,15 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 
-def settled_shares(shares: Mapping[str, int], total_micro: int) -> dict[str, int]:
-    """Return what each depositor's share is worth now, micro-credits; their sum is the stake.
+def settle_shares(shares: Mapping[str, int], total_micro: int) -> dict[str, int]:
+    """Return each depositor's current share, micro-credits; their sum is the stake.
 
     Args:
-        shares: by depositor, as they were when they were settled last, micro-credits.
+        shares: by depositor, as last settled, micro-credits.
         total_micro: the whole stake now, its locked part included; at most the sum of `shares`.
 
-    Rounded down; the micro-credits that are left go one by one to the largest shares, equal ones in
-    the order of their depositors.
+    Rounded down; the remaining micro-credits go one by one to the largest shares, equal ones in the
+    order of their depositors.
     """
     before_micro = sum(shares.values())
     assert 0 <= total_micro <= before_micro, (total_micro, before_micro)

@@ -1,4 +1,4 @@
-"""Standing bids of agent cards: what an agent would do a node for, told in advance.
+"""Standing bids of agent cards, and the offer that live and standing bids share.
 
 Pure. Spec: Bid; contract.md section 3 (registration body). Decision 0075.
 """
@@ -18,9 +18,9 @@ ETA_MS_MAX: Final = 30 * 24 * 3_600_000
 
 @dataclass(frozen=True, slots=True)
 class Offer:
-    """What a bid says, live or standing: micro-credits, milliseconds.
+    """The terms of a bid, live or standing: micro-credits, milliseconds.
 
-    `stake_micro` None: as much of the stake as is asked.
+    `stake_micro` None: as much as is required.
     """
 
     amount_micro: int
@@ -29,13 +29,13 @@ class Offer:
 
 
 def parse_offer(raw: Any, path: str = "") -> tuple[Offer | None, list[Problem]]:
-    """Read `bidAmount`, `etaMs?` and `stakeOffered?` of a bid's body or a card's standing bid.
+    """Parse `bidAmount`, `etaMs?` and `stakeOffered?` of a bid's body or a card's standing bid.
 
     Args:
-        raw: the object; members it does not know are ignored.
-        path: where it stands in the client's input.
+        raw: the object; unknown members are ignored.
+        path: its path in the client's input.
 
-    Returns: the offer, None where there is a problem, and every problem found.
+    Returns: the offer, None when there is a problem, and every problem found.
     Spec: Bid; money.md case 22.
     """
     if type(raw) is not dict:
@@ -56,7 +56,7 @@ def parse_offer(raw: Any, path: str = "") -> tuple[Offer | None, list[Problem]]:
 
 
 def standing_offers(capabilities: list[Mapping[str, Any]]) -> dict[str, Offer]:
-    """Return a stored card's standing bids by capability; what is no bid is none."""
+    """Return a stored card's valid standing bids by capability."""
     offers = {}
     for capability in capabilities:
         if capability.get("standingBid") is not None:

@@ -14,7 +14,7 @@ DID_CHARS_MAX: Final = 256
 NAME_CHARS_MAX: Final = 512
 TEXT_CHARS_MAX: Final = 10_000
 NODE_NAME_CHARS_MAX: Final = 128
-# What an agent measures of one attempt, as compact JSON: it is stored with the node.
+# An agent's metrics of one attempt, as compact JSON, which are stored with the node.
 METRICS_BYTES_MAX: Final = 16 * 1024
 # The last millisecond that has a text form: 9999-12-31T23:59:59.999Z.
 TIME_MS_MAX: Final = 253_402_300_799_999
@@ -32,24 +32,24 @@ _SURROGATE: Final = re.compile(r"[\ud800-\udfff]")
 
 
 def is_did(value: object) -> bool:
-    """Tell whether a value is a DID of at most 256 characters."""
+    """Say whether a value is a DID of at most 256 characters."""
     return type(value) is str and len(value) <= DID_CHARS_MAX and _DID.fullmatch(value) is not None
 
 
 def is_capability_id(value: object) -> bool:
-    """Tell whether a value is a capability id."""
+    """Say whether a value is a capability id."""
     return type(value) is str and _CAPABILITY_ID.fullmatch(value) is not None
 
 
 def is_node_name(value: object) -> bool:
-    """Tell whether a value is the name of a node: 1 to 128 characters that a path can quote."""
+    """Say whether a value is a node name: 1 to 128 characters that a path can quote."""
     return type(value) is str and _NODE_NAME.fullmatch(value) is not None and "#verify" not in value
 
 
 def text_defect(text: str) -> str | None:
-    """Return what makes a text impossible to store, for messages; None where nothing does.
+    """Return why a text cannot be stored, for messages; None when it can.
 
-    PostgreSQL keeps no U+0000, and half of a surrogate pair has no UTF-8 form.
+    PostgreSQL stores no U+0000, and half of a surrogate pair has no UTF-8 form.
     """
     if "\0" in text:
         return "U+0000"

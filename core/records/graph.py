@@ -1,7 +1,7 @@
-"""The structure of a manifest: who waits for whom, in which order, and everything wrong with that.
+"""The structure of a manifest: dependencies, topological order, mappings, and their defects.
 
-Works on names alone, so that a manifest whose other parts are broken still has all its structural
-defects found. Spec: Node definition, Execution order; contract.md section 5 (mappings).
+Reads names alone, so that all structural defects of a manifest are found even when its other parts
+are broken. Spec: Node definition, Execution order; contract.md section 5 (mappings).
 """
 
 from __future__ import annotations
@@ -37,14 +37,14 @@ class GraphPlan:
 
 
 def node_path(name: str) -> str:
-    """Return where a node is in its manifest, as problems name it."""
+    """Return a node's path in its manifest, for problems."""
     return f"nodes.{name}" if _PLAIN_NAME.fullmatch(name) else f"nodes['{name}']"
 
 
 def plan_graph(
     depends_on: Mapping[str, Sequence[str]], expressions: Mapping[str, Mapping[str, str]]
 ) -> GraphPlan:
-    """Order the nodes and read their mappings; every defect becomes a problem, nothing is raised.
+    """Sort the nodes and parse their mappings; every defect becomes a problem, nothing is raised.
 
     Args:
         depends_on: for every node, in manifest order, the names it waits for.
@@ -63,7 +63,7 @@ def _link(plan: GraphPlan, depends_on: Mapping[str, Sequence[str]]) -> None:
         parents: dict[str, None] = {}
         for position, parent in enumerate(wanted):
             if parent in children and parent != name:
-                # Naming a parent twice says the same thing twice.
+                # A parent named twice counts once.
                 if parent not in parents:
                     parents[parent] = None
                     children[parent].append(name)
@@ -107,7 +107,7 @@ def _cut_cycle(plan: GraphPlan, unmet: dict[str, int], sorted_names: set[str]) -
         name = next(parent for parent in plan.parents[name] if parent not in sorted_names)
     walk = list(seen)
     cycle = walk[walk.index(name) :]
-    # The walk went from child to parent; the first node of the manifest in the cycle is its face.
+    # The walk went from child to parent; the cycle is reported at its first node of the manifest.
     positions = {member: position for position, member in enumerate(plan.parents)}
     first = min(cycle, key=positions.__getitem__)
     turn = cycle.index(first)

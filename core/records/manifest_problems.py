@@ -1,6 +1,6 @@
-"""Everything that can be said about a manifest that is not right, in the words of the client.
+"""The problems of an invalid manifest, with paths in the client's own spelling.
 
-Knows the accepted spellings and how pydantic reports; the shape itself is `manifest.py`'s.
+Knows the accepted spellings and pydantic's errors; `manifest.py` has the model.
 Spec: Workflow manifest, Node definition; contract.md section 2 (strictness).
 """
 
@@ -19,7 +19,7 @@ NODE_ALIASES = {
     "inputMapping": "inputMappings",
     "timeout": "timeoutMs",
 }
-# Names that people try, and what they meant (spec: Node definition, alternative spellings).
+# Frequent wrong names and the intended members (spec: Node definition, alternative spellings).
 _MEANT = {
     "timeout": "settings.maxRuntimeMs, in milliseconds",
     "budget": "settings.maxBudgetCredits, in credits",
@@ -67,7 +67,7 @@ def spell_canonically(raw: dict[str, Any]) -> tuple[dict[str, Any], list[Problem
 
 
 def problems_of_pydantic(error: PydanticError, raw: dict[str, Any]) -> list[Problem]:
-    """Return what pydantic found as problems, with paths in the client's own spelling."""
+    """Return pydantic's errors as problems, with paths in the client's own spelling."""
     problems = []
     for found in error.errors(include_url=False):
         location = [part for part in found["loc"] if part != "[key]"]
@@ -89,7 +89,7 @@ def problems_of_pydantic(error: PydanticError, raw: dict[str, Any]) -> list[Prob
 
 
 def graph_problems(plain: dict[str, Any]) -> list[Problem]:
-    """Return the structural problems of whatever part of a broken manifest can be read."""
+    """Return the structural problems of the readable part of a broken manifest."""
     nodes = plain.get("nodes")
     if type(nodes) is not dict:
         return []
@@ -110,7 +110,7 @@ def graph_problems(plain: dict[str, Any]) -> list[Problem]:
 
 
 def unsupported_problems(plain: dict[str, Any]) -> list[Problem]:
-    """Return a problem for each option that this version does not run, or not beside another."""
+    """Return a problem for each option, or combination of options, that this version lacks."""
     problems = []
     trigger = plain.get("trigger")
     if type(trigger) is dict and trigger.get("type") in ("scheduled", "webhook", "event"):
@@ -133,7 +133,7 @@ def unsupported_problems(plain: dict[str, Any]) -> list[Problem]:
 
 
 def described(value: object) -> str:
-    """Return a value as problems show it: its text or number, or its kind and size."""
+    """Return a value's form in problems: its text or number, or its kind and size."""
     if value is None:
         return "nothing"
     if type(value) is bool:

@@ -1,8 +1,8 @@
 """Input mapping expressions: `$.{node}.result.{path}` read once into steps.
 
-Accepted is the specification's own form: dotted fields, `['x']` and `[n]`. jsonpath-ng is the
-parser; the plain spellings, nearly all there are, are recognised without it (2 µs against 250), and
-a test holds both to the same answer. Spec: Input mapping expressions; contract.md section 5.
+The parser accepts the specification's form: dotted fields, `['x']` and `[n]`. jsonpath-ng parses;
+plain spellings, nearly all in use, are parsed without it (2 µs against 250), and a test compares
+the two. Spec: Input mapping expressions; contract.md section 5.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _QUOTED_OR_FIELD = re.compile(rf"'(?:[^'\\]|\\.)*'|\"(?:[^\"\\]|\\.)*\"|(?<!\.)\
 
 
 class MappingSyntaxError(ValueError):
-    """The text is not an input mapping expression; its message says what was found."""
+    """The text is not an input mapping expression; the message has the defect."""
 
 
 class InputMapping(Message, frozen=True):
@@ -42,7 +42,7 @@ class InputMapping(Message, frozen=True):
 
 
 def is_plain(expression: str) -> bool:
-    """Say whether the expression is read without the help of jsonpath-ng."""
+    """Say whether the expression is parsed without jsonpath-ng."""
     return _PLAIN.fullmatch(expression) is not None
 
 
@@ -77,8 +77,8 @@ def parse_with_jsonpath_ng(expression: str) -> list[Step]:
     try:
         tree = JsonPathParser().parse(quoted)
     except Exception as error:
-        # The library raises its own errors, ply's, bare ones and RecursionError, by version; all of
-        # them mean that this text is no path.
+        # The library raises its own errors, ply's, bare ones and RecursionError, depending on the
+        # version; each means that this text is no path.
         raise MappingSyntaxError("text that is no JSONPath") from error
     steps: list[Step] = []
     while isinstance(tree, jsonpath.Child):

@@ -1,8 +1,7 @@
 """The egress policy: which addresses the service may open a connection to.
 
-Pure judgement over an address that was already resolved; the gate that asks at every connect is
-`federation/egress.py`. contract.md section 3 (agent endpoints are checked at registration and again
-at every connect).
+Pure, over a resolved address; `federation/egress.py` applies it at every connect. contract.md
+section 3 (agent endpoints are checked at registration and again at every connect).
 """
 
 from __future__ import annotations
@@ -17,14 +16,14 @@ _NAT64 = ipaddress.IPv6Network("64:ff9b::/96")
 
 
 def address_denied(address: str, allowed_networks: Sequence[str]) -> str | None:
-    """Say why no connection may be opened to this address, or None when it may.
+    """Return why a connection to this address is denied, None when it is allowed.
 
     Args:
         address: an IPv4 or IPv6 address in text form, scope id allowed, never a host name.
-        allowed_networks: CIDR networks of the deployment's allow-list; they win over every rule.
+        allowed_networks: CIDR networks of the deployment's allow-list, which override every rule.
     """
     try:
-        parsed = _unwrapped(ipaddress.ip_address(address.split("%", 1)[0]))
+        parsed = _unwrap_ipv4(ipaddress.ip_address(address.split("%", 1)[0]))
     except ValueError:
         return f"{address!r} is not an IP address"
     for network in allowed_networks:
@@ -36,8 +35,8 @@ def address_denied(address: str, allowed_networks: Sequence[str]) -> str | None:
     return f"{parsed} is not a public address and not on the allow-list"
 
 
-def _unwrapped(address: IPAddress) -> IPAddress:
-    """Return the IPv4 address inside an IPv6 one, so that no spelling hides a private address."""
+def _unwrap_ipv4(address: IPAddress) -> IPAddress:
+    """Return the IPv4 address inside an IPv6 one, which could hide a private address."""
     if isinstance(address, ipaddress.IPv4Address):
         return address
     if address.ipv4_mapped is not None:

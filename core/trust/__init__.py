@@ -1,1 +1,1 @@
-"""Trust, decided without I/O: signatures over bodies, and later chains, rotation and scopes."""
+"""Trust, decided without I/O: permissions, signatures, tokens, derived keys, the audit chain."""

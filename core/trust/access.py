@@ -1,8 +1,8 @@
-"""Who may do what: rights, and the one function that decides every permission.
+"""Permissions: the rights, and the one function that decides every permission.
 
-A route declares the right it takes and names the parties of what it touches; nothing outside this
-file compares rights, and no handler compares DIDs. It knows neither HTTP nor how a caller proved
-who they are. Spec: Authentication 1; contract.md section 3; decision 0123.
+A route declares the right it requires and the parties of its resource; no other module compares
+rights or DIDs. Knows neither HTTP nor authentication. Spec: Authentication 1; contract.md
+section 3; decision 0123.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ RESOURCES: Final = (
     "workflows", "agents", "capabilities", "ledger", "trust", "identity", "schedules", "webhooks",
     "audit", "federation", "keys",
 )  # fmt: skip
-# To do everything, also in the name of others.
+# Every right, also on behalf of other DIDs.
 ADMIN: Final = "admin"
-# Single rights of operators and machines; no other right covers them but where COVERED_BY says so.
+# Single rights of operators and machines; only rights in COVERED_BY include one of them.
 DEPOSIT: Final = "ledger:deposit"
 SET_PRICES: Final = "prices:write"
 RESOLVE_DISPUTES: Final = "disputes:resolve"
@@ -27,14 +27,14 @@ SET_QUOTAS: Final = "quotas:write"
 REVOKE: Final = "trust:revoke"
 FEDERATE: Final = "federation:admin"
 READ_ALL_AUDIT: Final = "audit:all"
-# To say that an agent lives. It is all that a heartbeat token carries.
+# Sending heartbeats; the only right of a heartbeat token.
 HEARTBEAT: Final = "agents:heartbeat"
 SINGLE_RIGHTS: Final = (
     DEPOSIT, SET_PRICES, RESOLVE_DISPUTES, SET_QUOTAS, REVOKE, FEDERATE, READ_ALL_AUDIT, HEARTBEAT,
     ADMIN,
 )  # fmt: skip
 COVERED_BY: Final[Mapping[str, str]] = {HEARTBEAT: "agents:write"}
-# A new key may read and write every resource, except to create money and to administrate.
+# A new key reads and writes every resource, but has no single right.
 DEFAULT_SCOPES: Final = tuple(
     f"{resource}:{verb}" for resource in RESOURCES for verb in ("read", "write")
 )
@@ -45,11 +45,11 @@ JWT_KEY_ID: Final = "jwt"
 
 @dataclass(frozen=True, slots=True)
 class Principal:
-    """A caller whose identity is proved.
+    """An authenticated caller.
 
-    `key_id` names the credential (an API key's id, or `jwt`); `rate_class` is `standard` or
-    `unlimited`; `rate_limits` overrides single classes, in calls per minute. `expires_ms`: when the
-    credential ends, None for never.
+    `key_id`: the credential (an API key's id, or `jwt`). `rate_class`: `standard` or `unlimited`.
+    `rate_limits`: overrides of single classes, calls per minute. `expires_ms`: the end of the
+    credential, None for never.
     """
 
     did: str
@@ -61,20 +61,20 @@ class Principal:
 
     @property
     def is_admin(self) -> bool:
-        """True when the caller may do everything, also in the name of others."""
+        """Whether the caller has every right, also on behalf of other DIDs."""
         return ADMIN in self.scopes
 
 
 def may(
     principal: Principal | None, right: str | None, parties: Collection[str] | None = None
 ) -> ErrorCode | None:
-    """Say why the caller may not do this, or None when they may.
+    """Return why the caller is denied, None when the caller is permitted.
 
     Args:
-        principal: the caller, None when nobody proved to be anybody.
-        right: one of `RIGHTS`; None: no right is asked for.
-        parties: the DIDs whose business it is, one of which the caller has to be; None: it has
-            no parties.
+        principal: the caller, None without authentication.
+        right: one of `RIGHTS`; None: no right is required.
+        parties: the DIDs of the resource, one of which the caller must be; None: it has no
+            parties.
     """
     if right is None and parties is None:
         return None
@@ -90,16 +90,16 @@ def may(
 
 
 def is_scope(text: str) -> bool:
-    """Tell whether this text is a right that a key can carry."""
+    """Say whether this text is a right that a key can have."""
     return text in RIGHTS
 
 
-def ungrantable(principal: Principal, scopes: Iterable[str]) -> tuple[str, ...]:
-    """Return the scopes the caller may not hand on: nobody grants more than they have.
+def find_ungrantable_scopes(principal: Principal, scopes: Iterable[str]) -> tuple[str, ...]:
+    """Return the scopes that the caller cannot grant, because the caller does not have them.
 
     Args:
-        principal: the caller who makes a key.
-        scopes: what the new key shall carry.
+        principal: the caller who creates a key.
+        scopes: the new key's scopes.
     """
     if principal.is_admin:
         return ()
@@ -107,15 +107,15 @@ def ungrantable(principal: Principal, scopes: Iterable[str]) -> tuple[str, ...]:
 
 
 def is_derived(maker: Principal, owner_did: str, scopes: Iterable[str]) -> bool:
-    """Tell whether a new key stands on its maker's credential: it can do no more and ends with it.
+    """Say whether a new key is derived from its maker's credential and ends with it.
 
-    A key that an administrator makes for another owner, without the right to administrate, is that
-    owner's own (docs/decisions/0107).
+    A key without the admin right that an administrator creates for another owner belongs to that
+    owner and is not derived (docs/decisions/0107).
 
     Args:
-        maker: the caller who makes the key.
-        owner_did: whose key it becomes.
-        scopes: what it carries.
+        maker: the caller who creates the key.
+        owner_did: the key's owner.
+        scopes: the key's scopes.
     """
     return owner_did == maker.did or ADMIN in scopes
 

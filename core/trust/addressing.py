@@ -1,9 +1,8 @@
-"""Whether a dispatch is meant for this agent, and for now.
+"""The check of a dispatch's recipient and age, against replay.
 
-A signature says who sent a body; under a secret that several agents share it does not say to
-whom, nor when. So the signed body names both, and an agent that checks them cannot be handed what
-another agent was sent, or what it was sent long ago itself. Pure. Spec: Authentication 3;
-contract.md section 3. Decision 0099.
+A signature under a secret that several agents share proves neither the recipient nor the time. So
+the signed body names both, and an agent that checks them accepts neither another agent's dispatch
+nor an old one of its own. Pure. Spec: Authentication 3; contract.md section 3. Decision 0099.
 """
 
 from __future__ import annotations
@@ -22,16 +21,16 @@ STALE_TIMESTAMP: Final = "STALE_TIMESTAMP"
 def addressing_problem(
     own_did: str, agent_did: str | None, timestamp: str | None, *, now_ms: int
 ) -> str | None:
-    """Return why a dispatch must be refused, None when it need not be.
+    """Return why an agent must refuse a dispatch, None when it is accepted.
 
     Args:
-        own_did: of the agent that has received it.
-        agent_did: the agent that it names, None when it names none.
-        timestamp: when it was written, ISO 8601 with an offset, None when it does not say.
+        own_did: the receiving agent.
+        agent_did: the agent named in the body, None without one.
+        timestamp: the time in the body, ISO 8601 with an offset, None without one.
         now_ms: the agent's wall clock, Unix milliseconds.
 
-    A body without them is not refused: coordinators sign only bodies with both, so no agent can
-    make one without, and senders of the specification's own form still work.
+    A body without both members is accepted: coordinators sign only bodies with both, so an agent
+    cannot forge one without, and senders of the specification's own form still work.
     """
     if agent_did is not None and agent_did != own_did:
         return WRONG_AGENT

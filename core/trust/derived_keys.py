@@ -1,8 +1,8 @@
-"""Keys that are derived from the deployment's one key: one per purpose and version, by HKDF-SHA256.
+"""Keys derived from the deployment's one key: one per purpose and version, by HKDF-SHA256.
 
-What one purpose leaks says nothing of the others, and none says anything of the deployment's key.
-Everything that is derived names its version where it is stored, so that a later version can still
-read what an earlier one has written. Pure. RFC 5869. Decision 0099.
+A leaked derived key reveals neither the other purposes' keys nor the deployment's. The key's
+version is stored with each use, so that later versions can still read it. Pure. RFC 5869.
+Decision 0099.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 
 KEY_BYTES: Final = 32
-# The version that everything new is derived by; those from 1 on can be read.
+# The version of new derivations; all versions from 1 on can be read.
 KEY_VERSION: Final = 1
 
 
 class KeyPurpose(StrEnum):
-    """What a derived key is for; a closed list, because a key for two purposes is one too few."""
+    """The purpose of a derived key. Closed: each purpose has a key of its own."""
 
     RESULT_ID = "result-id"
     HEARTBEAT_TOKEN = "heartbeat-token"

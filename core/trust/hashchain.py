@@ -1,4 +1,4 @@
-"""The audit chain: how a record is written down, hashed and linked, and how a chain is checked.
+"""The audit chain: encodes, hashes and links records, and checks a chain.
 
 A record's body is the canonical JSON of its fields without `hash`; its hash is SHA-256 over exactly
 these bytes, and the next body carries it as `prevHash`. Anyone with a JSON library can check it.
@@ -23,7 +23,7 @@ _SORTED: Final = orjson.OPT_SORT_KEYS
 
 @dataclass(frozen=True, slots=True)
 class ChainBreak:
-    """The first place where a chain does not hold: the record's id and what is wrong there."""
+    """The first defect of a chain: the record's id and the reason."""
 
     audit_id: int
     reason: str

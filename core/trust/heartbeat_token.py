@@ -1,8 +1,8 @@
-"""The token with which an agent sends heartbeats without holding its owner's key.
+"""The token with which an agent sends heartbeats without its owner's key.
 
-Derived, never stored: HMAC with a key of the deployment over the agent's DID and a revision, which
-moves when a deregistered agent comes back, so that earlier tokens end. It opens nothing else.
-contract.md section 6 (Heartbeat).
+Derived, never stored: HMAC with a key of the deployment over the agent's DID and a revision. The
+revision is raised when a deregistered agent registers again, which invalidates earlier tokens. The
+token has no other right. contract.md section 6 (Heartbeat).
 """
 
 from __future__ import annotations
@@ -33,9 +33,9 @@ def heartbeat_token(key: bytes, did: str, revision: int) -> str:
 
 
 def read_heartbeat_token(key: bytes, token: str) -> tuple[str, int] | None:
-    """Return (did, revision) of a token of this deployment, compared in constant time; else None.
+    """Return (did, revision) of a valid token of this deployment, compared in constant time.
 
-    Whether the revision is still good, the agent's row tells.
+    The caller compares the revision with the agent's row. None for any other text.
     """
     form = _FORM.fullmatch(token)
     if form is None:

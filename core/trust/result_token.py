@@ -24,9 +24,9 @@ def result_id(
 
     Args:
         deployment_key: 32 secret bytes of this deployment.
-        attempt: of the node, or of its verification, whose token is another one: whoever did the
-            work must not be able to approve it.
-        key_version: of the derived key, as it is stored with the attempt.
+        attempt: of the node, or of its verification. The two have different tokens, so that the
+            agent that did the work cannot approve it.
+        key_version: the derived key's version, as stored with the attempt.
     """
     key = derived_key(deployment_key, KeyPurpose.RESULT_ID, key_version)
     prefix = "verify|" if is_verification else ""

@@ -1,7 +1,7 @@
 """Secrets at rest: signing secrets and stored replies are sealed with keys of the deployment.
 
-Pure: the nonce is the caller's. XSalsa20-Poly1305 (PyNaCl `SecretBox`): a changed byte is noticed.
-What is sealed begins with the version of the key that it is sealed with.
+Pure: the caller provides the nonce. XSalsa20-Poly1305 (PyNaCl `SecretBox`) detects changed bytes.
+The first byte is the version of the key.
 contract.md section 3 (signingSecret, stored encrypted).
 """
 
@@ -22,14 +22,14 @@ def seal(secret: str, key: bytes, nonce: bytes, purpose: KeyPurpose) -> bytes:
         secret: the text to hide.
         key: 32 bytes, the deployment's.
         nonce: `NONCE_BYTES` random bytes, never used twice.
-        purpose: what the text is; it is unsealed as the same only.
+        purpose: the purpose of the text, which `unseal` must repeat.
     """
     box = SecretBox(derived_key(key, purpose, KEY_VERSION))
     return bytes([KEY_VERSION]) + bytes(box.encrypt(secret.encode(), nonce))
 
 
 def unseal(sealed: bytes, key: bytes, purpose: KeyPurpose) -> str | None:
-    """Decrypt a sealed secret; None when the key is another one or a byte was changed."""
+    """Decrypt a sealed secret; None for another key or a changed byte."""
     version = sealed[0] if sealed else 0
     if not 1 <= version <= KEY_VERSION:
         return None

@@ -1,6 +1,6 @@
-"""Ed25519 signatures of outsiders: of an agent over its card, of an agent over a result.
+"""Ed25519 signatures of agents: over a card, over a result.
 
-Pure; it judges a signature against a key and must not know whose key it is or where it came from.
+Pure; verifies a signature with a key and must not know the key's owner or origin.
 Spec: Authentication 3; contract.md head (Encodings) and section 6 (Signed results).
 """
 
@@ -15,12 +15,12 @@ _PREFIX = "ed25519:"
 
 
 def is_signed_by(public_key: str, message: bytes, signature: object) -> bool:
-    """Tell whether a signature is this key's over these bytes; anything malformed is not.
+    """Say whether a signature over these bytes is this key's; False for malformed input.
 
     Args:
-        public_key: base64 of 32 bytes, with `ed25519:` before it or not.
-        message: what was signed.
-        signature: as it came: base64 of 64 bytes, with `ed25519:` before it or not.
+        public_key: base64 of 32 bytes, with or without the prefix `ed25519:`.
+        message: the signed bytes.
+        signature: base64 of 64 bytes, with or without the prefix `ed25519:`.
     """
     if not isinstance(signature, str):
         return False
@@ -45,7 +45,7 @@ def key_bytes(public_key: str) -> bytes:
 
 
 def result_message(node: str, workflow_id: str, result_hash: str) -> bytes:
-    """Return what an agent signs of a result (contract.md section 6, Signed results).
+    """Return the message that an agent signs for a result (contract.md section 6, Signed results).
 
     Args:
         result_hash: `sha256:` + hex over the result's JCS form.

@@ -1,7 +1,7 @@
-"""The signature of a dispatch: HMAC-SHA256 over the exact bytes that travel.
+"""The signature of a dispatch: HMAC-SHA256 over the exact bytes of the body.
 
 Coordinator and agent kit call the same two functions, so the two sides cannot disagree.
-It must not know where secrets are kept or how a body was encoded: it sees bytes only.
+It sees bytes only and must not know where secrets are kept or how a body was encoded.
 Spec: Authentication 3; contract.md section 3.
 """
 
@@ -21,7 +21,7 @@ def sign_body(body: bytes, secret: str) -> str:
 
 
 def is_signature_valid(body: bytes, secret: str, signature: str | None) -> bool:
-    """Tell, in constant time, whether a header value signs these bytes.
+    """Say, in constant time, whether a header value signs these bytes.
 
     Args:
         body: the bytes as received.
@@ -30,5 +30,5 @@ def is_signature_valid(body: bytes, secret: str, signature: str | None) -> bool:
     """
     if signature is None:
         return False
-    # As bytes: compare_digest refuses text with other than ASCII characters in it.
+    # As bytes: compare_digest refuses text with non-ASCII characters.
     return hmac.compare_digest(sign_body(body, secret).encode(), signature.encode())

@@ -1,8 +1,8 @@
-"""A large result's stand-in: its hash and size instead of its bytes.
+"""The reference of a large result: its hash and size instead of its bytes.
 
-Made by whoever receives the result, resolved by whoever needs it. It never arises from reading
-JSON of an agent, so that no result can name somebody else's bytes. design.md section 3 (Large
-values).
+The process that receives the result creates the reference; the process that needs the bytes
+resolves it. It is never parsed from an agent's JSON, so no result can refer to another payer's
+bytes. design.md section 3 (Large values).
 """
 
 from __future__ import annotations

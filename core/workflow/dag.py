@@ -1,6 +1,6 @@
-"""A checked manifest turned into what the engine runs: a frozen graph in topological order.
+"""Compiles a checked manifest into a frozen graph in topological order, which the engine runs.
 
-Knows structure only; no state, no prices. Everything here travels and is shared, never changed.
+Knows structure only; no state, no prices. Its values are immutable and shared between processes.
 Spec: Node definition, Execution order; contract.md sections 5 and 6 (defaults).
 """
 
@@ -21,7 +21,7 @@ __all__ = ["CompiledNode", "CompiledWorkflow", "InputMapping", "WorkflowLimits",
 
 
 class CompiledNode(Message, frozen=True, kw_only=True):
-    """One node, every default filled in. `has_templates`: some payload string contains `{{`."""
+    """One node with every default filled in. `has_templates`: a payload string contains `{{`."""
 
     name: str
     capability_id: str
@@ -71,7 +71,7 @@ _DEFAULT_LIMITS = WorkflowLimits()
 def compile_workflow(
     manifest: WorkflowManifest, limits: WorkflowLimits = _DEFAULT_LIMITS
 ) -> CompiledWorkflow:
-    """Check the structure of a manifest and return it ready to run.
+    """Check the structure of a manifest and return the compiled workflow.
 
     Raises `ServiceError` (INVALID_MANIFEST) with every structural problem at once. Spec: Workflow
     manifest, Node definition.

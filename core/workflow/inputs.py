@@ -1,7 +1,7 @@
-"""What an agent gets: a node's payload, its mapped values and its parents' results.
+"""Builds an agent's inputs: a node's payload, its mapped values and its parents' results.
 
-Results are data: they fill templates of the payload, but are never searched for templates
-themselves. Spec: Input mapping expressions, Dispatch request; contract.md section 5.
+Results fill templates of the payload, but templates in results are not expanded. Spec: Input
+mapping expressions, Dispatch request; contract.md section 5.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _TEMPLATE = re.compile(r"\{\{\s*([^{}]*?)\s*\}\}")
 
 
 class _Absent(Exception):
-    """A mapping leads nowhere; the text says where it ended."""
+    """A mapping's path is absent in the result; the text says where it ended."""
 
 
 def build_inputs(
@@ -32,25 +32,25 @@ def build_inputs(
     Args:
         results: the result of every node that has succeeded, by name.
 
-    Nothing returned shares a container with the payload that templates changed; the rest is shared
-    and must not be modified. Spec: Input mapping expressions.
+    Containers with filled templates are copies; all others are shared and must not be modified.
+    Spec: Input mapping expressions.
     """
     mapped: dict[str, Any] = {}
     for mapping in node.mappings:
         try:
-            mapped[mapping.input_name] = _follow(mapping, results[mapping.source])
+            mapped[mapping.input_name] = _resolve_mapping(mapping, results[mapping.source])
         except _Absent as absent:
             message = f"input {mapping.input_name!r}: {mapping.expression} {absent}"
             return Failure(NodeErrorCode.INPUT_MAPPING_FAILED, message, Verdict.FINAL)
     inputs = dict(node.payload)
     if node.has_templates:
-        inputs = _filled(inputs, {**node.payload, **mapped})
+        inputs = _fill_templates(inputs, {**node.payload, **mapped})
     inputs.update(mapped)
     parents = {parent: {"result": results[parent]} for parent in node.depends_on}
     return inputs, parents
 
 
-def _follow(mapping: InputMapping, result: Any) -> Any:
+def _resolve_mapping(mapping: InputMapping, result: Any) -> Any:
     value = result
     for position, step in enumerate(mapping.steps):
         if type(step) is int:
@@ -66,18 +66,18 @@ def _follow(mapping: InputMapping, result: Any) -> Any:
     return value
 
 
-def _filled(value: Any, values: Mapping[str, Any]) -> Any:
+def _fill_templates(value: Any, values: Mapping[str, Any]) -> Any:
     """Return `value` with `{{name}}` replaced in every string in it; unknown names stay."""
     if isinstance(value, str):
-        return _TEMPLATE.sub(lambda match: _text_of(match, values), value)
+        return _TEMPLATE.sub(lambda match: _template_text(match, values), value)
     if isinstance(value, dict):
-        return {key: _filled(member, values) for key, member in value.items()}
+        return {key: _fill_templates(member, values) for key, member in value.items()}
     if isinstance(value, list):
-        return [_filled(member, values) for member in value]
+        return [_fill_templates(member, values) for member in value]
     return value
 
 
-def _text_of(match: re.Match[str], values: Mapping[str, Any]) -> str:
+def _template_text(match: re.Match[str], values: Mapping[str, Any]) -> str:
     name = match[1]
     if name not in values:
         return match[0]

@@ -1,15 +1,15 @@
 """The machine that drives one workflow: events in, records to commit and actions to perform out.
 
-Rules of this file: nothing waits, acts or looks at a clock; states change only by the table; a step
-either decides completely or raises `IllegalTransition` with the state unchanged. Replies that come
-late, twice or after the end are no error here: they get an empty decision.
+Rules of this file: nothing waits, acts or reads a clock; states change only by the table; a step
+either decides completely or raises `IllegalTransition` with the state unchanged. Replies that are
+late, repeated or after the end are no error: they get an empty decision.
 
 Theory of operation. A node becomes ready when the count of its unmet dependencies falls to 0; the
-machine asks for an agent and gets the answer within the same step. An attempt that fails goes
+machine asks for an agent and gets the answer within the same step. A node whose attempt fails goes
 through `failed`: back to `ready` at once (another agent, a lost process), to `ready` with a time
-(back-off), or to its end. The first node at its end stops everything that was not dispatched; open
-attempts may finish and are paid. Then the workflow ends. The machine owns a `WorkflowState`; what
-each event means is a function over it in `rules`, found in the table at the end of this file.
+(back-off), or to its end. The first node that fails finally ends every undispatched node; open
+attempts may finish and are paid. Then the workflow ends. The machine owns a `WorkflowState`; each
+event has a function over it in `rules`, found in the table at the end of this file.
 Spec: States and transitions, Execution order, Verification and budget; contract.md section 5.
 """
 
@@ -40,7 +40,7 @@ from core.workflow.events import (
     WorkStarted,
 )
 from core.workflow.inputs import build_inputs
-from core.workflow.node_state import Asked, NodeState
+from core.workflow.node_state import AwaitedSelection, NodeState
 from core.workflow.rules.attempts import (
     agent_not_selected,
     agent_selected,
@@ -51,7 +51,7 @@ from core.workflow.rules.attempts import (
     work_started,
 )
 from core.workflow.rules.auction_rounds import bids_heard
-from core.workflow.rules.ends import cancel_requested, runtime_exceeded
+from core.workflow.rules.node_ends import cancel_requested, runtime_exceeded
 from core.workflow.rules.restoration import load_nodes, resume_nodes
 from core.workflow.rules.revocation import agent_revoked, agents_at_work
 from core.workflow.rules.selection import workflow_accepted
@@ -62,17 +62,17 @@ from core.workflow.rules.verification import (
 )
 from core.workflow.terms import NodeTerms
 from core.workflow.transitions import WorkflowStatus, is_terminal
-from core.workflow.workflow_state import WorkflowState, new_workflow_state, state_of
+from core.workflow.workflow_state import WorkflowState, find_node, new_workflow_state
 
 
 class WorkflowMachine:
     """One workflow.
 
     Args:
-        hold_micro: what the escrow holds.
-        reserved: what each node may cost, verifier included (the estimate, node by node).
-        deadline_ms: when `maxRuntimeMs` is over.
-        terms: what nodes were promised to cost, where that is more than a number.
+        hold_micro: the escrow's amount.
+        reserved: the reservation of each node, verifier included (the estimate).
+        deadline_ms: the end of `maxRuntimeMs`.
+        terms: the price terms of nodes that have more than a number.
     """
 
     def __init__(
@@ -106,7 +106,7 @@ class WorkflowMachine:
         )
 
     def step(self, event: Event) -> Decision:
-        """Decide what an event means.
+        """Return the decision on an event.
 
         Raises `IllegalTransition`, state unchanged, for an event that cannot happen now.
         """
@@ -118,7 +118,7 @@ class WorkflowMachine:
 
     @property
     def status(self) -> WorkflowStatus:
-        """Where the workflow stands."""
+        """The workflow's status."""
         return self._workflow.status
 
     @property
@@ -128,11 +128,11 @@ class WorkflowMachine:
 
     @property
     def spent_micro(self) -> int:
-        """Everything paid so far, micro-credits."""
+        """The payments so far, micro-credits."""
         return self._workflow.budget.spent_micro
 
     def node(self, name: str) -> NodeState:
-        """Return a node's state, to be read only. Raises KeyError."""
+        """Return a node's state, for reading only. Raises KeyError."""
         return self._workflow.nodes[name]
 
     def agents_at_work(self) -> set[str]:
@@ -144,13 +144,13 @@ class WorkflowMachine:
         return build_inputs(self.compiled.nodes[name], self._workflow.results)
 
     def results_for(self, name: str) -> dict[str, Any]:
-        """Return the results that this node's inputs are made of; large ones are `BlobRef`s."""
+        """Return the results that this node's inputs need; large ones are `BlobRef`s."""
         node = self.compiled.nodes[name]
         sources = (*node.depends_on, *(mapping.source for mapping in node.mappings))
         return {source: self._workflow.results[source] for source in dict.fromkeys(sources)}
 
     def unverified_result(self, name: str) -> Any:
-        """Return the result that the node's verifier has to judge, or its `BlobRef`."""
+        """Return the result that the node's verifier judges, or its `BlobRef`."""
         return self._workflow.nodes[name].result
 
     @classmethod
@@ -169,16 +169,16 @@ class WorkflowMachine:
         agents_used: Mapping[str, Sequence[str]],
         at_ms: int,
     ) -> tuple[WorkflowMachine, Decision]:
-        """Return the machine of a stored, unfinished workflow and what has to be done now.
+        """Return the machine of a stored, unfinished workflow and the decision of its restore.
 
         Args:
-            nodes: the stored rows; nodes without one have not been taken up yet.
-            results: by node, what the rows' `result_json` says, or the `BlobRef` of a large one.
-            agents_used: by node, the agents of its ended attempts, in their order, repeated or not.
+            nodes: the stored rows; a node without a row was never ready.
+            results: by node, the parsed `result_json`, or the `BlobRef` of a large result.
+            agents_used: by node, the agents of its ended attempts, in order, repeats included.
             at_ms: now.
 
-        1. Rows become states. 2. If the runtime is over, that is all that happens. 3. Whatever was
-        open goes on (`rules/restoration.py`). Spec: design.md section 3 (Recovery).
+        1. Rows become states. 2. If the deadline has passed, the workflow ends. 3. Otherwise open
+        work goes on (`rules/restoration.py`). Spec: design.md section 3 (Recovery).
         """
         self = cls(
             workflow_id,
@@ -200,9 +200,9 @@ class WorkflowMachine:
 
 
 def _not_selected(workflow: WorkflowState, event: AgentNotSelected, decision: Decision) -> None:
-    """Tell a missing agent from a missing verifier: both come as the same event."""
-    state = state_of(workflow, event.node)
-    if state.asked is Asked.VERIFIER:
+    """Handle a missing agent or a missing verifier, which have the same event."""
+    state = find_node(workflow, event.node)
+    if state.awaiting is AwaitedSelection.VERIFIER:
         verifier_not_selected(workflow, state, event.failure, event.at_ms, decision)
     else:
         agent_not_selected(workflow, event, decision)

@@ -1,6 +1,6 @@
-"""How a node's end counts for the agent of its last attempt.
+"""A node's outcome for the reputation of its last agent.
 
-Knows final states and error codes; what the counts amount to is `core/market/reputation.py`'s.
+Knows final states and error codes; `core/market/reputation.py` computes the score.
 Pure. Spec: Settlement rules 9; contract.md section 6 (Reputation inputs); money.md case 41.
 Decision 0062.
 """
@@ -20,12 +20,12 @@ _CODES: Final = frozenset(code.value for code in NodeErrorCode)
 def outcome_of(
     status: NodeStatus, error_code: str | None, *, was_at_work: bool, is_spared: bool = False
 ) -> Outcome | None:
-    """Say how a node's end counts for the agent of its last attempt; None: not at all.
+    """Return a node's outcome for the agent of its last attempt; None: it does not count.
 
-    1. A success is successful. 2. A node whose last attempt failed by the agent's doing is failed.
+    1. A success is successful. 2. A node whose last attempt failed by the agent's fault is failed.
     3. A node that was ended from outside while the agent was at work (cancel, the workflow's
-    runtime) is cancelled. 4. All else says nothing of the agent: nobody could be found or reached,
-    inputs or budget were wrong, the verifier was missing, we crashed. Verifiers are not counted.
+    runtime) is cancelled. 4. Other ends do not count: no agent was found or reached, inputs or
+    budget were wrong, the verifier was missing, the service crashed. Verifiers are not counted.
 
     Args:
         status: the node's final status.
@@ -35,7 +35,7 @@ def outcome_of(
     """
     if status is NodeStatus.SUCCESS:
         return Outcome.SUCCESSFUL
-    # What is no code of ours, from a row of another version, says nothing of the agent.
+    # An unknown code, from a row of another version, does not count.
     code = NodeErrorCode(error_code) if error_code in _CODES else None
     if code in (NodeErrorCode.CANCELLED, NodeErrorCode.WORKFLOW_TIMEOUT):
         return Outcome.CANCELLED if was_at_work else None

@@ -1,7 +1,7 @@
-"""What a machine remembers of one node, and of the money of its workflow.
+"""The state of one node and the budget of its workflow.
 
-No decisions here; the only writer is `WorkflowMachine`. Spec: Node states and transitions,
-Verification and budget 2.
+No decisions here; the only writer is `WorkflowMachine` with its rules. Spec: Node states and
+transitions, Verification and budget 2.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ from core.workflow.dag import CompiledNode
 from core.workflow.events import Failure, NodeChanged, Verdict
 from core.workflow.transitions import NodeStatus, is_terminal
 
-# What is stored of a node besides its name: `NodeState` has a field for each.
+# The stored columns of a node besides its name: `NodeState` has a field for each.
 STORED_NAMES: Final = tuple(name for name in NodeChanged.__struct_fields__ if name != "node")
 _STORED: Final = attrgetter(*STORED_NAMES)
 
 
-class Asked(StrEnum):
-    """Which selection a node waits for; the answer comes within the same step."""
+class AwaitedSelection(StrEnum):
+    """The selection that a node waits for; the answer comes within the same step."""
 
     NOTHING = "nothing"
     AGENT = "agent"
@@ -34,7 +34,7 @@ class Asked(StrEnum):
 
 
 class NodeState(Struct):
-    """One node. The fields of `NodeChanged` are what is stored of it; the others are memory."""
+    """One node. The fields of `NodeChanged` are stored; the others are in memory only."""
 
     compiled: CompiledNode
     status: NodeStatus = NodeStatus.PENDING
@@ -68,14 +68,14 @@ class NodeState(Struct):
     # -- memory only
     unmet: int = 0  # dependencies that have not succeeded yet
     result: Any = None
-    asked: Asked = Asked.NOTHING
-    asked_micro: int = 0  # the price limit named when an agent or verifier was asked for
-    is_retrying: bool = False  # the open selection is for a repeated attempt
-    is_stand_in: bool = False  # the open selection is for who stands in for the last agent
+    awaiting: AwaitedSelection = AwaitedSelection.NOTHING
+    price_limit_micro: int = 0  # the price limit of the open selection
+    is_retrying: bool = False  # the open selection is for a retry
+    is_stand_in: bool = False  # the open selection replaces the last agent
     agents_used: tuple[str, ...] = ()
     verify_dispatched_ms: int | None = None
-    is_accepted: bool = False  # whoever is at work goes on without an open request
-    is_round_open: bool = False  # its auction has neither been awarded nor called off
+    is_accepted: bool = False  # the agent or verifier works without an open request
+    is_round_open: bool = False  # its auction has neither been awarded nor cancelled
 
     @property
     def is_active(self) -> bool:
@@ -89,7 +89,7 @@ class NodeState(Struct):
 
     @property
     def has_result(self) -> bool:
-        """Whether the open attempt's result is here, itself or by reference."""
+        """Whether the open attempt has a result, inline or by reference."""
         return self.result_json is not None or self.result_ref is not None
 
     @property
@@ -98,8 +98,8 @@ class NodeState(Struct):
         return self.status is NodeStatus.RUNNING and self.has_result
 
     def begin_attempt(self, agent_did: str, price_micro: int, at_ms: int, timeout_ms: int) -> None:
-        """Open the next attempt; what the last one left behind is forgotten."""
-        self.asked = Asked.NOTHING
+        """Open the next attempt and clear the fields of the last one."""
+        self.awaiting = AwaitedSelection.NOTHING
         self.is_retrying = False
         self.is_stand_in = False
         self.is_accepted = False
@@ -118,7 +118,7 @@ class NodeState(Struct):
         self.input_hash = None
 
     def forget_result(self) -> None:
-        """Drop an unverified result and everything about its verification."""
+        """Clear an unverified result and the fields of its verification."""
         self.result = self.result_json = self.result_ref = None
         self.verifier_did = None
         self.verifier_price_micro = 0
@@ -126,13 +126,15 @@ class NodeState(Struct):
         self.verifiers_tried = ()
 
     def row(self) -> NodeChanged:
-        """Return the node as it is to be stored."""
+        """Return the node's stored form."""
         return NodeChanged(self.compiled.name, *_STORED(self))
 
     def load(self, row: NodeChanged, agents_used: Iterable[str]) -> None:
-        """Take over a stored row; `agents_used` have had the attempts that ended, in their order.
+        """Load a stored row.
 
-        The row alone names only those that failed finally and the one that had it last.
+        Args:
+            agents_used: the agents of ended attempts, in order. The row has only those that failed
+                finally and the last one.
         """
         for name in STORED_NAMES:
             setattr(self, name, getattr(row, name))
@@ -142,15 +144,16 @@ class NodeState(Struct):
         last = () if self.agent_did is None else (self.agent_did,)
         self.agents_used = tuple(dict.fromkeys((*agents_used, *last)))
         self.is_round_open = self.auction_closes_ms is not None
-        # `running` is stored of a node without a result only after its agent has accepted.
+        # A stored `running` node without a result was accepted by its agent.
         self.is_accepted = self.status is NodeStatus.RUNNING and not self.has_result
 
 
 class Budget:
     """The workflow's hold: spent, reserved by unfinished nodes, and free.
 
-    Nothing is dispatched at a price above what is left after everybody else's reservation, so what
-    is paid can never exceed the hold. Spec: Verification and budget 2; money.md case 7.
+    No node is dispatched at a price above the hold less the payments and the other nodes'
+    reservations, so payments never exceed the hold. Spec: Verification and budget 2; money.md
+    case 7.
     """
 
     __slots__ = ("_by_node", "_reserved_micro", "hold_micro", "spent_micro")
@@ -162,11 +165,11 @@ class Budget:
         self._reserved_micro = sum(self._by_node.values())
 
     def reserved_micro(self, node: str) -> int:
-        """Return what is reserved for this node now."""
+        """Return this node's reservation."""
         return self._by_node.get(node, 0)
 
     def available_micro(self, node: str) -> int:
-        """Return what this node may cost from now on: the hold less what is spent and others'."""
+        """Return this node's limit: the hold less payments and the other nodes' reservations."""
         others_micro = self._reserved_micro - self._by_node.get(node, 0)
         return max(0, self.hold_micro - self.spent_micro - others_micro)
 
@@ -176,9 +179,9 @@ class Budget:
         self._by_node[node] = micro
 
     def fit(self, pinned: Mapping[str, int]) -> None:
-        """Shrink the reservations, except the pinned ones, to what the hold still covers.
+        """Shrink the reservations, except the pinned ones, to the rest of the hold.
 
-        Prices may have risen since the estimate; nobody may be starved by that, nor overspend.
+        Prices may have risen since the estimate, so the reservations may exceed the hold.
         """
         free_micro = self.hold_micro - self.spent_micro - sum(pinned.values())
         for node, micro in self._by_node.items():
@@ -188,7 +191,7 @@ class Budget:
                 free_micro -= fitting_micro
 
     def pay(self, node: str, micro: int) -> None:
-        """Turn a part of the node's reservation into money spent."""
+        """Move a part of the node's reservation to the payments."""
         assert 0 <= micro <= self._by_node.get(node, 0), (node, micro, self._by_node.get(node))
         self.reserve(node, self._by_node[node] - micro)
         self.spent_micro += micro
@@ -198,7 +201,7 @@ class Budget:
 def error_of(failure: Failure) -> dict[str, Any]:
     """Return a failure as `node.error`. Spec: Errors (AGENT_UNAVAILABLE); contract.md section 1."""
     error: dict[str, Any] = {"code": str(failure.code), "message": failure.message}
-    # A lost attempt that no other follows is the node's end, and still not its agent's doing.
+    # A lost attempt without a successor ends the node, but is not its agent's fault.
     if failure.is_spared or failure.verdict is Verdict.LOST:
         error["isSpared"] = True
     if failure.code is NodeErrorCode.AGENT_UNAVAILABLE:

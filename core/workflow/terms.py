@@ -1,8 +1,8 @@
-"""What a workflow's nodes were promised to cost when it was published, beyond one fixed number.
+"""The price terms of a workflow's nodes, fixed at its publish.
 
-A capability's registered price is copied here, so that changing it later changes no running
-workflow. Stored as one text with the workflow: by node, what is reserved, and its terms where it
-has any. Pure. Spec: Settlement rules 1 and 6; money.md case 17 and R3.
+They copy a capability's registered price, so that a later change affects no running workflow. One
+text per workflow stores each node's reservation and its terms, if any. Pure. Spec: Settlement
+rules 1 and 6; money.md case 17 and R3.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ from core.message import Message
 class NodeTerms(Message, frozen=True):
     """One node's terms.
 
-    `price`: the capability's registered price, None where it had none. `is_by_token`: its agent may
-    be paid by tokens, up to what is reserved. `verifier_micro`: the verifier's part of that.
-    `reserve_micro`: the most that its auction pays, `stake_bps` what it asks of bidders' stakes;
-    None where there is no auction.
+    `price`: the capability's registered price, None without one. `is_by_token`: the agent may be
+    paid by tokens, up to the reservation. `verifier_micro`: the verifier's part of the reservation.
+    `reserve_micro`: the auction's reserve, None without an auction. `stake_bps`: the stake required
+    of its bidders.
     """
 
     price: Price | None = None
@@ -36,7 +36,7 @@ NO_TERMS: Final = NodeTerms()
 
 
 def reserved_json(reserved: Mapping[str, int], terms: Mapping[str, NodeTerms]) -> str:
-    """Return what is stored: a number per node, or its number and its terms."""
+    """Return the stored text: a reservation per node, with its terms if it has any."""
     stored: dict[str, Any] = {}
     for name, micro in reserved.items():
         known = terms.get(name)
@@ -55,7 +55,7 @@ def reserved_json(reserved: Mapping[str, int], terms: Mapping[str, NodeTerms]) -
 
 
 def reserved_from_json(text: str) -> tuple[dict[str, int], dict[str, NodeTerms]]:
-    """Return what `reserved_json` wrote."""
+    """Parse the text of `reserved_json`."""
     reserved: dict[str, int] = {}
     terms: dict[str, NodeTerms] = {}
     for name, value in orjson.loads(text).items():

@@ -1,12 +1,12 @@
-"""THE TABLE: every state of nodes and workflows, and every arrow between them.
+"""The transition tables: every state of nodes and workflows, and every transition between them.
 
-Rules of this file: what is not in a table cannot happen; states change nowhere else; nothing here
-knows why a trigger fires. `docs/states.md` is generated from these tables, a test keeps it in step.
+Rules of this file: a transition outside the tables is illegal; states change nowhere else; the
+causes of triggers are unknown here. `docs/states.md` is generated from these tables.
 
 Theory of operation: `WorkflowMachine` turns an event into triggers and asks `next_node_status` and
-`next_workflow_status` for each. A node that fails an attempt goes through `failed` even when it is
-tried again; both arrows are then taken inside one step, so that whoever reads a stored row sees
-`failed` only when it is final, and a node that waits for its next attempt as `ready`.
+`next_workflow_status` for each. A node whose attempt fails goes through `failed` even before a
+retry; both transitions then happen within one step, so that a stored `failed` is always final, and
+a node that waits for its next attempt is stored as `ready`.
 Spec: States and transitions; contract.md section 6 (workflow transitions, node `timeout`).
 """
 
@@ -19,7 +19,7 @@ from core.errors import IllegalTransition
 
 
 class NodeStatus(StrEnum):
-    """Where a node stands. Spec: Node states and transitions."""
+    """The state of a node. Spec: Node states and transitions."""
 
     PENDING = "pending"
     READY = "ready"
@@ -32,7 +32,7 @@ class NodeStatus(StrEnum):
 
 
 class NodeTrigger(StrEnum):
-    """What moves a node."""
+    """The triggers of node transitions."""
 
     DEPENDENCIES_COMPLETE = "dependencies complete"
     AGENT_SELECTED = "agent selected"
@@ -48,7 +48,7 @@ class NodeTrigger(StrEnum):
 
 
 class WorkflowStatus(StrEnum):
-    """Where a workflow stands. Spec: Workflow statuses."""
+    """The status of a workflow. Spec: Workflow statuses."""
 
     PENDING = "pending"
     RUNNING = "running"
@@ -59,7 +59,7 @@ class WorkflowStatus(StrEnum):
 
 
 class WorkflowTrigger(StrEnum):
-    """What moves a workflow."""
+    """The triggers of workflow transitions."""
 
     WORK_BEGUN = "first node taken up"
     ESTIMATE_EXCEEDS_BUDGET = "estimate exceeds budget"
@@ -136,8 +136,8 @@ def next_workflow_status(status: WorkflowStatus, trigger: WorkflowTrigger) -> Wo
 
 
 def is_terminal(status: NodeStatus | WorkflowStatus) -> bool:
-    """Say whether a stored row with this status is finished for good.
+    """Say whether a stored row with this status is final.
 
-    A node's `failed` is final once stored: the arrows out of it are taken within a step only.
+    A stored `failed` is final: transitions out of it happen within a step only.
     """
     return status in _NODE_TERMINAL or status in _WORKFLOW_TERMINAL

@@ -1,6 +1,6 @@
-"""What an agent's HTTP reply means: a result, a promise, or a failure and its kind.
+"""Judges an agent's HTTP reply: a result, an acceptance, or a failure and its kind.
 
-Pure: bytes in, judgement out. Every dialect that agents speak is read here and nowhere else.
+Pure: bytes in, judgement out. Only this module knows the dialects of agents.
 
 Order of judgement: 1. a body that was too large; 2. redirects; 3. a refused or failed request by
 HTTP status; 4. 202; 5. the content coding, JSON and its bounds; 6. `eventId`; 7. `status`, `error`,
@@ -24,7 +24,7 @@ from core.workflow.rules.retry import RETRY_AFTER_MS_MAX
 
 MESSAGE_CHARS_MAX = 500
 
-# Client errors that pass: waiting helps. All others are this agent's last word.
+# Client errors that are temporary. All others are final for the agent.
 _TOO_MANY_REQUESTS = 429
 _RETRYABLE_CLIENT_ERRORS = frozenset({408, 425, _TOO_MANY_REQUESTS})
 _UNKNOWN_CAPABILITY = re.compile(
@@ -35,7 +35,7 @@ _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]+")
 
 
 class Success(Struct, frozen=True):
-    """The agent delivered. `metrics`, the signature and the key it names are its words, unchecked.
+    """The agent returned a result. `metrics`, signature and key are unchecked.
 
     `signature` None: the result is not signed.
     """
@@ -47,7 +47,7 @@ class Success(Struct, frozen=True):
 
 
 class Accepted(Struct, frozen=True):
-    """The agent works on; the result comes by `POST /v1/workflows/nodeResult`."""
+    """The agent works on the node; the result follows by `POST /v1/workflows/nodeResult`."""
 
 
 def judge_reply(
@@ -64,35 +64,37 @@ def judge_reply(
 
     Args:
         body: the whole body, or None when it was larger than the limit.
-        retry_after: the header's text; seconds count up to 30, dates do not.
-        coding_problem: why the body could not be decoded, `body` is empty then; None if it could.
+        retry_after: the header's text; seconds count up to 30, dates are ignored.
+        coding_problem: why the body could not be decoded (`body` is empty then), else None.
 
     Spec: Dispatch response; contract.md section 5 (reply, retry by HTTP status).
     """
     if body is None:
         return Failure(NodeErrorCode.RESULT_TOO_LARGE, "the reply is larger than the limit")
     if 300 <= http_status < 400:
-        return _invalid(f"HTTP {http_status}: redirects are not followed")
+        return _invalid_reply(f"HTTP {http_status}: redirects are not followed")
     if http_status >= 400:
-        return _refused(http_status, body, retry_after)
+        return _judge_http_error(http_status, body, retry_after)
     if http_status == 202:
         return Accepted()
     if coding_problem is not None:
-        return _invalid(_clean(coding_problem))
+        return _invalid_reply(_clean_text(coding_problem))
     try:
         reply = orjson.loads(body)
     except orjson.JSONDecodeError:
-        return _invalid(f"HTTP {http_status} with {_clean(content_type) or 'no type'}, not JSON")
+        return _invalid_reply(
+            f"HTTP {http_status} with {_clean_text(content_type) or 'no type'}, not JSON"
+        )
     if type(reply) is not dict:
-        return _invalid(f"a JSON {type(reply).__name__}, expected an object")
-    # Brackets bound the depth; counting them is far cheaper than walking every reply.
+        return _invalid_reply(f"a JSON {type(reply).__name__}, expected an object")
+    # The number of brackets bounds the depth; counting them is cheaper than walking the reply.
     if body.count(b"{") + body.count(b"[") > DEPTH_MAX:
         problem = json_problem(reply)
         if problem is not None:
-            return _invalid(f"{problem.path}: got {problem.got}, expected {problem.expected}")
+            return _invalid_reply(f"{problem.path}: got {problem.got}, expected {problem.expected}")
     echoed = reply.get("eventId")
     if echoed is not None and echoed != event_id:
-        return _invalid(f"eventId {_clean(str(echoed))!r}, expected {event_id!r}")
+        return _invalid_reply(f"eventId {_clean_text(str(echoed))!r}, expected {event_id!r}")
     return _judge_object(reply, capability_id)
 
 
@@ -115,7 +117,7 @@ def _judge_object(reply: dict[str, Any], capability_id: str) -> Success | Accept
             metrics = {}
         defect = _metrics_defect(metrics)
         if defect is not None:
-            return _invalid(f"metrics: {defect}")
+            return _invalid_reply(f"metrics: {defect}")
         return Success(
             result,
             metrics,
@@ -131,26 +133,26 @@ def _judge_object(reply: dict[str, Any], capability_id: str) -> Success | Accept
             verdict = Verdict.FINAL_FOR_AGENT
         return Failure(NodeErrorCode.AGENT_ERROR, f"the agent says: {text}", verdict)
     if status is None:
-        return _invalid("neither status nor result")
-    return _invalid(f"status {_clean(str(status))!r}, expected success or error")
+        return _invalid_reply("neither status nor result")
+    return _invalid_reply(f"status {_clean_text(str(status))!r}, expected success or error")
 
 
 def _metrics_defect(metrics: dict[str, Any]) -> str | None:
-    """Return why metrics are not stored, or None.
+    """Return why metrics cannot be stored, or None.
 
-    They are refused, not left out: they say how many tokens are paid, and an agent is to hear that
-    what it says is not taken. Decision 0105.
+    The reply is refused, because the metrics carry the token counts that are paid and the agent
+    must see the refusal. Decision 0105.
     """
     text = orjson.dumps(metrics)
     if len(text) > METRICS_BYTES_MAX:
         return f"got {len(text)} bytes, expected at most {METRICS_BYTES_MAX}"
-    # A backslash before "u0000" has the same bytes in it, so what is found is looked at again.
+    # An escaped backslash before "u0000" has the same bytes, so a match is checked again.
     if b"\\u0000" in text and holds_nul(metrics):
         return "got U+0000, expected text without it"
     return None
 
 
-def _refused(http_status: int, body: bytes, retry_after: str | None) -> Failure:
+def _judge_http_error(http_status: int, body: bytes, retry_after: str | None) -> Failure:
     try:
         reply = orjson.loads(body)
     except orjson.JSONDecodeError:
@@ -169,7 +171,7 @@ def _refused(http_status: int, body: bytes, retry_after: str | None) -> Failure:
 
 
 def _error_of(reply: dict[str, Any]) -> tuple[str, str]:
-    """Return the agent's error text and code, whatever shape it chose for them."""
+    """Return the agent's error text and code, from any accepted shape."""
     error = reply.get("error")
     code = reply.get("code")
     if type(error) is dict:
@@ -178,7 +180,7 @@ def _error_of(reply: dict[str, Any]) -> tuple[str, str]:
     text = error if type(error) is str else ("no reason" if error is None else str(error))
     code_text = code if type(code) is str else ""
     shown = f"{text} ({code_text})" if code_text and code_text != text else text
-    return _clean(shown), code_text
+    return _clean_text(shown), code_text
 
 
 def _names_unknown_capability(text: str, code: str, capability_id: str) -> bool:
@@ -195,11 +197,11 @@ def _retry_after_ms(header: str | None) -> int:
     return min(seconds * 1_000, RETRY_AFTER_MS_MAX)
 
 
-def _clean(text: str) -> str:
+def _clean_text(text: str) -> str:
     """Return foreign text as one bounded line."""
     line = _CONTROL.sub(" ", text).strip()
     return line if len(line) <= MESSAGE_CHARS_MAX else line[: MESSAGE_CHARS_MAX - 1] + "…"
 
 
-def _invalid(got: str) -> Failure:
+def _invalid_reply(got: str) -> Failure:
     return Failure(NodeErrorCode.INVALID_REPLY, f"the agent's reply cannot be used: {got}")

@@ -1,6 +1,6 @@
-"""What a machine knows of its workflow, and how the node of an event is found in it.
+"""The state of one workflow, and look-ups of an event's node in it.
 
-No rules here: `core/workflow/rules` are functions over this state, and its only writers.
+No rules here: the functions of `core/workflow/rules` are its only writers.
 Spec: States and transitions, Verification and budget 2.
 """
 
@@ -12,7 +12,7 @@ from typing import Any
 
 from core.errors import IllegalTransition
 from core.workflow.dag import CompiledWorkflow
-from core.workflow.node_state import Asked, Budget, NodeState
+from core.workflow.node_state import AwaitedSelection, Budget, NodeState
 from core.workflow.terms import NodeTerms
 from core.workflow.transitions import NodeStatus, NodeTrigger, WorkflowStatus
 
@@ -56,7 +56,7 @@ def new_workflow_state(
     return WorkflowState(workflow_id, compiled, deadline_ms, budget, terms, nodes, len(nodes))
 
 
-def state_of(workflow: WorkflowState, name: str) -> NodeState:
+def find_node(workflow: WorkflowState, name: str) -> NodeState:
     """Return the node that an event names. Raises `IllegalTransition` for an unknown one."""
     state = workflow.nodes.get(name)
     if state is None:
@@ -64,15 +64,15 @@ def state_of(workflow: WorkflowState, name: str) -> NodeState:
     return state
 
 
-def asked_state(
-    workflow: WorkflowState, name: str, asked: Asked, trigger: NodeTrigger
+def find_awaiting_node(
+    workflow: WorkflowState, name: str, asked: AwaitedSelection, trigger: NodeTrigger
 ) -> NodeState | None:
-    """Return the node that waits for this answer, None when it has ended in the meantime.
+    """Return the node that waits for this selection, None when it has ended in the meantime.
 
-    Raises `IllegalTransition` with `trigger` when the node waits for no such answer.
+    Raises `IllegalTransition` with `trigger` when the node does not wait for it.
     """
-    state = state_of(workflow, name)
-    if state.asked is asked:
+    state = find_node(workflow, name)
+    if state.awaiting is asked:
         return state
     if state.is_finished:
         return None
@@ -80,15 +80,15 @@ def asked_state(
 
 
 def open_attempt(workflow: WorkflowState, name: str, attempt: int) -> NodeState | None:
-    """Return the node whose open attempt this is, None for a late or repeated reply."""
-    state = state_of(workflow, name)
+    """Return the node with this open attempt, None for a late or repeated reply."""
+    state = find_node(workflow, name)
     if not state.is_active or state.attempt != attempt or state.has_result:
         return None
     return state
 
 
 def is_open_verification(state: NodeState, attempt: int, verify_attempt: int | None) -> bool:
-    """Say whether this verification of this attempt is open; None stands for any verification."""
+    """Say whether this verification of this attempt is open; None: any verification."""
     return (
         state.status is NodeStatus.RUNNING
         and state.attempt == attempt
@@ -98,5 +98,5 @@ def is_open_verification(state: NodeState, attempt: int, verify_attempt: int | N
 
 
 def timeout_ms(workflow: WorkflowState, state: NodeState, at_ms: int) -> int:
-    """Return how long an agent may take: the node's timeout, or what is left of the runtime."""
+    """Return an agent's timeout: the node's, or the workflow's remaining runtime if shorter."""
     return max(1, min(state.compiled.timeout_ms, workflow.deadline_ms - at_ms))

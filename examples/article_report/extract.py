@@ -23,7 +23,7 @@ agent = Agent("did:example:extract", "Extract")
 
 
 class _Reader(HTMLParser):
-    """Collects what a person would read of a page."""
+    """Collects the visible text of a page."""
 
     def __init__(self) -> None:
         super().__init__(convert_charrefs=True)
@@ -55,7 +55,7 @@ class _Reader(HTMLParser):
         elif self._unread_depth == 0:
             if self._inside == "h1":
                 self.heading += data
-            # Headings are no sentences: they would win every ranking by their short words.
+            # Headings are skipped: their few words would win every ranking of sentences.
             if self._inside not in _HEADINGS:
                 # A line end in the source is a space on the page.
                 self.pieces.append(re.sub(r"\s+", " ", data))

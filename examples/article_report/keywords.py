@@ -1,4 +1,4 @@
-"""Keywords agent: finds the phrases a text keeps coming back to (RAKE)."""
+"""Keywords agent: finds the key phrases of a text (RAKE)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Report agent: sets what the others found as a page of Markdown."""
+"""Report agent: renders the other agents' results as a page of Markdown."""
 
 from __future__ import annotations
 

@@ -30,7 +30,7 @@ _WEIGHTS = _read_weights()
 
 @agent.capability("cap.text.sentiment.v1", price_cents=2)
 def sentiment(text: str) -> dict[str, Any]:
-    """Judge whether a text's words are rather of praise or of complaint."""
+    """Score a text by its words of praise and of complaint."""
     positive = negative = 0
     found = words(text)
     for place, word in enumerate(found):

@@ -1,4 +1,4 @@
-"""Summarise agent: picks the sentences that say most of what the text is about."""
+"""Summarise agent: picks the sentences with the most frequent words of the text."""
 
 from __future__ import annotations
 

@@ -15,7 +15,7 @@ import orjson
 import sqlalchemy as sql
 from sqlalchemy.ext.asyncio import AsyncEngine
 
-from core.market.liveness import HEARTBEAT_TTL_MS, Liveness
+from core.market.agent_liveness import HEARTBEAT_TTL_MS, Liveness
 from ledger.operational import TIMEOUT_S
 from ledger.pools import pool_of
 from ledger.reads.pages import changed_pages

@@ -10,7 +10,7 @@ from dataclasses import asdict, replace
 from typing import Final
 
 from core.errors import ErrorCode
-from core.market.quota import QuotaLimits, QuotaUsage, check, day_start_ms, resets_at_ms
+from core.market.quota import QuotaLimits, QuotaUsage, day_start_ms, judge_quota, resets_at_ms
 from core.records.audit import AuditEventType
 from ledger.commands import Outcome
 from ledger.quotas.quota_commands import SetQuota
@@ -90,11 +90,11 @@ def _check(
     command: PublishWorkflow,
     batch: Batch,
 ) -> None:
-    verdict = check(limits, usage, hold_micro)
+    verdict = judge_quota(limits, usage, hold_micro)
     if verdict.is_allowed:
         return
     of_the_day = replace(limits, workflows_concurrent=None)
-    if check(of_the_day, usage, hold_micro).is_allowed:
+    if judge_quota(of_the_day, usage, hold_micro).is_allowed:
         retry_after_s = CONCURRENT_RETRY_S
     else:
         left_ms = resets_at_ms(command.created_ms) - batch.clock_ms

@@ -11,7 +11,7 @@ from __future__ import annotations
 import orjson
 
 from core.errors import ErrorCode
-from core.market.stake_shares import settled_shares
+from core.market.stake_shares import settle_shares
 from core.money import MICRO_MAX, credits_text
 from core.records.audit import AuditEventType
 from ledger.commands import Outcome
@@ -133,7 +133,7 @@ def stake_parts(agent_did: str, batch: Batch) -> tuple[int, int]:
 
 def _shares(agent_did: str, batch: Batch) -> dict[str, int]:
     """Return what of an agent's stake is whose now, by depositor, micro-credits."""
-    return settled_shares(batch.cache.shares[agent_did], sum(stake_parts(agent_did, batch)))
+    return settle_shares(batch.cache.shares[agent_did], sum(stake_parts(agent_did, batch)))
 
 
 def _store_shares(command: StakeCommand, shares: dict[str, int], batch: Batch) -> None:

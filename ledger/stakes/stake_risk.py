@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from core.errors import ErrorCode, NodeErrorCode
-from core.market.slashing import SlashTrigger, bps_of, slash_micro
+from core.market.slashing import SlashTrigger, slash_bps, slash_micro
 from core.money import credits_text
 from core.records.audit import AuditEventType
 from core.workflow.events import NodeChanged, StakeFreed, StakeLocked
@@ -228,7 +228,7 @@ def _free(command: AdvanceWorkflow, record: StakeFreed, batch: Batch) -> None:
         micro -= _slash(
             lock,
             (locked, micro),
-            bps_of(reason, failure_bps=command.slash_bps, fraud_bps=command.slash_fraud_bps),
+            slash_bps(reason, failure_bps=command.slash_bps, fraud_bps=command.slash_fraud_bps),
             payer_did=escrow.payer_did,
             reason=reason,
             evidence={"code": code.value},

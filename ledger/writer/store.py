@@ -203,7 +203,7 @@ class LedgerStore:
         """Commit the commands in order, in one transaction.
 
         Args:
-            commands: one that looks at rows which others of its batch may change (a barrier) has
+            commands: one that looks at rows which others of its batch may change (`is_barrier`) has
                 no others beside it.
             now_ms: the wall clock, milliseconds. Rows are dated by it, but never before what is
                 committed.
@@ -211,8 +211,9 @@ class LedgerStore:
         Returns: one outcome per command. Raises: BatchRefused, nothing is stored;
         LedgerUnavailable, LedgerFenced, LedgerIntegrityError: the store is not used then.
         """
+        is_lone = len(commands) == 1
         has_barrier = any(kind_of(command).is_barrier for command in commands)
-        assert len(commands) == 1 or not has_barrier, "a barrier command is in a batch"
+        assert is_lone or not has_barrier, "a lone command is in a batch"
         if not commands:
             return []
         with cut_after(self._connection, statement_timeout_s + self._timeout_s):

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from core.market.liveness import STATUSES, Availability
+from core.market.agent_liveness import STATUSES, Availability
 from core.records.agent import AgentCard
 from serve_app.openapi.parts import (
     BOOLEAN,

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from core.errors import ErrorCode, ServiceError
-from core.market.liveness import HEARTBEAT_TTL_MS, STATUSES, load_share
+from core.market.agent_liveness import HEARTBEAT_TTL_MS, STATUSES, load_share
 from core.trust.access import HEARTBEAT
 from ledger.agents.agent_live import Heartbeat
 from serve_app.auth import HEARTBEAT_KEY_ID

@@ -19,9 +19,9 @@ from core.trust.access import (
     JWT_KEY_ID,
     RIGHTS,
     Principal,
+    find_ungrantable_scopes,
     is_derived,
     is_scope,
-    ungrantable,
 )
 from ledger.commands import OutcomeStatus
 from ledger.keys.key_commands import CreateKey, RevokeKey
@@ -136,7 +136,7 @@ def _scopes(call: Call, body: dict[str, Any]) -> tuple[str, ...]:
     """Return the scopes of the new key; without any named, the default ones the caller has."""
     scopes = body.get("scopes")
     if scopes is None:
-        beyond = ungrantable(call.caller, DEFAULT_SCOPES)
+        beyond = find_ungrantable_scopes(call.caller, DEFAULT_SCOPES)
         if beyond:
             return tuple(sorted(call.caller.scopes))
         return DEFAULT_SCOPES
@@ -145,7 +145,7 @@ def _scopes(call: Call, body: dict[str, Any]) -> tuple[str, ...]:
     for index, scope in enumerate(scopes):
         if not isinstance(scope, str) or not is_scope(scope):
             raise invalid(f"scopes[{index}]", got_of(scope), f"one of {', '.join(sorted(RIGHTS))}")
-    refused = ungrantable(call.caller, scopes)
+    refused = find_ungrantable_scopes(call.caller, scopes)
     if refused:
         raise ServiceError(
             ErrorCode.INSUFFICIENT_SCOPE,

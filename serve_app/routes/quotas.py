@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Any, Final
 
 from core.errors import ErrorCode
-from core.market.quota import QuotaLimits, check, day_start_ms, resets_at_ms
+from core.market.quota import QuotaLimits, day_start_ms, judge_quota, resets_at_ms
 from core.money import MICRO_MAX, MICRO_PER_CENT
 from core.trust.access import SET_QUOTAS
 from ledger.accounts.account_reads import quota_row, quota_usage
@@ -84,7 +84,7 @@ async def check_quota(call: Call) -> Reply:
     reader, now_ms = call.services.reader, call.services.now_ms()
     limits = _limits(await quota_row(reader, did))
     usage = await quota_usage(reader, did, day_start_ms(now_ms))
-    verdict = check(limits, usage, cents * MICRO_PER_CENT)
+    verdict = judge_quota(limits, usage, cents * MICRO_PER_CENT)
     return Reply(
         {
             "allowed": verdict.is_allowed,

@@ -15,7 +15,7 @@ from typing import Any, Final
 
 import orjson
 
-from actors.engine.results import released
+from actors.engine.node_results import escrow_released_error
 from actors.transport.messages import NodeResultReply, NodeResultRequest
 from core.canonical import canonical, hash_bytes
 from core.errors import ErrorCode, NodeErrorCode, ServiceError
@@ -91,7 +91,7 @@ async def _taken(
         return _reply(stored.id, sent, known)
     if isinstance(reply, Failure):
         if is_terminal(stored.status):
-            raise released(stored.id)
+            raise escrow_released_error(stored.id)
         request = NodeResultRequest(
             workflow_id=stored.id,
             node=node["name"],

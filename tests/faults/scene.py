@@ -31,6 +31,7 @@ from tests.ledger.checking import Auditor
 from tests.ledger.making import PAYER
 
 DEADLINE_S = 120.0
+RETRY_S = 0.01
 OWNER = "workflow@here#0"
 AGENT = "did:fault:agent"
 LIMITS = WorkflowLimits(
@@ -97,6 +98,8 @@ class Scene:
                 for reply in replies:
                     if isinstance(reply, ServiceError):
                         assert reply.code is ErrorCode.LEDGER_UNAVAILABLE, reply
+                # A refusal may come without any wait: the loop, and the deadline, need a turn.
+                await asyncio.sleep(RETRY_S)
 
     async def wait_ended(self) -> None:
         """Return when no workflow is unfinished."""

@@ -10,7 +10,7 @@ import psycopg
 import pytest
 
 from core.errors import ErrorCode, ServiceError
-from core.market.liveness import HEARTBEAT_TTL_MS, UNHEARD
+from core.market.agent_liveness import HEARTBEAT_TTL_MS, UNHEARD
 from ledger.agents.agent_live import (
     PROBE_PAUSE_MS,
     Heartbeat,

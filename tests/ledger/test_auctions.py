@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from core.errors import ErrorCode
-from core.market.auction import Award, Bid, award
+from core.market.auction import Award, Bid, award_auction
 from core.workflow.events import AuctionClosed, AuctionOpened, NodeChanged, WorkflowChanged
 from core.workflow.transitions import NodeStatus, WorkflowStatus
 from ledger.auctions.auction_commands import (
@@ -99,7 +99,7 @@ def judged(outcome: Outcome, reserve: int = RESERVE) -> Award | None:
         Bid(b["agentDid"], b["amountMicro"], b["etaMs"], b["stakeOfferedMicro"], b["receivedMs"])
         for b in outcome.result["bids"]
     ]
-    return award(bids, reserve_micro=reserve, is_eligible=lambda _: True)
+    return award_auction(bids, reserve_micro=reserve, is_eligible=lambda _: True)
 
 
 async def test_case_20_the_second_lowest_bid_is_paid_within_the_reserve(

@@ -11,7 +11,11 @@ from msgspec.structs import replace
 from core.errors import ErrorCode, ServiceError
 from ledger.agents.directory_reads import directory_pages
 from ledger.reads.reader import LedgerReader, RowDict
-from ledger.workflows.unfinished import _SIZES, PageKey, UnfinishedPages
+from ledger.workflows.unfinished import (
+    _SIZES,
+    PageKey,
+    UnfinishedPages,
+)
 from tests.conftest import Database
 from tests.ledger.making import AT, OWNER, Flow, all_of, card, open_with_owner
 

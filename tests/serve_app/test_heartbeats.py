@@ -8,7 +8,7 @@ from typing import cast
 
 import pytest
 
-from core.market.liveness import UNHEARD, Liveness
+from core.market.agent_liveness import UNHEARD, Liveness
 from ledger.agents.agent_live import Heartbeat, LivenessStore, StoredHeartbeat
 from ledger.reads.reader import LedgerReader
 from serve_app.heartbeats import Heartbeats

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from actors.directory.auction_candidates import AuctioningDirectory
-from actors.engine.ports import Asked
+from actors.engine.ports import AskingPrices
 from core.workflow.actions import SelectAgent, SelectBidder, SelectVerifier
 from core.workflow.events import AgentNotSelected, AgentSelected, VerifierSelected
 
@@ -36,10 +36,10 @@ class ChargedDirectory(AuctioningDirectory):
         self._charge = charge
         self._fault = fault
 
-    def asked(self, capability_id: str, target_agent_id: str | None) -> Asked:
+    def asking_prices(self, capability_id: str, target_agent_id: str | None) -> AskingPrices:
         """As the directory's, at a cost."""
         self._charge(ESTIMATED_NODE_US)
-        return super().asked(capability_id, target_agent_id)
+        return super().asking_prices(capability_id, target_agent_id)
 
     def select(
         self, action: SelectAgent, at_ms: int, *, payer_did: str = ""

@@ -15,7 +15,7 @@ from collections.abc import Callable, Coroutine, Iterator
 from contextlib import contextmanager
 from typing import Any, TypeVar
 
-from tests.simulation.clock import VirtualClock
+from tests.simulation.skewed_clock import VirtualClock
 from tests.simulation.violation import Violation, require
 
 Result = TypeVar("Result")

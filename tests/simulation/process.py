@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING
 
 from actors.engine.runner import Runner
 from actors.transport.messages import OwnerReply, OwnerRequest
-from tests.simulation.agents import SimulatedDispatch
 from tests.simulation.costs import ChargedDirectory
 from tests.simulation.loop import VirtualLoop
-from tests.simulation.owner import SimulatedOwner
+from tests.simulation.simulated_agents import SimulatedDispatch
+from tests.simulation.simulated_owner import SimulatedOwner
 
 if TYPE_CHECKING:
     from tests.simulation.world import World

@@ -11,9 +11,9 @@ from core.errors import NodeErrorCode
 from core.settings import Settings
 from core.workflow.events import Failure
 from core.workflow.transitions import NodeStatus
-from tests.simulation.agents import FORGED, LAST_WORDS
 from tests.simulation.ledger_model import LedgerModel
 from tests.simulation.money_model import Row
+from tests.simulation.simulated_agents import FORGED, LAST_WORDS
 
 SLASH_BPS, FRAUD_BPS = Settings().slash_failure_bps, Settings().slash_fraud_bps
 FAILED = (NodeStatus.FAILED, NodeStatus.TIMEOUT)

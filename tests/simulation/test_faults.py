@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable
 
 import pytest
 
-from tests.simulation.clock import START_MS
+from tests.simulation.skewed_clock import START_MS
 from tests.simulation.test_simulation import RUN_WORKFLOWS, few_collections, market_of
 from tests.simulation.troubles import KINDS, faults_of
 from tests.simulation.violation import Violation

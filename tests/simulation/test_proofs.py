@@ -15,8 +15,8 @@ from actors.engine.ports import DispatchOrder
 from core.errors import NodeErrorCode
 from core.workflow.events import Failure, Verdict
 from core.workflow.transitions import NodeStatus, WorkflowStatus
-from tests.simulation.agents import LAST_WORDS, WORDS
 from tests.simulation.shapes import CAPABILITIES, Shape, compiled
+from tests.simulation.simulated_agents import LAST_WORDS, WORDS
 from tests.simulation.troubles import CALM
 from tests.simulation.world import Script, World
 

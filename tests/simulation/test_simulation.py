@@ -18,7 +18,7 @@ from typing import Any
 
 import pytest
 
-from tests.simulation.clock import START_MS
+from tests.simulation.skewed_clock import START_MS
 from tests.simulation.world import World
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -11,7 +11,7 @@ import random
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from actors.cluster.liveness import START_MS_MAX, OwnerWatch
+from actors.cluster.process_watch import START_MS_MAX, OwnerWatch
 from tests.simulation.violation import require
 
 if TYPE_CHECKING:
@@ -65,7 +65,7 @@ class Timekeeping:
         self._number += 1
         self._watch = OwnerWatch(silence_ms_max=self._world.settings.owner_silence_ms)
         for name in self._world.processes:
-            self._watch.expected(name, self._world.clock.now_ms())
+            self._watch.note_created(name, self._world.clock.now_ms())
         self._round(self._number)
 
     def _round(self, number: int) -> None:
@@ -78,9 +78,9 @@ class Timekeeping:
                 ping = _Ping(process, number)
                 process.loop.call_soon(self._answered, ping)
                 world.clock.call_in(ANSWER_MS_MAX, self._not_answered, ping)
-        for name in self._watch.silent():
+        for name in self._watch.silent_owners():
             process = world.processes[name]
-            self._watch.expected(name, now_ms)
+            self._watch.note_created(name, now_ms)
             if process.is_alive:
                 self.killed += 1
                 # One that goes on, or was started, just now is not heard before the next answer.
@@ -97,9 +97,9 @@ class Timekeeping:
             return
         ping.is_over = True
         if process.is_ready:
-            self._watch.answered(process.name, process.epoch, now_ms, process.progress)
+            self._watch.note_answered(process.name, process.epoch, now_ms, process.progress)
         else:
-            self._watch.starting(process.name, now_ms, process.progress)
+            self._watch.note_starting(process.name, now_ms, process.progress)
 
     def _not_answered(self, ping: _Ping) -> None:
         """Ask another thread of a process that is late for its count of progress."""
@@ -109,10 +109,10 @@ class Timekeeping:
         ping.is_over = True
         now_ms = self._world.clock.now_ms()
         is_frozen = process.loop.is_frozen
-        if not is_frozen and self._watch.is_busy(process.name, process.progress, now_ms):
+        if not is_frozen and self._watch.note_progress(process.name, process.progress, now_ms):
             self.late += 1
         else:
-            self._watch.unanswered(process.name, now_ms)
+            self._watch.note_unanswered(process.name, now_ms)
 
     def _freeze(self) -> None:
         world = self._world

@@ -23,18 +23,14 @@ from core.errors import ErrorCode, ServiceError
 from core.settings import Settings
 from core.workflow.events import Failure
 from ledger.owners.owner_commands import ClaimWorkflows
-from tests.simulation.agents import Temper, result_request
-from tests.simulation.checks import STUCK_MS, Checks, is_over
-from tests.simulation.clients import Client, check_clients
-from tests.simulation.clock import START_MS, VirtualClock
 from tests.simulation.faults import Faults
 from tests.simulation.ledger_model import LedgerModel
 from tests.simulation.ledger_service import LedgerService
-from tests.simulation.market import Market
-from tests.simulation.money import PAYERS, opening
+from tests.simulation.money_checks import PAYERS, opening
 from tests.simulation.process import Process
 from tests.simulation.quarantines import Quarantines
 from tests.simulation.revoking import Revoking
+from tests.simulation.run_checks import STUCK_MS, Checks, is_over
 from tests.simulation.shapes import (
     CENT_MICRO,
     SHAPES,
@@ -45,6 +41,10 @@ from tests.simulation.shapes import (
     prices_micro,
     shape,
 )
+from tests.simulation.simulated_agents import Temper, result_request
+from tests.simulation.simulated_clients import Client, check_clients
+from tests.simulation.simulated_market import Market
+from tests.simulation.skewed_clock import START_MS, VirtualClock
 from tests.simulation.timekeeping import REPLACED_MS_MAX, Timekeeping
 from tests.simulation.troubles import CALM, Troubles, troubles_of
 from tests.simulation.violation import require
@@ -294,7 +294,7 @@ class World:
             details="",
             actor_did=client.request.payer_did,
         )
-        is_running = process.runner is not None and process.runner.runs(workflow_id)
+        is_running = process.runner is not None and process.runner.is_driving(workflow_id)
         answers: list[OwnerReply] = []
 
         def done(replies: list[OwnerReply]) -> None:

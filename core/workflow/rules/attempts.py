@@ -1,7 +1,7 @@
-"""The attempts of a node: how each begins and ends, and whether another follows.
+"""The attempts of a node: their start, their end, and retries.
 
-An attempt that fails goes through `failed`: back to `ready` at once for another agent, to `ready`
-with a time (back-off), or to the node's end. Which failures allow which is in `retry.py`.
+A node whose attempt fails goes through `failed`: back to `ready` at once for another agent, to
+`ready` with a time (back-off), or to its end. `retry.py` has the limits.
 Spec: Node states and transitions, Execution order, Verification and budget 2 and 3.
 """
 
@@ -23,10 +23,10 @@ from core.workflow.events import (
     Verdict,
     WorkStarted,
 )
-from core.workflow.node_state import Asked, NodeState, error_of
+from core.workflow.node_state import AwaitedSelection, NodeState, error_of
 from core.workflow.rules.auction_rounds import close_round, may_replace_winner, replace_winner
-from core.workflow.rules.ends import begin_work, end_if_done, fail_node
 from core.workflow.rules.history import record_failed_attempt
+from core.workflow.rules.node_ends import begin_work, end_if_done, fail_node
 from core.workflow.rules.payment import (
     price_above_limit,
     price_max_micro,
@@ -40,10 +40,10 @@ from core.workflow.rules.staking import free_stake, lock_stake
 from core.workflow.transitions import NodeStatus, NodeTrigger, WorkflowStatus, next_node_status
 from core.workflow.workflow_state import (
     WorkflowState,
-    asked_state,
+    find_awaiting_node,
+    find_node,
     is_open_verification,
     open_attempt,
-    state_of,
     timeout_ms,
 )
 
@@ -53,15 +53,15 @@ from core.workflow.workflow_state import (
 def agent_selected(workflow: WorkflowState, event: AgentSelected, decision: Decision) -> None:
     """Begin an attempt with the selected agent, if the node can still pay its price."""
     name = event.node
-    state = asked_state(workflow, name, Asked.AGENT, NodeTrigger.AGENT_SELECTED)
+    state = find_awaiting_node(workflow, name, AwaitedSelection.AGENT, NodeTrigger.AGENT_SELECTED)
     if state is None:
         return
     close_round(state, event.closed, decision)
     limit_micro = price_max_micro(workflow, state)
     price_micro = price_of_attempt(workflow, event)
     if price_micro > limit_micro:
-        if limit_micro < state.asked_micro:
-            # Another node took up the free money after this agent was asked for.
+        if limit_micro < state.price_limit_micro:
+            # Another node reserved the free money after this selection began.
             ask_agent(workflow, state, event.at_ms, decision)
         else:
             failure = price_above_limit(event, limit_micro)
@@ -89,25 +89,25 @@ def agent_selected(workflow: WorkflowState, event: AgentSelected, decision: Deci
 def agent_not_selected(
     workflow: WorkflowState, event: AgentNotSelected, decision: Decision
 ) -> None:
-    """Retry the selection later, or end the node that no agent takes."""
-    state = asked_state(workflow, event.node, Asked.AGENT, NodeTrigger.NO_AGENT)
+    """Retry the selection later, or end a node without an agent."""
+    state = find_awaiting_node(workflow, event.node, AwaitedSelection.AGENT, NodeTrigger.NO_AGENT)
     if state is not None:
         close_round(state, event.closed, decision)
         _selection_failed(workflow, state, event.failure, event.at_ms, decision)
 
 
 def work_started(workflow: WorkflowState, event: WorkStarted, decision: Decision) -> None:
-    """Note when the request left; nothing is stored of it."""
-    state = state_of(workflow, event.node)
+    """Note when the request was sent; it is not stored."""
+    state = find_node(workflow, event.node)
     if state.status is NodeStatus.DISPATCHED and state.attempt == event.attempt:
         state.status = next_node_status(state.status, NodeTrigger.WORK_STARTED)
         state.started_ms = event.at_ms
 
 
 def attempt_accepted(workflow: WorkflowState, event: AttemptAccepted, decision: Decision) -> None:
-    """Keep the attempt open without a request; stored, so that a restart goes on waiting."""
+    """Keep the attempt open without a request; stored, so that a restart waits for its result."""
     name = event.node
-    state = state_of(workflow, name)
+    state = find_node(workflow, name)
     if event.verify_attempt:
         is_open = is_open_verification(state, event.attempt, event.verify_attempt)
     else:
@@ -117,7 +117,7 @@ def attempt_accepted(workflow: WorkflowState, event: AttemptAccepted, decision: 
     state.is_accepted = True
     due_ms = event.started_ms + timeout_ms(workflow, state, event.started_ms)
     if not event.verify_attempt:
-        # Of a verification nothing is stored: after a restart it is repeated, under its own id.
+        # An accepted verification is not stored: a restart repeats it under its own id.
         if state.status is NodeStatus.DISPATCHED:
             state.status = next_node_status(state.status, NodeTrigger.WORK_STARTED)
         state.started_ms = event.started_ms
@@ -134,7 +134,7 @@ def attempt_succeeded(workflow: WorkflowState, event: AttemptSucceeded, decision
     if state is None:
         return
     if state.status is NodeStatus.DISPATCHED:
-        # The reply overtook the event that the request had left.
+        # The reply arrived before the event that the request was sent.
         state.status = next_node_status(state.status, NodeTrigger.WORK_STARTED)
     state.is_accepted = False
     state.started_ms = event.started_ms
@@ -184,8 +184,8 @@ def attempt_failed(workflow: WorkflowState, event: AttemptFailed, decision: Deci
 
 def retry_due(workflow: WorkflowState, event: RetryDue, decision: Decision) -> None:
     """Ask for an agent, or for a verifier, after a back-off."""
-    state = state_of(workflow, event.node)
-    # A time before that one belongs to an earlier back-off.
+    state = find_node(workflow, event.node)
+    # An earlier time belongs to an earlier back-off.
     if state.retry_at_ms is None or event.at_ms < state.retry_at_ms:
         return
     state.retry_at_ms = None
@@ -200,14 +200,14 @@ def retry_due(workflow: WorkflowState, event: RetryDue, decision: Decision) -> N
 
 
 def await_result(workflow: WorkflowState, awaited: AwaitResult, decision: Decision) -> None:
-    """Time the accepted attempt out at its end, unless the workflow ends before that."""
-    # At its own deadline the workflow ends, which is no failure of the agent.
+    """Schedule the accepted attempt's timeout, unless the workflow ends before it."""
+    # The workflow's deadline is no failure of the agent.
     if awaited.due_ms < workflow.deadline_ms:
         decision.actions.append(awaited)
 
 
 def succeed_node(workflow: WorkflowState, state: NodeState, at_ms: int, decision: Decision) -> None:
-    """End a node with its result: pay its agent and take up the nodes that waited for it only."""
+    """End a node with its result: pay its agent and make the nodes ready that waited for it."""
     name = state.compiled.name
     state.status = next_node_status(state.status, NodeTrigger.RESULT_RECEIVED)
     free_stake(state, decision)
@@ -221,7 +221,7 @@ def succeed_node(workflow: WorkflowState, state: NodeState, at_ms: int, decision
     decision.records.append(state.row())
     if state.price_micro:
         decision.records.append(NodePaid(name, state.agent_did or "", state.price_micro))
-    # The workflow's results keep the value, the ledger its text.
+    # `workflow.results` has the value, the ledger its text.
     state.result = state.result_json = state.result_ref = None
     if workflow.first_failure is None:
         for child in state.compiled.children:
@@ -235,14 +235,14 @@ def succeed_node(workflow: WorkflowState, state: NodeState, at_ms: int, decision
 def fail_attempt(
     workflow: WorkflowState, state: NodeState, failure: Failure, at_ms: int, decision: Decision
 ) -> None:
-    """End the open attempt without success; its line of history is recorded already.
+    """End the open attempt without success; its history is recorded already.
 
-    The agent keeps its chance of another attempt only while the node backs off: it is given up when
-    another agent follows at once, or when the node ends.
+    The agent is given up when another agent follows at once, or when the node ends; a back-off
+    keeps it.
     """
     state.status = next_node_status(state.status, NodeTrigger.ATTEMPT_FAILED)
     may_go_on = workflow.first_failure is None
-    goes_to_another = may_go_on and _may_go_to_another(workflow, state, failure)
+    goes_to_another = may_go_on and _may_replace_agent(workflow, state, failure)
     backs_off = may_go_on and not goes_to_another and _may_back_off(state, failure)
     free_stake(state, decision, failure, is_given_up=not backs_off)
     workflow.active_count -= 1
@@ -250,7 +250,7 @@ def fail_attempt(
     state.error = error_of(failure)
     if goes_to_another:
         if failure.verdict is Verdict.LOST:
-            state.error = None  # ours, not an agent's: it must not explain what comes
+            state.error = None  # the service's failure: it must not explain the next attempt
         state.status = next_node_status(state.status, NodeTrigger.RETRY)
         ask_agent(workflow, state, at_ms, decision)
     elif backs_off:
@@ -259,7 +259,7 @@ def fail_attempt(
         fail_node(workflow, state, at_ms, decision)
 
 
-def _may_go_to_another(workflow: WorkflowState, state: NodeState, failure: Failure) -> bool:
+def _may_replace_agent(workflow: WorkflowState, state: NodeState, failure: Failure) -> bool:
     """Say whether the next attempt follows at once, without using up a retry."""
     node = state.compiled
     verdict = failure.verdict
@@ -310,20 +310,20 @@ def _selection_failed(
     if may_replace_winner(workflow, state, failure):
         replace_winner(workflow, state, at_ms, decision)
         return
-    state.asked = Asked.NOTHING
+    state.awaiting = AwaitedSelection.NOTHING
     is_absence = failure.code in (NodeErrorCode.NO_CANDIDATE, NodeErrorCode.AGENT_UNAVAILABLE)
     if state.is_stand_in:
-        # No other agent takes the place at a price that can be paid: wait until the last agent, or
-        # its stake, is available again.
+        # No other agent can replace the last one at an affordable price: wait until the last agent,
+        # or its stake, is available again.
         state.is_stand_in = False
         state.agents_tried = state.agents_tried[:-1]
         is_absence = True
         failure = Failure(failure.code, failure.message, Verdict.RETRYABLE)
     elif is_absence and state.is_retrying:
-        # The circuit breaker of the agent that failed before may be open for a while only.
+        # The failed agent's circuit may be open for a short time only.
         failure = Failure(failure.code, failure.message, Verdict.RETRYABLE)
     if state.error is None or not is_absence:
-        # Otherwise why the last agent failed says more than that there is no other.
+        # Otherwise the last agent's failure is kept: it says more than a missing candidate.
         state.error = error_of(failure)
     state.is_retrying = False
     state.status = next_node_status(state.status, NodeTrigger.NO_AGENT)

@@ -1,9 +1,9 @@
-"""The rounds of a node whose agent is found by auction: when each begins, is awarded and ends.
+"""The auction rounds of a node: their start, award and end.
 
-Which bid wins is decided in `core/market/auction.py`. A round with a window leaves the node `ready`
-until the ledger reports the live bids; a round without one is awarded within the step, to a
-standing bid. The winner keeps the node through its retries, at its price; after its final failure
-the next round begins without it.
+`core/market/auction.py` decides which bid wins. A round with a window leaves the node `ready` until
+the ledger reports the live bids; a round without one is awarded within the step, to a standing bid.
+The winner keeps the node through its retries, at its price; after its final failure the next round
+begins without it.
 Spec: Settlement rules 7; money.md cases 20, 24 and 25. Decision 0075.
 """
 
@@ -15,15 +15,15 @@ from core.errors import NodeErrorCode
 from core.market.auction import Bid
 from core.workflow.actions import CloseAuction, Decision, SelectBidder
 from core.workflow.events import AuctionClosed, AuctionOpened, BidsHeard, Failure
-from core.workflow.node_state import Asked, NodeState
+from core.workflow.node_state import AwaitedSelection, NodeState
 from core.workflow.rules.payment import price_max_micro
 from core.workflow.rules.retry import may_change_agent
 from core.workflow.terms import NO_TERMS
-from core.workflow.workflow_state import WorkflowState, state_of
+from core.workflow.workflow_state import WorkflowState, find_node
 
 
 def ask_bidder(workflow: WorkflowState, state: NodeState, at_ms: int, decision: Decision) -> None:
-    """Ask the winner of an earlier round to go on, or open a round where there is none."""
+    """Select the winner of an earlier round again, or open a round without one."""
     if state.agent_did is not None and state.agent_did not in state.agents_tried:
         action = _select_bidder(workflow, state, at_ms)
         decision.actions.append(
@@ -39,17 +39,17 @@ def await_bids(state: NodeState, closes_ms: int, decision: Decision) -> None:
 
 
 def bids_heard(workflow: WorkflowState, event: BidsHeard, decision: Decision) -> None:
-    """Award the round whose window is over; bids of any other round change nothing."""
-    state = state_of(workflow, event.node)
+    """Award the round whose window is over; ignore the bids of any other round."""
+    state = find_node(workflow, event.node)
     closes_ms = state.auction_closes_ms
     if closes_ms is None or state.auction_round != event.round:
         return
     state.auction_closes_ms = None
-    _award(workflow, state, closes_ms, event.bids, decision)
+    _request_award(workflow, state, closes_ms, event.bids, decision)
 
 
 def close_round(state: NodeState, closed: AuctionClosed | None, decision: Decision) -> None:
-    """Record how the open round was awarded; None where the answer belongs to no round."""
+    """Record the award of the open round; `closed` is None when the event belongs to no round."""
     if closed is not None:
         assert closed.round == state.auction_round, (closed, state)
         state.is_round_open = False
@@ -59,7 +59,7 @@ def close_round(state: NodeState, closed: AuctionClosed | None, decision: Decisi
 def cancel_round(state: NodeState, decision: Decision) -> None:
     """Cancel the open round of a node that ends, if it has one."""
     if state.is_round_open:
-        # Its bids are awaited, or another node has failed while it was being awarded.
+        # It waits for bids, or another node has failed during its award.
         name = state.compiled.name
         decision.records.append(
             AuctionClosed(name, state.auction_round, None, None, is_cancelled=True)
@@ -69,9 +69,9 @@ def cancel_round(state: NodeState, decision: Decision) -> None:
 
 
 def may_replace_winner(workflow: WorkflowState, state: NodeState, failure: Failure) -> bool:
-    """Say whether the failed selection lets the next round begin without the last winner.
+    """Say whether the next round may begin without the last winner after a failed selection.
 
-    It does when that winner was asked to go on, is not available, and the agent may change.
+    It may when that winner was selected again, is not available, and the agent may change.
     """
     winner = state.agent_did
     return (
@@ -102,7 +102,7 @@ def _open_round(workflow: WorkflowState, state: NodeState, at_ms: int, decision:
     name = state.compiled.name
     terms = workflow.terms.get(name, NO_TERMS)
     reserve_micro = _reserve_micro(workflow, state)
-    # What this round can cost stays reserved for as long as it is open.
+    # The round's highest cost stays reserved while it is open.
     kept_micro = reserve_micro + terms.verifier_micro
     kept_micro = min(kept_micro, workflow.budget.available_micro(name))
     workflow.budget.reserve(name, max(kept_micro, workflow.budget.reserved_micro(name)))
@@ -121,15 +121,15 @@ def _open_round(workflow: WorkflowState, state: NodeState, at_ms: int, decision:
         )
     )
     if state.compiled.auction_window_ms == 0:
-        _award(workflow, state, at_ms, (), decision)
+        _request_award(workflow, state, at_ms, (), decision)
         return
-    state.asked = Asked.NOTHING
+    state.awaiting = AwaitedSelection.NOTHING
     state.auction_closes_ms = closes_ms
     decision.records.append(state.row())
     await_bids(state, closes_ms, decision)
 
 
-def _award(
+def _request_award(
     workflow: WorkflowState,
     state: NodeState,
     closes_ms: int,
@@ -141,9 +141,9 @@ def _award(
 
 
 def _select_bidder(workflow: WorkflowState, state: NodeState, closes_ms: int) -> SelectBidder:
-    """Let the node wait for an agent; return what an award and a question to the winner share."""
-    state.asked = Asked.AGENT
-    state.asked_micro = price_max_micro(workflow, state)
+    """Set the node to wait for an agent; return the selection without bids or winner."""
+    state.awaiting = AwaitedSelection.AGENT
+    state.price_limit_micro = price_max_micro(workflow, state)
     return SelectBidder(
         state.compiled.name,
         state.compiled.capability_id,
@@ -155,7 +155,7 @@ def _select_bidder(workflow: WorkflowState, state: NodeState, closes_ms: int) ->
 
 
 def _reserve_micro(workflow: WorkflowState, state: NodeState) -> int:
-    """Return the most that a round pays: what was promised at publish, as far as it is left."""
+    """Return the reserve of a round: that of the publish, limited by the money left."""
     terms = workflow.terms.get(state.compiled.name, NO_TERMS)
     assert terms.reserve_micro is not None, state
     left_micro = max(0, price_max_micro(workflow, state) - terms.verifier_micro)

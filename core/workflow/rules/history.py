@@ -1,4 +1,4 @@
-"""The lines of a node's history that its attempts and verifications leave when they end.
+"""Records the ends of attempts and verifications in a node's history.
 
 Spec: Node states and transitions; contract.md section 5 (attempts).
 """

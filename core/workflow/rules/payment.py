@@ -1,9 +1,8 @@
-"""What an attempt may cost and what it has cost: fixed before the work, or by tokens after it.
+"""The price limit and the cost of an attempt: fixed before the work, or by tokens after it.
 
-An agent paid by tokens gets the node's reservation as its limit. What it costs above that is paid
-out of money that no node has reserved, if there is enough and the node's own limit allows it;
-otherwise the node fails unpaid. Spec: Settlement rules 6, Verification and budget 2; money.md R3,
-cases 7 and 17.
+An agent paid by tokens has the node's reservation as its limit. A higher cost is paid from
+unreserved money, if there is enough and the node's own limit allows it; otherwise the node fails
+unpaid. Spec: Settlement rules 6, Verification and budget 2; money.md R3, cases 7 and 17.
 """
 
 from __future__ import annotations
@@ -14,7 +13,7 @@ from typing import Any
 import orjson
 
 from core.errors import NodeErrorCode
-from core.market.pricing import cost_micro, price_from_json, price_json, tokens_of
+from core.market.pricing import cost_micro, price_from_json, price_json, read_tokens
 from core.money import credits_text
 from core.workflow.events import AgentSelected, Failure, Verdict, VerifierSelected
 from core.workflow.node_state import NodeState
@@ -23,19 +22,19 @@ from core.workflow.workflow_state import WorkflowState
 
 
 def price_max_micro(workflow: WorkflowState, state: NodeState) -> int:
-    """Return what an attempt may cost: the money left for the node, or its own limit if lower."""
+    """Return an attempt's price limit: the money left for the node, or its own limit if lower."""
     available_micro = workflow.budget.available_micro(state.compiled.name)
     cap_micro = state.compiled.max_cost_micro
     return available_micro if cap_micro is None else min(available_micro, cap_micro)
 
 
 def verifier_price_max_micro(workflow: WorkflowState, state: NodeState) -> int:
-    """Return what a verification may cost: what the agent's price leaves of the node's money."""
+    """Return a verification's price limit: the node's money less the agent's price."""
     return max(0, workflow.budget.available_micro(state.compiled.name) - state.price_micro)
 
 
 def price_of_attempt(workflow: WorkflowState, event: AgentSelected) -> int:
-    """Return what the attempt reserves: its price, or the limit of one paid by tokens."""
+    """Return the attempt's reservation: its price, or its limit if paid by tokens."""
     if event.token_price is None:
         return event.price_micro
     verifier_micro = _verifier_micro(workflow, event.node)
@@ -44,7 +43,7 @@ def price_of_attempt(workflow: WorkflowState, event: AgentSelected) -> int:
 
 
 def set_token_price(state: NodeState, event: AgentSelected) -> None:
-    """Keep the price per token of the attempt that begins, None for one of a fixed price."""
+    """Store the price per token of the new attempt, None for a fixed price."""
     price = event.token_price
     state.price_json = None if price is None else orjson.dumps(price_json(price)).decode()
 
@@ -52,11 +51,11 @@ def set_token_price(state: NodeState, event: AgentSelected) -> None:
 def settle_tokens(
     workflow: WorkflowState, state: NodeState, metrics: Mapping[str, Any]
 ) -> Failure | None:
-    """Turn the tokens of a result into its price; a failure where that is above its limit."""
+    """Set the attempt's price from its result's tokens; return a failure above the limit."""
     if state.price_json is None:
         return None
     name = state.compiled.name
-    due_micro = cost_micro(price_from_json(orjson.loads(state.price_json)), tokens_of(metrics))
+    due_micro = cost_micro(price_from_json(orjson.loads(state.price_json)), read_tokens(metrics))
     verifier_micro = _verifier_micro(workflow, name)
     most_micro = max(0, price_max_micro(workflow, state) - verifier_micro)
     if due_micro > most_micro:
@@ -72,7 +71,7 @@ def settle_tokens(
 
 
 def price_above_limit(event: AgentSelected | VerifierSelected, limit_micro: int) -> Failure:
-    """Return the failure of a selection whose price is above what may be paid."""
+    """Return the failure of a selection whose price is above the limit."""
     return Failure(
         NodeErrorCode.BUDGET_EXCEEDED,
         f"{event.agent_did} costs {event.price_micro} micro-credits, {limit_micro} are left",
@@ -81,5 +80,5 @@ def price_above_limit(event: AgentSelected | VerifierSelected, limit_micro: int)
 
 
 def _verifier_micro(workflow: WorkflowState, name: str) -> int:
-    """Return what is kept for the verifier of a node that may be paid by tokens."""
+    """Return the verifier's part of the reservation of a node that may be paid by tokens."""
     return workflow.terms.get(name, NO_TERMS).verifier_micro

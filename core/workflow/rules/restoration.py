@@ -1,8 +1,8 @@
-"""A stored, unfinished workflow after a restart: its rows as state, and what has to be done again.
+"""The restore of a stored, unfinished workflow: its state from rows, and its open work.
 
-1. `load_nodes`: rows become states, and the counts, the results and the reservations that follow
-from them are worked out again. 2. `resume_nodes`: open attempts are lost, which is an event like
-any other; open verifications are repeated; timers are set again; ready nodes ask for agents again.
+1. `load_nodes`: rows become states; counts, results and reservations are computed from them.
+2. `resume_nodes`: open attempts become lost, by the usual event; open verifications are repeated;
+timers are set again; ready nodes ask for agents again.
 Spec: design.md section 3 (Recovery).
 """
 
@@ -29,7 +29,7 @@ def load_nodes(
     results: Mapping[str, Any],
     agents_used: Mapping[str, Sequence[str]],
 ) -> None:
-    """Take over what is stored; arguments as those of `WorkflowMachine.restore`."""
+    """Load the stored rows; arguments as those of `WorkflowMachine.restore`."""
     for row in rows:
         _load_node(workflow, row, results, agents_used.get(row.node, ()))
     budget = workflow.budget
@@ -38,7 +38,7 @@ def load_nodes(
 
 
 def resume_nodes(workflow: WorkflowState, at_ms: int, decision: Decision) -> None:
-    """Decide for each node what has to be done now."""
+    """Resume the open work of each node."""
     for state in workflow.nodes.values():
         _resume_node(workflow, state, at_ms, decision)
 
@@ -66,7 +66,7 @@ def _load_node(
         for child in state.compiled.children:
             workflow.nodes[child].unmet -= 1
     elif state.status in (NodeStatus.FAILED, NodeStatus.TIMEOUT):
-        # Several may have failed; which one first does not change what follows.
+        # Several nodes may have failed; which one is first does not affect the rest.
         workflow.first_failure = workflow.first_failure or {**(state.error or {}), "node": name}
     elif state.has_result:
         state.result = results[name]

@@ -1,4 +1,4 @@
-"""When a failed attempt is repeated, and by whom.
+"""The delays of retries, and whether another agent may take a node.
 
 Spec: Limits (retry backoff sequence), Targeted routing; contract.md section 5 (attempts).
 """
@@ -16,9 +16,9 @@ def delay_ms(attempt: int, retry_after_ms: int = 0) -> int:
     """Return the delay before the n-th attempt: 0, 1, 5, then 30 s each.
 
     Args:
-        attempt: n ≥ 1; attempts that do not count as retries (another agent, a lost process) do
-            not count here either.
-        retry_after_ms: what the agent asked for; lengthens up to 30 s, never shortens.
+        attempt: n ≥ 1, counting retries only, not attempts by another agent or after a lost
+            process.
+        retry_after_ms: the agent's `Retry-After`; lengthens the delay up to 30 s, never shortens.
     """
     assert attempt >= 1, attempt
     asked_ms = min(max(retry_after_ms, 0), RETRY_AFTER_MS_MAX)
@@ -30,9 +30,9 @@ def may_change_agent(
 ) -> bool:
     """Say whether another agent may take a node that `tried` agents have failed finally.
 
-    A targeted node leaves its target only with `allowBroadcastFallback`; that fallback is asked for
-    by the node itself and stands above the workflow's `allowFallbackAgents: false`, which then ends
-    at the second agent. Spec: Targeted routing.
+    A targeted node leaves its target only with `allowBroadcastFallback`. This member of the node
+    overrides the workflow's `allowFallbackAgents: false`, which then limits the node to two agents.
+    Spec: Targeted routing.
     """
     if is_targeted:
         if not allow_broadcast_fallback:

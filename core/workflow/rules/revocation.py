@@ -1,7 +1,7 @@
-"""Work of revoked agents: their open attempts and verifications end unpaid, others may go on.
+"""Ends the open attempts and verifications of revoked agents, unpaid; other agents may go on.
 
-What a revoked agent has not been paid for does not count, a result that waits for its verification
-included. The failure is not the agent's own: the revocation itself says what it has done.
+Unpaid work of a revoked agent is discarded, also a result that waits for its verification. The
+failure does not count for the agent's reputation, because the revocation has its own record.
 Spec: Revocation; contract.md section 6 (Revocation); money.md case 19. Decision 0085.
 """
 
@@ -14,8 +14,8 @@ from core.workflow.actions import AbortDispatch, Decision
 from core.workflow.events import AgentRevoked, Failure, Verdict
 from core.workflow.node_state import NodeState
 from core.workflow.rules.attempts import fail_attempt
-from core.workflow.rules.ends import abort_attempt
 from core.workflow.rules.history import record_verification
+from core.workflow.rules.node_ends import abort_attempt
 from core.workflow.rules.verification import verifier_failed
 from core.workflow.workflow_state import WorkflowState
 
@@ -45,23 +45,23 @@ def agent_revoked(workflow: WorkflowState, event: AgentRevoked, decision: Decisi
 def _end_attempt(
     workflow: WorkflowState, state: NodeState, event: AgentRevoked, decision: Decision
 ) -> None:
-    failure = _revoked(event.agent_did)
+    failure = _build_revoked_failure(event.agent_did)
     at_ms = event.at_ms
     abort_attempt(state, failure, decision, outcome="discarded", reason=REASON, at_ms=at_ms)
-    state.retry_at_ms = None  # of a verifier that was waited for
+    state.retry_at_ms = None  # the back-off of a verifier selection
     fail_attempt(workflow, state, failure, at_ms, decision)
 
 
 def _end_verification(
     workflow: WorkflowState, state: NodeState, event: AgentRevoked, decision: Decision
 ) -> None:
-    failure = _revoked(event.agent_did)
+    failure = _build_revoked_failure(event.agent_did)
     record_verification(state, failure, "discarded", event.at_ms, decision)
     name = state.compiled.name
     decision.actions.append(AbortDispatch(name, state.attempt, event.agent_did, REASON))
     verifier_failed(workflow, state, failure, event.at_ms, decision)
 
 
-def _revoked(agent_did: str) -> Failure:
+def _build_revoked_failure(agent_did: str) -> Failure:
     message = f"{agent_did} was revoked while it was at work"
     return Failure(NodeErrorCode.REVOKED, message, Verdict.FINAL_FOR_AGENT)

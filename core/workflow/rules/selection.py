@@ -1,7 +1,7 @@
-"""Which nodes are ready, and what is asked when one needs an agent or a verifier.
+"""Makes nodes ready and requests the selection of an agent or a verifier.
 
-Asks only: who is chosen is decided outside the machine (`core/market/ranking.py`), the answer comes
-within the same step, and `attempts.py` and `verification.py` act on it.
+The selection happens outside the machine (`core/market/ranking.py`); its answer comes within the
+same step, and `attempts.py` and `verification.py` handle it.
 Spec: Execution order, Targeted routing, Settlement rules 6 and 7.
 """
 
@@ -11,7 +11,7 @@ from core.errors import IllegalTransition
 from core.market.pricing import FixedPrice
 from core.workflow.actions import Decision, SelectAgent, SelectVerifier
 from core.workflow.events import WorkflowAccepted
-from core.workflow.node_state import Asked, NodeState
+from core.workflow.node_state import AwaitedSelection, NodeState
 from core.workflow.rules.auction_rounds import ask_bidder
 from core.workflow.rules.payment import price_max_micro, verifier_price_max_micro
 from core.workflow.rules.retry import AGENTS_PER_NODE_MAX
@@ -30,13 +30,13 @@ def workflow_accepted(workflow: WorkflowState, event: WorkflowAccepted, decision
 
 
 def make_ready(workflow: WorkflowState, state: NodeState, at_ms: int, decision: Decision) -> None:
-    """Take up a node whose dependencies are complete."""
+    """Make a node ready whose dependencies are complete."""
     state.status = next_node_status(state.status, NodeTrigger.DEPENDENCIES_COMPLETE)
     ask_agent(workflow, state, at_ms, decision)
 
 
 def ask_agent(workflow: WorkflowState, state: NodeState, at_ms: int, decision: Decision) -> None:
-    """Ask for the agent of the next attempt."""
+    """Request the selection of the next attempt's agent."""
     node = state.compiled
     if node.is_auction:
         ask_bidder(workflow, state, at_ms, decision)
@@ -47,15 +47,15 @@ def ask_agent(workflow: WorkflowState, state: NodeState, at_ms: int, decision: D
     is_bound = is_last_known or not workflow.compiled.allow_fallback_agents
     known = [did for did in state.agents_used if did not in state.agents_tried]
     if is_bound and known:
-        # The agent of the last attempt goes on; if it may not, another that has had an attempt.
+        # The agent of the last attempt again, or else another agent that has had an attempt.
         target = state.agent_did if state.agent_did in known else known[-1]
         allow_fallback = False
     terms = workflow.terms.get(node.name, NO_TERMS)
-    state.asked = Asked.AGENT
-    state.asked_micro = price_max_micro(workflow, state)
+    state.awaiting = AwaitedSelection.AGENT
+    state.price_limit_micro = price_max_micro(workflow, state)
     if isinstance(terms.price, FixedPrice) and (target is None or allow_fallback):
-        # Only an agent that is asked for by name may cost more than the capability's price.
-        state.asked_micro = min(state.asked_micro, terms.price.micro)
+        # Only a target agent may cost more than the capability's registered price.
+        state.price_limit_micro = min(state.price_limit_micro, terms.price.micro)
     decision.actions.append(
         SelectAgent(
             node.name,
@@ -63,7 +63,7 @@ def ask_agent(workflow: WorkflowState, state: NodeState, at_ms: int, decision: D
             target,
             allow_fallback,
             state.agents_tried,
-            state.asked_micro,
+            state.price_limit_micro,
             workflow.workflow_id,
             state.attempt + 1,
             terms.price,
@@ -73,16 +73,16 @@ def ask_agent(workflow: WorkflowState, state: NodeState, at_ms: int, decision: D
 
 
 def ask_verifier(workflow: WorkflowState, state: NodeState, decision: Decision) -> None:
-    """Ask for a verifier of the result that the node's agent has delivered."""
+    """Request the selection of a verifier for the agent's result."""
     assert state.agent_did is not None
-    state.asked = Asked.VERIFIER
-    state.asked_micro = verifier_price_max_micro(workflow, state)
+    state.awaiting = AwaitedSelection.VERIFIER
+    state.price_limit_micro = verifier_price_max_micro(workflow, state)
     decision.actions.append(
         SelectVerifier(
             state.compiled.name,
             state.compiled.verifier_capability_id,
             state.agent_did,
             (state.agent_did, *state.verifiers_tried),
-            state.asked_micro,
+            state.price_limit_micro,
         )
     )

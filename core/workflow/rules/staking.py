@@ -1,9 +1,9 @@
-"""What of an agent's stake is at risk with an attempt: locked as it begins, freed as it ends.
+"""An agent's stake at risk with an attempt: locked at its start, freed at its end.
 
-Here stands that every lock is freed exactly once, and whether the agent is to blame for the end of
-its attempt; whether the stake is there, and how much of it is lost, the ledger decides. Verifiers
-put up no stake. Spec: Settlement rules 8; money.md cases 26 to 29; contract.md section 6 (Slash
-triggers). Decision 0095.
+These rules free every lock exactly once and decide whether the agent is responsible for the end of
+its attempt; the ledger decides whether the stake suffices and how much is slashed. Verifiers put up
+no stake. Spec: Settlement rules 8; money.md cases 26 to 29; contract.md section 6 (Slash triggers).
+Decision 0095.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from core.workflow.node_state import NodeState
 
 
 def lock_stake(state: NodeState, micro: int, decision: Decision) -> None:
-    """Put a part of the stake at risk with the attempt that has just begun.
+    """Lock a part of the agent's stake with the new attempt.
 
     Args:
         micro: micro-credits, 0 or more.
@@ -39,9 +39,8 @@ def free_stake(
     """End the lock of the open attempt, if it has one.
 
     Args:
-        failure: how the attempt failed; None when it succeeded or was aborted.
-        is_given_up: after this failure the agent gets no further attempt at the node, whether
-            another agent, another auction round or the node's end follows.
+        failure: the attempt's failure; None when it succeeded or was aborted.
+        is_given_up: whether the agent gets no further attempt at the node after this failure.
     """
     if state.stake_micro:
         assert state.agent_did is not None, state
@@ -52,14 +51,14 @@ def free_stake(
                 state.agent_did,
                 state.stake_micro,
                 failure is not None and failure.is_forged,
-                _own_failure(failure) if failure is not None and is_given_up else None,
+                _agent_failure_code(failure) if failure is not None and is_given_up else None,
             )
         )
         state.stake_micro = 0
 
 
-def _own_failure(failure: Failure) -> NodeErrorCode | None:
-    """Return the code of a failure that is the agent's own, None for any other."""
-    # The end of the dispatching process is reported with an agent's code, but is not its failure.
+def _agent_failure_code(failure: Failure) -> NodeErrorCode | None:
+    """Return the code of a failure that the agent is responsible for, None for any other."""
+    # The end of the dispatching process has an agent's code, but is not the agent's failure.
     is_spared = failure.is_spared or failure.verdict is Verdict.LOST
     return failure.code if is_agents_failure(failure.code, is_spared=is_spared) else None

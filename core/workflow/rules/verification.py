@@ -1,9 +1,9 @@
-"""Verification of a node's result: by which agent, what its verdict means, and its pay.
+"""Verification of a node's result: the verifier, its verdict and its payment.
 
 The node stays `running` from the agent's result to the verdict. A verifier is paid for approving
-and for rejecting, the agent only after approval. A verifier that fails is replaced or asked again
-by its own counter; the agent's work is not repeated for that. A verification belongs to finishing a
-node that runs, so it goes on after another node has failed.
+and for rejecting, the agent only after approval. A verifier that fails is retried or replaced, with
+a retry counter of its own; the agent's work is not repeated. An open verification goes on after
+another node has failed.
 Spec: Verification and budget 1; contract.md section 5; money.md cases 14 and 16.
 """
 
@@ -12,7 +12,7 @@ from __future__ import annotations
 from core.errors import NodeErrorCode
 from core.workflow.actions import Decision, DispatchVerification, ScheduleRetry
 from core.workflow.events import Failure, NodePaid, Verdict, VerificationFinished, VerifierSelected
-from core.workflow.node_state import Asked, NodeState
+from core.workflow.node_state import AwaitedSelection, NodeState
 from core.workflow.rules.attempts import fail_attempt, succeed_node
 from core.workflow.rules.history import record_verification
 from core.workflow.rules.payment import price_above_limit, verifier_price_max_micro
@@ -21,32 +21,34 @@ from core.workflow.rules.selection import ask_verifier
 from core.workflow.transitions import NodeTrigger
 from core.workflow.workflow_state import (
     WorkflowState,
-    asked_state,
+    find_awaiting_node,
+    find_node,
     is_open_verification,
-    state_of,
     timeout_ms,
 )
 
 
 def payment_line(node: str, verify_attempt: int) -> str:
-    """Return the line under which a verification is paid, once (money.md case 16)."""
+    """Return the payment line of a verification, which is paid once (money.md case 16)."""
     return f"{node}#verify" if verify_attempt == 1 else f"{node}#verify{verify_attempt}"
 
 
 def verifier_selected(workflow: WorkflowState, event: VerifierSelected, decision: Decision) -> None:
     """Begin a verification with the selected verifier, if the node can still pay its price."""
-    state = asked_state(workflow, event.node, Asked.VERIFIER, NodeTrigger.RESULT_RECEIVED)
+    state = find_awaiting_node(
+        workflow, event.node, AwaitedSelection.VERIFIER, NodeTrigger.RESULT_RECEIVED
+    )
     if state is None:
         return
     limit_micro = verifier_price_max_micro(workflow, state)
     if event.price_micro > limit_micro:
-        if limit_micro < state.asked_micro:
+        if limit_micro < state.price_limit_micro:
             ask_verifier(workflow, state, decision)
         else:
             failure = price_above_limit(event, limit_micro)
             verifier_not_selected(workflow, state, failure, event.at_ms, decision)
         return
-    state.asked = Asked.NOTHING
+    state.awaiting = AwaitedSelection.NOTHING
     state.is_accepted = False
     state.retry_at_ms = None
     state.verify_attempt += 1
@@ -63,10 +65,10 @@ def verifier_selected(workflow: WorkflowState, event: VerifierSelected, decision
 def verifier_not_selected(
     workflow: WorkflowState, state: NodeState, failure: Failure, at_ms: int, decision: Decision
 ) -> None:
-    """Wait for another try by the verification's own counter, or end the attempt."""
-    state.asked = Asked.NOTHING
-    # A missing verifier may come back; one that cannot be paid, or verifiers that all refused for
-    # good, do not change.
+    """Retry the selection after a back-off, by its own counter, or end the attempt."""
+    state.awaiting = AwaitedSelection.NOTHING
+    # A missing verifier may come back; an unaffordable one, or verifiers that all failed finally,
+    # will not.
     is_absence = failure.code in (NodeErrorCode.NO_CANDIDATE, NodeErrorCode.AGENT_UNAVAILABLE)
     may_pass = is_absence or failure.verdict in (Verdict.RETRYABLE, Verdict.LOST)
     if may_pass and state.verify_retries_used < state.compiled.max_retries:
@@ -99,8 +101,8 @@ def dispatch_verification(state: NodeState, verifier_timeout_ms: int, decision: 
 def verification_finished(
     workflow: WorkflowState, event: VerificationFinished, decision: Decision
 ) -> None:
-    """Pay the verifier and act on its verdict, or on its failure."""
-    state = state_of(workflow, event.node)
+    """Pay the verifier and apply its verdict, or handle its failure."""
+    state = find_node(workflow, event.node)
     if not is_open_verification(state, event.attempt, event.verify_attempt):
         return
     failure = event.failure
@@ -125,7 +127,7 @@ def verification_finished(
 def verifier_failed(
     workflow: WorkflowState, state: NodeState, failure: Failure, at_ms: int, decision: Decision
 ) -> None:
-    """Replace a verifier that failed for good, ask for one again later, or end the attempt."""
+    """Replace a verifier that failed finally, retry later, or end the attempt."""
     did = state.verifier_did
     assert did is not None
     state.verifier_did = None

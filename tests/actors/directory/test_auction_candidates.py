@@ -14,7 +14,7 @@ from core.market.auction import Bid
 from core.market.reputation import Tally
 from core.workflow.actions import SelectBidder
 from core.workflow.events import AgentNotSelected, AgentSelected
-from tests.actors.directory.test_directory import CAPABILITY, KEY, row
+from tests.actors.directory.test_agent_directory import CAPABILITY, KEY, row
 
 A, B, C = "did:x:a", "did:x:b", "did:x:c"
 CLOSES = 1_000
@@ -39,7 +39,7 @@ def directory(*rows: dict[str, Any], score_min_percent: int = 0) -> AuctioningDi
         score_min_percent=score_min_percent,
     )
     made.put(rows)
-    made.stakes.know(
+    made.stakes.apply_rows(
         {"agent_did": one["did"], "free_micro": RESERVE, "locked_micro": 0} for one in rows
     )
     return made
@@ -77,7 +77,7 @@ def test_case_24_who_is_excluded_does_not_set_the_price() -> None:
 
 def test_case_24_under_staked_bids_are_excluded_whatever_they_bid() -> None:
     known = directory(bidder(A, 0.3), bidder(B, 0.5), bidder(C, 0.7))
-    known.stakes.know([{"agent_did": B, "free_micro": RESERVE // 10 - 1, "locked_micro": 0}])
+    known.stakes.apply_rows([{"agent_did": B, "free_micro": RESERVE // 10 - 1, "locked_micro": 0}])
     won, excluded = award(known, live(C, 400_000, stake_micro=1))
     assert won == (A, 300_000)
     assert excluded == {B: "under_staked", C: "under_staked"}
@@ -85,21 +85,21 @@ def test_case_24_under_staked_bids_are_excluded_whatever_they_bid() -> None:
 
 def test_locked_stake_counts_only_where_there_is_no_other() -> None:
     known = directory(bidder(A, 0.3), bidder(B, 0.5))
-    known.stakes.know([{"agent_did": A, "free_micro": 0, "locked_micro": RESERVE}])
+    known.stakes.apply_rows([{"agent_did": A, "free_micro": 0, "locked_micro": RESERVE}])
     assert award(known) == ((B, 500_000), {A: "under_staked"})
-    known.stakes.know([{"agent_did": B, "free_micro": 0, "locked_micro": 0}])
+    known.stakes.apply_rows([{"agent_did": B, "free_micro": 0, "locked_micro": 0}])
     assert award(known) == ((A, 300_000), {B: "under_staked"})
 
 
 def test_a_floor_of_reputation_excludes_and_the_worse_pay_more_stake() -> None:
     known = directory(bidder(A, 0.3), bidder(B, 0.5), score_min_percent=30)
-    known.know_standings({A: Tally(failed=5)})
+    known.apply_tallies({A: Tally(failed=5)})
     assert award(known) == ((B, 500_000), {A: "low_reputation"})
 
 
 def test_case_21_of_equal_bids_the_better_known_wins_at_that_bid() -> None:
     known = directory(bidder(A, 0.3), bidder(B, 0.3))
-    known.know_standings({B: Tally(successful=5, latency_ms_sum=50)})
+    known.apply_tallies({B: Tally(successful=5, latency_ms_sum=50)})
     assert award(known)[0] == (B, 300_000)
 
 

@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from actors.directory.directory_sync import _Look
+from actors.directory.directory_sync import _Poll
 
 pytestmark = pytest.mark.anyio
 
@@ -24,8 +24,8 @@ async def test_row_dated_by_a_clock_that_was_ahead_hides_no_later_change() -> No
         seen.extend(found)
         yield list(found.values())
 
-    look = _Look(read, now_ms=lambda: AT)
-    await look.now()
+    poll = _Poll(read, now_ms=lambda: AT)
+    await poll.read_changes()
     rows["did:test:second"] = AT
-    await look.now()
+    await poll.read_changes()
     assert "did:test:second" in seen

@@ -6,12 +6,12 @@ from collections import Counter
 
 from actors.directory.shortlists import ALL_MAX, KEPT_MS_PER_OFFER, LENGTH, NEW_MAX, Shortlists
 from actors.engine.ports import AgentEntry
-from core.market.liveness import Liveness
+from core.market.agent_liveness import Liveness
 from core.market.ranking import DEFAULT_RULES, Candidate, Standing
 from core.market.reputation import Tally
 from core.workflow.actions import SelectVerifier
 from core.workflow.events import AgentNotSelected, AgentSelected, VerifierSelected
-from tests.actors.directory.test_directory import CAPABILITY, directory, row, select
+from tests.actors.directory.test_agent_directory import CAPABILITY, directory, row, select
 
 PROVEN = Standing(0.9, 0.9, 1.0, 50)
 
@@ -21,7 +21,9 @@ class Offers:
 
     def __init__(self, count: int) -> None:
         known = directory(*(row(f"did:x:a{number}") for number in range(count)))
-        self.entries: dict[str, AgentEntry] = {one.did: one for one in known.candidates(CAPABILITY)}
+        self.entries: dict[str, AgentEntry] = {
+            one.did: one for one in known.list_offers(CAPABILITY)
+        }
         self.candidates: dict[str, Candidate] = {}
         self.weighed: Counter[str] = Counter()
         self.shortlists = Shortlists(DEFAULT_RULES)
@@ -95,7 +97,7 @@ def test_each_new_agent_comes_in_its_turn() -> None:
 
 def test_agents_that_are_away_do_not_hide_the_others() -> None:
     known = directory(*(row(f"did:x:a{number}") for number in range(1_000)))
-    known.know_live(
+    known.apply_liveness(
         {f"did:x:a{number}": Liveness("unhealthy", heartbeat_ms=0) for number in range(999)}
     )
     found = known.select(select(), 1)
@@ -119,8 +121,8 @@ def test_one_owners_best_agents_leave_room_for_a_verifier_of_another() -> None:
     other = row("did:x:other", owner="did:x:you")
     known = directory(*mine, other)
     good = Tally(successful=50, latency_ms_sum=50)
-    known.know_standings({one["did"]: good for one in mine})
-    known.know_standings({"did:x:other": Tally(successful=20, failed=2, latency_ms_sum=20)})
+    known.apply_tallies({one["did"]: good for one in mine})
+    known.apply_tallies({"did:x:other": Tally(successful=20, failed=2, latency_ms_sum=20)})
     action = SelectVerifier("n", CAPABILITY, "did:x:a0", (), 10**9)
     found = known.select_verifier(action, 0)
     assert isinstance(found, VerifierSelected)
@@ -129,7 +131,7 @@ def test_one_owners_best_agents_leave_room_for_a_verifier_of_another() -> None:
 
 def test_when_none_is_able_it_says_how_many_offer_it() -> None:
     known = directory(*(row(f"did:x:a{number}") for number in range(100)))
-    known.know_live(
+    known.apply_liveness(
         {f"did:x:a{number}": Liveness("unhealthy", heartbeat_ms=0) for number in range(100)}
     )
     found = known.select(select(), 1)

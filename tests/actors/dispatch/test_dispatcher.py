@@ -20,7 +20,7 @@ from nacl.signing import SigningKey
 
 from actors.dispatch.dispatcher import TELLING_TIMEOUT_MS, Dispatcher
 from actors.engine.ports import Contact, DispatchOrder
-from actors.process.clock import LoopClock
+from actors.process.loop_clock import LoopClock
 from core.canonical import hash_text
 from core.errors import NodeErrorCode
 from core.ids import event_id

@@ -218,14 +218,14 @@ async def test_what_an_agent_has_accepted_counts_until_it_ends() -> None:
         found = here.dispatcher.statistics()
         assert (found.in_flight, found.queued, found.accepted) == (0, 2, 2)
         assert sorted(agents.nodes) == ["n0", "n1"]
-        here.dispatcher.ended(orders[1])
+        here.dispatcher.release(orders[1])
         (third,) = await ends(here, 1)
         assert getattr(third, "node", "") == "n2"
         here.dispatcher.abort(orders[0], "user_request")
         (fourth,) = await ends(here, 1)
         assert getattr(fourth, "node", "") == "n3"
         for order in orders:
-            here.dispatcher.ended(order)  # of what has ended already, that says nothing new
+            here.dispatcher.release(order)  # of what has ended already, that says nothing new
         found = here.dispatcher.statistics()
         assert (found.in_flight, found.queued, found.accepted) == (0, 0, 0)
 
@@ -246,7 +246,7 @@ async def test_an_order_whose_result_overtook_its_acceptance_holds_nothing() -> 
     async with scene(agents.serve, agent_concurrency=1) as here:
         order = send(here, "/gatedlater", "a")
         await agents.wait_nodes(1)
-        here.dispatcher.ended(order)
+        here.dispatcher.release(order)
         assert here.dispatcher.statistics().in_flight == 1, "the request goes on"
         agents.gate.set()
         await ends(here, 1)
@@ -262,5 +262,5 @@ async def test_an_order_accepted_from_an_earlier_process_takes_its_place_again()
         send(here, "/well", "n")
         found = here.dispatcher.statistics()
         assert (found.queued, found.accepted) == (1, 1)
-        here.dispatcher.ended(earlier)
+        here.dispatcher.release(earlier)
         assert isinstance((await ends(here, 1))[0], AttemptSucceeded)

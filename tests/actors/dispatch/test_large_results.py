@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 import orjson
 import pytest
 
-from actors.dispatch.large_results import Blobs, by_reference
+from actors.dispatch.large_results import Blobs, store_large_result
 from core.errors import ErrorCode, ServiceError
 from core.workflow.blob_ref import BlobRef
 from core.workflow.events import AttemptSucceeded, WorkStarted
@@ -52,13 +52,13 @@ async def test_small_results_and_other_events_travel_as_they_are() -> None:
     shelf = Shelf()
     blobs = Blobs(shelf, cache_bytes_max=1_000)
     for event in (succeeded("x" * 80), succeeded("x" * 20), WorkStarted("a", 1, 0)):
-        assert await by_reference(event, blobs, 100) is event
+        assert await store_large_result(event, blobs, 100) is event
     assert not shelf.stored
 
 
 async def test_size_is_counted_in_bytes_not_characters() -> None:
     blobs = Blobs(Shelf(), cache_bytes_max=1_000)
-    event = await by_reference(succeeded("ä" * 50), blobs, 100)
+    event = await store_large_result(succeeded("ä" * 50), blobs, 100)
     assert isinstance(event, AttemptSucceeded) and event.result_json is None
 
 
@@ -66,7 +66,7 @@ async def test_large_result_is_stored_before_its_event_goes_on_however_long_that
     shelf = Shelf(away=2)
     blobs = Blobs(shelf, cache_bytes_max=0)
     event = succeeded("x" * 200)
-    changed = await by_reference(event, blobs, 100)
+    changed = await store_large_result(event, blobs, 100)
     assert isinstance(changed, AttemptSucceeded)
     assert changed.result == BlobRef(event.output_hash, len(event.result_json or ""))
     assert changed.result_json is None

@@ -67,12 +67,12 @@ async def test_the_overdue_and_the_named_are_probed_and_what_was_found_is_stored
         assert await prober.round() == []
         for did in ("did:x:well", "did:x:gone"):
             age(database, did, "heartbeat_ms", OVERDUE_MS)
-        prober.name(["did:x:named"])
+        prober.request_probes(["did:x:named"])
         found = dict(await prober.round())
         assert found == {"did:x:well": True, "did:x:gone": False, "did:x:named": True}
         known = {row["did"]: liveness_of(row).is_probe_ok for row in await live_rows(reader)}
         assert known == {**found, "did:x:other": None}
-        prober.name(["did:x:named"])
+        prober.request_probes(["did:x:named"])
         assert await prober.round() == [], "everybody is left alone for a while"
         await prober.close()
     await live.close()

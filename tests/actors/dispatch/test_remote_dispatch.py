@@ -21,7 +21,7 @@ from aiohttp import web
 from actors.dispatch.dispatcher import Dispatcher
 from actors.dispatch.remote_dispatch import PeerCalls, RemoteDispatch
 from actors.engine.ports import DispatchOrder
-from actors.process.clock import LoopClock
+from actors.process.loop_clock import LoopClock
 from core.settings import Settings
 from core.workflow.events import (
     AttemptAccepted,
@@ -274,7 +274,7 @@ async def test_accepted_orders_hold_their_places_where_they_were_sent_until_they
             assert machines.accepted() == {"a": 3, "b": 3, "c": 3}
         assert sum(machines.accepted().values()) >= 9
         for order in machines.orders.values():
-            machines.spreads["a"].ended(order)
+            machines.spreads["a"].release(order)
         await machines.wait(lambda: sum(machines.accepted().values()) == 0)
 
 
@@ -290,7 +290,7 @@ async def test_accepted_orders_of_a_machine_that_is_gone_hold_their_places_at_th
         assert machines.accepted()["a"] == 2, "its own and the one that was at b"
         assert [len(events) for events in machines.heard.values()] == [1, 1, 1], "none is lost"
         for order in machines.orders.values():
-            machines.spreads["a"].ended(order)
+            machines.spreads["a"].release(order)
         await machines.wait(lambda: machines.accepted()["a"] == machines.accepted()["c"] == 0)
 
 

@@ -19,9 +19,9 @@ from core.workflow.events import AttemptSucceeded, Event
 from ledger.accounts.account_commands import Deposit
 from ledger.commands import Command, Outcome
 from ledger.owners.owner_commands import RegisterOwner
-from tests.simulation.clock import VirtualClock
 from tests.simulation.ledger_model import LedgerModel
 from tests.simulation.shapes import CAPABILITIES, Shape, agent_rows, compiled
+from tests.simulation.skewed_clock import VirtualClock
 
 PAYER = "did:test:payer"
 CHAIN = compiled(
@@ -83,7 +83,7 @@ class Outbox:
         """Implement `DispatchPort`."""
         self.held.append(order)
 
-    def ended(self, order: DispatchOrder) -> None:
+    def release(self, order: DispatchOrder) -> None:
         """Implement `DispatchPort`."""
         self.over.append(order)
 
@@ -135,7 +135,7 @@ class Bench:
             clock=self.clock,
             on_finished=on_finished or (lambda workflow_id, _: self.finished.append(workflow_id)),
             on_lost=self.lost.append,
-            on_unsure=self.unsure.append,
+            on_rows_needed=self.unsure.append,
         )
 
     def publish(self, shape: Shape = CHAIN, *, workflow_id: str = "w1", **changes: Any) -> None:
@@ -176,7 +176,7 @@ class Bench:
         """Restore what the ledger has, as an owner's start does."""
         touched = self.runner.begin_read()
         for stored in self.model.unfinished("one"):
-            self.runner.take_up(stored, touched)
+            self.runner.restore_stored(stored, touched)
         self.runner.end_read(touched)
 
     def status(self) -> str:

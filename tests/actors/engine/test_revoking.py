@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections import deque
 
-from actors.directory.revocations import Revocations
+from actors.directory.revoked_agents import Revocations
 from actors.engine.ports import DispatchOrder
 from actors.transport.messages import CancelReply, PublishReply
 from core.errors import ErrorCode
@@ -22,7 +22,7 @@ FIRST = "did:sim:w0"
 
 def known_to(bench: Bench, did: str = FIRST) -> None:
     """Let the owner know that an agent is revoked, and act on it."""
-    bench.directory.revocations.know([{"did": did, "expires_ms": None, "ended_ms": None}])
+    bench.directory.revocations.apply_rows([{"did": did, "expires_ms": None, "ended_ms": None}])
     deque(bench.runner.revoked_work_steps(), maxlen=0)
 
 
@@ -36,10 +36,10 @@ def test_revocations_last_until_they_expire_or_are_taken_back() -> None:
     known = Revocations()
     assert not known
     row = {"did": "a", "expires_ms": None, "ended_ms": None}
-    known.know([row, {**row, "did": "b", "expires_ms": 10}])
+    known.apply_rows([row, {**row, "did": "b", "expires_ms": 10}])
     assert (known.is_revoked("a", 10**15), known.is_revoked("b", 9)) == (True, True)
     assert not known.is_revoked("b", 10)
-    known.know([{**row, "ended_ms": 5}])
+    known.apply_rows([{**row, "ended_ms": 5}])
     assert not known.is_revoked("a", 6)
     assert "a" not in known
     assert "b" in known
@@ -57,7 +57,7 @@ def test_work_of_the_revoked_is_taken_in_the_step_that_restores() -> None:
     )
     bench.gate.commit()
     bench.runner = bench.new_runner()
-    bench.directory.revocations.know([{"did": FIRST, "expires_ms": None, "ended_ms": None}])
+    bench.directory.revocations.apply_rows([{"did": FIRST, "expires_ms": None, "ended_ms": None}])
     bench.adopt_all()
     (held,) = bench.outbox.held
     ((command, _),) = bench.gate.waiting
@@ -129,11 +129,11 @@ def test_after_a_refusal_the_workflow_is_read_again_and_the_process_goes_on() ->
     halted(bench)
     assert bench.lost == []
     assert bench.unsure == ["w1"], "once, however many steps were refused"
-    assert not bench.runner.runs("w1")
-    assert bench.runner.driven() == set()
+    assert not bench.runner.is_driving("w1")
+    assert bench.runner.driven_workflow_ids() == set()
     bench.adopt_all()
     bench.gate.commit()
-    assert bench.runner.runs("w1")
+    assert bench.runner.is_driving("w1")
     assert {order.agent_did for order in bench.outbox.sent[2:]} == {"did:sim:w1"}
     for order in bench.outbox.sent[-2:]:
         bench.deliver(order)
@@ -218,7 +218,7 @@ def test_span_of_work_that_began_while_others_were_looked_at_is_not_below_zero()
     bench = Bench()
     bench.publish(VERIFIED)
     bench.gate.commit()
-    bench.directory.revocations.know([{"did": FIRST, "expires_ms": None, "ended_ms": None}])
+    bench.directory.revocations.apply_rows([{"did": FIRST, "expires_ms": None, "ended_ms": None}])
     steps = bench.runner.revoked_work_steps()
     next(steps)
     bench.clock.run_until(bench.clock.now_ms() + 5)

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from actors.engine.recovery import restore
-from actors.engine.steps import key_of
+from actors.engine.step_commands import step_key
+from actors.engine.workflow_restore import restore_workflow
 from actors.transport.messages import CancelReply, PublishReply
 from core.errors import ErrorCode, NodeErrorCode, ServiceError
 from core.settings import Settings
@@ -83,7 +83,7 @@ def test_publish_without_credits_is_refused_and_forgotten() -> None:
     (reply,) = bench.replies
     assert isinstance(reply, ServiceError)
     assert reply.code is ErrorCode.INSUFFICIENT_CREDITS
-    assert not bench.runner.runs("w1")
+    assert not bench.runner.is_driving("w1")
     assert not bench.outbox.sent
 
 
@@ -182,15 +182,15 @@ def test_dry_run_looks_once_for_nodes_that_ask_for_the_same(
     """A thousand looks at a thousand agents held the owner for more than a second."""
     bench = Bench()
     looks: list[str] = []
-    foresee = bench.directory.foresee
+    list_available = bench.directory.list_available_agents
 
     def counted(
         action: SelectAgent, at_ms: int, *, payer_did: str
     ) -> tuple[list[str], Failure | None]:
         looks.append(action.capability_id)
-        return foresee(action, at_ms, payer_did=payer_did)
+        return list_available(action, at_ms, payer_did=payer_did)
 
-    monkeypatch.setattr(bench.directory, "foresee", counted)
+    monkeypatch.setattr(bench.directory, "list_available_agents", counted)
     bench.publish(is_dry_run=True)
     (reply,) = bench.replies
     assert len(reply.candidates) > len(looks) == len(set(looks))
@@ -203,7 +203,7 @@ def test_case_43_a_publish_whose_answer_was_lost_is_handed_on_to_be_restored() -
     bench.gate.commit(times=2)
     assert bench.replies[0].workflow_id == "w1"
     assert bench.unsure == ["w1"]
-    assert not bench.runner.runs("w1")
+    assert not bench.runner.is_driving("w1")
     bench.adopt_all()
     bench.gate.commit()
     assert [(order.node, order.attempt) for order in bench.outbox.sent] == [("a", 2)]
@@ -227,7 +227,7 @@ def test_key_used_for_another_workflow_answers_with_the_first() -> None:
     bench.publish(command_key="k", workflow_id="w2")
     bench.gate.commit()
     assert [reply.workflow_id for reply in bench.replies] == ["w1", "w1"]
-    assert not bench.runner.runs("w2")
+    assert not bench.runner.is_driving("w2")
     assert not bench.unsure
 
 
@@ -244,10 +244,10 @@ def test_rows_older_than_the_end_are_not_acted_upon() -> None:
     bench.gate.commit()
     assert bench.status() == "success"
     sent = len(bench.outbox.sent)
-    bench.runner.adopt(*restore(old_rows[0], bench.settings, now_ms))
+    bench.runner.adopt(*restore_workflow(old_rows[0], bench.settings, now_ms))
     bench.gate.commit()
     assert len(bench.outbox.sent) == sent
-    assert not bench.runner.runs("w1")
+    assert not bench.runner.is_driving("w1")
     assert not bench.lost
 
 
@@ -402,5 +402,5 @@ def test_agent_that_left_before_its_dispatch_makes_the_attempt_fail() -> None:
     ],
 )
 def test_different_events_have_different_keys(one: Event, other: Event) -> None:
-    assert key_of("w", one) != key_of("w", other)
-    assert key_of("w", one) == key_of("w", one)
+    assert step_key("w", one) != step_key("w", other)
+    assert step_key("w", one) == step_key("w", one)

@@ -7,13 +7,13 @@ from typing import Any
 
 import pytest
 
-from actors.process.arguments import settings_argument, settings_from
+from actors.process.arguments import parse_settings_argument, settings_argument
 from core.settings import Settings, SettingsError
 
 
 def arrived(values: dict[str, Any]) -> Settings:
     """Return settings as an actor builds them from its pickled arguments."""
-    return settings_from(pickle.loads(pickle.dumps(values)))
+    return parse_settings_argument(pickle.loads(pickle.dumps(values)))
 
 
 def test_settings_come_back_as_they_were() -> None:

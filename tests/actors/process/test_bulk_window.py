@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from actors.process.bulk_window import FOREGROUND_PART, STEP, ask_all
+from actors.process.bulk_window import FOREGROUND_PART, STEP, request_all
 from actors.process.foreground import Foreground
 
 
@@ -46,7 +46,7 @@ async def test_no_more_than_the_bound_is_under_way_and_replies_are_in_order(
     owner = Owner()
     requests = [1, 5, 13, 40, 2, *range(14, 80)]
     asked = asyncio.ensure_future(
-        ask_all(
+        request_all(
             owner.ask,
             requests,
             weight_of=lambda request: request,
@@ -73,7 +73,7 @@ def test_a_large_bulk_is_begun_in_steps() -> None:
         return 0
 
     async def bulk() -> None:
-        await ask_all(
+        await request_all(
             ask, range(4 * STEP), weight_of=weight_of, weight_max=1, foreground=Foreground()
         )
 
@@ -87,7 +87,7 @@ async def test_beside_single_requests_less_is_under_way_and_they_pass_first() ->
     most = 16
     with foreground:
         asked = asyncio.ensure_future(
-            ask_all(
+            request_all(
                 owner.ask,
                 requests,
                 weight_of=lambda request: request,

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from actors.process.clock import SteadyTime
+from actors.process.loop_clock import SteadyTime
 from actors.process.loop_watchdog import LONG_TURN_MS, TurnWatchdog
 from actors.process.slices import Slices, run_in_slices
 

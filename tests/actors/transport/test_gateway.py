@@ -89,7 +89,7 @@ async def test_an_owner_that_cannot_answer_yet_is_asked_again(
     owner.is_raising = is_raised
     server = await serve_batches(str(tmp_path), OWNER, owner.methods())
     assert server is not None
-    gateway._know([OWNER])
+    gateway._set_owners([OWNER])
     asked = packed(request()) if is_packed else request()
     assert await gateway.publish(asked) == STORED
     assert len(owner.calls) == 3
@@ -100,7 +100,7 @@ async def test_a_refusal_is_the_answer(gateway: Gateway, tmp_path: Path) -> None
     owner = Owner([REFUSED])
     server = await serve_batches(str(tmp_path), OWNER, owner.methods())
     assert server is not None
-    gateway._know([OWNER])
+    gateway._set_owners([OWNER])
     with pytest.raises(ServiceError) as error:
         await gateway.publish(request())
     assert error.value.code is ErrorCode.INSUFFICIENT_CREDITS

@@ -61,9 +61,9 @@ async def served(tmp_path: Path) -> AsyncIterator[tuple[Owner, SocketServer, Gat
     server = await serve_batches(str(tmp_path), OWNER, methods)
     assert server is not None
     gateway = Gateway(Settings(run_folder=str(tmp_path), database_url="postgresql://"))
-    gateway._know([OWNER])
+    gateway._set_owners([OWNER])
     yield owner, server, gateway
-    gateway._know([])
+    gateway._set_owners([])
     await gateway.close()
     await server.close()
 

@@ -67,11 +67,11 @@ async def asked(folder: Path, owner: SlowOwner) -> AsyncIterator[Gateway]:
     server = await serve_batches(str(folder), OWNER, methods)
     assert server is not None
     gateway = Gateway(Settings(run_folder=str(folder), database_url="postgresql://"))
-    gateway._know([OWNER])
+    gateway._set_owners([OWNER])
     try:
         yield gateway
     finally:
-        gateway._know([])
+        gateway._set_owners([])
         await gateway.close()
         await server.close()
 

@@ -15,9 +15,9 @@ from core.market.auction import (
     Award,
     Bid,
     Exclusion,
-    award,
+    award_auction,
     bid_problem,
-    exclusion,
+    find_exclusion,
     merge_bids,
     reserve_micro,
 )
@@ -35,7 +35,9 @@ def bid(did: str, amount: int, **fields: Any) -> Bid:
 
 
 def closed(*bids: Bid, reserve: int = RESERVE, barred: tuple[str, ...] = ()) -> Award | None:
-    return award(bids, reserve_micro=reserve, is_eligible=lambda b: b.agent_did not in barred)
+    return award_auction(
+        bids, reserve_micro=reserve, is_eligible=lambda b: b.agent_did not in barred
+    )
 
 
 def won(*bids: Bid, **options: Any) -> tuple[str, int] | None:
@@ -215,7 +217,7 @@ def test_case_24_who_is_excluded_and_why(changes: dict[str, Any], why: Exclusion
     values = {"stake_free_micro": 1_000, "is_revoked": False, **changes}
     looks = {name: values.pop(name) for name in ("stake_free_micro", "is_revoked")}
     terms = replace(TERMS, score_min=0.3)
-    assert exclusion(bid("a", 50, **values), terms, **looks) is why
+    assert find_exclusion(bid("a", 50, **values), terms, **looks) is why
 
 
 def test_case_25_the_next_round_leaves_the_failed_winner_out_and_prices_anew() -> None:

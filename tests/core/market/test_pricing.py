@@ -19,13 +19,13 @@ from core.market.pricing import (
     TokenPrice,
     Tokens,
     cost_micro,
+    effective_price,
     is_budget_required,
     parse_price,
     price_from_json,
     price_json,
-    price_of,
+    read_tokens,
     token_reservations,
-    tokens_of,
 )
 
 RATES = st.decimals(min_value=0, max_value=Decimal("999.999999999999"), places=12)
@@ -89,9 +89,9 @@ def test_cost_is_rounded_per_node_and_not_per_token() -> None:
 
 
 def test_an_agents_own_price_comes_before_the_capabilitys() -> None:
-    assert price_of(FREE, FixedPrice(5)) == FREE
-    assert price_of(None, FixedPrice(5)) == FixedPrice(5)
-    assert price_of(None, None) == FixedPrice(0)
+    assert effective_price(FREE, FixedPrice(5)) == FREE
+    assert effective_price(None, FixedPrice(5)) == FixedPrice(5)
+    assert effective_price(None, None) == FixedPrice(0)
 
 
 # -- tokens ---------------------------------------------------------------------------------------
@@ -116,12 +116,12 @@ def test_an_agents_own_price_comes_before_the_capabilitys() -> None:
     ],
 )
 def test_tokens_are_read_in_every_spelling(metrics: dict[str, Any], tokens: Tokens) -> None:
-    assert tokens_of(metrics) == tokens
+    assert read_tokens(metrics) == tokens
 
 
 @pytest.mark.parametrize("value", [-1, 1.5, True, "5", [], {}, float("inf"), float("nan"), 1e300])
 def test_what_cannot_be_a_count_counts_as_none(value: object) -> None:
-    assert tokens_of({"input_tokens": value, "output_tokens": 2}) == Tokens(0, 2)
+    assert read_tokens({"input_tokens": value, "output_tokens": 2}) == Tokens(0, 2)
 
 
 # -- reservations ---------------------------------------------------------------------------------

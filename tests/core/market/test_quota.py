@@ -15,8 +15,8 @@ from core.market.quota import (
     WITHIN_QUOTA,
     QuotaLimits,
     QuotaUsage,
-    check,
     day_start_ms,
+    judge_quota,
     resets_at_ms,
 )
 
@@ -64,7 +64,7 @@ def test_case_38_checked_and_counted_together_no_order_overshoots(
     running: list[int] = []
     counts: Counter[str] = Counter()
     for is_publish, micro in steps:
-        if is_publish and check(limits, usage, micro).is_allowed:
+        if is_publish and judge_quota(limits, usage, micro).is_allowed:
             usage = usage.after_publish(micro)
             running.append(micro)
             counts["published"] += 1
@@ -84,8 +84,8 @@ def test_case_38_checked_and_counted_together_no_order_overshoots(
 
 def test_case_38_the_last_micro_credit_of_the_day_may_be_spent() -> None:
     limits, usage = QuotaLimits(spend_cents_per_day=2), QuotaUsage(1, 4_999, 0)
-    assert check(limits, usage, 15_001).is_allowed
-    assert not check(limits, usage, 15_002).is_allowed
+    assert judge_quota(limits, usage, 15_001).is_allowed
+    assert not judge_quota(limits, usage, 15_002).is_allowed
 
 
 @given(LIMITS, st.integers(0, 8), st.integers(0, 80_000), st.integers(0, 6), st.integers(0, 60_000))
@@ -105,7 +105,7 @@ def test_a_refusal_is_never_without_a_limit_that_would_be_broken(
             and after.spend_cents_today > limits.spend_cents_per_day
         )
     )
-    assert check(limits, usage, spend).is_allowed is not broken
+    assert judge_quota(limits, usage, spend).is_allowed is not broken
 
 
 @pytest.mark.parametrize(
@@ -122,6 +122,6 @@ def test_a_refusal_is_never_without_a_limit_that_would_be_broken(
 def test_case_38_a_verdict_says_which_limit_with_cents_rounded_up(
     limits: QuotaLimits | None, reason: str
 ) -> None:
-    verdict = check(limits, QuotaUsage(2, 10_001, 1), 10_001)
+    verdict = judge_quota(limits, QuotaUsage(2, 10_001, 1), 10_001)
     assert verdict.reason == reason
     assert verdict.is_allowed is (reason in (NO_QUOTA, WITHIN_QUOTA))

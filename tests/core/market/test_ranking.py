@@ -17,9 +17,9 @@ from core.market.ranking import (
     Choice,
     RankingRules,
     Standing,
-    choose,
-    seed_of,
-    standing_of,
+    build_standing,
+    choose_agent,
+    trial_seed,
 )
 from core.market.reputation import Tally
 
@@ -38,7 +38,7 @@ def candidate(did: str, **fields: Any) -> Candidate:
 
 
 def chosen(*candidates: Candidate, price_max_micro: int = 10, **options: Any) -> str | None:
-    return choose(candidates, price_max_micro=price_max_micro, **options).did
+    return choose_agent(candidates, price_max_micro=price_max_micro, **options).did
 
 
 @st.composite
@@ -145,7 +145,9 @@ def test_weights_of_nothing_are_refused() -> None:
 def test_only_the_proportions_of_the_weights_count() -> None:
     field = [candidate(str(n), standing=PROVEN, price_micro=n, order=n) for n in range(1, 6)]
     doubled = RankingRules(reputation=50, availability=80, price=30, latency=20, success=20)
-    ones, twos = (choose(field, price_max_micro=9, rules=r) for r in (RankingRules(), doubled))
+    ones, twos = (
+        choose_agent(field, price_max_micro=9, rules=r) for r in (RankingRules(), doubled)
+    )
     assert [w.score for w in ones.weighed] == pytest.approx([w.score for w in twos.weighed])
 
 
@@ -159,7 +161,7 @@ def test_the_order_in_which_candidates_come_does_not_matter(
     random.shuffle(shuffled)
     for rules in (RankingRules(), RankingRules(trial_share_bps=10_000)):
         first, again = (
-            choose(some, price_max_micro=price_max, rules=rules, seed=seed)
+            choose_agent(some, price_max_micro=price_max, rules=rules, seed=seed)
             for some in (field, shuffled)
         )
         assert again.did == first.did
@@ -180,7 +182,7 @@ def test_a_price_by_tokens_is_weighed_but_never_too_dear() -> None:
 def test_reasons_are_few_complete_and_agree_with_the_choice(
     field: list[Candidate], price_max: int, seed: int | None
 ) -> None:
-    choice = choose(field, price_max_micro=price_max, seed=seed)
+    choice = choose_agent(field, price_max_micro=price_max, seed=seed)
     affordable = {c.did for c in field if c.price_micro <= price_max}
     shown = [weighed.did for weighed in choice.weighed]
     weighed = [w for w in choice.weighed if w.reason_excluded is None]
@@ -202,7 +204,7 @@ def test_reasons_are_few_complete_and_agree_with_the_choice(
 @given(drawn_field())
 def test_a_score_is_the_weighed_mean_of_the_parts_shown(field: list[Candidate]) -> None:
     rules = RankingRules(reputation=1, availability=2, price=3, latency=4, success=6)
-    for weighed in choose(field, price_max_micro=12, rules=rules).weighed:
+    for weighed in choose_agent(field, price_max_micro=12, rules=rules).weighed:
         parts = weighed.parts
         total = sum(getattr(rules, name) * part for name, part in parts.items())
         assert weighed.score == pytest.approx(total / 16)
@@ -215,21 +217,21 @@ def test_who_is_excluded_is_shown_with_its_reason_after_the_others() -> None:
         candidate("dear", price_micro=11),
         candidate("taken", standing=PROVEN),
     ]
-    choice = choose(field, price_max_micro=10)
+    choice = choose_agent(field, price_max_micro=10)
     assert choice.did == "taken"
     reasons = [(w.did, w.reason_excluded) for w in choice.weighed]
     assert reasons == [("taken", None), ("ill", "agent_unhealthy"), ("dear", TOO_DEAR)]
-    nobody = choose(field[:2], price_max_micro=10)
+    nobody = choose_agent(field[:2], price_max_micro=10)
     assert nobody.did is None
     assert nobody.weighed == choice.weighed[1:]
     many = [candidate(str(n), excluded="agent_offline") for n in range(13)]
-    assert choose([*many, field[2]], price_max_micro=10).unshown == 4
-    assert choose(many, price_max_micro=10).unshown == 3
+    assert choose_agent([*many, field[2]], price_max_micro=10).unshown == 4
+    assert choose_agent(many, price_max_micro=10).unshown == 3
 
 
 def test_reasons_as_json_hold_credits_and_round_numbers() -> None:
     field = [candidate("a", price_micro=50_000), candidate("b", price_micro=90_000)]
-    assert choose(field, price_max_micro=50_000).to_json() == {
+    assert choose_agent(field, price_max_micro=50_000).to_json() == {
         "agentDid": "a",
         "isTrial": False,
         "candidates": [
@@ -254,7 +256,7 @@ def test_reasons_as_json_hold_credits_and_round_numbers() -> None:
 def trials(count: int, *field: Candidate, **options: Any) -> list[Choice]:
     """Return the choices of so many attempts."""
     return [
-        choose(field, price_max_micro=10, seed=seed_of(f"w{number}", "n", 1), **options)
+        choose_agent(field, price_max_micro=10, seed=trial_seed(f"w{number}", "n", 1), **options)
         for number in range(count)
     ]
 
@@ -295,7 +297,7 @@ def test_trials_go_only_to_new_agents_with_room_and_never_above_the_price() -> N
 
 def test_a_trial_is_shown_even_when_ten_are_better() -> None:
     field = [candidate(str(n), standing=PROVEN, order=n) for n in range(11)]
-    choice = choose(
+    choice = choose_agent(
         [*field, candidate("new", in_flight=5)],
         price_max_micro=10,
         rules=RankingRules(trial_share_bps=10_000),
@@ -306,11 +308,13 @@ def test_a_trial_is_shown_even_when_ten_are_better() -> None:
 
 
 def test_a_seed_belongs_to_one_attempt() -> None:
-    seeds = {seed_of(*key) for key in [("w", "n", 1), ("w", "n", 2), ("w", "m", 1), ("v", "n", 1)]}
+    seeds = {
+        trial_seed(*key) for key in [("w", "n", 1), ("w", "n", 2), ("w", "m", 1), ("v", "n", 1)]
+    }
     assert len(seeds) == 4
-    assert seed_of("w", "n", 1) == 13_459_471_973_419_446_532
+    assert trial_seed("w", "n", 1) == 13_459_471_973_419_446_532
 
 
 def test_standing_is_what_the_tally_says() -> None:
-    assert standing_of(Tally(), latency_ms_max=100) == UNPROVEN
-    assert standing_of(Tally(3, 1, 0, 75), latency_ms_max=100) == Standing(0.8, 0.75, 0.75, 4)
+    assert build_standing(Tally(), latency_ms_max=100) == UNPROVEN
+    assert build_standing(Tally(3, 1, 0, 75), latency_ms_max=100) == Standing(0.8, 0.75, 0.75, 4)

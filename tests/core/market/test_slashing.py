@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from core.errors import NodeErrorCode
-from core.market.slashing import SlashTrigger, bps_of, is_agents_failure, lock_micro, slash_micro
+from core.market.slashing import SlashTrigger, is_agents_failure, lock_micro, slash_bps, slash_micro
 
 AMOUNTS = st.integers(0, 10**15)
 
@@ -41,7 +41,7 @@ def test_case_27_a_slash_never_exceeds_the_locked_stake_nor_its_share(
 def test_case_27_all_is_taken_for_fraud_and_a_tenth_for_failure() -> None:
     expected = {SlashTrigger.NODE_FAILED: 100}
     for trigger in SlashTrigger:
-        bps = bps_of(trigger, failure_bps=1_000, fraud_bps=10_000)
+        bps = slash_bps(trigger, failure_bps=1_000, fraud_bps=10_000)
         assert slash_micro(1_000, bps) == expected.get(trigger, 1_000)
 
 

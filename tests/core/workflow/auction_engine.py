@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from core.errors import NodeErrorCode
-from core.market.auction import Bid, award, merge_bids
+from core.market.auction import Bid, award_auction, merge_bids
 from core.workflow.actions import Action, CloseAuction, Decision, SelectBidder
 from core.workflow.events import (
     AgentNotSelected,
@@ -68,7 +68,7 @@ class AuctionEngine(Engine):
         bids = merge_bids(
             [Bid(did, micro, None, None, 0) for did, micro in self.standing.items()], action.bids
         )
-        won = award(
+        won = award_auction(
             bids,
             reserve_micro=action.reserve_micro,
             is_eligible=lambda bid: bid.agent_did not in {*action.exclude, *self.away},
@@ -96,7 +96,7 @@ class AuctionEngine(Engine):
             did,
             price_micro,
             self.at_ms,
-            stake_micro=self.stakes.asked_micro,
+            stake_micro=self.stakes.stake_micro,
             closed=closed,
         )
 

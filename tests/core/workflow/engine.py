@@ -284,7 +284,7 @@ class Engine:
         offers = self.agents.get(action.capability_id, {})
         here = {did: price for did, price in offers.items() if did not in self.revoked}
         assert not isinstance(action, SelectBidder), action
-        return answer(action, here, self.at_ms, stake_micro=self.stakes.asked_micro)
+        return answer(action, here, self.at_ms, stake_micro=self.stakes.stake_micro)
 
     def _commit(self, records: list[Record]) -> None:
         changed: set[str] = set()

@@ -12,9 +12,9 @@ from core.workflow.events import NodeChanged, Record, StakeFreed, StakeLocked
 
 @dataclass
 class StakeBook:
-    """Every attempt asks `asked_micro`; `free`: what agents have, None: enough for everything."""
+    """Every attempt requires `stake_micro`; `free`: the agents' free stakes, None: unlimited."""
 
-    asked_micro: int = 2
+    stake_micro: int = 2
     free: dict[str, int] | None = None
     locked: dict[str, StakeLocked] = field(default_factory=dict)
     locks: int = 0

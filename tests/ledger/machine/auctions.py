@@ -14,7 +14,7 @@ from hypothesis.stateful import precondition, rule
 from msgspec.structs import replace
 
 from core.errors import ErrorCode
-from core.market.auction import AuctionTerms, Award, Bid, award, exclusion, merge_bids
+from core.market.auction import AuctionTerms, Award, Bid, award_auction, find_exclusion, merge_bids
 from core.market.reputation import NEUTRAL, Tally, score, stake_required_micro
 from core.workflow.events import AuctionClosed, AuctionOpened, NodeChanged
 from core.workflow.transitions import NodeStatus
@@ -239,7 +239,7 @@ class AuctionRules(WorkRules):
         terms = AuctionTerms(round_.reserve, round_.closes_ms, round_.stake_bps)
         out: dict[str, str] = {}
         for bid in bids:
-            why = exclusion(
+            why = find_exclusion(
                 bid,
                 terms,
                 stake_free_micro=self.model.stakes.get(bid.agent_did, 0),
@@ -247,7 +247,7 @@ class AuctionRules(WorkRules):
             )
             if why is not None or bid.agent_did in work.tried:
                 out[bid.agent_did] = "failed before" if why is None else why.value
-        won = award(
+        won = award_auction(
             bids,
             reserve_micro=round_.reserve,
             is_eligible=lambda bid: bid.agent_did not in out,

@@ -28,7 +28,7 @@ TESTS = (
     "tests/simulation/test_turns.py",
     "tests/actors/engine/test_runner.py",
     "tests/actors/engine/test_revoking.py",
-    "tests/actors/engine/test_estimate.py",
+    "tests/actors/engine/test_publish_estimate.py",
     "tests/core/workflow",
 )
 TIMEOUT_S = 1_200

@@ -1,0 +1,62 @@
+"""One owner's cache of agents' stakes, and the stake that a node requires.
+
+The cache is half a second behind the ledger, which alone decides whether a lock succeeds.
+Spec: Settlement rules 8; contract.md section 6 (Reputation inputs); money.md case 26. Decision
+0074.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any, Final
+
+from core.market.reputation import stake_required_micro
+
+UNDER_STAKED: Final = "under_staked"
+STAKE_LOCKED: Final = "stake_locked"
+
+
+class Stakes:
+    """Free and locked stakes by agent.
+
+    Args:
+        bps: the stake that a node requires, basis points of its price; 0: none.
+    """
+
+    def __init__(self, bps: int) -> None:
+        self._bps = bps
+        self._parts: dict[str, tuple[int, int]] = {}
+
+    def __repr__(self) -> str:
+        return f"<Stakes bps={self._bps} agents={len(self._parts)}>"
+
+    @property
+    def is_required(self) -> bool:
+        """Whether this deployment requires stakes."""
+        return self._bps > 0
+
+    def apply_rows(self, rows: Iterable[Mapping[str, Any]]) -> None:
+        """Store rows (`agent_did, free_micro, locked_micro`)."""
+        for row in rows:
+            self._parts[row["agent_did"]] = (row["free_micro"], row["locked_micro"])
+
+    def staked_micro(self, did: str, *, counts_locked: bool) -> int:
+        """Return an agent's free stake, or its free and locked stake together."""
+        free_micro, locked_micro = self._parts.get(did, (0, 0))
+        return free_micro + locked_micro if counts_locked else free_micro
+
+    def required_micro(self, price_micro: int, score: float) -> int:
+        """Return the stake that a node of this price requires of an agent with this score."""
+        if not self._bps:
+            return 0
+        return stake_required_micro(price_micro, stake_bps=self._bps, score=score)
+
+    def find_shortage(self, did: str, required_micro: int) -> str | None:
+        """Return why an agent's free stake is too small, None when it suffices.
+
+        STAKE_LOCKED: it suffices together with the locked stake, which may be free soon.
+        """
+        free_micro, locked_micro = self._parts.get(did, (0, 0))
+        if required_micro <= free_micro:
+            return None
+        return STAKE_LOCKED if required_micro <= free_micro + locked_micro else UNDER_STAKED

@@ -1,0 +1,38 @@
+"""One workflow owner's cache of revoked agents.
+
+The ledger decides: it refuses every attempt of a revoked agent and its result. Spec: Revocation;
+decision 0085.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+
+class Revocations:
+    """Revoked agents, each with the end of its revocation."""
+
+    def __init__(self) -> None:
+        self._until_ms: dict[str, float] = {}
+
+    def __contains__(self, did: object) -> bool:
+        """Whether an agent has a revocation, also one that is over."""
+        return did in self._until_ms
+
+    def __bool__(self) -> bool:
+        return bool(self._until_ms)
+
+    def apply_rows(self, rows: Iterable[Mapping[str, Any]]) -> None:
+        """Store rows (`did, expires_ms, ended_ms`)."""
+        for row in rows:
+            if row["ended_ms"] is None:
+                until_ms = row["expires_ms"]
+                self._until_ms[row["did"]] = math.inf if until_ms is None else until_ms
+            else:
+                self._until_ms.pop(row["did"], None)
+
+    def is_revoked(self, did: str, at_ms: int) -> bool:
+        """Say whether an agent is revoked at a time, milliseconds."""
+        return did in self._until_ms and at_ms < self._until_ms[did]

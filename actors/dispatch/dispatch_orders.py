@@ -1,0 +1,229 @@
+"""Builds dispatch orders, which any process can send, and the events of dispatches that fail.
+
+Pure: a workflow's machine, the agent's entry and the action in; a `DispatchOrder` or the event of
+its failure out. Inputs are built here, or by the sending process when they need stored large
+results. Spec: Dispatch request, Verification; contract.md section 5.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Collection, Mapping
+from typing import Any
+
+from msgspec.structs import replace
+
+from actors.engine.ports import AgentEntry, DispatchOrder, LargeInputs
+from actors.engine.running_workflow import RunningWorkflow
+from core.errors import NodeErrorCode
+from core.workflow.actions import AwaitResult, DispatchNode, DispatchVerification
+from core.workflow.blob_ref import BlobRef
+from core.workflow.events import AttemptFailed, Event, Failure, Verdict, VerificationFinished
+from core.workflow.inputs import build_inputs
+from core.workflow.machine import WorkflowMachine
+
+Load = Callable[[Collection[BlobRef]], Awaitable[Mapping[BlobRef, Any]]]
+
+
+def build_order(
+    run: RunningWorkflow,
+    action: DispatchNode | DispatchVerification,
+    entry: AgentEntry | None,
+    now_ms: int,
+) -> DispatchOrder | Event:
+    """Return the order of a dispatch, or the event of its failure.
+
+    Args:
+        entry: the agent's directory entry, None when it was deregistered.
+        now_ms: the time of a failure.
+    """
+    machine = run.machine
+    node = machine.compiled.nodes[action.node]
+    if entry is None:
+        return build_failure_event(action, _deregistered_failure(action.agent_did), now_ms)
+    capability_id = node.capability_id
+    verify_attempt = 0
+    unverified = None
+    if isinstance(action, DispatchVerification):
+        unverified = machine.unverified_result(action.node)
+        capability_id = node.verifier_capability_id
+        verify_attempt = action.verify_attempt
+    inputs: dict[str, Any] = {}
+    parents: dict[str, Any] = {}
+    large = LargeInputs(node, machine.results_for(action.node), unverified)
+    is_large = bool(_blob_refs(large))
+    if not is_large:
+        built = _build_inputs(large, {}, is_verification=verify_attempt > 0)
+        if isinstance(built, Failure):
+            return build_failure_event(action, built, now_ms)
+        inputs, parents = built
+    return DispatchOrder(
+        workflow_id=machine.workflow_id,
+        task_id=run.task_id,
+        payer_did=run.payer_did,
+        node=action.node,
+        attempt=action.attempt,
+        capability_id=capability_id,
+        agent_did=entry.did,
+        url=entry.url,
+        cancel_url=entry.cancel_url,
+        secret=entry.secret,
+        inputs=inputs,
+        parents=parents,
+        timeout_ms=action.timeout_ms,
+        is_verification=verify_attempt > 0,
+        verify_attempt=verify_attempt,
+        large=large if is_large else None,
+        public_key=entry.public_key,
+        key_version=machine.node(action.node).key_version,
+        is_cut_short=action.timeout_ms < node.timeout_ms,
+    )
+
+
+async def load_inputs(order: DispatchOrder, load: Load, bytes_max: int) -> DispatchOrder | Failure:
+    """Return the order with complete inputs, or the failure to build them.
+
+    Args:
+        load: returns the results of references.
+        bytes_max: largest dispatch body; larger parents are not loaded.
+    """
+    large = order.large
+    if large is None:
+        return order
+    refs = _blob_refs(large)
+    carried = [large.unverified, *(large.results[name] for name in large.node.depends_on)]
+    size = sum(item.size for item in carried if type(item) is BlobRef)
+    if size > bytes_max:
+        message = f"the parents' results have {size} bytes, limit {bytes_max}"
+        return Failure(NodeErrorCode.INPUT_TOO_LARGE, message, Verdict.FINAL)
+    try:
+        values = await load(refs)
+    except (LookupError, ValueError) as error:
+        message = f"a result cannot be read: {error}"
+        return Failure(NodeErrorCode.INPUT_MAPPING_FAILED, message, Verdict.FINAL)
+    built = _build_inputs(large, values, is_verification=order.is_verification)
+    if isinstance(built, Failure):
+        return built
+    return replace(order, inputs=built[0], parents=built[1], large=None)
+
+
+def rebuild_accepted_orders(
+    run: RunningWorkflow, entry_of: Callable[[str], AgentEntry | None], now_ms: int
+) -> list[DispatchOrder]:
+    """Return the accepted, unfinished orders of a restored workflow.
+
+    Another process sent them, so they carry only the members that holding and cancelling need.
+    Orders of agents deregistered since are left out.
+    """
+    machine = run.machine
+    orders = []
+    for name, node in machine.compiled.nodes.items():
+        state = machine.node(name)
+        entry = entry_of(state.agent_did) if state.is_accepted and state.agent_did else None
+        if entry is None:
+            continue
+        due_ms = machine.deadline_ms if state.deadline_ms is None else state.deadline_ms
+        order = DispatchOrder(
+            workflow_id=machine.workflow_id,
+            task_id=run.task_id,
+            payer_did=run.payer_did,
+            node=name,
+            attempt=state.attempt,
+            capability_id=node.capability_id,
+            agent_did=entry.did,
+            url=entry.url,
+            cancel_url=entry.cancel_url,
+            secret=entry.secret,
+            inputs={},
+            parents={},
+            timeout_ms=max(1, due_ms - now_ms),
+            public_key=entry.public_key,
+        )
+        orders.append(order)
+    return orders
+
+
+def build_timeout_event(action: AwaitResult) -> Event:
+    """Return the timeout event of an accepted attempt or verification."""
+    waited_ms = action.due_ms - action.started_ms
+    failure = Failure(
+        NodeErrorCode.AGENT_TIMEOUT, f"accepted, but no result came within {waited_ms} ms"
+    )
+    if action.verify_attempt:
+        return VerificationFinished(
+            action.node,
+            action.attempt,
+            False,
+            failure,
+            action.started_ms,
+            action.due_ms,
+            action.verify_attempt,
+        )
+    return AttemptFailed(action.node, action.attempt, failure, action.started_ms, action.due_ms)
+
+
+def is_dispatch_wanted(
+    machine: WorkflowMachine, action: DispatchNode | DispatchVerification
+) -> bool:
+    """Say whether a dispatch is still needed: the workflow may have ended during its commit."""
+    state = machine.node(action.node)
+    if not state.is_active or state.attempt != action.attempt:
+        return False
+    if isinstance(action, DispatchVerification):
+        return state.verifier_did is not None and state.verify_attempt == action.verify_attempt
+    return not state.has_unverified_result
+
+
+def build_failure_event(
+    action: DispatchNode | DispatchVerification, failure: Failure, now_ms: int
+) -> Event:
+    """Return the event of a dispatch that was not sent."""
+    if isinstance(action, DispatchVerification):
+        return VerificationFinished(
+            action.node, action.attempt, False, failure, now_ms, now_ms, action.verify_attempt
+        )
+    return AttemptFailed(action.node, action.attempt, failure, now_ms, now_ms)
+
+
+def build_unstaked_event(action: DispatchNode, now_ms: int) -> Event:
+    """Return the event of an attempt that is not sent because its stake was not locked."""
+    message = f"the stake of {action.agent_did} was locked by other work"
+    failure = Failure(NodeErrorCode.NO_CANDIDATE, message, is_unstaked=True)
+    return build_failure_event(action, failure, now_ms)
+
+
+def _blob_refs(large: LargeInputs) -> set[BlobRef]:
+    return {item for item in (large.unverified, *large.results.values()) if type(item) is BlobRef}
+
+
+def _build_inputs(
+    large: LargeInputs, values: Mapping[BlobRef, Any], *, is_verification: bool
+) -> tuple[dict[str, Any], dict[str, Any]] | Failure:
+    """Return (inputs, parents) with references replaced by their values."""
+
+    def resolve_value(item: Any) -> Any:
+        return values[item] if type(item) is BlobRef else item
+
+    results = (
+        {name: resolve_value(item) for name, item in large.results.items()}
+        if values
+        else large.results
+    )
+    built = build_inputs(large.node, results)
+    if isinstance(built, Failure) or not is_verification:
+        return built
+    judged = {
+        "capabilityId": large.node.capability_id,
+        "inputs": built[0],
+        "result": resolve_value(large.unverified),
+    }
+    return judged, {}
+
+
+def _deregistered_failure(agent_did: str) -> Failure:
+    return Failure(
+        NodeErrorCode.AGENT_UNAVAILABLE,
+        f"{agent_did} was deregistered between its selection and its dispatch",
+        Verdict.FINAL_FOR_AGENT,
+        details="agent_not_found",
+        target_agent_id=agent_did,
+    )

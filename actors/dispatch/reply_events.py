@@ -1,0 +1,137 @@
+"""Builds the event of an agent's reply, for HTTP responses and for results handed in later.
+
+Pure. Spec: Dispatch response; contract.md section 5.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from actors.engine.ports import DispatchOrder
+from core.canonical import canonical, hash_bytes
+from core.errors import NodeErrorCode
+from core.trust.signatures import is_signed_by, result_message
+from core.workflow.events import (
+    AttemptAccepted,
+    AttemptFailed,
+    AttemptSucceeded,
+    Event,
+    Failure,
+    Verdict,
+    VerificationFinished,
+)
+from core.workflow.verdict import Accepted, Success, is_approved
+
+
+def build_reply_event(
+    order: DispatchOrder,
+    reply: Success | Accepted | Failure,
+    input_hash: str,
+    started_ms: int,
+    at_ms: int,
+) -> Event:
+    """Return the event of a judged reply.
+
+    Args:
+        input_hash: the hash of the sent inputs.
+        started_ms: when the request was sent.
+        at_ms: when the reply was complete.
+    """
+    if isinstance(reply, Accepted):
+        return AttemptAccepted(
+            order.node, order.attempt, started_ms, at_ms, order.verify_attempt, input_hash
+        )
+    if order.is_verification:
+        failure = reply if isinstance(reply, Failure) else None
+        approved = isinstance(reply, Success) and is_approved(reply.result)
+        return VerificationFinished(
+            order.node,
+            order.attempt,
+            approved,
+            failure,
+            started_ms,
+            at_ms,
+            order.verify_attempt,
+        )
+    if isinstance(reply, Failure):
+        return AttemptFailed(order.node, order.attempt, reply, started_ms, at_ms)
+    return _build_success_event(order, reply, input_hash, started_ms, at_ms)
+
+
+def check_signature(
+    order: DispatchOrder, signature: object, named_key: object, output_hash: str
+) -> Failure | None:
+    """Return the failure of a result's signature, None when it is valid or cannot be checked.
+
+    1. The agent has registered no key: the signature cannot be checked. 2. The reply names another
+    key than the registered one, which the agent may have changed meanwhile: retryable. 3. The
+    signature is not by the registered key: fraud.
+
+    Args:
+        signature: the agent's, not None.
+        named_key: the key that the reply names, None for the registered one.
+        output_hash: the hash of the result.
+
+    Spec: Signed results; contract.md section 6; decision 0087.
+    """
+    if order.public_key is None:  # 1
+        return None
+    if named_key is not None and not _is_key(named_key, order.public_key):  # 2
+        message = f"the result is signed with another key than the one {order.agent_did} registered"
+        return Failure(NodeErrorCode.INVALID_REPLY, message)
+    message_bytes = result_message(order.node, order.workflow_id, output_hash)
+    if is_signed_by(order.public_key, message_bytes, signature):
+        return None
+    message = f"the signature of the result is not {order.agent_did}'s"  # 3
+    verdict = Verdict.FINAL_FOR_AGENT
+    return Failure(NodeErrorCode.INVALID_REPLY, message, verdict, is_forged=True)
+
+
+def _is_key(named: object, registered: str) -> bool:
+    return isinstance(named, str) and named.removeprefix("ed25519:") == registered
+
+
+def offline_failure(order: DispatchOrder, message: str) -> Failure:
+    """Return the failure of an agent that accepts no connection."""
+    return _unavailable_failure(order, message, "agent_offline")
+
+
+def unhealthy_failure(order: DispatchOrder, message: str) -> Failure:
+    """Return the failure of an agent whose circuit is open."""
+    return _unavailable_failure(order, message, "agent_unhealthy")
+
+
+def _unavailable_failure(order: DispatchOrder, message: str, details: str) -> Failure:
+    return Failure(
+        NodeErrorCode.AGENT_UNAVAILABLE,
+        f"{order.agent_did}: {message}",
+        details=details,
+        target_agent_id=order.agent_did,
+    )
+
+
+def _build_success_event(
+    order: DispatchOrder, reply: Success, input_hash: str, started_ms: int, at_ms: int
+) -> Event:
+    try:
+        result = canonical(reply.result)
+    except ValueError as error:
+        failure = Failure(NodeErrorCode.INVALID_REPLY, f"the result has no canonical form: {error}")
+        return AttemptFailed(order.node, order.attempt, failure, started_ms, at_ms)
+    output_hash = hash_bytes(result)
+    if reply.signature is not None:
+        wrong = check_signature(order, reply.signature, reply.public_key, output_hash)
+        if wrong is not None:
+            return AttemptFailed(order.node, order.attempt, wrong, started_ms, at_ms)
+    metrics: dict[str, Any] = {**reply.metrics, "latency_ms": at_ms - started_ms}
+    return AttemptSucceeded(
+        order.node,
+        order.attempt,
+        reply.result,
+        result.decode(),
+        input_hash,
+        output_hash,
+        started_ms,
+        at_ms,
+        metrics,
+    )

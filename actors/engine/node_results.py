@@ -1,0 +1,162 @@
+"""Results that agents hand in (`nodeResult`), at the owner of their workflow.
+
+The first result of an attempt wins, a repeat gets the same reply, a late result is refused and,
+after the workflow's end, recorded. Each reply follows its commit. Spec: contract.md section 5
+(nodeResult); money.md cases 9 and 11.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import orjson
+
+from actors.dispatch.reply_events import check_signature
+from actors.engine.runner import Runner
+from actors.engine.running_workflow import RunningWorkflow
+from actors.engine.step_commands import quarantined_error
+from actors.transport.messages import NodeResultReply, NodeResultRequest
+from core.canonical import canonical, hash_bytes
+from core.errors import ErrorCode, ServiceError
+from core.workflow.events import (
+    AttemptFailed,
+    AttemptSucceeded,
+    Event,
+    Failure,
+    VerificationFinished,
+)
+from core.workflow.transitions import NodeStatus
+from core.workflow.verdict import is_approved
+from ledger.commands import Outcome, OutcomeStatus
+
+Done = Callable[[NodeResultReply | ServiceError | None], None]
+
+
+def take_result(runner: Runner, request: NodeResultRequest, now_ms: int, done: Done) -> None:
+    """Take a result; `done` after its commit, None when the workflow is not driven here.
+
+    1. The workflow has ended: the ledger refuses the result and records the refusal. 2. The attempt
+    or verification is open: the result is its event. 3. The result was taken before: the same
+    reply, after the commit of the first. 4. Otherwise the attempt was decided without the result.
+    """
+    run = runner.find_run(request.workflow_id)
+    if request.is_late or (run is not None and _has_ended(run, request)):  # 1
+        _refuse_late(runner, request, done)
+        return
+    if run is None:
+        is_kept = runner.is_quarantined(request.workflow_id)
+        done(quarantined_error(request.workflow_id) if is_kept else None)
+        return
+    state = run.machine.node(request.node)
+    if _is_open(run, request):  # 2
+
+        def committed(is_applied: bool) -> None:
+            done(NodeResultReply(status=state.status) if is_applied else None)
+
+        runner.receive(request.workflow_id, _build_event(run, request, now_ms), committed)
+        return
+    is_same = state.attempt == request.attempt and not request.verify_attempt
+    if is_same and (state.status is NodeStatus.SUCCESS or state.has_result):  # 3
+        key = f"again:{request.workflow_id}:{request.node}:{request.attempt}:{now_ms}"
+        reply = NodeResultReply(status=state.status, is_repeat=True)
+
+        def confirmed(outcome: Outcome) -> None:
+            is_known = outcome.error is None and outcome.status is not OutcomeStatus.STALE
+            done(reply if is_known else None)
+
+        runner.commit_empty_step(request.workflow_id, key, confirmed)
+        return
+    done(already_settled_error(request.node, request.attempt, state.status))  # 4
+
+
+def already_settled_error(node: str, attempt: int, status: str) -> ServiceError:
+    """Return the error of a result for an attempt that was decided without it."""
+    return ServiceError(
+        ErrorCode.ALREADY_SETTLED,
+        f"attempt {attempt} of node {node!r} was decided without this result; the node is {status}",
+    )
+
+
+def escrow_released_error(workflow_id: str) -> ServiceError:
+    """Return the error of a result that arrived after its workflow's end."""
+    return ServiceError(
+        ErrorCode.ESCROW_RELEASED,
+        f"workflow {workflow_id} has ended and its escrow is released: the result is discarded",
+    )
+
+
+def _refuse_late(runner: Runner, request: NodeResultRequest, done: Done) -> None:
+    # One key per attempt: repeats leave one record.
+    key = f"late:{request.workflow_id}:{request.node}:{request.attempt}:{request.verify_attempt}"
+
+    def confirmed(outcome: Outcome) -> None:
+        done(
+            escrow_released_error(request.workflow_id)
+            if outcome.error is ErrorCode.ESCROW_RELEASED
+            else None
+        )
+
+    runner.commit_empty_step(request.workflow_id, key, confirmed)
+
+
+def _has_ended(run: RunningWorkflow, request: NodeResultRequest) -> bool:
+    """Say whether the workflow has ended without this result; the end may not be committed yet."""
+    state = run.machine.node(request.node)
+    is_taken = state.status is NodeStatus.SUCCESS and state.attempt == request.attempt
+    return run.machine.is_finished and not is_taken
+
+
+def _is_open(run: RunningWorkflow, request: NodeResultRequest) -> bool:
+    state = run.machine.node(request.node)
+    if not state.is_active or state.attempt != request.attempt:
+        return False
+    if request.verify_attempt:
+        return state.verifier_did is not None and state.verify_attempt == request.verify_attempt
+    return not state.has_result
+
+
+def _build_event(run: RunningWorkflow, request: NodeResultRequest, now_ms: int) -> Event:
+    node, attempt, failure = request.node, request.attempt, request.failure
+    text = request.result_json
+    result = request.result_ref if text is None else orjson.loads(text)
+    state = run.machine.node(node)
+    # The start may carry another machine's time, or this clock may have been set back since.
+    now_ms = max(now_ms, state.verify_dispatched_ms or 0, state.started_ms or 0)
+    if request.verify_attempt:
+        began_ms = now_ms if state.verify_dispatched_ms is None else state.verify_dispatched_ms
+        is_good = failure is None and is_approved(result)
+        return VerificationFinished(
+            node, attempt, is_good, failure, began_ms, now_ms, request.verify_attempt
+        )
+    began_ms = min(now_ms, state.started_ms or state.dispatched_ms or now_ms)
+    if failure is None:
+        failure = _check_signature(run, request)
+    if failure is not None:
+        return AttemptFailed(node, attempt, failure, began_ms, now_ms)
+    return AttemptSucceeded(
+        node,
+        attempt,
+        result,
+        text,
+        state.input_hash or _hash_inputs(run, node),
+        request.output_hash,
+        began_ms,
+        now_ms,
+        # The clock of the process that started the attempt may be ahead.
+        {**request.metrics, "latency_ms": max(0, now_ms - began_ms)},
+    )
+
+
+def _check_signature(run: RunningWorkflow, request: NodeResultRequest) -> Failure | None:
+    order = run.orders.get((request.node, False))
+    if request.signature is None or order is None:
+        return None
+    return check_signature(order, request.signature, request.public_key, request.output_hash)
+
+
+def _hash_inputs(run: RunningWorkflow, node: str) -> str | None:
+    """Return the hash of the sent inputs, for a result that arrives before its acceptance."""
+    order = run.orders.get((node, False))
+    if order is None or order.large is not None:
+        return None
+    return hash_bytes(canonical(order.inputs))

@@ -1,0 +1,205 @@
+"""Restores an owner's stored workflows to its runner: all of them, or single ones on request.
+
+The restorer reads rows page by page, earliest deadlines first, and reads the next page while it
+restores one in slices. Meanwhile the runner drives its workflows and accepts new ones. Each read is
+retried until it succeeds, because no caller repeats the request. Requests that arrive during a read
+share the next one. design.md section 3 (Recovery). Decision 0091.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
+from typing import Final, Protocol, TypeVar
+
+from actors.engine.runner import Runner
+from actors.process.slices import Slices
+from core.errors import ServiceError
+from ledger.reads.stored import StoredWorkflow
+from ledger.workflows.unfinished import PageKey
+
+log = logging.getLogger("callboard.owner")
+
+Result = TypeVar("Result")
+
+READ_RETRY_S: Final = 0.5
+# Workflows in one read by ids.
+IDS_MAX: Final = 100
+# Restored steps in the ledger's queue, beyond which the next page waits: publishes queue behind
+# them.
+AHEAD_MAX: Final = 1_000
+
+
+class Rows(Protocol):
+    """Reads the rows of unfinished workflows."""
+
+    async def page(self, after: PageKey | None) -> tuple[Sequence[StoredWorkflow], PageKey | None]:
+        """Return a page of workflows by deadline and the key of the next page, None at the end."""
+
+    async def by_ids(self, ids: Sequence[str]) -> Sequence[StoredWorkflow]:
+        """Return those of these workflows that are unfinished and belong to the owner."""
+
+
+class Restorer:
+    """Restores workflows of one owner, in the background.
+
+    Args:
+        runner: drives the restored workflows.
+        rows: reads the stored workflows.
+        refresh: refreshes the directory; raises `ServiceError` when it cannot.
+        wait_room: returns when at most so many commands wait.
+    """
+
+    def __init__(
+        self,
+        runner: Runner,
+        rows: Rows,
+        *,
+        refresh: Callable[[], Awaitable[None]],
+        wait_room: Callable[[int], Awaitable[None]],
+    ) -> None:
+        self._runner = runner
+        self._rows = rows
+        self._refresh = refresh
+        self._wait_room = wait_room
+        self._count = 0
+        self._is_scan_wanted = False
+        self._scanned: list[asyncio.Future[None]] = []
+        self._requested: dict[str, None] = {}  # in order
+        self._scan: asyncio.Task[None] | None = None
+        self._single: asyncio.Task[None] | None = None
+
+    def __repr__(self) -> str:
+        return f"<Restorer restored={self._count} scanning={self.is_scanning}>"
+
+    @property
+    def count(self) -> int:
+        """Return how many workflows were restored so far; any thread may read it."""
+        return self._count
+
+    @property
+    def is_scanning(self) -> bool:
+        """Whether unfinished workflows may still be undriven."""
+        return self._scan is not None
+
+    def restore_all(self) -> asyncio.Future[None]:
+        """Restore every owned workflow that is not driven; the future is done afterwards."""
+        self._is_scan_wanted = True
+        done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._scanned.append(done)
+        if self._scan is None:
+            self._scan = asyncio.create_task(self._scan_all())
+        return done
+
+    def restore_one(self, workflow_id: str) -> None:
+        """Read and restore one workflow in the background."""
+        self._requested[workflow_id] = None
+        if self._single is None:
+            self._single = asyncio.create_task(self._read_requested())
+
+    async def close(self) -> None:
+        """End every task."""
+        tasks = [task for task in (self._scan, self._single) if task is not None]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        for done in self._scanned:
+            done.cancel()
+
+    # -- scan -------------------------------------------------------------------------------------
+
+    async def _scan_all(self) -> None:
+        try:
+            while self._is_scan_wanted:
+                self._is_scan_wanted = False
+                waiting, self._scanned = self._scanned, []
+                try:
+                    await self._scan_once()
+                except Exception:  # the edge of the task: no stored workflow may stay undriven
+                    log.exception("scan failed and is repeated")
+                    self._scanned += waiting
+                    self._is_scan_wanted = True
+                    await asyncio.sleep(READ_RETRY_S)
+                    continue
+                for done in waiting:
+                    if not done.done():
+                        done.set_result(None)
+        finally:
+            self._scan = None
+
+    async def _scan_once(self) -> None:
+        after: PageKey | None = None
+        reading = self._start_page(after)
+        try:
+            while True:
+                changed_ids, page = reading
+                workflows, after = await page
+                if after is not None:
+                    reading = self._start_page(after)
+                await self._restore_rows(workflows, changed_ids)
+                if after is None:
+                    return
+                await self._wait_room(AHEAD_MAX)
+        finally:
+            reading[1].cancel()
+            self._runner.end_read(reading[0])
+
+    def _start_page(
+        self, after: PageKey | None
+    ) -> tuple[set[str], asyncio.Task[tuple[Sequence[StoredWorkflow], PageKey | None]]]:
+        changed_ids = self._runner.begin_read()
+        return changed_ids, asyncio.create_task(read_until_success(partial(self._rows.page, after)))
+
+    # -- single workflows -------------------------------------------------------------------------
+
+    async def _read_requested(self) -> None:
+        try:
+            while self._requested:
+                ids = list(self._requested)[:IDS_MAX]
+                for workflow_id in ids:
+                    del self._requested[workflow_id]
+                try:
+                    await self._read_ids(ids)
+                except Exception:  # the edge of the task: later requests are read even so
+                    log.exception("workflows not read again count=%d", len(ids))
+        finally:
+            self._single = None
+
+    async def _read_ids(self, ids: Sequence[str]) -> None:
+        # The directory first: a revocation may be the reason for this read.
+        await read_until_success(self._refresh)
+        changed_ids = self._runner.begin_read()
+        workflows = await read_until_success(partial(self._rows.by_ids, ids))
+        found = {stored.workflow_id for stored in workflows}
+        for workflow_id in ids:
+            if workflow_id not in found and workflow_id not in changed_ids:
+                self._runner.handle_missing_rows(workflow_id)
+        await self._restore_rows(workflows, changed_ids)
+
+    async def _restore_rows(
+        self, workflows: Sequence[StoredWorkflow], changed_ids: set[str]
+    ) -> None:
+        slices = Slices()
+        try:
+            for stored in workflows:
+                try:
+                    self._count += self._runner.restore_stored(stored, changed_ids)
+                except Exception:  # the edge of one workflow: the others are restored even so
+                    log.exception("workflow not restored workflow=%s", stored.workflow_id)
+                await slices.pause()
+        finally:
+            self._runner.end_read(changed_ids)
+
+
+async def read_until_success(read: Callable[[], Awaitable[Result]]) -> Result:
+    """Retry a read until it succeeds, without a limit."""
+    while True:
+        try:
+            return await read()
+        except ServiceError as error:
+            log.warning("rows not read reason=%s", error)
+        except Exception:  # the edge to Postgres: no caller repeats the read
+            log.exception("rows not read")
+        await asyncio.sleep(READ_RETRY_S)

@@ -1,0 +1,224 @@
+"""The ledger commands of a workflow's steps, with their keys, and the errors where no step follows.
+
+Pure. design.md section 3 (deterministic keys, one command per step).
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
+from actors.engine.ports import Clock, DirectoryPort
+from actors.engine.publish_estimate import Estimate
+from actors.engine.running_workflow import RunningWorkflow
+from actors.transport.messages import NotYet, PublishRequest
+from core.errors import ErrorCode, QuarantineCode, ServiceError
+from core.market.auction import Bid
+from core.settings import Settings
+from core.workflow.actions import Action, CloseAuction, SelectAgent, SelectBidder, SelectVerifier
+from core.workflow.events import (
+    AgentRevoked,
+    BidsHeard,
+    Event,
+    NodeChanged,
+    Record,
+    RetryDue,
+    VerificationFinished,
+)
+from core.workflow.terms import reserved_json
+from ledger.auctions.auction_commands import EndBidding, bids_key
+from ledger.commands import Outcome
+from ledger.workflows.workflow_commands import AdvanceWorkflow, PublishWorkflow
+
+
+@dataclass(frozen=True, slots=True)
+class OwnerCommands:
+    """Builds the commands of one owner, with its name, epoch and settings."""
+
+    owner: str
+    epoch: int
+    settings: Settings
+
+    def publish(
+        self, request: PublishRequest, estimate: Estimate, records: Iterable[Record], now_ms: int
+    ) -> PublishWorkflow:
+        """Return the command that stores a workflow, its hold, its owner and its first attempts."""
+        return PublishWorkflow(
+            key=request.command_key,
+            request_hash=request.request_hash,
+            actor_did=request.actor_did,
+            owner=self.owner,
+            owner_epoch=self.epoch,
+            workflow_id=request.workflow_id,
+            task_id=request.task_id,
+            payer_did=request.payer_did,
+            intent=request.compiled.intent or "",
+            manifest_json=request.manifest_json,
+            created_ms=now_ms,
+            deadline_ms=now_ms + request.compiled.max_runtime_ms,
+            estimate_micro=estimate.total_micro,
+            hold_micro=0 if estimate.exceeds_budget else estimate.hold_micro,
+            reserved_json=reserved_json(estimate.reserved, estimate.terms),
+            fee_bps=self.settings.fee_bps,
+            has_hold=not estimate.exceeds_budget,
+            records=tuple(records),
+        )
+
+    def advance(
+        self,
+        workflow_id: str,
+        key: str,
+        records: Iterable[Record],
+        actor_did: str,
+        *,
+        is_fresh: bool = False,
+    ) -> AdvanceWorkflow:
+        """Return the command that stores one step of a workflow."""
+        return AdvanceWorkflow(
+            key=key,
+            owner=self.owner,
+            owner_epoch=self.epoch,
+            workflow_id=workflow_id,
+            actor_did=actor_did,
+            records=tuple(records),
+            slash_bps=self.settings.slash_failure_bps,
+            slash_fraud_bps=self.settings.slash_fraud_bps,
+            is_fresh=is_fresh,
+        )
+
+
+def resolve_selections(
+    run: RunningWorkflow,
+    directory: DirectoryPort,
+    clock: Clock,
+    records: list[Record],
+    pending: list[Action],
+) -> tuple[list[Record], list[Action]]:
+    """Answer every selection of a step; return all its records and the actions left to perform.
+
+    Args:
+        records: the step's records so far.
+        pending: the step's actions so far, selections among them.
+    """
+    if not pending:
+        return records, pending
+    machine, payer_did = run.machine, run.payer_did
+    records = list(records)
+    actions: list[Action] = []
+    waiting = deque(pending)
+    while waiting:
+        action = waiting.popleft()
+        now_ms = clock.now_ms()
+        if isinstance(action, SelectAgent):
+            decision = machine.step(directory.select(action, now_ms, payer_did=payer_did))
+        elif isinstance(action, SelectBidder):
+            decision = machine.step(directory.select_bidder(action, now_ms, payer_did=payer_did))
+        elif isinstance(action, SelectVerifier):
+            decision = machine.step(directory.select_verifier(action, now_ms, payer_did=payer_did))
+        else:
+            actions.append(action)
+            continue
+        records += decision.records
+        waiting.extend(decision.actions)
+    return newest_rows(records), actions
+
+
+def newest_rows(records: list[Record]) -> list[Record]:
+    """Drop all but the last row of each node, because a command writes each row once."""
+    last = {record.node: record for record in records if isinstance(record, NodeChanged)}
+    return [
+        record
+        for record in records
+        if not isinstance(record, NodeChanged) or last[record.node] is record
+    ]
+
+
+def revoked_at_work(
+    run: RunningWorkflow, directory: DirectoryPort, clock: Clock
+) -> Iterator[AgentRevoked]:
+    """Tell the revoked agents that have work in a workflow, each at its own time."""
+    # In an order that does not change from process to process: a simulated run is decided by its
+    # seed.
+    for did in sorted(run.machine.agents_at_work()):
+        # Others may have begun work since the last one.
+        at_ms = clock.now_ms()
+        if directory.is_revoked(did, at_ms):
+            yield AgentRevoked(did, at_ms)
+
+
+def step_key(workflow_id: str, event: Event) -> str:
+    """Return the command key of an event's step; the same event always has the same key."""
+    kind = type(event).__name__
+    node = getattr(event, "node", "")
+    attempt = getattr(event, "attempt", 0)
+    # One attempt number may have several back-offs and several verifications, two of them within
+    # one millisecond.
+    turn = 0
+    if isinstance(event, RetryDue):
+        turn = event.at_ms
+    elif isinstance(event, BidsHeard):
+        turn = event.round
+    elif isinstance(event, AgentRevoked):
+        node, turn = event.agent_did, event.at_ms
+    elif isinstance(event, VerificationFinished):
+        turn = event.at_ms if event.verify_attempt is None else event.verify_attempt
+    return f"{kind}:{workflow_id}:{node}:{attempt}:{turn}"
+
+
+def build_end_bidding(workflow_id: str, action: CloseAuction) -> EndBidding:
+    """Return the command that closes a round and reads its live bids."""
+    key = bids_key(workflow_id, action.node, action.round)
+    return EndBidding(key=key, workflow_id=workflow_id, node=action.node, round=action.round)
+
+
+def build_bids_heard(action: CloseAuction, outcome: Outcome, at_ms: int) -> BidsHeard:
+    """Return the event of a round's live bids, from the ledger's outcome."""
+    bids = tuple(
+        Bid(
+            bid["agentDid"],
+            bid["amountMicro"],
+            bid["etaMs"],
+            bid["stakeOfferedMicro"],
+            bid["receivedMs"],
+        )
+        for bid in outcome.result["bids"]
+    )
+    return BidsHeard(action.node, action.round, bids, at_ms)
+
+
+def is_halting(outcome: Outcome) -> bool:
+    """Say whether a step was refused because of a revoked agent, or after such a refusal."""
+    is_refused = outcome.error in (ErrorCode.FORBIDDEN, ErrorCode.CONFLICT)
+    return is_refused and "quarantined" not in outcome.result
+
+
+def quarantine_code(outcome: Outcome) -> tuple[str, bool] | None:
+    """Return the quarantine code of a refused step and whether the ledger has stored it.
+
+    None when the step was applied, or refused for a reason that the owner handles.
+    """
+    stored = outcome.result.get("quarantined")
+    if stored is not None:
+        return str(stored), True
+    if outcome.error is None or outcome.error is ErrorCode.ESCROW_RELEASED or is_halting(outcome):
+        return None
+    return QuarantineCode.STEP_REFUSED, False
+
+
+def rereading_error(workflow_id: str) -> NotYet:
+    """Return the error of a request while the workflow's rows are read again."""
+    message = f"workflow {workflow_id} is being read again"
+    return NotYet(ErrorCode.OVERLOADED, message, retry_after_s=1)
+
+
+def quarantined_error(workflow_id: str) -> ServiceError:
+    """Return the error of a result for a quarantined workflow."""
+    message = f"workflow {workflow_id} is quarantined: its results are taken when it is resumed"
+    return ServiceError(ErrorCode.OVERLOADED, message, retry_after_s=30)
+
+
+def not_cancellable_error(workflow_id: str) -> ServiceError:
+    """Return the error of a cancellation of a finished workflow."""
+    message = f"workflow {workflow_id} has finished and cannot be cancelled"
+    return ServiceError(ErrorCode.NOT_CANCELLABLE, message)

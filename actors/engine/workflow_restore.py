@@ -1,0 +1,145 @@
+"""Restores a running workflow from its rows: the normal path of every start.
+
+The stored manifest is compiled again and the stored node rows go through the machine's restore; the
+decision is committed and performed like that of any step. design.md section 3.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import orjson
+from msgspec.structs import replace
+
+from actors.engine.running_workflow import RunningWorkflow
+from core.errors import NodeErrorCode
+from core.records.manifest import parse_manifest
+from core.settings import Settings
+from core.workflow.actions import Action
+from core.workflow.blob_ref import BlobRef
+from core.workflow.dag import CompiledWorkflow, WorkflowLimits, compile_workflow
+from core.workflow.events import (
+    CancelRequested,
+    NodeChanged,
+    Record,
+    RuntimeExceeded,
+    StakeFreed,
+    WorkflowChanged,
+)
+from core.workflow.machine import WorkflowMachine
+from core.workflow.terms import reserved_from_json
+from core.workflow.transitions import NodeStatus, WorkflowStatus, is_terminal
+from ledger.reads.reader import RowDict, StoredWorkflow
+
+
+def restore_workflow(
+    stored: StoredWorkflow, settings: Settings, now_ms: int
+) -> tuple[RunningWorkflow, list[Record], list[Action]]:
+    """Return the running workflow with the records and actions of its restore.
+
+    Args:
+        stored: an unfinished workflow's row and its node rows.
+        settings: defaults for members that the manifest leaves out.
+        now_ms: the time of the restore.
+    """
+    row = stored.row
+    reserved, terms = reserved_from_json(row["reserved"])
+    results = {node["name"]: _result(node) for node in stored.nodes}
+    machine, decision = WorkflowMachine.restore(
+        stored.workflow_id,
+        compile_stored_manifest(row["manifest"], settings),
+        hold_micro=row["hold_micro"],
+        reserved=reserved,
+        terms=terms,
+        deadline_ms=row["deadline_ms"],
+        status=stored.status,
+        nodes=[_node_changed(node) for node in stored.nodes],
+        results=results,
+        agents_used={node["name"]: node["agents_used"] or () for node in stored.nodes},
+        at_ms=now_ms,
+    )
+    running = RunningWorkflow(stored.task_id, machine, payer_did=stored.payer_did)
+    return running, decision.records, decision.actions
+
+
+def build_end_from_rows(
+    stored: StoredWorkflow, event: CancelRequested | RuntimeExceeded
+) -> list[Record]:
+    """Return the records that end a workflow whose machine cannot; its escrow is released.
+
+    Unfinished nodes are skipped in any state and their locked stakes are freed, because their
+    agents are not to blame.
+    """
+    records: list[Record] = []
+    is_cancelled = isinstance(event, CancelRequested)
+    code = NodeErrorCode.CANCELLED if is_cancelled else NodeErrorCode.WORKFLOW_TIMEOUT
+    error = {"code": str(code), "message": "the workflow was quarantined until its end"}
+    for node in stored.nodes:
+        if is_terminal(NodeStatus(node["status"])):
+            continue
+        if node["stake_micro"]:
+            records.append(
+                StakeFreed(node["name"], node["attempt"], node["agent_did"], node["stake_micro"])
+            )
+        records.append(
+            replace(
+                _node_changed(node),
+                status=NodeStatus.SKIPPED,
+                stake_micro=0,
+                retry_at_ms=None,
+                verifier_did=None,
+                auction_closes_ms=None,
+                error=error,
+                completed_ms=event.at_ms,
+            )
+        )
+    if isinstance(event, CancelRequested):
+        end = WorkflowChanged(
+            WorkflowStatus.CANCELLED,
+            event.at_ms,
+            reason=event.reason,
+            by_did=event.by_did,
+            details=event.details,
+        )
+    else:
+        end = WorkflowChanged(WorkflowStatus.TIMEOUT, event.at_ms, error=error)
+    return [*records, end]
+
+
+def compile_stored_manifest(manifest_json: str, settings: Settings) -> CompiledWorkflow:
+    """Compile a stored manifest again.
+
+    The publish checked its bounds. They are not checked again, because a workflow accepted under
+    an older, higher bound must go on.
+    """
+    limits = WorkflowLimits(
+        nodes_max=2**31,
+        timeout_ms_default=settings.node_timeout_ms,
+        max_retries_default=settings.max_retries,
+        max_runtime_ms_default=settings.max_runtime_ms,
+        max_runtime_ms_max=2**62,
+    )
+    return compile_workflow(parse_manifest(orjson.loads(manifest_json)), limits)
+
+
+def _result(node: RowDict) -> Any:
+    """Return a node's result, or the reference of a large one."""
+    if node["result_json"] is not None:
+        return orjson.loads(node["result_json"])
+    ref = node.get("result_ref")
+    return None if ref is None else BlobRef.from_json(ref)
+
+
+def _node_changed(node: RowDict) -> NodeChanged:
+    """Return a node's stored row as the machine's record."""
+    fields: dict[str, Any] = {
+        name: node[name]
+        for name in NodeChanged.__struct_fields__
+        if name != "node" and name in node
+    }
+    fields["status"] = NodeStatus(node["status"])
+    fields["agents_tried"] = tuple(node["agents_tried"] or ())
+    fields["verifiers_tried"] = tuple(node["verifiers_tried"] or ())
+    ref = node.get("result_ref")
+    fields["result_ref"] = None if ref is None else BlobRef.from_json(ref)
+    return NodeChanged(node=node["name"], **fields)

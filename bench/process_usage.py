@@ -1,0 +1,149 @@
+"""CPU time and memory of a deployment's processes, by kind, from the system's process table."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import psutil
+
+AGENTS = "agents"
+POSTGRES = "postgres"
+OWNER = "workflow actor"
+# The first match names the kind; the order goes from special to general.
+KINDS = (
+    ("LedgerActor", "ledger actor"),
+    ("WorkflowActor", OWNER),
+    ("Timekeeper", "timekeeper"),
+    ("ServeReplica", "serve replica"),
+    ("haproxy", "haproxy"),
+    ("ProxyActor", "serve proxy"),
+    ("ServeController", "serve controller"),
+    ("postgres", POSTGRES),
+    ("raylet", "raylet"),
+    ("gcs_server", "gcs"),
+    ("stub_agent", AGENTS),
+)
+# Processes that live as long as the deployment, unless they are killed.
+LASTING = {
+    "ledger actor", OWNER, "timekeeper", "serve replica", "haproxy", "serve controller",
+    POSTGRES, "raylet", "gcs",
+}  # fmt: skip
+
+
+def members(home: Path) -> Iterator[tuple[psutil.Process, str]]:
+    """Yield every process of the deployment in `home` with its kind.
+
+    Args:
+        home: the deployment's folder; its processes are the descendants of the pids named in it and
+            every process whose environment or command line carries the folder's path.
+    """
+    postmaster = _postmaster(home)
+    for process in psutil.process_iter(["pid", "ppid", "cmdline", "name"]):
+        try:
+            line = " ".join(process.info["cmdline"] or [process.info["name"] or ""])
+            is_postgres = postmaster in (process.info["pid"], process.info["ppid"])
+            if not is_postgres and not _is_of(process, home):
+                continue
+        except (psutil.NoSuchProcess, psutil.AccessDenied):
+            continue
+        yield process, POSTGRES if is_postgres else _kind(line)
+
+
+def cpu_seconds(home: Path) -> dict[str, float]:
+    """Return user + system seconds by kind of process of the deployment in `home`."""
+    seconds: dict[str, float] = defaultdict(float)
+    for process, kind in members(home):
+        try:
+            times = process.cpu_times()
+        except (psutil.NoSuchProcess, psutil.AccessDenied):
+            continue
+        seconds[kind] += times.user + times.system
+    return dict(seconds)
+
+
+def owner_of(home: Path) -> psutil.Process | None:
+    """Return the process of the deployment's workflow owner, None when there is none now."""
+    for process, kind in members(home):
+        if kind == OWNER:
+            return process
+    return None
+
+
+@dataclass(slots=True)
+class _Seen:
+    kind: str
+    first_s: float
+    last_s: float
+
+
+class Meter:
+    """The service's CPU seconds since the meter was created, ended processes included.
+
+    Agents are not counted. The CPU of a process between the last sample and its end is lost.
+
+    Args:
+        home: the deployment's folder.
+    """
+
+    def __init__(self, home: Path) -> None:
+        self._home = home
+        self._seen: dict[tuple[int, float], _Seen] = {}
+        self._is_first = True
+        self.seconds()
+        self._is_first = False
+        self._lasting = {
+            key: seen.kind
+            for key, seen in self._seen.items()
+            if seen.kind in LASTING and (seen.kind != POSTGRES or key[0] == _postmaster(home))
+        }
+
+    def seconds(self) -> float:
+        """Take a sample; return the CPU seconds used since the meter was created."""
+        for process, kind in members(self._home):
+            if kind == AGENTS:
+                continue
+            try:
+                key = (process.pid, process.create_time())
+                times = process.cpu_times()
+            except (psutil.NoSuchProcess, psutil.AccessDenied):
+                continue
+            used_s = times.user + times.system
+            seen = self._seen.get(key)
+            if seen is None:
+                # Processes older than the meter count from here, later ones from zero.
+                self._seen[key] = _Seen(kind, used_s if self._is_first else 0.0, used_s)
+            else:
+                seen.last_s = used_s
+        return sum(seen.last_s - seen.first_s for seen in self._seen.values())
+
+    def find_ended(self) -> list[str]:
+        """Return the lasting processes that ended since the meter was created, with their pids."""
+        alive = set()
+        for process, _ in members(self._home):
+            try:
+                alive.add((process.pid, process.create_time()))
+            except psutil.NoSuchProcess:
+                continue
+        gone = {key: kind for key, kind in self._lasting.items() if key not in alive}
+        return sorted(f"{kind} (pid {pid})" for (pid, _), kind in gone.items())
+
+
+def _is_of(process: psutil.Process, home: Path) -> bool:
+    return any(str(home) in value for value in process.environ().values())
+
+
+def _kind(line: str) -> str:
+    for mark, kind in KINDS:
+        if mark in line:
+            return kind
+    return "other"
+
+
+def _postmaster(home: Path) -> int:
+    try:
+        return int((home / "postgres" / "postmaster.pid").read_text().split("\n", 1)[0])
+    except (OSError, ValueError):
+        return -1

@@ -1,0 +1,121 @@
+"""An agent's availability, by its heartbeats and probes: one rule for replies and for the ranking.
+
+Pure: heartbeat, probe and time in, an `Availability` out. Circuits are not part of it; each owner
+keeps its own (`actors/dispatch/circuits.py`).
+Spec: Targeted routing; contract.md section 6 (Heartbeat, AGENT_UNAVAILABLE details).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Final
+
+HEARTBEAT_TTL_MS: Final = 60_000
+# A failed probe counts until the next one, which follows within five minutes. If the probing stops,
+# the failed probe must expire.
+PROBE_TTL_MS: Final = 600_000
+PERCENT: Final = 100.0
+
+
+class Availability(StrEnum):
+    """An agent's availability in replies; only an available agent is a candidate."""
+
+    AVAILABLE = "available"
+    UNHEALTHY = "unhealthy"
+    OFFLINE = "offline"
+    INACTIVE = "inactive"
+
+
+# The status words of heartbeats. Closed: an unknown word is refused, because a wrong guess would
+# give work to a dead agent or none to a live one.
+STATUSES: Final = {
+    **dict.fromkeys(
+        ("healthy", "active", "available", "online", "ok", "ready", "idle", "busy", "degraded"),
+        Availability.AVAILABLE,
+    ),
+    **dict.fromkeys(
+        ("unhealthy", "overloaded", "draining", "maintenance", "error"), Availability.UNHEALTHY
+    ),
+    **dict.fromkeys(("offline", "stopping", "stopped"), Availability.OFFLINE),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Liveness:
+    """The newest heartbeat and the newest probe of an agent; None where it had none.
+
+    `load`: the share of its capacity that is taken, 0 to 1.
+    """
+
+    status: str | None = None
+    load: float | None = None
+    heartbeat_ms: int | None = None
+    probe_ms: int | None = None
+    is_probe_ok: bool | None = None
+
+
+UNHEARD: Final = Liveness()
+
+
+def drop_older_signals(live: Liveness, registered_ms: int) -> Liveness:
+    """Return the liveness without heartbeats and probes from before the card was stored."""
+    if (live.heartbeat_ms or 0) >= registered_ms and (live.probe_ms or 0) >= registered_ms:
+        return live
+    is_heard = live.heartbeat_ms is not None and live.heartbeat_ms >= registered_ms
+    is_probed = live.probe_ms is not None and live.probe_ms >= registered_ms
+    return Liveness(
+        live.status if is_heard else None,
+        live.load if is_heard else None,
+        live.heartbeat_ms if is_heard else None,
+        live.probe_ms if is_probed else None,
+        live.is_probe_ok if is_probed else None,
+    )
+
+
+def availability(live: Liveness, now_ms: int) -> Availability:
+    """Return the availability of an active agent.
+
+    The newest signal counts: a heartbeat within its time to live, else a probe. An agent without
+    heartbeat and probe is available (contract.md section 6).
+    """
+    heard_ms = live.heartbeat_ms
+    probed_ms = live.probe_ms
+    is_probe_newest = probed_ms is not None and (heard_ms is None or probed_ms > heard_ms)
+    if is_probe_newest and probed_ms is not None and now_ms - probed_ms < PROBE_TTL_MS:
+        if not live.is_probe_ok:
+            return Availability.OFFLINE
+        if now_ms - probed_ms < HEARTBEAT_TTL_MS:
+            # A successful probe does not override the status of a fresh heartbeat.
+            return (
+                _reported_availability(live)
+                if _is_fresh(heard_ms, now_ms)
+                else Availability.AVAILABLE
+            )
+    if heard_ms is None:
+        return Availability.AVAILABLE
+    return _reported_availability(live) if _is_fresh(heard_ms, now_ms) else Availability.OFFLINE
+
+
+def reported_load(live: Liveness, now_ms: int) -> float:
+    """Return the load of a fresh heartbeat, 0 without one."""
+    return live.load or 0.0 if _is_fresh(live.heartbeat_ms, now_ms) else 0.0
+
+
+def load_share(load: float) -> float | None:
+    """Return a reported load as a share of 0 to 1; None when it is out of range.
+
+    Args:
+        load: 0 to 1 as a share, above 1 up to 100 as a percentage; 1 is a full agent.
+    """
+    if not 0.0 <= load <= PERCENT:
+        return None
+    return load if load <= 1.0 else load / PERCENT
+
+
+def _is_fresh(heard_ms: int | None, now_ms: int) -> bool:
+    return heard_ms is not None and now_ms - heard_ms <= HEARTBEAT_TTL_MS
+
+
+def _reported_availability(live: Liveness) -> Availability:
+    return STATUSES.get(live.status or "", Availability.AVAILABLE)

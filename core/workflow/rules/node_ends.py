@@ -1,0 +1,185 @@
+"""The end of nodes without a further attempt, and the start and end of their workflow.
+
+The first node that fails finally ends every node that has not been dispatched; the workflow ends
+when no node is active. A cancellation and the end of the runtime end every node at once; open
+attempts are aborted, unpaid.
+Spec: States and transitions, Execution order; contract.md section 6.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from core.errors import NodeErrorCode
+from core.workflow.actions import AbortDispatch, Decision
+from core.workflow.events import CancelRequested, Failure, RuntimeExceeded, Verdict, WorkflowChanged
+from core.workflow.node_state import AwaitedSelection, NodeState, error_of
+from core.workflow.rules.auction_rounds import cancel_round
+from core.workflow.rules.history import record_failed_attempt, record_verification
+from core.workflow.rules.staking import free_stake
+from core.workflow.transitions import (
+    NodeStatus,
+    NodeTrigger,
+    WorkflowStatus,
+    WorkflowTrigger,
+    next_node_status,
+    next_workflow_status,
+)
+from core.workflow.workflow_state import WorkflowState
+
+
+def begin_work(workflow: WorkflowState, at_ms: int, decision: Decision) -> None:
+    """Change a pending workflow to running."""
+    workflow.status = next_workflow_status(workflow.status, WorkflowTrigger.WORK_BEGUN)
+    decision.records.append(WorkflowChanged(workflow.status, at_ms))
+
+
+def end_if_done(workflow: WorkflowState, at_ms: int, decision: Decision) -> None:
+    """End the workflow if a node has failed and none is active, or if all have succeeded."""
+    if workflow.first_failure is not None:
+        if workflow.active_count == 0:
+            if workflow.status is WorkflowStatus.PENDING:
+                begin_work(workflow, at_ms, decision)
+            workflow.status = next_workflow_status(workflow.status, WorkflowTrigger.NODE_FAILED)
+            decision.records.append(
+                WorkflowChanged(workflow.status, at_ms, error=workflow.first_failure)
+            )
+    elif workflow.unfinished_count == 0:
+        trigger = WorkflowTrigger.ALL_NODES_COMPLETE
+        workflow.status = next_workflow_status(workflow.status, trigger)
+        decision.records.append(WorkflowChanged(workflow.status, at_ms))
+
+
+def fail_node(workflow: WorkflowState, state: NodeState, at_ms: int, decision: Decision) -> None:
+    """End a node that has failed finally (its status is `failed`).
+
+    The first such node ends every node that has not been dispatched.
+    """
+    name = state.compiled.name
+    error = state.error
+    assert error is not None
+    if error["code"] == NodeErrorCode.AGENT_TIMEOUT:
+        state.status = next_node_status(state.status, NodeTrigger.TIMEOUTS_EXHAUSTED)
+    state.completed_ms = at_ms
+    workflow.unfinished_count -= 1
+    workflow.budget.reserve(name, 0)
+    decision.records.append(state.row())
+    if workflow.first_failure is None:
+        workflow.first_failure = {**error, "node": name}
+        message = f"node {name!r} failed: {error['code']}"
+        upstream = {"code": str(NodeErrorCode.UPSTREAM_FAILED), "message": message}
+        trigger = NodeTrigger.UPSTREAM_FAILED
+        for waiting in workflow.nodes.values():
+            if waiting.status in (NodeStatus.PENDING, NodeStatus.READY):
+                _end_node(workflow, waiting, decision, trigger=trigger, error=upstream, at_ms=at_ms)
+    end_if_done(workflow, at_ms, decision)
+
+
+def runtime_exceeded(workflow: WorkflowState, event: RuntimeExceeded, decision: Decision) -> None:
+    """End a workflow that has reached its deadline."""
+    if workflow.status is WorkflowStatus.PENDING:
+        begin_work(workflow, event.at_ms, decision)
+    message = f"the workflow ran longer than {workflow.compiled.max_runtime_ms} ms"
+    failure = Failure(NodeErrorCode.WORKFLOW_TIMEOUT, message, Verdict.FINAL)
+    workflow.status = next_workflow_status(workflow.status, WorkflowTrigger.RUNTIME_EXCEEDED)
+    _end_all_nodes(
+        workflow,
+        failure,
+        decision,
+        trigger=NodeTrigger.RUNTIME_EXCEEDED,
+        outcome="timeout",
+        reason="timeout",
+        at_ms=event.at_ms,
+    )
+    error = {"code": str(failure.code), "message": message}
+    decision.records.append(WorkflowChanged(workflow.status, event.at_ms, error=error))
+
+
+def cancel_requested(workflow: WorkflowState, event: CancelRequested, decision: Decision) -> None:
+    """End a workflow on request."""
+    workflow.status = next_workflow_status(workflow.status, WorkflowTrigger.CANCELLED)
+    message = f"the workflow was cancelled: {event.reason}"
+    failure = Failure(NodeErrorCode.CANCELLED, message, Verdict.FINAL)
+    _end_all_nodes(
+        workflow,
+        failure,
+        decision,
+        trigger=NodeTrigger.WORKFLOW_CANCELLED,
+        outcome="discarded",
+        reason=event.reason,
+        at_ms=event.at_ms,
+    )
+    decision.records.append(
+        WorkflowChanged(
+            workflow.status,
+            event.at_ms,
+            reason=event.reason,
+            by_did=event.by_did,
+            details=event.details,
+        )
+    )
+
+
+def abort_attempt(
+    state: NodeState, failure: Failure, decision: Decision, *, outcome: str, reason: str, at_ms: int
+) -> None:
+    """Abort the open attempt or verification, unpaid.
+
+    Args:
+        outcome: of the attempt or verification, in its history.
+        reason: the reason in the agent's cancel notice.
+    """
+    free_stake(state, decision)
+    if not state.has_result:
+        record_failed_attempt(state, failure, outcome, at_ms, decision)
+        agent_did = state.agent_did
+    else:
+        agent_did = state.verifier_did
+        if agent_did is not None:
+            record_verification(state, failure, outcome, at_ms, decision)
+    if agent_did is not None:
+        name = state.compiled.name
+        decision.actions.append(AbortDispatch(name, state.attempt, agent_did, reason))
+
+
+def _end_all_nodes(
+    workflow: WorkflowState,
+    failure: Failure,
+    decision: Decision,
+    *,
+    trigger: NodeTrigger,
+    outcome: str,
+    reason: str,
+    at_ms: int,
+) -> None:
+    """End every unfinished node; open attempts are aborted, unpaid."""
+    error = error_of(failure)
+    for state in workflow.nodes.values():
+        if state.is_finished:
+            continue
+        if state.is_active:
+            abort_attempt(state, failure, decision, outcome=outcome, reason=reason, at_ms=at_ms)
+            workflow.active_count -= 1
+        state.forget_result()
+        _end_node(workflow, state, decision, trigger=trigger, error=error, at_ms=at_ms)
+
+
+def _end_node(
+    workflow: WorkflowState,
+    state: NodeState,
+    decision: Decision,
+    *,
+    trigger: NodeTrigger,
+    error: dict[str, Any],
+    at_ms: int,
+) -> None:
+    """End a node for a reason outside it."""
+    cancel_round(state, decision)
+    state.status = next_node_status(state.status, trigger)
+    state.awaiting = AwaitedSelection.NOTHING
+    state.retry_at_ms = None
+    state.error = error
+    state.completed_ms = at_ms
+    workflow.unfinished_count -= 1
+    workflow.budget.reserve(state.compiled.name, 0)
+    decision.records.append(state.row())

@@ -1,0 +1,204 @@
+"""The watch over owners: who lives, who is silent, who takes over from whom."""
+
+from __future__ import annotations
+
+from actors.cluster.process_watch import BUSY_MS_MAX, Claim, OwnerWatch, Silence
+
+
+def silent_at(watch: OwnerWatch, at_ms: int, name: str = "a") -> list[str]:
+    """Ask an owner three times in vain, the last time then; return who is silent."""
+    for ago_ms in (2, 1, 0):
+        watch.note_unanswered(name, at_ms - ago_ms)
+    return watch.silent_owners()
+
+
+def test_an_owner_lives_only_when_it_is_ready_and_was_heard_lately() -> None:
+    watch = OwnerWatch(silence_ms_max=5_000)
+    watch.note_created("a", 0)
+    assert watch.live_owners(0) == []
+    watch.note_answered("a", 1, 100)
+    assert watch.live_owners(5_100) == ["a"]
+    assert watch.live_owners(5_101) == []
+    assert silent_at(watch, 5_101) == ["a"]
+
+
+def test_orphans_are_dealt_out_in_turn_and_claimed_once() -> None:
+    watch = OwnerWatch(silence_ms_max=5_000)
+    watch.note_answered("a", 3, 0)
+    watch.note_answered("b", 4, 0)
+    stored = {"a": 3, "b": 4, "gone1": 7, "gone2": 8}
+    claims = watch.list_claims(stored, 0)
+    assert claims == [Claim("gone1", 7, "a", 3), Claim("gone2", 8, "b", 4)]
+    assert watch.list_claims(stored, 0) == claims, "a claim that was not committed is tried again"
+    for claim in claims:
+        watch.note_claimed(claim)
+    assert watch.list_claims({**stored, "gone1": 8, "gone2": 9}, 0) == []
+
+
+def test_children_of_an_owner_are_orphans_only_with_it() -> None:
+    watch = OwnerWatch(silence_ms_max=5_000)
+    watch.note_answered("workflow@m1#0", 3, 0)
+    stored = {"workflow@m1#0": 3, "workflow@m1#0.7": 1, "workflow@m2#0": 5, "workflow@m2#0.1": 2}
+    assert [claim.from_owner for claim in watch.list_claims(stored, 0)] == [
+        "workflow@m2#0",
+        "workflow@m2#0.1",
+    ]
+
+
+def test_a_claim_is_adopted_even_if_the_watch_ended_in_between() -> None:
+    watch = OwnerWatch(silence_ms_max=5_000)
+    watch.note_answered("a", 3, 0)
+    assert watch.owners_to_adopt(0) == ["a"], "an earlier watch may have claimed for it"
+    watch.note_adopted("a")
+    watch.note_answered("a", 3, 1)
+    assert watch.owners_to_adopt(1) == []
+    (claim,) = watch.list_claims({"a": 3, "gone": 7}, 1)
+    watch.note_claimed(claim)
+    assert watch.owners_to_adopt(1) == ["a"]
+    assert watch.owners_to_adopt(9_000) == [], "a silent owner is asked when it is back"
+    watch.note_adopted("a")
+    assert watch.owners_to_adopt(1) == []
+
+
+def test_an_owner_that_is_only_silent_is_no_orphan() -> None:
+    watch = OwnerWatch(silence_ms_max=5_000)
+    watch.note_answered("a", 3, 0)
+    watch.note_answered("b", 4, 9_000)
+    assert watch.list_claims({"a": 3, "b": 4}, 9_000) == []
+
+
+def test_peers_are_told_once_and_again_after_a_restart() -> None:
+    watch = OwnerWatch(silence_ms_max=5_000)
+    watch.note_answered("a", 1, 0)
+    assert watch.pending_peer_updates(0) == []
+    watch.note_answered("b", 1, 0)
+    assert watch.pending_peer_updates(0) == [("a", (("b", 1),)), ("b", (("a", 1),))]
+    assert watch.pending_peer_updates(0) == []
+    watch.note_answered("a", 2, 0)
+    news = watch.pending_peer_updates(0)
+    assert news == [("a", (("b", 1),)), ("b", (("a", 2),))], "both: what a held for b is lost"
+
+
+def test_an_owner_may_take_long_to_start_but_not_to_answer_again() -> None:
+    watch = OwnerWatch(silence_ms_max=5_000, start_ms_max=60_000)
+    watch.note_created("a", 0)
+    assert silent_at(watch, 60_000) == []
+    assert silent_at(watch, 60_001) == ["a"]
+    watch.note_starting("a", 60_001)
+    assert watch.live_owners(60_001) == []
+    assert silent_at(watch, 65_001) == []
+    assert silent_at(watch, 65_002) == ["a"]
+
+
+def test_a_watch_that_was_frozen_itself_asks_its_owners_again() -> None:
+    watch = OwnerWatch(silence_ms_max=5_000)
+    watch.note_answered("a", 1, 0)
+    for at_ms in (600_000, 602_000):
+        watch.note_unanswered("a", at_ms)
+        assert watch.silent_owners() == []
+    watch.note_answered("a", 1, 604_000)
+    watch.note_unanswered("a", 606_000)
+    assert watch.silent_owners() == []
+
+
+def test_an_owner_that_never_comes_is_started_again() -> None:
+    watch = OwnerWatch(silence_ms_max=5_000, start_ms_max=60_000)
+    watch.note_created("a", 0)
+    for at_ms in range(2_000, 62_000, 2_000):
+        watch.note_ended("a", at_ms)
+        assert watch.silent_owners() == []
+    watch.note_ended("a", 62_000)
+    assert watch.silent_owners() == ["a"]
+
+
+def test_silence_is_too_long_by_time_and_by_questions() -> None:
+    silence = Silence(15_000, now_ms=0)
+    silence.note_answer(1_000)
+    assert [silence.note_miss(at_ms) for at_ms in (4_000, 15_000, 16_000)] == [False] * 3
+    assert silence.note_miss(16_001)
+
+
+def test_a_watcher_that_was_frozen_itself_asks_again_before_it_judges() -> None:
+    silence = Silence(15_000, now_ms=0)
+    silence.note_answer(0)
+    assert [silence.note_miss(600_000 + second) for second in range(3)] == [False, False, True]
+    silence.note_answer(700_000)
+    assert not silence.note_miss(800_000), "an answer begins the count anew"
+
+
+def test_a_process_that_is_being_started_has_longer() -> None:
+    silence = Silence(15_000, now_ms=0, start_ms_max=60_000)
+    assert not any(silence.note_miss(at_ms) for at_ms in (15_000, 30_000, 60_000))
+    assert silence.note_miss(60_001)
+    silence.note_answer(61_000)
+    silence.reset(62_000)
+    assert not any(silence.note_miss(at_ms) for at_ms in (80_000, 90_000, 122_000))
+
+
+def test_an_owner_whose_answer_is_late_is_busy_while_its_counter_moves() -> None:
+    """It was killed as silent for working: while it restored, or published a large bulk."""
+    watch = OwnerWatch(silence_ms_max=5_000)
+    watch.note_answered("a", 1, 0, progress=10)
+    for second in range(1, 60):
+        assert watch.note_progress("a", 10 + second, 2_000 * second)
+        assert watch.live_owners(2_000 * second) == ["a"], "as ready as it was"
+        if 2_000 * (second + 1) > BUSY_MS_MAX:
+            break
+    assert watch.silent_owners() == []
+
+
+def test_an_owner_whose_loop_turns_and_never_answers_is_silent_in_the_end() -> None:
+    watch = OwnerWatch(silence_ms_max=5_000)
+    watch.note_answered("a", 1, 0)
+    assert watch.note_progress("a", 1, BUSY_MS_MAX)
+    assert not watch.note_progress("a", 2, BUSY_MS_MAX + 1)
+    assert silent_at(watch, BUSY_MS_MAX + 5_000) == []
+    assert silent_at(watch, BUSY_MS_MAX + 5_001) == ["a"]
+
+
+def test_an_owner_whose_counter_stands_still_is_silent() -> None:
+    watch = OwnerWatch(silence_ms_max=5_000)
+    watch.note_answered("a", 1, 0, progress=10)
+    assert watch.note_progress("a", 11, 2_000)
+    assert not watch.note_progress("a", 11, 4_000)
+    assert silent_at(watch, 7_000) == []
+    assert silent_at(watch, 7_001) == ["a"]
+
+
+def test_an_owner_that_is_starting_is_not_killed_while_its_counter_moves() -> None:
+    watch = OwnerWatch(silence_ms_max=5_000)
+    watch.note_created("a", 0)
+    watch.note_starting("a", 1_000, progress=1)
+    assert watch.note_progress("a", 2, 5_500)
+    assert silent_at(watch, 10_000) == []
+    assert watch.live_owners(10_000) == []
+
+
+def test_silence_is_none_while_the_counter_moves() -> None:
+    silence = Silence(15_000, now_ms=0)
+    silence.note_answer(1_000, progress=5)
+    for second in range(2, 40, 2):
+        assert silence.note_progress(5 + second, 1_000 * second)
+    assert not silence.note_progress(43, 60_000), "the last one told"
+    assert [silence.note_miss(60_000 + ms) for ms in range(3)] == [False, False, True]
+
+
+def test_peers_that_were_not_heard_are_told_again() -> None:
+    watch = OwnerWatch(silence_ms_max=5_000)
+    watch.note_answered("a", 1, 0)
+    watch.note_answered("b", 1, 0)
+    assert len(watch.pending_peer_updates(0)) == 2
+    watch.note_peer_update_failed("a")
+    assert watch.pending_peer_updates(0) == [("a", (("b", 1),))]
+
+
+def test_an_owner_whose_process_has_ended_has_the_time_of_a_start() -> None:
+    """It was killed again while it was being started, because the one before had answered."""
+    watch = OwnerWatch(silence_ms_max=5_000, start_ms_max=60_000)
+    watch.note_answered("a", 1, 0)
+    for second in range(1, 61):
+        watch.note_ended("a", 1_000 * second)
+        assert watch.silent_owners() == []
+        assert watch.live_owners(1_000 * second) == []
+    watch.note_ended("a", 61_001)
+    assert watch.silent_owners() == ["a"], "since the first word of its end"

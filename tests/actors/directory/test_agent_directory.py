@@ -1,0 +1,391 @@
+"""The directory: who takes a node, why nobody does, and when an agent is left alone."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from actors.directory.agent_directory import Directory
+from actors.dispatch.circuits import CIRCUIT_OPEN_MS_MIN, PAYERS_MAX, Opened
+from actors.engine.ports import Contact
+from core.errors import NodeErrorCode
+from core.market.agent_liveness import HEARTBEAT_TTL_MS, Liveness
+from core.market.ranking import SHOWN_MAX
+from core.market.reputation import Tally
+from core.trust.derived_keys import KeyPurpose
+from core.trust.sealing import NONCE_BYTES, seal
+from core.workflow.actions import SelectAgent, SelectVerifier
+from core.workflow.events import AgentNotSelected, AgentSelected, VerifierSelected
+
+KEY = bytes(range(32))
+CAPABILITY = "cap.text.keywords.v1"
+
+
+def row(did: str, *, cents: int = 1, owner: str = "did:x:owner", **more: Any) -> dict[str, Any]:
+    """Return an agent's row."""
+    card = {"capabilities": [{"id": CAPABILITY, "price_cents": cents}], **more.pop("card", {})}
+    return {
+        "did": did,
+        "owner_did": owner,
+        "card": json.dumps(card),
+        "endpoint": "http://127.0.0.1:9000",
+        "status": "active",
+        "public_key": None,
+        "signing_secret": None,
+        **more,
+    }
+
+
+def directory(*rows: dict[str, Any]) -> Directory:
+    """Return a directory that knows these agents."""
+    made = Directory(
+        service="callboard", deployment_key=KEY, default_secret=None, max_concurrency=32
+    )
+    made.put(rows)
+    return made
+
+
+def select(**fields: Any) -> SelectAgent:
+    """Return a selection with a large allowance."""
+    values: dict[str, Any] = {
+        "node": "n",
+        "capability_id": CAPABILITY,
+        "target_agent_id": None,
+        "allow_fallback": False,
+        "exclude": (),
+        "price_max_micro": 10**9,
+    }
+    return SelectAgent(**{**values, **fields})
+
+
+def test_the_less_loaded_agent_is_taken_and_ties_go_to_the_earlier() -> None:
+    known = directory(row("did:x:a"), row("did:x:b"))
+    first = known.select(select(), 0)
+    assert isinstance(first, AgentSelected)
+    assert (first.agent_did, first.price_micro) == ("did:x:a", 10_000)
+    known.begin("did:x:a")
+    second = known.select(select(), 0)
+    assert isinstance(second, AgentSelected)
+    assert second.agent_did == "did:x:b"
+
+
+def test_a_choice_says_who_was_weighed_and_why_the_others_were_not() -> None:
+    known = directory(row("did:x:a", cents=3), row("did:x:b"), row("did:x:c"), row("did:x:d"))
+    good, bad = Tally(successful=20, latency_ms_sum=2_000), Tally(successful=1, failed=19)
+    known.apply_tallies({"did:x:a": good, "did:x:b": bad, "did:x:d": good})
+    known.apply_liveness({"did:x:c": Liveness("unhealthy", heartbeat_ms=0)})
+    chosen = known.select(select(price_max_micro=20_000, workflow_id="w"), 0)
+    assert isinstance(chosen, AgentSelected)
+    assert chosen.agent_did == "did:x:d", "the better reputation, at the same price and load"
+    assert chosen.selection_json is not None
+    reasons = json.loads(chosen.selection_json)
+    weighed = {shown["agentDid"]: shown for shown in reasons["candidates"]}
+    assert weighed["did:x:d"]["score"] > weighed["did:x:b"]["score"]
+    assert weighed["did:x:d"]["parts"]["reputation"] == 0.9995
+    assert weighed["did:x:a"]["excluded"] == "too_dear"
+    assert weighed["did:x:c"]["excluded"] == "agent_unhealthy"
+
+
+def test_a_sole_candidate_needs_no_reasons() -> None:
+    chosen = directory(row("did:x:a")).select(select(), 0)
+    assert isinstance(chosen, AgentSelected)
+    assert chosen.selection_json is None
+
+
+def test_nobody_offers_it_and_nobody_can_be_paid_are_different_failures() -> None:
+    known = directory(row("did:x:a", cents=500))
+    missing = known.select(select(capability_id="cap.other.v1"), 0)
+    assert isinstance(missing, AgentNotSelected)
+    assert missing.failure.code is NodeErrorCode.NO_CANDIDATE
+    dear = known.select(select(price_max_micro=4_999_999), 0)
+    assert isinstance(dear, AgentNotSelected)
+    assert dear.failure.code is NodeErrorCode.BUDGET_EXCEEDED
+
+
+def test_a_target_is_taken_or_named_as_unavailable_or_replaced() -> None:
+    known = directory(row("did:x:a"), row("did:x:b"))
+    found = known.select(select(target_agent_id="did:x:b"), 0)
+    assert isinstance(found, AgentSelected)
+    assert found.agent_did == "did:x:b"
+    absent = known.select(select(target_agent_id="did:x:c"), 0)
+    assert isinstance(absent, AgentNotSelected)
+    assert (absent.failure.code, absent.failure.details) == (
+        NodeErrorCode.AGENT_UNAVAILABLE,
+        "agent_not_found",
+    )
+    fallback = known.select(select(target_agent_id="did:x:c", allow_fallback=True), 0)
+    assert isinstance(fallback, AgentSelected)
+
+
+def test_three_unreachable_attempts_open_the_circuit_and_one_more_doubles_it() -> None:
+    known = directory(row("did:x:a"))
+    for _ in range(3):
+        known.begin("did:x:a")
+        known.note_outcome("did:x:a", Contact.UNREACHABLE, 0)
+    assert isinstance(known.select(select(), CIRCUIT_OPEN_MS_MIN - 1), AgentNotSelected)
+    assert isinstance(known.select(select(), CIRCUIT_OPEN_MS_MIN), AgentSelected)
+    known.begin("did:x:a")
+    known.note_outcome("did:x:a", Contact.UNREACHABLE, CIRCUIT_OPEN_MS_MIN)
+    assert isinstance(known.select(select(), 3 * CIRCUIT_OPEN_MS_MIN - 1), AgentNotSelected)
+    known.begin("did:x:a")
+    known.note_outcome("did:x:a", Contact.REACHED, 3 * CIRCUIT_OPEN_MS_MIN)
+    assert isinstance(known.select(select(), 3 * CIRCUIT_OPEN_MS_MIN), AgentSelected)
+
+
+def fail(known: Directory, did: str, at_ms: int, times: int = 1) -> list[Opened]:
+    """Let attempts end unreachable; return for whom each of them opened a circuit."""
+    opened = []
+    for _ in range(times):
+        known.begin(did)
+        opened.append(known.note_outcome(did, Contact.UNREACHABLE, at_ms))
+    return opened
+
+
+def test_failures_of_what_was_under_way_when_it_opened_open_it_no_longer() -> None:
+    known = directory(row("did:x:a"))
+    assert fail(known, "did:x:a", 0, 32) == [
+        *[Opened.NOT] * 2,
+        Opened.FOR_ALL,
+        *[Opened.NOT] * 29,
+    ]
+    assert isinstance(known.select(select(), CIRCUIT_OPEN_MS_MIN), AgentSelected)
+
+
+def test_a_half_open_circuit_lets_one_try_and_the_others_wait_for_it() -> None:
+    known = directory(row("did:x:a"))
+    fail(known, "did:x:a", 0, 3)
+    assert known.open_circuits() == ["did:x:a"]
+    at_ms = CIRCUIT_OPEN_MS_MIN
+    assert isinstance(known.select(select(), at_ms), AgentSelected)
+    assert isinstance(known.select(select(), at_ms), AgentNotSelected)
+    known.begin("did:x:a")
+    known.note_outcome("did:x:a", Contact.REACHED, at_ms)
+    assert isinstance(known.select(select(), at_ms), AgentSelected)
+    assert known.open_circuits() == []
+
+
+def test_an_attempt_that_was_given_up_says_nothing_about_its_agent() -> None:
+    known = directory(row("did:x:a"))
+    fail(known, "did:x:a", 0, 2)
+    known.begin("did:x:a")
+    assert known.note_outcome("did:x:a", Contact.UNKNOWN, 0) is Opened.NOT
+    assert fail(known, "did:x:a", 0) == [Opened.FOR_ALL]
+
+
+def time_out(known: Directory, payer_did: str, at_ms: int = 0, times: int = 1) -> list[Opened]:
+    """Let a payer's attempts at `did:x:a` time out; return for whom each opened a circuit."""
+    opened = []
+    for _ in range(times):
+        known.begin("did:x:a")
+        opened.append(known.note_outcome("did:x:a", Contact.TIMED_OUT, at_ms, payer_did=payer_did))
+    return opened
+
+
+def is_taken(known: Directory, payer_did: str, at_ms: int = 0) -> bool:
+    """Whether a payer's node gets `did:x:a`, the only agent."""
+    foreseen = known.list_available_agents(select(), at_ms, payer_did=payer_did)[0]
+    found = known.select(select(), at_ms, payer_did=payer_did)
+    assert (foreseen == ["did:x:a"]) == isinstance(found, AgentSelected)
+    return isinstance(found, AgentSelected)
+
+
+def test_a_payers_time_outs_keep_its_own_work_from_a_slow_agent_and_nobody_elses() -> None:
+    """Three nodes with a time-out of 1 s at an agent that needs 1.6 s took it from everybody."""
+    known = directory(row("did:x:a"))
+    assert time_out(known, "hasty", times=40)[:4] == [
+        *[Opened.NOT] * 2,
+        Opened.FOR_PAYER,
+        Opened.NOT,
+    ]
+    assert not is_taken(known, "hasty")
+    assert is_taken(known, "patient")
+    assert is_taken(known, "patient"), "another's circuit makes no trial of it"
+    assert known.open_circuits() == ["did:x:a"], "it is probed"
+    at_ms = CIRCUIT_OPEN_MS_MIN
+    assert is_taken(known, "hasty", at_ms)
+    assert not is_taken(known, "hasty", at_ms), "its trial is under way"
+    assert time_out(known, "hasty", at_ms) == [Opened.FOR_PAYER]
+    assert not is_taken(known, "hasty", 3 * at_ms - 1)
+    known.begin("did:x:a")
+    known.note_outcome("did:x:a", Contact.REACHED, at_ms, payer_did="patient")
+    assert is_taken(known, "hasty", at_ms), "a reply to anybody closes it"
+    assert known.open_circuits() == []
+
+
+def test_time_outs_of_two_payers_count_for_all() -> None:
+    known = directory(row("did:x:a"))
+    assert time_out(known, "one", times=2) == [Opened.NOT] * 2
+    assert time_out(known, "other") == [Opened.NOT], "the first that counts for all"
+    assert time_out(known, "one") == [Opened.FOR_PAYER]
+    assert is_taken(known, "third")
+    assert time_out(known, "one", times=40) == [Opened.NOT] * 40, "they were under way"
+    assert time_out(known, "other") == [Opened.FOR_ALL]
+    assert not is_taken(known, "third")
+
+
+def test_a_time_out_of_the_trial_for_all_lets_another_payer_try() -> None:
+    known = directory(row("did:x:a"))
+    fail(known, "did:x:a", 0, 3)
+    at_ms = CIRCUIT_OPEN_MS_MIN
+    assert is_taken(known, "hasty", at_ms)
+    assert not is_taken(known, "patient", at_ms)
+    assert time_out(known, "hasty", at_ms) == [Opened.NOT]
+    assert is_taken(known, "patient", at_ms)
+
+
+def test_broken_connections_count_for_all_beside_one_payers_time_outs() -> None:
+    known = directory(row("did:x:a"))
+    time_out(known, "hasty", times=2)
+    assert fail(known, "did:x:a", 0, 3) == [Opened.NOT, Opened.NOT, Opened.FOR_ALL]
+    assert not is_taken(known, "patient")
+
+
+def test_circuits_of_payers_are_bounded() -> None:
+    known = directory(row("did:x:a"))
+    for number in range(10 * PAYERS_MAX):
+        time_out(known, f"payer {number}", at_ms=number * 10**9)
+    (circuits,) = known._circuits._circuits.values()
+    assert len(circuits.by_payer) == PAYERS_MAX
+
+
+def unavailable(known: Directory, did: str, at_ms: int = 0, **fields: Any) -> str | None:
+    """Return the `details` with which a targeted node is refused, None when it is not."""
+    found = known.select(select(target_agent_id=did, **fields), at_ms)
+    if isinstance(found, AgentSelected):
+        return None
+    assert found.failure.code is NodeErrorCode.AGENT_UNAVAILABLE
+    assert found.failure.target_agent_id == did
+    return found.failure.details
+
+
+def test_every_reason_for_a_target_to_be_unavailable_in_the_contracts_order() -> None:
+    """Each agent has the reasons of those after it too, where it can: the first one is told."""
+    known = directory(
+        row("did:x:inactive", status="inactive", endpoint=""),
+        row("did:x:unhealthy", endpoint=""),
+        row("did:x:open", endpoint=""),
+        row("did:x:silent"),
+        row("did:x:probed"),
+        row("did:x:nowhere", endpoint=""),
+        row("did:x:other"),
+    )
+    at_ms = 10 * HEARTBEAT_TTL_MS
+    known.apply_liveness(
+        {
+            "did:x:inactive": Liveness("draining", heartbeat_ms=at_ms),
+            "did:x:unhealthy": Liveness("draining", heartbeat_ms=at_ms),
+            "did:x:silent": Liveness("healthy", heartbeat_ms=0),
+            "did:x:probed": Liveness(probe_ms=at_ms, is_probe_ok=False),
+        }
+    )
+    fail(known, "did:x:open", at_ms, 3)
+    elsewhere = {"capability_id": "cap.other.v1"}
+    for did, details in {
+        "did:x:nobody": "agent_not_found",
+        "did:x:inactive": "agent_inactive",
+        "did:x:unhealthy": "agent_unhealthy",
+        "did:x:open": "agent_unhealthy",
+        "did:x:silent": "agent_offline",
+        "did:x:probed": "agent_offline",
+        "did:x:nowhere": "agent_offline",
+        "did:x:other": "capability_not_offered",
+    }.items():
+        assert unavailable(known, did, at_ms, **elsewhere) == details, did
+    assert unavailable(known, "did:x:other", at_ms) is None
+    assert unavailable(known, "did:x:other", at_ms, exclude=("did:x:other",)) == "agent_unhealthy"
+
+
+def test_foreseeing_shows_some_of_many() -> None:
+    """A dry run of 1,000 nodes was answered with 1,000 lists of all agents: 22 MB of 1,000."""
+    known = directory(*(row(f"did:x:{number}") for number in range(3 * SHOWN_MAX)))
+    dids, failure = known.list_available_agents(select(), 0)
+    assert (dids, failure) == ([f"did:x:{number}" for number in range(SHOWN_MAX)], None)
+
+
+def test_foreseeing_takes_nobody() -> None:
+    known = directory(row("did:x:a"), row("did:x:b"), row("did:x:nowhere", endpoint=""))
+    assert known.list_available_agents(select(), 0) == (["did:x:a", "did:x:b"], None)
+    assert known.list_available_agents(select(target_agent_id="did:x:b"), 0) == (["did:x:b"], None)
+    fallback = select(target_agent_id="did:x:b", allow_fallback=True)
+    assert known.list_available_agents(fallback, 0) == (["did:x:b", "did:x:a"], None)
+    dids, failure = known.list_available_agents(select(target_agent_id="did:x:nowhere"), 0)
+    assert (dids, failure.details if failure else None) == ([], "agent_offline")
+    fail(known, "did:x:a", 0, 3)
+    at_ms = CIRCUIT_OPEN_MS_MIN
+    for _ in range(2):  # looking is no trial
+        assert known.list_available_agents(select(), at_ms)[0] == ["did:x:a", "did:x:b"]
+
+
+def test_only_who_is_available_is_a_candidate() -> None:
+    known = directory(
+        row("did:x:nowhere", endpoint="", cents=900), row("did:x:silent"), row("did:x:ill")
+    )
+    assert [entry.did for entry in known.list_offers(CAPABILITY)] == ["did:x:silent", "did:x:ill"]
+    assert known.asking_prices(CAPABILITY, None).dearest_micro == 10_000
+    at_ms = HEARTBEAT_TTL_MS + 1
+    known.apply_liveness(
+        {
+            "did:x:silent": Liveness("healthy", heartbeat_ms=0),
+            "did:x:ill": Liveness("maintenance", heartbeat_ms=at_ms),
+        }
+    )
+    missing = known.select(select(), at_ms)
+    assert isinstance(missing, AgentNotSelected)
+    assert missing.failure.code is NodeErrorCode.NO_CANDIDATE
+    known.apply_liveness({"did:x:silent": Liveness("healthy", heartbeat_ms=at_ms)})
+    found = known.select(select(), at_ms)
+    assert isinstance(found, AgentSelected)
+    assert found.agent_did == "did:x:silent"
+
+
+def test_a_new_registration_forgets_what_was_heard_before_it() -> None:
+    known = directory(row("did:x:a", updated_ms=5))
+    known.apply_liveness({"did:x:a": Liveness("stopped", heartbeat_ms=9)})
+    assert unavailable(known, "did:x:a", 10) == "agent_offline"
+    known.put([row("did:x:a", updated_ms=10)])
+    assert unavailable(known, "did:x:a", 10) is None
+
+
+def test_who_says_to_be_busy_gets_less() -> None:
+    known = directory(row("did:x:a"), row("did:x:b"))
+    known.apply_liveness({"did:x:a": Liveness("busy", 0.9, heartbeat_ms=0)})
+    found = known.select(select(), 1)
+    assert isinstance(found, AgentSelected)
+    assert found.agent_did == "did:x:b"
+
+
+def test_a_verifier_has_another_owner_than_the_primary() -> None:
+    known = directory(row("did:x:a"), row("did:x:b"), row("did:x:c", owner="did:x:other"))
+    chosen = known.select_verifier(SelectVerifier("n", CAPABILITY, "did:x:a", (), 10**9), 0)
+    assert isinstance(chosen, VerifierSelected)
+    assert chosen.agent_did == "did:x:c"
+
+
+def test_a_new_card_replaces_the_old_one_everywhere() -> None:
+    known = directory(row("did:x:a"))
+    renamed = {"capabilities": [{"id": "cap.other.v1"}]}
+    known.put([row("did:x:a", card=renamed)])
+    assert known.is_missing(CAPABILITY, None)
+    assert not known.is_missing("cap.other.v1", None)
+    known.put([row("did:x:a", status="inactive")])
+    assert known.entry("did:x:a") is None
+    assert unavailable(known, "did:x:a") == "agent_inactive"
+    assert unavailable(known, "did:x:b") == "agent_not_found"
+
+
+def test_dispatch_addresses_and_secrets_follow_the_card() -> None:
+    sealed = seal("hush", KEY, bytes(NONCE_BYTES), KeyPurpose.SIGNING_SECRET)
+    known = directory(
+        row("did:x:a"),
+        row("did:x:b", endpoint="http://h/svc/node", signing_secret=sealed),
+        row("did:x:c", card={"dispatchPath": "/work"}),
+    )
+    urls = {did: known.entry(did) for did in ("did:x:a", "did:x:b", "did:x:c")}
+    assert [entry.url for entry in urls.values() if entry] == [
+        "http://127.0.0.1:9000/callboard/node",
+        "http://h/svc/node",
+        "http://127.0.0.1:9000/work",
+    ]
+    second = urls["did:x:b"]
+    assert second is not None
+    assert (second.secret, second.cancel_url) == ("hush", "http://h/svc/cancel")

@@ -1,0 +1,150 @@
+"""Stakes in the owner: who is asked for how much, and what a refused lock leads to.
+
+Spec: Settlement rules 8; contract.md section 6 (Reputation inputs); money.md case 26.
+"""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from actors.directory.agent_directory import Directory
+from core.errors import NodeErrorCode
+from core.market.reputation import Tally
+from core.settings import Settings
+from core.workflow.events import AgentNotSelected, AgentSelected, RetryDue
+from ledger.accounts.account_commands import Deposit
+from ledger.stakes.stake_commands import DepositStake
+from tests.actors.directory.test_agent_directory import KEY, row, select
+from tests.actors.engine.runner_bench import Bench
+from tests.simulation.shapes import agent_rows
+
+BPS = 5_000
+CENT = 10_000
+A, B = "did:x:a", "did:x:b"
+
+
+def directory(*, bps: int = BPS, **stakes: tuple[int, int]) -> Directory:
+    """Return a directory of two agents at one cent, with these free and locked stakes."""
+    made = Directory(
+        service="callboard",
+        deployment_key=KEY,
+        default_secret=None,
+        max_concurrency=32,
+        stake_bps=bps,
+    )
+    made.put([row(A), row(B)])
+    made.stakes.apply_rows(
+        {"agent_did": f"did:x:{name}", "free_micro": free, "locked_micro": locked}
+        for name, (free, locked) in stakes.items()
+    )
+    return made
+
+
+def chosen(known: Directory, **fields: object) -> AgentSelected:
+    """Select and return who takes it."""
+    answer = known.select(select(**fields), 0)
+    assert isinstance(answer, AgentSelected), answer
+    return answer
+
+
+def test_without_a_rate_nobody_is_asked_for_a_stake() -> None:
+    assert chosen(directory(bps=0)).stake_micro == 0
+
+
+def test_a_node_asks_a_share_of_its_price_and_more_of_the_worse() -> None:
+    known = directory(a=(CENT, 0))
+    assert chosen(known).stake_micro == CENT // 2
+    known.apply_tallies({A: Tally(failed=10)})  # a score of 0.2: 1.3 times as much
+    assert chosen(known).stake_micro == CENT * 13 // 20
+
+
+def test_an_agent_that_has_staked_too_little_is_shown_as_such_and_not_taken() -> None:
+    answer = chosen(directory(a=(CENT // 2 - 1, 0), b=(CENT // 2, 0)))
+    assert answer.agent_did == B
+    assert answer.selection_json is not None
+    shown = json.loads(answer.selection_json)["candidates"]
+    assert {one["agentDid"]: one.get("excluded") for one in shown} == {A: "under_staked", B: None}
+
+
+def test_free_stake_comes_before_stake_that_may_be_free_soon() -> None:
+    assert chosen(directory(a=(0, CENT), b=(CENT, 0))).agent_did == B
+    assert chosen(directory(a=(0, CENT))).agent_did == A
+
+
+def test_nobody_with_enough_stake_is_nobody() -> None:
+    answer = directory(a=(1, 0)).select(select(), 0)
+    assert isinstance(answer, AgentNotSelected)
+    assert answer.failure.code is NodeErrorCode.NO_CANDIDATE
+    answer = directory(a=(1, 0)).select(select(target_agent_id=A), 0)
+    assert isinstance(answer, AgentNotSelected)
+    assert answer.failure.code is NodeErrorCode.NO_CANDIDATE
+
+
+def staked_bench(**micro: int) -> Bench:
+    """Return a bench whose agents have these stakes, in truth and as its owner knows them."""
+    bench = Bench(settings=Settings(stake_bps=BPS), stake_bps=BPS)
+    for agent in agent_rows():
+        stake(bench, agent["did"], micro.get(agent["did"].removeprefix("did:sim:"), 0))
+    return bench
+
+
+def stake(bench: Bench, did: str, micro: int, *, key: str = "") -> None:
+    """Let an agent stake; the owner hears of it."""
+    if micro:
+        money = Deposit(key=f"d{key}:{did}", request_hash=b"", actor_did=did, owner_did=did,
+                        amount_micro=micro, description="")  # fmt: skip
+        put = DepositStake(key=f"s{key}:{did}", request_hash=b"", actor_did=did, is_admin=False,
+                           agent_did=did, amount_micro=micro)  # fmt: skip
+        bench.model.commit([money, put])
+    free_micro = bench.model.balances.get(f"stake:{did}", 0)
+    bench.directory.stakes.apply_rows(
+        [{"agent_did": did, "free_micro": free_micro, "locked_micro": 0}]
+    )
+
+
+def test_what_the_ledger_did_not_lock_is_not_sent_and_another_agent_is() -> None:
+    """Two workflows choose the same agent before either commit; its stake is enough for one."""
+    bench = staked_bench(w0=600_000, w1=600_000)
+    bench.publish()
+    bench.publish(workflow_id="w2")
+    bench.gate.commit()
+    sent = {order.workflow_id: (order.agent_did, order.attempt) for order in bench.outbox.sent}
+    assert sent == {"w1": ("did:sim:w0", 1), "w2": ("did:sim:w1", 2)}
+    assert bench.model.balances["stake_locked:did:sim:w0"] == 500_000
+    assert not bench.lost
+
+
+def test_alone_it_is_waited_for() -> None:
+    bench = staked_bench(w0=500_000)
+    bench.publish()
+    bench.publish(workflow_id="w2")
+    bench.gate.commit()
+    assert [order.workflow_id for order in bench.outbox.sent] == ["w1"]
+    assert bench.model.nodes["w2"]["a"]["status"] == "ready"
+    stake(bench, "did:sim:w0", 500_000, key="more")
+    bench.runner.receive("w2", RetryDue("a", bench.model.nodes["w2"]["a"]["retry_at_ms"]))
+    bench.gate.commit()
+    assert [order.workflow_id for order in bench.outbox.sent] == ["w1", "w2"]
+
+
+@pytest.mark.parametrize("is_heard", [True, False])
+def test_a_crash_after_a_refused_lock_frees_nothing(is_heard: bool) -> None:
+    """Goal: what was never locked is never given back, whether or not its owner had heard.
+
+    Method: the second workflow's outcome does not reach the first process.
+    """
+    bench = staked_bench(w0=500_000)
+    bench.publish()
+    bench.publish(workflow_id="w2")
+    if is_heard:
+        bench.gate.commit()
+    else:
+        bench.model.commit([command for command, _ in bench.gate.waiting])
+        bench.gate.waiting.clear()
+    bench.runner = bench.new_runner()
+    bench.adopt_all()
+    bench.gate.commit()
+    assert bench.model.balances["stake_locked:did:sim:w0"] == 500_000
+    assert sum(micro for _, _, micro in bench.model.locks.values()) == 500_000

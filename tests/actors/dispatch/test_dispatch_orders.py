@@ -1,0 +1,105 @@
+"""Orders whose inputs need results that are kept elsewhere."""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Collection
+from typing import Any
+
+import pytest
+
+from actors.dispatch.dispatch_orders import load_inputs
+from actors.engine.ports import DispatchOrder, LargeInputs
+from core.errors import NodeErrorCode
+from core.records.manifest import parse_manifest
+from core.workflow.blob_ref import BlobRef
+from core.workflow.dag import compile_workflow
+from core.workflow.events import Failure, Verdict
+
+pytestmark = pytest.mark.anyio
+
+REF = BlobRef("sha256:" + "ab" * 32, 70_000)
+NODE = compile_workflow(
+    parse_manifest(
+        {
+            "nodes": {
+                "far": {"capabilityId": "cap.x"},
+                "near": {"capabilityId": "cap.x", "dependsOn": ["far"]},
+                "b": {
+                    "capabilityId": "cap.x",
+                    "dependsOn": ["near"],
+                    "payload": {"own": 1},
+                    "inputMappings": {"n": "$.far.result.n"},
+                },
+            }
+        }
+    )
+).nodes["b"]
+
+
+def order(large: LargeInputs, *, is_verification: bool = False) -> DispatchOrder:
+    """Return an order whose inputs are still to be made."""
+    return DispatchOrder(
+        "w", "t", "b", 1, "cap.x", "did:x:a", "http://a/node", "http://a/cancel", None, {}, {},
+        1_000, is_verification=is_verification, verify_attempt=int(is_verification), large=large,
+    )  # fmt: skip
+
+
+async def load(refs: Collection[BlobRef]) -> dict[BlobRef, Any]:
+    """Return what is stored."""
+    assert set(refs) == {REF}
+    return {REF: {"n": 7}}
+
+
+async def nothing(refs: Collection[BlobRef]) -> dict[BlobRef, Any]:
+    """Be asked although nothing may be loaded, or have nothing."""
+    raise LookupError("it is not stored")
+
+
+async def test_references_become_inputs_and_parents() -> None:
+    whole = await load_inputs(order(LargeInputs(NODE, {"far": REF, "near": REF})), load, 100_000)
+    assert isinstance(whole, DispatchOrder)
+    assert whole.inputs == {"own": 1, "n": 7}
+    assert whole.parents == {"near": {"result": {"n": 7}}}
+    assert whole.large is None
+
+
+async def test_an_order_travels_to_another_machine_with_what_it_is_made_of() -> None:
+    sent = order(LargeInputs(NODE, {"far": REF, "near": {"n": 1}}))
+    assert pickle.loads(pickle.dumps(sent)) == sent
+
+
+async def test_verifier_gets_the_result_itself() -> None:
+    large = LargeInputs(NODE, {"far": {"n": 1}, "near": {}}, REF)
+    whole = await load_inputs(order(large, is_verification=True), load, 100_000)
+    assert isinstance(whole, DispatchOrder)
+    inputs = {"own": 1, "n": 1}
+    assert whole.inputs == {"capabilityId": "cap.x", "inputs": inputs, "result": {"n": 7}}
+    assert whole.parents == {}
+
+
+async def test_an_order_without_references_is_left_as_it_is() -> None:
+    plain = order(LargeInputs(NODE, {}))
+    ready = DispatchOrder(
+        **{name: getattr(plain, name) for name in plain.__struct_fields__} | {"large": None}
+    )
+    assert await load_inputs(ready, nothing, 1) is ready
+
+
+async def test_parents_that_are_too_large_are_not_even_loaded() -> None:
+    failure = await load_inputs(order(LargeInputs(NODE, {"far": {}, "near": REF})), nothing, 69_999)
+    assert isinstance(failure, Failure)
+    assert (failure.code, failure.verdict) == (NodeErrorCode.INPUT_TOO_LARGE, Verdict.FINAL)
+
+
+async def test_an_ancestor_does_not_count_as_a_parent() -> None:
+    whole = await load_inputs(order(LargeInputs(NODE, {"far": REF, "near": {}})), load, 69_999)
+    assert isinstance(whole, DispatchOrder)
+
+
+@pytest.mark.parametrize("stored", [{"far": REF, "near": {}}])
+async def test_a_lost_result_fails_the_node_and_nothing_else(stored: dict[str, Any]) -> None:
+    failure = await load_inputs(order(LargeInputs(NODE, stored)), nothing, 100_000)
+    assert isinstance(failure, Failure)
+    assert failure.code is NodeErrorCode.INPUT_MAPPING_FAILED
+    assert "not stored" in failure.message

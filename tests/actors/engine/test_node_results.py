@@ -1,0 +1,297 @@
+"""What becomes of a result that is handed in, at a runner without Ray, sockets or a real ledger."""
+
+from __future__ import annotations
+
+import base64
+from typing import Any
+
+import pytest
+from nacl.signing import SigningKey
+
+from actors.dispatch.dispatch_orders import build_timeout_event
+from actors.engine.node_results import take_result
+from actors.engine.workflow_restore import restore_workflow
+from actors.transport.messages import NodeResultReply, NodeResultRequest
+from core.errors import ErrorCode, NodeErrorCode, ServiceError
+from core.workflow.actions import AwaitResult
+from core.workflow.events import AttemptAccepted, Failure, Verdict
+from tests.actors.engine.runner_bench import VERIFIED, Bench
+from tests.simulation.shapes import Shape, agent_rows
+
+KEY = SigningKey(bytes(range(32)))
+
+
+class Stopped(Exception):
+    """The virtual clock has come to where a test looks."""
+
+
+def stop() -> None:
+    """Stop the clock."""
+    raise Stopped
+
+
+def accepted(shape: Shape | None = None) -> Bench:
+    """Return a bench whose first order was accepted."""
+    bench = Bench()
+    bench.publish() if shape is None else bench.publish(shape)
+    bench.gate.commit()
+    bench.replies.clear()
+    accept(bench)
+    return bench
+
+
+def accept(bench: Bench) -> None:
+    """Let the agent of the newest order answer that it works on."""
+    order, now_ms = bench.outbox.sent[-1], bench.clock.now_ms()
+    event = AttemptAccepted(
+        order.node, order.attempt, now_ms, now_ms, order.verify_attempt, "sha256:i"
+    )
+    bench.runner.receive(order.workflow_id, event)
+    bench.gate.commit()
+
+
+def hand_in(bench: Bench, node: str = "a", attempt: int = 1, **fields: Any) -> list[Any]:
+    """Hand a result in; returns the list that gets the answer."""
+    values: dict[str, Any] = {
+        "verify_attempt": 0,
+        "result_json": '{"n":1}',
+        "output_hash": "sha256:o",
+    }
+    request = NodeResultRequest(
+        workflow_id="w1", node=node, attempt=attempt, **{**values, **fields}
+    )
+    answers: list[Any] = []
+    take_result(bench.runner, request, bench.clock.now_ms(), answers.append)
+    return answers
+
+
+def code_of(answers: list[Any]) -> ErrorCode:
+    (refusal,) = answers
+    assert isinstance(refusal, ServiceError)
+    return refusal.code
+
+
+def test_result_is_answered_after_its_commit_and_the_child_goes_out() -> None:
+    bench = accepted()
+    answers = hand_in(bench)
+    assert not answers, "nothing is promised before the commit"
+    bench.gate.commit()
+    assert answers == [NodeResultReply(status="success")]
+    assert bench.outbox.sent[-1].parents == {"a": {"result": {"n": 1}}}
+    row = bench.model.nodes["w1"]["a"]
+    assert (row["status"], row["attempt"], row["input_hash"]) == ("success", 1, "sha256:i")
+
+
+def test_the_same_result_again_gets_the_same_answer_once_the_first_is_committed() -> None:
+    bench = accepted()
+    first, again = hand_in(bench), hand_in(bench)
+    assert not again
+    bench.gate.commit()
+    assert first == [NodeResultReply(status="success")]
+    assert again == [NodeResultReply(status="success", is_repeat=True)]
+    later = hand_in(bench)
+    bench.gate.commit()
+    assert later == again
+
+
+def test_result_may_come_before_the_acceptance_and_knows_its_inputs() -> None:
+    bench = Bench()
+    bench.publish()
+    bench.gate.commit()
+    answers = hand_in(bench)
+    bench.gate.commit()
+    assert answers == [NodeResultReply(status="success")]
+    (line,) = bench.model.attempts["w1"]
+    assert str(line["input_hash"]).startswith("sha256:")
+
+
+def test_result_after_a_restart_is_taken() -> None:
+    bench = accepted()
+    bench.runner = bench.new_runner()
+    assert hand_in(bench) == [None], "not driven here yet"
+    bench.adopt_all()
+    bench.gate.commit()
+    assert len(bench.outbox.sent) == 1, "the agent is not asked again"
+    answers = hand_in(bench)
+    bench.gate.commit()
+    assert answers == [NodeResultReply(status="success")]
+
+
+def test_deadline_is_kept_across_a_restart() -> None:
+    bench = accepted()
+    bench.runner = bench.new_runner()
+    bench.adopt_all()
+    bench.gate.commit()
+    due_ms = bench.model.nodes["w1"]["a"]["deadline_ms"]
+    bench.clock.call_at(due_ms, bench.gate.commit)
+    bench.clock.call_at(due_ms + 1, stop)
+    with pytest.raises(Stopped):
+        bench.clock.run()
+    (line,) = bench.model.attempts["w1"]
+    assert (line["outcome"], line["error_code"]) == ("timeout", "AGENT_TIMEOUT")
+    assert code_of(hand_in(bench)) is ErrorCode.ALREADY_SETTLED
+
+
+def test_result_of_an_ended_workflow_is_refused_by_the_ledger_once() -> None:
+    bench = accepted()
+    bench.cancel()
+    bench.gate.commit()
+    for _ in range(2):
+        answers = hand_in(bench, is_late=True)
+        bench.gate.commit()
+        assert code_of(answers) is ErrorCode.ESCROW_RELEASED
+
+
+def test_result_while_the_cancellation_is_being_committed_is_refused() -> None:
+    bench = accepted()
+    bench.cancel()
+    answers = hand_in(bench)
+    bench.gate.commit()
+    assert code_of(answers) is ErrorCode.ESCROW_RELEASED
+
+
+def test_cancel_after_a_restart_tells_the_agent_that_accepted() -> None:
+    bench = accepted()
+    bench.runner = bench.new_runner()
+    bench.adopt_all()
+    bench.gate.commit()
+    bench.cancel()
+    bench.gate.commit()
+    ((order, reason),) = bench.outbox.aborted
+    assert (order.node, order.attempt, reason) == ("a", 1, "user_request")
+    assert order.cancel_url.endswith("/cancel")
+
+
+def test_accepted_order_ends_with_its_result_not_before() -> None:
+    bench = accepted()
+    assert not bench.outbox.over
+    hand_in(bench)
+    assert [order.node for order in bench.outbox.over] == ["a"]
+    assert bench.outbox.over[0] is bench.outbox.sent[0]
+
+
+def test_accepted_order_ends_with_its_time_out() -> None:
+    bench = accepted()
+    due_ms = bench.model.nodes["w1"]["a"]["deadline_ms"]
+    bench.clock.call_at(due_ms + 1, stop)
+    with pytest.raises(Stopped):
+        bench.clock.run()
+    assert [order.node for order in bench.outbox.over] == ["a"]
+
+
+def test_accepted_order_holds_its_place_again_after_a_restart_and_ends_with_its_result() -> None:
+    bench = accepted()
+    bench.runner = bench.new_runner()
+    bench.adopt_all()
+    (held,) = bench.outbox.held
+    sent = bench.outbox.sent[0]
+    assert (held.node, held.attempt, held.agent_did) == (sent.node, sent.attempt, sent.agent_did)
+    row = bench.model.nodes["w1"]["a"]
+    assert held.timeout_ms == row["deadline_ms"] - bench.clock.now_ms()
+    hand_in(bench)
+    assert [order is held for order in bench.outbox.over] == [True]
+    bench.gate.commit()
+    assert bench.model.nodes["w1"]["a"]["status"] == "success"
+
+
+def test_place_of_a_workflow_that_had_ended_when_it_was_restored_is_given_back() -> None:
+    bench = accepted()
+    rows = bench.model.unfinished("one")
+    bench.cancel()
+    bench.gate.commit()
+    bench.runner.adopt(*restore_workflow(rows[0], bench.settings, bench.clock.now_ms()))
+    (held,) = bench.outbox.held
+    bench.gate.commit()
+    assert not bench.runner.is_driving("w1")
+    assert [order is held for order in bench.outbox.over] == [True]
+
+
+def test_failure_handed_in_is_an_attempt_that_failed() -> None:
+    bench = accepted()
+    failure = Failure(NodeErrorCode.AGENT_ERROR, "no luck")
+    answers = hand_in(bench, failure=failure)
+    bench.gate.commit()
+    assert answers == [NodeResultReply(status="ready")]
+    assert code_of(hand_in(bench)) is ErrorCode.ALREADY_SETTLED
+
+
+def signed_bench() -> Bench:
+    """Return a bench with an accepted order to an agent that has registered `KEY`."""
+    bench = Bench()
+    public_key = base64.b64encode(bytes(KEY.verify_key)).decode()
+    bench.directory.put([{**row, "public_key": public_key} for row in agent_rows()])
+    bench.publish()
+    bench.gate.commit()
+    accept(bench)
+    return bench
+
+
+def test_result_with_the_agents_signature_is_taken_also_after_a_restart() -> None:
+    signature = base64.b64encode(KEY.sign(b"a:w1:sha256:o").signature).decode()
+    for is_restarted in (False, True):
+        bench = signed_bench()
+        if is_restarted:
+            bench.runner = bench.new_runner()
+            bench.adopt_all()
+            bench.gate.commit()
+        answers = hand_in(bench, signature=signature)
+        bench.gate.commit()
+        assert answers == [NodeResultReply(status="success")]
+
+
+def test_result_with_a_wrong_signature_is_a_forgery_and_the_agents_last_word() -> None:
+    for is_restarted in (False, True):
+        bench = signed_bench()
+        if is_restarted:
+            bench.runner = bench.new_runner()
+            bench.adopt_all()
+            bench.gate.commit()
+        first = bench.model.nodes["w1"]["a"]["agent_did"]
+        hand_in(bench, signature="ed25519:AAAA")
+        bench.gate.commit()
+        (tried,) = bench.model.attempts["w1"]
+        assert (tried["agent_did"], tried["error_code"]) == (first, "INVALID_REPLY")
+        assert "signature" in tried["error_message"]
+        node = bench.model.nodes["w1"]["a"]
+        assert node["agents_tried"] == (first,)
+        assert node["agent_did"] != first
+
+
+def test_fenced_owner_does_not_say_that_a_result_was_taken() -> None:
+    bench = accepted()
+    old = bench.runner
+    answers = hand_in(bench)
+    bench.runner = bench.new_runner()
+    bench.gate.commit()
+    assert answers == [None]
+    assert bench.lost and old is not bench.runner
+
+
+def test_verification_is_answered_with_its_own_number() -> None:
+    bench = accepted(VERIFIED)
+    hand_in(bench)
+    bench.gate.commit()
+    accept(bench)
+    assert code_of(hand_in(bench, verify_attempt=2)) is ErrorCode.ALREADY_SETTLED
+    answers = hand_in(bench, verify_attempt=1, result_json='{"approved":true}')
+    bench.gate.commit()
+    assert answers == [NodeResultReply(status="success")]
+    assert bench.status() == "success"
+
+
+def test_timed_out_verification_is_a_failure_of_the_verifier() -> None:
+    event = build_timeout_event(AwaitResult("a", 1, 2, 100, 600))
+    failure = getattr(event, "failure", None)
+    assert failure is not None
+    assert (failure.code, failure.verdict) == (NodeErrorCode.AGENT_TIMEOUT, Verdict.RETRYABLE)
+    assert getattr(event, "verify_attempt", None) == 2
+    assert "500 ms" in failure.message
+
+
+def test_unverified_result_handed_in_again_is_a_repeat_and_goes_to_one_verifier() -> None:
+    bench = accepted(VERIFIED)
+    first, again = hand_in(bench), hand_in(bench)
+    bench.gate.commit()
+    assert first == [NodeResultReply(status="running")]
+    assert again == [NodeResultReply(status="running", is_repeat=True)]
+    assert [order.is_verification for order in bench.outbox.sent] == [False, True]

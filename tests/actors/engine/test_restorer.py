@@ -1,0 +1,176 @@
+"""Restoring: page by page, in the background, each failure repeated by itself, reads shared."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+
+from actors.engine.restorer import IDS_MAX, Restorer
+from core.errors import ErrorCode, ServiceError
+from ledger.reads.stored import StoredWorkflow
+from ledger.workflows.unfinished import PageKey
+from tests.actors.engine.runner_bench import Bench
+
+PAGE = 3
+
+
+def key_of(stored: StoredWorkflow) -> PageKey:
+    """Return a workflow's place in the order of pages."""
+    return PageKey(stored.row["deadline_ms"], stored.workflow_id)
+
+
+class ModelRows:
+    """The pages of the bench's ledger; reads fail as often as the test says."""
+
+    def __init__(self, bench: Bench) -> None:
+        self._bench = bench
+        self.failing = 0
+        self.pages: list[PageKey | None] = []
+        self.ids: list[list[str]] = []
+        self.gate = asyncio.Event()
+        self.gate.set()
+
+    async def page(self, after: PageKey | None) -> tuple[Sequence[StoredWorkflow], PageKey | None]:
+        """Implement `Rows`."""
+        await self.gate.wait()
+        self.pages.append(after)
+        self._fail()
+        stored = sorted(self._bench.model.unfinished("one"), key=key_of)
+        rest = [one for one in stored if after is None or key_of(one) > after]
+        return rest[:PAGE], key_of(rest[PAGE - 1]) if len(rest) > PAGE else None
+
+    async def by_ids(self, ids: Sequence[str]) -> Sequence[StoredWorkflow]:
+        """Implement `Rows`."""
+        await self.gate.wait()
+        self.ids.append(list(ids))
+        self._fail()
+        return [one for one in self._bench.model.unfinished("one") if one.workflow_id in ids]
+
+    def _fail(self) -> None:
+        if self.failing:
+            self.failing -= 1
+            raise ServiceError(ErrorCode.LEDGER_UNAVAILABLE, "too slow")
+
+
+def restorer_of(
+    bench: Bench, rows: ModelRows, wait_room: Callable[[int], Awaitable[None]] | None = None
+) -> Restorer:
+    async def nothing(_: int = 0) -> None:
+        return None
+
+    return Restorer(bench.runner, rows, refresh=nothing, wait_room=wait_room or nothing)
+
+
+def unfinished(count: int) -> Bench:
+    """Return a bench whose owner was restarted with so many unfinished workflows."""
+    bench = Bench()
+    for number in range(count):
+        bench.publish(workflow_id=f"w{number:03}")
+    bench.gate.commit()
+    bench.runner = bench.new_runner()
+    bench.outbox.sent.clear()
+    return bench
+
+
+async def test_everything_is_restored_page_by_page_whatever_fails() -> None:
+    bench = unfinished(10)
+    rows = ModelRows(bench)
+    rows.failing = 1
+    restorer = restorer_of(bench, rows)
+    async with asyncio.timeout(60):
+        await restorer.restore_all()
+    after = [key and key.workflow_id for key in rows.pages]
+    assert after == [None, None, "w002", "w005", "w008"]
+    assert (restorer.count, restorer.is_scanning) == (10, False)
+    bench.gate.commit()
+    assert len(bench.outbox.sent) == 10
+
+
+async def test_first_workflows_are_driven_and_new_ones_taken_while_later_pages_are_read() -> None:
+    bench = unfinished(10)
+    rows = ModelRows(bench)
+    restorer = restorer_of(bench, rows)
+    done = restorer.restore_all()
+    async with asyncio.timeout(60):
+        while restorer.count < PAGE:
+            await asyncio.sleep(0)
+        rows.gate.clear()
+        while not bench.gate.waiting:
+            await asyncio.sleep(0)
+    bench.gate.commit()
+    assert bench.outbox.sent, "resumed before everything is read"
+    bench.publish(workflow_id="new")
+    bench.gate.commit()
+    assert bench.replies[-1].workflow_id == "new"
+    assert restorer.is_scanning
+    rows.gate.set()
+    async with asyncio.timeout(60):
+        await done
+    assert restorer.count == 10
+
+
+async def test_damaged_workflow_stops_no_other_from_being_restored() -> None:
+    bench = unfinished(7)
+    bench.model.workflows["w003"]["manifest"] = "[]"
+    restorer = restorer_of(bench, ModelRows(bench))
+    async with asyncio.timeout(60):
+        await restorer.restore_all()
+    assert restorer.count == 6
+    assert bench.runner.is_quarantined("w003")
+
+
+async def test_workflows_that_are_asked_for_meanwhile_share_one_read() -> None:
+    """Three hundred halted workflows were three hundred reads of everything."""
+    bench = unfinished(10)
+    rows = ModelRows(bench)
+    rows.gate.clear()
+    restorer = restorer_of(bench, rows)
+    for _ in range(30):
+        for number in range(10):
+            restorer.restore_one(f"w{number:03}")
+    rows.gate.set()
+    async with asyncio.timeout(60):
+        while restorer.count < 10:
+            await asyncio.sleep(0)
+    assert len(rows.ids) == 1
+    assert rows.pages == []
+
+
+async def test_reads_by_ids_are_bounded() -> None:
+    bench = unfinished(IDS_MAX + 5)
+    rows = ModelRows(bench)
+    restorer = restorer_of(bench, rows)
+    for number in range(IDS_MAX + 5):
+        restorer.restore_one(f"w{number:03}")
+    async with asyncio.timeout(60):
+        while restorer.count < IDS_MAX + 5:
+            await asyncio.sleep(0)
+    assert [len(ids) for ids in rows.ids] == [IDS_MAX, 5]
+
+
+async def test_scan_that_is_asked_for_during_a_scan_follows_it() -> None:
+    bench = unfinished(4)
+    rows = ModelRows(bench)
+    restorer = restorer_of(bench, rows)
+    first, second = restorer.restore_all(), restorer.restore_all()
+    async with asyncio.timeout(60):
+        await first
+        third = restorer.restore_all()
+        await asyncio.gather(second, third)
+    assert rows.pages.count(None) == 2
+
+
+async def test_scan_that_fails_unforeseen_is_begun_anew() -> None:
+    bench = unfinished(4)
+    rows = ModelRows(bench)
+    failures = [RuntimeError("unforeseen")]
+
+    async def wait_room(_: int) -> None:
+        if failures:
+            raise failures.pop()
+
+    restorer = restorer_of(bench, rows, wait_room)
+    async with asyncio.timeout(60):
+        await restorer.restore_all()
+    assert rows.pages.count(None) == 2
+    assert restorer.count == 4

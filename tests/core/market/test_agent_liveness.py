@@ -1,0 +1,84 @@
+"""Availability: the newest word of an agent or about it, within its time."""
+
+from __future__ import annotations
+
+import pytest
+
+from core.market.agent_liveness import (
+    HEARTBEAT_TTL_MS,
+    PROBE_TTL_MS,
+    STATUSES,
+    UNHEARD,
+    Availability,
+    Liveness,
+    availability,
+    drop_older_signals,
+    load_share,
+    reported_load,
+)
+
+TTL = HEARTBEAT_TTL_MS
+
+
+@pytest.mark.parametrize(
+    ("live", "now_ms", "expected"),
+    [
+        # Never heard, never probed.
+        (UNHEARD, 10**12, Availability.AVAILABLE),
+        # A heartbeat, to the last millisecond of its time and one after it.
+        (Liveness("healthy", heartbeat_ms=0), TTL, Availability.AVAILABLE),
+        (Liveness("healthy", heartbeat_ms=0), TTL + 1, Availability.OFFLINE),
+        (Liveness("draining", heartbeat_ms=0), TTL, Availability.UNHEALTHY),
+        (Liveness("draining", heartbeat_ms=0), TTL + 1, Availability.OFFLINE),
+        (Liveness("stopped", heartbeat_ms=0), 1, Availability.OFFLINE),
+        # A form without a status says no more than that the agent lives.
+        (Liveness(None, heartbeat_ms=0), 1, Availability.AVAILABLE),
+        # A probe after an overdue heartbeat.
+        (Liveness("healthy", None, 0, TTL + 1, True), TTL + 2, Availability.AVAILABLE),
+        (Liveness("healthy", None, 0, TTL + 1, True), 2 * TTL + 1, Availability.OFFLINE),
+        (Liveness("healthy", None, 0, TTL + 1, False), TTL + 2, Availability.OFFLINE),
+        (Liveness("draining", None, 0, TTL + 1, True), TTL + 2, Availability.AVAILABLE),
+        # A probe within the heartbeat's time does not overrule the agent's own word.
+        (Liveness("draining", None, 0, 5, True), 10, Availability.UNHEALTHY),
+        (Liveness("healthy", None, 0, 5, False), 10, Availability.OFFLINE),
+        # A heartbeat after a probe is the newer word.
+        (Liveness("healthy", None, 10, 5, False), 11, Availability.AVAILABLE),
+        # Never heard, but probed: the failed probe speaks for ten minutes.
+        (Liveness(probe_ms=0, is_probe_ok=False), PROBE_TTL_MS - 1, Availability.OFFLINE),
+        (Liveness(probe_ms=0, is_probe_ok=False), PROBE_TTL_MS, Availability.AVAILABLE),
+        (Liveness(probe_ms=0, is_probe_ok=True), 10 * TTL, Availability.AVAILABLE),
+    ],
+)
+def test_the_newest_word_within_its_time_counts(
+    live: Liveness, now_ms: int, expected: Availability
+) -> None:
+    assert availability(live, now_ms) is expected
+
+
+def test_no_status_means_that_an_agent_was_deregistered() -> None:
+    assert Availability.INACTIVE not in STATUSES.values()
+
+
+def test_what_was_known_before_the_card_was_stored_is_forgotten() -> None:
+    live = Liveness("busy", 0.7, 5, 8, False)
+    assert drop_older_signals(live, 5) == live
+    assert drop_older_signals(live, 6) == Liveness(probe_ms=8, is_probe_ok=False)
+    assert drop_older_signals(live, 9) == UNHEARD
+    assert drop_older_signals(Liveness("busy", 0.7, 5), 5) == Liveness("busy", 0.7, 5)
+
+
+@pytest.mark.parametrize(
+    ("load", "share"),
+    [(0, 0.0), (0.5, 0.5), (1, 1.0), (1.5, 0.015), (50, 0.5), (100, 1.0), (101, None), (-1, None)],
+)
+def test_a_load_is_a_share_up_to_one_and_a_percentage_above(
+    load: float, share: float | None
+) -> None:
+    assert load_share(load) == share
+
+
+def test_a_load_is_forgotten_with_its_heartbeat() -> None:
+    live = Liveness("busy", 0.7, heartbeat_ms=0)
+    assert reported_load(live, TTL) == 0.7
+    assert reported_load(live, TTL + 1) == 0.0
+    assert reported_load(UNHEARD, 0) == 0.0

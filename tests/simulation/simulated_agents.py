@@ -1,0 +1,333 @@
+"""Agents that answer as the seed says: well, late, twice, wrongly, never.
+
+Stands where `actors/dispatch/dispatcher.py` and the network stand. What an agent answers in words
+is judged by the service's own `judge_reply`, so the failures here are the real ones. Spec: Agent
+rules, Errors; contract.md section 5.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import orjson
+
+from actors.engine.ports import Contact, DispatchOrder
+from actors.transport.messages import NodeResultRequest
+from core.errors import NodeErrorCode
+from core.workflow.events import (
+    AttemptAccepted,
+    AttemptFailed,
+    AttemptSucceeded,
+    Event,
+    Failure,
+    Verdict,
+    VerificationFinished,
+    WorkStarted,
+)
+from core.workflow.verdict import judge_reply
+from tests.simulation.costs import ABORT_US, DISPATCH_US
+from tests.simulation.shapes import tokens_spent
+
+if TYPE_CHECKING:
+    from tests.simulation.process import Process
+
+Receive = Callable[[str, Event], None]
+OrderId = tuple[str, str, int, int]
+
+
+def _judged(status: int, body: bytes | None, retry_after: str | None = None) -> Failure:
+    failure = judge_reply(
+        status, "application/json", body, event_id="e", capability_id="c", retry_after=retry_after
+    )
+    assert isinstance(failure, Failure), failure
+    return failure
+
+
+WORDS = (
+    _judged(200, b'{"eventId": "e", "status": "error", "error": "no luck"}'),
+    _judged(500, b'{"eventId": "e", "status": "error", "error": "boom", "code": "E1"}'),
+    _judged(503, b"", "3"),
+    _judged(429, b"", "60"),
+    _judged(200, b'{"eventId": "another", "status": "success", "result": {}}'),
+    _judged(200, None),
+    _judged(200, b"<html>"),
+    _judged(302, b""),
+)
+LAST_WORDS = (
+    _judged(404, b'{"eventId": "e", "status": "error", "error": "unknown capability c"}'),
+    _judged(401, b'{"eventId": "e", "status": "error", "error": "Invalid signature"}'),
+    _judged(200, b'{"status": "error", "error": "unknown capability c"}'),
+)
+FORGED = Failure(
+    NodeErrorCode.INVALID_REPLY, "the signature is not the agent's", Verdict.FINAL_FOR_AGENT,
+    is_forged=True,
+)  # fmt: skip
+OUT_OF_BOUNDS = Failure(NodeErrorCode.POLICY_DENIED, "the egress policy forbids it", Verdict.FINAL)
+LOST = Failure(NodeErrorCode.AGENT_ERROR, "the dispatching process ended", Verdict.LOST)
+CONTACTS = {
+    NodeErrorCode.AGENT_UNAVAILABLE: Contact.UNREACHABLE,
+    NodeErrorCode.AGENT_TIMEOUT: Contact.TIMED_OUT,
+}
+
+
+def _timeout(order: DispatchOrder) -> Failure:
+    return Failure(NodeErrorCode.AGENT_TIMEOUT, f"no reply within {order.timeout_ms} ms")
+
+
+def _offline(order: DispatchOrder) -> Failure:
+    return Failure(
+        NodeErrorCode.AGENT_UNAVAILABLE, "the connection was refused", details="agent_offline",
+        target_agent_id=order.agent_did,
+    )  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Later:
+    """The agent accepts, and hands this in after a while; perhaps twice."""
+
+    reply: bool | Failure
+    after_ms: int
+    times: int
+
+
+class Temper:
+    """How one agent answers in one run."""
+
+    def __init__(self, chance: random.Random, *, is_flaky: bool, is_later: bool) -> None:
+        self.success = 1.0 if not is_flaky else chance.choice((0.0, 0.3, 0.7, 0.95))
+        self.latency_ms_max = chance.choice((5, 40, 400)) if is_flaky else 20
+        self.later = chance.choice((0.3, 1.0)) if is_later else 0.0
+
+
+class SimulatedDispatch:
+    """Implements `DispatchPort` for one owner's process; silent once that process is dead."""
+
+    def __init__(self, process: Process) -> None:
+        self._process = process
+        self._world = process.world
+        self._clock = process.world.clock  # of agents, who go on when this process is dead
+        self._chance = process.world.chance
+        self._open: dict[OrderId, DispatchOrder] = {}
+        self.held: dict[int, DispatchOrder] = {}  # places of accepted orders, by identity
+        self._over: dict[int, DispatchOrder] = {}  # kept, so that no identity is used again
+
+    def send(self, order: DispatchOrder, receive: Receive) -> None:
+        """Take an order; its events come later."""
+        process = self._process
+        process.step("send")
+        if not process.is_alive:
+            return
+        self._world.checks.dispatched(order, process)
+        process.loop.charge(DISPATCH_US)
+        self._world.faults.may_raise("send")
+        self._open[order_id(order)] = order
+        process.directory.begin(order.agent_did)
+        self._reply(order, receive)
+        process.step("sent")
+
+    @property
+    def waiting(self) -> int:
+        """Implement `DispatchPort`: agents take what they are sent at once."""
+        return 0
+
+    def waiting_of(self, payer: str) -> int:
+        """Implement `DispatchPort`."""
+        return 0
+
+    def hold(self, order: DispatchOrder) -> None:
+        """Take the place of an order that was accepted before this process began."""
+        if self._process.is_alive:
+            self.held[id(order)] = order
+
+    def release(self, order: DispatchOrder) -> None:
+        """Free the place of an accepted order; one that is still open will hold none."""
+        if self.held.pop(id(order), None) is None and self._open.get(order_id(order)) is order:
+            self._over[id(order)] = order
+
+    def holds(self, order: DispatchOrder) -> bool:
+        """Say whether the place of this order, or of what was made of it later, is held."""
+        return order_id(order) in map(order_id, self.held.values())
+
+    def abort(self, order: DispatchOrder, reason: str) -> None:
+        """Stop waiting for a reply."""
+        if not self._process.is_alive:
+            return
+        self._process.loop.charge(ABORT_US)
+        self._world.checks.aborted(order)
+        self.release(order)
+        if self._open.pop(order_id(order), None) is not None:
+            self._close(order, Contact.REACHED)
+
+    def _reply(self, order: DispatchOrder, receive: Receive) -> None:
+        chance = self._chance
+        if self._world.script is not None:
+            first, *others = self._world.script(order)
+            self._call_in(5, self._answer, order, receive, first, self._now())
+            for reply in others:
+                self._call_in(6, self._late, order, receive, reply, self._now())
+            return
+        temper = self._world.tempers[order.agent_did]
+        draw = chance.random()
+        latency_ms = chance.randint(0, temper.latency_ms_max)
+        wait_ms = chance.randint(0, 2)
+        if draw < temper.success:
+            reply: Failure | bool = True
+            if order.is_verification and chance.random() < 0.15:
+                reply = False
+        else:
+            reply, latency_ms = self._misbehaviour(order, latency_ms)
+        if latency_ms > order.timeout_ms:
+            reply, latency_ms = _timeout(order), order.timeout_ms
+        if temper.success < 1.0 and chance.random() < 0.002:
+            # The port breaks its promise: only the workflow's own deadline ends this.
+            self._world.checks.vanished.add((order.workflow_id, order.node))
+            return
+        total_ms = wait_ms + latency_ms
+        if chance.random() < temper.later:
+            after_ms = chance.choice((0, 10, 300, order.timeout_ms - 1, order.timeout_ms + 5_000))
+            later = Later(reply, after_ms, chance.choice((1, 1, 2)))
+            self._clock.call_in(total_ms, self._accept, order, receive, later, latency_ms)
+            return
+        if not order.is_verification and chance.random() < 0.2:
+            self._call_in(wait_ms, self._begin, order, receive)
+        self._call_in(wait_ms, self._on_its_way, order, receive, reply, latency_ms)
+        if temper.success < 1.0 and chance.random() < 0.05:
+            # Against the port's promise: a second answer, the same or another one.
+            second = reply if chance.random() < 0.5 else True
+            later_ms = total_ms + chance.choice((0, 1, 50, 5_000, 100_000))
+            self._call_in(later_ms, self._late, order, receive, second, self._now() + wait_ms)
+
+    def _misbehaviour(self, order: DispatchOrder, latency_ms: int) -> tuple[Failure, int]:
+        kind = self._chance.random()
+        if kind < 0.5:
+            return self._chance.choice(WORDS), latency_ms
+        if kind < 0.6:
+            words = self._chance.choice(LAST_WORDS)
+            # Nobody judges how a verifier signs.
+            return FORGED if kind < 0.54 and not order.is_verification else words, latency_ms
+        if kind < 0.62:
+            return OUT_OF_BOUNDS, 0
+        if kind < 0.72:
+            return LOST, latency_ms
+        if kind < 0.82:
+            return _offline(order), 0
+        return _timeout(order), order.timeout_ms
+
+    def _call_in(self, delay_ms: int, callback: Callable[..., None], *arguments: Any) -> None:
+        """Call back in a turn of the process's loop, never if it is dead by then."""
+        self._process.loop.call_later(delay_ms / 1_000, callback, *arguments)
+
+    def _now(self) -> int:
+        return self._process.owner.clock.now_ms()
+
+    def _on_its_way(
+        self, order: DispatchOrder, receive: Receive, reply: Failure | bool, latency_ms: int
+    ) -> None:
+        self._call_in(latency_ms, self._answer, order, receive, reply, self._now())
+
+    def _begin(self, order: DispatchOrder, receive: Receive) -> None:
+        receive(order.workflow_id, WorkStarted(order.node, order.attempt, self._now()))
+
+    def _answer(
+        self, order: DispatchOrder, receive: Receive, reply: Failure | bool, started_ms: int
+    ) -> None:
+        """Close the order with its one event, unless it was aborted."""
+        if self._open.pop(order_id(order), None) is None:
+            return
+        contact = Contact.REACHED
+        if not isinstance(reply, bool):
+            contact = CONTACTS.get(reply.code, Contact.REACHED)
+        self._close(order, contact)
+        self._late(order, receive, reply, started_ms)
+
+    def _accept(
+        self, order: DispatchOrder, receive: Receive, later: Later, latency_ms: int
+    ) -> None:
+        """Answer that the result will come; the agent goes on whoever drives the workflow then."""
+        for number in range(later.times):
+            after_ms = later.after_ms + 20 * number
+            self._clock.call_in(after_ms, self._world.hand_in, order, later.reply)
+        self._call_in(0, self._accepted, order, receive, latency_ms)
+
+    def _accepted(self, order: DispatchOrder, receive: Receive, latency_ms: int) -> None:
+        if self._open.pop(order_id(order), None) is None:
+            return
+        self._close(order, Contact.REACHED)
+        self._world.checks.aborted(order)
+        if id(order) not in self._over:
+            self.held[id(order)] = order
+        now_ms = self._now()
+        accepted = AttemptAccepted(
+            order.node, order.attempt, now_ms - latency_ms, now_ms, order.verify_attempt,
+            "sha256:in",
+        )  # fmt: skip
+        receive(order.workflow_id, accepted)
+
+    def _late(
+        self, order: DispatchOrder, receive: Receive, reply: Failure | bool, started_ms: int
+    ) -> None:
+        self._world.checks.answered(order, reply, self._process)
+        if not order.is_verification and isinstance(reply, bool) and self._chance.random() < 0.5:
+            receive(order.workflow_id, WorkStarted(order.node, order.attempt, started_ms))
+        receive(order.workflow_id, event_of(order, reply, started_ms, self._now()))
+
+    def _close(self, order: DispatchOrder, contact: Contact) -> None:
+        self._process.directory.note_outcome(
+            order.agent_did, contact, self._now(), payer_did=order.payer_did
+        )
+
+
+def order_id(order: DispatchOrder) -> OrderId:
+    """Return what tells orders apart."""
+    return order.workflow_id, order.node, order.attempt, order.verify_attempt
+
+
+def result_of(node: str, attempt: int) -> dict[str, Any]:
+    """Return what an agent delivers: who reads it can tell which attempt made it."""
+    return {"value": f"{node}/{attempt}"}
+
+
+def _tokens(order: DispatchOrder) -> dict[str, int]:
+    read, written = tokens_spent(order.workflow_id, order.node, order.attempt)
+    return {"input_tokens": read, "output_tokens": written}
+
+
+def event_of(order: DispatchOrder, reply: Failure | bool, started_ms: int, at_ms: int) -> Event:
+    """Return the event of an answer: a failure, a result, or a judgement."""
+    if order.is_verification:
+        failure = None if isinstance(reply, bool) else reply
+        return VerificationFinished(
+            order.node, order.attempt, reply is True, failure, started_ms, at_ms,
+            order.verify_attempt,
+        )  # fmt: skip
+    if not isinstance(reply, bool):
+        return AttemptFailed(order.node, order.attempt, reply, started_ms, at_ms)
+    result = result_of(order.node, order.attempt)
+    return AttemptSucceeded(
+        order.node, order.attempt, result, orjson.dumps(result).decode(), "sha256:in",
+        "sha256:out", started_ms, at_ms, {"latency_ms": at_ms - started_ms, **_tokens(order)},
+    )  # fmt: skip
+
+
+def result_request(
+    order: DispatchOrder, reply: Failure | bool, *, is_late: bool
+) -> NodeResultRequest:
+    """Return what an agent hands in: a failure, a result, or a judgement."""
+    result: dict[str, Any] | None = None
+    if isinstance(reply, bool):
+        is_judgement = order.is_verification
+        result = {"approved": reply} if is_judgement else result_of(order.node, order.attempt)
+    return NodeResultRequest(
+        workflow_id=order.workflow_id,
+        node=order.node,
+        attempt=order.attempt,
+        verify_attempt=order.verify_attempt,
+        result_json=None if result is None else orjson.dumps(result).decode(),
+        output_hash="sha256:out",
+        failure=None if isinstance(reply, bool) else reply,
+        is_late=is_late,
+        metrics=_tokens(order),
+    )
