@@ -1,4 +1,4 @@
-"""How long a server that says nothing is waited for: then its line is cut.
+"""Timeouts of a server that says nothing: its connection is shut down.
 
 A frozen server, and a machine that vanished without closing its connections, never answer. The
 socket is shut down, not closed, and nothing is cancelled: the statement under way fails just as if

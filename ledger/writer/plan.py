@@ -1,9 +1,9 @@
 """Planning: each command of a batch, in order, becomes rows and an outcome; each sees those before
 it.
 
-How is the command's kind's (`ledger/registry.py`); here is what all have in common: refusals,
+`ledger/registry.py` says how each command is planned; here is what all have in common: refusals,
 repeats, epochs. Planning reads the state cache only: the read set says beforehand what has to be in
-them. It never waits and never talks to the database. Spec: Settlement rules; money.md section 4.
+it. It never waits and never talks to the database. Spec: Settlement rules; money.md section 4.
 """
 
 from __future__ import annotations

@@ -1,7 +1,6 @@
-"""What planning a batch looks at: collected from its commands, read by
-`cache_loading.py` beforehand.
+"""What planning a batch looks at: collected from its commands beforehand.
 
-Plain sets of keys; what is behind them is in the cache. money.md section 4.
+Plain sets of keys; `cache_loading.py` reads what is behind them. money.md section 4.
 """
 
 from __future__ import annotations

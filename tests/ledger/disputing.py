@@ -77,11 +77,11 @@ def refused(outcome: Outcome, code: ErrorCode) -> None:
 
 async def stake(database: Database, store: LedgerStore, *, free: int, locked: int) -> None:
     """Give the agent stakes: the accounts, filled from its wallet."""
-    books = store.cache
+    cache = store.cache
     auditor = Auditor(database.superuser_url)
     connection = auditor.connection
     wallet_id = auditor.one("SELECT id FROM account WHERE address = %s", wallet_address(AGENT))
-    epoch, seq = books.head.epoch, books.head.entry_seq
+    epoch, seq = cache.head.epoch, cache.head.entry_seq
     connection.execute("BEGIN")
     connection.execute("SELECT set_config('callboard.epoch', %s, true)", (str(epoch),))
     next_id = auditor.one("SELECT max(id) FROM account") + 1

@@ -406,10 +406,10 @@ async def test_repeat_leaves_what_the_writer_remembers_alone(
     store = await open_store(database.service_url)
     first, second = deposit(1), deposit(1)
     await store.commit([first], AT)
-    books, round_trips = store.cache, store.round_trips
+    cache, round_trips = store.cache, store.round_trips
     repeated, applied = await store.commit([first, second], AT)
     assert (repeated.status, applied.status) == (OutcomeStatus.REPEATED, OutcomeStatus.APPLIED)
-    assert store.cache is books
+    assert store.cache is cache
     assert store.round_trips == round_trips + 1
     await store.close()
 

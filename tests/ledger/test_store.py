@@ -395,8 +395,8 @@ async def test_repeat_of_a_stored_failure_leaves_the_caches_alone(
     failed = RevokeKey(key="failed", actor_did=PAYER, key_id="k", owner_did=PAYER)
     await store.refuse(failed, AT, is_slow=False)
     await store.commit([deposit(1)], AT)
-    books = store.cache
+    cache = store.cache
     (again,) = await store.commit([failed], AT)
     await store.close()
     assert (again.status, again.error) == (OutcomeStatus.REPEATED, ErrorCode.INTERNAL_ERROR)
-    assert store.cache is books
+    assert store.cache is cache
