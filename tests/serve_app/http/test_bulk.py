@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from actors.process.foreground import Foreground
 from actors.process.slices import Slices
+from actors.process.foreground import Foreground
 from actors.transport.gateway import Gateway
 from core.errors import ErrorCode, ServiceError
 from core.settings import KIB, Settings
@@ -71,9 +72,10 @@ def test_items_and_the_rest_are_the_whole(
 
 
 class SettingsOnly:
-    """A gateway of which only the settings are used, and that no single request waits."""
+    """A gateway of which only the settings are used, and that no single request is under way."""
 
     settings = Settings(body_bytes_max=KIB, bulk_items_max=5, json_depth_max=4)
+    foreground = Foreground()
 
     def __init__(self) -> None:
         self.foreground = Foreground()
