@@ -1,6 +1,6 @@
 """The words for where nodes, workflows and agents stand, each list once.
 
-What moves from one to another is `core/workflow/transitions.py`'s and `core/market/agent_liveness.py`'s.
+`core/workflow/transitions.py` and `core/market/agent_liveness.py` decide what moves between them.
 Spec: States and transitions, Workflow statuses, Targeted routing; contract.md section 6.
 """
 

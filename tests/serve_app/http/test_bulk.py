@@ -13,7 +13,6 @@ from hypothesis import strategies as st
 
 from actors.process.foreground import Foreground
 from actors.process.slices import Slices
-from actors.process.foreground import Foreground
 from actors.transport.gateway import Gateway
 from core.errors import ErrorCode, ServiceError
 from core.settings import KIB, Settings
@@ -75,7 +74,6 @@ class SettingsOnly:
     """A gateway of which only the settings are used, and that no single request is under way."""
 
     settings = Settings(body_bytes_max=KIB, bulk_items_max=5, json_depth_max=4)
-    foreground = Foreground()
 
     def __init__(self) -> None:
         self.foreground = Foreground()
