@@ -1,5 +1,4 @@
-"""The audit entry and the closed list of event types; the chain of entries is also the event
-stream.
+"""The closed list of event types; the chain of audit entries is also the event stream.
 
 What a type is about (`targetType`) and the verb in it (`action`) follow from its name,
 `resource.past_participle`. Spec: Audit entry, Events 2; contract.md section 6 (Audit event types).
@@ -8,10 +7,7 @@ What a type is about (`targetType`) and the verb in it (`action`) follow from it
 from __future__ import annotations
 
 from enum import StrEnum
-from typing import Any, Final
-
-from pydantic import BaseModel, ConfigDict
-from pydantic.alias_generators import to_camel
+from typing import Final
 
 
 class AuditEventType(StrEnum):
@@ -78,24 +74,3 @@ LIFE_EVENTS: Final = frozenset(
         AuditEventType.PAYMENT_SETTLED,
     }
 )
-
-
-class AuditEntry(BaseModel):
-    """One entry as the API shows it; `hash` is over the canonical form of all other members.
-
-    `event_type`, `action` and the target are those of the first event of a command;
-    `payload["events"]` lists all of them, each with `type`, `targetType`, `targetId`, `payload`.
-    """
-
-    model_config = ConfigDict(alias_generator=to_camel, populate_by_name=True, frozen=True)
-
-    id: int
-    event_type: str
-    actor_did: str
-    target_type: str
-    target_id: str
-    action: str
-    payload: dict[str, Any]
-    hash: str
-    prev_hash: str
-    created_at: str
