@@ -1,9 +1,9 @@
 """Which worker of `pytest -n` runs which tests, and in which order they are handed out.
 
 A file is handed out whole: its fixtures are made once. Mutants share nothing and are handed out one
-by one. Files that share a deployment are one unit,
-so that one worker starts it and nobody else. What lasts longest is handed out first; the many short
-files fill up what is left, and all workers end at about the same time.
+by one. Files that share a deployment are one unit, so that one worker alone starts it. What lasts
+longest is handed out first; the many short files fill up what is left, and all workers end at about
+the same time.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ UNITS = {
     "tests/faults/test_hostile_agents.py": "victim",
     "tests/faults/test_kills.py": "victim",
     "tests/faults/test_later.py": "victim",
+    "tests/faults/test_lost_actors.py": "victim",
     "tests/faults/test_outages.py": "victim",
     "tests/faults/test_slow_clients.py": "victim",
 }

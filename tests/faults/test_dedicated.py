@@ -68,7 +68,7 @@ class Family:
     async def settled(self) -> None:
         """Return when what children have left has been looked at."""
         async with asyncio.timeout(DEADLINE_S):
-            while "driving=0" not in repr(self.dedicated):
+            while "runs=0" not in repr(self.dedicated):
                 await asyncio.sleep(0.01)
 
     def _spawn(self, name: str) -> ChildInLoop:
