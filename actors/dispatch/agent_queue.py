@@ -19,6 +19,7 @@ from functools import partial
 from typing import Generic, TypeVar
 
 from core.market.fair_queue import FairQueue
+from core.market.fair_share import Held
 
 Item = TypeVar("Item")
 Key = TypeVar("Key", bound=Hashable)
@@ -83,11 +84,11 @@ class AgentQueues(Generic[Key, Item]):
     _ready: OrderedDict[str, None] = field(default_factory=OrderedDict)
     # Agents with free capacity whose orders all belong to payers that have used up their share.
     _starved: OrderedDict[str, None] = field(default_factory=OrderedDict)
-    _open_of: dict[str, int] = field(default_factory=dict)  # by payer
-    _waiting_of: dict[str, int] = field(default_factory=dict)  # by payer
+    # By payer.
+    _open_of: Held = field(default_factory=Held)
+    _waiting: Held = field(default_factory=Held)
     _fresh: deque[Key] = field(default_factory=deque)
     _fresh_count: int = 0
-    _waiting: int = 0
 
     def __repr__(self) -> str:
         return f"<AgentQueues {self.statistics()}>"
@@ -98,7 +99,7 @@ class AgentQueues(Generic[Key, Item]):
             len(self._open),
             self._fresh_count,
             self.fresh_max,
-            self._waiting,
+            self._waiting.total,
             len(self._held),
             len(self._queues),
         )
@@ -111,11 +112,11 @@ class AgentQueues(Generic[Key, Item]):
     @property
     def waiting(self) -> int:
         """How many orders wait."""
-        return self._waiting
+        return self._waiting.total
 
     def waiting_of(self, payer: str) -> int:
         """Return how many orders of a payer wait."""
-        return self._waiting_of.get(payer, 0)
+        return self._waiting.of(payer)
 
     @property
     def is_blocked(self) -> bool:
@@ -137,8 +138,7 @@ class AgentQueues(Generic[Key, Item]):
             self._mark_open(queue, did, payer, key, now_ms)
             return True
         queue.waiting.put(payer, key, (payer, item))
-        self._waiting += 1
-        self._waiting_of[payer] = self._waiting_of.get(payer, 0) + 1
+        self._waiting.add(payer)
         if has_room and self._is_below_share(payer):
             self._ready[did] = None
         elif has_room and did not in self._ready:
@@ -158,7 +158,7 @@ class AgentQueues(Generic[Key, Item]):
                 self._starved[did] = None
                 continue
             payer, item = taken
-            self._count_out(payer)
+            self._waiting.remove(payer)
             self._mark_open(queue, did, payer, key_of(item), now_ms)
             if queue.waiting and queue.taken < concurrency:
                 self._ready[did] = None
@@ -189,7 +189,7 @@ class AgentQueues(Generic[Key, Item]):
         dropped = None if queue is None else queue.waiting.drop(key)
         if queue is None or dropped is None:
             return False
-        self._count_out(dropped[0])
+        self._waiting.remove(dropped[0])
         self._forget_empty(did, queue)
         return True
 
@@ -212,19 +212,10 @@ class AgentQueues(Generic[Key, Item]):
         items: list[Item] = []
         take = queue.waiting.take if payer is None else partial(queue.waiting.take_of, payer)
         while len(items) < most and (taken := take()) is not None:
-            self._count_out(taken[0])
+            self._waiting.remove(taken[0])
             items.append(taken[1])
         self._forget_empty(did, queue)
         return items
-
-    def _count_out(self, payer: str) -> None:
-        """Note that an order of a payer waits no longer."""
-        self._waiting -= 1
-        left = self._waiting_of[payer] - 1
-        if left:
-            self._waiting_of[payer] = left
-        else:
-            del self._waiting_of[payer]
 
     def _queue_of(self, did: str) -> _AgentQueue[Key, tuple[str, Item]]:
         queue = self._queues.get(did)
@@ -237,11 +228,7 @@ class AgentQueues(Generic[Key, Item]):
         ended = self._open.pop(key)
         if self._starved and not self._is_below_share(ended.payer):
             self._ready[self._starved.popitem(last=False)[0]] = None
-        left = self._open_of[ended.payer] - 1
-        if left:
-            self._open_of[ended.payer] = left
-        else:
-            del self._open_of[ended.payer]
+        self._open_of.remove(ended.payer)
         if ended.is_fresh:
             self._fresh_count -= 1
         if self._ready and now_ms - ended.left_ms > SLOW_REPLY_MS:
@@ -270,7 +257,7 @@ class AgentQueues(Generic[Key, Item]):
 
     def _is_below_share(self, payer: str) -> bool:
         """Say whether a payer has less than its share of the sockets that others leave."""
-        own = self._open_of.get(payer, 0)
+        own = self._open_of.of(payer)
         free = self.open_max - (len(self._open) - own)
         return own < max(1, free // self.payer_share)
 
@@ -279,7 +266,7 @@ class AgentQueues(Generic[Key, Item]):
     ) -> None:
         queue.taken += 1
         self._open[key] = _Open(did, payer, now_ms)
-        self._open_of[payer] = self._open_of.get(payer, 0) + 1
+        self._open_of.add(payer)
         self._fresh.append(key)
         self._fresh_count += 1
 

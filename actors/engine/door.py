@@ -8,11 +8,9 @@ decision 0119.
 
 from __future__ import annotations
 
-from collections import Counter
-
 from actors.engine.ports import DispatchPort, LedgerPort
 from core.errors import ErrorCode, ServiceError
-from core.market.fair_share import has_room
+from core.market.fair_share import Held, has_room
 from core.settings import Settings
 
 
@@ -30,22 +28,19 @@ class Door:
         self._dispatches_max = settings.dispatch_queue_max
         self._dispatcher = dispatcher
         self._ledger = ledger
-        # Of each payer, and of all.
-        self._workflows: Counter[str] = Counter()
-        self._workflows_total = 0
-        self._opening: Counter[str] = Counter()
-        self._opening_total = 0
+        self._workflows = Held()
+        self._opening = Held()
 
     def __repr__(self) -> str:
-        return f"<Door workflows={self._workflows_total} opening={self._opening_total}>"
+        return f"<Door workflows={self._workflows.total} opening={self._opening.total}>"
 
     def refusal(self, payer: str) -> ServiceError | None:
         """Return why a payer may not begin one more workflow now, None when it may."""
-        held, taken = self._workflows[payer], self._workflows_total
+        held, taken = self._workflows.of(payer), self._workflows.total
         if not has_room(held, taken, self._workflows_max):
             return _overloaded(held, taken, "workflows run", self._workflows_max)
-        held = self._dispatcher.waiting_of(payer) + self._opening[payer]
-        taken = self._dispatcher.waiting + self._opening_total
+        held = self._dispatcher.waiting_of(payer) + self._opening.of(payer)
+        taken = self._dispatcher.waiting + self._opening.total
         if not has_room(held, taken, self._dispatches_max):
             return _overloaded(held, taken, "dispatches wait", self._dispatches_max)
         if not self._ledger.has_room(payer):
@@ -55,30 +50,19 @@ class Door:
 
     def enter(self, payer: str) -> None:
         """Note that a workflow of a payer is unfinished here."""
-        self._workflows[payer] += 1
-        self._workflows_total += 1
+        self._workflows.add(payer)
 
     def leave(self, payer: str) -> None:
         """Note that a workflow of a payer has ended, or is not this owner's any more."""
-        _take_off(self._workflows, payer, 1)
-        self._workflows_total -= 1
+        self._workflows.remove(payer)
 
     def open(self, payer: str, dispatches: int) -> None:
         """Note the dispatches that wait for the commit of a publish."""
-        self._opening[payer] += dispatches
-        self._opening_total += dispatches
+        self._opening.add(payer, dispatches)
 
     def opened(self, payer: str, dispatches: int) -> None:
         """Note that a publish is committed, or refused."""
-        _take_off(self._opening, payer, dispatches)
-        self._opening_total -= dispatches
-
-
-def _take_off(counter: Counter[str], payer: str, count: int) -> None:
-    counter[payer] -= count
-    assert counter[payer] >= 0, f"{payer} gives back more than it has"
-    if not counter[payer]:
-        del counter[payer]
+        self._opening.remove(payer, dispatches)
 
 
 def _overloaded(held: int, taken: int, what: str, limit: int) -> ServiceError:

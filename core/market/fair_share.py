@@ -15,6 +15,42 @@ SMALL: Final = 64
 HARD: Final = 2
 
 
+class Held:
+    """How much each holder has of something, and all of them together.
+
+    A holder that has nothing is not kept.
+    """
+
+    __slots__ = ("_by_holder", "total")
+
+    def __init__(self) -> None:
+        self._by_holder: dict[str, int] = {}
+        self.total = 0
+
+    def __len__(self) -> int:
+        """Return the number of holders."""
+        return len(self._by_holder)
+
+    def of(self, holder: str) -> int:
+        """Return how much a holder has."""
+        return self._by_holder.get(holder, 0)
+
+    def add(self, holder: str, amount: int = 1) -> None:
+        """Count what a holder has got, 0 or more."""
+        self._by_holder[holder] = self._by_holder.get(holder, 0) + amount
+        self.total += amount
+
+    def remove(self, holder: str, amount: int = 1) -> None:
+        """Count what a holder has given back, 0 or more."""
+        left = self._by_holder.get(holder, 0) - amount
+        assert left >= 0, "more is given back than was taken"
+        self.total -= amount
+        if left:
+            self._by_holder[holder] = left
+        else:
+            self._by_holder.pop(holder, None)
+
+
 def has_room(held: int, taken: int, room: int) -> bool:
     """Return whether a payer may take one more place.
 

@@ -11,6 +11,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from core.market.fair_share import Held
+
 
 @dataclass(frozen=True, slots=True)
 class SharesStatistics:
@@ -33,16 +35,15 @@ class Shares:
     def __init__(self, total: int, part: int) -> None:
         self._total = total
         self._part = part
-        self._taken = 0
-        self._held: dict[str, int] = {}
+        self._held = Held()
         self._refusals = 0
 
     def __repr__(self) -> str:
-        return f"<Shares {self._taken}/{self._total} holders={len(self._held)}>"
+        return f"<Shares {self._held.total}/{self._total} holders={len(self._held)}>"
 
     def statistics(self) -> SharesStatistics:
         """Return the counters."""
-        return SharesStatistics(self._total, self._taken, len(self._held), self._refusals)
+        return SharesStatistics(self._total, self._held.total, len(self._held), self._refusals)
 
     def take(self, holder: str, amount: int = 1) -> bool:
         """Give a holder some of the stock; False, and nothing given, beyond its share.
@@ -50,26 +51,18 @@ class Shares:
         Args:
             amount: 1 or more.
         """
-        held = self._held.get(holder, 0)
         # One of anything can be had while any is free, so that the smallest stock serves.
-        most = max(1, (self._total - self._taken) // self._part)
-        if held + amount > most or self._taken + amount > self._total:
+        most = max(1, (self._total - self._held.total) // self._part)
+        if self._held.of(holder) + amount > most or self.is_taken(amount):
             self._refusals += 1
             return False
-        self._taken += amount
-        self._held[holder] = held + amount
+        self._held.add(holder, amount)
         return True
 
     def is_taken(self, amount: int = 1) -> bool:
         """Whether less than this amount is free."""
-        return self._taken + amount > self._total
+        return self._held.total + amount > self._total
 
     def give_back(self, holder: str, amount: int = 1) -> None:
         """Take back what a holder was given."""
-        left = self._held[holder] - amount
-        assert left >= 0, "more is given back than was taken"
-        self._taken -= amount
-        if left:
-            self._held[holder] = left
-        else:
-            del self._held[holder]
+        self._held.remove(holder, amount)
