@@ -2,7 +2,7 @@
 
 Operational rows, but they wait for the disk: a reply that was sent must be found again after a
 crash. What a reply says is sealed before it comes here, since some hold secrets. Old rows are swept
-by whoever writes new ones. contract.md section 2 (Idempotency-Key); money.md section 2.
+by the process that writes new ones. contract.md section 2 (Idempotency-Key); money.md section 2.
 """
 
 from __future__ import annotations

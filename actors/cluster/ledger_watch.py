@@ -21,6 +21,7 @@ from actors.cluster.asking import Answered, Busy, Silent, ask
 from actors.cluster.ledger_actor import LedgerActor
 from actors.cluster.names import LEDGER, NAMESPACE, ensure_actor
 from actors.cluster.process_watch import Silence
+from actors.process.arguments import settings_argument
 from actors.transport.actor_calls import actor_call
 from core.settings import Settings
 
@@ -60,7 +61,8 @@ class LedgerWatch:
             # actor of its name, and this call creates one.
             log.info("the ledger is not there error=%s", type(error).__name__)
             self._silence.reset(_now_ms())
-            await asyncio.to_thread(ensure_actor, LedgerActor, LEDGER, self._settings)
+            argument = settings_argument(self._settings)
+            await asyncio.to_thread(ensure_actor, LedgerActor, LEDGER, argument)
             return
         match reply:
             case Answered(counters):

@@ -9,9 +9,6 @@ from __future__ import annotations
 
 from typing import Any
 
-from actors.process.arguments import settings_argument
-from core.settings import Settings
-
 NAMESPACE = "callboard"
 LEDGER = "ledger"
 TIMEKEEPER = "timekeeper"
@@ -41,14 +38,19 @@ def pooled_owner(name: str) -> str:
     return machine + mark + rest.partition(".")[0]
 
 
-def ensure_actor(kind: Any, name: str, settings: Settings) -> None:
+def ensure_actor(kind: Any, name: str, *arguments: Any, **options: Any) -> Any:
     """Make an actor unless there is one of its name; blocks, and calling it again changes nothing.
 
     Args:
-        kind: the actor's class, whose constructor takes the settings alone.
+        kind: the actor's class.
         name: under which it is found.
+        arguments: of its constructor.
+        options: further ones of Ray, such as where it runs.
+
+    Returns:
+        its handle.
     """
-    kind.options(
+    return kind.options(
         name=name,
         namespace=NAMESPACE,
         get_if_exists=True,
@@ -57,4 +59,5 @@ def ensure_actor(kind: Any, name: str, settings: Settings) -> None:
         max_restarts=-1,
         max_task_retries=0,
         max_concurrency=1_000,
-    ).remote(settings_argument(settings))
+        **options,
+    ).remote(*arguments)

@@ -16,7 +16,7 @@ from ray.exceptions import ActorDiedError
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from actors.cluster.asking import Answered, Busy, Silent, ask
-from actors.cluster.names import NAMESPACE, workflow_actor
+from actors.cluster.names import ensure_actor, workflow_actor
 from actors.cluster.workflow_actor import WorkflowActor
 from actors.process.arguments import settings_argument
 from core.settings import Settings
@@ -59,17 +59,13 @@ class OwnerActors:
             ray.kill(self._handles.pop(name))
         made = sorted(set(wanted) - set(self._handles))
         for name in made:
-            self._handles[name] = WorkflowActor.options(  # type: ignore[attr-defined]
-                name=name,
-                namespace=NAMESPACE,
-                get_if_exists=True,
-                lifetime="detached",
-                num_cpus=0,
-                max_restarts=-1,
-                max_task_retries=0,
-                max_concurrency=1_000,
+            self._handles[name] = ensure_actor(
+                WorkflowActor,
+                name,
+                name,
+                settings_argument(self._settings),
                 scheduling_strategy=NodeAffinitySchedulingStrategy(wanted[name], soft=False),
-            ).remote(name, settings_argument(self._settings))
+            )
         return made, gone
 
     async def ping(self, name: str) -> Answered | Busy | Silent:

@@ -11,6 +11,7 @@ import ray
 from actors.cluster.ledger_actor import LedgerActor
 from actors.cluster.names import LEDGER, TIMEKEEPER, ensure_actor
 from actors.cluster.timekeeper import Timekeeper
+from actors.process.arguments import settings_argument
 from core.settings import Settings
 
 EMBEDDED_HOSTS = ("127.0.0.1", "localhost", "%2F", "host=/")
@@ -41,10 +42,10 @@ def ensure_runtime(settings: Settings) -> None:
             f"{len(hosts)} machines, but Postgres at an address of this machine only: set"
             " CALLBOARD_DATABASE_URL to one that every machine reaches"
         )
-    ensure_actor(LedgerActor, LEDGER, settings)
+    ensure_actor(LedgerActor, LEDGER, settings_argument(settings))
     ensure_timekeeper(settings)
 
 
 def ensure_timekeeper(settings: Settings) -> None:
     """Start the timekeeper if it is not there, as when it has died for good; blocks."""
-    ensure_actor(Timekeeper, TIMEKEEPER, settings)
+    ensure_actor(Timekeeper, TIMEKEEPER, settings_argument(settings))

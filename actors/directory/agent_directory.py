@@ -206,7 +206,7 @@ class Directory:
     def list_available_agents(
         self, action: SelectAgent, at_ms: int, *, payer_did: str = ""
     ) -> tuple[list[str], Failure | None]:
-        """Return who could take a node now, and what it would fail with when that is nobody.
+        """Return the agents that could take a node now, and the failure when there is none.
 
         As `select`, but without selecting an agent and without a price limit; only some of the
         agents when there are many.

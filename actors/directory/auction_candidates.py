@@ -49,7 +49,7 @@ class AuctioningDirectory(Directory):
     def select_bidder(
         self, action: SelectBidder, at_ms: int, *, payer_did: str = ""
     ) -> AgentSelected | AgentNotSelected:
-        """Award a round, or ask whoever has won before to go on."""
+        """Award a round, or select the winner of an earlier round again."""
         if action.holder_did is not None:
             return self._reselect_winner(action, action.holder_did, at_ms, payer_did)
         live = [replace(bid, reputation=self._score(bid.agent_did)) for bid in action.bids]

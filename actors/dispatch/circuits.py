@@ -28,7 +28,7 @@ PAYERS_MAX = 8
 
 
 class Opened(Enum):
-    """For whom the end of an attempt opened a circuit: nobody, the attempt's payer, all payers."""
+    """For whom the end of an attempt opened a circuit: no payer, the attempt's, or all."""
 
     NOT = auto()
     FOR_PAYER = auto()

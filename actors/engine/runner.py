@@ -343,7 +343,7 @@ class Runner:
             run.orders[order.node, False] = order
             self._dispatcher.hold(order)
         records, actions = self._resolve_selections(run, records, actions)
-        # An agent may have been revoked while nobody drove this workflow.
+        # An agent may have been revoked while no owner drove this workflow.
         for event in revoked_at_work(run, self._directory, self._clock):
             more_records, more_actions = self._decide(run, event)
             records = newest_rows([*records, *more_records])

@@ -92,8 +92,7 @@ class _OwnerChannels:
     def __init__(self, name: str, settings: Settings) -> None:
         self._single = _owner_channel(name, settings, "handle")
         self._bulk = _owner_channel(name, settings, "handle_bulk")
-        late = BatchCall(settings.run_folder, name, "late")
-        self._late, self._close_late = LatePoll(late), late.close
+        self._late = LatePoll(BatchCall(settings.run_folder, name, "late"))
         refresh = BatchCall(settings.run_folder, name, "refresh")
         # Who asks during a call shares the next one.
         self._refreshes: Channel[None, None] = Channel(
@@ -126,7 +125,6 @@ class _OwnerChannels:
         self._bulk.close()
         self._refreshes.close()
         self._late.close()
-        self._close_late()
 
 
 def _owner_channel(name: str, settings: Settings, method: str) -> Channel[bytes, bytes]:

@@ -10,9 +10,10 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Sequence
 from typing import Final
 
+from actors.transport.actor_calls import BatchCall
 from actors.transport.messages import Late, NotYet, OwnerReply
 from actors.transport.wire import decode_reply, encode_reply
 from core.errors import ErrorCode
@@ -20,7 +21,7 @@ from core.errors import ErrorCode
 LATE_AFTER_S: Final = 0.1
 # A poll is answered after that, so that tokens that have come meanwhile join the next one.
 POLL_S: Final = 0.25
-# Nobody waits for a reply any longer than a gateway does.
+# Longer than a gateway waits for any reply.
 KEPT_S: Final = 20.0
 
 
@@ -73,7 +74,7 @@ class LatePoll:
         call: `LateReplies.take` of the owner; an exception leaves the outcomes unknown.
     """
 
-    def __init__(self, call: Callable[[list[int]], Awaitable[list[tuple[int, bytes]]]]) -> None:
+    def __init__(self, call: BatchCall) -> None:
         self._call = call
         self._waiting: dict[int, asyncio.Future[OwnerReply]] = {}
         self._task: asyncio.Task[None] | None = None
@@ -93,6 +94,7 @@ class LatePoll:
         """Ask no more; who still waits hears that the outcome is unknown."""
         if self._task is not None:
             self._task.cancel()
+        self._call.close()
 
     async def _poll(self) -> None:
         try:

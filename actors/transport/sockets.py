@@ -53,7 +53,7 @@ class Connection(asyncio.BufferedProtocol):
 
     Args:
         on_value: gets each value that arrives, `UNREADABLE` for a frame that holds none.
-        on_lost: told once, when the connection has ended, whoever ended it.
+        on_lost: called once, when either side has ended the connection.
     """
 
     def __init__(self, on_value: Heard, on_lost: Callable[[Connection], None]) -> None:

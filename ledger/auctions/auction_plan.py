@@ -50,7 +50,7 @@ def plan_place_bid(command: PlaceBid, batch: Batch) -> Outcome:
     """Store a sealed bid.
 
     Steps: (1) the agent is there, and the caller may bid for it, (2) the round is open, (3) the bid
-    is good. A refusal leaves no trace: the key is the agent's, whoever has tried it.
+    is good. A refusal leaves no trace: the key is the agent's, and others may have tried it.
     """
     agent = batch.cache.agents.get(command.agent_did)
     if agent is None or not agent.is_active:  # (1)

@@ -1,6 +1,6 @@
 """Planning disputes and feedback: complaints, how they are decided, what comes back to the payer.
 
-History stays as it is: a refund is new entries the other way, from whoever got the money, as far as
+History stays as it is: a refund is new entries the other way, from those who were paid, as far as
 they have it (money.md case 15). Every check comes before the first row. Spec: Settlement rules 8
 and 10; contract.md section 6 (Disputes, Feedback); decisions 0081 and 0082.
 """

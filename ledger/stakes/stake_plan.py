@@ -1,9 +1,9 @@
 """Planning stakes: credits go into an agent's stake and come back out of its free part.
 
 A stake is two accounts, free and locked; what moves between them is the work's business. It belongs
-to those who deposited it, each by a share, whoever registers its agent: a share comes back to its
-depositor alone. Spec: Stake; contract.md section 6 (Stakes); money.md cases 26 and 30. Decisions
-0071 and 0096.
+to those who deposited it, each by a share, and not to its agent's registrant: a share comes back
+to its depositor alone. Spec: Stake; contract.md section 6 (Stakes); money.md cases 26 and 30.
+Decisions 0071 and 0096.
 """
 
 from __future__ import annotations

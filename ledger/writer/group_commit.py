@@ -197,7 +197,7 @@ class GroupCommit:
         self._loop_task = asyncio.create_task(self._run(), name="group-commit")
 
     async def stop(self) -> None:
-        """Stop: whoever waits gets LEDGER_UNAVAILABLE; what was acknowledged is committed."""
+        """Stop: waiting callers get LEDGER_UNAVAILABLE; what was acknowledged is committed."""
         task, self._loop_task = self._loop_task, None
         if task is not None:
             task.cancel()

@@ -458,7 +458,7 @@ def _outcome(command: Command, batch: Batch, known: Known) -> Outcome:
 def _is_too_dear(outcome: Outcome) -> bool:
     """Say whether a step may have been refused for what it has been paid already.
 
-    The stored refusal of a repeat is none of this: whoever repeats it would empty every cache.
+    The stored refusal of a repeat is none of this: a caller that repeats would empty every cache.
     """
     is_new = outcome.status is OutcomeStatus.REJECTED
     return is_new and outcome.error is ErrorCode.INTERNAL_ERROR

@@ -32,7 +32,7 @@ from serve_app.callers.windows import AddressWindows
 
 KEY_PREFIX = "cb_"
 KEY_CACHE_MS = 1_000
-# The key id of whoever calls with a heartbeat token ends in the token's revision.
+# The key id of a caller with a heartbeat token ends in the token's revision.
 HEARTBEAT_KEY_ID = "heartbeat:"
 
 _CREDENTIAL_BYTES_MAX = 8_192

@@ -1,7 +1,7 @@
 """Heartbeats: an agent says that it lives and how busy it is.
 
 Two forms, the agent in the path or in the body. Who may: the agent's owner, the agent itself, an
-administrator, or whoever holds the token that its registration returned.
+administrator, or the holder of the token that its registration returned.
 Spec: contract.md section 6 (Heartbeat).
 """
 

@@ -77,7 +77,7 @@ async def open_dispute(call: Call) -> Reply:
 async def resolve(call: Call) -> Reply:
     """Decide a dispute; a refund comes from the agent and the fee, as far as they have it."""
     body = call.given(Resolution)
-    # The right is an operator's, who is no party: whoever has it knows of every dispute.
+    # The right is an operator's, who is no party: a holder sees every dispute.
     row = await _stored(call)
     command = ResolveDispute(
         key=call.command_key(f"resolve:{call.services.new_id()}"),
@@ -163,7 +163,7 @@ async def _readable(call: Call) -> RowDict:
 
 
 async def _stored(call: Call) -> RowDict:
-    """Return the dispute of the path, whoever asks."""
+    """Return the dispute of the path without a look at the caller."""
     row = await dispute_row(call.services.reader, call.path_values["dispute_id"])
     if row is None:
         raise not_found(_what(call))

@@ -56,7 +56,7 @@ async def bid_in(
         raise invalid("agentDid", agent_did, f"an agent that offers {last['capability_id']}")
     command = PlaceBid(
         key=bid_key(workflow_id, node, last["round"], agent_did),
-        # A repeat is known by its Idempotency-Key; whoever has none bids a second time.
+        # A repeat is known by its Idempotency-Key; a request without one bids a second time.
         request_hash=hashlib.sha256(call.command_key(call.services.new_id()).encode()).digest(),
         actor_did=call.caller.did,
         is_admin=call.caller.is_admin,

@@ -58,7 +58,7 @@ async def give_for(call: Call, stored: StoredWorkflow, default_agent: str | None
     _check_ended(stored, agent_did)
     command = GiveFeedback(
         key=feedback_key(stored.id, agent_did),
-        # A repeat is known by its Idempotency-Key; whoever has none gives a second feedback.
+        # A repeat is known by its Idempotency-Key; a request without one gives a second feedback.
         request_hash=hashlib.sha256(call.command_key(call.services.new_id()).encode()).digest(),
         actor_did=call.caller.did,
         workflow_id=stored.id,

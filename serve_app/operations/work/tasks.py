@@ -98,7 +98,7 @@ async def bid(call: Call) -> Reply:
     task_id = call.uuid_in_path("task_id", "an auction of the task")
     unknown = not_found(f"an auction of the task {task_id}, or of its node `nodeId`,")
     workflow_id = await task_workflow_id(call.services.reader, task_id)
-    # Without the nodes: whoever bids for it may not know of it yet, and their results are large.
+    # Without the nodes: a bidder may not see the task yet, and their results are large.
     row = await call.services.gateway.workflow_row(workflow_id) if workflow_id else None
     if workflow_id is None or row is None:
         raise unknown

@@ -10,24 +10,11 @@ from pathlib import Path
 import pytest
 
 from actors.transport.gateway import Gateway
-from actors.transport.messages import OwnerReply, OwnerRequest, PublishReply, PublishRequest
+from actors.transport.messages import OwnerReply, OwnerRequest, PublishRequest
 from actors.transport.sockets import serve_batches
 from actors.transport.wire import answer_requests
 from core.settings import Settings
-from tests.simulation.shapes import CAPABILITIES, compiled
-
-OWNER = "owner-1"
-STORED = PublishReply(workflow_id="w", task_id="t", status="pending")
-REQUEST = PublishRequest(
-    command_key="k",
-    request_hash=b"",
-    actor_did="did:test:payer",
-    workflow_id="w",
-    task_id="t",
-    payer_did="did:test:payer",
-    manifest_json="{}",
-    compiled=compiled({"nodes": {"a": {"capabilityId": CAPABILITIES[0]}}}).compiled,
-)
+from tests.actors.transport.test_gateway import OWNER, STORED, request
 
 
 class SlowOwner:
@@ -83,7 +70,7 @@ async def test_publish_does_not_wait_for_a_refresh(tmp_path: Path) -> None:
     async with asyncio.timeout(60), asked(tmp_path, owner) as gateway:
         refresh = asyncio.create_task(gateway.refresh_owners())
         await owner.is_asked.wait()
-        publish = asyncio.create_task(gateway.publish(REQUEST))
+        publish = asyncio.create_task(gateway.publish(request()))
         done, _ = await asyncio.wait([publish], timeout=5)
         assert done, "the publish waits for the refresh"
         assert (publish.result(), refresh.done()) == (STORED, False)

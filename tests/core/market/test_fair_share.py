@@ -1,4 +1,4 @@
-"""Shares of a process's room: nobody alone has all of it, and newcomers always get in."""
+"""Shares of a process's room: no payer alone has all of it, and newcomers always get in."""
 
 from __future__ import annotations
 
