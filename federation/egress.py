@@ -26,7 +26,7 @@ class EgressDenied(OSError):
 
 
 def gated_socket_factory(allowed_networks: Sequence[str]) -> Callable[[Any], socket.socket]:
-    """Return a socket factory (for `aiohttp.TCPConnector`) that refuses denied addresses.
+    """Return a factory of sockets by address information that refuses denied addresses.
 
     Args:
         allowed_networks: CIDR networks that are allowed besides public addresses.

@@ -8,12 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-import aiohttp
 import orjson
 
-from core.content_coding import BodyDecoder, BodyTooLarge, UndecodableBody
 from core.records.statuses import HEARTBEAT_STATUSES, Availability
-from federation.egress import gated_socket_factory
+from federation.http_client import HttpClient, HttpFailure, HttpFailureKind, HttpRequest
 
 PROBE_TIMEOUT_S = 2.0
 BODY_BYTES_MAX = 16_384
@@ -21,7 +19,7 @@ NOT_IMPLEMENTED = 501
 
 
 class HealthProbe:
-    """One session for all probes of a process; must be created inside its event loop.
+    """All probes of a process, each on a connection of its own; made inside its event loop.
 
     Args:
         egress_allow: networks that agents may live in although not public.
@@ -33,34 +31,29 @@ class HealthProbe:
         self, egress_allow: Sequence[str], service: str, *, timeout_s: float = PROBE_TIMEOUT_S
     ) -> None:
         self._service = service
-        self._session = aiohttp.ClientSession(
-            connector=aiohttp.TCPConnector(
-                limit=0, force_close=True, socket_factory=gated_socket_factory(egress_allow)
-            ),
-            cookie_jar=aiohttp.DummyCookieJar(),
-            auto_decompress=False,
-            trust_env=False,
-            timeout=aiohttp.ClientTimeout(total=timeout_s),
-        )
+        self._client = HttpClient(egress_allow, keep_alive_s=0)
+        self._timeout_s = timeout_s
 
     async def close(self) -> None:
-        """Close the session."""
-        await self._session.close()
+        """Close what is open."""
+        await self._client.close()
 
     async def is_healthy(self, endpoint: str) -> bool:
         """Whether an agent at this address answers without an unhealthy status."""
         url = health_url(endpoint, self._service)
+        headers = {"Accept-Encoding": "identity"}
+        request = HttpRequest(
+            "GET", url, headers, None, self._timeout_s, self._timeout_s, BODY_BYTES_MAX
+        )
         try:
-            async with self._session.get(
-                url, headers={"Accept-Encoding": "identity"}, allow_redirects=False
-            ) as response:
-                if response.status >= 500:
-                    return response.status == NOT_IMPLEMENTED
-                coding = response.headers.get("Content-Encoding", "")
-                return _is_reply_healthy(await response.content.read(BODY_BYTES_MAX), coding)
-        except (aiohttp.ClientError, TimeoutError, OSError, ValueError):
-            # ValueError: the endpoint is no valid URL.
+            outcome = await self._client.request(request)
+        except ValueError:
+            return False  # the endpoint is no valid URL
+        if isinstance(outcome, HttpFailure) and outcome.kind is not HttpFailureKind.TOO_LARGE:
             return False
+        if outcome.status >= 500:
+            return outcome.status == NOT_IMPLEMENTED
+        return isinstance(outcome, HttpFailure) or _is_reply_healthy(outcome.body)
 
 
 def health_url(endpoint: str, service: str) -> str:
@@ -71,13 +64,11 @@ def health_url(endpoint: str, service: str) -> str:
     return f"{base}/health"
 
 
-def _is_reply_healthy(body: bytes, coding: str) -> bool:
-    """Whether a reply's `status` is a healthy one, or an unknown word."""
+def _is_reply_healthy(body: bytes) -> bool:
+    """Whether a reply's `status` is a healthy one, or an unknown word, or not to be read."""
     try:
-        decoder = BodyDecoder(coding, BODY_BYTES_MAX)
-        decoder.feed(body)
-        reply = orjson.loads(decoder.finish())
-    except (UndecodableBody, BodyTooLarge, orjson.JSONDecodeError):
+        reply = orjson.loads(body)
+    except orjson.JSONDecodeError:
         return True
     said = reply.get("status") if isinstance(reply, dict) else None
     word = said.lower() if isinstance(said, str) else ""

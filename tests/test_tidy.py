@@ -48,9 +48,8 @@ RESERVED: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     "ray": (("ray",), ("actors/", "serve_app/app.py", "serve_app/supervisor/deploy.py")),
     "SQL": (("sqlalchemy", "psycopg", "alembic"), ("ledger/",)),
     "HTTP clients": (
-        ("aiohttp", "httpx", "requests", "urllib.request", "urllib3", "http.client"),
+        ("aiohttp", "httptools", "httpx", "requests", "urllib.request", "urllib3", "http.client"),
         (
-            "actors/dispatch/dispatcher.py",
             "federation/",
             "callboard/",
             "serve_app/supervisor/deploy.py",

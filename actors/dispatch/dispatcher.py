@@ -1,35 +1,42 @@
 """Sends orders to agents over HTTP, from the event loop of the process that holds the order.
 
-Knows aiohttp, signatures and limits; knows nothing of workflows beyond the order, and judges no
+Knows requests, signatures and limits; knows nothing of workflows beyond the order, and judges no
 reply (`core/workflow/verdict.py` does). Every order gets exactly one final event unless it is
-aborted. Spec: Dispatch request, Dispatch response, Authentication 3; contract.md section 5;
-design.md section 3.
+aborted. An order goes its way by callbacks; only one with large values, which are read or stored
+first, has a task. Spec: Dispatch request, Dispatch response, Authentication 3; contract.md section
+5; design.md section 3.
 """
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Coroutine, Iterator
 from dataclasses import dataclass
-
-import aiohttp
+from typing import Any
 
 from actors.dispatch.agent_queue import AGED_MS, AgentQueues
 from actors.dispatch.dispatch_orders import load_inputs
 from actors.dispatch.envelope import cancel_notice, dispatch_body, dispatch_headers, sent_event_id
-from actors.dispatch.large_results import Blobs, store_large_result
+from actors.dispatch.large_results import Blobs, is_result_large, store_large_result
 from actors.dispatch.reply_events import build_reply_event, offline_failure, unhealthy_failure
 from actors.engine.ports import Clock, Contact, DispatchOrder
 from actors.process.slices import run_in_slices
 from core.canonical import canonical, hash_bytes
-from core.content_coding import BodyDecoder, BodyTooLarge, UndecodableBody
 from core.errors import NodeErrorCode
 from core.market.fair_queue import parse_weights
 from core.settings import Settings
 from core.workflow.events import Event, Failure, Verdict, WorkStarted
 from core.workflow.verdict import Accepted, Success, judge_reply
-from federation.egress import EgressDenied, gated_socket_factory
+from federation.http_client import (
+    Exchange,
+    HttpClient,
+    HttpFailure,
+    HttpFailureKind,
+    HttpRequest,
+    Outcome,
+)
 
 log = logging.getLogger("callboard.dispatch")
 
@@ -41,6 +48,8 @@ Receive = Callable[[str, Event], None]
 # Cancel notices queued, enough for one workflow of the largest size, and sent at once.
 CANCELS_MAX = 2_000
 CANCELS_AT_ONCE = 64
+# Of the reply to a notice, which is not looked at.
+_NOTICE_REPLY_BYTES_MAX = 64 * 1024
 
 
 @dataclass(slots=True, eq=False)
@@ -48,13 +57,17 @@ class _Ticket:
     """An order that is queued, open, or, with a timer `until`, held by its agent.
 
     Compared by identity: an order may be here twice, for two owners. `is_over`: the order was
-    released while its request was open, so a later acceptance is not held.
+    released while its request was open, so a later acceptance is not held. `step`: what an open
+    order waits for. `started_ms`: 0 until it has left.
     """
 
     order: DispatchOrder
     receive: Receive
     until: asyncio.TimerHandle | None = None
     is_over: bool = False
+    step: asyncio.Handle | asyncio.Task[None] | Exchange | None = None
+    started_ms: int = 0
+    started_s: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,24 +119,14 @@ class Dispatcher:
             settings.inflight_share,
         )
         self._tickets: dict[int, _Ticket] = {}  # by the identity of the order in it
-        self._open: dict[_Ticket, asyncio.Task[None]] = {}
+        self._open: set[_Ticket] = set()
         self._starved_timer: asyncio.TimerHandle | None = None
         self._is_closed = False
         self._refusing: dict[tuple[str, str | None], asyncio.Task[None]] = {}
         self._notices: set[asyncio.Task[None]] = set()
         self._notice_turns = asyncio.Semaphore(CANCELS_AT_ONCE)
         self._sent = 0
-        connector = aiohttp.TCPConnector(
-            limit=0,
-            keepalive_timeout=30,
-            socket_factory=gated_socket_factory(settings.egress_allow),
-        )
-        self._session = aiohttp.ClientSession(
-            connector=connector,
-            cookie_jar=aiohttp.DummyCookieJar(),
-            auto_decompress=False,
-            trust_env=False,
-        )
+        self._client = HttpClient(settings.egress_allow)
 
     def __repr__(self) -> str:
         return f"<Dispatcher {self._queues!r}>"
@@ -189,10 +192,14 @@ class Dispatcher:
         """Stop waiting for the order's reply, or never send it; tell the agent if it was sent."""
         ticket = self._tickets.get(id(order))
         self.release(order)
-        if ticket in self._open:
-            self._open[ticket].cancel()
-        elif ticket is not None and ticket.until is None:
-            return  # it was queued and never sent
+        if ticket is not None and ticket.until is None:
+            if ticket not in self._open:
+                return  # it was queued and never sent
+            assert ticket.step is not None
+            ticket.step.cancel()
+            self._close(ticket, Contact.UNKNOWN)
+            if not ticket.started_ms:
+                return  # it was about to leave
         self.notify(order, reason)
 
     def refuse_waiting(self, did: str, payer_did: str | None = None) -> None:
@@ -237,15 +244,21 @@ class Dispatcher:
         for ticket in self._tickets.values():
             if ticket.until is not None:
                 ticket.until.cancel()
-        for task in [*self._open.values(), *self._notices, *self._refusing.values()]:
+        for ticket in self._open:
+            assert ticket.step is not None
+            ticket.step.cancel()
+        for task in [*self._notices, *self._refusing.values()]:
             task.cancel()
-        await self._session.close()
+        await self._client.close()
 
     # -- one order --------------------------------------------------------------------------------
 
     def _start(self, ticket: _Ticket) -> None:
-        task = asyncio.get_running_loop().create_task(self._perform(ticket))
-        self._open[ticket] = task
+        # In a turn of its own: who sends an order does not hear of it before `send` returns.
+        self._open.add(ticket)
+        ticket.step = asyncio.get_running_loop().call_soon(
+            self._take_step, ticket, self._begin_order
+        )
         self._sent += 1
 
     def _start_waiting(self) -> None:
@@ -284,155 +297,186 @@ class Dispatcher:
         loop = asyncio.get_running_loop()
         ticket.until = loop.call_later(max(0, delay_ms) / 1000, self.release, ticket.order)
 
-    async def _perform(self, ticket: _Ticket) -> None:
-        order, receive = ticket.order, ticket.receive
-        contact = Contact.UNKNOWN
-        is_accepted = False
-        started_ms = self._clock.now_ms()
-        started_s = asyncio.get_running_loop().time()
+    def _take_step(self, ticket: _Ticket, step: Callable[..., None], *arguments: Any) -> None:
+        """Do one step of an open order; whatever is raised ends this order alone."""
         try:
-            if not order.is_verification:
-                receive(order.workflow_id, WorkStarted(order.node, order.attempt, started_ms))
-            reply, contact, input_hash = await self._request_reply(order, started_ms)
-            # The span by the monotonic clock: the wall clock may be set while the agent works.
-            span_s = asyncio.get_running_loop().time() - started_s
-            at_ms = started_ms + int(span_s * 1_000)
-            event = build_reply_event(order, reply, input_hash, started_ms, at_ms)
-            if self._blobs is not None:
-                # Before the order is closed: the limit of open orders bounds the bytes that wait.
-                event = await store_large_result(
-                    event, self._blobs, self._settings.result_inline_bytes_max
-                )
-            is_accepted = isinstance(reply, Accepted) and not ticket.is_over
-        except Exception:  # the edge of one order: every order gets its event
-            log.exception("dispatch failed workflow=%s node=%s", order.workflow_id, order.node)
-            broken = Failure(
-                NodeErrorCode.AGENT_ERROR, "the dispatch failed inside the service", is_spared=True
-            )
-            event = build_reply_event(order, broken, "", started_ms, self._clock.now_ms())
-        finally:
-            del self._open[ticket]
-            if is_accepted:
-                self._park(ticket, contact, started_ms + order.timeout_ms - at_ms)
-            else:
-                self._queues.close(ticket, self._clock.now_ms())
-                self._forget(ticket, contact)
-            self._start_waiting()
-        receive(order.workflow_id, event)
+            step(ticket, *arguments)
+        except Exception:
+            self._end_broken(ticket)
 
-    async def _request_reply(
-        self, order: DispatchOrder, started_ms: int
-    ) -> tuple[Success | Accepted | Failure, Contact, str]:
-        """As `_post`, for orders whose inputs may still have to be loaded."""
-        if order.large is not None:
-            assert self._blobs is not None, "a large result was stored without a store"
-            bytes_max = self._settings.dispatch_body_bytes_max
-            complete = await load_inputs(order, self._blobs.values, bytes_max)
-            if isinstance(complete, Failure):
-                return complete, Contact.REACHED, ""
-            order = complete
-        return await self._post(order, started_ms)
+    def _take_task(self, ticket: _Ticket, work: Coroutine[Any, Any, None]) -> None:
+        """Do a step that waits."""
 
-    async def _post(
-        self, order: DispatchOrder, started_ms: int
-    ) -> tuple[Success | Accepted | Failure, Contact, str]:
-        """Send the request; return the judged reply, what it tells of reaching, the hash."""
+        async def guarded() -> None:
+            try:
+                await work
+            except Exception:
+                self._end_broken(ticket)
+
+        ticket.step = asyncio.get_running_loop().create_task(guarded())
+
+    def _end_broken(self, ticket: _Ticket) -> None:
+        order = ticket.order
+        log.exception("dispatch failed workflow=%s node=%s", order.workflow_id, order.node)
+        if ticket not in self._open:
+            return  # its event is out: it was the receiver that failed
+        message = "the dispatch failed inside the service"
+        broken = Failure(NodeErrorCode.AGENT_ERROR, message, is_spared=True)
+        at_ms = self._clock.now_ms()
+        event = build_reply_event(order, broken, "", ticket.started_ms or at_ms, at_ms)
+        self._close(ticket, Contact.UNKNOWN)
+        ticket.receive(order.workflow_id, event)
+
+    def _begin_order(self, ticket: _Ticket) -> None:
+        order = ticket.order
+        ticket.started_ms = self._clock.now_ms()
+        ticket.started_s = asyncio.get_running_loop().time()
+        if not order.is_verification:
+            started = WorkStarted(order.node, order.attempt, ticket.started_ms)
+            ticket.receive(order.workflow_id, started)
+        if order.large is None:
+            self._post(ticket, order)
+        else:
+            self._take_task(ticket, self._load_and_post(ticket))
+
+    async def _load_and_post(self, ticket: _Ticket) -> None:
+        assert self._blobs is not None, "a large result was stored without a store"
+        bytes_max = self._settings.dispatch_body_bytes_max
+        complete = await load_inputs(ticket.order, self._blobs.values, bytes_max)
+        if isinstance(complete, Failure):
+            self._judge(ticket, "", complete, Contact.REACHED)
+        else:
+            self._post(ticket, complete)
+
+    def _post(self, ticket: _Ticket, order: DispatchOrder) -> None:
+        """Send the request of an order whose inputs are complete."""
         try:
             inputs = canonical(order.inputs)
         except ValueError as error:
-            return (
-                Failure(NodeErrorCode.INPUT_MAPPING_FAILED, str(error), Verdict.FINAL),
-                Contact.REACHED,
-                "",
-            )
+            failure = Failure(NodeErrorCode.INPUT_MAPPING_FAILED, str(error), Verdict.FINAL)
+            self._judge(ticket, "", failure, Contact.REACHED)
+            return
         input_hash = hash_bytes(inputs)
         event = sent_event_id(order)
-        body = dispatch_body(order, event, inputs, started_ms, self._key)
-        bytes_max = self._settings.dispatch_body_bytes_max
+        body = dispatch_body(order, event, inputs, ticket.started_ms, self._key)
+        settings = self._settings
+        bytes_max = settings.dispatch_body_bytes_max
         if len(body) > bytes_max:
             message = f"the dispatch has {len(body)} bytes, limit {bytes_max}"
             too_large = Failure(NodeErrorCode.INPUT_TOO_LARGE, message, Verdict.FINAL)
-            return too_large, Contact.REACHED, input_hash
-        timeout = aiohttp.ClientTimeout(
-            total=order.timeout_ms / 1000,
-            sock_connect=min(order.timeout_ms, self._settings.connect_timeout_ms) / 1000,
-        )
-        try:
-            async with self._session.post(
-                order.url,
-                data=body,
-                headers=dispatch_headers(order, event, body, self._service),
-                timeout=timeout,
-                allow_redirects=False,
-            ) as response:
-                return await self._read_reply(response, order, event), Contact.REACHED, input_hash
-        except aiohttp.ConnectionTimeoutError:
-            failure = offline_failure(order, "the connection was not accepted in time")
-            if order.timeout_ms >= self._settings.connect_timeout_ms:
-                return failure, Contact.UNREACHABLE, input_hash  # no payer has chosen that time
-            return failure, _contact_of_timeout(order), input_hash
-        except TimeoutError:
-            message = f"no reply within {order.timeout_ms} ms"
-            failure = Failure(NodeErrorCode.AGENT_TIMEOUT, message)
-            return failure, _contact_of_timeout(order), input_hash
-        except aiohttp.ClientConnectorError as error:
-            if isinstance(error.os_error, EgressDenied):
-                message = f"the egress policy forbids {order.agent_did}: {error.os_error.reason}"
-                return (
-                    Failure(NodeErrorCode.POLICY_DENIED, message, Verdict.FINAL),
-                    Contact.REACHED,
-                    input_hash,
-                )
-            return (
-                offline_failure(order, "the connection was refused"),
-                Contact.UNREACHABLE,
-                input_hash,
-            )
-        except (aiohttp.ClientError, OSError) as error:
-            message = f"the connection broke: {type(error).__name__}"
-            broken = Failure(NodeErrorCode.AGENT_ERROR, message, is_spared=True)
-            return broken, Contact.UNREACHABLE, input_hash
-
-    async def _read_reply(
-        self, response: aiohttp.ClientResponse, order: DispatchOrder, event: str
-    ) -> Success | Accepted | Failure:
-        bytes_max = self._settings.agent_reply_bytes_max
-        body, problem = b"", None
-        try:
-            body = await _read(response, bytes_max)
-        except BodyTooLarge:
-            message = f"the reply is larger than {bytes_max} bytes"
-            return Failure(NodeErrorCode.RESULT_TOO_LARGE, message)
-        except UndecodableBody as error:
-            problem = str(error)
-        return judge_reply(
-            response.status,
-            response.headers.get("Content-Type", ""),
+            self._judge(ticket, input_hash, too_large, Contact.REACHED)
+            return
+        request = HttpRequest(
+            "POST",
+            order.url,
+            dispatch_headers(order, event, body, self._service),
             body,
+            connect_timeout_s=settings.connect_timeout_ms / 1000,
+            timeout_s=order.timeout_ms / 1000,
+            reply_bytes_max=settings.agent_reply_bytes_max,
+        )
+
+        def answered(outcome: Outcome) -> None:
+            self._take_step(ticket, self._answer, event, input_hash, outcome)
+
+        try:
+            ticket.step = self._client.send(request, answered)
+        except ValueError as error:  # of a card that was registered before it was judged like this
+            answered(HttpFailure(HttpFailureKind.BROKEN, str(error)))
+
+    def _answer(self, ticket: _Ticket, event: str, input_hash: str, outcome: Outcome) -> None:
+        order = ticket.order
+        if isinstance(outcome, HttpFailure):
+            failure, contact = self._failure(order, outcome)
+            self._judge(ticket, input_hash, failure, contact)
+            return
+        reply = judge_reply(
+            outcome.status,
+            outcome.header(b"content-type") or "",
+            outcome.body,
             event_id=event,
             capability_id=order.capability_id,
-            retry_after=response.headers.get("Retry-After"),
-            coding_problem=problem,
+            retry_after=outcome.header(b"retry-after"),
+            coding_problem=outcome.coding_problem,
         )
+        self._judge(ticket, input_hash, reply, Contact.REACHED)
+
+    def _failure(self, order: DispatchOrder, outcome: HttpFailure) -> tuple[Failure, Contact]:
+        """Return what a request without a reply is to its attempt, and what it says of reaching."""
+        match outcome.kind:
+            case HttpFailureKind.CONNECT_TIMEOUT:
+                failure = offline_failure(order, outcome.detail)
+                if order.timeout_ms >= self._settings.connect_timeout_ms:
+                    return failure, Contact.UNREACHABLE  # no payer has chosen that time
+                return failure, _contact_of_timeout(order)
+            case HttpFailureKind.TIMEOUT:
+                message = f"no reply within {order.timeout_ms} ms"
+                return Failure(NodeErrorCode.AGENT_TIMEOUT, message), _contact_of_timeout(order)
+            case HttpFailureKind.DENIED:
+                message = f"the egress policy forbids {order.agent_did}: {outcome.detail}"
+                failure = Failure(NodeErrorCode.POLICY_DENIED, message, Verdict.FINAL)
+                return failure, Contact.REACHED
+            case HttpFailureKind.UNREACHABLE:
+                failure = offline_failure(order, "the connection was refused")
+                return failure, Contact.UNREACHABLE
+            case HttpFailureKind.TOO_LARGE:
+                bytes_max = self._settings.agent_reply_bytes_max
+                message = f"the reply is larger than {bytes_max} bytes"
+                return Failure(NodeErrorCode.RESULT_TOO_LARGE, message), Contact.REACHED
+            case HttpFailureKind.BROKEN:
+                message = f"the connection broke: {outcome.detail}"
+                broken = Failure(NodeErrorCode.AGENT_ERROR, message, is_spared=True)
+                return broken, Contact.UNREACHABLE
+
+    def _judge(
+        self,
+        ticket: _Ticket,
+        input_hash: str,
+        reply: Success | Accepted | Failure,
+        contact: Contact,
+    ) -> None:
+        """End an order with its judged reply; a large result is stored first."""
+        # The span by the monotonic clock: the wall clock may be set while the agent works.
+        span_s = asyncio.get_running_loop().time() - ticket.started_s
+        at_ms = ticket.started_ms + int(span_s * 1_000)
+        event = build_reply_event(ticket.order, reply, input_hash, ticket.started_ms, at_ms)
+        inline_bytes_max = self._settings.result_inline_bytes_max
+        if self._blobs is not None and is_result_large(event, inline_bytes_max):
+            # Before the order is closed: the limit of open orders bounds the bytes that wait.
+            self._take_task(ticket, self._store_and_end(ticket, event, contact))
+            return
+        remaining_ms = ticket.started_ms + ticket.order.timeout_ms - at_ms
+        is_accepted = isinstance(reply, Accepted) and not ticket.is_over
+        self._close(ticket, contact, remaining_ms if is_accepted else None)
+        ticket.receive(ticket.order.workflow_id, event)
+
+    async def _store_and_end(self, ticket: _Ticket, event: Event, contact: Contact) -> None:
+        assert self._blobs is not None
+        stored = await store_large_result(event, self._blobs)
+        self._close(ticket, contact)
+        ticket.receive(ticket.order.workflow_id, stored)
+
+    def _close(self, ticket: _Ticket, contact: Contact, accepted_ms: int | None = None) -> None:
+        """Close an open order; `accepted_ms`: how long its agent may still hold it."""
+        self._open.remove(ticket)
+        ticket.step = None
+        if accepted_ms is not None:
+            self._park(ticket, contact, accepted_ms)
+        else:
+            self._queues.close(ticket, self._clock.now_ms())
+            self._forget(ticket, contact)
+        self._start_waiting()
 
     async def _notify_cancel(self, order: DispatchOrder, reason: str) -> None:
         body, headers = cancel_notice(order, reason, self._service)
-        timeout = aiohttp.ClientTimeout(total=self._settings.cancel_notice_timeout_ms / 1000)
-        try:
-            async with (
-                self._notice_turns,
-                self._session.post(
-                    order.cancel_url,
-                    data=body,
-                    headers=headers,
-                    timeout=timeout,
-                    allow_redirects=False,
-                ),
-            ):
-                pass
-        except (aiohttp.ClientError, TimeoutError, OSError):
-            # Best effort by contract: the 409 to its late result tells the agent otherwise.
-            return
+        timeout_s = self._settings.cancel_notice_timeout_ms / 1000
+        request = HttpRequest(
+            "POST", order.cancel_url, headers, body, timeout_s, timeout_s, _NOTICE_REPLY_BYTES_MAX
+        )
+        # Best effort by contract: the 409 to its late result tells the agent otherwise.
+        with contextlib.suppress(ValueError):
+            async with self._notice_turns:
+                await self._client.request(request)
 
 
 def _contact_of_timeout(order: DispatchOrder) -> Contact:
@@ -443,26 +487,6 @@ def _contact_of_timeout(order: DispatchOrder) -> Contact:
     """
     is_telling = order.timeout_ms >= TELLING_TIMEOUT_MS and not order.is_cut_short
     return Contact.TIMED_OUT if is_telling else Contact.UNKNOWN
-
-
-async def _read(response: aiohttp.ClientResponse, bytes_max: int) -> bytes:
-    """Return the decoded body; stop reading at the first defect.
-
-    Raises:
-        BodyTooLarge, UndecodableBody.
-    """
-    coding = response.headers.get("Content-Encoding", "")
-    length = response.content_length
-    if not coding and length is not None and length <= bytes_max:
-        return await response.read()
-    try:
-        decoder = BodyDecoder(coding, bytes_max)
-        async for piece in response.content.iter_any():
-            decoder.feed(piece)
-        return decoder.finish()
-    except (BodyTooLarge, UndecodableBody):
-        response.close()
-        raise
 
 
 def _ticket_key(ticket: _Ticket) -> _Ticket:

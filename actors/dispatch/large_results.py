@@ -101,15 +101,20 @@ class Blobs:
             self._cached_bytes -= len(oldest)
 
 
-async def store_large_result(event: Event, blobs: Blobs, inline_bytes_max: int) -> Event:
-    """Store the event's result if it is large, and return the event with its reference."""
+def is_result_large(event: Event, inline_bytes_max: int) -> bool:
+    """Whether the event has a result that is to be stored by itself."""
     if not isinstance(event, AttemptSucceeded) or event.result_json is None:
-        return event
+        return False
     if len(event.result_json) * 4 <= inline_bytes_max:
-        return event  # a character has at most 4 bytes
+        return False  # a character has at most 4 bytes
+    return len(event.result_json.encode()) > inline_bytes_max
+
+
+async def store_large_result(event: Event, blobs: Blobs) -> Event:
+    """Store a large result, and return its event with the reference."""
+    assert isinstance(event, AttemptSucceeded)
+    assert event.result_json is not None
     body = event.result_json.encode()
-    if len(body) <= inline_bytes_max:
-        return event
     ref = await _retry_while_unavailable(lambda: blobs.put(body))
     assert ref.hash == event.output_hash, "a result is stored under the hash of its canonical form"
     return replace(event, result=ref, result_json=None)

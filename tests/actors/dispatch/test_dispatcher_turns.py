@@ -197,6 +197,20 @@ async def test_an_aborted_order_that_waits_is_never_sent_and_nobody_is_told() ->
     assert agents.nodes == ["open", "wanted"], "neither a dispatch nor a notice"
 
 
+async def test_an_order_aborted_in_the_turn_in_which_it_was_sent_frees_its_place() -> None:
+    """As when one batch of outcomes sends a child and halts its workflow."""
+    agents = Agents()
+    async with scene(agents.serve, agent_concurrency=1) as here:
+        unwanted = send(here, "/gated", "unwanted")
+        assert here.dispatcher.statistics().in_flight == 1
+        here.dispatcher.abort(unwanted, "user_request")
+        assert here.dispatcher.statistics().in_flight == 0
+        send(here, "/gated", "wanted")
+        agents.gate.set()
+        assert [getattr(event, "node", "") for event in await ends(here, 1)] == ["wanted"]
+    assert agents.nodes == ["wanted"], "neither a dispatch nor a notice"
+
+
 async def test_an_attempt_that_was_given_up_says_nothing_about_its_agent() -> None:
     agents = Agents()
     async with scene(agents.serve) as here:

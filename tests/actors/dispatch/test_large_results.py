@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 import orjson
 import pytest
 
-from actors.dispatch.large_results import Blobs, store_large_result
+from actors.dispatch.large_results import Blobs, is_result_large, store_large_result
 from core.errors import ErrorCode, ServiceError
 from core.workflow.blob_ref import BlobRef
 from core.workflow.events import AttemptSucceeded, WorkStarted
@@ -48,25 +48,23 @@ def succeeded(text: str) -> AttemptSucceeded:
     return AttemptSucceeded("a", 1, {"text": text}, body.decode(), "sha256:in", name, 0, 1)
 
 
-async def test_small_results_and_other_events_travel_as_they_are() -> None:
-    shelf = Shelf()
-    blobs = Blobs(shelf, cache_bytes_max=1_000)
+def test_small_results_and_other_events_travel_as_they_are() -> None:
     for event in (succeeded("x" * 80), succeeded("x" * 20), WorkStarted("a", 1, 0)):
-        assert await store_large_result(event, blobs, 100) is event
-    assert not shelf.stored
+        assert not is_result_large(event, 100)
 
 
 async def test_size_is_counted_in_bytes_not_characters() -> None:
-    blobs = Blobs(Shelf(), cache_bytes_max=1_000)
-    event = await store_large_result(succeeded("ä" * 50), blobs, 100)
-    assert isinstance(event, AttemptSucceeded) and event.result_json is None
+    event = succeeded("ä" * 50)
+    assert is_result_large(event, 100)
+    stored = await store_large_result(event, Blobs(Shelf(), cache_bytes_max=1_000))
+    assert isinstance(stored, AttemptSucceeded) and stored.result_json is None
 
 
 async def test_large_result_is_stored_before_its_event_goes_on_however_long_that_takes() -> None:
     shelf = Shelf(away=2)
     blobs = Blobs(shelf, cache_bytes_max=0)
     event = succeeded("x" * 200)
-    changed = await store_large_result(event, blobs, 100)
+    changed = await store_large_result(event, blobs)
     assert isinstance(changed, AttemptSucceeded)
     assert changed.result == BlobRef(event.output_hash, len(event.result_json or ""))
     assert changed.result_json is None
