@@ -58,7 +58,7 @@ class _Ticket:
 
     Compared by identity: an order may be here twice, for two owners. `is_over`: the order was
     released while its request was open, so a later acceptance is not held. `step`: what an open
-    order waits for. `started_ms`: 0 until it has left.
+    order waits for.
     """
 
     order: DispatchOrder
@@ -66,6 +66,7 @@ class _Ticket:
     until: asyncio.TimerHandle | None = None
     is_over: bool = False
     step: asyncio.Handle | asyncio.Task[None] | Exchange | None = None
+    is_sent: bool = False
     started_ms: int = 0
     started_s: float = 0.0
 
@@ -198,8 +199,8 @@ class Dispatcher:
             assert ticket.step is not None
             ticket.step.cancel()
             self._close(ticket, Contact.UNKNOWN)
-            if not ticket.started_ms:
-                return  # it was about to leave
+            if not ticket.is_sent:
+                return
         self.notify(order, reason)
 
     def refuse_waiting(self, did: str, payer_did: str | None = None) -> None:
@@ -334,6 +335,8 @@ class Dispatcher:
         if not order.is_verification:
             started = WorkStarted(order.node, order.attempt, ticket.started_ms)
             ticket.receive(order.workflow_id, started)
+            if ticket not in self._open:
+                return  # the receiver has aborted it
         if order.large is None:
             self._post(ticket, order)
         else:
@@ -381,6 +384,7 @@ class Dispatcher:
 
         try:
             ticket.step = self._client.send(request, answered)
+            ticket.is_sent = True
         except ValueError as error:  # of a card that was registered before it was judged like this
             answered(HttpFailure(HttpFailureKind.BROKEN, str(error)))
 

@@ -211,6 +211,23 @@ async def test_an_order_aborted_in_the_turn_in_which_it_was_sent_frees_its_place
     assert agents.nodes == ["wanted"], "neither a dispatch nor a notice"
 
 
+async def test_an_order_aborted_by_who_hears_of_its_start_is_not_sent() -> None:
+    agents = Agents()
+    async with scene(agents.serve, agent_concurrency=1) as here:
+        order = here.order(url=f"{here.url}/gated", agent_did="did:x:gated", node="unwanted")
+
+        def abort(_: str, event: Event) -> None:
+            assert isinstance(event, WorkStarted), event
+            here.dispatcher.abort(order, "user_request")
+
+        here.dispatcher.send(order, abort)
+        agents.gate.set()
+        send(here, "/gated", "wanted")
+        assert [getattr(event, "node", "") for event in await ends(here, 1)] == ["wanted"]
+        assert here.dispatcher.statistics().in_flight == 0
+    assert agents.nodes == ["wanted"], "neither a dispatch nor a notice"
+
+
 async def test_an_attempt_that_was_given_up_says_nothing_about_its_agent() -> None:
     agents = Agents()
     async with scene(agents.serve) as here:
