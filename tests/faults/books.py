@@ -6,10 +6,10 @@ from typing import Any, LiteralString
 
 import psycopg
 
-from tests.conftest import RunningDeployment
 from tests.faults import market_books
 from tests.faults.victims import superuser_url
 from tests.ledger.checking import EVENT_VIEW
+from tests.platform.deployments import RunningDeployment
 
 CHECKS: dict[str, LiteralString] = {
     "the sum of all balances is not 0": "SELECT sum(balance) FROM account HAVING sum(balance) <> 0",

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import sys
 
-from tests.conftest import RunningDeployment
 from tests.faults.books import bids_on_the_chain, books_problems, market_totals
 from tests.faults.load import BIDDER, Load
+from tests.platform.deployments import RunningDeployment
 
 
 def check(load: Load, victim: RunningDeployment) -> None:

@@ -9,12 +9,13 @@ import pytest
 
 from core.settings import Settings
 from ledger.writer.group_commit import GroupCommit
-from tests.conftest import Database, RunningDeployment, free_port, start_deployment
+from tests.conftest import Database
 from tests.faults.load import Load
 from tests.faults.market_load import SETTINGS
 from tests.faults.scene import Scene, agent, registration
 from tests.ledger.checking import Auditor
 from tests.ledger.making import CREDIT, GENESIS, deposit
+from tests.platform.deployments import RunningDeployment, free_port, start_deployment
 
 
 @pytest.fixture

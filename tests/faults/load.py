@@ -22,7 +22,6 @@ from typing import Any
 import httpx
 import psycopg
 
-from tests.conftest import RunningDeployment
 from tests.faults.market_load import (
     CAPABILITY,
     JUDGE,
@@ -34,6 +33,7 @@ from tests.faults.market_load import (
     work,
 )
 from tests.faults.victims import superuser_url
+from tests.platform.deployments import RunningDeployment
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 CLIENTS = 4

@@ -127,7 +127,7 @@ async def agent(delay_s: float, gate: asyncio.Event | None = None) -> AsyncItera
 
     application = web.Application()
     application.router.add_post("/callboard/node", work)
-    runner = web.AppRunner(application)
+    runner = web.AppRunner(application, shutdown_timeout=0.1)
     await runner.setup()
     await web.TCPSite(runner, "127.0.0.1", 0, backlog=1024).start()
     try:

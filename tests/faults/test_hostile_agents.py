@@ -19,13 +19,13 @@ from typing import Any
 import psutil
 import pytest
 
-from tests.conftest import RunningDeployment
 from tests.contract.conftest import Caller
 from tests.contract.conftest import client as patient_client
 from tests.faults.checks import check
 from tests.faults.load import Load
 from tests.faults.market_load import chain
 from tests.faults.victims import await_one
+from tests.platform.deployments import RunningDeployment
 
 pytestmark = pytest.mark.slow
 

@@ -12,11 +12,11 @@ from pathlib import Path
 
 import pytest
 
-from tests.conftest import RunningDeployment, free_port, start_deployment
 from tests.faults.checks import check
 from tests.faults.load import Load
 from tests.faults.market_load import chain
 from tests.faults.victims import find_all, wait
+from tests.platform.deployments import RunningDeployment, free_port, start_deployment
 
 pytestmark = [pytest.mark.slow, pytest.mark.soak]
 

@@ -14,11 +14,11 @@ from contextlib import suppress
 
 import pytest
 
-from tests.conftest import RunningDeployment, start_deployment
 from tests.faults.books import market_totals
 from tests.faults.checks import check
 from tests.faults.load import Load
 from tests.faults.victims import await_one, kill
+from tests.platform.deployments import RunningDeployment, start_deployment
 
 pytestmark = pytest.mark.slow
 

@@ -14,10 +14,10 @@ import psutil
 import pytest
 
 from actors.cluster.names import LEDGER, NAMESPACE, TIMEKEEPER
-from tests.conftest import RunningDeployment
 from tests.faults.checks import check
 from tests.faults.load import Load
 from tests.faults.victims import await_one
+from tests.platform.deployments import RunningDeployment
 
 pytestmark = pytest.mark.slow
 

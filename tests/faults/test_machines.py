@@ -17,10 +17,10 @@ from pathlib import Path
 import psutil
 import pytest
 
-from tests.conftest import RunningDeployment, free_port, start_deployment
 from tests.faults.checks import check
 from tests.faults.load import Load
 from tests.faults.victims import await_one, find_all, wait
+from tests.platform.deployments import RunningDeployment, free_port, start_deployment
 
 pytestmark = [pytest.mark.slow, pytest.mark.soak]
 

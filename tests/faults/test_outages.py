@@ -19,7 +19,6 @@ import pytest
 from ledger.embedded.server import DATABASE, SERVICE, EmbeddedPostgres
 from ledger.writer.store import Genesis, LedgerStore
 from serve_app.supervisor.deployment import run_folder_of
-from tests.conftest import RunningDeployment
 from tests.faults.checks import check
 from tests.faults.load import Load
 from tests.faults.market_load import chain
@@ -32,6 +31,7 @@ from tests.faults.victims import (
     superuser_url,
     wait,
 )
+from tests.platform.deployments import RunningDeployment
 
 pytestmark = pytest.mark.slow
 

@@ -14,7 +14,7 @@ from urllib.parse import urlsplit
 import httpx
 import pytest
 
-from tests.conftest import RunningDeployment
+from tests.platform.deployments import RunningDeployment
 
 SLOW, WAITING, PUBLISHES = 600, 400, 30
 ATTACKER, PAYER = "127.0.0.21", "127.0.0.22"

@@ -13,7 +13,7 @@ import psycopg
 
 from ledger.embedded.server import DATABASE, SUPERUSER, EmbeddedPostgres
 from serve_app.supervisor.deployment import run_folder_of
-from tests.conftest import RunningDeployment
+from tests.platform.deployments import RunningDeployment
 
 DEADLINE_S = 180.0
 

@@ -24,7 +24,7 @@ async def test_loopback_is_refused_by_name_and_by_number_unless_allowed() -> Non
 
     application = web.Application()
     application.router.add_get("/", answer)
-    runner = web.AppRunner(application)
+    runner = web.AppRunner(application, shutdown_timeout=0.1)
     await runner.setup()
     site = web.TCPSite(runner, "127.0.0.1", 0)
     await site.start()

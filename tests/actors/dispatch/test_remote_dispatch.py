@@ -159,7 +159,7 @@ async def three_machines(**chances: float) -> AsyncIterator[Machines]:
 
     application.router.add_post("/node", work)
     application.router.add_post("/later", accept)
-    server = web.AppRunner(application)
+    server = web.AppRunner(application, shutdown_timeout=0.1)
     await server.setup()
     await web.TCPSite(server, "127.0.0.1", 0).start()
     clock = LoopClock()
