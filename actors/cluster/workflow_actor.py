@@ -58,6 +58,7 @@ class WorkflowActor:
         ledger = LedgerClient(
             BatchCall(settings.run_folder, LEDGER, "submit"),
             is_unknown_outcome,
+            on_lost=_stop,
             capacity=settings.ledger_queue_max,
             batch_size=settings.batch_commands_max,
         )

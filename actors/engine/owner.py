@@ -132,7 +132,7 @@ class Owner:
             self._name,
             self._epoch,
             self._settings,
-            ledger=self,
+            ledger=self._ledger,
             directory=self._directory,
             dispatcher=self.remote_dispatch,
             clock=self._clock,
@@ -284,21 +284,6 @@ class Owner:
         self._restorer.restore_one(request.workflow_id)
         return True
 
-    def has_room(self, payer: str) -> bool:
-        """Implement `LedgerPort`."""
-        return self._ledger.has_room(payer)
-
-    def submit(self, command: Command, done: Callable[[Outcome], None], payer: str = "") -> None:
-        """Implement `LedgerPort`; a command whose outcome stays unknown ends this process."""
-
-        def handle_outcome(outcome: Outcome | BaseException) -> None:
-            if isinstance(outcome, BaseException):
-                self._on_lost(f"{command.key}: {outcome!r}")
-            else:
-                done(outcome)
-
-        self._ledger.submit(command, handle_outcome, payer)
-
     def statistics(self) -> dict[str, Any]:
         """Return the counters of all parts, for `ping` and metrics."""
         runner = self._runner
@@ -351,7 +336,7 @@ class Owner:
 
     async def _commit(self, command: Command) -> Outcome:
         future: asyncio.Future[Outcome] = asyncio.get_running_loop().create_future()
-        self.submit(command, future.set_result)
+        self._ledger.submit(command, future.set_result)
         return await future
 
     def _require_runner(self) -> Runner:

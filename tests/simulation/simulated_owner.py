@@ -134,6 +134,41 @@ class SimulatedFeeds:
         self._directory.revocations.apply_rows(self._process.world.revoking.rows())
 
 
+class SimulatedClient(LedgerClient):
+    """A client of the simulated ledger; what it is given and hears costs virtual CPU time."""
+
+    def __init__(self, process: Process) -> None:
+        world = process.world
+        super().__init__(
+            partial(answer_commands, partial(world.ledger.call, process)),
+            lambda error: not isinstance(error, AssertionError),
+            on_lost=process.lost,
+            capacity=world.settings.ledger_queue_max,
+            batch_size=world.settings.batch_commands_max,
+        )
+        self._process = process
+
+    def submit(self, command: Command, done: Callable[[Outcome], None], payer: str = "") -> None:
+        """As the product's; may be the step at which the process dies."""
+        process = self._process
+        process.step("submit")
+        if not process.is_alive:
+            return
+        process.loop.charge(COMMAND_US)
+        if isinstance(command, PublishWorkflow | AdvanceWorkflow):
+            process.loop.charge(RECORD_US * len(command.records))
+        process.world.quarantines.submitted(command, process)
+
+        def heard(outcome: Outcome) -> None:
+            if process.is_alive:
+                process.loop.charge(OUTCOME_US)
+                process.world.quarantines.answered(command, outcome, process)
+                process.world.checks.answered_commit(command, outcome, process)
+                done(outcome)
+
+        super().submit(command, heard, payer)
+
+
 class SimulatedOwner(Owner):
     """An owner without a database and a network.
 
@@ -147,12 +182,7 @@ class SimulatedOwner(Owner):
         self._settings = world.settings
         steady = SteadyTime(process.wall_ns, process.loop.monotonic_ns)
         self.clock = self._clock = LoopClock(steady)
-        self._ledger = LedgerClient(
-            partial(answer_commands, partial(world.ledger.call, process)),
-            lambda error: not isinstance(error, AssertionError),
-            capacity=world.settings.ledger_queue_max,
-            batch_size=world.settings.batch_commands_max,
-        )
+        self._ledger = SimulatedClient(process)
         self._on_lost = process.lost
         self.directory = self._directory = ChargedDirectory(
             process.loop.charge,
@@ -187,26 +217,6 @@ class SimulatedOwner(Owner):
     def epoch(self) -> int:
         """The epoch, 0 before the ledger has given one."""
         return self._epoch
-
-    def submit(self, command: Command, done: Callable[[Outcome], None], payer: str = "") -> None:
-        """As the product's; may be the step at which the process dies."""
-        process = self._process
-        process.step("submit")
-        if not process.is_alive:
-            return
-        process.loop.charge(COMMAND_US)
-        if isinstance(command, PublishWorkflow | AdvanceWorkflow):
-            process.loop.charge(RECORD_US * len(command.records))
-        process.world.quarantines.submitted(command, process)
-
-        def heard(outcome: Outcome) -> None:
-            if process.is_alive:
-                process.loop.charge(OUTCOME_US)
-                process.world.quarantines.answered(command, outcome, process)
-                process.world.checks.answered_commit(command, outcome, process)
-                done(outcome)
-
-        super().submit(command, heard, payer)
 
     def told_of_revocations(self) -> None:
         """Know who is revoked, as by a notice."""
