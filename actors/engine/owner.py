@@ -116,6 +116,7 @@ class Owner:
         self._runner: Runner | None = None
         self._restorer: Restorer | None = None
         self._epoch = 0
+        self._learning: set[asyncio.Task[None]] = set()
 
     # -- starting ---------------------------------------------------------------------------------
 
@@ -197,6 +198,9 @@ class Owner:
         if self._restorer is not None:
             await self._restorer.close()
         await self._revoked_work.close()
+        for task in self._learning:
+            task.cancel()
+        await asyncio.gather(*self._learning, return_exceptions=True)
         await self._dispatcher.close()
         await self._blob_store.close()
         await self._reader.close()
@@ -214,9 +218,6 @@ class Owner:
         runner = self._require_runner()
         try:
             self._ledger.raise_when_down()
-            await self._directory_sync.ensure_known(
-                [request for request in batch if isinstance(request, PublishRequest)]
-            )
         except ServiceError as error:
             return [error] * len(batch)
         loop = asyncio.get_running_loop()
@@ -225,7 +226,12 @@ class Owner:
         for request in batch:
             reply: asyncio.Future[OwnerReply] = loop.create_future()
             replies.append(reply)
-            self._handle_request(runner, request, reply)
+            if isinstance(request, PublishRequest) and not self._directory_sync.is_known(request):
+                task = asyncio.create_task(self._handle_when_known(runner, request, reply))
+                self._learning.add(task)
+                task.add_done_callback(self._learning.discard)
+            else:
+                self._handle_request(runner, request, reply)
             await slices.pause()
         if late is not None:
             return await late.settled(replies)
@@ -239,6 +245,19 @@ class Owner:
             ServiceError: LEDGER_UNAVAILABLE when it cannot be read.
         """
         await self._directory_sync.refresh()
+
+    async def _handle_when_known(
+        self, runner: Runner, request: PublishRequest, reply: asyncio.Future[OwnerReply]
+    ) -> None:
+        """Read what a workflow names and this owner does not know; only its payer waits for it."""
+        try:
+            await self._directory_sync.learn(request)
+        except ServiceError as error:
+            _build_settle(reply)(error)
+            return
+        except Exception:  # the edge of one request: it is refused for what is not known
+            log.exception("directory not read for workflow=%s", request.workflow_id)
+        self._handle_request(runner, request, reply)
 
     def _handle_request(
         self, runner: Runner, request: OwnerRequest, reply: asyncio.Future[OwnerReply]

@@ -7,7 +7,7 @@ made here reads rows from the model, sends to simulated agents and charges virtu
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -126,8 +126,9 @@ class SimulatedFeeds:
             raise unreachable()
         self.look()
 
-    async def ensure_known(self, requests: Sequence[PublishRequest]) -> None:
-        """Do nothing: every agent is known from the start."""
+    def is_known(self, request: PublishRequest) -> bool:
+        """Say so: every agent is known from the start."""
+        return True
 
     def look(self) -> None:
         """Know who is revoked."""
@@ -200,6 +201,7 @@ class SimulatedOwner(Owner):
         self.outboxes = Outboxes()
         self._runner: Runner | None = None
         self._epoch = 0
+        self._learning: set[asyncio.Task[None]] = set()
         self._restorer: Restorer | None = None
         self._revoked_work = MergedRuns("work of revoked agents", self._end_revoked_work)
 
