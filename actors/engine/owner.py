@@ -31,17 +31,14 @@ from actors.process.slices import Slices, run_in_slices
 from actors.transport.late_replies import LateReplies
 from actors.transport.ledger_client import LedgerClient, ledger_unavailable_error
 from actors.transport.messages import (
-    CancelReply,
     CancelRequest,
-    NodeResultReply,
     NodeResultRequest,
     NotYet,
     OwnerReply,
     OwnerRequest,
-    PublishReply,
     PublishRequest,
-    ResumeReply,
     ResumeRequest,
+    WatchReply,
     WatchRequest,
 )
 from core.errors import ErrorCode, ServiceError
@@ -266,11 +263,7 @@ class Owner:
         settle = _build_settle(reply)
         try:
             if self._request_missing_restore(runner, request):
-                settle(
-                    None
-                    if isinstance(request, WatchRequest)
-                    else rereading_error(request.workflow_id)
-                )
+                settle(rereading_error(request.workflow_id))
                 return
             match request:
                 case PublishRequest():
@@ -282,9 +275,8 @@ class Owner:
                 case NodeResultRequest():
                     take_result(runner, request, self._clock.now_ms(), settle)
                 case WatchRequest():
-                    if not runner.watch(request.workflow_id, request.watcher):
-                        self.outboxes.put(request.workflow_id, {request.watcher})
-                    settle(None)
+                    is_held = runner.watch(request.workflow_id, request.watcher)
+                    settle(WatchReply() if is_held else None)
         except ServiceError as error:  # the workflow's cost cannot be estimated
             settle(error)
         except Exception:  # the edge of one request: the others of its batch are answered too
@@ -366,11 +358,7 @@ class Owner:
         return self._runner
 
 
-def _build_settle(
-    reply: asyncio.Future[OwnerReply],
-) -> Callable[
-    [PublishReply | CancelReply | ResumeReply | NodeResultReply | ServiceError | None], None
-]:
+def _build_settle(reply: asyncio.Future[OwnerReply]) -> Callable[[OwnerReply], None]:
     def settle(value: OwnerReply) -> None:
         if not reply.done():
             reply.set_result(value)

@@ -56,9 +56,9 @@ class RunningWorkflow:
 
     def close_order(self, event: Event) -> DispatchOrder | None:
         """Remove and return the order that this event ends; None for a late event."""
-        is_verification = isinstance(event, VerificationFinished)
-        if not isinstance(event, AttemptSucceeded | AttemptFailed | VerificationFinished):
+        if not isinstance(event, (AttemptSucceeded, AttemptFailed, VerificationFinished)):
             return None
+        is_verification = isinstance(event, VerificationFinished)
         order = self.orders.get((event.node, is_verification))
         if order is None or order.attempt != event.attempt:
             return None

@@ -14,9 +14,9 @@ import hashlib
 import logging
 import os
 import time
-from collections.abc import Awaitable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 from msgspec.structs import replace
 
@@ -65,6 +65,8 @@ log = logging.getLogger("callboard.gateway")
 
 REQUEST_TIMEOUT_S = 15.0
 RETRY_DELAY_S = 0.1
+# The longest delay between two tries of which each reads the workflow's row.
+READ_DELAY_S_MAX = 1.0
 OWNERS_REFRESH_S = 1.0
 # Interval at which a waiting request reads the row, which covers a lost notice.
 WAIT_POLL_S = 3.0
@@ -80,6 +82,17 @@ REFRESHES_MAX = 100_000
 LARGE_BYTES = 16 * 1024
 # Of one bulk, in flight to the owners: other bulks wait for two calls, not for the whole bulk.
 BULK_BYTES_IN_FLIGHT_MAX = 2 * CALL_BYTES_MAX
+
+
+class _Asked(NamedTuple):
+    """A request, the live owner that gets it, if there is one, and in whose turn it is sent.
+
+    `payer`: "" for the service's own.
+    """
+
+    request: OwnerRequest | PackedPublish
+    owner: str | None
+    payer: str
 
 
 class _OwnerChannels:
@@ -226,7 +239,10 @@ class Gateway:
             return await self._publish(request)
 
     async def _publish(self, request: PublishRequest | PackedPublish) -> PublishReply:
-        reply = await self._request_owner(request, request.workflow_id, payer=request.payer_did)
+        async def asked() -> _Asked:
+            return _Asked(request, self._choose(request.workflow_id), request.payer_did)
+
+        reply = await self._request_owner(asked, time.monotonic() + REQUEST_TIMEOUT_S)
         assert isinstance(reply, PublishReply)
         return reply
 
@@ -248,21 +264,41 @@ class Gateway:
             answers.append(reply)
         return answers
 
-    async def cancel(self, request: CancelRequest) -> CancelReply:
-        """Cancel a workflow at its owner; returns after the commit."""
-        owner = await self._owner_of(request.workflow_id, request.actor_did)
-        reply = await self._request_owner(
-            request, request.workflow_id, owner, payer=request.actor_did
-        )
+    async def cancel(self, request: CancelRequest, stored: StoredWorkflow) -> CancelReply:
+        """Cancel a workflow at its owner; returns after the commit.
+
+        Args:
+            stored: the workflow as its caller has just read it.
+
+        Raises:
+            ServiceError: NOT_CANCELLABLE when it has ended.
+        """
+
+        def asked(now: StoredWorkflow) -> _Asked:
+            if is_terminal(now.status):
+                raise _unexpected(ErrorCode.NOT_CANCELLABLE, now, "that has not ended")
+            return _Asked(request, now.owner, request.actor_did)
+
+        reply = await self._request_driver(request.workflow_id, asked, stored)
         assert isinstance(reply, CancelReply)
         return reply
 
-    async def resume(self, request: ResumeRequest) -> ResumeReply:
-        """Let a quarantined workflow be driven on by its owner; returns after the commit."""
-        owner = await self._owner_of(request.workflow_id, request.actor_did)
-        reply = await self._request_owner(
-            request, request.workflow_id, owner, payer=request.actor_did
-        )
+    async def resume(self, request: ResumeRequest, stored: StoredWorkflow) -> ResumeReply:
+        """Let a quarantined workflow be driven on by its owner; returns after the commit.
+
+        Args:
+            stored: the workflow as its caller has just read it.
+
+        Raises:
+            ServiceError: CONFLICT when it is not quarantined.
+        """
+
+        def asked(now: StoredWorkflow) -> _Asked:
+            if is_terminal(now.status) or now.row["quarantined_ms"] is None:
+                raise _unexpected(ErrorCode.CONFLICT, now, "that is quarantined")
+            return _Asked(request, now.owner, request.actor_did)
+
+        reply = await self._request_driver(request.workflow_id, asked, stored)
         assert isinstance(reply, ResumeReply)
         return reply
 
@@ -272,21 +308,14 @@ class Gateway:
         Raises:
             ServiceError: ALREADY_SETTLED or ESCROW_RELEASED for a result that came too late.
         """
-        deadline = time.monotonic() + REQUEST_TIMEOUT_S
-        while time.monotonic() < deadline:
-            head = await self.workflow_head(request.workflow_id, "")
-            if head is None:
-                break
-            stored = head.workflow
-            asked = replace(request, is_late=is_terminal(stored.status))
-            reply = await self._request_owner(
-                asked, request.workflow_id, stored.owner, payer=stored.payer_did
-            )
-            if isinstance(reply, NodeResultReply):
-                return reply
-            # Another owner has taken the workflow over, or has not restored it yet.
-            await asyncio.sleep(RETRY_DELAY_S)
-        raise ledger_unavailable_error()
+
+        def asked(now: StoredWorkflow) -> _Asked:
+            late = replace(request, is_late=is_terminal(now.status))
+            return _Asked(late, now.owner, now.payer_did)
+
+        reply = await self._request_driver(request.workflow_id, asked)
+        assert isinstance(reply, NodeResultReply)
+        return reply
 
     async def commit(self, command: Command) -> Outcome:
         """Commit one ledger command.
@@ -308,8 +337,8 @@ class Gateway:
         """
         asked = [channels.refresh() for channels in self._owners.values()]
         with contextlib.suppress(TimeoutError):
-            told = asyncio.gather(*asked, return_exceptions=True)
-            await asyncio.wait_for(told, REFRESH_TIMEOUT_S)
+            async with asyncio.timeout(REFRESH_TIMEOUT_S):
+                await asyncio.gather(*asked, return_exceptions=True)
 
     async def commit_many(self, commands: Sequence[Command]) -> list[Outcome]:
         """Commit several commands as one batch; refusals are outcomes."""
@@ -335,18 +364,14 @@ class Gateway:
         future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._waiting.setdefault(workflow_id, set()).add(future)
         try:
-            if not watched:
-                if await self._endings.request(workflow_id):
-                    return True
-                await self._watch(workflow_id)
+            if not watched and not await self._watch(workflow_id, deadline):
+                return True
             while True:
                 left_s = deadline - time.monotonic()
                 if left_s <= 0:
                     return False
-                with contextlib.suppress(TimeoutError):
-                    await asyncio.wait_for(asyncio.shield(future), min(left_s, WAIT_POLL_S))
-                    return True
-                if await self._endings.request(workflow_id):
+                await asyncio.wait((future,), timeout=min(left_s, WAIT_POLL_S))
+                if future.done() or await self._endings.request(workflow_id):
                     return True
         finally:
             waiting = self._waiting.get(workflow_id)
@@ -410,13 +435,21 @@ class Gateway:
         for node, ref in refs:
             node["result_json"] = texts[ref.hash].decode()
 
-    async def _watch(self, workflow_id: str) -> None:
-        """Register as a watcher at the owner; without an owner the rows are polled instead."""
-        with contextlib.suppress(ServiceError):
-            owner = await self._owner_of(workflow_id, "")
-            await self._request_owner(
-                WatchRequest(workflow_id=workflow_id, watcher=self.watcher), "", owner
-            )
+    async def _watch(self, workflow_id: str, deadline: float) -> bool:
+        """Register as a watcher at the owner; False when the workflow has ended.
+
+        While no owner drives the workflow, its row is read for its end.
+        """
+        request = WatchRequest(workflow_id=workflow_id, watcher=self.watcher)
+
+        def asked(now: StoredWorkflow) -> _Asked | None:
+            return None if is_terminal(now.status) else _Asked(request, now.owner, "")
+
+        try:
+            return await self._request_driver(workflow_id, asked, deadline=deadline) is not None
+        except ServiceError as error:
+            log.info("not watched workflow=%s error=%s", workflow_id, error)
+            return True
 
     async def _poll(self, name: str) -> None:
         """Long-poll one owner for the watched workflows that have finished."""
@@ -445,35 +478,77 @@ class Gateway:
 
     # -- owners -----------------------------------------------------------------------------------
 
-    async def _request_owner(
+    async def _request_driver(
         self,
-        request: OwnerRequest | PackedPublish,
-        key: str,
-        owner: str | None = None,
+        workflow_id: str,
+        asked: Callable[[StoredWorkflow], _Asked | None],
+        stored: StoredWorkflow | None = None,
         *,
-        payer: str = "",
+        deadline: float | None = None,
     ) -> OwnerAnswer:
-        """Send a request to its owner until an outcome is known or the deadline has passed.
+        """Ask the owner that drives a workflow; by its row, which is read again before each try.
 
         Args:
-            key: chooses the owner of a workflow that has none yet.
-            owner: the workflow's owner.
-            payer: the payer in whose turn the request is sent; "" for the service's own.
+            asked: what is asked of a workflow that stands so, and of which owner; None: nothing.
+            stored: the workflow as it was just read; None: it is read.
+            deadline: of `time.monotonic()`; None: that of a request.
+
+        Raises:
+            ServiceError: as `_request_owner`; NOT_FOUND without such a workflow; what `asked`
+                raises.
+        """
+
+        async def asked_now() -> _Asked | None:
+            nonlocal stored
+            now, stored = stored, None
+            if now is None:
+                head = await self.workflow_head(workflow_id, "")
+                if head is None:
+                    raise ServiceError(ErrorCode.NOT_FOUND, f"there is no workflow {workflow_id}")
+                now = head.workflow
+            question = asked(now)
+            if question is None or question.owner is None:
+                return question
+            # Until another owner takes a lost one's workflow over, any of them says that it does
+            # not drive it.
+            home = pooled_owner(question.owner)
+            owner = home if home in self._owners else self._choose(workflow_id)
+            return question._replace(owner=owner)
+
+        if deadline is None:
+            deadline = time.monotonic() + REQUEST_TIMEOUT_S
+        return await self._request_owner(asked_now, deadline, READ_DELAY_S_MAX)
+
+    async def _request_owner(
+        self,
+        asked: Callable[[], Awaitable[_Asked | None]],
+        deadline: float,
+        delay_s_max: float = RETRY_DELAY_S,
+    ) -> OwnerAnswer:
+        """Ask an owner until an outcome is known or the deadline has passed.
+
+        Args:
+            asked: called before each try; returns what is asked of which owner. None: nothing is.
+            deadline: of `time.monotonic()`.
+            delay_s_max: the longest delay between two tries.
 
         Raises:
             ServiceError: the owner's refusal; its last `NotYet`, or LEDGER_UNAVAILABLE, when the
                 deadline has passed.
         """
-        deadline = time.monotonic() + REQUEST_TIMEOUT_S
         refusal = ledger_unavailable_error()
+        delay_s = RETRY_DELAY_S
         while True:
-            home = pooled_owner(owner or "")
-            name = home if home in self._owners else self._choose(key)
-            if name is not None:
+            question = await asked()
+            if question is None:
+                return None
+            if question.owner is not None:
+                owner = self._owners[question.owner]
                 try:
-                    left_s = max(0.01, deadline - time.monotonic())
-                    asked = self._owners[name].request(request, payer)
-                    return await asyncio.wait_for(asked, left_s)
+                    async with asyncio.timeout(max(0.01, deadline - time.monotonic())):
+                        reply = await owner.request(question.request, question.payer)
+                    if reply is not None:
+                        return reply
                 except NotYet as error:
                     refusal = error
                 except ServiceError:
@@ -481,9 +556,10 @@ class Gateway:
                 except Exception as error:  # the edge to another process
                     if not (is_unknown_outcome(error) or isinstance(error, TimeoutError)):
                         raise
-            if time.monotonic() + RETRY_DELAY_S >= deadline:
+            if time.monotonic() + delay_s >= deadline:
                 raise refusal
-            await asyncio.sleep(RETRY_DELAY_S)
+            await asyncio.sleep(delay_s)
+            delay_s = min(2 * delay_s, delay_s_max)
 
     def _choose(self, key: str) -> str | None:
         """Return the live owner with the highest hash for the key (rendezvous hashing)."""
@@ -493,12 +569,6 @@ class Gateway:
             self._owners,
             key=lambda name: hashlib.blake2b(f"{name}|{key}".encode(), digest_size=8).digest(),
         )
-
-    async def _owner_of(self, workflow_id: str, caller_did: str) -> str | None:
-        head = await self.workflow_head(workflow_id, caller_did)
-        if head is None:
-            raise ServiceError(ErrorCode.NOT_FOUND, f"there is no workflow {workflow_id}")
-        return head.workflow.owner
 
     async def _follow_owners(self) -> None:
         while True:
@@ -510,7 +580,9 @@ class Gateway:
 
     async def _follow_once(self) -> None:
         try:
-            self._set_owners(await asyncio.wait_for(self._timekeeper_owners(), PING_TIMEOUT_S))
+            async with asyncio.timeout(PING_TIMEOUT_S):
+                owners = await self._timekeeper_owners()
+            self._set_owners(owners)
         except Exception as error:  # the edge to another process
             if is_unknown_outcome(error):
                 # It has ended and Ray restarts it, or it died for good and this call creates one.
@@ -551,9 +623,14 @@ class Gateway:
         }
 
 
+def _unexpected(code: ErrorCode, stored: StoredWorkflow, expected: str) -> ServiceError:
+    return ServiceError(code, f"the workflow is {stored.status}, expected one {expected}")
+
+
 async def _check_call(call: Awaitable[Any]) -> str:
     try:
-        await asyncio.wait_for(call, PING_TIMEOUT_S)
+        async with asyncio.timeout(PING_TIMEOUT_S):
+            await call
     except Exception as error:  # the edge to another process: the error is the answer
         return f"unreachable: {type(error).__name__}"
     return "healthy"

@@ -122,7 +122,8 @@ class LedgerClient:
         pending = _encode_command(command)
         try:
             payer = getattr(command, "actor_did", "")
-            return await asyncio.wait_for(self._channel.request(pending, payer), timeout_s)
+            async with asyncio.timeout(timeout_s):
+                return await self._channel.request(pending, payer)
         except TimeoutError:
             raise ledger_unavailable_error() from None
         finally:

@@ -208,15 +208,10 @@ async def cancel(call: Call) -> Reply:
     """Cancel a running workflow; what is left in its escrow returns to the payer."""
     body = call.given(Cancellation)
     stored = await _own(call)
-    if is_terminal(WorkflowStatus(stored.status)):
-        raise ServiceError(
-            ErrorCode.NOT_CANCELLABLE,
-            f"the workflow is {stored.status}, expected one that has not ended",
-        )
     request = CancelRequest(
         workflow_id=stored.id, reason=body.reason, details=body.details, actor_did=call.caller.did
     )
-    reply = await call.services.to_the_end(call.services.gateway.cancel(request))
+    reply = await call.services.to_the_end(call.services.gateway.cancel(request, stored))
     return Reply(
         {
             "success": True,
@@ -235,13 +230,8 @@ async def cancel(call: Call) -> Reply:
 async def resume(call: Call) -> Reply:
     """Drive a quarantined workflow on: the step that failed is decided anew, from its rows."""
     stored = await _own(call)
-    if is_terminal(WorkflowStatus(stored.status)) or stored.row["quarantined_ms"] is None:
-        raise ServiceError(
-            ErrorCode.CONFLICT,
-            f"the workflow is {stored.status}, expected one that is quarantined",
-        )
     request = ResumeRequest(workflow_id=stored.id, actor_did=call.caller.did)
-    reply = await call.services.to_the_end(call.services.gateway.resume(request))
+    reply = await call.services.to_the_end(call.services.gateway.resume(request, stored))
     return Reply(
         {
             "success": True,
