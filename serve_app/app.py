@@ -57,7 +57,7 @@ class ApiDeployment:
                 LivenessStore(settings.database_url),
                 gateway.reader,
                 settings.replica_requests_max,
-                gateway.refresh_owners,
+                gateway.owners.refresh,
             ),
             ReplyStore(settings.database_url, kept_s=settings.reply_kept_s),
             Admission(settings),

@@ -12,6 +12,7 @@ from collections.abc import Coroutine
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
+from actors.gateway.workflow_reads import WorkflowReads
 from actors.transport.gateway import Gateway
 from core.ids import uuid7
 from core.settings import Settings
@@ -51,6 +52,11 @@ class Services:
     def reader(self) -> LedgerReader:
         """Committed rows, read straight from Postgres."""
         return self.gateway.reader
+
+    @property
+    def reads(self) -> WorkflowReads:
+        """Single workflows; reads of many requests travel as one query."""
+        return self.gateway.reads
 
     def now_ms(self) -> int:
         """Return Unix time in milliseconds."""

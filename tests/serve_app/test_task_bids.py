@@ -49,7 +49,12 @@ class Rows:
         self.read.append(table.name)
         return [{"id": WORKFLOW}] if table.name == "workflow" else []
 
-    async def workflow_row(self, workflow_id: str) -> RowDict | None:
+    @property
+    def reads(self) -> Rows:
+        """The rows themselves."""
+        return self
+
+    async def row(self, workflow_id: str) -> RowDict | None:
         """Return what there is without the nodes."""
         self.read.append("manifest")
         return {

@@ -92,7 +92,7 @@ async def _publish_one(call: Call, parsed: Callable[[], tuple[WorkflowManifest, 
             limits=workflow_limits(services.settings),
             command_key=call.command_key("") or None,
             body_hash=call.request_hash,
-            watcher=services.gateway.watcher if wait_s is not None else "",
+            watcher=services.gateway.owners.watcher if wait_s is not None else "",
         )
         return request if len(call.body) <= HERE_MAX else packed(request)
 
@@ -128,9 +128,9 @@ async def _finished(
         )
         if not is_over:
             return None
-    finished = await gateway.workflow_record(reply.workflow_id, call.caller.did, record_bytes)
+    finished = await call.services.reads.record(reply.workflow_id, call.caller.did, record_bytes)
     if finished is not None:
-        await gateway.load_results(finished)
+        await call.services.reads.load_results(finished)
     return finished
 
 
@@ -179,9 +179,9 @@ async def get_workflow(call: Call) -> Reply:
         await gateway.wait_finished(workflow_id, wait_s, watched=False)
     else:
         record_bytes = head.record_bytes
-    stored = await gateway.workflow_record(workflow_id, call.caller.did, record_bytes)
+    stored = await call.services.reads.record(workflow_id, call.caller.did, record_bytes)
     assert stored is not None, workflow_id
-    await gateway.load_results(stored)
+    await call.services.reads.load_results(stored)
     shown = visible_workflow(stored, call)
     if shown is None:  # an agent's node has gone to another meanwhile
         raise not_found(f"the workflow {workflow_id}")

@@ -104,7 +104,7 @@ async def test_an_owner_that_cannot_answer_yet_is_asked_again(
     owner.is_raising = is_raised
     server = await serve_batches(str(tmp_path), OWNER, owner.methods())
     assert server is not None
-    gateway._set_owners([OWNER])
+    gateway.owners.set_names([OWNER])
     asked = packed(request()) if is_packed else request()
     assert await gateway.publish(asked) == STORED
     assert len(owner.calls) == 3
@@ -115,7 +115,7 @@ async def test_a_refusal_is_the_answer(gateway: Gateway, tmp_path: Path) -> None
     owner = Owner([REFUSED])
     server = await serve_batches(str(tmp_path), OWNER, owner.methods())
     assert server is not None
-    gateway._set_owners([OWNER])
+    gateway.owners.set_names([OWNER])
     with pytest.raises(ServiceError) as error:
         await gateway.publish(request())
     assert error.value.code is ErrorCode.INSUFFICIENT_CREDITS
@@ -135,8 +135,8 @@ class Heads:
     def __init__(self, gateway: Gateway, *workflows: StoredWorkflow) -> None:
         self.workflows = list(workflows)
         self.reads = 0
-        gateway.workflow_head = self.read  # type: ignore[method-assign]
-        gateway._endings.request = self._has_ended  # type: ignore[method-assign]
+        gateway.reads.head = self.read  # type: ignore[method-assign]
+        gateway.reads.has_ended = self._has_ended  # type: ignore[method-assign]
 
     async def read(self, workflow_id: str, caller_did: str) -> WorkflowHead | None:
         """Stand for the read."""
@@ -144,7 +144,7 @@ class Heads:
         workflow = self.workflows.pop(0) if len(self.workflows) > 1 else self.workflows[0]
         return WorkflowHead(workflow, is_agent=False, record_bytes=1)
 
-    async def _has_ended(self, workflow_id: str, payer: str = "") -> bool:
+    async def _has_ended(self, workflow_id: str) -> bool:
         return is_terminal(self.workflows[0].status)
 
 
@@ -164,7 +164,7 @@ async def test_what_its_owner_lost_is_asked_of_the_one_that_takes_it_over(
     owner = Owner([None, None, answer])
     server = await serve_batches(str(tmp_path), OWNER, owner.methods())
     assert server is not None
-    gateway._set_owners([OWNER])
+    gateway.owners.set_names([OWNER])
     lost = stored(LOST, quarantined_ms=1)
     heads = Heads(gateway, lost, stored(OWNER, quarantined_ms=1))
     assert await ask(gateway, lost) == answer
@@ -183,7 +183,7 @@ async def test_what_has_ended_is_refused_by_its_row(
     owner = Owner([None])
     server = await serve_batches(str(tmp_path), OWNER, owner.methods())
     assert server is not None
-    gateway._set_owners([OWNER])
+    gateway.owners.set_names([OWNER])
     Heads(gateway, stored(OWNER, "success"))
     known = stored(OWNER, "success" if is_known else "running", quarantined_ms=1)
     with pytest.raises(ServiceError) as error:
@@ -200,14 +200,14 @@ async def test_a_wait_is_not_over_because_an_owner_does_not_drive_the_workflow(
     owner = Owner([None, WatchReply()])
     server = await serve_batches(str(tmp_path), OWNER, owner.methods())
     assert server is not None
-    gateway._set_owners([OWNER])
+    gateway.owners.set_names([OWNER])
     Heads(gateway, stored(LOST), stored(OWNER))
     waiting = asyncio.create_task(gateway.wait_finished("w", 60.0, watched=False))
     async with asyncio.timeout(30):
         while len(owner.calls) < 2:
             await asyncio.sleep(0.01)
     assert not waiting.done()
-    gateway._notify_waiters("w")
+    gateway._ends.tell("w")
     assert await waiting
     await server.close()
 

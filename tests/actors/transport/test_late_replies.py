@@ -61,9 +61,9 @@ async def served(tmp_path: Path) -> AsyncIterator[tuple[Owner, SocketServer, Gat
     server = await serve_batches(str(tmp_path), OWNER, methods)
     assert server is not None
     gateway = Gateway(Settings(run_folder=str(tmp_path), database_url="postgresql://"))
-    gateway._set_owners([OWNER])
+    gateway.owners.set_names([OWNER])
     yield owner, server, gateway
-    gateway._set_owners([])
+    gateway.owners.set_names([])
     await gateway.close()
     await server.close()
 

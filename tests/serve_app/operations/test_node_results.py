@@ -42,6 +42,7 @@ class Rows:
 
     def __init__(self) -> None:
         self.read: Counter[str] = Counter()
+        self.reads = self
 
     async def dispatched_node(self, workflow_id: str, node: str) -> RowDict | None:
         self.read["node"] += 1
@@ -56,7 +57,7 @@ class Rows:
             "key_version": KEY_VERSION,
         }
 
-    async def workflow_row(self, workflow_id: str) -> RowDict | None:
+    async def row(self, workflow_id: str) -> RowDict | None:
         self.read["workflow"] += 1
         nodes = {name: {"capabilityId": "cap.x.v1"} for name in "ab"}
         return {"id": workflow_id, "status": "running", "manifest": orjson.dumps({"nodes": nodes})}
