@@ -12,8 +12,8 @@ from collections.abc import Coroutine
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
+from actors.gateway.gateway import Gateway
 from actors.gateway.workflow_reads import WorkflowReads
-from actors.transport.gateway import Gateway
 from core.ids import uuid7
 from core.settings import Settings
 from core.topology.policy import address_denied

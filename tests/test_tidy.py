@@ -63,7 +63,7 @@ WITHOUT_RAY = (
     "actors/transport/sockets.py",
     "actors/dispatch/dispatcher.py",
     "actors/transport/messages.py",
-    "actors/engine/ports.py",
+    "actors/ports.py",
 )
 ENVIRONMENT_READERS = ("serve_app/settings_from_env.py", "callboard/")
 

@@ -17,7 +17,6 @@ from typing import Protocol
 
 from msgspec.structs import replace
 
-from actors.cluster.names import dedicated_owner
 from actors.engine.owner import Owner
 from actors.transport.messages import (
     NotYet,
@@ -28,6 +27,7 @@ from actors.transport.messages import (
     WatchReply,
     WatchRequest,
 )
+from actors.transport.names import dedicated_owner
 from core.errors import ErrorCode, ServiceError
 
 log = logging.getLogger("callboard.owner")

@@ -12,8 +12,8 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from actors.engine.ports import AgentEntry, DispatchOrder, LargeInputs
 from actors.engine.running_workflow import RunningWorkflow
+from actors.ports import AgentEntry, DispatchOrder, LargeInputs
 from core.errors import NodeErrorCode
 from core.workflow.actions import AwaitResult, DispatchNode, DispatchVerification
 from core.workflow.blob_ref import BlobRef

@@ -14,17 +14,17 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from actors.directory.auction_candidates import AuctioningDirectory
+from actors.directory.circuits import Opened
 from actors.directory.directory_sync import DirectorySync
-from actors.dispatch.circuits import Opened
 from actors.dispatch.dispatcher import Dispatcher
 from actors.dispatch.large_results import Blobs
 from actors.dispatch.remote_dispatch import RemoteDispatch
 from actors.engine.node_results import take_result
 from actors.engine.outbox import Outboxes
-from actors.engine.ports import Contact, DispatchOrder
 from actors.engine.restorer import Restorer, read_until_success
 from actors.engine.runner import Runner
 from actors.engine.step_commands import rereading_error
+from actors.ports import Contact, DispatchOrder
 from actors.process.loop_clock import LoopClock
 from actors.process.merged_runs import MergedRuns
 from actors.process.slices import Slices, run_in_slices

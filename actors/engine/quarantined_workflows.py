@@ -15,7 +15,6 @@ from functools import partial
 from typing import Final
 
 from actors.engine.door import Door
-from actors.engine.ports import Clock, Timer
 from actors.engine.running_workflow import RunningWorkflow
 from actors.engine.step_commands import (
     OwnerCommands,
@@ -24,6 +23,7 @@ from actors.engine.step_commands import (
     not_cancellable_error,
 )
 from actors.engine.workflow_restore import build_end_from_rows
+from actors.ports import Clock, Timer
 from actors.transport.messages import CancelReply, CancelRequest, NotYet, ResumeReply, ResumeRequest
 from core.errors import ErrorCode, QuarantineCode, ServiceError
 from core.workflow.events import (

@@ -1,6 +1,6 @@
 """Drives workflows: receives events, steps machines, commits their decisions, then acts.
 
-A plain class without Ray, sockets or a clock of its own; its ports are in `actors/engine/ports.py`,
+A plain class without Ray, sockets or a clock of its own; its ports are in `actors/ports.py`,
 so that the seeded simulation runs this code. The runner never waits: every answer is a callback.
 
 Each step has this order, which is the guarantee of the engine:
@@ -31,7 +31,6 @@ from actors.dispatch.dispatch_orders import (
     rebuild_accepted_orders,
 )
 from actors.engine.door import Door
-from actors.engine.ports import Clock, DirectoryPort, DispatchOrder, DispatchPort, LedgerPort
 from actors.engine.publish_estimate import (
     build_budget_refusal,
     build_dry_run_reply,
@@ -57,6 +56,7 @@ from actors.engine.step_commands import (
     step_key,
 )
 from actors.engine.workflow_restore import restore_workflow
+from actors.ports import Clock, DirectoryPort, DispatchOrder, DispatchPort, LedgerPort
 from actors.transport.messages import (
     CancelRequest,
     PublishReply,

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from actors.engine.ports import DispatchOrder, Timer
+from actors.ports import DispatchOrder, Timer
 from core.workflow.events import AttemptFailed, AttemptSucceeded, Event, VerificationFinished
 from core.workflow.machine import WorkflowMachine
 

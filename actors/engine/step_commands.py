@@ -9,9 +9,9 @@ from collections import deque
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
-from actors.engine.ports import Clock, DirectoryPort
 from actors.engine.publish_estimate import Estimate
 from actors.engine.running_workflow import RunningWorkflow
+from actors.ports import Clock, DirectoryPort
 from actors.transport.messages import CancelReply, NotYet, PublishRequest
 from core.errors import ErrorCode, QuarantineCode, ServiceError
 from core.market.auction import Bid

@@ -17,7 +17,6 @@ import time
 from collections.abc import Awaitable, Callable, Sequence
 from typing import NamedTuple
 
-from actors.cluster.names import TIMEKEEPER, pooled_owner
 from actors.cluster.runtime import ensure_timekeeper
 from actors.transport.actor_calls import BatchCall, actor_call, is_unknown_outcome
 from actors.transport.channel import Channel
@@ -31,6 +30,7 @@ from actors.transport.messages import (
     OwnerRequest,
     PackedPublish,
 )
+from actors.transport.names import TIMEKEEPER, pooled_owner
 from actors.transport.wire import REQUESTS, decode_reply
 from core.errors import ServiceError
 from core.settings import Settings

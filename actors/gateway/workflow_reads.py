@@ -9,8 +9,8 @@ from __future__ import annotations
 from functools import partial
 
 from actors.dispatch.large_results import Blobs
+from actors.gateway.record_bound import bound_results
 from actors.transport.channel import Channel
-from actors.transport.record_bound import bound_results
 from core.settings import Settings
 from ledger.reads.reader import LedgerReader
 from ledger.reads.stored import RowDict, StoredWorkflow, WorkflowHead

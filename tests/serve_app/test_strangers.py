@@ -10,7 +10,7 @@ from typing import Any, cast
 import orjson
 import pytest
 
-from actors.transport.gateway import Gateway
+from actors.gateway.gateway import Gateway
 from core.settings import Settings
 from core.trust.access import Principal
 from core.workflow.events import NodeChanged

@@ -9,7 +9,7 @@ from typing import Any, cast
 
 import orjson
 
-from actors.transport.gateway import Gateway
+from actors.gateway.gateway import Gateway
 from core.settings import Settings
 from core.trust.access import Principal
 from ledger.reads.stored import RowDict

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from actors.engine.ports import DispatchOrder
+from actors.ports import DispatchOrder
 from actors.transport.messages import (
     CancelReply,
     CancelRequest,

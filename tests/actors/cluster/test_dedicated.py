@@ -14,7 +14,7 @@ from actors.cluster.dedicated import Dedicated
 from actors.transport.late_replies import LATE_AFTER_S, LateReplies
 from actors.transport.messages import OwnerReply, OwnerRequest, PublishReply
 from actors.transport.wire import answer_requests
-from tests.actors.transport.test_gateway import STORED, request
+from tests.actors.gateway.test_gateway import STORED, request
 
 pytestmark = pytest.mark.anyio
 

@@ -18,7 +18,7 @@ from actors.transport.ledger_client import LedgerClient
 from actors.transport.messages import Late, OwnerReply, PublishReply, PublishRequest
 from core.errors import ErrorCode, ServiceError
 from core.settings import Settings
-from tests.actors.transport.test_gateway import request
+from tests.actors.gateway.test_gateway import request
 from tests.simulation.shapes import agent_rows, compiled
 
 pytestmark = pytest.mark.anyio

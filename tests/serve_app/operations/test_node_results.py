@@ -10,7 +10,7 @@ from typing import Any, cast
 
 import orjson
 
-from actors.transport.gateway import Gateway
+from actors.gateway.gateway import Gateway
 from actors.transport.messages import NodeResultReply, NodeResultRequest
 from core.settings import Settings
 from core.trust.derived_keys import KEY_VERSION

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from actors.transport.gateway import Gateway
+from actors.gateway.gateway import Gateway
 from actors.transport.messages import (
     CancelReply,
     CancelRequest,

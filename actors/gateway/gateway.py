@@ -14,7 +14,6 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from actors.cluster.names import LEDGER, TIMEKEEPER
 from actors.cluster.runtime import ensure_runtime
 from actors.dispatch.large_results import Blobs
 from actors.gateway.ends import Ends
@@ -40,6 +39,7 @@ from actors.transport.messages import (
     ResumeRequest,
     WatchRequest,
 )
+from actors.transport.names import LEDGER, TIMEKEEPER
 from core.errors import ErrorCode, ServiceError
 from core.settings import Settings
 from core.workflow.transitions import is_terminal

@@ -9,12 +9,12 @@ from pathlib import Path
 
 import pytest
 
-from actors.transport.gateway import Gateway
+from actors.gateway.gateway import Gateway
 from actors.transport.messages import OwnerReply, OwnerRequest, PublishRequest
 from actors.transport.sockets import serve_batches
 from actors.transport.wire import answer_requests
 from core.settings import Settings
-from tests.actors.transport.test_gateway import OWNER, STORED, request
+from tests.actors.gateway.test_gateway import OWNER, STORED, request
 
 
 class SlowOwner:
