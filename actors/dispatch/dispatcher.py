@@ -16,9 +16,9 @@ from dataclasses import dataclass
 import aiohttp
 
 from actors.dispatch.agent_queue import AGED_MS, AgentQueues
-from actors.dispatch.dispatch_orders import load_inputs
 from actors.dispatch.envelope import cancel_notice, dispatch_body, dispatch_headers, sent_event_id
 from actors.dispatch.large_results import Blobs, store_large_result
+from actors.dispatch.order_inputs import load_inputs
 from actors.dispatch.reply_events import build_reply_event, offline_failure, unhealthy_failure
 from actors.ports import Clock, Contact, DispatchOrder
 from actors.process.slices import run_in_slices

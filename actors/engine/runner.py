@@ -23,7 +23,7 @@ from typing import Any, Final
 
 from msgspec.structs import replace
 
-from actors.dispatch.dispatch_orders import (
+from actors.engine.dispatch_orders import (
     build_order,
     build_timeout_event,
     build_unstaked_event,
