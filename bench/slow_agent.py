@@ -17,7 +17,7 @@ import sys
 import time
 
 from actors.dispatch.dispatcher import Dispatcher
-from actors.engine.ports import DispatchOrder
+from actors.ports import DispatchOrder
 from actors.process.loop_clock import LoopClock
 from core.settings import Settings
 from core.workflow.events import Event, WorkStarted

@@ -12,11 +12,11 @@ from typing import Any
 from ray import serve
 from ray.serve.schema import LoggingConfig
 
+from actors.gateway.gateway import Gateway
 from actors.process.arguments import parse_settings_argument, settings_argument
 from actors.process.garbage import collect_rarely
 from actors.process.logs import configure_logging
 from actors.process.metrics import start_loop_watchdog
-from actors.transport.gateway import Gateway
 from core.settings import Settings
 from ledger.agents.agent_live import LivenessStore
 from ledger.operational import OperationalStore
@@ -57,7 +57,7 @@ class ApiDeployment:
                 LivenessStore(settings.database_url),
                 gateway.reader,
                 settings.replica_requests_max,
-                gateway.refresh_owners,
+                gateway.owners.refresh,
             ),
             ReplyStore(settings.database_url, kept_s=settings.reply_kept_s),
             Admission(settings),

@@ -12,7 +12,8 @@ from collections.abc import Coroutine
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
-from actors.transport.gateway import Gateway
+from actors.gateway.gateway import Gateway
+from actors.gateway.workflow_reads import WorkflowReads
 from core.ids import uuid7
 from core.settings import Settings
 from core.topology.policy import address_denied
@@ -51,6 +52,11 @@ class Services:
     def reader(self) -> LedgerReader:
         """Committed rows, read straight from Postgres."""
         return self.gateway.reader
+
+    @property
+    def reads(self) -> WorkflowReads:
+        """Single workflows; reads of many requests travel as one query."""
+        return self.gateway.reads
 
     def now_ms(self) -> int:
         """Return Unix time in milliseconds."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import ast
 import re
+from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -28,10 +29,31 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
     "serve_app": ("serve_app", "actors", "ledger", "federation", "core"),
     "callboard": ("callboard", "core.records", "core.trust", "core.jcs"),
 }
-# `core` inside, lowest first: a room imports itself and lower rows, never its neighbours in a row.
-# `core` is every module that stands in no folder, but for those that are named here.
-CORE_ROWS = (("core",), ("records", "trust", "topology"), ("market",), ("workflow",), ("settings",))
-CORE_ROOMS = {room: row for row, rooms in enumerate(CORE_ROWS) for room in rooms}
+# Inside packages, lowest first: a room imports itself and lower rows, never one in its own row.
+# The room of a package's name is every module that stands in no folder, but for those named here.
+ROWS: dict[str, tuple[tuple[str, ...], ...]] = {
+    "core": (
+        ("core",),
+        ("records", "trust", "topology"),
+        ("market",),
+        ("workflow",),
+        ("settings",),
+    ),
+    "actors": (
+        ("actors",),
+        ("process",),
+        ("transport",),
+        ("directory", "dispatch"),
+        ("engine",),
+        ("cluster",),
+        ("gateway",),
+    ),
+}
+ROOMS = {
+    package: {room: row for row, rooms in enumerate(rows) for room in rooms}
+    for package, rows in ROWS.items()
+}
+ROOM_FILES_MAX = 12
 IMPURE = {
     "time", "random", "secrets", "os", "logging", "structlog", "socket", "asyncio", "subprocess",
     "threading", "io", "pathlib", "shutil", "tempfile", "sys", "signal", "selectors",
@@ -62,7 +84,7 @@ WITHOUT_RAY = (
     "actors/transport/sockets.py",
     "actors/dispatch/dispatcher.py",
     "actors/transport/messages.py",
-    "actors/engine/ports.py",
+    "actors/ports.py",
 )
 ENVIRONMENT_READERS = ("serve_app/settings_from_env.py", "callboard/")
 
@@ -133,29 +155,40 @@ def check_layers(source: Source) -> Iterator[str]:
             yield f"{source.path}:{line}: {source.package} may not import {module}"
 
 
-def room_of(module: str) -> str | None:
-    """The room of a module of `core` by its dotted name; None for any other module."""
+def room_of(module: str, package: str) -> str | None:
+    """The room of a module of a package by its dotted name; None for any other module."""
     first, *rest = module.split(".")
-    if first != "core" or not rest:
+    if first != package or not rest:
         return None
-    if rest[0] in CORE_ROOMS:
+    if rest[0] in ROOMS[package]:
         return rest[0]
-    return rest[0] if (ROOT / "core" / rest[0]).is_dir() else "core"
+    return rest[0] if (ROOT / package / rest[0]).is_dir() else package
 
 
-def check_core_rows(source: Source) -> Iterator[str]:
-    room = room_of(source.path.removesuffix(".py").replace("/", "."))
+def check_rows(source: Source) -> Iterator[str]:
+    package = source.package
+    if package not in ROWS:
+        return
+    rows = ROOMS[package]
+    room = room_of(source.path.removesuffix(".py").replace("/", "."), package)
     if room is None:
         return
-    if room not in CORE_ROOMS:
-        yield f"{source.path}: core/{room} has no row in CORE_ROWS"
+    if room not in rows:
+        yield f"{source.path}: {package}/{room} has no row in ROWS"
         return
     for line, module in source.imported:
-        target = room_of(module)
+        target = room_of(module, package)
         if target in (None, room):
             continue
-        if CORE_ROOMS.get(target, len(CORE_ROWS)) >= CORE_ROOMS[room]:
-            yield f"{source.path}:{line}: the {room} row of core may not import {module}"
+        if rows.get(target, len(rows)) >= rows[room]:
+            yield f"{source.path}:{line}: the {room} row of {package} may not import {module}"
+
+
+def check_rooms_are_small(all_sources: list[Source]) -> Iterator[str]:
+    files = Counter(s.path.rsplit("/", 1)[0] for s in all_sources if s.package == "actors")
+    for room, count in files.items():
+        if count - 1 > ROOM_FILES_MAX:  # beside its __init__
+            yield f"{room}: {count - 1} files, at most {ROOM_FILES_MAX}"
 
 
 def check_core_is_pure(source: Source) -> Iterator[str]:
@@ -270,7 +303,7 @@ def check_no_cycles(all_sources: list[Source]) -> Iterator[str]:
 
 FILE_RULES: list[Callable[[Source], Iterator[str]]] = [
     check_layers,
-    check_core_rows,
+    check_rows,
     check_core_is_pure,
     check_sizes,
     check_docstring,
@@ -318,6 +351,10 @@ def test_packages_have_no_import_cycle(packages: list[Source]) -> None:
     assert not list(check_no_cycles(packages))
 
 
+def test_rooms_of_the_actors_are_small(packages: list[Source]) -> None:
+    assert not list(check_rooms_are_small(packages))
+
+
 # --- each rule can fail ---------------------------------------------------------------------------
 
 DOC = '"""A module."""\n'
@@ -328,14 +365,20 @@ REFUSED: list[tuple[Callable[[Source], Iterator[str]], str, str]] = [
     (check_layers, "callboard/a.py", "from core.workflow import dag"),
     (check_layers, "callboard/a.py", "from core import workflow"),
     (check_layers, "actors/deep/a.py", "from ...serve_app import app"),
-    (check_core_rows, "core/a.py", "from core.trust.derived_keys import derived_key"),
-    (check_core_rows, "core/a.py", "from core import trust"),
-    (check_core_rows, "core/a.py", "from core.settings import Settings"),
-    (check_core_rows, "core/records/a.py", "from core.workflow.graph import plan_graph"),
-    (check_core_rows, "core/records/a.py", "def f():\n    from ..workflow import graph"),
-    (check_core_rows, "core/records/a.py", "from core.trust import signing"),
-    (check_core_rows, "core/market/a.py", "from core.workflow.transitions import NodeStatus"),
-    (check_core_rows, "core/workflow/a.py", "from core import settings"),
+    (check_rows, "core/a.py", "from core.trust.derived_keys import derived_key"),
+    (check_rows, "core/a.py", "from core import trust"),
+    (check_rows, "core/a.py", "from core.settings import Settings"),
+    (check_rows, "core/records/a.py", "from core.workflow.graph import plan_graph"),
+    (check_rows, "core/records/a.py", "def f():\n    from ..workflow import graph"),
+    (check_rows, "core/records/a.py", "from core.trust import signing"),
+    (check_rows, "core/market/a.py", "from core.workflow.transitions import NodeStatus"),
+    (check_rows, "core/workflow/a.py", "from core import settings"),
+    (check_rows, "actors/ports.py", "from actors.engine.runner import Runner"),
+    (check_rows, "actors/process/a.py", "from actors.transport import names"),
+    (check_rows, "actors/transport/a.py", "from actors.cluster.runtime import ensure_runtime"),
+    (check_rows, "actors/dispatch/a.py", "from actors.directory.circuits import Opened"),
+    (check_rows, "actors/directory/a.py", "def f():\n    from actors.engine import runner"),
+    (check_rows, "actors/cluster/a.py", "from ..gateway.gateway import Gateway"),
     (check_core_is_pure, "core/a.py", "import time"),
     (check_core_is_pure, "core/a.py", "def f():\n    from os import path"),
     (check_core_is_pure, "core/a.py", "at = datetime.now(UTC)"),
@@ -361,11 +404,13 @@ ALLOWED: list[tuple[Callable[[Source], Iterator[str]], str, str]] = [
     (check_layers, "callboard/a.py", "from core import records"),
     (check_layers, "callboard/a.py", "from core.trust.signing import sign"),
     (check_layers, "serve_app/a.py", "from ledger.reads.reader import LedgerReader"),
-    (check_core_rows, "core/a.py", "from core.errors import Problem\nfrom core import money"),
-    (check_core_rows, "core/market/a.py", "from core import errors\nimport core.records.agent"),
-    (check_core_rows, "core/workflow/a.py", "from core.workflow.dag import compile_workflow"),
-    (check_core_rows, "core/settings.py", "from core.market.ranking import RankingRules"),
-    (check_core_rows, "ledger/a.py", "from core.workflow import dag"),
+    (check_rows, "core/a.py", "from core.errors import Problem\nfrom core import money"),
+    (check_rows, "core/market/a.py", "from core import errors\nimport core.records.agent"),
+    (check_rows, "core/workflow/a.py", "from core.workflow.dag import compile_workflow"),
+    (check_rows, "core/settings.py", "from core.market.ranking import RankingRules"),
+    (check_rows, "ledger/a.py", "from core.workflow import dag"),
+    (check_rows, "actors/engine/a.py", "from actors.dispatch.dispatcher import Dispatcher"),
+    (check_rows, "actors/process/a.py", "from actors.ports import Timer\nfrom actors import ports"),
     (check_core_is_pure, "core/a.py", "from datetime import datetime\nimport hashlib"),
     (check_sizes, "core/a.py", "def f():\n" + "    x = 1\n" * 69),
     (check_names, "core/metadata.py", "class Datum: ..."),
@@ -387,6 +432,13 @@ def test_rule_allows(rule: Callable[[Source], Iterator[str]], path: str, snippet
 
 def test_docstring_rule_refuses_a_module_without() -> None:
     assert list(check_docstring(parse("core/a.py", "x = 1\n")))
+
+
+def test_room_rule_refuses_one_file_more() -> None:
+    names = ["__init__", *(f"m{number}" for number in range(ROOM_FILES_MAX))]
+    room = [parse(f"actors/engine/{name}.py", DOC) for name in names]
+    assert not list(check_rooms_are_small(room))
+    assert list(check_rooms_are_small([*room, parse("actors/engine/more.py", DOC)]))
 
 
 def test_cycle_rule_refuses_a_cycle_inside_functions() -> None:

@@ -23,7 +23,9 @@ class ActorChild:
 
     async def handle(self, batch: list[OwnerRequest]) -> Sequence[OwnerReply]:
         bodies = [REQUESTS.encode(request) for request in batch]
-        return [decode_reply(body) for body in await self._actor.handle.remote(bodies)]
+        # As a bulk, of which no reply comes late: a token would be the child's, and the gateway
+        # asks the parent.
+        return [decode_reply(body) for body in await self._actor.handle_bulk.remote(bodies)]
 
     async def finished(self, watcher: str) -> Sequence[str]:
         names: Sequence[str] = await self._actor.finished.remote(watcher)

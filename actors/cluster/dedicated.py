@@ -17,7 +17,6 @@ from typing import Protocol
 
 from msgspec.structs import replace
 
-from actors.cluster.names import dedicated_owner
 from actors.engine.owner import Owner
 from actors.transport.messages import (
     NotYet,
@@ -25,8 +24,10 @@ from actors.transport.messages import (
     OwnerRequest,
     PublishReply,
     PublishRequest,
+    WatchReply,
     WatchRequest,
 )
+from actors.transport.names import dedicated_owner
 from core.errors import ErrorCode, ServiceError
 
 log = logging.getLogger("callboard.owner")
@@ -95,7 +96,7 @@ class Dedicated:
         run = self._runs.get(request.workflow_id)
         if run is not None and isinstance(request, WatchRequest):
             run.watchers.add(request.watcher)
-            return None
+            return WatchReply()
         if run is not None:
             return await _ask_child(run.child, request)
         if isinstance(request, PublishRequest) and not request.is_dry_run:
@@ -136,7 +137,10 @@ class Dedicated:
         self._free.append(run.slot)
         watches = [WatchRequest(workflow_id=workflow_id, watcher=w) for w in run.watchers]
         if watches and not is_finished:
-            await self._owner.handle(watches)
+            replies = await self._owner.handle(watches)
+            # Who is not watched for by now was waiting for a workflow that has ended meanwhile.
+            told = {w.watcher for w, reply in zip(watches, replies, strict=True) if reply is None}
+            self._owner.outboxes.put(workflow_id, told)
 
 
 async def _ask_child(child: Child, request: OwnerRequest) -> OwnerReply:

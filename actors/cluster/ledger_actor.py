@@ -15,12 +15,12 @@ from typing import Any
 
 import ray
 
-from actors.cluster.names import LEDGER, LIVENESS
 from actors.process.arguments import parse_settings_argument
 from actors.process.garbage import collect_rarely
 from actors.process.logs import configure_logging
 from actors.process.metrics import start_loop_watchdog
 from actors.transport.ledger_client import RETRY_DELAY_S_MAX, RETRY_DELAY_S_MIN
+from actors.transport.names import LEDGER, LIVENESS
 from actors.transport.sockets import serve_batches
 from actors.transport.wire import answer_commands
 from ledger.errors import LedgerIntegrityError, LedgerUnavailable

@@ -19,10 +19,10 @@ from ray.exceptions import RayError
 
 from actors.cluster.asking import Answered, Busy, Silent, ask
 from actors.cluster.ledger_actor import LedgerActor
-from actors.cluster.names import LEDGER, NAMESPACE, ensure_actor
 from actors.cluster.process_watch import Silence
 from actors.process.arguments import settings_argument
 from actors.transport.actor_calls import actor_call
+from actors.transport.names import LEDGER, NAMESPACE, ensure_actor
 from core.settings import Settings
 
 log = logging.getLogger("callboard.timekeeper")

@@ -16,9 +16,9 @@ from ray.exceptions import ActorDiedError
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from actors.cluster.asking import Answered, Busy, Silent, ask
-from actors.cluster.names import ensure_actor, workflow_actor
 from actors.cluster.workflow_actor import WorkflowActor
 from actors.process.arguments import settings_argument
+from actors.transport.names import ensure_actor, workflow_actor
 from core.settings import Settings
 
 log = logging.getLogger("callboard.timekeeper")

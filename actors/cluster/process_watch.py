@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from actors.cluster.names import pooled_owner
+from actors.transport.names import pooled_owner
 
 # A process on a machine under full load was seen to need 20 s.
 START_MS_MAX = 60_000

@@ -9,9 +9,9 @@ from __future__ import annotations
 import ray
 
 from actors.cluster.ledger_actor import LedgerActor
-from actors.cluster.names import LEDGER, TIMEKEEPER, ensure_actor
 from actors.cluster.timekeeper import Timekeeper
 from actors.process.arguments import settings_argument
+from actors.transport.names import LEDGER, TIMEKEEPER, ensure_actor
 from core.settings import Settings
 
 EMBEDDED_HOSTS = ("127.0.0.1", "localhost", "%2F", "host=/")

@@ -18,7 +18,6 @@ from ray.exceptions import RayError
 from actors.cluster.asking import Answered, Busy, Silent
 from actors.cluster.escrow_watch import EscrowWatch
 from actors.cluster.ledger_watch import LedgerWatch
-from actors.cluster.names import LEDGER
 from actors.cluster.owner_actors import OwnerActors
 from actors.cluster.process_watch import Claim, OwnerWatch
 from actors.dispatch.probes import Prober
@@ -26,6 +25,7 @@ from actors.process.arguments import parse_settings_argument
 from actors.process.logs import configure_logging
 from actors.transport.actor_calls import BatchCall, is_unknown_outcome
 from actors.transport.ledger_client import LedgerClient
+from actors.transport.names import LEDGER
 from ledger.owners.owner_commands import ClaimWorkflows
 from ledger.reads.reader import LedgerReader
 

@@ -20,7 +20,6 @@ from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from actors.cluster.child import ActorChild
 from actors.cluster.dedicated import Dedicated
-from actors.cluster.names import LEDGER, LIVENESS
 from actors.dispatch.remote_dispatch import PeerCalls, RemoteEvent, RemoteOrder
 from actors.engine.owner import Owner
 from actors.process.arguments import parse_settings_argument, settings_argument
@@ -31,6 +30,7 @@ from actors.process.slices import take_in_slices
 from actors.transport.actor_calls import BatchCall, actor_call, is_unknown_outcome
 from actors.transport.late_replies import LateReplies
 from actors.transport.ledger_client import LedgerClient
+from actors.transport.names import LEDGER, LIVENESS
 from actors.transport.sockets import serve_batches
 from actors.transport.wire import answer_requests
 from core.settings import Settings
@@ -58,6 +58,7 @@ class WorkflowActor:
         ledger = LedgerClient(
             BatchCall(settings.run_folder, LEDGER, "submit"),
             is_unknown_outcome,
+            on_lost=_stop,
             capacity=settings.ledger_queue_max,
             batch_size=settings.batch_commands_max,
         )

@@ -18,10 +18,10 @@ import orjson
 
 from actors.directory.agent_stakes import STAKE_LOCKED, UNDER_STAKED, Stakes
 from actors.directory.cards import CardReader, find_asking_prices
+from actors.directory.circuits import Circuits, Opened
 from actors.directory.revoked_agents import Revocations
 from actors.directory.shortlists import ALL_MAX, Shortlists
-from actors.dispatch.circuits import Circuits, Opened
-from actors.engine.ports import AgentEntry, AskingPrices, Contact
+from actors.ports import AgentEntry, AskingPrices, Contact
 from core.errors import NodeErrorCode
 from core.market.agent_liveness import (
     UNHEARD,

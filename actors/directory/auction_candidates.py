@@ -14,7 +14,7 @@ import orjson
 from msgspec.structs import replace
 
 from actors.directory.agent_directory import Directory
-from actors.engine.ports import AgentEntry
+from actors.ports import AgentEntry
 from core.errors import NodeErrorCode
 from core.market.auction import AuctionTerms, Award, Bid, award_auction, find_exclusion, merge_bids
 from core.market.ranking import UNPROVEN

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from actors.engine.ports import AgentEntry, AskingPrices
+from actors.ports import AgentEntry, AskingPrices
 from core.market.pricing import FREE, Price, TokenPrice, effective_price, parse_price
 from core.market.standing_bid import standing_offers
 from core.trust.derived_keys import KeyPurpose

@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 
 from actors.directory.agent_directory import Directory
 from actors.process.slices import Slices
@@ -40,6 +40,8 @@ POLL_INTERVAL_S = 0.5
 OVERLAP_MS = 2_000
 # Requests that may share one refresh: more than an owner receives at once.
 WAITING_MAX = 100_000
+# What no read has found: beyond it all of it is read again.
+MISSING_MAX = 10_000
 
 
 class DirectorySync:
@@ -68,6 +70,8 @@ class DirectorySync:
         self._owner = owner
         self._on_revoked = on_revoked
         self._agents_id = 0
+        # Capabilities and agents that a read has not found, until cards change.
+        self._missing: set[tuple[str, str | None]] = set()
         self._prices_id = 0
         self._revocations_id = 0
         self._stakes = _Poll(self._read_stakes)
@@ -111,21 +115,32 @@ class DirectorySync:
         """
         await self._refreshes.request(None)
 
-    async def ensure_known(self, requests: Sequence[PublishRequest]) -> None:
-        """Refresh once if these workflows name a capability or an agent that is missing here.
+    def is_known(self, request: PublishRequest) -> bool:
+        """Whether no read can find a capability or an agent that is missing for a workflow.
 
-        The replica that registered the agent may not have known this owner yet.
+        The replica that registered an agent may not have known this owner yet: what is missing is
+        read once (`learn`), and again when cards have changed.
         """
-        if any(
-            self._directory.is_missing(node.capability_id, node.target_agent_id)
-            or (
-                node.requires_verification
-                and self._directory.is_missing(node.verifier_capability_id, None)
-            )
-            for request in requests
-            for node in request.compiled.nodes.values()
-        ):
-            await self.refresh()
+        return all(asked in self._missing for asked in self._missing_for(request))
+
+    async def learn(self, request: PublishRequest) -> None:
+        """Read what is missing for a workflow.
+
+        Raises:
+            ServiceError: LEDGER_UNAVAILABLE when the ledger cannot be read.
+        """
+        await self.refresh()
+        missing = list(self._missing_for(request))
+        if len(self._missing) + len(missing) > MISSING_MAX:
+            self._missing.clear()
+        self._missing.update(missing[:MISSING_MAX])
+
+    def _missing_for(self, request: PublishRequest) -> Iterator[tuple[str, str | None]]:
+        for node in request.compiled.nodes.values():
+            asked = [(node.capability_id, node.target_agent_id)]
+            if node.requires_verification:
+                asked.append((node.verifier_capability_id, None))
+            yield from (one for one in asked if self._directory.is_missing(*one))
 
     async def _refresh(self, waiting: list[None]) -> list[None]:
         await self._read_agents()
@@ -148,6 +163,7 @@ class DirectorySync:
             await self._put(rows)
             is_last = len(rows) < CHANGES_MAX
             if rows:
+                self._missing.clear()
                 self._agents_id = rows[-1]["changed_id"]
 
     async def _read_prices(self) -> None:

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from heapq import nsmallest
 from typing import Final
 
-from actors.engine.ports import AgentEntry
+from actors.ports import AgentEntry
 from core.market.ranking import Candidate, RankingRules, rank
 
 ALL_MAX: Final = 32

@@ -17,11 +17,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from actors.dispatch.agent_queue import AGED_MS, AgentQueues
-from actors.dispatch.dispatch_orders import load_inputs
 from actors.dispatch.envelope import cancel_notice, dispatch_body, dispatch_headers, sent_event_id
 from actors.dispatch.large_results import Blobs, is_result_large, store_large_result
+from actors.dispatch.order_inputs import load_inputs
 from actors.dispatch.reply_events import build_reply_event, offline_failure, unhealthy_failure
-from actors.engine.ports import Clock, Contact, DispatchOrder
+from actors.ports import Clock, Contact, DispatchOrder
 from actors.process.slices import run_in_slices
 from core.canonical import canonical, hash_bytes
 from core.errors import NodeErrorCode

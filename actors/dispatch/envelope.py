@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import orjson
 
-from actors.engine.ports import DispatchOrder
+from actors.ports import DispatchOrder
 from core.ids import event_id, span_id, trace_id
 from core.timestamps import iso_ms
 from core.trust.result_token import result_id

@@ -19,7 +19,7 @@ from functools import partial
 from typing import TypeVar
 
 from actors.dispatch.dispatcher import Dispatcher
-from actors.engine.ports import DispatchOrder
+from actors.ports import DispatchOrder
 from actors.transport.channel import Channel
 from core.errors import NodeErrorCode, ServiceError
 from core.workflow.events import (

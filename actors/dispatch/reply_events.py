@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from actors.engine.ports import DispatchOrder
+from actors.ports import DispatchOrder
 from core.canonical import canonical, hash_bytes
 from core.errors import NodeErrorCode
 from core.trust.signatures import is_signed_by, result_message

@@ -8,7 +8,7 @@ decision 0119.
 
 from __future__ import annotations
 
-from actors.engine.ports import DispatchPort, LedgerPort
+from actors.ports import DispatchPort, LedgerPort
 from core.errors import ErrorCode, ServiceError
 from core.market.fair_share import Held, has_room
 from core.settings import Settings

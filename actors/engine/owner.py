@@ -14,34 +14,31 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from actors.directory.auction_candidates import AuctioningDirectory
+from actors.directory.circuits import Opened
 from actors.directory.directory_sync import DirectorySync
-from actors.dispatch.circuits import Opened
 from actors.dispatch.dispatcher import Dispatcher
 from actors.dispatch.large_results import Blobs
 from actors.dispatch.remote_dispatch import RemoteDispatch
 from actors.engine.node_results import take_result
 from actors.engine.outbox import Outboxes
-from actors.engine.ports import Contact, DispatchOrder
 from actors.engine.restorer import Restorer, read_until_success
 from actors.engine.runner import Runner
 from actors.engine.step_commands import rereading_error
+from actors.ports import Contact, DispatchOrder
 from actors.process.loop_clock import LoopClock
 from actors.process.merged_runs import MergedRuns
 from actors.process.slices import Slices, run_in_slices
 from actors.transport.late_replies import LateReplies
 from actors.transport.ledger_client import LedgerClient, ledger_unavailable_error
 from actors.transport.messages import (
-    CancelReply,
     CancelRequest,
-    NodeResultReply,
     NodeResultRequest,
     NotYet,
     OwnerReply,
     OwnerRequest,
-    PublishReply,
     PublishRequest,
-    ResumeReply,
     ResumeRequest,
+    WatchReply,
     WatchRequest,
 )
 from core.errors import ErrorCode, ServiceError
@@ -116,6 +113,7 @@ class Owner:
         self._runner: Runner | None = None
         self._restorer: Restorer | None = None
         self._epoch = 0
+        self._learning: set[asyncio.Task[None]] = set()
 
     # -- starting ---------------------------------------------------------------------------------
 
@@ -132,7 +130,7 @@ class Owner:
             self._name,
             self._epoch,
             self._settings,
-            ledger=self,
+            ledger=self._ledger,
             directory=self._directory,
             dispatcher=self.remote_dispatch,
             clock=self._clock,
@@ -197,6 +195,9 @@ class Owner:
         if self._restorer is not None:
             await self._restorer.close()
         await self._revoked_work.close()
+        for task in self._learning:
+            task.cancel()
+        await asyncio.gather(*self._learning, return_exceptions=True)
         await self._dispatcher.close()
         await self._blob_store.close()
         await self._reader.close()
@@ -214,9 +215,6 @@ class Owner:
         runner = self._require_runner()
         try:
             self._ledger.raise_when_down()
-            await self._directory_sync.ensure_known(
-                [request for request in batch if isinstance(request, PublishRequest)]
-            )
         except ServiceError as error:
             return [error] * len(batch)
         loop = asyncio.get_running_loop()
@@ -225,7 +223,12 @@ class Owner:
         for request in batch:
             reply: asyncio.Future[OwnerReply] = loop.create_future()
             replies.append(reply)
-            self._handle_request(runner, request, reply)
+            if isinstance(request, PublishRequest) and not self._directory_sync.is_known(request):
+                task = asyncio.create_task(self._handle_when_known(runner, request, reply))
+                self._learning.add(task)
+                task.add_done_callback(self._learning.discard)
+            else:
+                self._handle_request(runner, request, reply)
             await slices.pause()
         if late is not None:
             return await late.settled(replies)
@@ -240,6 +243,19 @@ class Owner:
         """
         await self._directory_sync.refresh()
 
+    async def _handle_when_known(
+        self, runner: Runner, request: PublishRequest, reply: asyncio.Future[OwnerReply]
+    ) -> None:
+        """Read what a workflow names and this owner does not know; only its payer waits for it."""
+        try:
+            await self._directory_sync.learn(request)
+        except ServiceError as error:
+            _build_settle(reply)(error)
+            return
+        except Exception:  # the edge of one request: it is refused for what is not known
+            log.exception("directory not read for workflow=%s", request.workflow_id)
+        self._handle_request(runner, request, reply)
+
     def _handle_request(
         self, runner: Runner, request: OwnerRequest, reply: asyncio.Future[OwnerReply]
     ) -> None:
@@ -247,11 +263,7 @@ class Owner:
         settle = _build_settle(reply)
         try:
             if self._request_missing_restore(runner, request):
-                settle(
-                    None
-                    if isinstance(request, WatchRequest)
-                    else rereading_error(request.workflow_id)
-                )
+                settle(rereading_error(request.workflow_id))
                 return
             match request:
                 case PublishRequest():
@@ -263,9 +275,8 @@ class Owner:
                 case NodeResultRequest():
                     take_result(runner, request, self._clock.now_ms(), settle)
                 case WatchRequest():
-                    if not runner.watch(request.workflow_id, request.watcher):
-                        self.outboxes.put(request.workflow_id, {request.watcher})
-                    settle(None)
+                    is_held = runner.watch(request.workflow_id, request.watcher)
+                    settle(WatchReply() if is_held else None)
         except ServiceError as error:  # the workflow's cost cannot be estimated
             settle(error)
         except Exception:  # the edge of one request: the others of its batch are answered too
@@ -283,21 +294,6 @@ class Owner:
             return False
         self._restorer.restore_one(request.workflow_id)
         return True
-
-    def has_room(self, payer: str) -> bool:
-        """Implement `LedgerPort`."""
-        return self._ledger.has_room(payer)
-
-    def submit(self, command: Command, done: Callable[[Outcome], None], payer: str = "") -> None:
-        """Implement `LedgerPort`; a command whose outcome stays unknown ends this process."""
-
-        def handle_outcome(outcome: Outcome | BaseException) -> None:
-            if isinstance(outcome, BaseException):
-                self._on_lost(f"{command.key}: {outcome!r}")
-            else:
-                done(outcome)
-
-        self._ledger.submit(command, handle_outcome, payer)
 
     def statistics(self) -> dict[str, Any]:
         """Return the counters of all parts, for `ping` and metrics."""
@@ -351,7 +347,7 @@ class Owner:
 
     async def _commit(self, command: Command) -> Outcome:
         future: asyncio.Future[Outcome] = asyncio.get_running_loop().create_future()
-        self.submit(command, future.set_result)
+        self._ledger.submit(command, future.set_result)
         return await future
 
     def _require_runner(self) -> Runner:
@@ -362,11 +358,7 @@ class Owner:
         return self._runner
 
 
-def _build_settle(
-    reply: asyncio.Future[OwnerReply],
-) -> Callable[
-    [PublishReply | CancelReply | ResumeReply | NodeResultReply | ServiceError | None], None
-]:
+def _build_settle(reply: asyncio.Future[OwnerReply]) -> Callable[[OwnerReply], None]:
     def settle(value: OwnerReply) -> None:
         if not reply.done():
             reply.set_result(value)

@@ -9,8 +9,8 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from functools import cache
 
-from actors.engine.ports import AskingPrices, DirectoryPort
 from actors.engine.running_workflow import RunningWorkflow
+from actors.ports import AskingPrices, DirectoryPort
 from actors.transport.messages import NotYet, PublishReply, PublishRequest
 from core.errors import ErrorCode, Problem, ServiceError
 from core.market.pricing import (

@@ -15,15 +15,19 @@ from functools import partial
 from typing import Final
 
 from actors.engine.door import Door
-from actors.engine.ports import Clock, Timer
 from actors.engine.running_workflow import RunningWorkflow
-from actors.engine.step_commands import OwnerCommands, newest_rows, not_cancellable_error
+from actors.engine.step_commands import (
+    OwnerCommands,
+    build_cancel_reply,
+    newest_rows,
+    not_cancellable_error,
+)
 from actors.engine.workflow_restore import build_end_from_rows
+from actors.ports import Clock, Timer
 from actors.transport.messages import CancelReply, CancelRequest, NotYet, ResumeReply, ResumeRequest
 from core.errors import ErrorCode, QuarantineCode, ServiceError
 from core.workflow.events import (
     CancelRequested,
-    NodeChanged,
     Record,
     RuntimeExceeded,
     WorkflowChanged,
@@ -35,8 +39,8 @@ from ledger.workflows.workflow_commands import QuarantineWorkflow, ResumeWorkflo
 
 log = logging.getLogger("callboard.quarantine")
 
-Cancel = Callable[[CancelReply | ServiceError], None]
-Resume = Callable[[ResumeReply | ServiceError], None]
+Cancel = Callable[[CancelReply | ServiceError | None], None]
+Resume = Callable[[ResumeReply | ServiceError | None], None]
 
 # The end of a workflow is retried, after a refusal or a failure, while its escrow is held.
 END_RETRY_MS: Final = 60_000
@@ -149,9 +153,9 @@ class Quarantine:
         return quarantined is not None
 
     def remove(self, workflow_id: str) -> set[str]:
-        """Remove a workflow that has ended or is driven on; return its watchers.
+        """Remove a workflow that has ended or is driven elsewhere or again; return its watchers.
 
-        Waiting cancellations are refused, because the workflow has ended.
+        Waiting cancellations hear that it is not driven here: its row tells whether it has ended.
         """
         quarantined = self._workflows.pop(workflow_id, None)
         if quarantined is None:
@@ -161,7 +165,7 @@ class Quarantine:
             quarantined.timer.cancel()
         self._on_changed(workflow_id)
         for done in quarantined.cancels:
-            done(not_cancellable_error(workflow_id))
+            done(None)
         return quarantined.watchers
 
     def _payer_of(self, workflow_id: str) -> str:
@@ -267,14 +271,7 @@ class Quarantine:
             elif outcome.error is not None or not is_cancelled:
                 done(not_cancellable_error(workflow_id))
             else:
-                done(
-                    CancelReply(
-                        workflow_id=workflow_id,
-                        cancelled_ms=event.at_ms,
-                        nodes_affected=sum(isinstance(r, NodeChanged) for r in records),
-                        refunded_micro=int(outcome.result.get("releasedMicro", 0)),
-                    )
-                )
+                done(build_cancel_reply(workflow_id, event.at_ms, records, outcome))
 
     def _end_at(self, workflow_id: str, quarantined: _QuarantinedWorkflow, at_ms: int) -> None:
         at_ms = max(at_ms, quarantined.deadline_ms)

@@ -1,6 +1,6 @@
 """Drives workflows: receives events, steps machines, commits their decisions, then acts.
 
-A plain class without Ray, sockets or a clock of its own; its ports are in `actors/engine/ports.py`,
+A plain class without Ray, sockets or a clock of its own; its ports are in `actors/ports.py`,
 so that the seeded simulation runs this code. The runner never waits: every answer is a callback.
 
 Each step has this order, which is the guarantee of the engine:
@@ -23,7 +23,7 @@ from typing import Any, Final
 
 from msgspec.structs import replace
 
-from actors.dispatch.dispatch_orders import (
+from actors.engine.dispatch_orders import (
     build_order,
     build_timeout_event,
     build_unstaked_event,
@@ -31,7 +31,6 @@ from actors.dispatch.dispatch_orders import (
     rebuild_accepted_orders,
 )
 from actors.engine.door import Door
-from actors.engine.ports import Clock, DirectoryPort, DispatchOrder, DispatchPort, LedgerPort
 from actors.engine.publish_estimate import (
     build_budget_refusal,
     build_dry_run_reply,
@@ -40,11 +39,12 @@ from actors.engine.publish_estimate import (
     build_running_workflow,
     estimate_cost,
 )
-from actors.engine.quarantined_workflows import Quarantine
+from actors.engine.quarantined_workflows import Cancel, Quarantine, Resume
 from actors.engine.running_workflow import RunnerStatistics, RunningWorkflow
 from actors.engine.step_commands import (
     OwnerCommands,
     build_bids_heard,
+    build_cancel_reply,
     build_end_bidding,
     is_halting,
     newest_rows,
@@ -56,12 +56,11 @@ from actors.engine.step_commands import (
     step_key,
 )
 from actors.engine.workflow_restore import restore_workflow
+from actors.ports import Clock, DirectoryPort, DispatchOrder, DispatchPort, LedgerPort
 from actors.transport.messages import (
-    CancelReply,
     CancelRequest,
     PublishReply,
     PublishRequest,
-    ResumeReply,
     ResumeRequest,
 )
 from core.errors import ErrorCode, QuarantineCode, ServiceError
@@ -79,7 +78,6 @@ from core.workflow.events import (
     AgentRevoked,
     CancelRequested,
     Event,
-    NodeChanged,
     Record,
     RetryDue,
     RuntimeExceeded,
@@ -100,8 +98,6 @@ _DEADLINE, _READ_AGAIN = "\x00deadline", "\x00read again"
 _NOTHING: Final[Mapping[str, Any]] = {}
 
 Publish = Callable[[PublishReply | ServiceError], None]
-Cancel = Callable[[CancelReply | ServiceError], None]
-Resume = Callable[[ResumeReply | ServiceError], None]
 
 
 class Runner:
@@ -223,19 +219,23 @@ class Runner:
         return True
 
     def cancel(self, request: CancelRequest, done: Cancel) -> None:
-        """Cancel a workflow; `done` after the commit (spec: Verification and budget 4)."""
+        """Cancel a workflow (spec: Verification and budget 4).
+
+        Args:
+            done: gets the reply after the commit; None when the workflow is not driven here.
+        """
+        run = self._running.get(request.workflow_id)
+        again = partial(done, rereading_error(request.workflow_id))
         if request.workflow_id in self._quarantine:
             self._quarantine.cancel(request, done)
-            return
-        run = self._running.get(request.workflow_id)
-        if run is not None and run.is_halted:
-            done(rereading_error(run.workflow_id))
-            return
-        if run is None or run.machine.is_finished:
+        elif run is None:
+            done(None)
+        elif run.is_halted:
+            again()
+        elif run.machine.is_finished:
             done(not_cancellable_error(request.workflow_id))
-            return
-        again = partial(done, rereading_error(run.workflow_id))
-        self._guard(run, self._cancel, run, request, done, otherwise=again)
+        else:
+            self._guard(run, self._cancel, run, request, done, otherwise=again)
 
     def _cancel(self, run: RunningWorkflow, request: CancelRequest, done: Cancel) -> None:
         now_ms = self._clock.now_ms()
@@ -243,7 +243,6 @@ class Runner:
         records, actions = self._decide(run, event)
         key = f"cancel:{run.workflow_id}"
         command = self._commands.advance(run.workflow_id, key, records, request.actor_did)
-        affected = sum(isinstance(record, NodeChanged) for record in records)
 
         def committed(outcome: Outcome) -> None:
             if outcome.error is ErrorCode.ESCROW_RELEASED:
@@ -251,20 +250,17 @@ class Runner:
             elif is_halting(outcome) or quarantine_code(outcome) is not None:
                 done(rereading_error(run.workflow_id))
             if self._handle_commit(run, actions, True, outcome):
-                reply = CancelReply(
-                    workflow_id=run.workflow_id,
-                    cancelled_ms=now_ms,
-                    nodes_affected=affected,
-                    refunded_micro=int(outcome.result.get("releasedMicro", 0)),
-                )
-                done(reply)
+                done(build_cancel_reply(run.workflow_id, now_ms, records, outcome))
 
         again = partial(done, rereading_error(run.workflow_id))
         self._submit(run, command, committed, otherwise=again)
 
     def resume(self, request: ResumeRequest, done: Resume) -> None:
-        """Resume a quarantined workflow; `done` after the commit."""
-        self._quarantine.resume(request, done)
+        """Resume a quarantined workflow; the arguments are those of `cancel`."""
+        if request.workflow_id in self._running or request.workflow_id in self._quarantine:
+            self._quarantine.resume(request, done)
+        else:
+            done(None)
 
     def is_quarantined(self, workflow_id: str) -> bool:
         """Say whether a workflow is quarantined here."""

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from actors.engine.ports import DispatchOrder, Timer
+from actors.ports import DispatchOrder, Timer
 from core.workflow.events import AttemptFailed, AttemptSucceeded, Event, VerificationFinished
 from core.workflow.machine import WorkflowMachine
 
@@ -56,9 +56,9 @@ class RunningWorkflow:
 
     def close_order(self, event: Event) -> DispatchOrder | None:
         """Remove and return the order that this event ends; None for a late event."""
-        is_verification = isinstance(event, VerificationFinished)
-        if not isinstance(event, AttemptSucceeded | AttemptFailed | VerificationFinished):
+        if not isinstance(event, (AttemptSucceeded, AttemptFailed, VerificationFinished)):
             return None
+        is_verification = isinstance(event, VerificationFinished)
         order = self.orders.get((event.node, is_verification))
         if order is None or order.attempt != event.attempt:
             return None

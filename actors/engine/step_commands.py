@@ -9,10 +9,10 @@ from collections import deque
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
-from actors.engine.ports import Clock, DirectoryPort
 from actors.engine.publish_estimate import Estimate
 from actors.engine.running_workflow import RunningWorkflow
-from actors.transport.messages import NotYet, PublishRequest
+from actors.ports import Clock, DirectoryPort
+from actors.transport.messages import CancelReply, NotYet, PublishRequest
 from core.errors import ErrorCode, QuarantineCode, ServiceError
 from core.market.auction import Bid
 from core.settings import Settings
@@ -185,6 +185,18 @@ def build_bids_heard(action: CloseAuction, outcome: Outcome, at_ms: int) -> Bids
         for bid in outcome.result["bids"]
     )
     return BidsHeard(action.node, action.round, bids, at_ms)
+
+
+def build_cancel_reply(
+    workflow_id: str, at_ms: int, records: Iterable[Record], outcome: Outcome
+) -> CancelReply:
+    """Return the reply to a cancellation whose records are committed."""
+    return CancelReply(
+        workflow_id=workflow_id,
+        cancelled_ms=at_ms,
+        nodes_affected=sum(isinstance(record, NodeChanged) for record in records),
+        refunded_micro=int(outcome.result.get("releasedMicro", 0)),
+    )
 
 
 def is_halting(outcome: Outcome) -> bool:

@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable
 from typing import Any, Final
 
-from actors.engine.ports import Timer
+from actors.ports import Timer
 
 # While wall time is behind, the clock counts nine of ten monotonic milliseconds.
 _SLOWED: Final = (9, 10)
@@ -48,7 +48,7 @@ class SteadyTime:
 
 
 class LoopClock:
-    """Implements `actors.engine.ports.Clock` on the running event loop.
+    """Implements `actors.ports.Clock` on the running event loop.
 
     Args:
         steady: the time; None: the machine's.

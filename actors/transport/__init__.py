@@ -1,1 +1,1 @@
-"""Batches between processes: channel, sockets, actor calls, and who uses them."""
+"""Batches between processes: names, channel, sockets, actor calls, messages, ledger client."""

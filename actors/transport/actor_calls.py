@@ -12,7 +12,7 @@ from typing import Any
 import ray
 from ray.exceptions import RayActorError, RayError
 
-from actors.cluster.names import NAMESPACE
+from actors.transport.names import NAMESPACE
 from actors.transport.sockets import SocketCall, socket_path
 from core.errors import ErrorCode, ServiceError
 

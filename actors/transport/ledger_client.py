@@ -51,6 +51,7 @@ class LedgerClient:
         call: sends a batch of encoded commands to the ledger actor and returns their encoded
             outcomes; raises when these are unknown.
         is_unknown: whether an exception of `call` means "retry with the same keys".
+        on_lost: receives the reason why the outcome of a submitted command stays unknown.
         capacity: most commands that may wait.
         batch_size: most commands in one call.
     """
@@ -60,11 +61,13 @@ class LedgerClient:
         call: Callable[[list[bytes]], Awaitable[Sequence[bytes]]],
         is_unknown: Callable[[BaseException], bool],
         *,
+        on_lost: Callable[[str], None] = log.critical,
         capacity: int,
         batch_size: int,
     ) -> None:
         self._call = call
         self._is_unknown = is_unknown
+        self._on_lost = on_lost
         self._is_down = False
         self._channel: Channel[_PendingCommand, Outcome] = Channel(
             "the ledger",
@@ -88,15 +91,20 @@ class LedgerClient:
         """Return the counters of the channel below."""
         return self._channel.statistics()
 
-    def submit(
-        self, command: Command, done: Callable[[Outcome | BaseException], None], payer: str = ""
-    ) -> None:
+    def submit(self, command: Command, done: Callable[[Outcome], None], payer: str = "") -> None:
         """Queue a command without a timeout; `done` gets its outcome once it is known.
 
         It is never refused, because it follows from work that was accepted while its payer had
         room. Payers take turns; one payer's commands keep their order.
         """
-        self._channel.submit_always(_encode_command(command), done, payer)
+
+        def handle_outcome(outcome: Outcome | BaseException) -> None:
+            if isinstance(outcome, BaseException):
+                self._on_lost(f"{command.key}: {outcome!r}")
+            else:
+                done(outcome)
+
+        self._channel.submit_always(_encode_command(command), handle_outcome, payer)
 
     async def wait_room(self, most: int) -> None:
         """Return when at most so many commands wait."""
@@ -114,7 +122,8 @@ class LedgerClient:
         pending = _encode_command(command)
         try:
             payer = getattr(command, "actor_did", "")
-            return await asyncio.wait_for(self._channel.request(pending, payer), timeout_s)
+            async with asyncio.timeout(timeout_s):
+                return await self._channel.request(pending, payer)
         except TimeoutError:
             raise ledger_unavailable_error() from None
         finally:

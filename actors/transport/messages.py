@@ -67,6 +67,10 @@ class WatchRequest(Message, frozen=True, kw_only=True):
     watcher: str
 
 
+class WatchReply(Message, frozen=True, kw_only=True):
+    """The workflow is driven, or quarantined, here: its watcher will be told."""
+
+
 class CancelRequest(Message, frozen=True, kw_only=True):
     """Cancel a running workflow; who may do so was decided before."""
 
@@ -142,8 +146,8 @@ class Late(Message, frozen=True, kw_only=True):
 
 
 OwnerRequest = PublishRequest | WatchRequest | CancelRequest | ResumeRequest | NodeResultRequest
-# To a result, None says that the workflow is not driven here.
-OwnerAnswer = PublishReply | CancelReply | ResumeReply | NodeResultReply | Late | None
+# None: the workflow is not driven here; it has ended, or its row names who will drive it.
+OwnerAnswer = PublishReply | WatchReply | CancelReply | ResumeReply | NodeResultReply | Late | None
 OwnerReply = OwnerAnswer | ServiceError
 
 # So much is made into values, decided and committed while another payer's request waits.

@@ -56,7 +56,7 @@ def workflow_row(command: PublishWorkflow) -> Row:
         "created_ms": command.created_ms,
         "deadline_ms": command.deadline_ms,
         "estimate_micro": command.estimate_micro,
-        "hold_micro": command.hold_micro if command.has_hold else 0,
+        "hold_micro": command.hold_micro,
         "reserved": command.reserved_json,
         "fee_bps": command.fee_bps,
     }

@@ -122,7 +122,7 @@ def plan_publish(command: PublishWorkflow, batch: Batch) -> Outcome:
     cache = batch.cache
     if cache.owners.get(command.owner) != command.owner_epoch:  # (1)
         raise StaleCommand
-    hold = command.hold_micro if command.has_hold else 0
+    hold = command.hold_micro
     wallet = cache.accounts.get(wallet_address(command.payer_did))
     available = wallet.balance if wallet is not None else 0
     if hold > available:  # (2)

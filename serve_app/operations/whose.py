@@ -43,7 +43,7 @@ async def paid_workflow(call: Call, workflow_id: str) -> StoredWorkflow:
     Raises:
         ServiceError: NOT_FOUND, also for another's.
     """
-    head = await call.services.gateway.workflow_head(workflow_id, call.caller.did)
+    head = await call.services.reads.head(workflow_id, call.caller.did)
     if head is None or not call.may((head.workflow.payer_did,)):
         raise not_found(f"the workflow {workflow_id[:100]}")
     return head.workflow
@@ -54,7 +54,7 @@ async def visible_head(call: Call, workflow_id: str) -> WorkflowHead | None:
 
     The payer and administrators may, and the agents of its nodes.
     """
-    head = await call.services.gateway.workflow_head(workflow_id, call.caller.did)
+    head = await call.services.reads.head(workflow_id, call.caller.did)
     if head is None or not (head.is_agent or call.may((head.workflow.payer_did,))):
         return None
     return head
@@ -68,6 +68,4 @@ async def visible_record(call: Call, workflow_id: str) -> StoredWorkflow | None:
     head = await visible_head(call, workflow_id)
     if head is None:
         return None
-    return await call.services.gateway.workflow_record(
-        workflow_id, call.caller.did, head.record_bytes
-    )
+    return await call.services.reads.record(workflow_id, call.caller.did, head.record_bytes)

@@ -20,9 +20,9 @@ import ray
 from ray import serve
 from ray.exceptions import RayActorError
 
-from actors.cluster.names import NAMESPACE
 from actors.cluster.runtime import ensure_runtime
-from actors.transport.gateway import Gateway
+from actors.gateway.gateway import Gateway
+from actors.transport.names import NAMESPACE
 from core.errors import ErrorCode, ServiceError
 from core.settings import Settings, SettingsError
 from serve_app.app import APPLICATION, build

@@ -81,7 +81,13 @@ class Scene:
         """Start an owner over a wire of its own."""
         wire = wire or Wire(self.commits, **chances)  # type: ignore[arg-type]
         submit = partial(answer_commands, wire.submit)
-        client = LedgerClient(submit, is_unknown_outcome, capacity=10_000, batch_size=20)
+        client = LedgerClient(
+            submit,
+            is_unknown_outcome,
+            on_lost=self.lost.append,
+            capacity=10_000,
+            batch_size=20,
+        )
         owner = Owner(name, self.settings, client, self.lost.append)
         self.owners.append(owner)
         await owner.start()

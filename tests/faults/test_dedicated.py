@@ -18,6 +18,7 @@ from actors.transport.messages import (
     OwnerReply,
     OwnerRequest,
     PublishReply,
+    WatchReply,
     WatchRequest,
 )
 from core.errors import ErrorCode, ServiceError
@@ -143,7 +144,7 @@ async def test_requests_reach_the_child_that_drives(scene: Scene) -> None:
     )
     watch = WatchRequest(workflow_id=workflow_id, watcher=WATCHER)
     answers = await made.dedicated.handle([watch, cancel])
-    assert answers[0] is None
+    assert answers[0] == WatchReply()
     assert isinstance(answers[1], CancelReply)
     assert await heard(made.owner, 1) == {workflow_id}
     assert scene.counts() == {"cancelled": 1}

@@ -13,7 +13,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from actors.cluster.names import LEDGER, NAMESPACE, TIMEKEEPER
+from actors.transport.names import LEDGER, NAMESPACE, TIMEKEEPER
 from tests.faults.checks import check
 from tests.faults.load import Load
 from tests.faults.victims import await_one

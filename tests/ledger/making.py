@@ -114,7 +114,7 @@ class Flow:
             created_ms=AT,
             deadline_ms=AT + 60_000,
             estimate_micro=self.estimate,
-            hold_micro=self.hold,
+            hold_micro=self.hold if has_hold else 0,
             reserved_json="{}",
             fee_bps=self.fee_bps,
             has_hold=has_hold,

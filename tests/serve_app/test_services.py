@@ -7,7 +7,7 @@ from typing import cast
 
 import pytest
 
-from actors.transport.gateway import Gateway
+from actors.gateway.gateway import Gateway
 from core.settings import Settings
 from ledger.replies import ReplyStore
 from serve_app.callers.admission import Admission

@@ -10,7 +10,7 @@ from typing import Any, cast
 import orjson
 import pytest
 
-from actors.transport.gateway import Gateway
+from actors.gateway.gateway import Gateway
 from core.settings import Settings
 from core.trust.access import Principal
 from core.workflow.events import NodeChanged
@@ -157,7 +157,7 @@ async def test_a_callers_many_large_records_do_not_stand_before_anothers_small_o
     ended: list[str] = []
 
     async def read(caller_did: str, workflow_id: str) -> None:
-        assert await gateway.workflow_record(workflow_id, caller_did) is not None
+        assert await gateway.reads.record(workflow_id, caller_did) is not None
         ended.append(caller_did)
 
     async with asyncio.TaskGroup() as tasks:
@@ -165,5 +165,5 @@ async def test_a_callers_many_large_records_do_not_stand_before_anothers_small_o
             tasks.create_task(read("greedy", workflow_id))
         tasks.create_task(read("modest", small))
     assert ended.index("modest") <= 2, ended
-    assert gateway._records.statistics().batch_max == 1, "each weighs more than a quarter"
+    assert gateway.reads._records.statistics().batch_max == 1, "each weighs more than a quarter"
     await store.close()

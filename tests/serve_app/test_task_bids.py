@@ -9,7 +9,7 @@ from typing import Any, cast
 
 import orjson
 
-from actors.transport.gateway import Gateway
+from actors.gateway.gateway import Gateway
 from core.settings import Settings
 from core.trust.access import Principal
 from ledger.reads.stored import RowDict
@@ -49,7 +49,12 @@ class Rows:
         self.read.append(table.name)
         return [{"id": WORKFLOW}] if table.name == "workflow" else []
 
-    async def workflow_row(self, workflow_id: str) -> RowDict | None:
+    @property
+    def reads(self) -> Rows:
+        """The rows themselves."""
+        return self
+
+    async def row(self, workflow_id: str) -> RowDict | None:
         """Return what there is without the nodes."""
         self.read.append("manifest")
         return {

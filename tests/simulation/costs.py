@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from actors.directory.auction_candidates import AuctioningDirectory
-from actors.engine.ports import AskingPrices
+from actors.ports import AskingPrices
 from core.workflow.actions import SelectAgent, SelectBidder, SelectVerifier
 from core.workflow.events import AgentNotSelected, AgentSelected, VerifierSelected
 

@@ -171,7 +171,7 @@ class LedgerModel(MoneyModel):
     def _publish(self, command: PublishWorkflow) -> dict[str, Any]:
         if self.cannot_apply(command):
             raise Refused(ErrorCode.INTERNAL_ERROR, "a defect")
-        wallet, hold = f"wallet:{command.payer_did}", command.hold_micro if command.has_hold else 0
+        wallet, hold = f"wallet:{command.payer_did}", command.hold_micro
         if hold > self.balances[wallet]:
             raise Refused(ErrorCode.INSUFFICIENT_CREDITS, "too little in the wallet")
         row = self.workflows[command.workflow_id] = workflow_row(command)

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 import orjson
 
-from actors.engine.ports import DispatchOrder
+from actors.ports import DispatchOrder
 from actors.transport.messages import OwnerReply
 from core.errors import ErrorCode, ServiceError
 from core.workflow.events import AttemptFinished, Failure, NodeChanged, Verdict

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import orjson
 
-from actors.engine.ports import Contact, DispatchOrder
+from actors.ports import Contact, DispatchOrder
 from actors.transport.messages import NodeResultRequest
 from core.errors import NodeErrorCode
 from core.workflow.events import (

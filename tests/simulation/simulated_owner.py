@@ -7,7 +7,7 @@ made here reads rows from the model, sends to simulated agents and charges virtu
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -126,67 +126,28 @@ class SimulatedFeeds:
             raise unreachable()
         self.look()
 
-    async def ensure_known(self, requests: Sequence[PublishRequest]) -> None:
-        """Do nothing: every agent is known from the start."""
+    def is_known(self, request: PublishRequest) -> bool:
+        """Say so: every agent is known from the start."""
+        return True
 
     def look(self) -> None:
         """Know who is revoked."""
         self._directory.revocations.apply_rows(self._process.world.revoking.rows())
 
 
-class SimulatedOwner(Owner):
-    """An owner without a database and a network.
-
-    Made without the product's constructor, which opens both.
-    """
+class SimulatedClient(LedgerClient):
+    """A client of the simulated ledger; what it is given and hears costs virtual CPU time."""
 
     def __init__(self, process: Process) -> None:
         world = process.world
-        self._process = process
-        self._name = process.name
-        self._settings = world.settings
-        steady = SteadyTime(process.wall_ns, process.loop.monotonic_ns)
-        self.clock = self._clock = LoopClock(steady)
-        self._ledger = LedgerClient(
+        super().__init__(
             partial(answer_commands, partial(world.ledger.call, process)),
             lambda error: not isinstance(error, AssertionError),
+            on_lost=process.lost,
             capacity=world.settings.ledger_queue_max,
             batch_size=world.settings.batch_commands_max,
         )
-        self._on_lost = process.lost
-        self.directory = self._directory = ChargedDirectory(
-            process.loop.charge,
-            world.faults.may_raise,
-            service="callboard",
-            deployment_key=bytes(32),
-            default_secret=None,
-            max_concurrency=32,
-            stake_bps=world.market.stake_bps,
-        )
-        self.reader = self._reader = SimulatedReader(process)  # type: ignore[assignment]
-        self._directory_sync = SimulatedFeeds(process, self.directory)  # type: ignore[assignment]
-        self.dispatch = SimulatedDispatch(process)
-        self.remote_dispatch = self.dispatch  # type: ignore[assignment]
-        self.outboxes = Outboxes()
-        self._runner: Runner | None = None
-        self._epoch = 0
-        self._restorer: Restorer | None = None
-        self._revoked_work = MergedRuns("work of revoked agents", self._end_revoked_work)
-
-    @property
-    def is_restoring(self) -> bool:
-        """Whether workflows may be unfinished and not driven yet."""
-        return self._restorer is None or self._restorer.is_scanning
-
-    @property
-    def runner(self) -> Runner | None:
-        """The runner, once the owner has begun to restore."""
-        return self._runner
-
-    @property
-    def epoch(self) -> int:
-        """The epoch, 0 before the ledger has given one."""
-        return self._epoch
+        self._process = process
 
     def submit(self, command: Command, done: Callable[[Outcome], None], payer: str = "") -> None:
         """As the product's; may be the step at which the process dies."""
@@ -207,6 +168,57 @@ class SimulatedOwner(Owner):
                 done(outcome)
 
         super().submit(command, heard, payer)
+
+
+class SimulatedOwner(Owner):
+    """An owner without a database and a network.
+
+    Made without the product's constructor, which opens both.
+    """
+
+    def __init__(self, process: Process) -> None:
+        world = process.world
+        self._process = process
+        self._name = process.name
+        self._settings = world.settings
+        steady = SteadyTime(process.wall_ns, process.loop.monotonic_ns)
+        self.clock = self._clock = LoopClock(steady)
+        self._ledger = SimulatedClient(process)
+        self._on_lost = process.lost
+        self.directory = self._directory = ChargedDirectory(
+            process.loop.charge,
+            world.faults.may_raise,
+            service="callboard",
+            deployment_key=bytes(32),
+            default_secret=None,
+            max_concurrency=32,
+            stake_bps=world.market.stake_bps,
+        )
+        self.reader = self._reader = SimulatedReader(process)  # type: ignore[assignment]
+        self._directory_sync = SimulatedFeeds(process, self.directory)  # type: ignore[assignment]
+        self.dispatch = SimulatedDispatch(process)
+        self.remote_dispatch = self.dispatch  # type: ignore[assignment]
+        self.outboxes = Outboxes()
+        self._runner: Runner | None = None
+        self._epoch = 0
+        self._learning: set[asyncio.Task[None]] = set()
+        self._restorer: Restorer | None = None
+        self._revoked_work = MergedRuns("work of revoked agents", self._end_revoked_work)
+
+    @property
+    def is_restoring(self) -> bool:
+        """Whether workflows may be unfinished and not driven yet."""
+        return self._restorer is None or self._restorer.is_scanning
+
+    @property
+    def runner(self) -> Runner | None:
+        """The runner, once the owner has begun to restore."""
+        return self._runner
+
+    @property
+    def epoch(self) -> int:
+        """The epoch, 0 before the ledger has given one."""
+        return self._epoch
 
     def told_of_revocations(self) -> None:
         """Know who is revoked, as by a notice."""

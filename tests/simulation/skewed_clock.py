@@ -1,6 +1,6 @@
 """Virtual time: it jumps from one due callback to the next, so that hours of waiting take no time.
 
-Implements `actors.engine.ports.Clock`. Callbacks due at the same microsecond run in the order in
+Implements `actors.ports.Clock`. Callbacks due at the same microsecond run in the order in
 which they were set, so that a seed alone decides everything.
 """
 

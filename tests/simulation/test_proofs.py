@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from actors.engine.ports import DispatchOrder
+from actors.ports import DispatchOrder
 from core.errors import NodeErrorCode
 from core.workflow.events import Failure, Verdict
 from core.workflow.transitions import NodeStatus, WorkflowStatus

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from actors.engine.ports import DispatchOrder
+from actors.ports import DispatchOrder
 from actors.transport.messages import (
     CancelReply,
     CancelRequest,
@@ -300,9 +300,13 @@ class World:
         def done(replies: list[OwnerReply]) -> None:
             (reply,) = replies
             answers.append(reply)
-            now = str(self.model.workflows[workflow_id]["status"])
-            assert isinstance(reply, CancelReply | ServiceError)
-            if isinstance(reply, CancelReply):
+            now = self.model.workflows[workflow_id]["status"]
+            assert reply is None or isinstance(reply, CancelReply | ServiceError)
+            if reply is None:
+                is_elsewhere = self.model.workflows[workflow_id]["owner"] != process.name
+                is_lost = not is_running or is_elsewhere or self.faults.has_happened
+                require(is_lost or is_over(now), "not driven:", workflow_id, now)
+            elif isinstance(reply, CancelReply):
                 require(now == "cancelled", "cancelled, but", workflow_id, now)
             elif is_running and reply.code not in AGAIN and not self.faults.has_happened:
                 require(reply.code is ErrorCode.NOT_CANCELLABLE, "cancel:", reply)

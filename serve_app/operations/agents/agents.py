@@ -53,7 +53,7 @@ async def _register_one(call: Call, body: Any) -> Reply:
 
 async def _committed(call: Call, command: RegisterAgent) -> Reply:
     outcome = await call.services.to_the_end(call.services.gateway.commit(command))
-    await call.services.gateway.refresh_owners()
+    await call.services.gateway.owners.refresh()
     return Reply(_registered(call, command, outcome))
 
 
@@ -73,7 +73,7 @@ async def register_bulk(call: Call) -> Reply:
 
     found = await judged(call, "agents", judge)
     outcomes = await services.to_the_end(services.gateway.commit_many(found.accepted))
-    await services.gateway.refresh_owners()
+    await services.gateway.owners.refresh()
     return Reply(await found.answer(outcomes, result))
 
 
@@ -127,7 +127,7 @@ async def deregister(call: Call) -> Reply:
         did=row["did"],
     )
     await services.to_the_end(services.gateway.commit(command))
-    await services.gateway.refresh_owners()
+    await services.gateway.owners.refresh()
     return Reply({**_named(row["did"]), "status": "inactive"})
 
 

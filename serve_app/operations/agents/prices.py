@@ -34,7 +34,7 @@ async def set_price(call: Call) -> Reply:
         price=price,
     )
     outcome = await call.services.to_the_end(call.services.gateway.commit(command))
-    await call.services.gateway.refresh_owners()
+    await call.services.gateway.owners.refresh()
     return Reply(
         {
             "success": True,

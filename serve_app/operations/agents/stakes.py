@@ -61,7 +61,7 @@ async def _moved(call: Call, kind: type[DepositStake | WithdrawStake]) -> Reply:
         amount_micro=body.amount,
     )
     outcome = await call.services.to_the_end(call.services.gateway.commit(command))
-    await call.services.gateway.refresh_owners()
+    await call.services.gateway.owners.refresh()
     moved = outcome.result
     is_repeat = outcome.status is OutcomeStatus.REPEATED
     return Reply(
@@ -90,7 +90,7 @@ async def slash_stake(call: Call) -> Reply:
         slash_bps=call.services.settings.slash_fraud_bps,
     )
     outcome = await call.services.to_the_end(call.services.gateway.commit(command))
-    await call.services.gateway.refresh_owners()
+    await call.services.gateway.owners.refresh()
     slashed = outcome.result
     did, free_micro, locked_micro = command.agent_did, slashed["freeMicro"], slashed["lockedMicro"]
     stake = stake_record(did, free_micro, locked_micro, None)

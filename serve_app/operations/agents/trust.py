@@ -57,7 +57,7 @@ async def revoke(call: Call) -> Reply:
         expires_ms=body.expires_at,
     )
     outcome = await call.services.to_the_end(call.services.gateway.commit(command))
-    await call.services.gateway.refresh_owners()
+    await call.services.gateway.owners.refresh()
     row = {
         "did": did,
         "reason": command.reason,
@@ -83,7 +83,7 @@ async def unrevoke(call: Call) -> Reply:
         did=did,
     )
     outcome = await call.services.to_the_end(call.services.gateway.commit(command))
-    await call.services.gateway.refresh_owners()
+    await call.services.gateway.owners.refresh()
     unrevoked_at = iso_time(outcome.result["unrevokedMs"])
     return Reply({"success": True, "id": did, **_trusted(did), "unrevokedAt": unrevoked_at})
 

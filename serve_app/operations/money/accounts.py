@@ -69,7 +69,7 @@ async def get_budget(call: Call) -> Reply:
     """Read a workflow's budget: the payer's own, else what its estimate held."""
     stored = await paid_workflow(call, call.uuid_in_path("workflow_id", "the workflow"))
     escrow = await call.services.reader.escrow(stored.id)
-    row = await call.services.gateway.workflow_row(stored.id)
+    row = await call.services.reads.row(stored.id)
     assert row is not None, stored.id
     budget_micro = parse_manifest(orjson.loads(row["manifest"])).budget_micro
     return Reply(

@@ -102,7 +102,7 @@ async def visible_rounds(
     rounds = await auction_rows(reader, workflow_id, node)
     if not rounds:
         raise unknown
-    head = await call.services.gateway.workflow_head(workflow_id, call.caller.did)
+    head = await call.services.reads.head(workflow_id, call.caller.did)
     capability_id = rounds[-1]["capability_id"]
     payers = (head.workflow.payer_did,) if head is not None else ()
     if not call.may(payers) and not await can_bid(

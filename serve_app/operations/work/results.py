@@ -67,7 +67,7 @@ async def node_result(call: Call) -> Reply:
     agent = Principal(did=sent.agent_did, key_id="result", scopes=frozenset())
     headers = await _counted(call, agent)  # 3
     services.limiter.give_back(call.address, RateClass.MACHINE, services.clock_ms())
-    row = await services.gateway.workflow_row(workflow_id)
+    row = await services.reads.row(workflow_id)
     if row is None:
         raise _unauthorized()
     stored = StoredWorkflow(row)
@@ -118,7 +118,7 @@ async def _dispatched(call: Call, body: NodeResult) -> tuple[str, _Dispatched]:
         workflow_id = str(uuid.UUID(body.workflow_id))
     except ValueError:
         raise _unauthorized() from None
-    row = await call.services.gateway.dispatched_node(workflow_id, body.node_id)
+    row = await call.services.reads.dispatched_node(workflow_id, body.node_id)
     if row is None:
         raise _unauthorized()
     key = bytes.fromhex(call.services.settings.deployment_key)

@@ -87,7 +87,7 @@ async def publish(call: Call) -> Reply:
 async def get(call: Call) -> Reply:
     """Read a task: how far it is, and its result or error."""
     stored = await _readable(call)
-    await call.services.gateway.load_results(stored)
+    await call.services.reads.load_results(stored)
     return Reply(_task_record(call, stored))
 
 
@@ -99,7 +99,7 @@ async def bid(call: Call) -> Reply:
     unknown = not_found(f"an auction of the task {task_id}, or of its node `nodeId`,")
     workflow_id = await task_workflow_id(call.services.reader, task_id)
     # Without the nodes: a bidder may not see the task yet, and their results are large.
-    row = await call.services.gateway.workflow_row(workflow_id) if workflow_id else None
+    row = await call.services.reads.row(workflow_id) if workflow_id else None
     if workflow_id is None or row is None:
         raise unknown
     node = body.node_id

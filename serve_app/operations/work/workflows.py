@@ -92,7 +92,7 @@ async def _publish_one(call: Call, parsed: Callable[[], tuple[WorkflowManifest, 
             limits=workflow_limits(services.settings),
             command_key=call.command_key("") or None,
             body_hash=call.request_hash,
-            watcher=services.gateway.watcher if wait_s is not None else "",
+            watcher=services.gateway.owners.watcher if wait_s is not None else "",
         )
         return request if len(call.body) <= HERE_MAX else packed(request)
 
@@ -128,9 +128,9 @@ async def _finished(
         )
         if not is_over:
             return None
-    finished = await gateway.workflow_record(reply.workflow_id, call.caller.did, record_bytes)
+    finished = await call.services.reads.record(reply.workflow_id, call.caller.did, record_bytes)
     if finished is not None:
-        await gateway.load_results(finished)
+        await call.services.reads.load_results(finished)
     return finished
 
 
@@ -179,9 +179,9 @@ async def get_workflow(call: Call) -> Reply:
         await gateway.wait_finished(workflow_id, wait_s, watched=False)
     else:
         record_bytes = head.record_bytes
-    stored = await gateway.workflow_record(workflow_id, call.caller.did, record_bytes)
+    stored = await call.services.reads.record(workflow_id, call.caller.did, record_bytes)
     assert stored is not None, workflow_id
-    await gateway.load_results(stored)
+    await call.services.reads.load_results(stored)
     shown = visible_workflow(stored, call)
     if shown is None:  # an agent's node has gone to another meanwhile
         raise not_found(f"the workflow {workflow_id}")
@@ -208,15 +208,10 @@ async def cancel(call: Call) -> Reply:
     """Cancel a running workflow; what is left in its escrow returns to the payer."""
     body = call.given(Cancellation)
     stored = await _own(call)
-    if is_terminal(WorkflowStatus(stored.status)):
-        raise ServiceError(
-            ErrorCode.NOT_CANCELLABLE,
-            f"the workflow is {stored.status}, expected one that has not ended",
-        )
     request = CancelRequest(
         workflow_id=stored.id, reason=body.reason, details=body.details, actor_did=call.caller.did
     )
-    reply = await call.services.to_the_end(call.services.gateway.cancel(request))
+    reply = await call.services.to_the_end(call.services.gateway.cancel(request, stored))
     return Reply(
         {
             "success": True,
@@ -235,13 +230,8 @@ async def cancel(call: Call) -> Reply:
 async def resume(call: Call) -> Reply:
     """Drive a quarantined workflow on: the step that failed is decided anew, from its rows."""
     stored = await _own(call)
-    if is_terminal(WorkflowStatus(stored.status)) or stored.row["quarantined_ms"] is None:
-        raise ServiceError(
-            ErrorCode.CONFLICT,
-            f"the workflow is {stored.status}, expected one that is quarantined",
-        )
     request = ResumeRequest(workflow_id=stored.id, actor_did=call.caller.did)
-    reply = await call.services.to_the_end(call.services.gateway.resume(request))
+    reply = await call.services.to_the_end(call.services.gateway.resume(request, stored))
     return Reply(
         {
             "success": True,

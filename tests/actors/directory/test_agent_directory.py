@@ -6,8 +6,8 @@ import json
 from typing import Any
 
 from actors.directory.agent_directory import Directory
-from actors.dispatch.circuits import CIRCUIT_OPEN_MS_MIN, PAYERS_MAX, Opened
-from actors.engine.ports import Contact
+from actors.directory.circuits import CIRCUIT_OPEN_MS_MIN, PAYERS_MAX, Opened
+from actors.ports import Contact
 from core.errors import NodeErrorCode
 from core.market.agent_liveness import HEARTBEAT_TTL_MS, Liveness
 from core.market.ranking import SHOWN_MAX

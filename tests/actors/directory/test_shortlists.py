@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 
 from actors.directory.shortlists import ALL_MAX, KEPT_MS_PER_OFFER, LENGTH, NEW_MAX, Shortlists
-from actors.engine.ports import AgentEntry
+from actors.ports import AgentEntry
 from core.market.agent_liveness import Liveness
 from core.market.ranking import DEFAULT_RULES, Candidate, Standing
 from core.market.reputation import Tally

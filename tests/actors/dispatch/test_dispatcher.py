@@ -19,7 +19,7 @@ from aiohttp import web
 from nacl.signing import SigningKey
 
 from actors.dispatch.dispatcher import TELLING_TIMEOUT_MS, Dispatcher
-from actors.engine.ports import Contact, DispatchOrder
+from actors.ports import Contact, DispatchOrder
 from actors.process.loop_clock import LoopClock
 from core.canonical import hash_text
 from core.errors import NodeErrorCode

@@ -8,7 +8,7 @@ import asyncio
 import pytest
 from aiohttp import web
 
-from actors.engine.ports import Contact, DispatchOrder
+from actors.ports import Contact, DispatchOrder
 from core.errors import NodeErrorCode
 from core.workflow.events import (
     AttemptAccepted,

@@ -20,7 +20,7 @@ from aiohttp import web
 
 from actors.dispatch.dispatcher import Dispatcher
 from actors.dispatch.remote_dispatch import PeerCalls, RemoteDispatch
-from actors.engine.ports import DispatchOrder
+from actors.ports import DispatchOrder
 from actors.process.loop_clock import LoopClock
 from core.settings import Settings
 from core.workflow.events import (

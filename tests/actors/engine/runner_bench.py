@@ -11,8 +11,8 @@ from typing import Any
 import orjson
 
 from actors.directory.auction_candidates import AuctioningDirectory
-from actors.engine.ports import DispatchOrder
 from actors.engine.runner import Runner
+from actors.ports import DispatchOrder
 from actors.transport.messages import CancelRequest, PublishRequest
 from core.settings import Settings
 from core.workflow.events import AttemptSucceeded, Event

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from nacl.signing import SigningKey
 
-from actors.dispatch.dispatch_orders import build_timeout_event
+from actors.engine.dispatch_orders import build_timeout_event
 from actors.engine.node_results import take_result
 from actors.engine.workflow_restore import restore_workflow
 from actors.transport.messages import NodeResultReply, NodeResultRequest

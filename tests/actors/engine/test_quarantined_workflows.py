@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 
 from actors.engine.node_results import take_result
-from actors.engine.ports import DispatchOrder
 from actors.engine.quarantined_workflows import END_RETRY_MS
+from actors.ports import DispatchOrder
 from actors.transport.messages import (
     CancelReply,
     CancelRequest,

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections import deque
 
 from actors.directory.revoked_agents import Revocations
-from actors.engine.ports import DispatchOrder
+from actors.ports import DispatchOrder
 from actors.transport.messages import CancelReply, PublishReply
 from core.errors import ErrorCode
 from core.workflow.events import AttemptAccepted, AttemptFinished, VerificationFinished

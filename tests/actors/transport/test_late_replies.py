@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from actors.transport.gateway import Gateway
+from actors.gateway.gateway import Gateway
 from actors.transport.late_replies import LateReplies
 from actors.transport.messages import (
     Late,
@@ -23,7 +23,7 @@ from actors.transport.sockets import SocketServer, serve_batches
 from actors.transport.wire import answer_requests, decode_reply
 from core.errors import ErrorCode, ServiceError
 from core.settings import Settings
-from tests.actors.transport.test_gateway import OWNER, request
+from tests.actors.gateway.test_gateway import OWNER, request
 
 
 class Owner:
@@ -61,9 +61,9 @@ async def served(tmp_path: Path) -> AsyncIterator[tuple[Owner, SocketServer, Gat
     server = await serve_batches(str(tmp_path), OWNER, methods)
     assert server is not None
     gateway = Gateway(Settings(run_folder=str(tmp_path), database_url="postgresql://"))
-    gateway._set_owners([OWNER])
+    gateway.owners.set_names([OWNER])
     yield owner, server, gateway
-    gateway._set_owners([])
+    gateway.owners.set_names([])
     await gateway.close()
     await server.close()
 

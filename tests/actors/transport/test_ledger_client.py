@@ -133,6 +133,28 @@ async def test_full_ledger_is_asked_again_and_is_not_down() -> None:
     assert (await asked).result == {"key": "k"}
 
 
+async def test_submitted_command_whose_outcome_stays_unknown_is_told_of() -> None:
+    ledger = Ledger()
+    ledger.away = ConnectionError("away")
+    lost: list[str] = []
+    client = LedgerClient(
+        partial(answer_commands, ledger.submit),
+        is_unknown_outcome,
+        on_lost=lost.append,
+        capacity=10,
+        batch_size=10,
+    )
+    heard: list[Outcome] = []
+    client.submit(command("k"), heard.append)
+    await asyncio.sleep(0)
+    client._channel.close()
+    async with asyncio.timeout(60):
+        while not lost:
+            await asyncio.sleep(0)
+    assert lost[0].startswith("k: ConnectionError")
+    assert not heard
+
+
 async def test_callers_take_turns_by_whose_commands_theirs_are() -> None:
     """One tenant's thousand deposits stood before another's one."""
     ledger = Ledger()

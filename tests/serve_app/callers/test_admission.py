@@ -9,7 +9,7 @@ from typing import Any, cast
 import orjson
 import pytest
 
-from actors.transport.gateway import Gateway
+from actors.gateway.gateway import Gateway
 from core.errors import ErrorCode, ServiceError
 from core.settings import KIB, Settings
 from core.trust.access import Principal

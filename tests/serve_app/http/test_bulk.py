@@ -11,9 +11,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from actors.gateway.gateway import Gateway
 from actors.process.foreground import Foreground
 from actors.process.slices import Slices
-from actors.transport.gateway import Gateway
 from core.errors import ErrorCode, ServiceError
 from core.settings import KIB, Settings
 from ledger.replies import ReplyStore

@@ -8,7 +8,7 @@ from typing import Any, cast
 
 import pytest
 
-from actors.transport.gateway import Gateway
+from actors.gateway.gateway import Gateway
 from core.errors import ErrorCode, ServiceError
 from core.settings import Settings
 from core.trust.access import Principal

@@ -10,7 +10,7 @@ from typing import Any, cast
 
 import orjson
 
-from actors.transport.gateway import Gateway
+from actors.gateway.gateway import Gateway
 from actors.transport.messages import NodeResultReply, NodeResultRequest
 from core.settings import Settings
 from core.trust.derived_keys import KEY_VERSION
@@ -42,6 +42,7 @@ class Rows:
 
     def __init__(self) -> None:
         self.read: Counter[str] = Counter()
+        self.reads = self
 
     async def dispatched_node(self, workflow_id: str, node: str) -> RowDict | None:
         self.read["node"] += 1
@@ -56,7 +57,7 @@ class Rows:
             "key_version": KEY_VERSION,
         }
 
-    async def workflow_row(self, workflow_id: str) -> RowDict | None:
+    async def row(self, workflow_id: str) -> RowDict | None:
         self.read["workflow"] += 1
         nodes = {name: {"capabilityId": "cap.x.v1"} for name in "ab"}
         return {"id": workflow_id, "status": "running", "manifest": orjson.dumps({"nodes": nodes})}

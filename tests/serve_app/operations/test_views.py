@@ -8,22 +8,14 @@ import orjson
 import pytest
 
 from actors.dispatch.large_results import Blobs
-from actors.transport.gateway import Gateway
+from actors.gateway.workflow_reads import WorkflowReads
 from core.canonical import hash_bytes
 from core.settings import KIB, Settings
-from ledger.reads.reader import StoredWorkflow
+from ledger.reads.reader import LedgerReader, StoredWorkflow
 from serve_app.operations.views import node_state
 from tests.actors.dispatch.test_large_results import Shelf
 
 pytestmark = pytest.mark.anyio
-
-
-class ResultsOnly:
-    """A gateway of which only the large results are used."""
-
-    def __init__(self, blobs: Blobs, record_bytes_max: int) -> None:
-        self.blobs = blobs
-        self.settings = Settings(record_bytes_max=record_bytes_max)
 
 
 def node(**columns: Any) -> dict[str, Any]:
@@ -45,8 +37,8 @@ def node(**columns: Any) -> dict[str, Any]:
 
 async def shown(rows: list[dict[str, Any]], blobs: Blobs, bytes_max: int) -> list[dict[str, Any]]:
     """Return nodes as a record of a bounded size shows them."""
-    gateway = cast(Gateway, ResultsOnly(blobs, bytes_max))
-    await Gateway.load_results(gateway, StoredWorkflow({"manifest": "{}", "intent": ""}, rows))
+    reads = WorkflowReads(Settings(record_bytes_max=bytes_max), cast(LedgerReader, None), blobs)
+    await reads.load_results(StoredWorkflow({"manifest": "{}", "intent": ""}, rows))
     return [orjson.loads(orjson.dumps(node_state(row))) for row in rows]
 
 

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from actors.dispatch.dispatch_orders import load_inputs
-from actors.engine.ports import DispatchOrder, LargeInputs
+from actors.dispatch.order_inputs import load_inputs
+from actors.ports import DispatchOrder, LargeInputs
 from core.errors import NodeErrorCode
 from core.records.manifest import parse_manifest
 from core.workflow.blob_ref import BlobRef

@@ -1,27 +1,21 @@
 """Builds dispatch orders, which any process can send, and the events of dispatches that fail.
 
 Pure: a workflow's machine, the agent's entry and the action in; a `DispatchOrder` or the event of
-its failure out. Inputs are built here, or by the sending process when they need stored large
-results. Spec: Dispatch request, Verification; contract.md section 5.
+its failure out. Spec: Dispatch request, Verification; contract.md section 5.
 """
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Collection, Mapping
+from collections.abc import Callable
 from typing import Any
 
-from msgspec.structs import replace
-
-from actors.engine.ports import AgentEntry, DispatchOrder, LargeInputs
+from actors.dispatch.order_inputs import blob_refs, resolve_inputs
 from actors.engine.running_workflow import RunningWorkflow
+from actors.ports import AgentEntry, DispatchOrder, LargeInputs
 from core.errors import NodeErrorCode
 from core.workflow.actions import AwaitResult, DispatchNode, DispatchVerification
-from core.workflow.blob_ref import BlobRef
 from core.workflow.events import AttemptFailed, Event, Failure, Verdict, VerificationFinished
-from core.workflow.inputs import build_inputs
 from core.workflow.machine import WorkflowMachine
-
-Load = Callable[[Collection[BlobRef]], Awaitable[Mapping[BlobRef, Any]]]
 
 
 def build_order(
@@ -50,9 +44,9 @@ def build_order(
     inputs: dict[str, Any] = {}
     parents: dict[str, Any] = {}
     large = LargeInputs(node, machine.results_for(action.node), unverified)
-    is_large = bool(_blob_refs(large))
+    is_large = bool(blob_refs(large))
     if not is_large:
-        built = _build_inputs(large, {}, is_verification=verify_attempt > 0)
+        built = resolve_inputs(large, {}, is_verification=verify_attempt > 0)
         if isinstance(built, Failure):
             return build_failure_event(action, built, now_ms)
         inputs, parents = built
@@ -77,33 +71,6 @@ def build_order(
         key_version=machine.node(action.node).key_version,
         is_cut_short=action.timeout_ms < node.timeout_ms,
     )
-
-
-async def load_inputs(order: DispatchOrder, load: Load, bytes_max: int) -> DispatchOrder | Failure:
-    """Return the order with complete inputs, or the failure to build them.
-
-    Args:
-        load: returns the results of references.
-        bytes_max: largest dispatch body; larger parents are not loaded.
-    """
-    large = order.large
-    if large is None:
-        return order
-    refs = _blob_refs(large)
-    carried = [large.unverified, *(large.results[name] for name in large.node.depends_on)]
-    size = sum(item.size for item in carried if type(item) is BlobRef)
-    if size > bytes_max:
-        message = f"the parents' results have {size} bytes, limit {bytes_max}"
-        return Failure(NodeErrorCode.INPUT_TOO_LARGE, message, Verdict.FINAL)
-    try:
-        values = await load(refs)
-    except (LookupError, ValueError) as error:
-        message = f"a result cannot be read: {error}"
-        return Failure(NodeErrorCode.INPUT_MAPPING_FAILED, message, Verdict.FINAL)
-    built = _build_inputs(large, values, is_verification=order.is_verification)
-    if isinstance(built, Failure):
-        return built
-    return replace(order, inputs=built[0], parents=built[1], large=None)
 
 
 def rebuild_accepted_orders(
@@ -189,34 +156,6 @@ def build_unstaked_event(action: DispatchNode, now_ms: int) -> Event:
     message = f"the stake of {action.agent_did} was locked by other work"
     failure = Failure(NodeErrorCode.NO_CANDIDATE, message, is_unstaked=True)
     return build_failure_event(action, failure, now_ms)
-
-
-def _blob_refs(large: LargeInputs) -> set[BlobRef]:
-    return {item for item in (large.unverified, *large.results.values()) if type(item) is BlobRef}
-
-
-def _build_inputs(
-    large: LargeInputs, values: Mapping[BlobRef, Any], *, is_verification: bool
-) -> tuple[dict[str, Any], dict[str, Any]] | Failure:
-    """Return (inputs, parents) with references replaced by their values."""
-
-    def resolve_value(item: Any) -> Any:
-        return values[item] if type(item) is BlobRef else item
-
-    results = (
-        {name: resolve_value(item) for name, item in large.results.items()}
-        if values
-        else large.results
-    )
-    built = build_inputs(large.node, results)
-    if isinstance(built, Failure) or not is_verification:
-        return built
-    judged = {
-        "capabilityId": large.node.capability_id,
-        "inputs": built[0],
-        "result": resolve_value(large.unverified),
-    }
-    return judged, {}
 
 
 def _deregistered_failure(agent_did: str) -> Failure:

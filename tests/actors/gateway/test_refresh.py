@@ -9,12 +9,12 @@ from pathlib import Path
 
 import pytest
 
-from actors.transport.gateway import Gateway
+from actors.gateway.gateway import Gateway
 from actors.transport.messages import OwnerReply, OwnerRequest, PublishRequest
 from actors.transport.sockets import serve_batches
 from actors.transport.wire import answer_requests
 from core.settings import Settings
-from tests.actors.transport.test_gateway import OWNER, STORED, request
+from tests.actors.gateway.test_gateway import OWNER, STORED, request
 
 
 class SlowOwner:
@@ -54,11 +54,11 @@ async def asked(folder: Path, owner: SlowOwner) -> AsyncIterator[Gateway]:
     server = await serve_batches(str(folder), OWNER, methods)
     assert server is not None
     gateway = Gateway(Settings(run_folder=str(folder), database_url="postgresql://"))
-    gateway._set_owners([OWNER])
+    gateway.owners.set_names([OWNER])
     try:
         yield gateway
     finally:
-        gateway._set_owners([])
+        gateway.owners.set_names([])
         await gateway.close()
         await server.close()
 
@@ -68,7 +68,7 @@ async def test_publish_does_not_wait_for_a_refresh(tmp_path: Path) -> None:
     """It stood in the same call, or in the next, while the owner read five tables."""
     owner = SlowOwner()
     async with asyncio.timeout(60), asked(tmp_path, owner) as gateway:
-        refresh = asyncio.create_task(gateway.refresh_owners())
+        refresh = asyncio.create_task(gateway.owners.refresh())
         await owner.is_asked.wait()
         publish = asyncio.create_task(gateway.publish(request()))
         done, _ = await asyncio.wait([publish], timeout=5)
@@ -82,9 +82,9 @@ async def test_publish_does_not_wait_for_a_refresh(tmp_path: Path) -> None:
 async def test_who_asks_during_a_refresh_shares_the_next_one(tmp_path: Path) -> None:
     owner = SlowOwner()
     async with asyncio.timeout(60), asked(tmp_path, owner) as gateway:
-        first = asyncio.create_task(gateway.refresh_owners())
+        first = asyncio.create_task(gateway.owners.refresh())
         await owner.is_asked.wait()
-        others = [asyncio.create_task(gateway.refresh_owners()) for _ in range(5)]
+        others = [asyncio.create_task(gateway.owners.refresh()) for _ in range(5)]
         for _ in range(20):
             await asyncio.sleep(0)
         owner.gate.set()

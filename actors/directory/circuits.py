@@ -16,7 +16,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from enum import Enum, auto
 
-from actors.engine.ports import Contact
+from actors.ports import Contact
 
 CIRCUIT_FAILURES_MAX = 3
 CIRCUIT_OPEN_MS_MIN = 30_000

@@ -1,0 +1,1 @@
+"""A Serve replica's access to the actors and to what the ledger has stored of workflows."""

@@ -1,0 +1,55 @@
+"""Requests of one replica that wait for the ends of workflows, and the notices that wake them.
+
+Knows nothing of who sends the notices. contract.md section 6 (`Prefer: wait`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+
+class Ends:
+    """Who waits for which workflow.
+
+    Args:
+        kept_max: most notices that are kept for a request that does not wait yet.
+    """
+
+    def __init__(self, kept_max: int) -> None:
+        self._kept_max = kept_max
+        self._waiting: dict[str, set[asyncio.Future[None]]] = {}
+        self._kept: dict[str, None] = {}
+
+    def __repr__(self) -> str:
+        return f"<Ends waiting={len(self._waiting)} kept={len(self._kept)}>"
+
+    @contextmanager
+    def awaited(self, workflow_id: str) -> Iterator[asyncio.Future[None]]:
+        """Give a future that is done once the workflow's end is told of, or was before."""
+        future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        waiting = self._waiting.setdefault(workflow_id, set())
+        waiting.add(future)
+        if workflow_id in self._kept:
+            del self._kept[workflow_id]
+            future.set_result(None)
+        try:
+            yield future
+        finally:
+            waiting.discard(future)
+            if not waiting:
+                del self._waiting[workflow_id]
+
+    def tell(self, workflow_id: str) -> None:
+        """Wake who waits for a workflow that has ended."""
+        futures = self._waiting.get(workflow_id)
+        if futures is None:
+            # The notice has come before the reply to the publish.
+            self._kept[workflow_id] = None
+            while len(self._kept) > self._kept_max:
+                del self._kept[next(iter(self._kept))]
+            return
+        for future in futures:
+            if not future.done():
+                future.set_result(None)

@@ -1,0 +1,319 @@
+"""A Serve replica's access to the actors: publishes, cancels, ledger commands, waiting, health.
+
+What is asked of the owner that drives a workflow is asked by the workflow's row, which is read
+again before each further try. design.md section 3; contract.md section 6 (`Prefer: wait`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any
+
+from msgspec.structs import replace
+
+from actors.cluster.runtime import ensure_runtime
+from actors.dispatch.large_results import Blobs
+from actors.gateway.ends import Ends
+from actors.gateway.live_owners import PING_TIMEOUT_S, REQUEST_TIMEOUT_S, Asked, LiveOwners
+from actors.gateway.workflow_reads import WorkflowReads
+from actors.process.bulk_window import request_all
+from actors.process.cached_answer import CachedAnswer
+from actors.process.foreground import Foreground
+from actors.transport.actor_calls import BatchCall, actor_call, is_unknown_outcome
+from actors.transport.ledger_client import LedgerClient
+from actors.transport.messages import (
+    CALL_BYTES_MAX,
+    CancelReply,
+    CancelRequest,
+    NodeResultReply,
+    NodeResultRequest,
+    OwnerAnswer,
+    OwnerRequest,
+    PackedPublish,
+    PublishReply,
+    PublishRequest,
+    ResumeReply,
+    ResumeRequest,
+    WatchRequest,
+)
+from actors.transport.names import LEDGER, TIMEKEEPER
+from core.errors import ErrorCode, ServiceError
+from core.settings import Settings
+from core.workflow.transitions import is_terminal
+from ledger.blobs import BlobStore
+from ledger.commands import Command, Outcome
+from ledger.reads.reader import LedgerReader, StoredWorkflow
+
+log = logging.getLogger("callboard.gateway")
+
+# The longest delay between two tries of which each reads the workflow's row.
+READ_DELAY_S_MAX = 1.0
+# Interval at which a waiting request reads the row, which covers a lost notice.
+WAIT_POLL_S = 3.0
+# Of one bulk, in flight to the owners: other bulks wait for two calls, not for the whole bulk.
+BULK_BYTES_IN_FLIGHT_MAX = 2 * CALL_BYTES_MAX
+
+
+class Gateway:
+    """One per replica, created by `connect`."""
+
+    def __init__(self, settings: Settings) -> None:
+        self.settings = settings
+        self.reader = LedgerReader(settings.database_url, pool_size=settings.reader_pool_size)
+        self.foreground = Foreground()
+        self._blob_store = BlobStore(settings.database_url, self.reader)
+        self.blobs = Blobs(self._blob_store, cache_bytes_max=settings.blob_cache_bytes_max)
+        self.reads = WorkflowReads(settings, self.reader, self.blobs)
+        self._ledger = LedgerClient(
+            BatchCall(settings.run_folder, LEDGER, "submit"),
+            is_unknown_outcome,
+            capacity=settings.ledger_queue_max,
+            batch_size=settings.batch_commands_max,
+        )
+        self._ends = Ends(settings.replica_requests_max)
+        self.owners = LiveOwners(settings, self._ends.tell)
+        self._health = CachedAnswer(
+            self._check_components, age_max_s=settings.health_cache_ms / 1_000
+        )
+
+    @classmethod
+    async def connect(cls, settings: Settings) -> Gateway:
+        """Make sure that the actors run, and keep the list of live owners fresh."""
+        await asyncio.to_thread(ensure_runtime, settings)
+        gateway = cls(settings)
+        gateway.owners.follow()
+        return gateway
+
+    async def close(self) -> None:
+        """End every task and connection."""
+        self.owners.close()
+        await self._blob_store.close()
+        await self.reader.close()
+
+    # -- requests ---------------------------------------------------------------------------------
+
+    async def publish(self, request: PublishRequest | PackedPublish) -> PublishReply:
+        """Store and start a workflow; return after its commit.
+
+        Raises:
+            ServiceError: refused, or LEDGER_UNAVAILABLE when the outcome is not known in time.
+        """
+        with self.foreground:
+            return await self._publish(request)
+
+    async def _publish(self, request: PublishRequest | PackedPublish) -> PublishReply:
+        async def asked() -> Asked:
+            return Asked(request, self.owners.choose(request.workflow_id), request.payer_did)
+
+        reply = await self.owners.request(asked, time.monotonic() + REQUEST_TIMEOUT_S)
+        assert isinstance(reply, PublishReply)
+        return reply
+
+    async def publish_bulk(
+        self, requests: Sequence[PackedPublish]
+    ) -> list[PublishReply | ServiceError]:
+        """Publish many workflows; return a reply for each, in order."""
+        replies = await request_all(
+            self._publish,
+            requests,
+            weight_of=lambda request: len(request.body),
+            weight_max=BULK_BYTES_IN_FLIGHT_MAX,
+            foreground=self.foreground,
+        )
+        answers: list[PublishReply | ServiceError] = []
+        for reply in replies:
+            if not isinstance(reply, PublishReply | ServiceError):
+                raise reply
+            answers.append(reply)
+        return answers
+
+    async def cancel(self, request: CancelRequest, stored: StoredWorkflow) -> CancelReply:
+        """Cancel a workflow at its owner; returns after the commit.
+
+        Args:
+            stored: the workflow as its caller has just read it.
+
+        Raises:
+            ServiceError: NOT_CANCELLABLE when it has ended.
+        """
+
+        def asked(now: StoredWorkflow) -> tuple[OwnerRequest, str]:
+            if is_terminal(now.status):
+                raise _unexpected(ErrorCode.NOT_CANCELLABLE, now, "that has not ended")
+            return request, request.actor_did
+
+        reply = await self._request_driver(request.workflow_id, asked, stored)
+        assert isinstance(reply, CancelReply)
+        return reply
+
+    async def resume(self, request: ResumeRequest, stored: StoredWorkflow) -> ResumeReply:
+        """Let a quarantined workflow be driven on by its owner; returns after the commit.
+
+        Args:
+            stored: the workflow as its caller has just read it.
+
+        Raises:
+            ServiceError: CONFLICT when it is not quarantined.
+        """
+
+        def asked(now: StoredWorkflow) -> tuple[OwnerRequest, str]:
+            if is_terminal(now.status) or now.row["quarantined_ms"] is None:
+                raise _unexpected(ErrorCode.CONFLICT, now, "that is quarantined")
+            return request, request.actor_did
+
+        reply = await self._request_driver(request.workflow_id, asked, stored)
+        assert isinstance(reply, ResumeReply)
+        return reply
+
+    async def node_result(self, request: NodeResultRequest) -> NodeResultReply:
+        """Hand a result to the owner of its workflow; return after the commit.
+
+        Raises:
+            ServiceError: ALREADY_SETTLED or ESCROW_RELEASED for a result that came too late.
+        """
+
+        def asked(now: StoredWorkflow) -> tuple[OwnerRequest, str]:
+            return replace(request, is_late=is_terminal(now.status)), now.payer_did
+
+        reply = await self._request_driver(request.workflow_id, asked)
+        assert isinstance(reply, NodeResultReply)
+        return reply
+
+    async def commit(self, command: Command) -> Outcome:
+        """Commit one ledger command.
+
+        Raises:
+            ServiceError: the ledger refused it, or cannot be reached.
+        """
+        with self.foreground:
+            outcome = await self._ledger.commit(command, timeout_s=REQUEST_TIMEOUT_S)
+        if outcome.error is not None:
+            raise ServiceError(outcome.error, outcome.detail)
+        return outcome
+
+    async def commit_many(self, commands: Sequence[Command]) -> list[Outcome]:
+        """Commit several commands as one batch; refusals are outcomes."""
+        return list(
+            await asyncio.gather(
+                *(self._ledger.commit(c, timeout_s=REQUEST_TIMEOUT_S) for c in commands)
+            )
+        )
+
+    async def _request_driver(
+        self,
+        workflow_id: str,
+        asked: Callable[[StoredWorkflow], tuple[OwnerRequest, str] | None],
+        stored: StoredWorkflow | None = None,
+        *,
+        deadline: float | None = None,
+    ) -> OwnerAnswer:
+        """Ask the owner that drives a workflow; by its row, which is read again before each try.
+
+        Args:
+            asked: what is asked of a workflow that stands so, and in whose turn; None: nothing.
+            stored: the workflow as it was just read; None: it is read.
+            deadline: of `time.monotonic()`; None: that of a request.
+
+        Raises:
+            ServiceError: as `LiveOwners.request`; NOT_FOUND without such a workflow; what `asked`
+                raises.
+        """
+
+        async def asked_now() -> Asked | None:
+            nonlocal stored
+            now, stored = stored, None
+            if now is None:
+                head = await self.reads.head(workflow_id, "")
+                if head is None:
+                    raise ServiceError(ErrorCode.NOT_FOUND, f"there is no workflow {workflow_id}")
+                now = head.workflow
+            question = asked(now)
+            if question is None:
+                return None
+            # Until another owner takes a lost one's workflow over, any of them says that it does
+            # not drive it.
+            return Asked(question[0], self.owners.choose(workflow_id, now.owner), question[1])
+
+        if deadline is None:
+            deadline = time.monotonic() + REQUEST_TIMEOUT_S
+        return await self.owners.request(asked_now, deadline, READ_DELAY_S_MAX)
+
+    # -- waiting ----------------------------------------------------------------------------------
+
+    async def wait_finished(self, workflow_id: str, timeout_s: float, *, watched: bool) -> bool:
+        """Wait until a workflow has finished; False after the timeout.
+
+        Args:
+            timeout_s: 0 or more.
+            watched: whether the workflow was published with this gateway as its watcher.
+        """
+        deadline = time.monotonic() + timeout_s
+        with self._ends.awaited(workflow_id) as end:
+            if end.done():
+                return True
+            if not watched and not await self._watch(workflow_id, deadline):
+                return True
+            while True:
+                left_s = deadline - time.monotonic()
+                if left_s <= 0:
+                    return False
+                await asyncio.wait((end,), timeout=min(left_s, WAIT_POLL_S))
+                if end.done() or await self.reads.has_ended(workflow_id):
+                    return True
+
+    async def _watch(self, workflow_id: str, deadline: float) -> bool:
+        """Register as a watcher at the owner; False when the workflow has ended.
+
+        While no owner drives the workflow, its row is read for its end.
+        """
+        request = WatchRequest(workflow_id=workflow_id, watcher=self.owners.watcher)
+
+        def asked(now: StoredWorkflow) -> tuple[OwnerRequest, str] | None:
+            return None if is_terminal(now.status) else (request, "")
+
+        try:
+            return await self._request_driver(workflow_id, asked, deadline=deadline) is not None
+        except ServiceError as error:
+            log.info("not watched workflow=%s error=%s", workflow_id, error)
+            return True
+
+    # -- health -----------------------------------------------------------------------------------
+
+    async def components(self) -> dict[str, str]:
+        """Return `healthy`, or the defect, of ledger, postgres, workflows and timekeeper.
+
+        Cached for `health_cache_ms`; concurrent callers share one check.
+        """
+        return await self._health.get()
+
+    async def _check_components(self) -> dict[str, str]:
+        ledger, postgres, timekeeper = await asyncio.gather(
+            _check_call(actor_call(LEDGER, "ping")()),
+            _check_call(self.reader.ping()),
+            _check_call(actor_call(TIMEKEEPER, "ping")()),
+        )
+        workflows = "healthy" if len(self.owners) else "no workflow owner is ready"
+        if self._ledger.is_down:
+            ledger = "unreachable"
+        return {
+            "ledger": ledger,
+            "postgres": postgres,
+            "workflows": workflows,
+            "timekeeper": timekeeper,
+        }
+
+
+def _unexpected(code: ErrorCode, stored: StoredWorkflow, expected: str) -> ServiceError:
+    return ServiceError(code, f"the workflow is {stored.status}, expected one {expected}")
+
+
+async def _check_call(call: Awaitable[Any]) -> str:
+    try:
+        async with asyncio.timeout(PING_TIMEOUT_S):
+            await call
+    except Exception as error:  # the edge to another process: the error is the answer
+        return f"unreachable: {type(error).__name__}"
+    return "healthy"

@@ -1,0 +1,135 @@
+"""A replica's reads of workflows: what many requests ask for at once travels as one query.
+
+Each kind of read has a queue of its own, in which callers take turns. contract.md section 6;
+decision 0108.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+
+from actors.dispatch.large_results import Blobs
+from actors.gateway.record_bound import bound_results
+from actors.transport.channel import Channel
+from core.settings import Settings
+from ledger.reads.reader import LedgerReader
+from ledger.reads.stored import RowDict, StoredWorkflow, WorkflowHead
+from ledger.workflows.endings import have_ended
+from ledger.workflows.result_reads import dispatched_nodes, workflow_rows
+from ledger.workflows.workflow_heads import workflow_heads
+from ledger.workflows.workflow_records import workflow_records
+
+# Of records their bytes bound a batch too, by the largest of one record.
+RECORDS_BATCH = 32
+ENDINGS_BATCH = 1_000
+
+
+class WorkflowReads:
+    """Reads single workflows.
+
+    Args:
+        settings: bounds.
+        reader: of the ledger's rows.
+        blobs: the texts of large results.
+    """
+
+    def __init__(self, settings: Settings, reader: LedgerReader, blobs: Blobs) -> None:
+        self._record_bytes_max = settings.record_bytes_max
+        self._reader = reader
+        self._blobs = blobs
+        capacity = settings.replica_requests_max
+        self._heads: Channel[tuple[str, str], WorkflowHead | None] = Channel(
+            "workflow heads",
+            partial(workflow_heads, reader),
+            capacity=capacity,
+            batch_size=RECORDS_BATCH,
+        )
+        self._records: Channel[tuple[str, int], StoredWorkflow | None] = Channel(
+            "workflow records",
+            self._read_records,
+            capacity=capacity,
+            batch_size=RECORDS_BATCH,
+            weight_of=lambda asked: min(asked[1], settings.record_bytes_max),
+            batch_weight=settings.record_bytes_max,
+        )
+        self._dispatched: Channel[tuple[str, str], RowDict | None] = Channel(
+            "dispatched nodes",
+            partial(dispatched_nodes, reader),
+            capacity=capacity,
+            batch_size=ENDINGS_BATCH,
+        )
+        self._rows: Channel[str, RowDict | None] = Channel(
+            "workflow rows",
+            partial(workflow_rows, reader),
+            capacity=capacity,
+            batch_size=RECORDS_BATCH,
+        )
+        self._endings: Channel[str, bool] = Channel(
+            "ends of workflows",
+            partial(have_ended, reader),
+            capacity=capacity,
+            batch_size=ENDINGS_BATCH,
+        )
+
+    async def head(self, workflow_id: str, caller_did: str) -> WorkflowHead | None:
+        """Return what decides whether a caller may see a workflow, None for an unknown one.
+
+        Args:
+            caller_did: whose turn it takes; "" for the service itself.
+        """
+        return await self._heads.request((workflow_id, caller_did), caller_did)
+
+    async def record(
+        self, workflow_id: str, caller_did: str, record_bytes: int | None = None
+    ) -> StoredWorkflow | None:
+        """Return a workflow's rows, None for an unknown one.
+
+        Args:
+            caller_did: whose turn it takes: a caller's many records do not stand before another's.
+            record_bytes: those of its head, or more; None: it is looked up.
+        """
+        if record_bytes is None:
+            head = await self.head(workflow_id, caller_did)
+            if head is None:
+                return None
+            record_bytes = head.record_bytes
+        return await self._records.request((workflow_id, record_bytes), caller_did)
+
+    async def dispatched_node(self, workflow_id: str, name: str) -> RowDict | None:
+        """Return the columns that the result tokens of a node derive from, None if unknown.
+
+        Args:
+            workflow_id: in its usual spelling.
+        """
+        return await self._dispatched.request((workflow_id, name))
+
+    async def row(self, workflow_id: str) -> RowDict | None:
+        """Return a workflow's id, status and manifest alone, None for an unknown one.
+
+        Args:
+            workflow_id: in its usual spelling.
+        """
+        return await self._rows.request(workflow_id)
+
+    async def has_ended(self, workflow_id: str) -> bool:
+        """Return whether a workflow has ended, or does not exist.
+
+        Args:
+            workflow_id: in its usual spelling.
+        """
+        return await self._endings.request(workflow_id)
+
+    async def load_results(self, stored: StoredWorkflow) -> None:
+        """Put the texts of large results into their rows, up to the bound of the record.
+
+        Raises:
+            ServiceError: LEDGER_UNAVAILABLE.
+        """
+        refs = bound_results(stored, self._record_bytes_max)
+        texts = await self._blobs.texts([ref for _, ref in refs]) if refs else {}
+        for node, ref in refs:
+            node["result_json"] = texts[ref.hash].decode()
+
+    async def _read_records(self, asked: list[tuple[str, int]]) -> list[StoredWorkflow | None]:
+        ids = [workflow_id for workflow_id, _ in asked]
+        return await workflow_records(self._reader, ids, bytes_max=self._record_bytes_max)

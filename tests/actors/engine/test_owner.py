@@ -1,0 +1,119 @@
+"""What an owner's requests wait for: each for its own sake only."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from typing import Any
+
+import pytest
+from msgspec.structs import replace
+
+from actors.directory import directory_sync
+from actors.directory.directory_sync import DirectorySync
+from actors.engine.owner import Owner
+from actors.transport.actor_calls import is_unknown_outcome
+from actors.transport.late_replies import LateReplies
+from actors.transport.ledger_client import LedgerClient
+from actors.transport.messages import Late, OwnerReply, PublishReply, PublishRequest
+from core.errors import ErrorCode, ServiceError
+from core.settings import Settings
+from tests.actors.gateway.test_gateway import request
+from tests.simulation.shapes import agent_rows, compiled
+
+pytestmark = pytest.mark.anyio
+
+UNKNOWN = compiled({"nodes": {"a": {"capabilityId": "cap.nobody.v1"}}}).compiled
+UNAVAILABLE = ServiceError(ErrorCode.LEDGER_UNAVAILABLE, "too slow")
+
+
+class Feeds:
+    """Stands for the reads of an owner's directory."""
+
+    def __init__(self, sync: DirectorySync) -> None:
+        self.reads = 0
+        self.is_failing = False
+        self.gate = asyncio.Event()
+        self.gate.set()
+        sync.refresh = self.refresh  # type: ignore[method-assign]
+
+    async def refresh(self) -> None:
+        """Stand for `DirectorySync.refresh`."""
+        self.reads += 1
+        await self.gate.wait()
+        if self.is_failing:
+            raise UNAVAILABLE
+
+
+class PublishesAtOnce:
+    """Stands for the runner."""
+
+    def publish(self, asked: PublishRequest, done: Callable[[OwnerReply], None]) -> None:
+        """Answer without a commit."""
+        done(PublishReply(workflow_id=asked.workflow_id, task_id="t", status="pending"))
+
+
+class Restored:
+    """Stands for a restorer that has nothing to do."""
+
+    is_scanning = False
+
+    async def close(self) -> None:
+        """Do nothing."""
+
+
+@pytest.fixture
+async def owner() -> AsyncIterator[Owner]:
+    """An owner that knows agents, without a database."""
+
+    async def call(batch: list[bytes]) -> list[bytes]:
+        raise AssertionError("no command is sent")
+
+    client = LedgerClient(call, is_unknown_outcome, capacity=1, batch_size=1)
+    made: Any = Owner("o", Settings(database_url="postgresql://"), client, lambda _: None)
+    made._runner, made._restorer = PublishesAtOnce(), Restored()
+    made._directory.put(agent_rows())
+    yield made
+    await made.close()
+
+
+async def test_what_names_an_unknown_capability_waits_alone(owner: Owner) -> None:
+    """Every payer's request of the same call waited for the read of the directory."""
+    feeds = Feeds(owner._directory_sync)
+    feeds.gate.clear()
+    theirs = replace(request(), workflow_id="v", payer_did="did:test:other", compiled=UNKNOWN)
+    late, mine = await owner.handle([theirs, request()], LateReplies())
+    assert isinstance(late, Late)
+    assert isinstance(mine, PublishReply)
+    feeds.gate.set()
+
+
+async def test_what_no_read_finds_is_not_read_again_until_a_card_changes(
+    owner: Owner, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each publish of it, and each dry run, read the whole directory's changes."""
+    feeds = Feeds(owner._directory_sync)
+    asked = replace(request(), compiled=UNKNOWN)
+    for is_dry_run in (False, True, False):
+        (reply,) = await owner.handle([replace(asked, is_dry_run=is_dry_run)])
+        assert isinstance(reply, PublishReply)
+    assert feeds.reads == 1
+
+    async def one_changed(reader: object, *, after: int) -> list[dict[str, Any]]:
+        return [{**agent_rows()[0], "changed_id": after + 1}]
+
+    monkeypatch.setattr(directory_sync, "directory_changes", one_changed)
+    await owner._directory_sync._read_agents()
+    await owner.handle([asked])
+    assert feeds.reads == 2
+
+
+async def test_what_cannot_be_read_is_refused_alone(owner: Owner) -> None:
+    feeds = Feeds(owner._directory_sync)
+    feeds.is_failing = True
+    asked = replace(request(), compiled=UNKNOWN)
+    refused, mine = await owner.handle([asked, request()])
+    assert refused == UNAVAILABLE
+    assert isinstance(mine, PublishReply)
+    await owner.handle([asked])
+    assert feeds.reads == 2, "it is not known to be missing"
