@@ -4,7 +4,8 @@ Runs as the owner of the database; the service itself has no right to change tab
 again and by several at once. It reads nothing but its arguments.
 
 A deployment without a stop: `--phase pre` while the code of before runs, then the new code, then,
-when nothing of the old code is left, the rest. Decision 0132.
+when nothing of the old code is left, the rest. Between the two the code of before may start again:
+it finds a schema that is ahead of it and changes nothing. Decision 0132.
 """
 
 from __future__ import annotations
@@ -20,6 +21,8 @@ from alembic.config import Config
 from alembic.runtime.migration import MigrationContext
 from alembic.script import ScriptDirectory
 
+from ledger.code_version import CODE_VERSION
+from ledger.errors import SchemaTooNew
 from ledger.schema import SCHEMA, engine_url
 
 MIGRATIONS: Final = Path(__file__).parent / "migrations"
@@ -33,6 +36,8 @@ def migrate(
 ) -> str:
     """Apply missing migrations in order and return the revision of the schema.
 
+    A schema that is ahead of these migrations stays as it is.
+
     Args:
         url: `postgresql://…` of a role that owns the database; it needs CREATEROLE unless the three
             roles exist.
@@ -40,25 +45,37 @@ def migrate(
             runs; `post`: apply those too.
         until: the last revision to apply.
         versions: the folder of the migrations, for tests.
+
+    Raises:
+        SchemaTooNew: the schema is ahead, and asks for newer code than this.
     """
-    config = Config()
-    config.set_main_option("script_location", str(MIGRATIONS))
-    config.set_main_option("path_separator", "os")
-    config.set_main_option("version_locations", str(versions or MIGRATIONS / "versions"))
+    config = _config(versions)
+    scripts = ScriptDirectory.from_config(config)
     engine = sqlalchemy.create_engine(engine_url(url), poolclass=sqlalchemy.NullPool)
     with engine.connect() as connection:
         _lock(connection)
         connection.execute(sqlalchemy.text(f"CREATE SCHEMA IF NOT EXISTS {SCHEMA}"))
         connection.commit()
-        scripts = ScriptDirectory.from_config(config)
-        target = until if phase == "post" else _before_post(scripts, _revision(connection), until)
-        if target is not None:
-            config.attributes["connection"] = connection
-            command.upgrade(config, target)
-            connection.commit()
+        current = _revision(connection)
+        if current is not None and _is_ahead(scripts, current):
+            _check_code_version(connection)
+        else:
+            target = until if phase == "post" else _before_post(scripts, current, until)
+            if target is not None:
+                config.attributes["connection"] = connection
+                command.upgrade(config, target)
+                connection.commit()
         reached = _revision(connection)
     engine.dispose()
     return reached or ""
+
+
+def _config(versions: Path | None) -> Config:
+    config = Config()
+    config.set_main_option("script_location", str(MIGRATIONS))
+    config.set_main_option("path_separator", "os")
+    config.set_main_option("version_locations", str(versions or MIGRATIONS / "versions"))
+    return config
 
 
 def _lock(connection: sqlalchemy.Connection) -> None:
@@ -75,6 +92,21 @@ def _revision(connection: sqlalchemy.Connection) -> str | None:
     revision = context.get_current_revision()
     connection.commit()
     return revision
+
+
+def _is_ahead(scripts: ScriptDirectory, current: str) -> bool:
+    """Say whether newer code has migrated the database already; revisions are numbered."""
+    known = {script.revision for script in scripts.walk_revisions()}
+    return current not in known and current > max(known)
+
+
+def _check_code_version(connection: sqlalchemy.Connection) -> None:
+    """Refuse a schema that this code must not use: migrations that it lacks have asked for more."""
+    query = sqlalchemy.text(f"SELECT min_code_version FROM {SCHEMA}.compatibility")
+    needed = connection.scalar(query)
+    connection.commit()
+    if needed > CODE_VERSION:
+        raise SchemaTooNew(needed, CODE_VERSION)
 
 
 def _before_post(scripts: ScriptDirectory, current: str | None, until: str) -> str | None:
@@ -99,7 +131,15 @@ def main(arguments: list[str] | None = None) -> int:
         help="pre: only what code of before can live with",
     )
     options = parser.parse_args(arguments)
-    print(f"schema is at {migrate(options.url, phase=options.phase)}")
+    try:
+        reached = migrate(options.url, phase=options.phase)
+    except SchemaTooNew as error:
+        print(error.reason)
+        return 1
+    ahead = ""
+    if _is_ahead(ScriptDirectory.from_config(_config(None)), reached):
+        ahead = f", ahead of this code, whose version {CODE_VERSION} it still allows"
+    print(f"schema is at {reached}{ahead}")
     return 0
 
 

@@ -33,6 +33,11 @@ KEPT_MS_MIN: Final = 50
 _Key = tuple[str, bool]
 
 
+def kept_ms(offers: int) -> float:
+    """Return how long what was made of so many offers is kept, milliseconds."""
+    return max(KEPT_MS_MIN, KEPT_MS_PER_OFFER * offers)
+
+
 @dataclass(frozen=True, slots=True)
 class Shortlist:
     """Agents that were able when all were weighed. `offers`: how many there were of all."""
@@ -43,8 +48,7 @@ class Shortlist:
 
     def is_fresh(self, offers: int, at_ms: int) -> bool:
         """Whether it may still be used, beside so many offers."""
-        kept_ms = max(KEPT_MS_MIN, KEPT_MS_PER_OFFER * offers)
-        return 0 <= at_ms - self.made_ms < kept_ms
+        return 0 <= at_ms - self.made_ms < kept_ms(offers)
 
 
 class Shortlists:

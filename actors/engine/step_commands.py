@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from typing import Final
 
 from actors.engine.publish_estimate import Estimate
 from actors.engine.running_workflow import RunningWorkflow
@@ -30,6 +31,8 @@ from core.workflow.terms import reserved_json
 from ledger.auctions.auction_commands import EndBidding, bids_key
 from ledger.commands import Outcome
 from ledger.workflows.workflow_commands import AdvanceWorkflow, PublishWorkflow
+
+_HALTING: Final = (ErrorCode.FORBIDDEN, ErrorCode.CONFLICT, ErrorCode.OVERLOADED)
 
 
 @dataclass(frozen=True, slots=True)
@@ -200,8 +203,12 @@ def build_cancel_reply(
 
 
 def is_halting(outcome: Outcome) -> bool:
-    """Say whether a step was refused because of a revoked agent, or after such a refusal."""
-    is_refused = outcome.error in (ErrorCode.FORBIDDEN, ErrorCode.CONFLICT)
+    """Say whether a step was refused, and not stored, for what reading the rows again may mend.
+
+    A revoked agent, or an earlier such refusal; or a ledger of an older version, which cannot read
+    the step (OVERLOADED): the workflow waits for one that can.
+    """
+    is_refused = outcome.error in _HALTING
     return is_refused and "quarantined" not in outcome.result
 
 

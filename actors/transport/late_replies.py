@@ -15,7 +15,7 @@ from typing import Final
 
 from actors.transport.actor_calls import BatchCall
 from actors.transport.messages import Late, NotYet, OwnerReply
-from actors.transport.wire import decode_reply, encode_reply
+from actors.transport.wire import Undecodable, decode_reply, encode_reply
 from core.errors import ErrorCode
 
 LATE_AFTER_S: Final = 0.1
@@ -107,7 +107,7 @@ class LatePoll:
                 for token, body in found:
                     future = self._waiting.get(token)
                     if future is not None and not future.done():
-                        future.set_result(decode_reply(body))
+                        _settle(future, body)
         except asyncio.CancelledError:
             self._fail(ConnectionError("the owner is not asked any more"))
             raise
@@ -118,6 +118,13 @@ class LatePoll:
         for future in self._waiting.values():
             if not future.done():
                 future.set_exception(error)
+
+
+def _settle(future: asyncio.Future[OwnerReply], body: bytes) -> None:
+    try:
+        future.set_result(decode_reply(body))
+    except Undecodable as error:  # its own answer: the others go on waiting for theirs
+        future.set_exception(error)
 
 
 def _lost() -> NotYet:

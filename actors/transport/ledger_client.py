@@ -16,7 +16,14 @@ from dataclasses import dataclass
 from typing import Final
 
 from actors.transport.channel import Channel, ChannelStatistics
-from actors.transport.wire import COMMANDS, OUTCOMES, Undecodable, Unencodable
+from actors.transport.wire import (
+    COMMANDS,
+    OUTCOMES,
+    NewerMessage,
+    Undecodable,
+    Unencodable,
+    newer_outcome,
+)
 from core.errors import ErrorCode, ServiceError
 from ledger.commands import Command, Outcome, OutcomeStatus
 
@@ -186,6 +193,9 @@ def _encode_command(command: Command) -> _PendingCommand:
 def _decode_outcome(pending: _PendingCommand, body: bytes) -> Outcome:
     try:
         return OUTCOMES.decode(body)
+    except NewerMessage as error:
+        log.error("outcome of a newer version key=%s reason=%s", pending.key, error)
+        return newer_outcome(error)
     except Undecodable as error:  # the others of its batch have been read
         return _rejected_outcome(pending.key, error)
 

@@ -9,6 +9,7 @@ them. Decision 0136.
 from __future__ import annotations
 
 import logging
+import re
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, Final, Generic, TypeVar
 
@@ -41,6 +42,13 @@ class Undecodable(Exception):
     """Bytes that are no message of the expected kind."""
 
 
+class NewerMessage(Undecodable):
+    """Bytes that name a type or a value that this version does not know: a newer one's, no damage.
+
+    What refuses it stores nothing, so that a process of the newer version can still take it up.
+    """
+
+
 class Refusal(Message, frozen=True, kw_only=True):
     """A `ServiceError` on its way; `is_not_yet`: a `NotYet`."""
 
@@ -68,6 +76,10 @@ class Refusal(Message, frozen=True, kw_only=True):
 
 
 _ENCODER: Final = msgspec.msgpack.Encoder()
+# How msgspec refuses a member of an enum, and the name of a type, that it does not know.
+_UNKNOWN_NAME: Final = re.compile(
+    r"Invalid enum value '|Invalid value '\w+' - at `\$(\.|.*\.)type`", re.DOTALL
+)
 
 
 class Wire(Generic[Value]):
@@ -88,9 +100,17 @@ class Wire(Generic[Value]):
             raise Unencodable(str(error)) from None
 
     def decode(self, body: bytes) -> Value:
-        """Return the message that bytes hold. Raises `Undecodable`."""
+        """Return the message that bytes hold.
+
+        Raises:
+            NewerMessage: it is one of a newer version.
+            Undecodable: it is none.
+        """
         try:
             return self._decoder.decode(body)
+        except msgspec.ValidationError as error:
+            kind = NewerMessage if _UNKNOWN_NAME.match(str(error)) else Undecodable
+            raise kind(f"{len(body)} bytes: {error}") from None
         except (msgspec.MsgspecError, ValueError, RecursionError) as error:
             raise Undecodable(f"{len(body)} bytes: {error}") from None
 
@@ -184,9 +204,20 @@ async def _answered(
 
 
 def _unread_command(error: Undecodable) -> Outcome:
+    if isinstance(error, NewerMessage):
+        return newer_outcome(error)
     detail = f"the command cannot be read: {error}"
     return Outcome(OutcomeStatus.REJECTED, {}, ErrorCode.INTERNAL_ERROR, detail)
 
 
+def newer_outcome(error: NewerMessage) -> Outcome:
+    """Return the outcome of a command that only newer code can take, or can tell the outcome of."""
+    detail = f"the command or its outcome is of a newer version: {error}"
+    return Outcome(OutcomeStatus.REJECTED, {"retryAfterS": 1}, ErrorCode.OVERLOADED, detail)
+
+
 def _unread_request(error: Undecodable) -> ServiceError:
+    if isinstance(error, NewerMessage):
+        message = f"the request is of a newer version: {error}"
+        return ServiceError(ErrorCode.OVERLOADED, message, retry_after_s=1)
     return ServiceError(ErrorCode.INTERNAL_ERROR, f"the request cannot be read: {error}")

@@ -166,7 +166,8 @@ def award_auction(
     Spec: Settlement rules 7; money.md cases 20, 21, 24 and 25.
     """
     counted = sorted(
-        (bid for bid in bids if bid.amount_micro <= reserve_micro and is_eligible(bid)), key=_place
+        (bid for bid in bids if bid.amount_micro <= reserve_micro and is_eligible(bid)),
+        key=award_order,
     )
     assert len({bid.agent_did for bid in counted}) == len(counted), "one bid per agent"
     if not counted:
@@ -183,5 +184,9 @@ def award_auction(
     )
 
 
-def _place(bid: Bid) -> tuple[int, float, int, str]:
+def award_order(bid: Bid) -> tuple[int, float, int, str]:
+    """Return the key that sorts eligible bids: the winner first.
+
+    The lowest; of equal ones the higher reputation, then the earlier receipt, then the smaller DID.
+    """
     return bid.amount_micro, -bid.reputation, bid.received_ms, bid.agent_did

@@ -120,8 +120,25 @@ def stake_required_micro(price_micro: int, *, stake_bps: int, score: float) -> i
     assert price_micro >= 0, price_micro
     assert 0 <= stake_bps <= FEE_BPS_MAX, stake_bps
     assert 0 <= score <= 1, score
-    factor = 3 * _MILLION // 2 - round(score * _MILLION)
-    return -(-price_micro * stake_bps * factor // (FEE_BPS_MAX * _MILLION))
+    return -(-price_micro * stake_bps * _stake_factor(score) // (FEE_BPS_MAX * _MILLION))
+
+
+def stake_reach(stake_micro: int, *, score: float) -> int:
+    """Return the largest price x basis points for which a stake suffices an agent of this score.
+
+    `stake_required_micro` is at most `stake_micro` exactly where price x `stake_bps` is at most
+    this: one figure answers for every price.
+
+    Args:
+        stake_micro: micro-credits, 0 or more.
+        score: 0 to 1, at most 6 decimals count.
+    """
+    return stake_micro * FEE_BPS_MAX * _MILLION // _stake_factor(score)
+
+
+def _stake_factor(score: float) -> int:
+    """Return 1.5 less the score, in millionths."""
+    return 3 * _MILLION // 2 - round(score * _MILLION)
 
 
 def _success(tally: Tally) -> _Ratio:

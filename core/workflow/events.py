@@ -337,8 +337,8 @@ class AuctionOpened(Message, frozen=True):
 class AuctionClosed(Message, frozen=True):
     """A round is over. `winner_did` None: nobody has won; `is_cancelled`: nobody was to win.
 
-    `bids`: all that were weighed, standing ones as they were then; `excluded`: by agent, why its
-    bid took no part.
+    `bids`: the lowest that were weighed, standing ones as they were then; `excluded`: by agent, why
+    its bid took no part; `unlisted`: how many bids there were besides.
     """
 
     node: str
@@ -348,6 +348,7 @@ class AuctionClosed(Message, frozen=True):
     bids: tuple[Bid, ...] = ()
     excluded: tuple[tuple[str, str], ...] = ()
     is_cancelled: bool = False
+    unlisted: int = 0
 
 
 class WorkflowChanged(Message, frozen=True):

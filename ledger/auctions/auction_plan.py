@@ -197,6 +197,8 @@ def _close(command: PublishWorkflow | AdvanceWorkflow, record: AuctionClosed, ba
             for bid in record.bids
         ],
     }
+    if record.unlisted:
+        payload["unlistedBids"] = record.unlisted
     if record.winner_did is not None:
         assert record.price_micro is not None, record
         payload["winnerDid"] = record.winner_did

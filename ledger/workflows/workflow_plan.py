@@ -109,6 +109,8 @@ def _records_weight(records: tuple[Record, ...]) -> int:
     for record in records:
         if type(record) is NodeChanged and record.result_json is not None:
             weight += len(record.result_json)
+        elif type(record) is AuctionClosed:
+            weight += ROW_WEIGHT * len(record.bids)
     return weight
 
 

@@ -21,6 +21,8 @@ from ledger.auctions.auction_commands import (
     bids_key,
 )
 from ledger.commands import Outcome, OutcomeStatus
+from ledger.workflows.workflow_plan import weight_of_advance
+from ledger.writer.command_kind import ROW_WEIGHT
 from ledger.writer.store import LedgerStore
 from tests.conftest import Database
 from tests.ledger.checking import Auditor
@@ -231,7 +233,7 @@ async def test_until_the_close_the_chain_says_who_has_bid_and_not_how_much(
     assert auditor.one("SELECT count(*) FROM audit WHERE body LIKE '%%123457%%'") == 0
     told = Bid(A, 123_457, None, None, AT + 1)
     standing = Bid(B, 10, None, None, 0, is_standing=True)
-    closed = AuctionClosed("a", 1, A, 123_457, (told, standing), ((B, "revoked"),))
+    closed = AuctionClosed("a", 1, A, 123_457, (told, standing), ((B, "revoked"),), unlisted=7)
     dispatched = NodeChanged("a", NodeStatus.DISPATCHED, attempt=1, agent_did=A, auction_round=1)
     await store.commit([flow.advance(closed, dispatched)], CLOSES)
     payload = auditor.one("SELECT payload FROM event WHERE event_type = 'auction.closed'")
@@ -239,6 +241,7 @@ async def test_until_the_close_the_chain_says_who_has_bid_and_not_how_much(
         {"agentDid": A, "bidCredits": "0.123457", "isStanding": False, "excluded": None},
         {"agentDid": B, "bidCredits": "0.00001", "isStanding": True, "excluded": "revoked"},
     ]
+    assert payload["unlistedBids"] == 7
     rows = auditor.connection.execute("SELECT agent_did, is_standing FROM bid ORDER BY agent_did")
     assert rows.fetchall() == [(A, False), (B, True)]
     assert auditor.one("SELECT excluded FROM auction") == {B: "revoked"}
@@ -340,3 +343,14 @@ def test_nobody_gains_by_bidding_other_than_its_cost(
     if not others:
         return  # alone, a bidder is paid its own bid: the specification's one exception
     assert asyncio.run(gain(changed)) <= asyncio.run(gain(costs))
+
+
+def test_the_bids_of_a_closed_round_weigh_as_the_rows_they_become() -> None:
+    """A batch was filled up by its number of commands, whatever rows their auctions wrote."""
+    flow = Flow(1)
+    bids = tuple(Bid(f"did:x:a{number}", 7, None, None, 0, is_standing=True) for number in range(9))
+    heavy, light = (
+        weight_of_advance(flow.advance(AuctionClosed("a", 1, None, None, shown)))
+        for shown in (bids, ())
+    )
+    assert heavy - light == len(bids) * ROW_WEIGHT

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 import sqlalchemy
+from alembic.util import CommandError
 
 from ledger.commands import Outcome
 from ledger.errors import SchemaTooNew
@@ -72,6 +73,32 @@ def test_what_old_code_cannot_live_with_waits_for_the_second_step(
     assert migrate(url, versions=versions) == "9003"
     with pytest.raises(SchemaTooNew, match="needs code of version 7, this is 1"):
         asyncio.run(_open(database))
+
+
+def test_code_of_before_starts_again_between_the_two_steps(
+    database: Database, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """`callboard up` migrates first: it knew nothing of the newer revision, and did not start."""
+    newer = _versions(tmp_path)
+    _migration(newer, 9001, "pre", 'op.execute("CREATE TABLE callboard.one (a int)")')
+    _migration(newer, 9002, "post", "require_code_version(7)")
+    url = database.owner_url
+    assert migrate(url, phase="pre", versions=newer) == "9001"
+    for arguments in (["--url", url], ["--url", url, "--phase", "pre"]):
+        assert main(arguments) == 0
+        said = "schema is at 9001, ahead of this code, whose version 1 it still allows"
+        assert said in capsys.readouterr().out
+    asyncio.run(_open(database))
+    assert migrate(url, versions=newer) == "9002"
+    assert main(["--url", url]) == 1
+    assert "the schema needs code of version 7, this is 1" in capsys.readouterr().out
+
+
+def test_a_schema_that_is_not_of_this_service_is_refused(database: Database) -> None:
+    with connect(database.owner_url) as connection:
+        connection.execute("UPDATE alembic_version SET version_num = '0000'")
+    with pytest.raises(CommandError, match="0000"):
+        migrate(database.owner_url)
 
 
 def test_a_schema_that_is_too_new_fences_no_writer_off(database: Database) -> None:

@@ -6,14 +6,20 @@ Spec: Settlement rules 7; money.md cases 20 to 26.
 from __future__ import annotations
 
 import json
+from random import Random
 from typing import Any
 
-from actors.directory.auction_candidates import AuctioningDirectory
+import pytest
+from msgspec.structs import replace
+
+from actors.directory.auction_candidates import LISTED_MAX, AuctioningDirectory
+from actors.directory.standing_bidders import WEIGHED_MAX
 from core.errors import NodeErrorCode
-from core.market.auction import Bid
-from core.market.reputation import Tally
+from core.market.agent_liveness import Liveness
+from core.market.auction import AuctionTerms, Bid, award_auction, find_exclusion, merge_bids
+from core.market.reputation import Tally, score
 from core.workflow.actions import SelectBidder
-from core.workflow.events import AgentNotSelected, AgentSelected
+from core.workflow.events import AgentNotSelected, AgentSelected, AuctionClosed
 from tests.actors.directory.test_agent_directory import CAPABILITY, KEY, row
 
 A, B, C = "did:x:a", "did:x:b", "did:x:c"
@@ -29,9 +35,13 @@ def bidder(did: str, bid: Any = None, **more: Any) -> dict[str, Any]:
     return row(did, card={"capabilities": [capability]}, **more)
 
 
-def directory(*rows: dict[str, Any], score_min_percent: int = 0) -> AuctioningDirectory:
+def directory(
+    *rows: dict[str, Any],
+    score_min_percent: int = 0,
+    kind: type[AuctioningDirectory] = AuctioningDirectory,
+) -> AuctioningDirectory:
     """Return a directory whose agents have all staked enough."""
-    made = AuctioningDirectory(
+    made = kind(
         service="callboard",
         deployment_key=KEY,
         default_secret=None,
@@ -137,3 +147,109 @@ def test_a_holder_goes_on_at_its_price_unless_it_is_away() -> None:
     assert isinstance(refused, AgentNotSelected)
     assert refused.failure.code is NodeErrorCode.AGENT_UNAVAILABLE
     assert refused.failure.details == "agent_inactive"
+
+
+def crowd(count: int, credits: float = 0.9) -> list[dict[str, Any]]:
+    """Return the rows of so many agents with the same standing bid."""
+    return [bidder(f"did:x:crowd{number}", credits) for number in range(count)]
+
+
+def closed_of(known: AuctioningDirectory, *live: Bid, at_ms: int = CLOSES) -> AuctionClosed:
+    """Return the record of an awarded round."""
+    action = SelectBidder("n", CAPABILITY, 1, RESERVE, 1_000, CLOSES, live)
+    closed = known.select_bidder(action, at_ms).closed
+    assert closed is not None
+    return closed
+
+
+def test_a_round_among_a_thousand_standing_bids_lists_only_the_lowest() -> None:
+    """Every standing bid was a row, and all of them one audit entry of the writer's."""
+    known = directory(*crowd(1_000), bidder(A, 0.3), bidder(B, 0.5))
+    closed = closed_of(known)
+    assert (closed.winner_did, closed.price_micro) == (A, 500_000)
+    assert [bid.agent_did for bid in closed.bids[:2]] == [A, B]
+    assert (len(closed.bids), closed.unlisted) == (WEIGHED_MAX, 1_002 - WEIGHED_MAX)
+
+
+def test_live_bids_of_a_thousand_agents_are_all_weighed_and_the_lowest_listed() -> None:
+    rows = crowd(1_000)
+    known = directory(*rows)
+    bids = [live(one["did"], 1_000 - place) for place, one in enumerate(rows)]
+    closed = closed_of(known, *bids)
+    assert (closed.winner_did, closed.price_micro) == (rows[-1]["did"], 2)
+    assert (len(closed.bids), closed.unlisted) == (LISTED_MAX, 1_000 - LISTED_MAX)
+    # A live bid stands for its agent: the standing one is none besides.
+    assert not any(bid.is_standing for bid in closed.bids)
+
+
+def test_a_crowd_that_cannot_take_part_does_not_hide_who_can() -> None:
+    known = directory(*crowd(200, 0.1), bidder(A, 0.8), bidder(B, 0.9))
+    known.stakes.apply_rows(
+        {"agent_did": f"did:x:crowd{number}", "free_micro": 1, "locked_micro": 0}
+        for number in range(200)
+    )
+    assert award(known) == ((A, 900_000), {})
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_who_is_not_weighed_changes_neither_winner_nor_price(seed: int) -> None:
+    """Compared with the award over every bid, with stakes, scores, equal bids and failed agents."""
+    random = Random(seed)
+    dids = [f"did:x:a{number}" for number in range(60)]
+    micros = {did: random.randrange(1, 12) * 100_000 for did in dids}
+    known = directory(*(bidder(did, micros[did] / 10**6) for did in dids), score_min_percent=20)
+    stakes = {}
+    for did in dids:
+        free, locked = random.choice([(RESERVE, 0), (0, RESERVE), (random.randrange(RESERVE), 0)])
+        stakes[did] = (free, free + locked)
+        known.stakes.apply_rows([{"agent_did": did, "free_micro": free, "locked_micro": locked}])
+    tallies = {
+        did: Tally(successful=random.randrange(5), failed=random.randrange(5)) for did in dids
+    }
+    known.apply_tallies(tallies)
+    failed = tuple(random.sample(dids, 5))
+    bids = [live(did, random.randrange(RESERVE)) for did in random.sample(dids, 2)]
+    scores = {did: score(tally, latency_ms_max=60_000) for did, tally in tallies.items()}
+    standing = [Bid(did, micros[did], None, None, 0, is_standing=True) for did in dids]
+    every = [replace(one, reputation=scores[one.agent_did]) for one in merge_bids(standing, bids)]
+    terms = AuctionTerms(RESERVE, CLOSES, 1_000, 0.2)
+    expected = None
+    for part in (0, 1):
+        eligible = [
+            one
+            for one in every
+            if one.agent_did not in failed
+            and not find_exclusion(
+                one, terms, stake_free_micro=stakes[one.agent_did][part], is_revoked=False
+            )
+        ]
+        expected = expected or award_auction(
+            eligible, reserve_micro=RESERVE, is_eligible=lambda _: True
+        )
+    won = award(known, *bids, exclude=failed)[0]
+    assert expected is not None
+    assert won == (expected.agent_did, expected.price_micro)
+
+
+class CountingDirectory(AuctioningDirectory):
+    """Counts how often the bidders of a capability are ranked."""
+
+    ranked = 0
+
+    def _rank_bidders(self, capability_id: str, at_ms: int) -> Any:
+        self.ranked += 1
+        return super()._rank_bidders(capability_id, at_ms)
+
+
+def test_a_thousand_rounds_rank_the_bidders_once_and_anew_when_many_have_left() -> None:
+    known = directory(*crowd(100, 0.1), bidder(A, 0.8), bidder(B, 0.9), kind=CountingDirectory)
+    assert isinstance(known, CountingDirectory)
+    for _ in range(1_000):
+        assert closed_of(known, at_ms=CLOSES - 1).winner_did == "did:x:crowd0"
+    assert known.ranked == 1
+    gone = Liveness(probe_ms=CLOSES, is_probe_ok=False)
+    known.apply_liveness({f"did:x:crowd{number}": gone for number in range(100)})
+    for _ in range(1_000):
+        closed = closed_of(known)
+        assert (closed.winner_did, closed.price_micro) == (A, 900_000)
+    assert known.ranked == 2

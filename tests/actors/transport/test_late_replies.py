@@ -10,7 +10,7 @@ import pytest
 from msgspec.structs import replace
 
 from actors.gateway.gateway import Gateway
-from actors.transport.late_replies import LateReplies
+from actors.transport.late_replies import LatePoll, LateReplies
 from actors.transport.messages import (
     Late,
     NotYet,
@@ -20,7 +20,7 @@ from actors.transport.messages import (
     PublishRequest,
 )
 from actors.transport.sockets import SocketServer, serve_batches
-from actors.transport.wire import answer_requests, decode_reply
+from actors.transport.wire import Undecodable, answer_requests, decode_reply, encode_reply
 from core.errors import ErrorCode, ServiceError
 from core.settings import Settings
 from tests.actors.gateway.test_gateway import OWNER, request
@@ -143,3 +143,24 @@ async def test_a_token_of_another_process_is_answered_as_lost() -> None:
     pending.set_result(None)
     assert [token for token, _ in await late.take([kept.token])] == [kept.token]
     assert not late._kept
+
+
+async def test_a_late_reply_that_cannot_be_read_is_answered_alone() -> None:
+    """It ended the poll, and whoever waited for another reply heard nothing any more."""
+    good = PublishReply(workflow_id="w", task_id="t", status="pending")
+    rounds = [[(1, b"\xc1 no message")], [(2, encode_reply(good))]]
+
+    class Call:
+        async def __call__(self, tokens: list[int]) -> list[tuple[int, bytes]]:
+            await asyncio.sleep(0)
+            return rounds.pop(0)
+
+        def close(self) -> None:
+            """Have nothing to close."""
+
+    poll = LatePoll(Call())
+    asked = [asyncio.ensure_future(poll.reply(Late(token=token))) for token in (1, 2)]
+    async with asyncio.timeout(10):
+        unread, read = await asyncio.gather(*asked, return_exceptions=True)
+    assert isinstance(unread, Undecodable)
+    assert read == good

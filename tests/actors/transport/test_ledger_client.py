@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Sequence
 from functools import partial
 
+import msgspec
 import pytest
 
 from actors.transport.actor_calls import is_unknown_outcome
@@ -210,3 +211,16 @@ async def test_outcome_that_cannot_be_read_is_that_of_its_command_alone() -> Non
         ErrorCode.INTERNAL_ERROR, None,
     ]  # fmt: skip
     assert ledger.applied == ["k0", "k1"]
+
+
+async def test_outcome_of_a_newer_ledger_is_no_defect_of_its_command() -> None:
+    """A code that this version does not know was a refused step, and its workflow quarantined."""
+
+    async def newer(bodies: list[bytes]) -> list[bytes]:
+        outcome = {"type": "Outcome", "status": "rejected", "error": "TIP_TOO_SMALL"}
+        return [msgspec.msgpack.encode(outcome) for _ in bodies]
+
+    client = LedgerClient(newer, is_unknown_outcome, capacity=1_000, batch_size=100)
+    (outcome,) = await submitted(client, ["k0"])
+    assert isinstance(outcome, Outcome)
+    assert outcome.error is ErrorCode.OVERLOADED

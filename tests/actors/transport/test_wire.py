@@ -10,11 +10,13 @@ import msgspec
 import orjson
 import pytest
 
+from actors.engine.step_commands import is_halting, quarantine_code
 from actors.transport.messages import NotYet, OwnerReply, OwnerRequest, WatchRequest
 from actors.transport.wire import (
     COMMANDS,
     OUTCOMES,
     REQUESTS,
+    NewerMessage,
     Undecodable,
     Unencodable,
     Wire,
@@ -29,8 +31,11 @@ from core.errors import ErrorCode, Problem, ServiceError
 from core.message import Message
 from core.records.manifest import parse_manifest
 from core.workflow.dag import compile_workflow
+from core.workflow.events import NodePaid
+from ledger.accounts.account_commands import Deposit
 from ledger.commands import Command, Outcome, OutcomeStatus
 from ledger.owners.owner_commands import RegisterOwner
+from ledger.workflows.workflow_commands import AdvanceWorkflow
 from tests.actors.transport.message_samples import families, full, members, required
 
 # Each message as this code's first version sent it: hexadecimal, by family and name.
@@ -135,7 +140,6 @@ async def test_refusal_arrives_with_all_its_fields(error: ServiceError) -> None:
         b"",
         b"\xc1",
         b"no message",
-        msgspec.msgpack.encode({"type": "NoSuchCommand", "key": "k"}),
         msgspec.msgpack.encode({"type": "RegisterOwner", "key": 5, "owner": "o", "address": "a"}),
         msgspec.msgpack.encode({"type": "RegisterOwner", "key": "k"}),
         COMMANDS.encode(OWNER)[:-1],
@@ -157,6 +161,63 @@ async def test_garbage_is_refused_alone(garbage: bytes) -> None:
     assert committed == [OWNER, OWNER]
     (alone,) = [OUTCOMES.decode(body) for body in await answer_commands(commit, [garbage])]
     assert alone.status is OutcomeStatus.REJECTED
+
+
+def _newer_step() -> dict[str, Any]:
+    """Return a step, as it travels, with a record that this version does not know."""
+    step = AdvanceWorkflow(
+        key="k",
+        owner="o",
+        owner_epoch=1,
+        workflow_id="w",
+        actor_did="o",
+        records=(NodePaid("a", "did:a:b", 5),),
+        slash_bps=0,
+        slash_fraud_bps=0,
+    )
+    sent: dict[str, Any] = msgspec.msgpack.decode(COMMANDS.encode(step))
+    sent["records"][0]["type"] = "NodeTipped"
+    return sent
+
+
+async def test_what_only_a_newer_version_knows_is_told_apart_from_damage() -> None:
+    """An older ledger called a newer owner's step a defect: its workflow was quarantined."""
+
+    async def commit(commands: list[Command]) -> list[Outcome]:
+        raise AssertionError("nothing of it can be carried out")
+
+    for newer in (_newer_step(), {"type": "NoSuchCommand", "key": "k"}):
+        (body,) = await answer_commands(commit, [msgspec.msgpack.encode(newer)])
+        outcome = OUTCOMES.decode(body)
+        assert outcome.status is OutcomeStatus.REJECTED
+        assert outcome.error is ErrorCode.OVERLOADED
+        assert is_halting(outcome)
+        assert quarantine_code(outcome) is None
+    request = msgspec.msgpack.encode({"type": "NoSuchRequest"})
+    (answer,) = await answer_requests(_no_request, [request])
+    refused = decode_reply(answer)
+    assert isinstance(refused, ServiceError)
+    assert (refused.code, refused.retry_after_s) == (ErrorCode.OVERLOADED, 1)
+    with pytest.raises(NewerMessage):
+        OUTCOMES.decode(msgspec.msgpack.encode({"type": "Outcome", "status": "tipped"}))
+
+
+@pytest.mark.parametrize(
+    "change",
+    [{"amount_micro": "5"}, {"amount_micro": 5.5}, {"owner_did": b"did:a:b"}, {"request_hash": 7}],
+)
+def test_damage_is_not_taken_for_a_newer_version(change: dict[str, Any]) -> None:
+    deposit = Deposit(
+        key="k", request_hash=b"h", actor_did="a", owner_did="a", amount_micro=5, description="d"
+    )
+    sent = msgspec.msgpack.decode(COMMANDS.encode(deposit)) | change
+    with pytest.raises(Undecodable) as caught:
+        COMMANDS.decode(msgspec.msgpack.encode(sent))
+    assert not isinstance(caught.value, NewerMessage)
+
+
+async def _no_request(requests: list[OwnerRequest]) -> list[OwnerReply]:
+    raise AssertionError("nothing of it can be handled")
 
 
 @pytest.mark.parametrize(

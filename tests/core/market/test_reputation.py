@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from core.market.reputation import NEUTRAL, Outcome, Tally, score, stake_required_micro
+from core.market.reputation import NEUTRAL, Outcome, Tally, score, stake_reach, stake_required_micro
 
 MAX_MS = 60_000
 OUTCOMES = st.lists(st.tuples(st.sampled_from(Outcome), st.integers(0, 2 * MAX_MS)), max_size=40)
@@ -124,6 +124,16 @@ def test_stake_required_is_the_exact_product_rounded_up(price: int, bps: int, pp
     exact = Fraction(price * bps, 10_000) * (Fraction(3, 2) - Fraction(ppm, 10**6))
     found = stake_required_micro(price, stake_bps=bps, score=ppm / 10**6)
     assert 0 <= found - exact < 1
+
+
+@given(st.integers(0, 10**12), st.integers(0, 10_000), st.integers(0, 10**6), st.data())
+def test_a_stake_reaches_exactly_the_prices_that_it_suffices_for(
+    price: int, bps: int, ppm: int, data: st.DataObject
+) -> None:
+    points = ppm / 10**6
+    required = stake_required_micro(price, stake_bps=bps, score=points)
+    stake = max(0, required + data.draw(st.integers(-2, 2)))
+    assert (price * bps <= stake_reach(stake, score=points)) == (required <= stake)
 
 
 @pytest.mark.parametrize(("points", "required"), [(1.0, 50), (0.5, 100), (0.0, 150)])
