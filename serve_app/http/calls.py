@@ -21,7 +21,7 @@ from core.ids import composed_key
 from core.records.api import shape
 from core.records.api.shape import Body, kind_of
 from core.records.bounds import text_defect
-from core.trust.access import Principal, may
+from core.trust.access import Principal, denial
 from serve_app.callers.limits import RateClass
 from serve_app.services import Services
 
@@ -152,14 +152,14 @@ class Call:
         Raises:
             ServiceError: UNAUTHORIZED, INSUFFICIENT_SCOPE or FORBIDDEN.
         """
-        code = may(self.principal, right, parties or None)
+        code = denial(self.principal, right, parties or None)
         if code is not None:
             raise ServiceError(code, _refusal_text(code, right, parties))
 
     def may(self, parties: Collection[str | None]) -> bool:
         """Say whether the caller may do this to what is these parties' business."""
         known = [did for did in parties if did is not None]
-        return may(self.principal, self.right, known) is None
+        return denial(self.principal, self.right, known) is None
 
     def require_party(self, parties: Collection[str | None], what: str) -> None:
         """Refuse unless the caller may know of what is these parties' business.
@@ -179,7 +179,7 @@ class Call:
 
     def holds(self, right: str) -> bool:
         """Say whether the caller has a right that the operation does not always take."""
-        return may(self.principal, right) is None
+        return denial(self.principal, right) is None
 
     @property
     def party_did(self) -> str | None:

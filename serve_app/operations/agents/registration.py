@@ -26,7 +26,7 @@ from core.records.agent import AgentCard
 from core.records.agent_forms import SIGNING_SECRET_CHARS_MAX
 from core.records.api.kinds import Did
 from core.records.api.shape import kind_of, value_of
-from core.trust.access import Principal, may
+from core.trust.access import Principal, denial
 from core.trust.derived_keys import KeyPurpose
 from core.trust.did_key import key_of_did
 from core.trust.sealing import NONCE_BYTES, seal
@@ -60,7 +60,7 @@ async def registration(services: Services, principal: Principal, body: Any) -> R
     raw_card = body.get("acard", body)
     card = _card(raw_card, "acard" if "acard" in body else "$")
     owner_did = value_of(Did, "ownerDid", body.get("ownerDid", principal.did))
-    code = may(principal, None, (owner_did,))
+    code = denial(principal, None, (owner_did,))
     if code is not None:
         raise ServiceError(code, f"{principal.did} may not register agents for {owner_did}")
     if card.endpoint:
@@ -74,7 +74,7 @@ async def registration(services: Services, principal: Principal, body: Any) -> R
         stored = await services.reader.agent(card.did)
         _check_signature(stored, card, raw_card, signature, public_key)
         owners = () if stored is None else (stored["owner_did"],)
-        if may(principal, None, owners) is not None:
+        if denial(principal, None, owners) is not None:
             signed = _by_signature_alone(stored, card, body)
     return RegisterAgent(
         key=f"register:{services.new_id()}",
