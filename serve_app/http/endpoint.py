@@ -115,7 +115,7 @@ class Endpoint:
         return Call(
             services=self._services,
             method=operation.method,
-            path_values=path_values(scope),
+            path_values=path_values(scope, operation.path),
             headers=headers,
             query_string=scope.get("query_string", b""),
             raw_path=scope.get("raw_path") or b"",

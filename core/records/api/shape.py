@@ -15,6 +15,7 @@ import typing
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import MISSING, dataclass, fields
 from enum import Enum
+from functools import cache
 from typing import Annotated, Any, ClassVar, Final, Literal, TypeVar, dataclass_transform
 
 from core.errors import ErrorCode, Problem, ServiceError
@@ -137,6 +138,7 @@ def _members_of(declared: type) -> tuple[Member, ...]:
     )
 
 
+@cache
 def json_name(name: str) -> str:
     """Return the camel case of a Python name."""
     first, *others = name.split("_")

@@ -21,6 +21,7 @@ from core.records.api.agents import (
     Deregistered,
     Registered,
 )
+from core.records.api.path_values import AnyDidPath
 from core.trust.heartbeat_token import heartbeat_token
 from ledger.agents.agent_commands import DeregisterAgent, RegisterAgent
 from ledger.agents.agent_live import live_rows
@@ -132,17 +133,12 @@ async def deregister(call: Call) -> Reply:
 
 
 async def _stored(call: Call) -> RowDict:
-    """Return the row of the agent in the path.
-
-    The path arrives decoded. A DID may itself hold percent signs (did:web), so one that was sent
-    raw has lost them by now: the undecoded form is tried as well.
-    """
-    given = call.path_values["did"]
-    for did in dict.fromkeys((call.raw_segment(2), given)):
-        row = await call.services.reader.agent(did) if did.startswith("did:") else None
-        if row is not None:
-            return row
-    raise not_found(f"the agent {given[:255]}")
+    """Return the row of the agent in the path."""
+    did = call.given(AnyDidPath).did
+    row = await call.services.reader.agent(did)
+    if row is None:
+        raise not_found(f"the agent {did[:255]}")
+    return row
 
 
 async def _shown(call: Call, rows: list[RowDict]) -> list[dict[str, Any]]:
@@ -240,6 +236,7 @@ OPERATIONS = (
     Operation(
         method="GET",
         path="/v1/agents/{did}",
+        path_values=AnyDidPath,
         handler=get_agent,
         summary="Read an agent",
         scope=None,
@@ -251,6 +248,7 @@ OPERATIONS = (
     Operation(
         method="PATCH",
         path="/v1/agents/{did}",
+        path_values=AnyDidPath,
         handler=change,
         summary="Change members of an agent's card",
         scope="agents:write",
@@ -263,6 +261,7 @@ OPERATIONS = (
     Operation(
         method="DELETE",
         path="/v1/agents/{did}",
+        path_values=AnyDidPath,
         handler=deregister,
         summary="Deregister an agent: it gets no more work",
         scope="agents:write",
@@ -274,6 +273,7 @@ OPERATIONS = (
     Operation(
         method="GET",
         path="/v1/agent/{did}",
+        path_values=AnyDidPath,
         handler=get_agent,
         summary="Read an agent",
         scope=None,

@@ -12,9 +12,8 @@ from typing import Any
 import orjson
 
 from core.errors import ErrorCode
-from core.records.api.kinds import Did
+from core.records.api.path_values import AnyDidPath, DidPath
 from core.records.api.record import PageQuery
-from core.records.api.shape import value_of
 from core.records.api.trust import (
     Revocation,
     RevocationPage,
@@ -38,7 +37,6 @@ from serve_app.http.calls import (
 )
 from serve_app.http.lists import listed, page_of
 from serve_app.operations.views import iso_time
-from serve_app.operations.whose import did_in_path
 
 
 async def revoke(call: Call) -> Reply:
@@ -75,7 +73,7 @@ async def revoke(call: Call) -> Reply:
 
 async def unrevoke(call: Call) -> Reply:
     """Take a revoked agent back."""
-    did = did_in_path(call, 2)
+    did = call.given(AnyDidPath).did
     command = UnrevokeAgent(
         key=f"unrevoke:{call.services.new_id()}",
         actor_did=call.caller.did,
@@ -90,7 +88,7 @@ async def unrevoke(call: Call) -> Reply:
 
 async def look_up(call: Call) -> Reply:
     """Say whether a DID is revoked now; of one that nobody knows, that it is not."""
-    did = value_of(Did, "did", did_in_path(call, 2))
+    did = call.given(DidPath).did
     row = await revocation_row(call.services.reader, did, at_ms=call.services.now_ms())
     return Reply(_trusted(did) if row is None else _record(row, call))
 
@@ -158,6 +156,7 @@ OPERATIONS = (
     Operation(
         method="GET",
         path="/v1/revoked/{did}",
+        path_values=DidPath,
         handler=look_up,
         summary="Say whether a DID is revoked",
         scope="trust:read",
@@ -169,6 +168,7 @@ OPERATIONS = (
     Operation(
         method="DELETE",
         path="/v1/revoked/{did}",
+        path_values=AnyDidPath,
         handler=unrevoke,
         summary="Take a revoked agent back",
         scope="trust:write",

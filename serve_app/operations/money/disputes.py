@@ -12,6 +12,7 @@ import orjson
 
 from core.errors import ErrorCode, ServiceError
 from core.money import credits_number
+from core.records.api.path_values import DisputePath
 from core.records.api.review import (
     Dispute,
     DisputeOpened,
@@ -164,14 +165,14 @@ async def _readable(call: Call) -> RowDict:
 
 async def _stored(call: Call) -> RowDict:
     """Return the dispute of the path without a look at the caller."""
-    row = await dispute_row(call.services.reader, call.path_values["dispute_id"])
+    row = await dispute_row(call.services.reader, call.given(DisputePath).dispute_id)
     if row is None:
         raise not_found(_what(call))
     return row
 
 
 def _what(call: Call) -> str:
-    return f"the dispute {call.path_values['dispute_id'][:64]}"
+    return f"the dispute {call.given(DisputePath).dispute_id}"
 
 
 async def _shown(call: Call, dispute_id: str, **more: Any) -> Reply:
@@ -233,6 +234,7 @@ OPERATIONS = (
     Operation(
         method="GET",
         path="/v1/disputes/{dispute_id}",
+        path_values=DisputePath,
         handler=get,
         summary="Read a dispute",
         scope="ledger:read",
@@ -244,6 +246,7 @@ OPERATIONS = (
     Operation(
         method="POST",
         path="/v1/disputes/{dispute_id}/resolve",
+        path_values=DisputePath,
         handler=resolve,
         summary="Decide a dispute, for administrators",
         scope=RESOLVE_DISPUTES,

@@ -11,6 +11,7 @@ from typing import Any, Final, Literal
 
 from core.errors import ErrorCode, ServiceError
 from core.money import CURRENCY, credits_number
+from core.records.api.path_values import InvoicePath
 from core.records.api.review import (
     InvoiceChanged,
     InvoicePage,
@@ -153,10 +154,10 @@ async def _settle(call: Call, status: Literal["paid", "void"]) -> Reply:
 
 async def _readable(call: Call) -> RowDict:
     """Return the invoice of the path, if the caller may know of it."""
-    given = call.path_values["invoice_id"]
-    row = await invoice_row(call.services.reader, given)
+    invoice_id = call.given(InvoicePath).invoice_id
+    row = await invoice_row(call.services.reader, invoice_id)
     if row is None or not call.may((row["payer_did"],)):
-        raise not_found(f"the invoice {given[:64]}")
+        raise not_found(f"the invoice {invoice_id}")
     return row
 
 
@@ -244,6 +245,7 @@ OPERATIONS = (
     Operation(
         method="GET",
         path="/v1/invoices/{invoice_id}",
+        path_values=InvoicePath,
         handler=get,
         summary="Read an invoice with its lines",
         scope="ledger:read",
@@ -256,6 +258,7 @@ OPERATIONS = (
         Operation(
             method="POST",
             path=f"/v1/invoices/{{invoice_id}}/{verb}",
+            path_values=InvoicePath,
             handler=handler,
             summary=summary,
             scope=ADMIN,

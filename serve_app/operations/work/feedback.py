@@ -10,6 +10,7 @@ from decimal import ROUND_HALF_UP, Decimal
 from typing import Any, Final
 
 from core.errors import ErrorCode, ServiceError
+from core.records.api.path_values import WorkflowPath
 from core.records.api.review import Feedback, FeedbackRequest
 from core.workflow.transitions import NodeStatus, is_terminal
 from ledger.disputes.dispute_commands import GiveFeedback, feedback_key
@@ -37,7 +38,7 @@ _ENDED: Final = (
 
 async def give(call: Call) -> Reply:
     """Rate an agent's work in a workflow that the caller pays."""
-    workflow_id = call.uuid_in_path("workflow_id", "the workflow")
+    workflow_id = call.given(WorkflowPath).workflow_id
     stored = await visible_record(call, workflow_id)
     if stored is None or not call.is_party((stored.payer_did,)):
         raise not_found(f"the workflow {workflow_id}")
@@ -124,6 +125,7 @@ OPERATIONS = (
     Operation(
         method="POST",
         path="/v1/workflows/{workflow_id}/feedback",
+        path_values=WorkflowPath,
         handler=give,
         summary="Rate an agent's work in a workflow",
         scope="workflows:write",
