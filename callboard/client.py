@@ -22,6 +22,7 @@ from callboard import calls, market_calls, replies, trust_calls
 from callboard.calls import ATTEMPTS_MAX, Call, NoReply, Reply, Steps, persistently
 from callboard.locating import locate
 from callboard.replies import Published, Workflow, successful
+from callboard.tls import tls_context_for
 from core.records.api.record import Page, Record
 from core.records.api.shape import Json
 
@@ -300,7 +301,9 @@ class Client(_Operations):
     ) -> None:
         super().__init__(url, api_key, home=home, timeout_s=timeout_s, attempts_max=attempts_max)
         self._is_own = http is None
-        self._http = http or httpx.Client(proxy=proxy, trust_env=False)
+        self._http = http or httpx.Client(
+            proxy=proxy, verify=tls_context_for(self.url), trust_env=False
+        )
 
     def __enter__(self) -> Self:
         return self
@@ -368,7 +371,9 @@ class AsyncClient(_Operations):
     ) -> None:
         super().__init__(url, api_key, home=home, timeout_s=timeout_s, attempts_max=attempts_max)
         self._is_own = http is None
-        self._http = http or httpx.AsyncClient(proxy=proxy, trust_env=False)
+        self._http = http or httpx.AsyncClient(
+            proxy=proxy, verify=tls_context_for(self.url), trust_env=False
+        )
 
     async def __aenter__(self) -> Self:
         return self
