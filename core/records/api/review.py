@@ -95,7 +95,7 @@ class InvoiceChanged(Invoice):
 
 
 class InvoiceWithLines(Invoice):
-    """An invoice, read alone."""
+    """An invoice with its lines."""
 
     line_count: Count
     lines: list[InvoiceLine]
