@@ -36,7 +36,7 @@ from serve_app.http.calls import (
     canonical_object,
 )
 from serve_app.http.lists import listed, page_of
-from serve_app.operations.views import iso_time
+from serve_app.operations.views import iso_time, shown
 
 
 async def revoke(call: Call) -> Reply:
@@ -110,17 +110,8 @@ async def list_revoked(call: Call) -> Reply:
 
 def _record(row: RowDict, call: Call) -> dict[str, Any]:
     """Return a revocation in force; its evidence for those it is between, and administrators."""
-    record = {
-        "did": row["did"],
-        "revoked": True,
-        "reason": row["reason"],
-        "revokedAt": iso_time(row["revoked_ms"]),
-        "expiresAt": iso_time(row["expires_ms"]),
-        "revokedByDid": row["revoked_by_did"],
-    }
-    if call.may((row["did"], row["revoked_by_did"])):
-        record["evidence"] = row["evidence"]
-    return record
+    is_theirs = call.may((row["did"], row["revoked_by_did"]))
+    return shown(Revocation, row, revoked=True, evidence=row["evidence"] if is_theirs else None)
 
 
 def _trusted(did: str) -> dict[str, Any]:

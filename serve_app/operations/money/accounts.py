@@ -8,6 +8,7 @@ from __future__ import annotations
 import orjson
 
 from core.errors import ErrorCode
+from core.money import MICRO_PER_CENT, cents_ceil, credits_number
 from core.records.api.money import Account, Balance, HistoryPage
 from core.records.api.path_values import AnyDidPath, WorkflowPath
 from core.records.api.record import PageQuery
@@ -17,10 +18,10 @@ from ledger.accounts.account_reads import account_row, history
 from serve_app.callers.limits import RateClass
 from serve_app.http.calls import Call, Operation, Reply, not_found
 from serve_app.http.lists import listed, number_after, page_of
+from serve_app.operations.views import shown
 from serve_app.operations.views_market import (
     account_record,
     balance_record,
-    budget_record,
     escrow_record,
     history_record,
 )
@@ -73,13 +74,18 @@ async def get_budget(call: Call) -> Reply:
     row = await call.services.gateway.workflow_row(stored.id)
     assert row is not None, stored.id
     budget_micro = parse_manifest(orjson.loads(row["manifest"])).budget_micro
+    most = stored.row["hold_micro"] if budget_micro is None else budget_micro
+    spent = stored.row["spent_micro"]
+    # What may be and what is left is rounded down, what is spent rounded up.
     return Reply(
-        budget_record(
-            stored.id,
-            stored.payer_did,
-            stored.row["hold_micro"] if budget_micro is None else budget_micro,
-            stored.row["spent_micro"],
-            escrow["remaining_micro"] if escrow is not None else 0,
+        shown(
+            Budget,
+            stored.row,
+            workflow_id=stored.id,
+            max_cents=most // MICRO_PER_CENT,
+            spent_cents=cents_ceil(spent),
+            remaining_cents=max(0, most - spent) // MICRO_PER_CENT,
+            held_credits=credits_number(escrow["remaining_micro"] if escrow is not None else 0),
         )
     )
 

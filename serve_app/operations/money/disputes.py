@@ -37,7 +37,7 @@ from serve_app.http.calls import (
     not_found,
 )
 from serve_app.http.lists import id_after, listed, page_of
-from serve_app.operations.views import iso_time
+from serve_app.operations.views import shown
 from serve_app.operations.whose import visible_record
 
 # What one may complain about without a workflow.
@@ -184,25 +184,15 @@ async def _shown(call: Call, dispute_id: str, **more: Any) -> Reply:
 def dispute_record(row: RowDict) -> dict[str, Any]:
     """Return a dispute in its JSON form. Spec: Dispute."""
     asked = row["refund_asked_micro"]
-    return {
-        "id": row["id"],
-        "disputeId": row["id"],
-        "workflowId": row["workflow_id"],
-        "nodeId": row["node_id"],
-        "complainantDid": row["complainant_did"],
-        "respondentDid": row["respondent_did"],
-        "disputeType": row["dispute_type"],
-        "description": row["description"],
-        "evidence": row["evidence"],
-        "status": row["status"],
-        "resolution": row["resolution"],
-        "creditsAsked": None if asked is None else credits_number(asked),
-        "creditsRefunded": credits_number(row["refunded_micro"]),
-        "creditsShort": credits_number(row["short_micro"]),
-        "createdAt": iso_time(row["created_ms"]),
-        "resolvedAt": iso_time(row["resolved_ms"]),
-        "resolvedBy": row["resolved_by_did"],
-    }
+    return shown(
+        Dispute,
+        row,
+        dispute_id=row["id"],
+        credits_asked=None if asked is None else credits_number(asked),
+        credits_refunded=credits_number(row["refunded_micro"]),
+        credits_short=credits_number(row["short_micro"]),
+        resolved_by=row["resolved_by_did"],
+    )
 
 
 OPERATIONS = (

@@ -13,7 +13,9 @@ from core.errors import ErrorCode, ServiceError
 from core.money import CURRENCY, credits_number
 from core.records.api.path_values import InvoicePath
 from core.records.api.review import (
+    Invoice,
     InvoiceChanged,
+    InvoiceLine,
     InvoicePage,
     InvoiceRequest,
     InvoicesQuery,
@@ -33,7 +35,7 @@ from ledger.reads.reader import RowDict
 from serve_app.callers.limits import RateClass
 from serve_app.http.calls import Call, Operation, Repeats, Reply, invalid, not_found
 from serve_app.http.lists import id_after, listed, page_of
-from serve_app.operations.views import iso_time
+from serve_app.operations.views import iso_time, shown
 from serve_app.operations.whose import paid_workflow
 
 # An invoice is added up again so often when the ledger was written to meanwhile.
@@ -186,34 +188,18 @@ def _period(body: InvoiceRequest) -> tuple[int, int]:
 
 def invoice_record(row: RowDict) -> dict[str, Any]:
     """Return an invoice in its JSON form. Spec: Invoice."""
-    return {
-        "id": row["id"],
-        "invoiceId": row["id"],
-        "payerDid": row["payer_did"],
-        "periodStart": iso_time(row["period_start_ms"]),
-        "periodEnd": iso_time(row["period_end_ms"]),
-        "workflowId": row["workflow_id"],
-        "subtotalCents": row["subtotal_cents"],
-        "protocolFeeCents": row["protocol_fee_cents"],
-        "totalCents": row["total_cents"],
-        "currency": CURRENCY,
-        "status": row["status"],
-        "createdAt": iso_time(row["created_ms"]),
-        "settledAt": iso_time(row["settled_ms"]),
-        "settledBy": row["settled_by_did"],
-    }
+    by = row["settled_by_did"]
+    return shown(Invoice, row, invoice_id=row["id"], currency=CURRENCY, settled_by=by)
 
 
 def _line_record(line: RowDict) -> dict[str, Any]:
     is_refund = line["kind"] in REFUND_KINDS
-    return {
-        "entryId": line["entry_id"],
-        "kind": "refund" if is_refund else "payment",
-        "workflowId": line["workflow_id"],
-        "nodeId": line["node_id"],
-        "amountCredits": credits_number(line["amount_micro"] * (-1 if is_refund else 1)),
-        "createdAt": iso_time(line["created_ms"]),
-    }
+    return shown(
+        InvoiceLine,
+        line,
+        kind="refund" if is_refund else "payment",
+        amount_credits=credits_number(line["amount_micro"] * (-1 if is_refund else 1)),
+    )
 
 
 OPERATIONS = (

@@ -25,7 +25,7 @@ from serve_app.http.calls import (
     invalid,
     not_found,
 )
-from serve_app.operations.views import iso_time
+from serve_app.operations.views import shown
 from serve_app.operations.whose import visible_record
 
 _ENDED: Final = (
@@ -78,7 +78,7 @@ async def give_for(call: Call, stored: StoredWorkflow, default_agent: str | None
         ) from None
     rows = await feedback_rows(call.services.reader, stored.id)
     (row,) = (row for row in rows if row["agent_did"] == agent_did)
-    return Reply({"success": True, **feedback_record(row)})
+    return Reply(feedback_record(row))
 
 
 def rating_of(rating: float, scale: int | None) -> int:
@@ -111,14 +111,7 @@ def _check_ended(stored: StoredWorkflow, agent_did: str) -> None:
 
 def feedback_record(row: RowDict) -> dict[str, Any]:
     """Return feedback in its JSON form; the rating is a share of the best."""
-    return {
-        "workflowId": row["workflow_id"],
-        "agentDid": row["agent_did"],
-        "payerDid": row["payer_did"],
-        "rating": float(row["rating"]),
-        "comment": row["comment"],
-        "createdAt": iso_time(row["created_ms"]),
-    }
+    return shown(Feedback, row, success=True, rating=float(row["rating"]))
 
 
 OPERATIONS = (
