@@ -88,7 +88,7 @@ class Call:
     @property
     def caller(self) -> Principal:
         """The caller of an operation that declared a scope."""
-        assert self.principal is not None, "an operation with a scope was called by nobody"
+        assert self.principal is not None, "an operation with a scope was called without a caller"
         return self.principal
 
     def parse(self, operation: Operation) -> None:

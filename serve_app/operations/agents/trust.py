@@ -87,7 +87,7 @@ async def unrevoke(call: Call) -> Reply:
 
 
 async def look_up(call: Call) -> Reply:
-    """Say whether a DID is revoked now; of one that nobody knows, that it is not."""
+    """Say whether a DID is revoked now; an unknown one is not."""
     did = call.given(DidPath).did
     row = await revocation_row(call.services.reader, did, at_ms=call.services.now_ms())
     return Reply(_trusted(did) if row is None else _record(row, call))

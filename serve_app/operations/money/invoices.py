@@ -134,7 +134,7 @@ async def void(call: Call) -> Reply:
 
 async def _settle(call: Call, status: Literal["paid", "void"]) -> Reply:
     row = await _readable(call)
-    # What tells a repeat of this very request from somebody who also wants the invoice settled.
+    # What tells a repeat of this very request from another caller's to settle the invoice.
     request = f"{status} {call.command_key(call.services.new_id())}"
     command = SettleInvoice(
         key=invoice_settled_key(row["id"]),

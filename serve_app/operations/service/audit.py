@@ -1,6 +1,6 @@
 """The audit chain: read it, newest first.
 
-Whoever holds `audit:read` sees the whole chain, because only the whole chain can be verified
+A caller with `audit:read` sees the whole chain, because only the whole chain can be verified
 (docs/decisions/0011). Spec: Audit entry; contract.md section 6 (Audit).
 """
 

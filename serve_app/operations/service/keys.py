@@ -65,7 +65,7 @@ async def create(call: Call) -> Reply:
     )
     outcome = await call.services.to_the_end(call.services.gateway.commit(command))
     if outcome.status is OutcomeStatus.REPEATED:
-        # Made by a call that ended before its reply was kept: nobody has its secret any more.
+        # Made by a call that ended before its reply was kept: its secret is lost.
         raise ServiceError(
             ErrorCode.CONFLICT,
             f"the key {outcome.result['id']} was made under this Idempotency-Key and its secret is"

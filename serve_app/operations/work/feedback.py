@@ -49,7 +49,7 @@ async def give_for(call: Call, stored: StoredWorkflow, default_agent: str | None
     """Store the feedback of a call about one of its payer's workflows.
 
     Args:
-        default_agent: who is meant when the body names nobody.
+        default_agent: the agent that is meant when the body names none.
     """
     body = call.given(FeedbackRequest)
     agent_did = body.agent_did or default_agent
