@@ -199,7 +199,7 @@ def database(postgres: EmbeddedPostgres, migrated_template: str) -> Iterator[Dat
 def deployment(short_folder: Path) -> Iterator[RunningDeployment]:
     """The session's whole deployment: `callboard up` in a folder of its own, over real HTTP.
 
-    Nobody kills a part of it. One that a busy machine keeps from answering is not to be replaced.
+    No test kills a part of it. One that a busy machine keeps from answering is not to be replaced.
     """
     home = short_folder / "up"
     home.mkdir()

@@ -1,4 +1,4 @@
-"""Scopes: what each key may do, and that nobody hands on more than they have."""
+"""Scopes: what each key may do, and that no caller hands on more than it has."""
 
 from __future__ import annotations
 
