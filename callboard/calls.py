@@ -209,7 +209,6 @@ def reading(path: str) -> Callable[[str], Steps]:
     def read(record_id: str) -> Steps:
         return _get(path.format(_segment(record_id)))
 
-    read.__doc__ = f"Read the record at `{path.format('…')}`."
     return read
 
 
@@ -256,11 +255,6 @@ def publish_bulk(
     body = {"workflows": [dict(manifest) for manifest in manifests]}
     path = "/v1/workflows/publish/bulk"
     return _one(Call("POST", path, body=body, headers=_keyed(idempotency_key), wait_s=60.0))
-
-
-def workflow(workflow_id: str) -> Steps:
-    """Read a workflow record. Spec: GET /v1/workflows/{workflowId}."""
-    return _get(f"/v1/workflows/{_segment(workflow_id)}")
 
 
 def workflows(
@@ -368,11 +362,6 @@ def register_agent(card: Mapping[str, Any], *, signing_secret: str | None = None
 def agents(*, limit: int | None = None, offset: int | None = None) -> Steps:
     """List registered agents."""
     return _get("/v1/agents", limit=limit, offset=offset)
-
-
-def agent(did: str) -> Steps:
-    """Read one agent's card."""
-    return _get(f"/v1/agents/{_segment(did)}")
 
 
 def deregister_agent(did: str) -> Steps:

@@ -22,6 +22,7 @@ from callboard import calls, market_calls, replies, trust_calls
 from callboard.calls import ATTEMPTS_MAX, Call, NoReply, Reply, Steps, persistently
 from callboard.locating import locate
 from callboard.replies import Published, Workflow, successful
+from callboard.tls import tls_context_for
 from core.records.api.record import Page, Record
 from core.records.api.shape import Json
 
@@ -54,6 +55,18 @@ class _Operation(Generic[P, R]):
             return run(build(*args, **kwargs), record)
 
         return update_wrapper(call, build)
+
+
+def _reading(path: str, record: type[R]) -> _Operation[[str], R]:
+    """Make the operation that reads one record by its id; the record's text is its own.
+
+    Args:
+        path: of the record, `{}` for the id.
+    """
+    read = calls.reading(path)
+    what = record.__doc__ or ""
+    read.__doc__ = f"Read {what[:1].lower()}{what[1:]}"
+    return _Operation(read, record)
 
 
 class _Iteration(Generic[P, R]):
@@ -105,8 +118,8 @@ class _Operations:
     """Every operation of the service that a client offers."""
 
     publish_bulk = _Operation(calls.publish_bulk, replies.BulkPublished)
-    workflow = _Operation(calls.workflow, replies.Workflow)
-    budget = _Operation(calls.reading("/v1/workflows/{}/budget"), replies.Budget)
+    workflow = _reading("/v1/workflows/{}", replies.Workflow)
+    budget = _reading("/v1/workflows/{}/budget", replies.Budget)
     workflows = _Operation(calls.workflows, replies.WorkflowPage)
     wait = _Operation(calls.wait, replies.Workflow)
     cancel = _Operation(calls.cancel, replies.Cancelled)
@@ -116,7 +129,7 @@ class _Operations:
     deregister_agent = _Operation(calls.deregister_agent, replies.Deregistered)
     heartbeat = _Operation(calls.heartbeat, replies.HeartbeatTaken)
     agents = _Operation(calls.agents, replies.AgentPage)
-    agent = _Operation(calls.agent, replies.Agent)
+    agent = _reading("/v1/agents/{}", replies.Agent)
     balance = _Operation(calls.balance, replies.Balance)
     deposit = _Operation(calls.deposit, replies.Deposited)
     transactions = _Operation(calls.transactions, replies.EntryPage)
@@ -125,36 +138,36 @@ class _Operations:
     keys = _Operation(calls.keys, replies.KeyPage)
     revoke_key = _Operation(calls.revoke_key, replies.KeyRevoked)
     health = _Operation(calls.health, replies.Health)
-    price = _Operation(market_calls.price, replies.Price)
+    price = _reading("/v1/capabilities/{}/price", replies.Price)
     set_price = _Operation(market_calls.set_price, replies.PriceSet)
-    stake = _Operation(market_calls.stake, replies.Stake)
+    stake = _reading("/v1/stakes/{}", replies.Stake)
     deposit_stake = _Operation(market_calls.deposit_stake, replies.StakeMoved)
     withdraw_stake = _Operation(market_calls.withdraw_stake, replies.StakeMoved)
     slash_stake = _Operation(market_calls.slash_stake, replies.StakeSlashed)
-    reputation = _Operation(market_calls.reputation, replies.Reputation)
+    reputation = _reading("/v1/reputation/{}", replies.Reputation)
     rebuild_reputation = _Operation(market_calls.rebuild_reputation, replies.ReputationCompared)
-    quota = _Operation(market_calls.quota, replies.Quota)
+    quota = _reading("/v1/quotas/{}", replies.Quota)
     set_quota = _Operation(market_calls.set_quota, replies.QuotaSet)
     check_quota = _Operation(market_calls.check_quota, replies.QuotaCheck)
-    account = _Operation(market_calls.account, replies.Account)
+    account = _reading("/v1/ledger/accounts/{}", replies.Account)
     create_invoice = _Operation(market_calls.create_invoice, replies.InvoiceChanged)
-    invoice = _Operation(market_calls.invoice, replies.InvoiceWithLines)
+    invoice = _reading("/v1/invoices/{}", replies.InvoiceWithLines)
     invoices = _Operation(market_calls.invoices, replies.InvoicePage)
     pay_invoice = _Operation(market_calls.pay_invoice, replies.InvoiceChanged)
     void_invoice = _Operation(market_calls.void_invoice, replies.InvoiceChanged)
     open_dispute = _Operation(market_calls.open_dispute, replies.DisputeOpened)
-    dispute = _Operation(market_calls.dispute, replies.Dispute)
+    dispute = _reading("/v1/disputes/{}", replies.Dispute)
     disputes = _Operation(market_calls.disputes, replies.DisputePage)
     resolve_dispute = _Operation(market_calls.resolve_dispute, replies.DisputeResolved)
     give_feedback = _Operation(market_calls.give_feedback, replies.Feedback)
     publish_task = _Operation(market_calls.publish_task, replies.TaskPublished)
-    task = _Operation(market_calls.task, replies.Task)
+    task = _reading("/v1/tasks/{}", replies.Task)
     bid_for_task = _Operation(market_calls.bid_for_task, replies.Bid)
     auction = _Operation(market_calls.auction, replies.Auction)
     bid = _Operation(market_calls.bid, replies.Bid)
     revoke_agent = _Operation(trust_calls.revoke_agent, replies.Revoked)
     unrevoke_agent = _Operation(trust_calls.unrevoke_agent, replies.Unrevoked)
-    revocation = _Operation(trust_calls.revocation, replies.Revocation)
+    revocation = _reading("/v1/revoked/{}", replies.Revocation)
     revocations = _Operation(trust_calls.revocations, replies.RevocationPage)
 
     iterate_workflows = _Iteration(calls.workflows, replies.WorkflowPage)
@@ -300,7 +313,9 @@ class Client(_Operations):
     ) -> None:
         super().__init__(url, api_key, home=home, timeout_s=timeout_s, attempts_max=attempts_max)
         self._is_own = http is None
-        self._http = http or httpx.Client(proxy=proxy, trust_env=False)
+        self._http = http or httpx.Client(
+            proxy=proxy, verify=tls_context_for(self.url), trust_env=False
+        )
 
     def __enter__(self) -> Self:
         return self
@@ -368,7 +383,9 @@ class AsyncClient(_Operations):
     ) -> None:
         super().__init__(url, api_key, home=home, timeout_s=timeout_s, attempts_max=attempts_max)
         self._is_own = http is None
-        self._http = http or httpx.AsyncClient(proxy=proxy, trust_env=False)
+        self._http = http or httpx.AsyncClient(
+            proxy=proxy, verify=tls_context_for(self.url), trust_env=False
+        )
 
     async def __aenter__(self) -> Self:
         return self

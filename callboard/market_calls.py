@@ -16,11 +16,6 @@ from core.records.api.shape import Json
 # -- prices, stakes, reputation, quotas ------------------------------------------------------------
 
 
-def price(capability_id: str) -> Steps:
-    """Read a capability's registered price. Spec: Capability price."""
-    return _get(f"/v1/capabilities/{_segment(capability_id)}/price")
-
-
 def set_price(
     capability_id: str,
     *,
@@ -39,11 +34,6 @@ def set_price(
         rates = {"inputRate": input_rate, "outputRate": output_rate}
         body = {"pricing": {"model": "per-token", **rates}}
     return _one(Call("PUT", f"/v1/capabilities/{_segment(capability_id)}/price", body=body))
-
-
-def stake(did: str) -> Steps:
-    """Read an agent's stake. Spec: Stake."""
-    return _get(f"/v1/stakes/{_segment(did)}")
 
 
 def deposit_stake(amount_credits: Credits, *, agent_did: str | None = None) -> Steps:
@@ -67,19 +57,9 @@ def slash_stake(agent_did: str, workflow_id: str, node_id: str, reason: str) -> 
     )
 
 
-def reputation(did: str) -> Steps:
-    """Read an agent's reputation. Spec: Reputation."""
-    return _get(f"/v1/reputation/{_segment(did)}")
-
-
 def rebuild_reputation(*, check: bool = False) -> Steps:
     """Compare every agent's counts with history; unless only checked, set them to it."""
     return _post("/v1/reputation/rebuild", check=check)
-
-
-def quota(did: str) -> Steps:
-    """Read a payer's quota."""
-    return _get(f"/v1/quotas/{_segment(did)}")
 
 
 def set_quota(
@@ -103,11 +83,6 @@ def check_quota(did: str, *, estimated_spend_cents: int | None = None) -> Steps:
     return _post(f"/v1/quotas/{_segment(did)}/check", estimatedSpendCents=estimated_spend_cents)
 
 
-def account(did: str) -> Steps:
-    """Read an owner's account. Spec: Account."""
-    return _get(f"/v1/ledger/accounts/{_segment(did)}")
-
-
 # -- invoices, disputes, feedback ------------------------------------------------------------------
 
 
@@ -126,11 +101,6 @@ def create_invoice(
         periodEnd=period_end,
         workflowId=workflow_id,
     )
-
-
-def invoice(invoice_id: str) -> Steps:
-    """Read an invoice with its lines."""
-    return _get(f"/v1/invoices/{_segment(invoice_id)}")
 
 
 def invoices(
@@ -169,11 +139,6 @@ def open_dispute(
         respondentDid=respondent_did,
         evidence=None if evidence is None else dict(evidence),
     )
-
-
-def dispute(dispute_id: str) -> Steps:
-    """Read a dispute."""
-    return _get(f"/v1/disputes/{_segment(dispute_id)}")
 
 
 def disputes(
@@ -237,11 +202,6 @@ def publish_task(
         selection=selection,
         auctionWindowMs=auction_window_ms,
     )
-
-
-def task(task_id: str) -> Steps:
-    """Read a task: status, result, error."""
-    return _get(f"/v1/tasks/{_segment(task_id)}")
 
 
 def bid_for_task(

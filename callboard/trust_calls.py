@@ -30,11 +30,6 @@ def unrevoke_agent(did: str) -> Steps:
     return _one(Call("DELETE", f"/v1/revoked/{_segment(did)}"))
 
 
-def revocation(did: str) -> Steps:
-    """Say whether a DID is revoked, since when and why."""
-    return _get(f"/v1/revoked/{_segment(did)}")
-
-
 def revocations(*, limit: int = 50, offset: int = 0) -> Steps:
     """List who is revoked."""
     return _get("/v1/revoked", limit=limit, offset=offset)

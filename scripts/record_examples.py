@@ -4,6 +4,8 @@ Run it after `pytest tests/contract --ignore tests/contract/test_edges.py --keep
 file sends odd values): `python -m scripts.record_examples FILE`.
 Of the replies that fit an operation's schema the one that shows most members is taken, of those the
 shortest; of each refusal the shortest. Secrets and local addresses are replaced, lists cut.
+What the file has stays while the document describes it: for a new operation, FILE of its own test
+is enough. To have an example recorded anew, delete it first.
 """
 
 from __future__ import annotations
@@ -92,16 +94,39 @@ def cleaned(value: Any, name: str = "") -> Any:
     return value
 
 
-def main(kept: Path) -> None:
-    """Write the examples of the kept exchanges."""
-    found, problems = chosen(kept, described())
+def added(examples: Json, kept: Path, document: Described) -> Json:
+    """Return examples with those of the kept exchanges, and without what is described no more.
+
+    Args:
+        examples: `operations` and `problems` as they are now.
+        kept: the exchanges.
+        document: what operations there are, and what their examples have to look like.
+    """
+    found, problems = chosen(kept, document)
     operations = {}
-    for key, exchange in sorted(found.items()):
+    for key, exchange in found.items():
         operations[key] = {"reply": cleaned(exchange["body"])}
         if isinstance(exchange["sent"], dict):
             operations[key]["body"] = cleaned(exchange["sent"])
-    shown = {code: cleaned(problem) for code, problem in sorted(problems.items()) if code != "None"}
-    text = json.dumps({"operations": operations, "problems": shown}, indent=1, ensure_ascii=False)
+    for key, example in examples["operations"].items():
+        method, path = key.split(" ")
+        fits = document.fits_first(method, path, example["reply"])
+        if "body" in example:
+            fits = fits and document.fits_body(method, path, example["body"])
+        if fits or (key not in operations and document.has(method, path)):
+            operations[key] = example
+    shown = {code: cleaned(problem) for code, problem in problems.items() if code != "None"}
+    shown |= examples["problems"]
+    return {
+        "operations": dict(sorted(operations.items())),
+        "problems": dict(sorted(shown.items())),
+    }
+
+
+def main(kept: Path) -> None:
+    """Add the examples of the kept exchanges to the file."""
+    examples = added(json.loads(EXAMPLES.read_text(encoding="utf-8")), kept, described())
+    text = json.dumps(examples, indent=1, ensure_ascii=False)
     EXAMPLES.write_text(text + "\n", encoding="utf-8")
 
 

@@ -1,13 +1,13 @@
 """Circuit breakers: an agent that is unreachable three times in a row gets no work for a while.
 
 Each owner's own experience, kept in memory. Theory of operation: closed, it counts consecutive
-failures; the third opens it for 30 s. Then it is half open: one attempt may try, and everybody else
-still stays away until that one has ended. A failure opens it again for twice as long, up to 5 min;
+failures; the third opens it for 30 s. Then it is half open: one attempt may try, and all others
+still stay away until that one has ended. A failure opens it again for twice as long, up to 5 min;
 a success closes it. Failures of attempts that were under way when it opened say nothing new.
 An agent has one circuit for all payers, and one for each payer whose attempts timed out: a payer
 chooses its nodes' time-outs, so a time-out counts for that payer alone. Once the attempts of two
 payers have timed out, without a success in between, further ones count for all payers as well. A
-reply to anybody closes every circuit of the agent.
+reply to any payer's attempt closes every circuit of the agent.
 Pure; times come in. contract.md section 6 (Heartbeat); decision 0006.
 """
 

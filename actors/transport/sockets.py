@@ -135,7 +135,7 @@ class SocketServer:
     async def start(self) -> None:
         """Begin to listen. Raises OSError where that is not possible."""
         self._path.parent.mkdir(mode=0o700, exist_ok=True)
-        # Bound beside its place and moved there: nobody finds a socket that does not listen yet.
+        # Bound beside its place and moved there: no peer finds a socket that does not listen yet.
         fresh = self._path.with_suffix(f".{os.getpid()}")
         loop = asyncio.get_running_loop()
         self._server = await loop.create_unix_server(self._connection, fresh)
@@ -220,7 +220,7 @@ class SocketCall:
         try:
             connection.send(arguments)
             is_result, value = _reply(await reply)
-        except BaseException:  # given up half-way: what still comes on it answers nobody
+        except BaseException:  # given up half-way: what still comes on it answers no call
             connection.close()
             raise
         finally:

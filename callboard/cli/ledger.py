@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from callboard.cli.session import Session, verb
+from callboard.cli.session import Session, reading_verb, verb
 
 app = typer.Typer(help="Credits: balance, deposits, entries.", no_args_is_help=True)
 
@@ -26,13 +26,7 @@ def deposit(
     session.show_record(session.client.deposit(amount))
 
 
-@verb(app, "account")
-def account(
-    session: Session,
-    did: Annotated[str, typer.Argument(help="The owner's DID.", metavar="DID")],
-) -> None:
-    """Show an owner's account."""
-    session.show_record(session.client.account(did))
+reading_verb(app, "account", "account", "did", "Show an owner's account.")
 
 
 @verb(app, "transactions")

@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from callboard.cli.session import EXIT_UNSUCCESSFUL, EXIT_USAGE, Session, stop, verb
+from callboard.cli.session import EXIT_UNSUCCESSFUL, EXIT_USAGE, Session, reading_verb, stop, verb
 
 price = typer.Typer(help="Registered prices of capabilities.", no_args_is_help=True)
 stake = typer.Typer(help="What agents put at stake.", no_args_is_help=True)
@@ -26,10 +26,7 @@ _Workflow = Annotated[str, typer.Argument(help="The workflow's id.", metavar="WO
 _Node = Annotated[str, typer.Argument(help="The node's name.", metavar="NODE")]
 
 
-@verb(price, "get")
-def get_price(session: Session, capability: _Capability) -> None:
-    """Show a capability's price."""
-    session.show_record(session.client.price(capability))
+reading_verb(price, "get", "price", "capability", "Show a capability's price.")
 
 
 @verb(price, "set")
@@ -50,10 +47,7 @@ def set_price(
     session.show_record(reply)
 
 
-@verb(stake, "show")
-def show_stake(session: Session, did: _Did) -> None:
-    """Show an agent's stake."""
-    session.show_record(session.client.stake(did))
+reading_verb(stake, "show", "stake", "did", "Show an agent's stake.")
 
 
 @verb(stake, "deposit")
@@ -80,10 +74,9 @@ def slash_stake(
     session.show_record(session.client.slash_stake(did, workflow_id, node, reason))
 
 
-@verb(reputation, "show")
-def show_reputation(session: Session, did: _Did) -> None:
-    """Show an agent's score and what it is made of."""
-    session.show_record(session.client.reputation(did))
+reading_verb(
+    reputation, "show", "reputation", "did", "Show an agent's score and what it is made of."
+)
 
 
 @verb(reputation, "rebuild")
@@ -98,10 +91,7 @@ def rebuild_reputation(
         stop(EXIT_UNSUCCESSFUL, "the stored counts differ from history")
 
 
-@verb(quota, "get")
-def get_quota(session: Session, did: _Did) -> None:
-    """Show a payer's limits."""
-    session.show_record(session.client.quota(did))
+reading_verb(quota, "get", "quota", "did", "Show a payer's limits.")
 
 
 @verb(quota, "set")

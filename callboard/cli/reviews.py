@@ -9,7 +9,15 @@ from typing import Annotated, Any
 
 import typer
 
-from callboard.cli.session import EXIT_UNSUCCESSFUL, EXIT_USAGE, Session, json_object, stop, verb
+from callboard.cli.session import (
+    EXIT_UNSUCCESSFUL,
+    EXIT_USAGE,
+    Session,
+    json_object,
+    reading_verb,
+    stop,
+    verb,
+)
 
 invoice = typer.Typer(help="Invoices over what was paid.", no_args_is_help=True)
 dispute = typer.Typer(help="Disputes about work and pay.", no_args_is_help=True)
@@ -49,10 +57,7 @@ def list_invoices(
     session.show_table(reply, reply["invoices"], columns)
 
 
-@verb(invoice, "get")
-def get_invoice(session: Session, invoice_id: _Id) -> None:
-    """Show an invoice with its lines."""
-    session.show_record(session.client.invoice(invoice_id))
+reading_verb(invoice, "get", "invoice", "invoice", "Show an invoice with its lines.")
 
 
 @verb(invoice, "pay")
@@ -99,10 +104,7 @@ def list_disputes(
     session.show_table(reply, reply["disputes"], columns)
 
 
-@verb(dispute, "get")
-def get_dispute(session: Session, dispute_id: _Id) -> None:
-    """Show a dispute."""
-    session.show_record(session.client.dispute(dispute_id))
+reading_verb(dispute, "get", "dispute", "dispute", "Show a dispute.")
 
 
 @verb(dispute, "resolve")

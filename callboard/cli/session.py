@@ -190,19 +190,21 @@ def verb(app: typer.Typer, name: str) -> Callable[[Callable[..., None]], Callabl
     return add
 
 
-def reading_verb(app: typer.Typer, name: str, method: str, of: str) -> None:
+def reading_verb(app: typer.Typer, name: str, method: str, of: str, text: str) -> None:
     """Add a verb that shows the one record with an id.
 
     Args:
         method: the client's, that reads the record.
-        of: what the id is of, in lower case.
+        of: what the id is of, in lower case; `did` where it is a DID.
+        text: what it shows, a sentence.
     """
 
     def show(session: Session, record_id: str) -> None:
         session.show_record(getattr(session.client, method)(record_id))
 
-    show.__doc__ = f"Show a {of}'s {name}."
-    argument = typer.Argument(help=f"The {of}'s id.", metavar=of.upper())
+    show.__doc__ = text
+    what = "The DID." if of == "did" else f"The {of}'s id."
+    argument = typer.Argument(help=what, metavar=of.upper())
     # What typer reads; an annotation in the function's text could not name `of`.
     show.__annotations__["record_id"] = Annotated[str, argument]
     verb(app, name)(show)

@@ -23,7 +23,7 @@ from callboard.cli.session import (
 
 app = typer.Typer(help="Workflows.", no_args_is_help=True)
 
-reading_verb(app, "budget", "budget", "workflow")
+reading_verb(app, "budget", "budget", "workflow", "Show a workflow's budget.")
 
 _Id = Annotated[str, typer.Argument(help="The workflow's id.", metavar="ID")]
 

@@ -131,5 +131,7 @@ class Agent(AnsweringAgent):
         if self._http is None:
             import httpx
 
-            self._http = httpx.AsyncClient(trust_env=False)
+            from callboard.tls import tls_context
+
+            self._http = httpx.AsyncClient(verify=tls_context(), trust_env=False)
         return self._http

@@ -13,8 +13,8 @@ from typing import Any
 class Later:
     """The dispatch to which a result will belong.
 
-    `result_id` is a credential: whoever has it can hand the result in. `to_json` and `from_json`
-    let an agent keep it beyond its own process.
+    `result_id` is a credential: a caller that has it can hand the result in. `to_json` and
+    `from_json` let an agent keep it beyond its own process.
     """
 
     event_id: str

@@ -1,23 +1,51 @@
-"""The forms in which agents are registered and changed, as JSON Schemas.
+"""The forms in which agents are registered and changed; the card itself is `agent.py`'s.
 
-What judges them is `serve_app`'s; the card itself is `agent.py`'s. Spec: Agent card, Registry;
-contract.md section 3 (registration body) and section 6 (Registry).
+Two spellings of a registration arrive: `{acard, …}` and the flat one of `/v1/agent/register`, in
+which names, the endpoint and capability ids may be missing. Who may register what is `serve_app`'s.
+Spec: Agent card, Registry; contract.md section 3 (registration body) and section 6 (Registry).
 """
 
 from __future__ import annotations
 
-from typing import Final
+import re
+from collections import Counter
+from dataclasses import dataclass
+from typing import Annotated, Any, Final
 
+from pydantic import ValidationError
+
+from core.errors import Problem
 from core.records.agent import AgentCard
-from core.records.api.kinds import Did
-from core.records.api.shape import REFERENCE, Schema, Schemas
+from core.records.api.kinds import Did, text
+from core.records.api.shape import (
+    REFERENCE,
+    Body,
+    Json,
+    Kind,
+    Maybe,
+    MaybeNull,
+    Schema,
+    Schemas,
+    kind_of,
+    members_of,
+)
 
 BULK_MAX: Final = 1_000
 SIGNING_SECRET_CHARS_MAX: Final = 1_024
+_GOT_CHARS_MAX: Final = 200
+_NOT_IN_IDS: Final = re.compile(r"[^A-Za-z0-9._-]+")
+_NO_ENDPOINT: Final = "http://absent.invalid"
 
 
+@dataclass(frozen=True, slots=True)
 class Card:
-    """An agent's advertisement; members that are not named here are kept."""
+    """An agent's advertisement; members that are not named here are kept.
+
+    `raw`: the card as it was sent, over which it is signed.
+    """
+
+    raw: Json
+    parsed: AgentCard
 
     @classmethod
     def described_schema(cls, schemas: Schemas) -> Schema:
@@ -26,26 +54,81 @@ class Card:
         schemas.components.update(card.pop("$defs"))
         return card
 
+    @classmethod
+    def read_value(cls, raw: Any, path: str, problems: list[Problem]) -> Card | None:
+        """Read a card, and add what is wrong with it to `problems`."""
+        if not isinstance(raw, dict):
+            problems.append(Problem(path, kind_of(raw), "an agent card"))
+            return None
+        # Only the flat spelling may leave the endpoint out, which is then written as "".
+        is_without_endpoint = raw.get("endpoint") == ""
+        given = {**raw, "endpoint": _NO_ENDPOINT} if is_without_endpoint else raw
+        try:
+            card = AgentCard.model_validate(given)
+        except ValidationError as error:
+            problems += (
+                Problem(
+                    path + "".join(_step(part) for part in item["loc"]),
+                    str(item.get("input"))[:_GOT_CHARS_MAX],
+                    item["msg"],
+                )
+                for item in error.errors(include_url=False)
+            )
+            return None
+        ((name, count),) = Counter(one.id for one in card.capabilities).most_common(1)
+        if count > 1:
+            got = f"{name} {count} times"
+            problems.append(Problem(f"{path}.capabilities", got, "each capability once"))
+        return cls(raw, card.model_copy(update={"endpoint": ""}) if is_without_endpoint else card)
 
-class Registration:
+
+class Registration(Body):
     """A card to be registered, and what the registry keeps beside it."""
 
+    acard: Card
+    owner_did: Annotated[Maybe[Did], "the caller, unless another is named"] = None
+    signing_secret: MaybeNull[Annotated[str, text(1, SIGNING_SECRET_CHARS_MAX)]] = None
+    acard_signature: Annotated[
+        MaybeNull[Any], Kind({"type": "string"}), "Ed25519 over the JCS form of acard"
+    ] = None
+
     @classmethod
-    def described_schema(cls, schemas: Schemas) -> Schema:
-        """Return the schema of a registration."""
-        return {
-            "type": "object",
-            "properties": {"acard": schemas.of(Card), **_beside(schemas)},
-            "required": ["acard"],
-        }
+    def respelled(cls, raw: Any) -> Any:
+        """Return a registration with its card under `acard`, also one that is the card itself."""
+        return {**raw, "acard": raw} if isinstance(raw, dict) and "acard" not in raw else raw
 
 
-class FlatRegistration:
+class FlatRegistration(Registration):
     """A registration with the card's members in the body itself; most of them may be missing."""
+
+    @classmethod
+    def respelled(cls, raw: Any) -> Any:
+        """Return a flat registration with its card under `acard`; one that has it as it is."""
+        if not isinstance(raw, dict) or "acard" in raw:
+            return raw
+        beside = {name: raw[name] for name in _BESIDE if name in raw}
+        card = {name: value for name, value in raw.items() if name not in beside}
+        if isinstance(card.get("name"), str):
+            metadata = card.get("metadata")
+            named = {"name": card.pop("name")}
+            card["metadata"] = {**named, **metadata} if isinstance(metadata, dict) else named
+        card.setdefault("version", 1)
+        if isinstance(card["version"], str):
+            leading = re.match(r"\d{1,9}", card["version"])
+            card["version"] = max(1, int(leading.group())) if leading else 1
+        card.setdefault("endpoint", "")
+        if isinstance(card.get("capabilities"), list):
+            card["capabilities"] = [_capability(item) for item in card["capabilities"]]
+        return {"acard": card, **beside}
 
     @classmethod
     def described_schema(cls, schemas: Schemas) -> Schema:
         """Return the schema of a flat registration."""
+        beside = {
+            member.json_name: schemas.of_member(member)
+            for member in members_of(Registration)
+            if member.json_name in _BESIDE
+        }
         return {
             "type": "object",
             "properties": {
@@ -54,7 +137,7 @@ class FlatRegistration:
                 "endpoint": {"type": "string"},
                 "version": {"type": ["integer", "string"]},
                 "capabilities": {"type": "array", "items": {"type": ["object", "string"]}},
-                **_beside(schemas),
+                **beside,
             },
             "required": ["did", "capabilities"],
             "additionalProperties": True,
@@ -78,22 +161,28 @@ class CardChange:
     @classmethod
     def described_schema(cls, schemas: Schemas) -> Schema:
         """Return the schema of a change."""
-        secret = _beside(schemas)["signingSecret"]
+        (secret,) = (one for one in members_of(Registration) if one.name == "signing_secret")
         return {
             "type": "object",
-            "properties": {"acard": {"type": "object"}, "signingSecret": secret},
+            "properties": {
+                "acard": {"type": "object"},
+                secret.json_name: schemas.of_member(secret),
+            },
             "additionalProperties": True,
         }
 
 
-def _beside(schemas: Schemas) -> Schema:
-    """Return the members of a registration beside the card."""
-    return {
-        "ownerDid": schemas.of(Did),
-        "signingSecret": {
-            "type": ["string", "null"],
-            "minLength": 1,
-            "maxLength": SIGNING_SECRET_CHARS_MAX,
-        },
-        "acardSignature": {"type": "string", "description": "Ed25519 over the JCS form of acard"},
-    }
+# The members of a registration beside its card.
+_BESIDE: Final = tuple(one.json_name for one in members_of(Registration) if one.name != "acard")
+
+
+def _capability(item: Any) -> Any:
+    if isinstance(item, str):
+        return {"id": item}
+    if isinstance(item, dict) and "id" not in item and isinstance(item.get("name"), str):
+        return {**item, "id": _NOT_IN_IDS.sub("-", item["name"].strip().lower()).strip("-")}
+    return item
+
+
+def _step(part: int | str) -> str:
+    return f"[{part}]" if isinstance(part, int) else f".{part}"

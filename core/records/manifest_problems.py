@@ -127,7 +127,7 @@ def unsupported_problems(plain: dict[str, Any]) -> list[Problem]:
             problems.append(Problem(f"{node_path(name)}.auctionWindowMs", got, expected))
         if is_auction and node.get("targetAgentId") is not None:
             got = described(node["targetAgentId"])
-            expected = "no target with selection: auction, whoever wins takes the node"
+            expected = "no target with selection: auction, the winner takes the node"
             problems.append(Problem(f"{node_path(name)}.targetAgentId", got, expected))
     return problems
 

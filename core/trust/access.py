@@ -65,7 +65,7 @@ class Principal:
         return ADMIN in self.scopes
 
 
-def may(
+def denial(
     principal: Principal | None, right: str | None, parties: Collection[str] | None = None
 ) -> ErrorCode | None:
     """Return why the caller is denied, None when the caller is permitted.

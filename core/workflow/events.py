@@ -77,7 +77,7 @@ class AgentSelected(Message, frozen=True):
 
 
 class AgentNotSelected(Message, frozen=True):
-    """Answers `SelectAgent`, `SelectBidder` or `SelectVerifier`: nobody can take it."""
+    """Answers `SelectAgent`, `SelectBidder` or `SelectVerifier`: no agent can take it."""
 
     node: str
     failure: Failure
@@ -187,7 +187,7 @@ class RuntimeExceeded(Message, frozen=True):
 
 
 class CancelRequested(Message, frozen=True):
-    """Somebody with the right to do so cancels the workflow."""
+    """A caller with the right to do so cancels the workflow."""
 
     reason: str
     details: str
@@ -335,7 +335,7 @@ class AuctionOpened(Message, frozen=True):
 
 
 class AuctionClosed(Message, frozen=True):
-    """A round is over. `winner_did` None: nobody has won; `is_cancelled`: nobody was to win.
+    """A round is over. `winner_did` None: no agent has won; `is_cancelled`: none was to win.
 
     `bids`: the lowest that were weighed, standing ones as they were then; `excluded`: by agent, why
     its bid took no part; `unlisted`: how many bids there were besides.

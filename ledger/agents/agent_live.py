@@ -29,7 +29,7 @@ from ledger.schema import (
 )
 from ledger.timeouts import cut_after, driver_connection_of
 
-# A probe that found nobody is repeated after 30 s, doubling to 5 min; one that found somebody
+# A probe that was not answered is repeated after 30 s, doubling to 5 min; one that was answered,
 # before what it says has run out.
 PROBE_PAUSE_MS: Final = 30_000
 PROBE_PAUSE_MS_MAX: Final = 300_000

@@ -12,7 +12,7 @@ from core.message import Message
 class OpenDispute(Message, frozen=True, kw_only=True):
     """Store a complaint; it moves and freezes nothing (money.md case 40).
 
-    `respondent_did` None: it is about a whole workflow of several agents, or names nobody.
+    `respondent_did` None: it is about a whole workflow of several agents, or names no respondent.
     `evidence_json`: a JSON object. Result: {"disputeId"}.
     """
 

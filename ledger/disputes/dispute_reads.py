@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import uuid
-
 import sqlalchemy as sql
 
 from ledger.reads.reader import LedgerReader, RowDict
@@ -12,11 +10,7 @@ from ledger.schema import dispute, feedback
 
 async def dispute_row(reader: LedgerReader, dispute_id: str) -> RowDict | None:
     """Return a dispute's row by its id."""
-    try:
-        known = str(uuid.UUID(dispute_id))
-    except ValueError:
-        return None
-    rows = await reader.rows(sql.select(dispute).where(dispute.c.id == known))
+    rows = await reader.rows(sql.select(dispute).where(dispute.c.id == dispute_id))
     return rows[0] if rows else None
 
 

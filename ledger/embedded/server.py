@@ -222,7 +222,7 @@ class EmbeddedPostgres:
         self.socket_folder.mkdir(mode=0o700)
         self._give(self.socket_folder)
         if self._user is not None:
-            # The server must pass through the run folder; nobody else gets more than that.
+            # The server must pass through the run folder; other users get no more than that.
             os.chown(self._run_folder, 0, self._user[1])
             os.chmod(self._run_folder, 0o710)
 
@@ -327,7 +327,7 @@ def _servers_in(folder: Path) -> list[int]:
                 if os.path.basename(program) == _PROGRAM:
                     found.append(int(entry))
             except OSError:
-                continue  # it ended, or belongs to somebody else and is no server of ours
+                continue  # it ended, or belongs to another user and is no server of ours
     return found
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import uuid
 from typing import Final
 
 import sqlalchemy as sql
@@ -16,11 +15,7 @@ REFUND_KINDS: Final = ("refund", "fee_refund", "stake_refund")
 
 async def invoice_row(reader: LedgerReader, invoice_id: str) -> RowDict | None:
     """Return an invoice's row by its id."""
-    try:
-        known = str(uuid.UUID(invoice_id))
-    except ValueError:
-        return None
-    rows = await reader.rows(sql.select(invoice).where(invoice.c.id == known))
+    rows = await reader.rows(sql.select(invoice).where(invoice.c.id == invoice_id))
     return rows[0] if rows else None
 
 

@@ -170,7 +170,7 @@ def plan_slash_stake(command: SlashStake, batch: Batch) -> Outcome:
         raise Refusal(ErrorCode.NOT_FOUND, f"{place} is not known or was never dispatched")
     assert isinstance(stored, SlashReads), stored
     if stored.agent_did != command.agent_did:  # (2)
-        detail = f"the node is {stored.agent_did or 'nobody'}'s, expected {command.agent_did}'s"
+        detail = f"the node is {stored.agent_did or 'no agent'}'s, expected {command.agent_did}'s"
         raise Refusal(ErrorCode.CONFLICT, detail)
     lock = (command.node, stored.attempt, stored.locked_micro)
     guilt = Guilt(

@@ -1,4 +1,4 @@
-"""Escrows that nobody has ended although their workflow's time is over: money that is stuck.
+"""Escrows that no command has ended although their workflow's time is over: money that is stuck.
 
 Spec: Settlement rules 2; money.md case 43.
 """

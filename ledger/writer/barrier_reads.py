@@ -66,7 +66,7 @@ class DisputeReads:
         return self.respondent_did
 
     def disputed_lines(self) -> list[PaidLine]:
-        """Return the payments it is about; what somebody paid to themselves is none of them."""
+        """Return the payments it is about; what a payer paid to itself is none of them."""
         return [
             line
             for line in self.lines

@@ -147,7 +147,7 @@ class Batch:
         """
         debit.balance -= micro
         credit.balance += micro
-        # Whoever plans checks before; the CHECK in the database is the second half of this pair.
+        # The plan checks before; the CHECK in the database is the second half of this pair.
         assert micro > 0, micro
         assert debit.balance >= 0 or debit.kind == "external", (debit, micro)
         # What is issued is bounded, so no account can come to hold more.

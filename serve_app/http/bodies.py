@@ -26,7 +26,7 @@ SLOW_AFTER_S = 1.0
 
 
 class ClientGone(Exception):
-    """The client left before its request was complete; there is nobody to answer."""
+    """The client left before its request was complete; no reply can reach it."""
 
 
 async def read_body(

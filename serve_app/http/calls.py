@@ -7,11 +7,9 @@ contract.md sections 1–3.
 
 from __future__ import annotations
 
-import uuid
 from collections.abc import Awaitable, Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
-from functools import cache
 from typing import Any, TypeVar
 from urllib.parse import parse_qsl
 
@@ -19,10 +17,12 @@ from core.canonical import canonical
 from core.errors import ErrorCode, Problem, ServiceError
 from core.ids import composed_key
 from core.records.api import shape
-from core.records.api.shape import Body, kind_of
+from core.records.api.path_values import PathValues
+from core.records.api.shape import Body, kind_of, members_of
 from core.records.bounds import text_defect
-from core.trust.access import Principal, may
+from core.trust.access import Principal, denial
 from serve_app.callers.limits import RateClass
+from serve_app.http.paths import path_problem
 from serve_app.services import Services
 
 B = TypeVar("B", bound=Body)
@@ -66,7 +66,7 @@ class Reply:
 class Call:
     """One request: who asks, from which address, for what, with which body.
 
-    `right`: that the operation takes.
+    `path_values`: the texts in its path, by their JSON names. `right`: that the operation takes.
     """
 
     services: Services
@@ -83,68 +83,52 @@ class Call:
     json: Any = None
     repeat_key: RepeatKey | None = None
     repeats: Repeats = Repeats.IGNORED
-    _query: dict[str, str] | None = field(default=None, repr=False)
     _parsed: dict[type[Body], Body] = field(default_factory=dict, repr=False)
 
     @property
     def caller(self) -> Principal:
         """The caller of an operation that declared a scope."""
-        assert self.principal is not None, "an operation with a scope was called by nobody"
+        assert self.principal is not None, "an operation with a scope was called without a caller"
         return self.principal
 
-    @property
-    def query(self) -> Mapping[str, str]:
-        """The query parameters; of a repeated one the last counts.
-
-        Raises:
-            ServiceError: INVALID_REQUEST; the query is too long, is not UTF-8, or holds U+0000.
-        """
-        if self._query is None:
-            self._query = _query_of(self.query_string) if self.query_string else {}
-        return self._query
-
     def parse(self, operation: Operation) -> None:
-        """Parse query and body as the operation declares them.
+        """Parse path, query and body as the operation declares them.
 
         Raises:
-            ServiceError: INVALID_REQUEST with every problem of both.
+            ServiceError: INVALID_REQUEST with every problem of the three; NOT_FOUND where all that
+                is wrong is a path that names nothing (`PathValues.looked_up`).
         """
         problems: list[Problem] = []
+        looked_up = None
+        if operation.path_values is not None:
+            looked_up = self._parse_path(operation.path_values, problems)
+        in_path = len(problems)
         if operation.query is not None:
-            self._parsed[operation.query] = shape.read(operation.query, self.query, problems)
+            values = query_values(self.query_string, problems) if self.query_string else {}
+            self._parsed[operation.query] = shape.read(operation.query, values, problems)
         is_parsed_here = not operation.is_agent_reply  # its handler counts the call first
         if is_parsed_here and isinstance(operation.body, type) and issubclass(operation.body, Body):
             raw = self.json if self.body or not operation.is_body_optional else {}
             self._parsed[operation.body] = shape.read(operation.body, raw, problems)
+        if looked_up is not None and 0 < len(problems) == in_path:
+            raise not_found(f"{looked_up} {'/'.join(self.path_values.values())[:100]}")
         if problems:
             raise shape.refused(problems)
 
+    def _parse_path(self, declared: type[PathValues], problems: list[Problem]) -> str | None:
+        """Parse the path; return what is not known where its values are of another form."""
+        unreadable = path_problem(self.raw_path)
+        if unreadable is not None:
+            problems.append(unreadable)
+            return None
+        self._parsed[declared] = shape.read(declared, self.path_values, problems)
+        return declared.looked_up
+
     def given(self, declared: type[B]) -> B:
-        """Return the body, or the query, of an operation that declares this class."""
+        """Return the path's values, the query or the body of an operation that declares this."""
         value = self._parsed[declared]
         assert isinstance(value, declared)
         return value
-
-    def uuid_in_path(self, name: str, what: str) -> str:
-        """Return an id of the path in its usual spelling.
-
-        Args:
-            name: as the operation's path has it in braces.
-            what: the name of what has the id, for the refusal.
-
-        Raises:
-            ServiceError: NOT_FOUND; no id has this form.
-        """
-        given = self.path_values[name]
-        try:
-            return str(uuid.UUID(given))
-        except ValueError:
-            raise not_found(f"{what} {given[:64]}") from None
-
-    def raw_segment(self, position: int) -> str:
-        """A part of the path as it was sent, percent signs and all; 0 is the `v1`."""
-        parts = self.raw_path.partition(b"?")[0].split(b"/")
-        return parts[position + 1].decode("ascii", "replace")
 
     def require(self, right: str | None, *parties: str) -> None:
         """Refuse unless the caller has the right and is one of the parties, where there are any.
@@ -152,14 +136,14 @@ class Call:
         Raises:
             ServiceError: UNAUTHORIZED, INSUFFICIENT_SCOPE or FORBIDDEN.
         """
-        code = may(self.principal, right, parties or None)
+        code = denial(self.principal, right, parties or None)
         if code is not None:
             raise ServiceError(code, _refusal_text(code, right, parties))
 
     def may(self, parties: Collection[str | None]) -> bool:
         """Say whether the caller may do this to what is these parties' business."""
         known = [did for did in parties if did is not None]
-        return may(self.principal, self.right, known) is None
+        return denial(self.principal, self.right, known) is None
 
     def require_party(self, parties: Collection[str | None], what: str) -> None:
         """Refuse unless the caller may know of what is these parties' business.
@@ -179,7 +163,7 @@ class Call:
 
     def holds(self, right: str) -> bool:
         """Say whether the caller has a right that the operation does not always take."""
-        return may(self.principal, right) is None
+        return denial(self.principal, right) is None
 
     @property
     def party_did(self) -> str | None:
@@ -223,11 +207,12 @@ Handler = Callable[[Call], Awaitable[Reply]]
 class Operation:
     """One method on one path, whole: what it needs, what it counts as, how it is described.
 
-    `scope`: one of `core.trust.access.RIGHTS`, None for a public one. `query`, `body` and `reply`:
-    classes of `core/records/api`, or others that describe their schema and that the handler parses;
-    a tuple of replies means one of them. `errors`: the refusals it can answer besides those that
-    every operation has. `repeats`: what an idempotency key means to it. `may_wait`: it heeds
-    `Prefer: wait`. `is_health`: it answers 503 with its usual reply.
+    `scope`: one of `core.trust.access.RIGHTS`, None for a public one. `path_values`: the class
+    whose members stand in braces in the path. It, `query`, `body` and `reply` are classes of
+    `core/records/api`; a body or reply may be another that describes its schema, and that the
+    handler parses. A tuple of replies means one of them. `errors`: the refusals it can answer
+    besides those that every operation has. `repeats`: what an idempotency key means to it.
+    `may_wait`: it heeds `Prefer: wait`. `is_health`: it answers 503 with its usual reply.
     """
 
     method: str
@@ -238,6 +223,7 @@ class Operation:
     rate: RateClass
     tag: str
     reply: Any
+    path_values: type[PathValues] | None = None
     query: type[Body] | None = None
     body: Any = None
     errors: tuple[ErrorCode, ...] = ()
@@ -249,6 +235,11 @@ class Operation:
     rate_of: Callable[[Call], RateClass] | None = None
     repeats: Repeats = Repeats.IGNORED
     media_type: str = "application/json"
+
+    def __post_init__(self) -> None:
+        declared = members_of(self.path_values) if self.path_values is not None else ()
+        in_braces = [part[1:-1] for part in self.path.split("/") if part.startswith("{")]
+        assert in_braces == [member.name for member in declared], self.path
 
 
 def invalid(path: str, got: str, expected: str) -> ServiceError:
@@ -275,13 +266,15 @@ def canonical_object(name: str, value: dict[str, Any]) -> dict[str, Any]:
     return value
 
 
-@cache
-def path_parameters(path: str) -> tuple[str, ...]:
-    """Return the names in braces of an operation's path, in their order."""
-    return tuple(part[1:-1] for part in path.split("/") if part.startswith("{"))
+def query_values(query_string: bytes, problems: list[Problem]) -> dict[str, str]:
+    """Return the parameters of a query; of a repeated one the last counts.
 
+    Args:
+        problems: gets those of values that hold U+0000, which are left out.
 
-def _query_of(query_string: bytes) -> dict[str, str]:
+    Raises:
+        ServiceError: INVALID_REQUEST; the query is too long, or not UTF-8.
+    """
     if len(query_string) > QUERY_BYTES_MAX:
         got = f"{len(query_string)} bytes"
         raise invalid("query", got, f"at most {QUERY_BYTES_MAX} bytes")
@@ -289,10 +282,13 @@ def _query_of(query_string: bytes) -> dict[str, str]:
         pairs = parse_qsl(query_string.decode(), keep_blank_values=True, errors="strict")
     except UnicodeDecodeError:
         raise invalid("query", "bytes that are not UTF-8", "UTF-8 text") from None
+    values = dict(pairs)
     for name, value in pairs:
         if (defect := text_defect(value)) is not None:
-            raise invalid(name.replace("\0", "\\u0000"), defect, "text without U+0000")
-    return dict(pairs)
+            shown = name.replace("\0", "\\u0000")
+            problems.append(Problem(shown, defect, "text without U+0000"))
+            values.pop(name, None)
+    return values
 
 
 def _refusal_text(code: ErrorCode, right: str | None, parties: Collection[str]) -> str:

@@ -2,9 +2,10 @@
 
 Plain ASGI under a Starlette route, without FastAPI's dependency and response models, which cost
 more than the rest of a publish (docs/decisions/0010). The order is fixed:
-1. name the request; 2. refuse a method, or a reply nobody wants; 3. who calls, by what is known
-without asking; 4. take a place for it; 5. look a new key up; 6. may they; 7. read the body;
-8. count the call; 9. parse; 10. handle, once per idempotency key; 11. answer; 12. give it all back.
+1. name the request; 2. refuse a method, or an Accept header that no reply satisfies; 3. who calls,
+by what is known without asking; 4. take a place for it; 5. look a new key up; 6. may they; 7. read
+the body; 8. count the call; 9. parse; 10. handle, once per idempotency key; 11. answer; 12. give it
+all back.
 Spec: Authentication, Errors, Limits; contract.md sections 1–3; decision 0101.
 """
 
@@ -98,7 +99,7 @@ class Endpoint:
         except ClientGone:
             return
         except Exception:
-            # The edge of the process: what nobody foresaw becomes a 500 that only names itself.
+            # The edge of the process: an unforeseen error becomes a 500 that only names itself.
             _LOG.exception("request failed request_id=%s path=%s", request_id, path_text(scope))
             inside = ServiceError(ErrorCode.INTERNAL_ERROR, "the request failed inside the service")
             reply = refused(inside, request_id, 1)
@@ -115,7 +116,7 @@ class Endpoint:
         return Call(
             services=self._services,
             method=operation.method,
-            path_values=path_values(scope),
+            path_values=path_values(scope, operation.path),
             headers=headers,
             query_string=scope.get("query_string", b""),
             raw_path=scope.get("raw_path") or b"",

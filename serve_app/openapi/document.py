@@ -156,8 +156,10 @@ def _refusals_of(operation: Operation) -> Iterable[ErrorCode]:
         yield from (*_WITHOUT_CREDENTIAL, ErrorCode.RATE_LIMITED, ErrorCode.OVERLOADED)
     if operation.body is not None or operation.method in ("POST", "PUT", "PATCH"):
         yield from _WITH_BODY
-    if operation.query is not None or "{" in operation.path:
+    if operation.query is not None or operation.path_values is not None:
         yield ErrorCode.INVALID_REQUEST
+    if operation.path_values is not None and operation.path_values.looked_up is not None:
+        yield ErrorCode.NOT_FOUND
 
 
 def _operation_id(operation: Operation) -> str:

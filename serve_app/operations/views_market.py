@@ -11,9 +11,12 @@ from typing import Any
 
 from core.market.quota import QuotaLimits, QuotaUsage
 from core.market.reputation import Tally, score
-from core.money import CURRENCY, MICRO_PER_CENT, cents_ceil, credits_number
+from core.money import CURRENCY, credits_number
+from core.records.api.market import Auction, BidShown, Round
+from core.records.api.money import Account, HistoryEvent
+from core.records.api.workflows import Escrow
 from ledger.reads.stored import Balance
-from serve_app.operations.views import entry_record, iso_time
+from serve_app.operations.views import iso_time, shown
 
 Row = Mapping[str, Any]
 
@@ -32,52 +35,18 @@ def balance_record(did: str, balance: Balance) -> dict[str, Any]:
 
 def account_record(row: Row) -> dict[str, Any]:
     """Return an account."""
-    return {
-        "id": row["id"],
-        "ownerDid": row["owner_did"],
-        "balance": credits_number(row["balance"]),
-        "currency": row["currency"],
-        "createdAt": iso_time(row["created_ms"]),
-    }
+    return shown(Account, row, balance=credits_number(row["balance"]))
 
 
 def history_record(row: Row) -> dict[str, Any]:
     """Return an entry as an event of its owner's history: its kind, and its sign for the wallet."""
-    return {
-        **entry_record(row),
-        "type": row["kind"],
-        "change": credits_number(row["change"]),
-    }
+    amount, change = credits_number(row["amount"]), credits_number(row["change"])
+    return shown(HistoryEvent, row, amount=amount, type=row["kind"], change=change)
 
 
 def escrow_record(row: Row) -> dict[str, Any]:
     """Return an escrow, the specification's members in its own spelling."""
-    return {
-        "workflow_id": str(row["workflow_id"]),
-        "payer_did": row["payer_did"],
-        "amount": credits_number(row["amount"]),
-        "status": row["status"],
-        "remaining": credits_number(row["remaining_micro"]),
-        "currency": CURRENCY,
-        "feeBps": row["fee_bps"],
-        "createdAt": iso_time(row["created_ms"]),
-        "releasedAt": iso_time(row["released_ms"]),
-    }
-
-
-def budget_record(
-    workflow_id: str, payer_did: str, max_micro: int, spent_micro: int, held_micro: int
-) -> dict[str, Any]:
-    """Return a workflow's budget in whole cents: what may be and what is left rounded down, what is
-    spent rounded up."""
-    return {
-        "workflowId": workflow_id,
-        "payerDid": payer_did,
-        "maxCents": max_micro // MICRO_PER_CENT,
-        "spentCents": cents_ceil(spent_micro),
-        "remainingCents": max(0, max_micro - spent_micro) // MICRO_PER_CENT,
-        "heldCredits": credits_number(held_micro),
-    }
+    return shown(Escrow, row, amount=credits_number(row["amount"]), currency=CURRENCY)
 
 
 def stake_record(
@@ -149,51 +118,23 @@ def auction_record(rounds: Sequence[Row], bids: Sequence[Row]) -> dict[str, Any]
         bids: of closed rounds.
     """
     last = rounds[-1]
-    return {
-        "workflowId": last["workflow_id"],
-        "nodeId": last["node"],
-        "capabilityId": last["capability_id"],
-        **_round_record(last),
-        "rounds": [
-            {
-                **_round_record(row),
-                "bids": None
-                if row["status"] == "open"
-                else [
-                    _bid_record(bid, row["excluded"] or {})
-                    for bid in bids
-                    if bid["round"] == row["round"]
-                ],
-            }
-            for row in rounds
-        ],
-    }
+    each = [
+        {**shown(Round, row), "bids": None if row["status"] == "open" else _bids_of(row, bids)}
+        for row in rounds
+    ]
+    return shown(Auction, last, node_id=last["node"], rounds=each)
 
 
-def _round_record(row: Row) -> dict[str, Any]:
-    return {
-        "round": row["round"],
-        "status": row["status"],
-        "reserveCredits": credits_number(row["reserve_micro"]),
-        "stakeBps": row["stake_bps"],
-        "openedAt": iso_time(row["opened_ms"]),
-        "closesAt": iso_time(row["closes_ms"]),
-        "closedAt": iso_time(row["closed_ms"]),
-        "winnerDid": row["winner_did"],
-        "priceCredits": (
-            None if row["price_micro"] is None else credits_number(row["price_micro"])
-        ),
-    }
-
-
-def _bid_record(row: Row, excluded: Mapping[str, str]) -> dict[str, Any]:
-    stake_micro = row["stake_offered_micro"]
-    return {
-        "agentDid": row["agent_did"],
-        "bidAmount": credits_number(row["amount_micro"]),
-        "etaMs": row["eta_ms"],
-        "stakeOffered": None if stake_micro is None else credits_number(stake_micro),
-        "receivedAt": iso_time(row["received_ms"]),
-        "isStanding": row["is_standing"],
-        "excluded": excluded.get(row["agent_did"]),
-    }
+def _bids_of(row: Row, bids: Sequence[Row]) -> list[dict[str, Any]]:
+    """Return the bids of a closed round, each with why it could not win."""
+    excluded: Mapping[str, str] = row["excluded"] or {}
+    return [
+        shown(
+            BidShown,
+            bid,
+            bid_amount=credits_number(bid["amount_micro"]),
+            excluded=excluded.get(bid["agent_did"]),
+        )
+        for bid in bids
+        if bid["round"] == row["round"]
+    ]

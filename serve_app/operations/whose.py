@@ -1,38 +1,24 @@
 """Whose money a path is about, and who may know of it.
 
-What belongs to another is answered as what does not exist. contract.md section 2 (Ids in paths) and
-section 3 (Caller = payer); decision 0073.
+What belongs to another is answered as what does not exist. contract.md section 3 (Caller = payer);
+decision 0073.
 """
 
 from __future__ import annotations
 
+from core.records.api.path_values import AnyDidPath
 from core.records.bounds import DID_CHARS_MAX
 from ledger.reads.stored import StoredWorkflow, WorkflowHead
 from serve_app.http.calls import Call, not_found
 
 
-def did_in_path(call: Call, position: int) -> str:
-    """Return the DID in a path, raw or percent-encoded, as its owner writes it.
-
-    The path arrives decoded. A DID may itself hold percent signs (did:web): one that was sent raw,
-    its colons show it, keeps them.
-
-    Args:
-        position: of the DID among the path's parts; 0 is the `v1`.
-    """
-    sent = call.raw_segment(position)
-    if sent.startswith("did:") and "%25" not in sent:
-        return sent
-    return call.path_values["did"]
-
-
-def own_did_in_path(call: Call, position: int, what: str) -> str:
+def own_did_in_path(call: Call, what: str) -> str:
     """Return the DID in a path whose money only itself and administrators may see.
 
     Raises:
         ServiceError: NOT_FOUND for another's.
     """
-    did = did_in_path(call, position)
+    did = call.given(AnyDidPath).did
     call.require_party((did,), f"{what} of {did[:DID_CHARS_MAX]}")
     return did
 

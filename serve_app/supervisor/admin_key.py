@@ -30,7 +30,7 @@ def prepared_key(home: Path) -> str:
         path = home / name
         if path.exists():
             api_key = path.read_text(encoding="ascii").strip()
-            # A crash while the file was written leaves it short: nobody was given that key.
+            # A crash while the file was written leaves it short: no caller was given that key.
             if len(api_key) >= len(new_api_key()):
                 return api_key
     api_key = new_api_key()

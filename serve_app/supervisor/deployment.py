@@ -78,7 +78,7 @@ class Deployment:
         """Make the folders and the secrets that a first start needs.
 
         Raises:
-            DeploymentError: the run folder belongs to somebody else.
+            DeploymentError: the run folder belongs to another user.
         """
         self.logs.mkdir(parents=True, exist_ok=True)
         for log in self.logs.glob("*.log"):

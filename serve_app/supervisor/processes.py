@@ -1,5 +1,4 @@
-"""Finding and ending the processes of one deployment, whoever started them and whatever became of
-their parents.
+"""Finding and ending the processes of one deployment, also those whose parents have ended.
 
 Every process of a deployment carries its mark in the environment it was started with, and the
 kernel shows that environment in `/proc`. So leftovers of a supervisor that was killed are found
@@ -96,7 +95,7 @@ def end_marked(mark: str, run_folder: Path | None = None, *, grace_s: float) -> 
 
 
 def reap() -> None:
-    """Collect ended children that nobody waits for."""
+    """Collect ended children that no caller waits for."""
     try:
         while os.waitpid(-1, os.WNOHANG)[0]:
             pass

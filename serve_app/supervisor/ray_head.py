@@ -74,7 +74,7 @@ def ray_environment(
         "FORWARDED_ALLOW_IPS": "none",
         "RAY_SERVE_HAPROXY_NBTHREAD": str(min(4, os.cpu_count() or 1)),
         "RAY_SERVE_HAPROXY_HARD_STOP_AFTER_S": "5",
-        # A path that nobody listens at: HAProxy then logs nowhere, not into the machine's syslog.
+        # No process listens at this path: HAProxy then logs nowhere, not into the machine's syslog.
         "RAY_SERVE_HAPROXY_LOG_TARGET": str(proxy / "log.sock"),
         "RAY_SERVE_DIRECT_INGRESS_MIN_HTTP_PORT": str(ports.first + _HTTP_FROM),
         "RAY_SERVE_DIRECT_INGRESS_MAX_HTTP_PORT": str(ports.first + _HTTP_TO),

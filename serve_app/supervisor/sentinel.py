@@ -1,7 +1,7 @@
 """Ends a deployment's processes when their supervisor dies without a chance to do so itself.
 
-Most of them end by the kernel's signal, but HAProxy and Ray's agents are grandchildren that nobody
-ties: a HAProxy that survives `kill -9` of the supervisor would keep the port of the API. The
+Most of them end by the kernel's signal, but HAProxy and Ray's agents are grandchildren that no
+signal ends: a HAProxy that survives `kill -9` of the supervisor would keep the port of the API. The
 sentinel waits for the supervisor's end and then ends what carries the mark of *its* run; a new run
 of the same deployment carries another one. Whose mark is overwritten is ended at once, while no new
 run can have started any. `python -m serve_app.supervisor.sentinel PID MARK FOLDER`.

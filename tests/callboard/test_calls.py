@@ -93,8 +93,11 @@ def test_publish_repeats_with_the_same_idempotency_key() -> None:
     assert end.value.value == {"workflowId": "w"}
 
 
+read_workflow = calls.reading("/v1/workflows/{}")
+
+
 def test_a_service_that_does_not_get_ready_is_unreachable() -> None:
-    steps = persistently(calls.workflow("w"))
+    steps = persistently(read_workflow("w"))
     next(steps)
     for _ in range(calls.ATTEMPTS_MAX - 1):
         steps.send(Reply(404, {}, None))
@@ -139,7 +142,10 @@ def test_wait_with_a_timeout_returns_the_record_as_it_stands() -> None:
 
 
 def test_ids_in_paths_are_escaped_but_dids_stay_readable() -> None:
-    assert next(calls.agent("did:net:a/../b?c")).path == "/v1/agents/did:net:a%2F..%2Fb%3Fc"
+    assert (
+        next(calls.reading("/v1/agents/{}")("did:net:a/../b?c")).path
+        == "/v1/agents/did:net:a%2F..%2Fb%3Fc"
+    )
 
 
 @pytest.mark.parametrize(
@@ -153,7 +159,7 @@ def test_ids_in_paths_are_escaped_but_dids_stay_readable() -> None:
     ],
 )
 def test_every_refusal_becomes_the_one_error(body: object, code: str, detail: str) -> None:
-    steps = persistently(calls.workflow("w"))
+    steps = persistently(read_workflow("w"))
     next(steps)
     with pytest.raises(CallboardError) as refused:
         steps.send(Reply(500, {"x-request-id": "r1"}, body))

@@ -259,6 +259,24 @@ def test_requests_go_through_the_given_proxy(service: ScriptedService) -> None:
     assert service.asked[0].target == "http://callboard.example/v1/ledger/balance"
 
 
+def test_the_asynchronous_client_takes_a_proxy_or_an_http_client_too(
+    service: ScriptedService,
+) -> None:
+    service.script = [Scripted(200, {"balance": 1}), Scripted(200, {"balance": 2})]
+
+    async def ask() -> None:
+        async with AsyncClient("http://callboard.example", proxy=service.url) as client:
+            await client.balance()
+        async with httpx.AsyncClient(headers={"x-team": "blue"}, trust_env=False) as http:
+            async with AsyncClient(service.url, http=http) as client:
+                await client.balance()
+            assert not http.is_closed, "it is the caller's"
+
+    asyncio.run(ask())
+    assert service.asked[0].target == "http://callboard.example/v1/ledger/balance"
+    assert service.asked[1].headers["x-team"] == "blue"
+
+
 def test_attempts_can_be_bounded_and_the_refusal_says_when_to_come_again(
     service: ScriptedService,
 ) -> None:

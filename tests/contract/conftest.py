@@ -87,7 +87,7 @@ def wait(condition: Callable[[], bool], what: str) -> None:
 
 
 def unique(prefix: str) -> str:
-    """Return a name nobody else in the session uses."""
+    """Return a name that no other test of the session uses."""
     return f"{prefix}{uuid.uuid4().hex[:12]}"
 
 
@@ -171,7 +171,7 @@ def payer(make_caller: MakeCaller) -> Caller:
 
 @dataclass(frozen=True)
 class RegisteredAgent:
-    """An agent of one capability that nobody else offers."""
+    """An agent of one capability that no other agent offers."""
 
     did: str
     capability: str
@@ -224,7 +224,7 @@ def make_agent(admin: Caller) -> Iterator[MakeAgent]:
 
 @pytest.fixture
 def free_address() -> Iterator[str]:
-    """An address on loopback where nobody listens, and nobody else can."""
+    """An address on loopback where no process listens, or can listen."""
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         yield f"http://127.0.0.1:{taken.getsockname()[1]}"

@@ -48,6 +48,10 @@ class Described:
         served = [path for path, segments in self._paths.items() if _serves(segments, parts)]
         return min(served, key=lambda path: path.count("{"), default=None)
 
+    def has(self, method: str, path: str) -> bool:
+        """Say whether the document names an operation, its path as the document spells it."""
+        return method.lower() in self._document["paths"].get(path, {})
+
     def defect(self, method: str, url_path: str, status: int, headers: Any, text: str) -> str:
         """Return what the document does not say of a reply; empty when it says all of it."""
         path = self.path_of(url_path)

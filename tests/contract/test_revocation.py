@@ -76,7 +76,7 @@ def test_a_revocation_is_shown_until_it_is_taken_back(
 
 
 def test_all_that_are_revoked_are_listed_page_by_page(admin: Caller, payer: Caller) -> None:
-    """Also of DIDs that nobody has registered."""
+    """Also of DIDs that are not registered."""
     dids = sorted(unique("did:net:ghost-") for _ in range(3))
     for did in dids:
         revoke(admin, did)

@@ -171,7 +171,7 @@ def refuse_at_first(dispatch: dict[str, Any]) -> tuple[int, dict[str, Any]]:
 def test_an_auctions_winner_that_fails_is_slashed_although_a_round_follows(
     payer: Caller, make_agent: MakeAgent, make_caller: MakeCaller, admin: Caller
 ) -> None:
-    """Issue row 17: the second round finds nobody, or another agent; the first one's lock pays."""
+    """Issue row 17: the second round finds no agent, or another one; the first one's lock pays."""
     owner, capability = make_caller(30), unique("cap.test.") + ".v1"
     failing = make_agent(
         refuse_at_first,

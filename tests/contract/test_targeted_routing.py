@@ -21,7 +21,7 @@ def targeted(capability: str, target: str, **node: object) -> Json:
 
 
 def register(payer: Caller, capability: str, **members: object) -> str:
-    """Register an agent that nobody will reach; return its DID."""
+    """Register an agent that cannot be reached; return its DID."""
     did = unique("did:net:target-")
     card = {
         "did": did,

@@ -172,7 +172,7 @@ class Load:
         return [{"id": key, "status": status, "error": e} for key, (status, e) in found.items()]
 
     def _unfinished(self) -> list[Any]:
-        """Return what is to end: what was accepted, and what nobody has heard the acceptance of."""
+        """Return what is to end: what was accepted, and what was and no client has heard of it."""
         query = "SELECT id::text, status FROM callboard.workflow WHERE status = ANY(%s)"
         with psycopg.connect(superuser_url(self.deployment)) as connection:
             running = connection.execute(query, (list(UNFINISHED),)).fetchall()
@@ -206,7 +206,7 @@ class Load:
             self._until_answered(client, "/v1/stakes", stake, key=f"stake:{did}")
 
     def _register_verifiers(self) -> None:
-        """Let each process judge too, as agents of another owner: nobody judges their own work."""
+        """Let each process judge too, as agents of another owner: no owner judges its own work."""
         with self.client() as client:
             key = self._until_answered(client, "/v1/keys", {"ownerDid": JUDGE})
             assert key is not None, self.problems
@@ -230,7 +230,7 @@ class Load:
                     self._bid(client, record["workflowId"], number)
 
     def _bid(self, client: httpx.Client, workflow_id: str, number: int) -> None:
-        """Bid once; while something is away it may be too late, or nobody may hear."""
+        """Bid once; while something is away it may be too late, or not be heard."""
         body = {"agentDid": BIDDER, "bidAmount": (3 + number % 7) / 1000}
         with suppress(httpx.TransportError):
             path = f"/v1/auctions/{workflow_id}/a/bids"

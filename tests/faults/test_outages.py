@@ -125,7 +125,7 @@ def test_a_frozen_owner_is_replaced_and_ends(victim: RunningDeployment, load: Lo
 
 
 def test_a_frozen_ledger_is_replaced_and_ends(victim: RunningDeployment, load: Load) -> None:
-    """Nobody wakes it up: commits go on by its successor, which the timekeeper asked for."""
+    """Nothing wakes it up: commits go on by its successor, which the timekeeper asked for."""
     load.wait_progress(PROGRESS)
     old = await_one(victim, "ledger")
     with frozen([old]):

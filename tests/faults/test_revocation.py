@@ -49,7 +49,7 @@ def pays(command: Command) -> bool:
 async def test_what_was_on_its_way_is_refused_and_everything_ends_with_another_agent(
     scene: Scene,
 ) -> None:
-    """Goal: the owner goes on; nobody is paid twice, the revoked agent not at all."""
+    """Goal: the owner goes on; no agent is paid twice, the revoked agent not at all."""
     owner = await scene.owner(wire=RevokingWire(scene.commits))
     scene.gate.clear()  # the first results come when the other agent is known
     await asyncio.gather(*(scene.published(owner, [request(n)]) for n in range(WORKFLOWS)))

@@ -1,4 +1,4 @@
-"""Hundreds of clients that send slowly, or wait, stop nobody else.
+"""Hundreds of clients that send slowly, or wait, stop no other client.
 
 Goal: what one address and one owner can hold of the front leaves room for all others. Method: 600
 bodies that stay incomplete and 400 waiting reads of one owner are held open at the victim while

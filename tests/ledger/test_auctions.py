@@ -285,7 +285,7 @@ async def test_a_new_writer_knows_open_rounds_and_their_bids(
 async def test_a_refused_bid_does_not_use_up_the_agents_key(
     database: Database, auditor: Auditor
 ) -> None:
-    """Goal: nobody can keep an agent out by bidding for it, nor it itself by a bid too high."""
+    """Goal: no bidder can keep an agent out by bidding for it, nor it itself by a bid too high."""
     store, flow = await auctioned(database.service_url, A)
     stranger = bid(flow, A, 7, actor_did=PAYER, request_hash=b"s")
     assert (await one(store, stranger)).error is ErrorCode.FORBIDDEN

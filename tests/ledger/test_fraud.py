@@ -105,7 +105,7 @@ async def test_case_27_fraud_in_a_whole_workflow_costs_its_open_nodes_and_no_oth
 async def test_case_27_another_agents_node_costs_it_nothing(
     database: Database, auditor: Auditor
 ) -> None:
-    """The node was another agent's before: whoever is accused loses its own stake, or none."""
+    """The node was another agent's before: the accused agent loses its own stake, or none."""
     store, flow = await two_nodes_at_risk(database.service_url)
     outcome = await resolve(store, fraud(flow, respondent_did="did:test:former"))
     assert outcome.result["slashedMicro"] == 0

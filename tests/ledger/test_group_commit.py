@@ -570,7 +570,7 @@ async def test_writer_whose_memory_is_wrong_stops(
 async def test_writer_that_cannot_read_its_books_again_stops(
     start: Start, auditor: Auditor, fatal: list[LedgerIntegrityError]
 ) -> None:
-    """Whatever the reason: a writer that answers pings and opens nothing is replaced by nobody."""
+    """Whatever the reason: a writer that answers pings and opens nothing is not replaced."""
     commits = await start()
     await commits.submit([deposit(1)])
     auditor.connection.execute("ALTER TABLE head DISABLE TRIGGER ALL")

@@ -1,4 +1,4 @@
-"""What the database itself refuses, whoever asks: the writer, or the owner of the tables."""
+"""What the database itself refuses to the writer, and to the owner of the tables."""
 
 from __future__ import annotations
 

@@ -202,7 +202,7 @@ async def test_an_administrator_acts_in_the_agents_name_alone(
 async def test_a_did_with_a_stake_is_claimed_by_itself_alone(
     database: Database, auditor: Auditor
 ) -> None:
-    """Whoever registers an agent owns it and may take its stake out: nobody else's then."""
+    """An agent's owner may take its stake out: so none but the DID itself may register it then."""
     store = await open_store(database.service_url)
     await store.commit([deposit(CREDIT, owner_did=AGENT), stake(CREDIT)], AT)
     (stolen,) = await store.commit([card(owner_did=OTHER)], AT)

@@ -27,7 +27,7 @@ class RunningDeployment:
 
 
 def free_port() -> int:
-    """Return a port that nobody listens on now, below those that the kernel hands out itself.
+    """Return a port that no process listens on now, below those that the kernel hands out itself.
 
     A port of the kernel's range could be given to a connection before the deployment takes it.
     """

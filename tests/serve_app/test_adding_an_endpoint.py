@@ -1,7 +1,8 @@
 """The steps "To add an endpoint" of ARCHITECTURE.md lead to a whole endpoint.
 
-Goal: the example in the text stays true: five files with what the text says, and everything else
-made of them. Method: the text's steps are read, then the document, the client and the command line.
+Goal: the example in the text stays true: five files and a test with what the text says, and
+everything else made of them. Method: the text's steps are read, then the document, the client and
+the command line.
 """
 
 from __future__ import annotations
@@ -32,8 +33,10 @@ def steps() -> list[tuple[str, str]]:
     return _STEP.findall(section)
 
 
-def test_there_are_five_steps_with_a_file_each() -> None:
-    assert len(steps()) == len({path for path, _ in steps()}) == 5
+def test_there_are_five_steps_with_a_file_each_and_then_a_test() -> None:
+    paths = [path for path, _ in steps()]
+    assert len(paths) == len(set(paths)) == 6
+    assert [path.startswith("tests/") for path in paths] == [False] * 5 + [True]
 
 
 @pytest.mark.parametrize(("path", "said"), steps())

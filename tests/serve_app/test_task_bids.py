@@ -1,4 +1,4 @@
-"""What a bid for a task reads of it: whoever bids may be nobody to its payer.
+"""What a bid for a task reads of it: the bidder may be a stranger to its payer.
 
 contract.md section 6 (Tasks).
 """

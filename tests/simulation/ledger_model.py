@@ -85,7 +85,7 @@ class LedgerModel(MoneyModel):
         return found
 
     def stored(self, workflow_id: str) -> StoredWorkflow | None:
-        """Return an unfinished workflow, whoever owns it."""
+        """Return an unfinished workflow of any owner."""
         owner = self.workflows[workflow_id]["owner"]
         return next((one for one in self.unfinished(owner) if one.id == workflow_id), None)
 

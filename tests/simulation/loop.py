@@ -26,7 +26,7 @@ STRETCH_US = 1_000
 
 
 class InjectedFault(RuntimeError):
-    """A defect that the world plants: code that raises where nobody expects it to."""
+    """A defect that the world plants: code that raises where it is not expected to."""
 
 
 class VirtualLoop(asyncio.AbstractEventLoop):
@@ -151,7 +151,7 @@ class VirtualLoop(asyncio.AbstractEventLoop):
         name: str | None = None,
         context: contextvars.Context | None = None,
     ) -> asyncio.Task[Result]:
-        """Run a coroutine; an exception that nobody foresaw ends the simulation."""
+        """Run a coroutine; an unforeseen exception ends the simulation."""
         task = asyncio.Task(coro, loop=self, name=name, context=context)
         self._tasks.add(task)
         task.add_done_callback(self._ended)

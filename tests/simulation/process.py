@@ -103,7 +103,7 @@ class Process:
         self.loop.create_task(self._adopt())
 
     def kill(self) -> None:
-        """End at once; whoever waits for an answer of this process learns that it ended."""
+        """End at once; those that wait for an answer of this process learn that it ended."""
         if self.is_alive:
             self.is_alive = False
             self.loop.die()

@@ -154,7 +154,7 @@ class Checks:
         flying[node, order.attempt, order.verify_attempt] = order
 
     def _check_staked(self, order: DispatchOrder, stored: Row) -> None:
-        """Whoever is sent work has its stake locked with it; nobody has a past here."""
+        """An agent that is sent work has its stake locked with it; no agent has a past here."""
         lock = self._model.locks.get((order.workflow_id, order.node))
         if stored.get("auction_round"):  # of the reserve: who has none at risk was asked for none
             require(lock is None or lock[:2] == (order.attempt, order.agent_did), lock, order)

@@ -77,7 +77,7 @@ def token_rates(did: str) -> tuple[str, str]:
 
 
 def tokens_spent(workflow_id: str, node: str, attempt: int) -> tuple[int, int]:
-    """Return how many tokens an attempt reads and writes, whoever makes it."""
+    """Return how many tokens an attempt reads and writes, by any agent."""
     drawn = crc32(f"{workflow_id}/{node}/{attempt}".encode())
     return drawn % 2_000, (drawn >> 16) % 400
 
@@ -203,7 +203,7 @@ def is_by_token(node: CompiledNode) -> bool:
 def estimate_micro(shape: Shape, *, has_market: bool) -> int:
     """Return what an estimate must be while no agent has come, gone or changed its price.
 
-    A target's own price when it offers the work and nobody may replace it, else the dearest; the
+    A target's own price when it offers the work and no agent may replace it, else the dearest; the
     dearest verifier's too. A node's own limit is the most that is reserved for its agent.
     """
     total = 0

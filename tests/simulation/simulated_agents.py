@@ -246,7 +246,7 @@ class SimulatedDispatch:
     def _accept(
         self, order: DispatchOrder, receive: Receive, later: Later, latency_ms: int
     ) -> None:
-        """Answer that the result will come; the agent goes on whoever drives the workflow then."""
+        """Answer that the result will come; the agent goes on under any later owner."""
         for number in range(later.times):
             after_ms = later.after_ms + 20 * number
             self._clock.call_in(after_ms, self._world.hand_in, order, later.reply)

@@ -141,7 +141,7 @@ def _wrong_award(closed: AuctionClosed) -> str | None:
 def award_of(model: LedgerModel, workflow_id: str, name: str) -> tuple[str | None, int | None]:
     """Return who has won an auctioned node last, and what it is to be paid.
 
-    Later rounds in which nobody has won change nothing: a winner that was only away goes on.
+    Later rounds in which no agent has won change nothing: a winner that was only away goes on.
     """
     awarded = [
         (place[2], closed.winner_did, closed.price_micro)

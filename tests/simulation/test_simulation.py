@@ -110,7 +110,7 @@ def test_a_thousand_workflows_with_a_whole_market_keep_every_promise(only_seed: 
 def test_a_thousand_workflows_whose_agents_are_revoked_keep_every_promise(
     only_seed: int | None,
 ) -> None:
-    """Nobody is paid, or sent anything, after its revocation, however late its owner hears of it;
+    """No agent is paid, or sent anything, after its revocation, however late its owner hears of it;
     what was refused is taken up again and comes to its end."""
     seeds = range(20) if only_seed is None else (only_seed,)
     run_all(seeds, stake_bps=1_000, has_market=True, has_revocations=True)

@@ -41,7 +41,7 @@ class TrustModel:
         return expires_ms is None or at_ms < expires_ms
 
     def change(self, command: RevokeAgent | UnrevokeAgent, at_ms: int) -> None:
-        """Revoke an agent or take it back. Nobody owns an agent but itself."""
+        """Revoke an agent or take it back. An agent owns itself."""
         why_not = self._why_not(command, at_ms)
         if why_not is not None:
             raise Refused(why_not, "not to be done")

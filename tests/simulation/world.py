@@ -321,7 +321,7 @@ class World:
     # -- agents that answer later -----------------------------------------------------------------
 
     def hand_in(self, order: DispatchOrder, reply: bool | Failure, tries: int = 50) -> None:
-        """Bring a result to whoever drives the workflow now, until it is answered."""
+        """Bring a result to the workflow's owner of now, until it is answered."""
         self.checks.handed_in(order, reply)
         row = self.model.workflows[order.workflow_id]
         process = self.processes[row["owner"]]

@@ -34,6 +34,8 @@ CENTS_MAX: Final = MICRO_MAX // MICRO_PER_CENT
 DURATION_MS_MAX: Final = 30 * 24 * 3_600_000
 # A cursor is the base64 of a key, of which DIDs are the longest.
 _CURSOR_CHARS_MAX: Final = -(-DID_CHARS_MAX * 4 // 3) + 4
+# Of the largest number that the database keeps.
+_ENTRY_DIGITS_MAX: Final = 19
 _EXAMPLE_TIME: Final = "2026-01-31T12:00:00.000Z"
 
 
@@ -137,6 +139,12 @@ def _digits(least: int, most: int) -> Kind:
     return Kind({"type": "integer", "minimum": least}, take)
 
 
+def _entry_number(value: Any) -> int:
+    if not (value.isascii() and value.isdigit() and len(value) <= _ENTRY_DIGITS_MAX):
+        raise Mismatch(got_of(value), "a whole number")
+    return int(value)
+
+
 def _flag(value: Any) -> bool:
     if value not in ("true", "false"):
         raise Mismatch(got_of(value), "true, false")
@@ -218,6 +226,11 @@ Offset = Annotated[int, _digits(0, OFFSET_MAX)]
 # The key of the last row of the page before.
 Cursor = Annotated[str, Kind({"type": "string"}, _cursor)]
 Flag = Annotated[bool, Kind({"enum": ["true", "false"]}, _flag)]
+
+# -- of paths --------------------------------------------------------------------------------------
+
+# Of an audit entry.
+EntryNumber = Annotated[int, Kind({"type": "integer", "minimum": 1}, _entry_number)]
 
 # -- of replies ------------------------------------------------------------------------------------
 

@@ -306,7 +306,9 @@ class BidShown(Record):
     excluded: Annotated[str | None, "why it could not win"]
 
 
-class _Round(Record):
+class Round(Record):
+    """The terms of a round of an auction, and its end."""
+
     round: Count
     status: Annotated[str, words(("open", "awarded", "no_bids", "cancelled"))]
     reserve_credits: Annotated[Credits, "the most that is paid; no bid is above it"]
@@ -318,13 +320,13 @@ class _Round(Record):
     price_credits: Credits | None
 
 
-class AuctionRound(_Round):
+class AuctionRound(Round):
     """One round of an auction; `bids` once it has closed."""
 
     bids: list[BidShown] | None
 
 
-class Auction(_Round):
+class Auction(Round):
     """The auction of a node: its newest round, and all rounds."""
 
     workflow_id: Uuid

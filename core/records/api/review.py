@@ -95,7 +95,7 @@ class InvoiceChanged(Invoice):
 
 
 class InvoiceWithLines(Invoice):
-    """An invoice, read alone."""
+    """An invoice with its lines."""
 
     line_count: Count
     lines: list[InvoiceLine]
@@ -145,7 +145,7 @@ class Dispute(Record):
     resolution: str | None
     credits_asked: Credits | None
     credits_refunded: Credits
-    credits_short: Annotated[Credits, "what nobody could give back"]
+    credits_short: Annotated[Credits, "the part of the refund that no account could give back"]
     created_at: Timestamp
     resolved_at: Timestamp | None
     resolved_by: Did | None

@@ -15,6 +15,7 @@ import typing
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import MISSING, dataclass, fields
 from enum import Enum
+from functools import cache
 from typing import Annotated, Any, ClassVar, Final, Literal, TypeVar, dataclass_transform
 
 from core.errors import ErrorCode, Problem, ServiceError
@@ -98,6 +99,11 @@ class Body:
             cls.is_closed = is_closed
         dataclass(frozen=True, kw_only=True)(cls)
 
+    @classmethod
+    def respelled(cls, raw: Any) -> Any:
+        """Return what was sent in the spelling of the members; it may have others."""
+        return raw
+
 
 B = TypeVar("B", bound=Body)
 
@@ -137,6 +143,7 @@ def _members_of(declared: type) -> tuple[Member, ...]:
     )
 
 
+@cache
 def json_name(name: str) -> str:
     """Return the camel case of a Python name."""
     first, *others = name.split("_")
@@ -304,6 +311,7 @@ def read(declared: type[B], raw: object, problems: list[Problem], path: str = ""
 
     Returns: an instance of the class; nothing to be used where a problem was added.
     """
+    raw = declared.respelled(raw)
     if not isinstance(raw, dict):
         problems.append(Problem(path or "$", got_of(raw), "a JSON object"))
         return None
@@ -411,6 +419,9 @@ def _reader(hint: Any, kind: Kind | None) -> Read:
         return _list_reader(_reader(inner, item_kind))
     if isinstance(hint, type) and issubclass(hint, Body):
         return lambda value, path, problems: read(hint, value, problems, path)
+    if hasattr(hint, "read_value"):  # a class that describes and reads itself
+        reads: Read = hint.read_value
+        return reads
     raise TypeError(f"{hint} cannot be read from a request")
 
 

@@ -21,6 +21,8 @@ from core.records.api.agents import (
     Deregistered,
     Registered,
 )
+from core.records.api.path_values import AnyDidPath
+from core.records.api.shape import parsed
 from core.trust.heartbeat_token import heartbeat_token
 from ledger.agents.agent_commands import DeregisterAgent, RegisterAgent
 from ledger.agents.agent_live import live_rows
@@ -31,21 +33,21 @@ from serve_app.callers.limits import RateClass
 from serve_app.http.bulk import judged, refusal
 from serve_app.http.calls import Call, Operation, Repeats, Reply, not_found
 from serve_app.http.lists import listed, page_of
-from serve_app.operations.agents.registration import changed, registration, unflattened
+from serve_app.operations.agents.registration import changed, registration
 from serve_app.operations.views import agent_record
 
 
 async def register(call: Call) -> Reply:
     """Register an agent card, or replace it."""
-    return await _register_one(call, call.json)
+    return await _register_one(call, call.given(Registration))
 
 
 async def register_flat(call: Call) -> Reply:
     """Register an agent whose card's members stand in the body itself."""
-    return await _register_one(call, unflattened(call.json))
+    return await _register_one(call, call.given(FlatRegistration))
 
 
-async def _register_one(call: Call, body: Any) -> Reply:
+async def _register_one(call: Call, body: Registration) -> Reply:
     services = call.services
     command = await registration(services, call.caller, body)
     return await _committed(call, replace(command, key=call.command_key(command.key)))
@@ -63,7 +65,7 @@ async def register_bulk(call: Call) -> Reply:
     base_key = call.command_key("")
 
     async def judge(index: int, body: Any) -> RegisterAgent:
-        command = await registration(services, call.caller, unflattened(body))
+        command = await registration(services, call.caller, parsed(FlatRegistration, body))
         return replace(command, key=f"{base_key}:{index}") if base_key else command
 
     def result(command: RegisterAgent, outcome: Outcome) -> dict[str, Any]:
@@ -108,7 +110,8 @@ async def change(call: Call) -> Reply:
         raise ServiceError(ErrorCode.CONFLICT, f"{row['did']} was deregistered; register it again")
     services = call.services
     body = changed(row["did"], orjson.loads(row["card"]), call.object_body())
-    command = await registration(services, call.caller, {**body, "ownerDid": row["owner_did"]})
+    whole = parsed(Registration, {**body, "ownerDid": row["owner_did"]})
+    command = await registration(services, call.caller, whole)
     # Two changes at once must not lose one of them: each names the card that it started from.
     return await _committed(call, replace(command, revision_expected=row["revision"]))
 
@@ -132,17 +135,12 @@ async def deregister(call: Call) -> Reply:
 
 
 async def _stored(call: Call) -> RowDict:
-    """Return the row of the agent in the path.
-
-    The path arrives decoded. A DID may itself hold percent signs (did:web), so one that was sent
-    raw has lost them by now: the undecoded form is tried as well.
-    """
-    given = call.path_values["did"]
-    for did in dict.fromkeys((call.raw_segment(2), given)):
-        row = await call.services.reader.agent(did) if did.startswith("did:") else None
-        if row is not None:
-            return row
-    raise not_found(f"the agent {given[:255]}")
+    """Return the row of the agent in the path."""
+    did = call.given(AnyDidPath).did
+    row = await call.services.reader.agent(did)
+    if row is None:
+        raise not_found(f"the agent {did[:255]}")
+    return row
 
 
 async def _shown(call: Call, rows: list[RowDict]) -> list[dict[str, Any]]:
@@ -240,6 +238,7 @@ OPERATIONS = (
     Operation(
         method="GET",
         path="/v1/agents/{did}",
+        path_values=AnyDidPath,
         handler=get_agent,
         summary="Read an agent",
         scope=None,
@@ -251,6 +250,7 @@ OPERATIONS = (
     Operation(
         method="PATCH",
         path="/v1/agents/{did}",
+        path_values=AnyDidPath,
         handler=change,
         summary="Change members of an agent's card",
         scope="agents:write",
@@ -263,6 +263,7 @@ OPERATIONS = (
     Operation(
         method="DELETE",
         path="/v1/agents/{did}",
+        path_values=AnyDidPath,
         handler=deregister,
         summary="Deregister an agent: it gets no more work",
         scope="agents:write",
@@ -274,6 +275,7 @@ OPERATIONS = (
     Operation(
         method="GET",
         path="/v1/agent/{did}",
+        path_values=AnyDidPath,
         handler=get_agent,
         summary="Read an agent",
         scope=None,

@@ -3,7 +3,7 @@
 However many arrive at once, one query finds whose they are and one statement stores them: each
 waits only for the batch before it. One that changes whether its agent takes work is told to the
 owners of workflows before it is answered, at most every `CHANGE_PAUSE_S`, so that an agent that
-changes its mind all the time keeps nobody busy. contract.md sections 6 and 7 (Heartbeat).
+changes its mind all the time does not keep them busy. contract.md sections 6 and 7 (Heartbeat).
 """
 
 from __future__ import annotations

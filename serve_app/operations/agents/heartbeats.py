@@ -10,6 +10,7 @@ from __future__ import annotations
 from core.errors import ErrorCode, ServiceError
 from core.market.agent_liveness import HEARTBEAT_TTL_MS, load_share
 from core.records.api.agents import Heartbeat, HeartbeatFlat, HeartbeatTaken
+from core.records.api.path_values import AnyDidPath
 from core.records.statuses import HEARTBEAT_STATUSES
 from core.trust.access import HEARTBEAT
 from ledger.agents.agent_live import Heartbeat as Heard
@@ -21,29 +22,25 @@ from serve_app.http.calls import Call, Operation, Reply, invalid, not_found
 async def heartbeat(call: Call) -> Reply:
     """Take the heartbeat of the agent in the path."""
     body = call.given(Heartbeat)
-    given = (call.raw_segment(2), call.path_values["did"])
-    if body.did is not None and body.did not in given:
-        raise invalid("did", body.did, f"{given[1]}, the agent in the path, or nothing")
-    return await _beat(call, given, body)
+    did = call.given(AnyDidPath).did
+    if body.did not in (None, did):
+        raise invalid("did", str(body.did), f"{did}, the agent in the path, or nothing")
+    return await _beat(call, did, body)
 
 
 async def heartbeat_flat(call: Call) -> Reply:
     """Take the heartbeat of the agent in the body."""
     body = call.given(HeartbeatFlat)
-    return await _beat(call, (body.did,), body)
+    return await _beat(call, body.did, body)
 
 
-async def _beat(call: Call, given: tuple[str, ...], body: Heartbeat | HeartbeatFlat) -> Reply:
+async def _beat(call: Call, did: str, body: Heartbeat | HeartbeatFlat) -> Reply:
     """1. read it; 2. find the agent; 3. may the caller; 4. store it; 5. answer."""
     services = call.services
-    _heard(given[-1], body)
-    row = None
-    # Raw before decoded: a DID may itself hold percent signs.
-    for did in dict.fromkeys(given):
-        row = row or await services.heartbeats.claim(did)
+    heard = _heard(did, body)
+    row = await services.heartbeats.claim(did)
     if row is None:
-        raise not_found(f"the agent {given[-1][:255]}")
-    did = row["did"]
+        raise not_found(f"the agent {did[:255]}")
     caller = call.caller
     call.require(call.right, did, row["owner_did"])
     if caller.key_id.startswith(HEARTBEAT_KEY_ID):
@@ -54,7 +51,7 @@ async def _beat(call: Call, given: tuple[str, ...], body: Heartbeat | HeartbeatF
             )
     if row["status"] != "active":
         raise ServiceError(ErrorCode.CONFLICT, f"{did} was deregistered; register it again")
-    await services.heartbeats.store(_heard(did, body), row["updated_ms"])
+    await services.heartbeats.store(heard, row["updated_ms"])
     return Reply(
         {
             "ok": True,
@@ -92,6 +89,7 @@ OPERATIONS = (
     Operation(
         method="POST",
         path="/v1/agents/{did}/heartbeat",
+        path_values=AnyDidPath,
         handler=heartbeat,
         summary="Say that an agent lives",
         scope=HEARTBEAT,

@@ -11,10 +11,10 @@ from typing import Any
 from core.errors import ErrorCode, Problem
 from core.market.pricing import PER_TOKEN, FixedPrice, Price, parse_price
 from core.money import MICRO_PER_CENT
-from core.records.api.kinds import CapabilityId
 from core.records.api.market import Price as RegisteredPrice
 from core.records.api.market import PriceRequest, PriceSet
-from core.records.api.shape import refused, value_of
+from core.records.api.path_values import CapabilityPath
+from core.records.api.shape import refused
 from core.trust.access import SET_PRICES
 from ledger.prices.price_commands import SetPrice
 from ledger.prices.price_reads import price_of_row, price_row
@@ -25,7 +25,7 @@ from serve_app.operations.views import iso_time
 
 async def set_price(call: Call) -> Reply:
     """Register a capability's price, or replace it; running workflows keep theirs."""
-    capability_id = _capability_id(call)
+    capability_id = call.given(CapabilityPath).capability_id
     price = _price(call.given(PriceRequest), capability_id)
     command = SetPrice(
         key=f"price:{call.services.new_id()}",
@@ -48,7 +48,7 @@ async def set_price(call: Call) -> Reply:
 
 async def get_price(call: Call) -> Reply:
     """Read a capability's registered price."""
-    capability_id = _capability_id(call)
+    capability_id = call.given(CapabilityPath).capability_id
     row = await price_row(call.services.reader, capability_id)
     if row is None:
         raise not_found(f"a registered price of {capability_id}")
@@ -59,10 +59,6 @@ async def get_price(call: Call) -> Reply:
             "updatedAt": iso_time(row["updated_ms"]),
         }
     )
-
-
-def _capability_id(call: Call) -> str:
-    return str(value_of(CapabilityId, "capabilityId", call.path_values["capability_id"]))
 
 
 def _price(body: PriceRequest, capability_id: str) -> Price:
@@ -90,6 +86,7 @@ OPERATIONS = (
     Operation(
         method="PUT",
         path="/v1/capabilities/{capability_id}/price",
+        path_values=CapabilityPath,
         handler=set_price,
         summary="Register a capability's price, for administrators",
         scope=SET_PRICES,
@@ -101,6 +98,7 @@ OPERATIONS = (
     Operation(
         method="GET",
         path="/v1/capabilities/{capability_id}/price",
+        path_values=CapabilityPath,
         handler=get_price,
         summary="Read a capability's registered price",
         scope="capabilities:read",

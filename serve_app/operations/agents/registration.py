@@ -1,32 +1,25 @@
 """An agent registration judged and turned into the command that stores it.
 
-Two spellings arrive: `{acard, …}` and the flat one of `/v1/agent/register`, in which names, the
-endpoint and capability ids may be missing. Spec: Agent card, Registry; contract.md 3 and 6.
+Its form is `core/records/agent_forms.py`'s. Spec: Agent card, Registry; contract.md 3 and 6.
 """
 
 from __future__ import annotations
 
 import base64
 import os
-import re
-from collections import Counter
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 from urllib.parse import urlsplit
 
 import orjson
-from pydantic import ValidationError
 
 from core.canonical import canonical
 from core.errors import ErrorCode, Problem, ServiceError
 from core.market.pricing import parse_price
 from core.market.standing_bid import parse_offer
-from core.records.agent import AgentCard
-from core.records.agent_forms import SIGNING_SECRET_CHARS_MAX
-from core.records.api.kinds import Did
-from core.records.api.shape import kind_of, value_of
-from core.trust.access import Principal, may
+from core.records.agent_forms import Registration
+from core.records.api.shape import kind_of
+from core.trust.access import Principal, denial
 from core.trust.derived_keys import KeyPurpose
 from core.trust.did_key import key_of_did
 from core.trust.sealing import NONCE_BYTES, seal
@@ -36,31 +29,28 @@ from ledger.reads.reader import RowDict
 from serve_app.http.calls import invalid
 from serve_app.services import Services
 
-_NOT_IN_IDS = re.compile(r"[^A-Za-z0-9._-]+")
-_NO_ENDPOINT = "http://absent.invalid"
 
-
-async def registration(services: Services, principal: Principal, body: Any) -> RegisterAgent:
+async def registration(
+    services: Services, principal: Principal, body: Registration
+) -> RegisterAgent:
     """Judge a registration and return its command.
 
-    1. the card's form; 2. in whose name; 3. the endpoint's address; 4. the key and the signature,
-    and what the signature alone permits; 5. the secret, sealed.
+    1. the card's prices and size; 2. in whose name; 3. the endpoint's address; 4. the key and the
+    signature, and what the signature alone permits; 5. the secret, sealed.
 
     Args:
         services: the replica's.
         principal: the caller, who claims a new DID.
-        body: the request as parsed JSON.
+        body: checked in its form.
 
     Raises:
         ServiceError: INVALID_REQUEST with every defect, POLICY_DENIED, INVALID_SIGNATURE,
             FORBIDDEN or CONFLICT.
     """
-    if not isinstance(body, dict):
-        raise invalid("$", kind_of(body), "a JSON object with `acard`")
-    raw_card = body.get("acard", body)
-    card = _card(raw_card, "acard" if "acard" in body else "$")
-    owner_did = value_of(Did, "ownerDid", body.get("ownerDid", principal.did))
-    code = may(principal, None, (owner_did,))
+    card = body.acard.parsed
+    _check_prices(body.acard.raw["capabilities"])
+    owner_did = body.owner_did or principal.did
+    code = denial(principal, None, (owner_did,))
     if code is not None:
         raise ServiceError(code, f"{principal.did} may not register agents for {owner_did}")
     if card.endpoint:
@@ -68,14 +58,13 @@ async def registration(services: Services, principal: Principal, body: Any) -> R
     public_key = None if card.public_key is None else _key_text(card.public_key)
     card_json = orjson.dumps(card.to_json()).decode()
     _check_size(services, card_json)
-    signature = body.get("acardSignature")
     signed = _Signed()
-    if signature is not None:
+    if body.acard_signature is not None:
         stored = await services.reader.agent(card.did)
-        _check_signature(stored, card, raw_card, signature, public_key)
+        _check_signature(stored, body, public_key)
         owners = () if stored is None else (stored["owner_did"],)
-        if may(principal, None, owners) is not None:
-            signed = _by_signature_alone(stored, card, body)
+        if denial(principal, None, owners) is not None:
+            signed = _by_signature_alone(stored, body)
     return RegisterAgent(
         key=f"register:{services.new_id()}",
         actor_did=principal.did,
@@ -87,30 +76,10 @@ async def registration(services: Services, principal: Principal, body: Any) -> R
         endpoint=card.endpoint,
         capability_ids=tuple(capability.id for capability in card.capabilities),
         public_key=public_key,
-        secret_encrypted=_sealed(services, body.get("signingSecret")),
+        secret_encrypted=_sealed(services, body.signing_secret),
         revision_expected=signed.revision,
         is_unchanged=signed.is_unchanged,
     )
-
-
-def unflattened(body: Any) -> Any:
-    """Return a flat registration in the `{acard, …}` spelling; one that has `acard` as it is."""
-    if not isinstance(body, dict) or "acard" in body:
-        return body
-    beside = ("signingSecret", "acardSignature", "ownerDid")
-    card = {name: value for name, value in body.items() if name not in beside}
-    if isinstance(card.get("name"), str):
-        metadata = card.get("metadata")
-        named = {"name": card.pop("name")}
-        card["metadata"] = {**named, **metadata} if isinstance(metadata, dict) else named
-    card.setdefault("version", 1)
-    if isinstance(card["version"], str):
-        leading = re.match(r"\d{1,9}", card["version"])
-        card["version"] = max(1, int(leading.group())) if leading else 1
-    card.setdefault("endpoint", "")
-    if isinstance(card.get("capabilities"), list):
-        card["capabilities"] = [_capability(item) for item in card["capabilities"]]
-    return {"acard": card, **{name: body[name] for name in beside if name in body}}
 
 
 def changed(did: str, card: dict[str, Any], body: dict[str, Any]) -> dict[str, Any]:
@@ -143,58 +112,16 @@ def _merged(old: Any, patch: Any) -> Any:
     return merged
 
 
-def _capability(item: Any) -> Any:
-    if isinstance(item, str):
-        return {"id": item}
-    if isinstance(item, dict) and "id" not in item and isinstance(item.get("name"), str):
-        return {**item, "id": _NOT_IN_IDS.sub("-", item["name"].strip().lower()).strip("-")}
-    return item
-
-
-def _card(raw: Any, path: str) -> AgentCard:
-    """Parse a card; all of its defects are told at once."""
-    if not isinstance(raw, dict):
-        raise invalid(path, kind_of(raw), "an agent card")
-    # Only the flat spelling may leave the endpoint out; it is written "" there by `unflattened`.
-    is_without_endpoint = raw.get("endpoint") == ""
-    try:
-        card = AgentCard.model_validate(
-            {**raw, "endpoint": _NO_ENDPOINT} if is_without_endpoint else raw
-        )
-    except ValidationError as error:
-        raise ServiceError(
-            ErrorCode.INVALID_REQUEST,
-            "the agent card is not valid",
-            tuple(
-                Problem(_path(path, item["loc"]), str(item.get("input"))[:200], item["msg"])
-                for item in error.errors(include_url=False)
-            ),
-        ) from None
-    counts = Counter(capability.id for capability in card.capabilities)
-    for name, count in counts.most_common(1):
-        if count > 1:
-            raise invalid(f"{path}.capabilities", f"{name} {count} times", "each capability once")
-    _check_prices(raw["capabilities"], path)
-    return card.model_copy(update={"endpoint": ""}) if is_without_endpoint else card
-
-
-def _check_prices(capabilities: list[dict[str, Any]], path: str) -> None:
+def _check_prices(capabilities: list[dict[str, Any]]) -> None:
     problems: list[Problem] = []
     for position, capability in enumerate(capabilities):
-        where = f"{path}.capabilities[{position}]"
+        where = f"acard.capabilities[{position}]"
         problems += parse_price(capability, where)[1]
         if capability.get("standingBid") is not None:
             problems += parse_offer(capability["standingBid"], f"{where}.standingBid")[1]
     if problems:
         detail = "a price or standing bid of the agent card is not valid"
         raise ServiceError(ErrorCode.INVALID_REQUEST, detail, tuple(problems))
-
-
-def _path(base: str, location: tuple[int | str, ...]) -> str:
-    path = base
-    for part in location:
-        path += f"[{part}]" if isinstance(part, int) else f".{part}"
-    return path
 
 
 def _check_size(services: Services, card_json: str) -> None:
@@ -241,9 +168,7 @@ class _Signed:
     is_unchanged: bool = False
 
 
-def _by_signature_alone(
-    stored: RowDict | None, card: AgentCard, body: Mapping[str, Any]
-) -> _Signed:
+def _by_signature_alone(stored: RowDict | None, body: Registration) -> _Signed:
     """Return what a good signature permits.
 
     1. Of a DID that is not registered, a key inside the card proves nothing, except that of a
@@ -254,9 +179,10 @@ def _by_signature_alone(
     Raises:
         ServiceError: FORBIDDEN or CONFLICT.
     """
+    card = body.acard.parsed
     if stored is None:  # 1
         return _Signed(is_proof=key_of_did(card.did) is not None)
-    if body.get("signingSecret") is not None:  # 2
+    if body.signing_secret is not None:  # 2
         detail = f"acardSignature does not cover signingSecret: only {card.did}'s owner sets it"
         raise ServiceError(ErrorCode.FORBIDDEN, detail)
     known = orjson.loads(stored["card"])
@@ -270,18 +196,17 @@ def _by_signature_alone(
     return _Signed(is_proof=True, revision=stored["revision"], is_unchanged=is_unchanged)
 
 
-def _check_signature(
-    stored: RowDict | None, card: AgentCard, raw_card: Any, signature: Any, own_key: str | None
-) -> None:
+def _check_signature(stored: RowDict | None, body: Registration, own_key: str | None) -> None:
     """Check a card's signature by the key that the registry has for the DID.
 
     A `did:key` is its own key; of any other DID that is not registered, the card names the key.
     """
+    card = body.acard.parsed
     key = key_of_did(card.did) or (own_key if stored is None else stored["public_key"])
     if key is None:
         raise ServiceError(ErrorCode.INVALID_SIGNATURE, f"no key is known for {card.did}")
     try:
-        is_its_own = is_signed_by(key, canonical(raw_card), signature)
+        is_its_own = is_signed_by(key, canonical(body.acard.raw), body.acard_signature)
     except ValueError:  # a card without a canonical form cannot have been signed
         is_its_own = False
     if not is_its_own:
@@ -290,12 +215,8 @@ def _check_signature(
         )
 
 
-def _sealed(services: Services, secret: Any) -> bytes | None:
+def _sealed(services: Services, secret: str | None) -> bytes | None:
     if secret is None:
         return None
-    if not isinstance(secret, str) or not 0 < len(secret) <= SIGNING_SECRET_CHARS_MAX:
-        raise invalid(
-            "signingSecret", kind_of(secret), f"1 to {SIGNING_SECRET_CHARS_MAX} characters"
-        )
     key = bytes.fromhex(services.settings.deployment_key)
     return seal(secret, key, os.urandom(NONCE_BYTES), KeyPurpose.SIGNING_SECRET)

@@ -18,6 +18,7 @@ from core.records.api.market import (
     StakeMoved,
     StakeSlashed,
 )
+from core.records.api.path_values import AnyDidPath
 from core.trust.access import ADMIN
 from ledger.accounts.account_reads import reputation_row, stake_row
 from ledger.agents.agent_commands import RebuildReputation
@@ -33,7 +34,6 @@ from serve_app.http.calls import (
     Reply,
 )
 from serve_app.operations.views_market import counts_record, reputation_record, stake_record
-from serve_app.operations.whose import did_in_path
 
 # Of agents whose counts differ from history: who looks at more looks at the database.
 DIFFERENCES_MAX = 100
@@ -111,7 +111,7 @@ async def slash_stake(call: Call) -> Reply:
 
 async def get_stake(call: Call) -> Reply:
     """Read an agent's stake: the agent itself, its owner, administrators."""
-    did = did_in_path(call, 2)
+    did = call.given(AnyDidPath).did
     reader = call.services.reader
     if not call.may((did,)):
         agent = await reader.agent(did)
@@ -124,7 +124,7 @@ async def get_stake(call: Call) -> Reply:
 
 async def get_reputation(call: Call) -> Reply:
     """Read an agent's reputation; one without history is neutral."""
-    did = did_in_path(call, 2)
+    did = call.given(AnyDidPath).did
     tally, updated_ms = await reputation_row(call.services.reader, did)
     latency_ms_max = call.services.settings.reputation_latency_ms_max
     return Reply(reputation_record(did, tally, updated_ms, latency_ms_max=latency_ms_max))
@@ -212,6 +212,7 @@ OPERATIONS = (
     Operation(
         method="GET",
         path="/v1/stakes/{did}",
+        path_values=AnyDidPath,
         handler=get_stake,
         summary="Read an agent's stake",
         scope="agents:read",
@@ -223,6 +224,7 @@ OPERATIONS = (
     Operation(
         method="GET",
         path="/v1/reputation/{did}",
+        path_values=AnyDidPath,
         handler=get_reputation,
         summary="Read an agent's reputation",
         scope="agents:read",

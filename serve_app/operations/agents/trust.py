@@ -12,9 +12,8 @@ from typing import Any
 import orjson
 
 from core.errors import ErrorCode
-from core.records.api.kinds import Did
+from core.records.api.path_values import AnyDidPath, DidPath
 from core.records.api.record import PageQuery
-from core.records.api.shape import value_of
 from core.records.api.trust import (
     Revocation,
     RevocationPage,
@@ -37,8 +36,7 @@ from serve_app.http.calls import (
     canonical_object,
 )
 from serve_app.http.lists import listed, page_of
-from serve_app.operations.views import iso_time
-from serve_app.operations.whose import did_in_path
+from serve_app.operations.views import iso_time, shown
 
 
 async def revoke(call: Call) -> Reply:
@@ -75,7 +73,7 @@ async def revoke(call: Call) -> Reply:
 
 async def unrevoke(call: Call) -> Reply:
     """Take a revoked agent back."""
-    did = did_in_path(call, 2)
+    did = call.given(AnyDidPath).did
     command = UnrevokeAgent(
         key=f"unrevoke:{call.services.new_id()}",
         actor_did=call.caller.did,
@@ -89,8 +87,8 @@ async def unrevoke(call: Call) -> Reply:
 
 
 async def look_up(call: Call) -> Reply:
-    """Say whether a DID is revoked now; of one that nobody knows, that it is not."""
-    did = value_of(Did, "did", did_in_path(call, 2))
+    """Say whether a DID is revoked now; an unknown one is not."""
+    did = call.given(DidPath).did
     row = await revocation_row(call.services.reader, did, at_ms=call.services.now_ms())
     return Reply(_trusted(did) if row is None else _record(row, call))
 
@@ -112,17 +110,8 @@ async def list_revoked(call: Call) -> Reply:
 
 def _record(row: RowDict, call: Call) -> dict[str, Any]:
     """Return a revocation in force; its evidence for those it is between, and administrators."""
-    record = {
-        "did": row["did"],
-        "revoked": True,
-        "reason": row["reason"],
-        "revokedAt": iso_time(row["revoked_ms"]),
-        "expiresAt": iso_time(row["expires_ms"]),
-        "revokedByDid": row["revoked_by_did"],
-    }
-    if call.may((row["did"], row["revoked_by_did"])):
-        record["evidence"] = row["evidence"]
-    return record
+    is_theirs = call.may((row["did"], row["revoked_by_did"]))
+    return shown(Revocation, row, revoked=True, evidence=row["evidence"] if is_theirs else None)
 
 
 def _trusted(did: str) -> dict[str, Any]:
@@ -158,6 +147,7 @@ OPERATIONS = (
     Operation(
         method="GET",
         path="/v1/revoked/{did}",
+        path_values=DidPath,
         handler=look_up,
         summary="Say whether a DID is revoked",
         scope="trust:read",
@@ -169,6 +159,7 @@ OPERATIONS = (
     Operation(
         method="DELETE",
         path="/v1/revoked/{did}",
+        path_values=AnyDidPath,
         handler=unrevoke,
         summary="Take a revoked agent back",
         scope="trust:write",

@@ -12,6 +12,7 @@ import orjson
 
 from core.errors import ErrorCode, ServiceError
 from core.money import credits_number
+from core.records.api.path_values import DisputePath
 from core.records.api.review import (
     Dispute,
     DisputeOpened,
@@ -36,7 +37,7 @@ from serve_app.http.calls import (
     not_found,
 )
 from serve_app.http.lists import id_after, listed, page_of
-from serve_app.operations.views import iso_time
+from serve_app.operations.views import shown
 from serve_app.operations.whose import visible_record
 
 # What one may complain about without a workflow.
@@ -164,14 +165,14 @@ async def _readable(call: Call) -> RowDict:
 
 async def _stored(call: Call) -> RowDict:
     """Return the dispute of the path without a look at the caller."""
-    row = await dispute_row(call.services.reader, call.path_values["dispute_id"])
+    row = await dispute_row(call.services.reader, call.given(DisputePath).dispute_id)
     if row is None:
         raise not_found(_what(call))
     return row
 
 
 def _what(call: Call) -> str:
-    return f"the dispute {call.path_values['dispute_id'][:64]}"
+    return f"the dispute {call.given(DisputePath).dispute_id}"
 
 
 async def _shown(call: Call, dispute_id: str, **more: Any) -> Reply:
@@ -183,25 +184,15 @@ async def _shown(call: Call, dispute_id: str, **more: Any) -> Reply:
 def dispute_record(row: RowDict) -> dict[str, Any]:
     """Return a dispute in its JSON form. Spec: Dispute."""
     asked = row["refund_asked_micro"]
-    return {
-        "id": row["id"],
-        "disputeId": row["id"],
-        "workflowId": row["workflow_id"],
-        "nodeId": row["node_id"],
-        "complainantDid": row["complainant_did"],
-        "respondentDid": row["respondent_did"],
-        "disputeType": row["dispute_type"],
-        "description": row["description"],
-        "evidence": row["evidence"],
-        "status": row["status"],
-        "resolution": row["resolution"],
-        "creditsAsked": None if asked is None else credits_number(asked),
-        "creditsRefunded": credits_number(row["refunded_micro"]),
-        "creditsShort": credits_number(row["short_micro"]),
-        "createdAt": iso_time(row["created_ms"]),
-        "resolvedAt": iso_time(row["resolved_ms"]),
-        "resolvedBy": row["resolved_by_did"],
-    }
+    return shown(
+        Dispute,
+        row,
+        dispute_id=row["id"],
+        credits_asked=None if asked is None else credits_number(asked),
+        credits_refunded=credits_number(row["refunded_micro"]),
+        credits_short=credits_number(row["short_micro"]),
+        resolved_by=row["resolved_by_did"],
+    )
 
 
 OPERATIONS = (
@@ -233,6 +224,7 @@ OPERATIONS = (
     Operation(
         method="GET",
         path="/v1/disputes/{dispute_id}",
+        path_values=DisputePath,
         handler=get,
         summary="Read a dispute",
         scope="ledger:read",
@@ -244,6 +236,7 @@ OPERATIONS = (
     Operation(
         method="POST",
         path="/v1/disputes/{dispute_id}/resolve",
+        path_values=DisputePath,
         handler=resolve,
         summary="Decide a dispute, for administrators",
         scope=RESOLVE_DISPUTES,

@@ -11,8 +11,11 @@ from typing import Any, Final, Literal
 
 from core.errors import ErrorCode, ServiceError
 from core.money import CURRENCY, credits_number
+from core.records.api.path_values import InvoicePath
 from core.records.api.review import (
+    Invoice,
     InvoiceChanged,
+    InvoiceLine,
     InvoicePage,
     InvoiceRequest,
     InvoicesQuery,
@@ -32,7 +35,7 @@ from ledger.reads.reader import RowDict
 from serve_app.callers.limits import RateClass
 from serve_app.http.calls import Call, Operation, Repeats, Reply, invalid, not_found
 from serve_app.http.lists import id_after, listed, page_of
-from serve_app.operations.views import iso_time
+from serve_app.operations.views import iso_time, shown
 from serve_app.operations.whose import paid_workflow
 
 # An invoice is added up again so often when the ledger was written to meanwhile.
@@ -131,7 +134,7 @@ async def void(call: Call) -> Reply:
 
 async def _settle(call: Call, status: Literal["paid", "void"]) -> Reply:
     row = await _readable(call)
-    # What tells a repeat of this very request from somebody who also wants the invoice settled.
+    # What tells a repeat of this very request from another caller's to settle the invoice.
     request = f"{status} {call.command_key(call.services.new_id())}"
     command = SettleInvoice(
         key=invoice_settled_key(row["id"]),
@@ -153,10 +156,10 @@ async def _settle(call: Call, status: Literal["paid", "void"]) -> Reply:
 
 async def _readable(call: Call) -> RowDict:
     """Return the invoice of the path, if the caller may know of it."""
-    given = call.path_values["invoice_id"]
-    row = await invoice_row(call.services.reader, given)
+    invoice_id = call.given(InvoicePath).invoice_id
+    row = await invoice_row(call.services.reader, invoice_id)
     if row is None or not call.may((row["payer_did"],)):
-        raise not_found(f"the invoice {given[:64]}")
+        raise not_found(f"the invoice {invoice_id}")
     return row
 
 
@@ -185,34 +188,18 @@ def _period(body: InvoiceRequest) -> tuple[int, int]:
 
 def invoice_record(row: RowDict) -> dict[str, Any]:
     """Return an invoice in its JSON form. Spec: Invoice."""
-    return {
-        "id": row["id"],
-        "invoiceId": row["id"],
-        "payerDid": row["payer_did"],
-        "periodStart": iso_time(row["period_start_ms"]),
-        "periodEnd": iso_time(row["period_end_ms"]),
-        "workflowId": row["workflow_id"],
-        "subtotalCents": row["subtotal_cents"],
-        "protocolFeeCents": row["protocol_fee_cents"],
-        "totalCents": row["total_cents"],
-        "currency": CURRENCY,
-        "status": row["status"],
-        "createdAt": iso_time(row["created_ms"]),
-        "settledAt": iso_time(row["settled_ms"]),
-        "settledBy": row["settled_by_did"],
-    }
+    by = row["settled_by_did"]
+    return shown(Invoice, row, invoice_id=row["id"], currency=CURRENCY, settled_by=by)
 
 
 def _line_record(line: RowDict) -> dict[str, Any]:
     is_refund = line["kind"] in REFUND_KINDS
-    return {
-        "entryId": line["entry_id"],
-        "kind": "refund" if is_refund else "payment",
-        "workflowId": line["workflow_id"],
-        "nodeId": line["node_id"],
-        "amountCredits": credits_number(line["amount_micro"] * (-1 if is_refund else 1)),
-        "createdAt": iso_time(line["created_ms"]),
-    }
+    return shown(
+        InvoiceLine,
+        line,
+        kind="refund" if is_refund else "payment",
+        amount_credits=credits_number(line["amount_micro"] * (-1 if is_refund else 1)),
+    )
 
 
 OPERATIONS = (
@@ -244,6 +231,7 @@ OPERATIONS = (
     Operation(
         method="GET",
         path="/v1/invoices/{invoice_id}",
+        path_values=InvoicePath,
         handler=get,
         summary="Read an invoice with its lines",
         scope="ledger:read",
@@ -256,6 +244,7 @@ OPERATIONS = (
         Operation(
             method="POST",
             path=f"/v1/invoices/{{invoice_id}}/{verb}",
+            path_values=InvoicePath,
             handler=handler,
             summary=summary,
             scope=ADMIN,

@@ -11,9 +11,9 @@ from typing import Any
 from core.errors import ErrorCode
 from core.market.quota import QuotaLimits, day_start_ms, judge_quota, resets_at_ms
 from core.money import MICRO_PER_CENT
-from core.records.api.kinds import Did
 from core.records.api.market import Quota, QuotaChange, QuotaCheck, QuotaQuestion, QuotaSet
-from core.records.api.shape import ABSENT, value_of
+from core.records.api.path_values import AnyDidPath, DidPath
+from core.records.api.shape import ABSENT
 from core.trust.access import SET_QUOTAS
 from ledger.accounts.account_reads import quota_row, quota_usage
 from ledger.quotas.quota_commands import SetQuota
@@ -22,12 +22,12 @@ from serve_app.callers.limits import RateClass
 from serve_app.http.calls import Call, Operation, Repeats, Reply
 from serve_app.operations.views import iso_time
 from serve_app.operations.views_market import limits_record, usage_record
-from serve_app.operations.whose import did_in_path, own_did_in_path
+from serve_app.operations.whose import own_did_in_path
 
 
 async def set_quota(call: Call) -> Reply:
     """Limit what a payer may publish; members left out keep their value, null lifts a limit."""
-    did = value_of(Did, "did", did_in_path(call, 2))
+    did = call.given(DidPath).did
     body = call.given(QuotaChange)
     changes = {
         "workflows_per_day": body.max_workflows_per_day,
@@ -54,7 +54,7 @@ async def set_quota(call: Call) -> Reply:
 
 async def get_quota(call: Call) -> Reply:
     """Read a payer's limits and what it uses of them now."""
-    did = own_did_in_path(call, 2, "the quota")
+    did = own_did_in_path(call, "the quota")
     reader, now_ms = call.services.reader, call.services.now_ms()
     row = await quota_row(reader, did)
     usage = await quota_usage(reader, did, day_start_ms(now_ms))
@@ -71,7 +71,7 @@ async def get_quota(call: Call) -> Reply:
 
 async def check_quota(call: Call) -> Reply:
     """Say whether a payer could publish one more workflow of this cost now."""
-    did = own_did_in_path(call, 2, "the quota")
+    did = own_did_in_path(call, "the quota")
     cents = call.given(QuotaQuestion).estimated_spend_cents or 0
     reader, now_ms = call.services.reader, call.services.now_ms()
     limits = _limits(await quota_row(reader, did))
@@ -107,6 +107,7 @@ OPERATIONS = (
     Operation(
         method="POST",
         path="/v1/quotas/{did}",
+        path_values=DidPath,
         handler=set_quota,
         summary="Limit what a payer may publish, for administrators",
         scope=SET_QUOTAS,
@@ -119,6 +120,7 @@ OPERATIONS = (
     Operation(
         method="GET",
         path="/v1/quotas/{did}",
+        path_values=AnyDidPath,
         handler=get_quota,
         summary="Read a payer's limits and usage",
         scope="ledger:read",
@@ -130,6 +132,7 @@ OPERATIONS = (
     Operation(
         method="POST",
         path="/v1/quotas/{did}/check",
+        path_values=AnyDidPath,
         handler=check_quota,
         summary="Ask whether a payer could publish one more workflow",
         scope="ledger:read",

@@ -1,15 +1,16 @@
 """The audit chain: read it, newest first.
 
-Whoever holds `audit:read` sees the whole chain, because only the whole chain can be verified
+A caller with `audit:read` sees the whole chain, because only the whole chain can be verified
 (docs/decisions/0011). Spec: Audit entry; contract.md section 6 (Audit).
 """
 
 from __future__ import annotations
 
 from core.errors import ErrorCode
+from core.records.api.path_values import EntryPath
 from core.records.api.trust import AuditEntry, AuditPage, AuditQuery
 from serve_app.callers.limits import RateClass
-from serve_app.http.calls import Call, Operation, Reply, invalid, not_found
+from serve_app.http.calls import Call, Operation, Reply, not_found
 from serve_app.http.lists import listed, number_after, page_of
 from serve_app.operations.views import audit_id, audit_record
 
@@ -38,10 +39,7 @@ async def list_entries(call: Call) -> Reply:
 
 async def get_entry(call: Call) -> Reply:
     """Read one audit entry."""
-    given = call.path_values["audit_id"]
-    if not (given.isascii() and given.isdigit() and len(given) <= 19):
-        raise invalid("id", given, "a whole number")
-    number = int(given)
+    number = call.given(EntryPath).audit_id
     rows = await call.services.reader.audit(limit=1, before_id=min(number + 1, ENTRY_ID_MAX - 1))
     if not rows or audit_id(rows[0]) != number:
         raise not_found(f"the audit entry {number}")
@@ -64,6 +62,7 @@ OPERATIONS = (
     Operation(
         method="GET",
         path="/v1/audit/{audit_id}",
+        path_values=EntryPath,
         handler=get_entry,
         summary="Read an audit entry",
         scope="audit:read",

@@ -44,7 +44,7 @@ def operations(version: str, described: Sequence[Operation]) -> tuple[Operation,
     async def ready(call: Call) -> Reply:
         components = await call.services.gateway.components()
         # What a load balancer needs: this replica can serve. A part that restarts elsewhere in the
-        # cluster is `/health`'s word; taking every replica out for it would help nobody.
+        # cluster is `/health`'s word; taking every replica out for it would help no client.
         is_ready = components.get("postgres") == "healthy"
         body = {"status": "ready" if is_ready else "not ready", "version": version}
         return Reply(body, status=200 if is_ready else 503, headers=_FRESH)

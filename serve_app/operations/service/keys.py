@@ -11,6 +11,7 @@ import orjson
 
 from core.errors import ErrorCode, ServiceError
 from core.records.api.keys import KeyCreated, KeyPage, KeyRequest, KeyRevoked, KeysQuery
+from core.records.api.path_values import KeyPath
 from core.timestamps import iso_ms
 from core.trust.access import (
     ADMIN,
@@ -26,18 +27,10 @@ from ledger.commands import OutcomeStatus
 from ledger.keys.key_commands import CreateKey, RevokeKey
 from serve_app.callers.auth import key_hash, new_api_key
 from serve_app.callers.limits import RateClass
-from serve_app.http.calls import (
-    Call,
-    Operation,
-    Repeats,
-    Reply,
-    invalid,
-    not_found,
-)
+from serve_app.http.calls import Call, Operation, Repeats, Reply, invalid
 from serve_app.http.lists import listed, page_of
 from serve_app.operations.views import iso_time, key_record
 
-KEY_ID_CHARS_MAX = 128
 SCOPES_MAX = 100
 
 
@@ -72,7 +65,7 @@ async def create(call: Call) -> Reply:
     )
     outcome = await call.services.to_the_end(call.services.gateway.commit(command))
     if outcome.status is OutcomeStatus.REPEATED:
-        # Made by a call that ended before its reply was kept: nobody has its secret any more.
+        # Made by a call that ended before its reply was kept: its secret is lost.
         raise ServiceError(
             ErrorCode.CONFLICT,
             f"the key {outcome.result['id']} was made under this Idempotency-Key and its secret is"
@@ -110,9 +103,7 @@ async def list_keys(call: Call) -> Reply:
 
 async def revoke(call: Call) -> Reply:
     """End a key and all made with it; within a second they open nothing any more."""
-    key_id = call.path_values["key_id"]
-    if len(key_id) > KEY_ID_CHARS_MAX:
-        raise not_found("the key")
+    key_id = call.given(KeyPath).key_id
     command = RevokeKey(
         key=f"key-end:{call.services.new_id()}",
         actor_did=call.caller.did,
@@ -207,6 +198,7 @@ OPERATIONS = (
     Operation(
         method="DELETE",
         path="/v1/keys/{key_id}",
+        path_values=KeyPath,
         handler=revoke,
         summary="Revoke an API key",
         scope="keys:write",

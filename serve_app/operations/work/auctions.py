@@ -8,13 +8,13 @@ reads). Decision 0075.
 from __future__ import annotations
 
 import hashlib
-import uuid
 from typing import Any
 
 from core.errors import ErrorCode, ServiceError
 from core.market.standing_bid import Offer
 from core.money import credits_number
 from core.records.api.market import Auction, Bid, BidRequest
+from core.records.api.path_values import NodePath
 from ledger.auctions.auction_commands import PlaceBid, bid_key
 from ledger.auctions.auction_reads import auction_rows, bid_rows, can_bid
 from ledger.reads.reader import RowDict
@@ -118,19 +118,17 @@ async def _in_path(call: Call) -> tuple[str, str, list[RowDict]]:
     Raises:
         ServiceError: NOT_FOUND.
     """
-    given, node = call.path_values["workflow_id"], call.path_values["node"]
-    unknown = not_found(f"the auction of {node[:64]!r} in the workflow {given[:64]}")
-    try:
-        workflow_id = str(uuid.UUID(given))
-    except ValueError:
-        raise unknown from None
-    return workflow_id, node, await visible_rounds(call, workflow_id, node, unknown)
+    path = call.given(NodePath)
+    unknown = not_found(f"the auction of {path.node!r} in the workflow {path.workflow_id}")
+    rounds = await visible_rounds(call, path.workflow_id, path.node, unknown)
+    return path.workflow_id, path.node, rounds
 
 
 OPERATIONS = (
     Operation(
         method="GET",
         path="/v1/auctions/{workflow_id}/{node}",
+        path_values=NodePath,
         handler=show,
         summary="Show a node's auction",
         scope="workflows:read",
@@ -142,6 +140,7 @@ OPERATIONS = (
     Operation(
         method="POST",
         path="/v1/auctions/{workflow_id}/{node}/bids",
+        path_values=NodePath,
         handler=place_bid,
         summary="Bid for a node",
         scope="workflows:write",

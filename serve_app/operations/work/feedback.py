@@ -10,6 +10,7 @@ from decimal import ROUND_HALF_UP, Decimal
 from typing import Any, Final
 
 from core.errors import ErrorCode, ServiceError
+from core.records.api.path_values import WorkflowPath
 from core.records.api.review import Feedback, FeedbackRequest
 from core.workflow.transitions import NodeStatus, is_terminal
 from ledger.disputes.dispute_commands import GiveFeedback, feedback_key
@@ -24,7 +25,7 @@ from serve_app.http.calls import (
     invalid,
     not_found,
 )
-from serve_app.operations.views import iso_time
+from serve_app.operations.views import shown
 from serve_app.operations.whose import visible_record
 
 _ENDED: Final = (
@@ -37,7 +38,7 @@ _ENDED: Final = (
 
 async def give(call: Call) -> Reply:
     """Rate an agent's work in a workflow that the caller pays."""
-    workflow_id = call.uuid_in_path("workflow_id", "the workflow")
+    workflow_id = call.given(WorkflowPath).workflow_id
     stored = await visible_record(call, workflow_id)
     if stored is None or not call.is_party((stored.payer_did,)):
         raise not_found(f"the workflow {workflow_id}")
@@ -48,7 +49,7 @@ async def give_for(call: Call, stored: StoredWorkflow, default_agent: str | None
     """Store the feedback of a call about one of its payer's workflows.
 
     Args:
-        default_agent: who is meant when the body names nobody.
+        default_agent: the agent that is meant when the body names none.
     """
     body = call.given(FeedbackRequest)
     agent_did = body.agent_did or default_agent
@@ -77,7 +78,7 @@ async def give_for(call: Call, stored: StoredWorkflow, default_agent: str | None
         ) from None
     rows = await feedback_rows(call.services.reader, stored.id)
     (row,) = (row for row in rows if row["agent_did"] == agent_did)
-    return Reply({"success": True, **feedback_record(row)})
+    return Reply(feedback_record(row))
 
 
 def rating_of(rating: float, scale: int | None) -> int:
@@ -110,20 +111,14 @@ def _check_ended(stored: StoredWorkflow, agent_did: str) -> None:
 
 def feedback_record(row: RowDict) -> dict[str, Any]:
     """Return feedback in its JSON form; the rating is a share of the best."""
-    return {
-        "workflowId": row["workflow_id"],
-        "agentDid": row["agent_did"],
-        "payerDid": row["payer_did"],
-        "rating": float(row["rating"]),
-        "comment": row["comment"],
-        "createdAt": iso_time(row["created_ms"]),
-    }
+    return shown(Feedback, row, success=True, rating=float(row["rating"]))
 
 
 OPERATIONS = (
     Operation(
         method="POST",
         path="/v1/workflows/{workflow_id}/feedback",
+        path_values=WorkflowPath,
         handler=give,
         summary="Rate an agent's work in a workflow",
         scope="workflows:write",

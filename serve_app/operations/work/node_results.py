@@ -6,9 +6,8 @@ contract.md section 6 (Large results); decision 0108.
 
 from __future__ import annotations
 
-import uuid
-
 from core.errors import ErrorCode
+from core.records.api.path_values import NodePath
 from core.records.api.workflows import NODE_RESULT
 from core.workflow.blob_ref import BlobRef
 from ledger.workflows.result_reads import result_row
@@ -18,13 +17,9 @@ from serve_app.http.calls import Call, Operation, Reply, not_found
 
 async def get_result(call: Call) -> Reply:
     """Read the result of one node, whatever its size."""
-    given, node = call.path_values["workflow_id"], call.path_values["node"]
-    unknown = not_found(f"a result of {node[:64]!r} in the workflow {given[:64]}")
-    try:
-        workflow_id = str(uuid.UUID(given))
-    except ValueError:
-        raise unknown from None
-    row = await result_row(call.services.reader, workflow_id, node)
+    path = call.given(NodePath)
+    unknown = not_found(f"a result of {path.node!r} in the workflow {path.workflow_id}")
+    row = await result_row(call.services.reader, path.workflow_id, path.node)
     if row is None or not call.may((row["payer_did"], row["agent_did"])):
         raise unknown
     if row["result_json"] is not None:
@@ -39,6 +34,7 @@ OPERATIONS = (
     Operation(
         method="GET",
         path="/v1/workflows/{workflow_id}/nodes/{node}/result",
+        path_values=NodePath,
         handler=get_result,
         summary="Read the result of a node by itself",
         scope="workflows:read",

@@ -13,7 +13,7 @@ from core.errors import ServiceError
 from core.money import credits_number
 from core.records.manifest import WorkflowManifest
 from core.settings import Settings
-from core.trust.access import Principal, may
+from core.trust.access import Principal, denial
 from core.workflow.dag import WorkflowLimits, compile_workflow
 from ledger.workflows.workflow_commands import PUBLISH_KEY
 from serve_app.services import Services
@@ -51,14 +51,14 @@ def publish_request(
         limits: bounds and defaults.
         command_key: the caller's idempotency key, None to make one of the new id.
         body_hash: what a repeat under the same key must equal.
-        watcher: who is told when it has finished, "" for nobody.
+        watcher: the replica that is told when it has finished, "" for none.
 
     Raises:
         ServiceError: INVALID_MANIFEST with every defect; FORBIDDEN for another's money.
     """
     compiled = compile_workflow(manifest, limits)
     payer_did = manifest.payer_did or principal.did
-    code = may(principal, None, (payer_did,))
+    code = denial(principal, None, (payer_did,))
     if code is not None:
         raise ServiceError(code, f"{principal.did} may not spend as {payer_did}")
     workflow_id = services.new_id()

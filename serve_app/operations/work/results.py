@@ -48,7 +48,7 @@ class _Dispatched:
 
     @property
     def agent_did(self) -> str:
-        """Whoever it was sent to, as far as the row still tells."""
+        """The agent that it was sent to, as far as the row still tells."""
         return str(self.node["verifier_did" if self.verify_attempt else "agent_did"] or "")
 
 

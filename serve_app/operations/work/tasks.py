@@ -15,6 +15,7 @@ import orjson
 from core.errors import ErrorCode, ServiceError
 from core.money import credits_number
 from core.records.api.market import Bid, TaskBidRequest
+from core.records.api.path_values import TaskPath
 from core.records.api.review import (
     Feedback,
     FeedbackRequest,
@@ -95,7 +96,7 @@ async def bid(call: Call) -> Reply:
     """Bid for a task whose node is auctioned; of several nodes the body names one."""
     body = call.given(TaskBidRequest)
     offered = offer_of(call, body)
-    task_id = call.uuid_in_path("task_id", "an auction of the task")
+    task_id = call.given(TaskPath).task_id
     unknown = not_found(f"an auction of the task {task_id}, or of its node `nodeId`,")
     workflow_id = await task_workflow_id(call.services.reader, task_id)
     # Without the nodes: a bidder may not see the task yet, and their results are large.
@@ -152,7 +153,7 @@ async def feedback(call: Call) -> Reply:
     """Rate the agent of a task."""
     stored = await _readable(call)
     if not call.is_party((stored.payer_did,)):
-        raise not_found(f"the task {call.path_values['task_id'][:64]}")
+        raise not_found(f"the task {stored.task_id}")
     agents = {node["agent_did"] for node in stored.nodes if node["agent_did"]}
     return await give_for(call, stored, agents.pop() if len(agents) == 1 else None)
 
@@ -174,7 +175,7 @@ async def _capability(call: Call, description: str) -> tuple[str, str]:
 
 async def _readable(call: Call) -> StoredWorkflow:
     """Return the workflow of the path's task with its nodes, if the caller may know of it."""
-    task_id = call.uuid_in_path("task_id", "the task")
+    task_id = call.given(TaskPath).task_id
     workflow_id = await task_workflow_id(call.services.reader, task_id)
     stored = await visible_record(call, workflow_id) if workflow_id else None
     if stored is None or visible_workflow(stored, call) is None:
@@ -251,6 +252,7 @@ OPERATIONS = (
     Operation(
         method="GET",
         path="/v1/tasks/{task_id}",
+        path_values=TaskPath,
         handler=get,
         summary="Read a task",
         scope="workflows:read",
@@ -262,6 +264,7 @@ OPERATIONS = (
     Operation(
         method="POST",
         path="/v1/tasks/{task_id}/bid",
+        path_values=TaskPath,
         handler=bid,
         summary="Bid for a task",
         scope="workflows:write",
@@ -275,6 +278,7 @@ OPERATIONS = (
     Operation(
         method="POST",
         path="/v1/tasks/{task_id}/settle",
+        path_values=TaskPath,
         handler=settle,
         summary="Acknowledge how a task was settled",
         scope="workflows:read",
@@ -288,6 +292,7 @@ OPERATIONS = (
     Operation(
         method="POST",
         path="/v1/tasks/{task_id}/feedback",
+        path_values=TaskPath,
         handler=feedback,
         summary="Rate the agent of a task",
         scope="workflows:write",

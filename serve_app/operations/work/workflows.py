@@ -22,6 +22,7 @@ from actors.transport.messages import (
 from actors.transport.wire import packed
 from core.errors import ErrorCode, ServiceError
 from core.money import credits_number
+from core.records.api.path_values import WorkflowPath
 from core.records.api.workflows import (
     BulkPublished,
     Cancellation,
@@ -261,7 +262,7 @@ async def _readable(call: Call) -> WorkflowHead:
     Raises:
         ServiceError: NOT_FOUND, also for what is another's: existence is not disclosed.
     """
-    workflow_id = call.uuid_in_path("workflow_id", "the workflow")
+    workflow_id = call.given(WorkflowPath).workflow_id
     head = await visible_head(call, workflow_id)
     if head is None:
         raise not_found(f"the workflow {workflow_id}")
@@ -356,6 +357,7 @@ OPERATIONS = (
     Operation(
         method="GET",
         path="/v1/workflows/{workflow_id}",
+        path_values=WorkflowPath,
         handler=get_workflow,
         summary="Read a workflow",
         scope="workflows:read",
@@ -368,6 +370,7 @@ OPERATIONS = (
     Operation(
         method="POST",
         path="/v1/workflows/{workflow_id}/cancel",
+        path_values=WorkflowPath,
         handler=cancel,
         summary="Cancel a workflow",
         scope="workflows:write",
@@ -382,6 +385,7 @@ OPERATIONS = (
     Operation(
         method="POST",
         path="/v1/workflows/{workflow_id}/resume",
+        path_values=WorkflowPath,
         handler=resume,
         summary="Resume a quarantined workflow",
         scope="workflows:write",

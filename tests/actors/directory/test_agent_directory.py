@@ -1,4 +1,4 @@
-"""The directory: who takes a node, why nobody does, and when an agent is left alone."""
+"""The directory: which agent takes a node, why none does, and when an agent is left alone."""
 
 from __future__ import annotations
 

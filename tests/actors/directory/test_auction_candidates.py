@@ -56,7 +56,7 @@ def directory(
 
 
 def award(known: AuctioningDirectory, *live: Bid, **fields: Any) -> tuple[Any, dict[str, str]]:
-    """Award a round; return the winner with its price, None for nobody, and who was excluded."""
+    """Award a round; return the winner with its price, None for none, and who was excluded."""
     action = SelectBidder("n", CAPABILITY, 1, RESERVE, 1_000, CLOSES, live, **fields)
     answer = known.select_bidder(action, CLOSES)
     assert answer.closed is not None

@@ -1,4 +1,4 @@
-"""The queues of a dispatcher: limits are kept, and whoever may leave does."""
+"""The queues of a dispatcher: limits are kept, and a dispatch that may leave does."""
 
 from __future__ import annotations
 

@@ -263,7 +263,7 @@ async def test_what_an_agent_has_accepted_counts_until_it_ends() -> None:
 
 @pytest.mark.slow
 async def test_an_accepted_place_is_held_no_longer_than_the_attempt_may_take() -> None:
-    """Nobody says that the first one has ended: the word was lost between two machines."""
+    """The first one's end is never told: the word was lost between two machines."""
     agents = Agents()
     async with scene(agents.serve, agent_concurrency=1) as here:
         send(here, "/later", "forgotten", timeout_ms=1_000)

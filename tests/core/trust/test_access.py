@@ -1,4 +1,4 @@
-"""Scopes: what each key may do, and that nobody hands on more than they have."""
+"""Scopes: what each key may do, and that no caller hands on more than it has."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from core.trust.access import (
     SET_QUOTAS,
     SINGLE_RIGHTS,
     Principal,
+    denial,
     find_ungrantable_scopes,
     is_derived,
     is_scope,
-    may,
 )
 
 OWN = "did:net:alice"
@@ -66,12 +66,12 @@ def test_every_permission_is_decided(
     parties: tuple[str, ...] | None,
     expected: ErrorCode | None,
 ) -> None:
-    assert may(principal, right, parties) == expected
+    assert denial(principal, right, parties) == expected
 
 
 @pytest.mark.parametrize("right", sorted(RIGHTS))
 def test_a_right_covers_itself_and_no_other_but_an_agents_heartbeat(right: str) -> None:
-    held = {other for other in RIGHTS if may(caller(right), other) is None}
+    held = {other for other in RIGHTS if denial(caller(right), other) is None}
     if right == ADMIN:
         assert held == RIGHTS
     else:
@@ -80,7 +80,7 @@ def test_a_right_covers_itself_and_no_other_but_an_agents_heartbeat(right: str) 
 
 def test_a_new_key_has_none_of_the_single_rights() -> None:
     new = caller(*DEFAULT_SCOPES)
-    assert [right for right in SINGLE_RIGHTS if may(new, right) is None] == [HEARTBEAT]
+    assert [right for right in SINGLE_RIGHTS if denial(new, right) is None] == [HEARTBEAT]
 
 
 def test_rights_are_a_closed_list() -> None:

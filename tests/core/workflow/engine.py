@@ -206,7 +206,7 @@ class Engine:
         return self.hear(RetryDue(node, due_ms))
 
     def revoke(self, did: str) -> Decision:
-        """An agent is revoked: nobody asks it any more, and nothing it has is taken."""
+        """An agent is revoked: no node asks it any more, and nothing it has is taken."""
         self.revoked.add(did)
         return self.hear(AgentRevoked(did, self.at_ms))
 

@@ -270,7 +270,7 @@ class AuctionRules(WorkRules):
         return counted
 
     def second_price(self, work: Work, round_: Round, bids: list[Bid]) -> int | None:
-        """Return what the winner is paid (case 20), None when nobody wins."""
+        """Return what the winner is paid (case 20), None when no agent wins."""
         amounts = sorted(self.eligible(work, round_, bids).values())
         return None if not amounts else amounts[min(1, len(amounts) - 1)]
 

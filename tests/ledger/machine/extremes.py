@@ -1,4 +1,4 @@
-"""Rules of extremes: amounts at their bounds, clocks that step back, times and texts nobody means.
+"""Rules of extremes: amounts at their bounds, clocks that step back, times and texts beyond use.
 
 What an owner has in all is bounded as money comes in; what it earns is not, because all that was
 issued is bounded. Time as it is committed never goes back. contract.md section 2; issue 8, row 3.

@@ -148,7 +148,7 @@ class MoneyModel:
         """Say whether a deposit is within the bounds; `issued`: all that was deposited before.
 
         Shares bear a slash only once they are settled: until then an owner's part counts whole, but
-        nobody is refused while all that is issued is within the bound of one owner.
+        no command is refused while all that is issued is within the bound of one owner.
         """
         is_little = issued + micro <= MICRO_MAX
         return issued + micro <= ISSUED_MICRO_MAX and (is_little or micro <= self.room(did))

@@ -1,4 +1,4 @@
-"""Rules of how work is judged: disputes, slashes by decree, invoices, counts of outcomes."""
+"""Rules of how work is judged: disputes, administrators' slashes, invoices, counts of outcomes."""
 
 from __future__ import annotations
 
@@ -53,8 +53,8 @@ class ReviewRules(MoneyMachine):
         is_its_agents=st.sampled_from([True, True, False]),
         slash_bps=st.sampled_from([10_000, 2_500, 0]),
     )
-    def slash_by_decree(self, index: int, is_its_agents: bool, slash_bps: int) -> None:
-        """An administrator takes of what is locked for a node; nobody else loses by it."""
+    def slash_by_administrator(self, index: int, is_its_agents: bool, slash_bps: int) -> None:
+        """An administrator takes of what is locked for a node; no other agent loses by it."""
         busy = self.works(at_work=True)
         flow, work = busy[index % len(busy)]
         did = work.agent if is_its_agents else "did:test:former"

@@ -61,7 +61,7 @@ class TrustRules(WorkRules):
         self.taken_back(did, expires=expires)
 
     def revoked(self, did: str, asking: str, *, expires: bool) -> bool:
-        """Revoke an agent, if whoever asks may."""
+        """Revoke an agent, if the caller may."""
         actor = self.trustee(did, asking)
         expires_ms = self.now + FOR_MS if expires else None
         command = revoke(did, actor_did=actor, expires_ms=expires_ms)

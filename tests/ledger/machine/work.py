@@ -175,7 +175,7 @@ class WorkRules(MoneyMachine):
     @precondition(lambda self: self.due())
     @rule(index=any_index, agent=four, risk=shares)
     def begin_again(self, index: int, agent: int, risk: int) -> None:
-        """The next attempt of a node; whoever has won it keeps it, at its price."""
+        """The next attempt of a node; the agent that has won it keeps it, at its price."""
         due = self.due()
         flow, work = due[index % len(due)]
         did = work.agent if work.has_winner else self.worker(agent)
@@ -254,7 +254,7 @@ class WorkRules(MoneyMachine):
     def judged(
         self, flow: Flow, work: Work, verifier: tuple[int, int] | None, outcome: str
     ) -> tuple[Record, ...]:
-        """Return the records of a verification, which is paid out of what nobody has reserved."""
+        """Return the records of a verification, which is paid out of what is not reserved."""
         if verifier is None:
             return ()
         work.verifications += 1
@@ -393,7 +393,7 @@ class WorkRules(MoneyMachine):
         )
 
     def ended(self, work: Work, status: NodeStatus, error: dict[str, object] | None) -> NodeChanged:
-        """Return the row of a node that nobody works on any more."""
+        """Return the row of a node that no agent works on any more."""
         return NodeChanged(
             work.name,
             status,

@@ -12,7 +12,7 @@ from core.records.api.kinds import OFFSET_MAX
 from core.records.api.record import PageQuery
 from core.records.api.shape import parsed
 from core.settings import Settings
-from serve_app.http.calls import Call
+from serve_app.http.calls import Call, query_values
 from serve_app.http.lists import Page, listed, number_after, page_of
 from serve_app.services import Services
 
@@ -37,8 +37,8 @@ def call(query: str) -> Call:
 
 def asked(query: str, *, default: int = 5, most: int = 9) -> Page:
     """Return the page that a query asks for, as the endpoint parses it."""
-    made = call(query)
-    return page_of(made, parsed(PageQuery, made.query), default=default, most=most)
+    asked_for = parsed(PageQuery, query_values(query.encode(), []))
+    return page_of(call(query), asked_for, default=default, most=most)
 
 
 def walk(rows: list[int], limit: int) -> list[list[int]]:

@@ -1,8 +1,9 @@
-"""A node of a workflow record, its large result shown whole or by reference."""
+"""Records of rows, as they are declared; a node's large result shown whole or by reference."""
 
 from __future__ import annotations
 
-from typing import Any, cast
+import uuid
+from typing import Annotated, Any, cast
 
 import orjson
 import pytest
@@ -10,12 +11,69 @@ import pytest
 from actors.dispatch.large_results import Blobs
 from actors.gateway.workflow_reads import WorkflowReads
 from core.canonical import hash_bytes
+from core.records.api.kinds import Credits, Timestamp, Uuid
+from core.records.api.record import Record
+from core.records.api.shape import Maybe, MaybeNull, Named
 from core.settings import KIB, Settings
 from ledger.reads.reader import LedgerReader, StoredWorkflow
-from serve_app.operations.views import node_state
+from serve_app.operations.views import node_state, shown
 from tests.actors.dispatch.test_large_results import Shelf
 
 pytestmark = pytest.mark.anyio
+
+
+class Declared(Record):
+    """One of everything."""
+
+    id: Uuid
+    owner_did: str
+    latency_ms: Annotated[float, Named("latency_ms")]
+    created_at: Timestamp
+    period_start: Timestamp | None
+    held_credits: Credits
+    remaining: Credits | None
+    node_id: Maybe[str]
+    comment: MaybeNull[str]
+
+
+ROW: dict[str, Any] = {
+    "id": uuid.UUID(int=7),
+    "owner_did": "did:net:a",
+    "latency_ms": 1.5,
+    "created_ms": 1_000,
+    "period_start_ms": None,
+    "held_micro": 2_500_000,
+    "remaining_micro": None,
+    "node_id": None,
+    "comment": None,
+    "stored": "and not shown",
+}
+SHOWN: dict[str, Any] = {
+    "id": str(uuid.UUID(int=7)),
+    "ownerDid": "did:net:a",
+    "latency_ms": 1.5,
+    "createdAt": "1970-01-01T00:00:01.000Z",
+    "periodStart": None,
+    "heldCredits": 2.5,
+    "remaining": None,
+    "comment": None,
+}
+
+
+def test_a_row_is_shown_as_it_is_declared() -> None:
+    assert shown(Declared, ROW) == SHOWN
+    assert shown(Declared, {**ROW, "node_id": "a"}) == {**SHOWN, "nodeId": "a"}
+
+
+def test_what_a_row_does_not_have_is_given() -> None:
+    row = {name: value for name, value in ROW.items() if name != "held_micro"}
+    assert shown(Declared, row, held_credits=1, owner_did=None) == {
+        **SHOWN,
+        "heldCredits": 1,
+        "ownerDid": None,
+    }
+    with pytest.raises(KeyError, match="held_micro"):
+        shown(Declared, row)
 
 
 def node(**columns: Any) -> dict[str, Any]:
@@ -35,7 +93,9 @@ def node(**columns: Any) -> dict[str, Any]:
     return {**row, "name": "a", "status": "success", "attempt": 1, "cost_micro": 0, **columns}
 
 
-async def shown(rows: list[dict[str, Any]], blobs: Blobs, bytes_max: int) -> list[dict[str, Any]]:
+async def shown_nodes(
+    rows: list[dict[str, Any]], blobs: Blobs, bytes_max: int
+) -> list[dict[str, Any]]:
     """Return nodes as a record of a bounded size shows them."""
     reads = WorkflowReads(Settings(record_bytes_max=bytes_max), cast(LedgerReader, None), blobs)
     await reads.load_results(StoredWorkflow({"manifest": "{}", "intent": ""}, rows))
@@ -46,7 +106,7 @@ async def test_large_results_are_shown_whole_up_to_the_records_bound() -> None:
     blobs = Blobs(Shelf(), cache_bytes_max=0)
     refs = [await blobs.put(orjson.dumps({"text": letter * 40 * KIB})) for letter in "ab"]
     rows = [node(result_json="{}"), *(node(result_ref=ref.to_json()) for ref in refs)]
-    nodes = await shown(rows, blobs, 64 * KIB)
+    nodes = await shown_nodes(rows, blobs, 64 * KIB)
     assert nodes[0]["result"] == {}
     assert nodes[1]["result"] == {"text": "a" * 40 * KIB}
     assert "result" not in nodes[2]
@@ -56,7 +116,7 @@ async def test_large_results_are_shown_whole_up_to_the_records_bound() -> None:
 async def test_a_record_of_many_inline_results_stays_within_its_bound() -> None:
     text = orjson.dumps({"text": "ä" * 5 * KIB}).decode()
     rows = [node(result_json=text, metrics={"a": "m" * KIB}) for _ in range(100)]
-    nodes = await shown(rows, Blobs(Shelf(), cache_bytes_max=0), 256 * KIB)
+    nodes = await shown_nodes(rows, Blobs(Shelf(), cache_bytes_max=0), 256 * KIB)
     assert 0 < sum("result" in one for one in nodes) < 100
     assert len(orjson.dumps(nodes)) <= 256 * KIB
     assert nodes[-1]["resultRef"] == {

@@ -147,7 +147,7 @@ def test_an_open_round_ends_with_the_first_failure_of_another_node() -> None:
 
 
 def test_a_round_that_is_being_awarded_ends_with_a_failure_in_the_same_step() -> None:
-    """Two nodes become ready at once; for the first nobody bids, the second is never asked for."""
+    """Two nodes become ready at once; the first gets no bid, the second is never asked for."""
     node = {"capabilityId": "cap.work", "selection": "auction"}
     terms = {name: NodeTerms(None, False, 0, 50, 0) for name in "ab"}
     run = AuctionEngine({"nodes": {"a": node, "b": node}}, {}, terms=terms)
