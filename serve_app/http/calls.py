@@ -16,7 +16,7 @@ from typing import Any, TypeVar
 from urllib.parse import parse_qsl
 
 from core.canonical import canonical
-from core.errors import ErrorCode, Problem, ServiceError
+from core.errors import ErrorCode, Problem, ProblemList, ServiceError
 from core.ids import composed_key
 from core.records.api import shape
 from core.records.api.shape import Body, kind_of
@@ -107,9 +107,9 @@ class Call:
         """Parse query and body as the operation declares them.
 
         Raises:
-            ServiceError: INVALID_REQUEST with every problem of both.
+            ServiceError: INVALID_REQUEST with the problems of both.
         """
-        problems: list[Problem] = []
+        problems = ProblemList()
         if operation.query is not None:
             self._parsed[operation.query] = shape.read(operation.query, self.query, problems)
         is_parsed_here = not operation.is_agent_reply  # its handler counts the call first

@@ -19,7 +19,7 @@ import orjson
 from pydantic import ValidationError
 
 from core.canonical import canonical
-from core.errors import ErrorCode, Problem, ServiceError
+from core.errors import PROBLEMS_MAX, ErrorCode, Problem, ProblemList, ServiceError
 from core.market.pricing import parse_price
 from core.market.standing_bid import parse_offer
 from core.records.agent import AgentCard
@@ -152,7 +152,7 @@ def _capability(item: Any) -> Any:
 
 
 def _card(raw: Any, path: str) -> AgentCard:
-    """Parse a card; all of its defects are told at once."""
+    """Parse a card; its defects are told at once, at most `PROBLEMS_MAX`."""
     if not isinstance(raw, dict):
         raise invalid(path, kind_of(raw), "an agent card")
     # Only the flat spelling may leave the endpoint out; it is written "" there by `unflattened`.
@@ -167,7 +167,7 @@ def _card(raw: Any, path: str) -> AgentCard:
             "the agent card is not valid",
             tuple(
                 Problem(_path(path, item["loc"]), str(item.get("input"))[:200], item["msg"])
-                for item in error.errors(include_url=False)
+                for item in error.errors(include_url=False)[:PROBLEMS_MAX]
             ),
         ) from None
     counts = Counter(capability.id for capability in card.capabilities)
@@ -179,15 +179,15 @@ def _card(raw: Any, path: str) -> AgentCard:
 
 
 def _check_prices(capabilities: list[dict[str, Any]], path: str) -> None:
-    problems: list[Problem] = []
+    problems = ProblemList()
     for position, capability in enumerate(capabilities):
         where = f"{path}.capabilities[{position}]"
-        problems += parse_price(capability, where)[1]
+        problems.extend(parse_price(capability, where)[1])
         if capability.get("standingBid") is not None:
-            problems += parse_offer(capability["standingBid"], f"{where}.standingBid")[1]
+            problems.extend(parse_offer(capability["standingBid"], f"{where}.standingBid")[1])
     if problems:
         detail = "a price or standing bid of the agent card is not valid"
-        raise ServiceError(ErrorCode.INVALID_REQUEST, detail, tuple(problems))
+        raise ServiceError(ErrorCode.INVALID_REQUEST, detail, problems.kept)
 
 
 def _path(base: str, location: tuple[int | str, ...]) -> str:
