@@ -10,7 +10,7 @@ import pytest
 from msgspec.structs import replace
 
 from actors.transport.gateway import Gateway
-from actors.transport.late_replies import LateReplies
+from actors.transport.late_replies import LatePoll, LateReplies
 from actors.transport.messages import (
     Late,
     NotYet,
@@ -20,7 +20,7 @@ from actors.transport.messages import (
     PublishRequest,
 )
 from actors.transport.sockets import SocketServer, serve_batches
-from actors.transport.wire import answer_requests, decode_reply
+from actors.transport.wire import answer_requests, decode_reply, encode_reply
 from core.errors import ErrorCode, ServiceError
 from core.settings import Settings
 from tests.actors.transport.test_gateway import OWNER, request
@@ -129,6 +129,34 @@ async def test_a_late_reply_of_an_owner_that_ended_is_asked_for_again(
         assert await asked == stored("a")
         await other.close()
     assert successor.calls == 1
+
+
+async def test_closing_the_poll_in_the_turn_of_a_request_answers_it() -> None:
+    """The request waited for the gateway's timeout: the polling task had not begun."""
+
+    class Silent:
+        """A carrier that never answers, and then does."""
+
+        def __init__(self) -> None:
+            self.is_answering = False
+
+        async def __call__(self, tokens: object) -> list[tuple[int, bytes]]:
+            """Answer nothing, or token 2."""
+            if not self.is_answering:
+                await asyncio.Event().wait()
+            return [(2, encode_reply(stored("a")))]
+
+        def close(self) -> None:
+            """Answer from now on, as a carrier to the owner's successor."""
+            self.is_answering = True
+
+    poll = LatePoll(Silent())
+    asked = asyncio.create_task(poll.reply(Late(token=1)))
+    asyncio.get_running_loop().call_soon(poll.close)
+    async with asyncio.timeout(60):
+        with pytest.raises(ConnectionError):
+            await asked
+        assert await poll.reply(Late(token=2)) == stored("a")
 
 
 async def test_a_token_of_another_process_is_answered_as_lost() -> None:
