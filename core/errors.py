@@ -7,8 +7,13 @@ Spec: Errors; contract.md section 1.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import Final
+
+# Most defects of one input that a reply names; 512 KiB of JSON can have 100,000 of them.
+PROBLEMS_MAX: Final = 100
 
 
 class ErrorCode(StrEnum):
@@ -93,13 +98,48 @@ class Problem:
     expected: str
 
 
+class ProblemList:
+    """The defects of one input: all are counted, the first `PROBLEMS_MAX` are kept."""
+
+    def __init__(self) -> None:
+        self._kept: list[Problem] = []
+        self._count = 0
+
+    def __len__(self) -> int:
+        return self._count
+
+    def __repr__(self) -> str:
+        return f"ProblemList({self._count} problems, {len(self._kept)} kept)"
+
+    @property
+    def kept(self) -> tuple[Problem, ...]:
+        """The first problems, in the order in which they were found."""
+        return tuple(self._kept)
+
+    def append(self, problem: Problem) -> None:
+        """Count a problem, and keep it while there is room."""
+        self._count += 1
+        if len(self._kept) < PROBLEMS_MAX:
+            self._kept.append(problem)
+
+    def extend(self, problems: Iterable[Problem]) -> None:
+        """Add several problems."""
+        for problem in problems:
+            self.append(problem)
+
+    def add_unnamed(self, count: int) -> None:
+        """Count problems beyond those that are kept."""
+        assert count == 0 or len(self._kept) == PROBLEMS_MAX, f"{self!r} has room for {count}"
+        self._count += count
+
+
 class ServiceError(Exception):
     """A request is refused; the caller sees `code`, `detail` and `problems`, nothing else.
 
     Args:
         code: the reason.
         detail: one sentence for people, with the values got and expected, without secrets.
-        problems: every defect found, for validation errors.
+        problems: the defects found, at most `PROBLEMS_MAX`, for validation errors.
         retry_after_s: seconds after which a retry makes sense, or None.
     """
 

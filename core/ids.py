@@ -1,4 +1,4 @@
-"""Identifiers: their types, and those that are derived, without a key, instead of stored.
+"""Identifiers that are derived, without a key, instead of stored, and how new ones are made.
 
 Pure: the caller provides time and randomness (`uuid7` takes them as arguments).
 Spec: Placeholders; Dispatch request. design.md section 3 (`eventId` is derivable).
@@ -8,11 +8,6 @@ from __future__ import annotations
 
 import hashlib
 import uuid
-from typing import NewType
-
-WorkflowId = NewType("WorkflowId", str)
-NodeName = NewType("NodeName", str)
-Did = NewType("Did", str)
 
 _EVENT_NAMESPACE = uuid.UUID("6f2d7e0a-3f0e-5c7b-9a51-6d1c0a9f4b11").bytes
 

@@ -7,18 +7,13 @@ insert and nothing else, so what was written cannot change. design.md section 3 
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import Final
 
 import sqlalchemy as sql
-from sqlalchemy.ext.asyncio import AsyncEngine
 
 from core.canonical import hash_bytes
-from ledger.pools import pool_of
+from ledger.pools import OperationalPool
 from ledger.reads.reader import LedgerReader
-from ledger.schema import (
-    OPERATIONAL_ROLE,
-    UNREACHABLE,
-    unreachable,
-)
 
 # No conflict target: naming one would need the right to read the table.
 _PUT = sql.text(
@@ -27,8 +22,8 @@ _PUT = sql.text(
 _GET = sql.text("SELECT hash, bytes FROM callboard.blob WHERE hash = ANY(:hashes)")
 _PREFIX = "sha256:"
 
-# How long a large result waits for a connection to be stored through.
-POOL_TIMEOUT_S = 30.0
+# A large result waits for the disk, as a commit does.
+PUT_TIMEOUT_S: Final = 10.0
 
 
 class BlobStore:
@@ -37,25 +32,28 @@ class BlobStore:
     Args:
         url: `postgresql://…` of a login that is a member of `ops_writer`.
         reader: reads as a member of `ledger_reader`.
+        timeout_s: how long a put waits for a connection, and then for the server.
     """
 
-    def __init__(self, url: str, reader: LedgerReader, *, pool_size: int = 2) -> None:
+    def __init__(
+        self,
+        url: str,
+        reader: LedgerReader,
+        *,
+        pool_size: int = 2,
+        timeout_s: float = PUT_TIMEOUT_S,
+    ) -> None:
         self._reader = reader
-        self._engine: AsyncEngine = pool_of(
-            url,
-            OPERATIONAL_ROLE,
-            "callboard-blobs",
-            size=pool_size,
-            timeout_s=POOL_TIMEOUT_S,
-            synchronous_commit="on",
+        self._pool = OperationalPool(
+            url, "callboard-blobs", size=pool_size, timeout_s=timeout_s, is_durable=True
         )
 
     def __repr__(self) -> str:
-        return f"BlobStore({self._engine.pool.status()})"
+        return f"BlobStore({self._pool!r})"
 
     async def close(self) -> None:
         """Close the connections for writing; the reader is its owner's."""
-        await self._engine.dispose()
+        await self._pool.close()
 
     async def put(self, body: bytes) -> str:
         """Store bytes and return their hash, `sha256:` + hex; on disk when this returns.
@@ -65,11 +63,7 @@ class BlobStore:
         """
         name = hash_bytes(body)
         values = {"hash": bytes.fromhex(name.removeprefix(_PREFIX)), "bytes": body}
-        try:
-            async with self._engine.connect() as connection:
-                await connection.execute(_PUT, values)
-        except UNREACHABLE as error:
-            raise unreachable(error) from None
+        await self._pool.rows(_PUT, values)
         return name
 
     async def get(self, names: Iterable[str]) -> dict[str, bytes]:

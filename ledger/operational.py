@@ -7,20 +7,10 @@ calls that were counted, never money. Spec: Limits; contract.md section 2 (Rate 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Final
 
 import sqlalchemy as sql
-from sqlalchemy.ext.asyncio import AsyncEngine
 
-from ledger.pools import pool_of
-from ledger.schema import (
-    OPERATIONAL_ROLE,
-    UNREACHABLE,
-    unreachable,
-)
-from ledger.timeouts import cut_after, driver_connection_of
-
-TIMEOUT_S: Final = 5.0
+from ledger.pools import OPERATIONAL_TIMEOUT_S, OperationalPool
 
 # A window begins with its first call. What is granted is computed where the row is locked, by the
 # database's clock, which all replicas share; one that was set back begins a new window.
@@ -63,31 +53,27 @@ class RateBlock:
 
 
 class OperationalStore:
-    """A pool of connections of the role `ops_writer`."""
+    """The rows of rate limits, written as the role `ops_writer`."""
 
-    def __init__(self, url: str, *, pool_size: int = 2, timeout_s: float = TIMEOUT_S) -> None:
+    def __init__(
+        self, url: str, *, pool_size: int = 2, timeout_s: float = OPERATIONAL_TIMEOUT_S
+    ) -> None:
         """Make the pool; connections are opened when first needed.
 
         Args:
             url: `postgresql://…` of a login that is a member of `ops_writer`.
             timeout_s: how long a call waits for a connection, and then for the server.
         """
-        self._timeout_s = timeout_s
-        self._engine: AsyncEngine = pool_of(
-            url,
-            OPERATIONAL_ROLE,
-            "callboard-operational",
-            size=pool_size,
-            timeout_s=timeout_s,
-            synchronous_commit="off",
+        self._pool = OperationalPool(
+            url, "callboard-operational", size=pool_size, timeout_s=timeout_s, is_durable=False
         )
 
     def __repr__(self) -> str:
-        return f"OperationalStore({self._engine.pool.status()})"
+        return f"OperationalStore({self._pool!r})"
 
     async def close(self) -> None:
         """Close all connections."""
-        await self._engine.dispose()
+        await self._pool.close()
 
     async def take_rate_block(
         self,
@@ -114,10 +100,5 @@ class OperationalStore:
             "wanted": wanted,
             "most": limit,
         }
-        try:
-            async with self._engine.connect() as connection:
-                with cut_after(await driver_connection_of(connection), self._timeout_s):
-                    row = (await connection.execute(_TAKE, values)).one()
-        except UNREACHABLE as error:
-            raise unreachable(error) from None
-        return RateBlock(calls=row.granted, used=row.used, ends_in_ms=row.ends_in_ms)
+        (row,) = await self._pool.rows(_TAKE, values)
+        return RateBlock(calls=row["granted"], used=row["used"], ends_in_ms=row["ends_in_ms"])

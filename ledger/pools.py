@@ -6,9 +6,72 @@ design.md section 3 (Two write paths).
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any, Final
+
+import sqlalchemy as sql
 from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
 
-from ledger.schema import engine_url, session_options
+from ledger.schema import (
+    OPERATIONAL_ROLE,
+    UNREACHABLE,
+    engine_url,
+    session_options,
+    unreachable,
+)
+from ledger.timeouts import cut_after, driver_connection_of
+
+OPERATIONAL_TIMEOUT_S: Final = 5.0
+
+
+class OperationalPool:
+    """Connections of the role `ops_writer`, which has no right on audited tables.
+
+    Args:
+        url: `postgresql://…` of a login that is a member of `ops_writer`.
+        name: how the server lists the connections.
+        size: connections, 1 or more.
+        timeout_s: how long a statement waits for a connection, and then for the server.
+        is_durable: whether a statement waits for the disk; otherwise a crash may forget the last.
+    """
+
+    def __init__(
+        self, url: str, name: str, *, size: int, timeout_s: float, is_durable: bool
+    ) -> None:
+        self._name = name
+        self._timeout_s = timeout_s
+        self._engine = pool_of(
+            url,
+            OPERATIONAL_ROLE,
+            name,
+            size=size,
+            timeout_s=timeout_s,
+            synchronous_commit="on" if is_durable else "off",
+        )
+
+    def __repr__(self) -> str:
+        return f"OperationalPool({self._name}, {self._engine.pool.status()})"
+
+    async def close(self) -> None:
+        """Close all connections."""
+        await self._engine.dispose()
+
+    async def rows(
+        self, statement: sql.TextClause, values: Mapping[str, Any] | None = None
+    ) -> list[dict[str, Any]]:
+        """Run one statement as a transaction and return its rows, if it has any.
+
+        Raises:
+            ServiceError: LEDGER_UNAVAILABLE; whether it was carried out is not known.
+        """
+        try:
+            async with self._engine.connect() as connection:
+                with cut_after(await driver_connection_of(connection), self._timeout_s):
+                    result = await connection.execute(statement, values)
+                    found = result.mappings() if result.returns_rows else ()
+                    return [dict(row) for row in found]
+        except UNREACHABLE as error:
+            raise unreachable(error) from None
 
 
 def pool_of(

@@ -12,16 +12,8 @@ from dataclasses import dataclass
 from typing import Final
 
 import sqlalchemy as sql
-from sqlalchemy.ext.asyncio import AsyncEngine
 
-from ledger.operational import TIMEOUT_S
-from ledger.pools import pool_of
-from ledger.schema import (
-    OPERATIONAL_ROLE,
-    UNREACHABLE,
-    unreachable,
-)
-from ledger.timeouts import cut_after, driver_connection_of
+from ledger.pools import OPERATIONAL_TIMEOUT_S, OperationalPool
 
 SWEEP_PAUSE_S: Final = 60.0
 SWEPT_MAX: Final = 10_000
@@ -70,7 +62,7 @@ class KeptReply:
 
 
 class ReplyStore:
-    """A pool of connections of the role `ops_writer`.
+    """The kept replies, written as the role `ops_writer`.
 
     Args:
         url: `postgresql://…` of a login that is a member of `ops_writer`.
@@ -79,26 +71,20 @@ class ReplyStore:
     """
 
     def __init__(
-        self, url: str, *, kept_s: int, pool_size: int = 2, timeout_s: float = TIMEOUT_S
+        self, url: str, *, kept_s: int, pool_size: int = 2, timeout_s: float = OPERATIONAL_TIMEOUT_S
     ) -> None:
         self._kept_ms = kept_s * 1_000
-        self._timeout_s = timeout_s
         self._swept_at = time.monotonic()
-        self._engine: AsyncEngine = pool_of(
-            url,
-            OPERATIONAL_ROLE,
-            "callboard-replies",
-            size=pool_size,
-            timeout_s=timeout_s,
-            synchronous_commit="on",
+        self._pool = OperationalPool(
+            url, "callboard-replies", size=pool_size, timeout_s=timeout_s, is_durable=True
         )
 
     def __repr__(self) -> str:
-        return f"ReplyStore({self._engine.pool.status()})"
+        return f"ReplyStore({self._pool!r})"
 
     async def close(self) -> None:
         """Close all connections."""
-        await self._engine.dispose()
+        await self._pool.close()
 
     async def open(self, principal: str, key: str, request_hash: bytes) -> KeptReply:
         """Take a key for a request, or find what is there under it.
@@ -113,8 +99,7 @@ class ReplyStore:
         if time.monotonic() - self._swept_at > SWEEP_PAUSE_S:
             await self.sweep()
         values = {"principal": principal, "key": key, "request_hash": request_hash}
-        found = await self._run(_OPEN.bindparams(**values, kept_ms=self._kept_ms))
-        row = found[0]
+        (row,) = await self._pool.rows(_OPEN, {**values, "kept_ms": self._kept_ms})
         reply = None if row["reply"] is None else bytes(row["reply"])
         return KeptReply(bytes(row["request_hash"]), reply, row["is_new"])
 
@@ -125,7 +110,7 @@ class ReplyStore:
             ServiceError: LEDGER_UNAVAILABLE.
         """
         values = {"principal": principal, "key": key, "request_hash": request_hash}
-        await self._run(_KEEP.bindparams(**values, reply=reply, kept_ms=self._kept_ms))
+        await self._pool.rows(_KEEP, {**values, "reply": reply, "kept_ms": self._kept_ms})
 
     async def drop(self, principal: str, key: str) -> None:
         """Give a key back whose request changed nothing; a kept reply stays.
@@ -133,7 +118,7 @@ class ReplyStore:
         Raises:
             ServiceError: LEDGER_UNAVAILABLE.
         """
-        await self._run(_DROP.bindparams(principal=principal, key=key))
+        await self._pool.rows(_DROP, {"principal": principal, "key": key})
 
     async def sweep(self) -> None:
         """Remove replies that were kept long enough, so many at once.
@@ -142,13 +127,4 @@ class ReplyStore:
             ServiceError: LEDGER_UNAVAILABLE.
         """
         self._swept_at = time.monotonic()
-        await self._run(_SWEEP.bindparams(most=SWEPT_MAX))
-
-    async def _run(self, statement: sql.TextClause) -> list[sql.RowMapping]:
-        try:
-            async with self._engine.connect() as connection:
-                with cut_after(await driver_connection_of(connection), self._timeout_s):
-                    result = await connection.execute(statement)
-                    return list(result.mappings()) if result.returns_rows else []
-        except UNREACHABLE as error:
-            raise unreachable(error) from None
+        await self._pool.rows(_SWEEP, {"most": SWEPT_MAX})

@@ -139,10 +139,6 @@ class Directory:
         """Whether an agent is revoked at a time, by this cache."""
         return self.revocations.is_revoked(did, at_ms)
 
-    def list_offers(self, capability_id: str) -> list[AgentEntry]:
-        """Return every agent with an address that offers the capability, in registration order."""
-        return list(self._by_capability.get(capability_id, {}).values())
-
     def apply_prices(self, prices: Mapping[str, Price]) -> None:
         """Store registered prices, by capability."""
         self._prices.update(prices)

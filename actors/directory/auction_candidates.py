@@ -84,7 +84,6 @@ class AuctioningDirectory(Directory):
             won = award_auction(
                 [bid for bid in bids if bid.agent_did not in excluded],
                 reserve_micro=action.reserve_micro,
-                is_eligible=lambda _: True,
             )
             if won is not None:
                 break

@@ -194,7 +194,7 @@ class AgentQueues(Generic[Key, Item]):
         return True
 
     def waiting_for(self, did: str, payer: str | None = None) -> int:
-        """Return how many orders wait for an agent; of one payer, at most how many."""
+        """Return how many orders wait for an agent; with a payer, how many of that payer's."""
         queue = self._queues.get(did)
         if queue is None:
             return 0

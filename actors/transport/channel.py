@@ -83,6 +83,8 @@ class Channel(Generic[Request, Reply]):
         self._put_count = 0
         # The next request, which did not fit into the previous batch.
         self._next: tuple[Request, Callable[[Reply | BaseException], None]] | None = None
+        # The requests of the call under way that have no reply yet.
+        self._open: deque[tuple[Request, Callable[[Reply | BaseException], None]]] = deque()
         self._pump: asyncio.Task[None] | None = None
         self._calls = 0
         self._requests = 0
@@ -171,16 +173,31 @@ class Channel(Generic[Request, Reply]):
         return await future
 
     def close(self) -> None:
-        """Stop; waiting and open requests fail with a ConnectionError: outcome unknown."""
-        if self._pump is not None:
-            self._pump.cancel()
+        """Stop; waiting and open requests fail with a ConnectionError: outcome unknown.
+
+        They fail before this returns. What is submitted later is sent to the closed carrier.
+        """
+        pump, self._pump = self._pump, None
+        if pump is not None:
+            pump.cancel()
         self._on_close()
+        self._fail_all()
+
+    def _fail_all(self) -> None:
+        closed = ConnectionError(f"the channel to {self._name} was closed")
+        # All are taken first: a callback may submit its request again.
+        failed, self._open = self._open, deque()
+        while (waiting := self._take()) is not None:
+            failed.append(waiting)
+        self._wake_room_waiters()
+        for _, done in failed:
+            self._deliver(done, closed)
 
     async def _run(self) -> None:
-        batch: deque[tuple[Request, Callable[[Reply | BaseException], None]]] = deque()
+        pump = asyncio.current_task()
         try:
-            while self._queued:
-                batch = self._next_batch()
+            while self._queued and self._pump is pump:
+                batch = self._open = self._next_batch()
                 size = len(batch)
                 self._calls += 1
                 self._requests += size
@@ -194,18 +211,17 @@ class Channel(Generic[Request, Reply]):
                     replies = [error] * size
                 slices = Slices()
                 for reply in replies:
+                    if self._pump is not pump:
+                        return  # closed by the last callback
                     self._deliver(batch.popleft()[1], reply)
                     await slices.pause()
         except asyncio.CancelledError:
-            closed = ConnectionError(f"the channel to {self._name} was closed")
-            for _, done in batch:
-                self._deliver(done, closed)
-            while (waiting := self._take()) is not None:
-                self._deliver(waiting[1], closed)
-            self._wake_room_waiters()
+            if self._pump is pump:  # cancelled with its loop, not by `close`
+                self._fail_all()
             raise
         finally:
-            self._pump = None
+            if self._pump is pump:
+                self._pump = None
 
     def _next_batch(self) -> deque[tuple[Request, Callable[[Reply | BaseException], None]]]:
         """Take waiting requests, up to the bounds of one call."""

@@ -92,11 +92,14 @@ class LatePoll:
 
     def close(self) -> None:
         """Ask no more; who still waits hears that the outcome is unknown."""
-        if self._task is not None:
-            self._task.cancel()
+        task, self._task = self._task, None
+        if task is not None:
+            task.cancel()
         self._call.close()
+        self._fail(ConnectionError("the owner is not asked any more"))
 
     async def _poll(self) -> None:
+        task = asyncio.current_task()
         try:
             while self._waiting:
                 try:
@@ -105,14 +108,15 @@ class LatePoll:
                     self._fail(error)
                     return
                 for token, body in found:
-                    future = self._waiting.get(token)
+                    future = self._waiting.pop(token, None)  # not to be asked for again
                     if future is not None and not future.done():
                         _settle(future, body)
         except asyncio.CancelledError:
             self._fail(ConnectionError("the owner is not asked any more"))
             raise
         finally:
-            self._task = None
+            if self._task is task:
+                self._task = None
 
     def _fail(self, error: Exception) -> None:
         for future in self._waiting.values():

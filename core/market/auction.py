@@ -8,7 +8,7 @@ Spec: Settlement rules 7; money.md cases 20 to 25. Decision 0061.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from enum import StrEnum
 
 from msgspec import Struct
@@ -36,12 +36,10 @@ class Bid(Message, frozen=True):
 
 
 class Award(Struct, frozen=True):
-    """The winner and its price; `runner_up_did`: the second-lowest bidder, None without one."""
+    """The winner, and what it is paid."""
 
     agent_did: str
     price_micro: int
-    bid_micro: int
-    runner_up_did: str | None
 
 
 class AuctionTerms(Struct, frozen=True):
@@ -66,22 +64,6 @@ class Exclusion(StrEnum):
     ABOVE_RESERVE = "above_reserve"
     LOW_REPUTATION = "low_reputation"
     UNDER_STAKED = "under_staked"
-
-
-def reserve_micro(capability_micro: int | None, max_cost_micro: int | None) -> int | None:
-    """Return an auction's reserve: the smaller of the two limits, None without either.
-
-    Without either, the node gets a share of the budget (`token_reservations`), or its publish is
-    refused (`is_budget_required`).
-
-    Args:
-        capability_micro: the capability's registered fixed price at publish.
-        max_cost_micro: the node's `maxCostCredits`.
-
-    money.md case 20.
-    """
-    given = [micro for micro in (capability_micro, max_cost_micro) if micro is not None]
-    return min(given, default=None)
 
 
 def bid_problem(
@@ -150,25 +132,20 @@ def find_exclusion(
     return None
 
 
-def award_auction(
-    bids: Iterable[Bid], *, reserve_micro: int, is_eligible: Callable[[Bid], bool]
-) -> Award | None:
-    """Return the winner and its price, None without an eligible bid.
+def award_auction(bids: Iterable[Bid], *, reserve_micro: int) -> Award | None:
+    """Return the winner and its price, None without a bid within the reserve.
 
-    1. Ineligible bids and bids above the reserve are left out before the price is formed. 2. The
-    lowest bid wins; of equal bids the higher reputation, then the earlier receipt, then the smaller
-    DID. 3. The winner is paid the second-lowest bid, or its own if it is the only one.
+    1. Bids above the reserve are left out before the price is formed. 2. The lowest bid wins; of
+    equal bids the higher reputation, then the earlier receipt, then the smaller DID. 3. The winner
+    is paid the second-lowest bid, or its own if it is the only one.
 
     Args:
-        bids: at most one per agent (`merge_bids`), amounts 0 or more.
-        is_eligible: `find_exclusion` is None, and the agent has not failed in an earlier round.
+        bids: those without an exclusion (`find_exclusion`) of agents that have not failed in an
+            earlier round, at most one per agent (`merge_bids`); amounts 0 or more.
 
     Spec: Settlement rules 7; money.md cases 20, 21, 24 and 25.
     """
-    counted = sorted(
-        (bid for bid in bids if bid.amount_micro <= reserve_micro and is_eligible(bid)),
-        key=award_order,
-    )
+    counted = sorted((bid for bid in bids if bid.amount_micro <= reserve_micro), key=award_order)
     assert len({bid.agent_did for bid in counted}) == len(counted), "one bid per agent"
     if not counted:
         return None
@@ -176,12 +153,7 @@ def award_auction(
     second = counted[1] if len(counted) > 1 else None
     price_micro = winner.amount_micro if second is None else second.amount_micro
     assert 0 <= winner.amount_micro <= price_micro <= reserve_micro, (winner, price_micro)
-    return Award(
-        winner.agent_did,
-        price_micro,
-        winner.amount_micro,
-        None if second is None else second.agent_did,
-    )
+    return Award(winner.agent_did, price_micro)
 
 
 def award_order(bid: Bid) -> tuple[int, float, int, str]:

@@ -3,14 +3,14 @@
 Theory of operation: payers with waiting items form a ring; the first is served `weight` times, then
 moves to the ring's end. Between two turns of a payer, every other payer is served at most its own
 weight. A new payer is inserted before the payer that was served last, if that is the ring's end, so
-that it waits for no second turn of the same payer. Taking and putting are O(1); a dropped item
-stays in its payer's queue and is skipped without using up the turn.
+that it waits for no second turn of the same payer. Every operation is O(1), and nothing is kept of
+an item that was taken or dropped, nor of a payer without items.
 Pure. design.md section 3 (Fairness).
 """
 
 from __future__ import annotations
 
-from collections import deque
+from collections import OrderedDict
 from collections.abc import Callable, Hashable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Generic, TypeVar
@@ -22,11 +22,12 @@ WEIGHT_MAX = 1_000
 
 
 @dataclass(slots=True)
-class _PayerQueue(Generic[Key]):
-    """One payer's waiting keys and the services left in its turn."""
+class _PayerQueue(Generic[Key, Item]):
+    """One payer's waiting items, and how many of a turn's services are left."""
 
+    turns: int
     turns_left: int
-    keys: deque[Key] = field(default_factory=deque)
+    items: OrderedDict[Key, Item] = field(default_factory=OrderedDict)
 
 
 class FairQueue(Generic[Key, Item]):
@@ -38,28 +39,29 @@ class FairQueue(Generic[Key, Item]):
 
     def __init__(self, weight_of: Callable[[str], int] = lambda _: 1) -> None:
         self._weight_of = weight_of
-        self._items: dict[Key, Item] = {}
-        self._queues: dict[str, _PayerQueue[Key]] = {}
-        self._ring: deque[str] = deque()
+        self._payers: dict[Key, str] = {}
+        self._ring: OrderedDict[str, _PayerQueue[Key, Item]] = OrderedDict()
         self._last: str | None = None  # whose turn has ended last
 
     def __len__(self) -> int:
-        return len(self._items)
+        return len(self._payers)
 
     def __repr__(self) -> str:
-        return f"<FairQueue items={len(self._items)} payers={len(self._ring)}>"
+        return f"<FairQueue items={len(self._payers)} payers={len(self._ring)}>"
 
     def put(self, payer: str, key: Key, item: Item) -> None:
         """Add an item to the end of its payer's queue; its key must not be waiting."""
-        assert key not in self._items, f"{key} waits already"
-        queue = self._queues.get(payer)
+        assert key not in self._payers, f"{key} waits already"
+        queue = self._ring.get(payer)
         if queue is None:
-            queue = self._queues[payer] = _PayerQueue(self._weight(payer))
-            self._ring.append(payer)
-            if len(self._ring) > 1 and self._ring[-2] == self._last:
-                self._ring[-2], self._ring[-1] = self._ring[-1], self._ring[-2]
-        queue.keys.append(key)
-        self._items[key] = item
+            is_last_at_end = self._last in self._ring and self._last == next(reversed(self._ring))
+            weight = self._weight(payer)
+            queue = self._ring[payer] = _PayerQueue(weight, weight)
+            if is_last_at_end:
+                assert self._last is not None
+                self._ring.move_to_end(self._last)
+        queue.items[key] = item
+        self._payers[key] = payer
 
     def take(self, may: Callable[[str], bool] = lambda _: True) -> Item | None:
         """Remove and return the next item; None without an item of a payer that may be served.
@@ -67,51 +69,49 @@ class FairQueue(Generic[Key, Item]):
         Args:
             may: whether a payer may be served now; others wait until their next turn.
         """
-        passed = 0
-        while passed < len(self._ring):
-            payer = self._ring[0]
+        for _ in range(len(self._ring)):
+            payer, queue = next(iter(self._ring.items()))
             if not may(payer):
-                self._ring.rotate(-1)
-                passed += 1
+                self._ring.move_to_end(payer)
                 continue
-            queue = self._queues[payer]
-            item = self._items.pop(queue.keys.popleft(), None) if queue.keys else None
-            if not queue.keys:
-                # A payer that returns starts at the ring's end, so leaving gains nothing.
-                self._ring.popleft()
+            key, item = queue.items.popitem(last=False)
+            del self._payers[key]
+            queue.turns_left -= 1
+            if not queue.items:
+                self._leave(payer, queue)
+            elif queue.turns_left == 0:
+                queue.turns = queue.turns_left = self._weight(payer)
+                self._ring.move_to_end(payer)
                 self._last = payer
-                del self._queues[payer]
-            elif item is not None:
-                queue.turns_left -= 1
-                if queue.turns_left == 0:
-                    queue.turns_left = self._weight(payer)
-                    self._ring.rotate(-1)
-                    self._last = payer
-            if item is not None:
-                return item
+            return item
         return None
 
     def take_of(self, payer: str) -> Item | None:
         """Return the payer's first item out of its turn; None when the payer has none."""
-        queue = self._queues.get(payer)
-        while queue is not None and queue.keys:
-            item = self.drop(queue.keys.popleft())
-            if item is not None:
-                return item
-        return None
+        queue = self._ring.get(payer)
+        return None if queue is None else self.drop(next(iter(queue.items)))
 
     def drop(self, key: Key) -> Item | None:
         """Remove an item; None when it does not wait."""
-        item = self._items.pop(key, None)
-        if not self._items:
-            self._queues.clear()
-            self._ring.clear()
+        payer = self._payers.pop(key, None)
+        if payer is None:
+            return None
+        queue = self._ring[payer]
+        item = queue.items.pop(key)
+        if not queue.items:
+            self._leave(payer, queue)
         return item
 
     def waiting_of(self, payer: str) -> int:
-        """Return how many items of a payer wait; those dropped count until their turn."""
-        queue = self._queues.get(payer)
-        return 0 if queue is None else len(queue.keys)
+        """Return how many items of a payer wait."""
+        queue = self._ring.get(payer)
+        return 0 if queue is None else len(queue.items)
+
+    def _leave(self, payer: str, queue: _PayerQueue[Key, Item]) -> None:
+        """Take a payer without items off the ring; it returns at the end, so it gains nothing."""
+        del self._ring[payer]
+        if queue.turns_left < queue.turns:
+            self._last = payer
 
     def _weight(self, payer: str) -> int:
         return max(1, min(self._weight_of(payer), WEIGHT_MAX))

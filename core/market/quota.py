@@ -7,7 +7,7 @@ quota. Spec: Quota check result, Limits; money.md cases 37 and 38.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Final
 
 from core.money import MICRO_PER_CENT, cents_ceil
@@ -38,23 +38,6 @@ class QuotaUsage:
     def spend_cents_today(self) -> int:
         """The day's spend as shown, in cents, rounded up."""
         return cents_ceil(self.spend_micro_today)
-
-    def after_publish(self, hold_micro: int) -> QuotaUsage:
-        """Return the usage with one more workflow of today."""
-        return QuotaUsage(
-            self.workflows_today + 1,
-            self.spend_micro_today + hold_micro,
-            self.workflows_running + 1,
-        )
-
-    def after_end(self, returned_micro: int, *, was_published_today: bool) -> QuotaUsage:
-        """Return the usage after a workflow's end; released money counts for its own day."""
-        assert self.workflows_running > 0, "none runs"
-        ended = replace(self, workflows_running=self.workflows_running - 1)
-        if not was_published_today:
-            return ended
-        assert 0 <= returned_micro <= self.spend_micro_today, (returned_micro, self)
-        return replace(ended, spend_micro_today=self.spend_micro_today - returned_micro)
 
 
 @dataclass(frozen=True, slots=True)

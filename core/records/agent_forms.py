@@ -14,7 +14,7 @@ from typing import Annotated, Any, Final
 
 from pydantic import ValidationError
 
-from core.errors import Problem
+from core.errors import PROBLEMS_MAX, Problem, ProblemList
 from core.records.agent import AgentCard
 from core.records.api.kinds import Did, text
 from core.records.api.shape import (
@@ -55,7 +55,7 @@ class Card:
         return card
 
     @classmethod
-    def read_value(cls, raw: Any, path: str, problems: list[Problem]) -> Card | None:
+    def read_value(cls, raw: Any, path: str, problems: ProblemList) -> Card | None:
         """Read a card, and add what is wrong with it to `problems`."""
         if not isinstance(raw, dict):
             problems.append(Problem(path, kind_of(raw), "an agent card"))
@@ -66,13 +66,13 @@ class Card:
         try:
             card = AgentCard.model_validate(given)
         except ValidationError as error:
-            problems += (
+            problems.extend(
                 Problem(
                     path + "".join(_step(part) for part in item["loc"]),
                     str(item.get("input"))[:_GOT_CHARS_MAX],
                     item["msg"],
                 )
-                for item in error.errors(include_url=False)
+                for item in error.errors(include_url=False)[:PROBLEMS_MAX]
             )
             return None
         ((name, count),) = Counter(one.id for one in card.capabilities).most_common(1)

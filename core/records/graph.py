@@ -7,10 +7,11 @@ are broken. Spec: Node definition, Execution order; contract.md section 5 (mappi
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from core.errors import Problem
+from core.errors import Problem, ProblemList
+from core.records.bounds import NODE_NAME_CHARS_MAX
 from core.records.mapping import (
     EXPECTED,
     InputMapping,
@@ -21,6 +22,8 @@ from core.records.mapping import (
 
 # jsonpath-ng takes 250 µs for an expression: a request must not buy seconds of it.
 UNUSUAL_EXPRESSIONS_MAX = 50
+# Each search for a cycle walks all nodes, and 10,000 nodes can form 5,000 cycles.
+CYCLES_MAX = 10
 
 _PLAIN_NAME = re.compile(r"[\w-]+")
 
@@ -33,31 +36,39 @@ class GraphPlan:
     parents: dict[str, tuple[str, ...]] = field(default_factory=dict)
     children: dict[str, list[str]] = field(default_factory=dict)
     mappings: dict[str, tuple[InputMapping, ...]] = field(default_factory=dict)
-    problems: list[Problem] = field(default_factory=list)
+    problems: ProblemList = field(default_factory=ProblemList)
 
 
 def node_path(name: str) -> str:
-    """Return a node's path in its manifest, for problems."""
+    """Return a node's path in its manifest, for problems; of a name that is too long, its start."""
+    if len(name) > NODE_NAME_CHARS_MAX:
+        # Many problems of one node would repeat a name of any length.
+        name = f"{name[: NODE_NAME_CHARS_MAX - 1]}…"
     return f"nodes.{name}" if _PLAIN_NAME.fullmatch(name) else f"nodes['{name}']"
 
 
 def plan_graph(
-    depends_on: Mapping[str, Sequence[str]], expressions: Mapping[str, Mapping[str, str]]
+    depends_on: Mapping[str, Sequence[str]],
+    expressions: Mapping[str, Mapping[str, str]],
+    path_of: Callable[[str], str] = node_path,
 ) -> GraphPlan:
     """Sort the nodes and parse their mappings; every defect becomes a problem, nothing is raised.
 
     Args:
         depends_on: for every node, in manifest order, the names it waits for.
         expressions: for every node with mappings, input name to expression.
+        path_of: a node's path in the client's own form.
     """
     plan = GraphPlan()
-    _link(plan, depends_on)
-    is_acyclic = _sort(plan)
-    _read_mappings(plan, expressions, is_acyclic)
+    _link(plan, depends_on, path_of)
+    is_acyclic = _sort(plan, path_of)
+    _read_mappings(plan, expressions, is_acyclic, path_of)
     return plan
 
 
-def _link(plan: GraphPlan, depends_on: Mapping[str, Sequence[str]]) -> None:
+def _link(
+    plan: GraphPlan, depends_on: Mapping[str, Sequence[str]], path_of: Callable[[str], str]
+) -> None:
     children: dict[str, list[str]] = {name: [] for name in depends_on}
     for name, wanted in depends_on.items():
         parents: dict[str, None] = {}
@@ -68,20 +79,19 @@ def _link(plan: GraphPlan, depends_on: Mapping[str, Sequence[str]]) -> None:
                     parents[parent] = None
                     children[parent].append(name)
                 continue
-            path = f"{node_path(name)}.dependsOn[{position}]"
+            path = f"{path_of(name)}.dependsOn[{position}]"
             got = "the node itself" if parent == name else _shown(parent)
             plan.problems.append(Problem(path, got, "the name of another node"))
         plan.parents[name] = tuple(parents)
     plan.children = children
 
 
-def _sort(plan: GraphPlan) -> bool:
-    """Fill `order`; each cycle found becomes a problem and is cut, so that sorting always ends."""
+def _sort(plan: GraphPlan, path_of: Callable[[str], str]) -> bool:
+    """Fill `order`; each cycle found becomes a problem and is cut, up to `CYCLES_MAX`."""
     unmet = {name: len(parents) for name, parents in plan.parents.items()}
     ready = [name for name, count in unmet.items() if count == 0]
-    done = 0
-    is_acyclic = True
-    while len(plan.order) < len(unmet):
+    done = cycles = 0
+    while len(plan.order) < len(unmet) and cycles < CYCLES_MAX:
         plan.order += ready
         ready = []
         while done < len(plan.order):
@@ -91,14 +101,19 @@ def _sort(plan: GraphPlan) -> bool:
                     plan.order.append(child)
             done += 1
         if len(plan.order) < len(unmet):
-            is_acyclic = False
-            cut = _cut_cycle(plan, unmet, set(plan.order))
+            cycles += 1
+            cut = _cut_cycle(plan, unmet, set(plan.order), path_of)
             unmet[cut] = 0
             ready = [cut]
-    return is_acyclic
+    return cycles == 0
 
 
-def _cut_cycle(plan: GraphPlan, unmet: dict[str, int], sorted_names: set[str]) -> str:
+def _cut_cycle(
+    plan: GraphPlan,
+    unmet: dict[str, int],
+    sorted_names: set[str],
+    path_of: Callable[[str], str],
+) -> str:
     """Report one cycle among the unsorted nodes and return the node where it is cut."""
     name = next(name for name in unmet if name not in sorted_names)
     seen: dict[str, None] = {}
@@ -116,7 +131,7 @@ def _cut_cycle(plan: GraphPlan, unmet: dict[str, int], sorted_names: set[str]) -
     shown = " → ".join([*cycle[:10], *(["…"] if len(cycle) > 10 else []), first])
     plan.problems.append(
         Problem(
-            f"{node_path(first)}.dependsOn[{position}]",
+            f"{path_of(first)}.dependsOn[{position}]",
             f"a cycle: {shown}",
             "dependencies without a cycle",
         )
@@ -125,15 +140,19 @@ def _cut_cycle(plan: GraphPlan, unmet: dict[str, int], sorted_names: set[str]) -
 
 
 def _read_mappings(
-    plan: GraphPlan, expressions: Mapping[str, Mapping[str, str]], is_acyclic: bool
+    plan: GraphPlan,
+    expressions: Mapping[str, Mapping[str, str]],
+    is_acyclic: bool,
+    path_of: Callable[[str], str],
 ) -> None:
     ancestors: dict[str, int] | None = None
     bits: dict[str, int] = {}
     unusual = 0
     for name, by_input in expressions.items():
         mappings: list[InputMapping] = []
+        parents = frozenset(plan.parents.get(name, ()))
         for input_name, expression in by_input.items():
-            path = f"{node_path(name)}.inputMappings.{input_name}"
+            path = f"{path_of(name)}.inputMappings.{input_name}"
             if not is_plain(expression):
                 unusual += 1
                 if unusual > UNUSUAL_EXPRESSIONS_MAX:
@@ -145,13 +164,13 @@ def _read_mappings(
             except MappingSyntaxError as error:
                 plan.problems.append(Problem(path, f"{_shown(expression)}: {error}", EXPECTED))
                 continue
-            if source not in plan.parents.get(name, ()):
-                if ancestors is None:
+            if source not in parents:
+                is_known = source in plan.parents
+                if is_known and is_acyclic and ancestors is None:
                     bits = {node: 1 << index for index, node in enumerate(plan.order)}
                     ancestors = _ancestors(plan, bits)
-                is_known = source in bits
                 # With a cycle "before" has no meaning; the cycle itself is reported.
-                if not is_known or (is_acyclic and not ancestors.get(name, 0) & bits[source]):
+                if not is_known or (ancestors is not None and not ancestors[name] & bits[source]):
                     got = f"{_shown(source)}, " + (
                         "which does not run before this node" if is_known else "which is no node"
                     )

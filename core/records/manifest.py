@@ -1,7 +1,8 @@
 """The workflow manifest: what a payer publishes, checked once at the edge.
 
 `parse_manifest` and `parse_list_form` are the only ways in. They refuse unknown members by name,
-accept the alternative spellings, and report every problem at once, those of the graph included.
+accept the alternative spellings, and report all problems at once, those of the graph included; the
+first `PROBLEMS_MAX` are named, the others counted.
 Node names have 1 to 128 characters, no control characters, quotes, backslashes or outer spaces, so
 that each can be written as `$.name.result` or `$['name'].result`, and no `#verify`, which marks the
 payment line of a node's verifier.
@@ -10,6 +11,7 @@ Spec: Workflow manifest, Node definition, Input mapping expressions; contract.md
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Annotated, Any, Literal
 
 from pydantic import (
@@ -23,7 +25,7 @@ from pydantic import (
 from pydantic import ValidationError as PydanticError
 from pydantic.alias_generators import to_camel
 
-from core.errors import ErrorCode, Problem, ServiceError
+from core.errors import Problem, ProblemList
 from core.json_bounds import json_problem
 from core.money import credits_number, micro_from_cents, micro_from_credits
 from core.records.bounds import (
@@ -34,12 +36,14 @@ from core.records.bounds import (
     TEXT_CHARS_MAX,
     is_node_name,
 )
+from core.records.graph import node_path
 from core.records.manifest_problems import (
+    add_graph_problems,
+    add_problems_of_pydantic,
+    add_unsupported_problems,
     described,
-    graph_problems,
-    problems_of_pydantic,
+    refused_manifest,
     spell_canonically,
-    unsupported_problems,
 )
 
 # What the parser bears; how many a deployment allows is its limit, applied when compiling.
@@ -168,30 +172,46 @@ class WorkflowManifest(_ClosedRecord):
 def parse_manifest(raw: object) -> WorkflowManifest:
     """Check a manifest as it came from JSON and return it.
 
-    Raises `ServiceError` (INVALID_MANIFEST) with every problem found at once. Spec: Workflow
-    manifest; contract.md section 2 (strictness).
+    Raises `ServiceError` (INVALID_MANIFEST) with the problems found. Spec: Workflow manifest;
+    contract.md section 2 (strictness).
     """
-    problem = json_problem(raw)
-    if problem is not None:
-        raise _refused([problem])
-    if type(raw) is not dict:
-        raise _refused([Problem("", described(raw), "a workflow manifest, a JSON object")])
-    plain, problems = spell_canonically(raw)
+    return _checked(_object(raw, "a workflow manifest, a JSON object"), ProblemList(), node_path)
+
+
+def _object(raw: object, expected: str) -> dict[str, Any]:
+    problems = ProblemList()
+    defect = json_problem(raw)
+    if defect is not None:
+        problems.append(defect)
+    elif type(raw) is dict:
+        return raw
+    else:
+        problems.append(Problem("", described(raw), expected))
+    raise refused_manifest(problems)
+
+
+def _checked(
+    raw: dict[str, Any], problems: ProblemList, path_of: Callable[[str], str]
+) -> WorkflowManifest:
+    """Return the manifest; refuse it when `problems` has one, then or by now."""
+    plain = spell_canonically(raw, problems, path_of)
     try:
         manifest = WorkflowManifest.model_validate(plain)
     except PydanticError as error:
-        problems += problems_of_pydantic(error, raw)
+        add_problems_of_pydantic(error, raw, problems, path_of)
         # A broken part must not hide a cycle elsewhere: the graph is checked on what is readable.
-        problems += graph_problems(plain) + unsupported_problems(plain)
-        raise _refused(problems) from None
+        add_graph_problems(plain, problems, path_of)
+        add_unsupported_problems(plain, problems, path_of)
+        raise refused_manifest(problems) from None
     if manifest.max_cents_micro is not None:
         budget_micro = manifest.settings.max_budget_micro
         if budget_micro not in (None, manifest.max_cents_micro):
             got = f"{plain['maxCents']}, beside another settings.maxBudgetCredits"
             problems.append(Problem("maxCents", got, "maxBudgetCredits × 100"))
-    problems += unsupported_problems(plain)
+    add_unsupported_problems(plain, problems, path_of)
     if problems:
-        raise _refused(problems + graph_problems(plain))
+        add_graph_problems(plain, problems, path_of)
+        raise refused_manifest(problems)
     return manifest
 
 
@@ -201,28 +221,20 @@ def parse_list_form(raw: object) -> WorkflowManifest:
     Raises `ServiceError` (INVALID_MANIFEST), paths as in the list form. contract.md section 6
     (Publish, list form).
     """
-    problem = json_problem(raw)
-    if problem is not None:
-        raise _refused([problem])
-    if type(raw) is not dict:
-        raise _refused([Problem("", described(raw), "an object with nodes and edges")])
-    problems: list[Problem] = []
-    nodes, positions = _nodes_of_list(raw.get("nodes"), problems)
-    _add_edges(raw.get("edges"), nodes, problems)
+    lists = _object(raw, "an object with nodes and edges")
+    problems = ProblemList()
+    nodes, positions = _nodes_of_list(lists.get("nodes"), problems)
+    _add_edges(lists.get("edges"), nodes, problems)
     if problems and not nodes:
-        raise _refused(problems)
-    manifest = {name: value for name, value in raw.items() if name not in ("nodes", "edges")}
-    try:
-        parsed = parse_manifest({**manifest, "nodes": nodes})
-    except ServiceError as error:
-        problems += [_as_in_list(problem, positions) for problem in error.problems]
-    if problems:
-        raise _refused(problems)
-    return parsed
+        raise refused_manifest(problems)
+    manifest = {name: value for name, value in lists.items() if name != "edges"}
+    return _checked(
+        {**manifest, "nodes": nodes}, problems, lambda name: f"nodes[{positions[name]}]"
+    )
 
 
 def _nodes_of_list(
-    raw: object, problems: list[Problem]
+    raw: object, problems: ProblemList
 ) -> tuple[dict[str, dict[str, Any]], dict[str, int]]:
     nodes: dict[str, dict[str, Any]] = {}
     positions: dict[str, int] = {}
@@ -248,12 +260,13 @@ def _nodes_of_list(
     return nodes, positions
 
 
-def _add_edges(raw: object, nodes: dict[str, dict[str, Any]], problems: list[Problem]) -> None:
+def _add_edges(raw: object, nodes: dict[str, dict[str, Any]], problems: ProblemList) -> None:
     if raw is None:
         return
     if type(raw) is not list:
         problems.append(Problem("edges", described(raw), "an array of {from, to}"))
         return
+    parents: dict[str, list[str]] = {}
     for position, edge in enumerate(raw):
         path = f"edges[{position}]"
         ends = set(edge) if type(edge) is dict else set()
@@ -269,26 +282,10 @@ def _add_edges(raw: object, nodes: dict[str, dict[str, Any]], problems: list[Pro
         for key, end in unknown:
             problems.append(Problem(f"{path}.{key}", described(end), "the id of a node"))
         if not unknown:
-            depends_on = nodes[child].get("dependsOn")
-            if type(depends_on) is list:
-                nodes[child]["dependsOn"] = [*depends_on, parent]
-            elif depends_on is None:
-                nodes[child]["dependsOn"] = [parent]
-
-
-def _as_in_list(problem: Problem, positions: dict[str, int]) -> Problem:
-    for name, position in positions.items():
-        for path in (f"nodes.{name}", f"nodes['{name}']"):
-            if problem.path == path or problem.path.startswith((f"{path}.", f"{path}[")):
-                rest = problem.path[len(path) :]
-                return Problem(f"nodes[{position}]{rest}", problem.got, problem.expected)
-    return problem
-
-
-def _refused(problems: list[Problem]) -> ServiceError:
-    count = len(problems)
-    return ServiceError(
-        ErrorCode.INVALID_MANIFEST,
-        f"the manifest has {count} problem{'s' if count > 1 else ''}",
-        tuple(problems),
-    )
+            parents.setdefault(child, []).append(parent)
+    for child, added in parents.items():
+        depends_on = nodes[child].get("dependsOn")
+        if depends_on is None:
+            nodes[child]["dependsOn"] = added
+        elif type(depends_on) is list:
+            nodes[child]["dependsOn"] = [*depends_on, *added]

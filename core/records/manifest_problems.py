@@ -7,12 +7,13 @@ Spec: Workflow manifest, Node definition; contract.md section 2 (strictness).
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from typing import Any
 
 from pydantic import ValidationError as PydanticError
 
-from core.errors import Problem
-from core.records.graph import node_path, plan_graph
+from core.errors import PROBLEMS_MAX, ErrorCode, Problem, ProblemList, ServiceError
+from core.records.graph import plan_graph
 
 NODE_ALIASES = {
     "capability": "capabilityId",
@@ -33,12 +34,15 @@ _SHOWN_CHARS_MAX = 80
 _SHOULD = re.compile(r"^(?:Input|String|List|Dictionary) should (?:be )?")
 
 
-def spell_canonically(raw: dict[str, Any]) -> tuple[dict[str, Any], list[Problem]]:
+def spell_canonically(
+    raw: dict[str, Any], problems: ProblemList, path_of: Callable[[str], str]
+) -> dict[str, Any]:
     """Return the manifest without nulls and alternative spellings; `raw` stays as it is.
 
-    Both spellings with different values are a problem each.
+    Args:
+        problems: gets one for both spellings with different values.
+        path_of: a node's path in the client's own form.
     """
-    problems: list[Problem] = []
     plain = _without_nulls(raw)
     for part in ("settings", "trigger"):
         member = plain.get(part)
@@ -46,7 +50,7 @@ def spell_canonically(raw: dict[str, Any]) -> tuple[dict[str, Any], list[Problem
             plain = {**plain, part: _without_nulls(member)}
     nodes = plain.get("nodes")
     if type(nodes) is not dict:
-        return plain, problems
+        return plain
     changed: dict[str, Any] = {}
     for name, node in nodes.items():
         if type(node) is not dict:
@@ -59,19 +63,26 @@ def spell_canonically(raw: dict[str, Any]) -> tuple[dict[str, Any], list[Problem
             value = spelt.pop(alias)
             if spelt.setdefault(canonical, value) != value:
                 got = f"{described(value)}, beside {canonical} {described(spelt[canonical])}"
-                path = f"{node_path(name)}.{alias}"
+                path = f"{path_of(name)}.{alias}"
                 problems.append(Problem(path, got, f"one value, as {canonical}"))
         if spelt is not node:
             changed[name] = spelt
-    return ({**plain, "nodes": {**nodes, **changed}} if changed else plain), problems
+    return {**plain, "nodes": {**nodes, **changed}} if changed else plain
 
 
-def problems_of_pydantic(error: PydanticError, raw: dict[str, Any]) -> list[Problem]:
-    """Return pydantic's errors as problems, with paths in the client's own spelling."""
-    problems = []
-    for found in error.errors(include_url=False):
-        location = [part for part in found["loc"] if part != "[key]"]
+def add_problems_of_pydantic(
+    error: PydanticError,
+    raw: dict[str, Any],
+    problems: ProblemList,
+    path_of: Callable[[str], str],
+) -> None:
+    """Add pydantic's errors to the problems, with paths in the client's own spelling."""
+    errors = error.errors(include_url=False)
+    for found in errors[:PROBLEMS_MAX]:
         kind = found["type"]
+        location = list(found["loc"])
+        if location[2:] == ["[key]"] and kind != "extra_forbidden":
+            del location[2]  # the node's name itself is wrong
         got = "nothing" if kind == "missing" else described(found.get("input"))
         expected = _SHOULD.sub("", str(found["msg"]))
         if kind == "missing":
@@ -84,15 +95,17 @@ def problems_of_pydantic(error: PydanticError, raw: dict[str, Any]) -> list[Prob
         elif kind in ("too_long", "too_short"):
             got = f"{len(found['input'])} members"
             expected = expected.partition(" after validation")[0]
-        problems.append(Problem(_path(location, raw), got, expected))
-    return problems
+        problems.append(Problem(_path(location, raw, path_of), got, expected))
+    problems.add_unnamed(max(0, len(errors) - PROBLEMS_MAX))
 
 
-def graph_problems(plain: dict[str, Any]) -> list[Problem]:
-    """Return the structural problems of the readable part of a broken manifest."""
+def add_graph_problems(
+    plain: dict[str, Any], problems: ProblemList, path_of: Callable[[str], str]
+) -> None:
+    """Add the structural problems of the readable part of a broken manifest."""
     nodes = plain.get("nodes")
     if type(nodes) is not dict:
-        return []
+        return
     depends_on: dict[str, list[str]] = {}
     expressions: dict[str, dict[str, str]] = {}
     for name, node in nodes.items():
@@ -106,12 +119,15 @@ def graph_problems(plain: dict[str, Any]) -> list[Problem]:
                 for input_name, expression in mappings.items()
                 if type(expression) is str
             }
-    return plan_graph(depends_on, expressions).problems
+    found = plan_graph(depends_on, expressions, path_of).problems
+    problems.extend(found.kept)
+    problems.add_unnamed(len(found) - len(found.kept))
 
 
-def unsupported_problems(plain: dict[str, Any]) -> list[Problem]:
-    """Return a problem for each option, or combination of options, that this version lacks."""
-    problems = []
+def add_unsupported_problems(
+    plain: dict[str, Any], problems: ProblemList, path_of: Callable[[str], str]
+) -> None:
+    """Add a problem for each option, or combination of options, that this version lacks."""
     trigger = plain.get("trigger")
     if type(trigger) is dict and trigger.get("type") in ("scheduled", "webhook", "event"):
         expected = "manual, the only trigger that this version runs"
@@ -124,12 +140,20 @@ def unsupported_problems(plain: dict[str, Any]) -> list[Problem]:
         if not is_auction and node.get("auctionWindowMs") is not None:
             got = described(node["auctionWindowMs"])
             expected = "an auction window only with selection: auction"
-            problems.append(Problem(f"{node_path(name)}.auctionWindowMs", got, expected))
+            problems.append(Problem(f"{path_of(name)}.auctionWindowMs", got, expected))
         if is_auction and node.get("targetAgentId") is not None:
             got = described(node["targetAgentId"])
             expected = "no target with selection: auction, the winner takes the node"
-            problems.append(Problem(f"{node_path(name)}.targetAgentId", got, expected))
-    return problems
+            problems.append(Problem(f"{path_of(name)}.targetAgentId", got, expected))
+
+
+def refused_manifest(problems: ProblemList) -> ServiceError:
+    """Return the refusal of a manifest with these problems; at least one."""
+    count = len(problems)
+    detail = f"the manifest has {count} problem{'s' if count > 1 else ''}"
+    if count > PROBLEMS_MAX:
+        detail += f", the first {PROBLEMS_MAX} are shown"
+    return ServiceError(ErrorCode.INVALID_MANIFEST, detail, problems.kept)
 
 
 def described(value: object) -> str:
@@ -167,11 +191,11 @@ def _meant(location: list[int | str]) -> str:
     return hint or "only the members of the specification"
 
 
-def _path(location: list[int | str], raw: dict[str, Any]) -> str:
+def _path(location: list[int | str], raw: dict[str, Any], path_of: Callable[[str], str]) -> str:
     path = ""
     for depth, part in enumerate(location):
         if depth == 1 and location[0] == "nodes":
-            path = node_path(str(part))
+            path = path_of(str(part))
         elif type(part) is int:
             path += f"[{part}]"
         else:

@@ -11,10 +11,11 @@ from typing import Any
 
 from msgspec import field
 
-from core.errors import ErrorCode, Problem, ServiceError
+from core.errors import Problem, ProblemList
 from core.message import Message
 from core.records.graph import node_path, plan_graph
 from core.records.manifest import WorkflowManifest
+from core.records.manifest_problems import refused_manifest
 from core.records.mapping import InputMapping
 
 __all__ = ["CompiledNode", "CompiledWorkflow", "InputMapping", "WorkflowLimits", "compile_workflow"]
@@ -73,20 +74,16 @@ def compile_workflow(
 ) -> CompiledWorkflow:
     """Check the structure of a manifest and return the compiled workflow.
 
-    Raises `ServiceError` (INVALID_MANIFEST) with every structural problem at once. Spec: Workflow
+    Raises `ServiceError` (INVALID_MANIFEST) with the structural problems found. Spec: Workflow
     manifest, Node definition.
     """
     plan = plan_graph(
         {name: node.depends_on for name, node in manifest.nodes.items()},
         {name: node.input_mappings for name, node in manifest.nodes.items() if node.input_mappings},
     )
-    problems = plan.problems + _problems_of_limits(manifest, limits)
-    if problems:
-        raise ServiceError(
-            ErrorCode.INVALID_MANIFEST,
-            f"the manifest has {len(problems)} problem{'s' if len(problems) > 1 else ''}",
-            tuple(problems),
-        )
+    _check_limits(manifest, limits, plan.problems)
+    if plan.problems:
+        raise refused_manifest(plan.problems)
     nodes: dict[str, CompiledNode] = {}
     for name in plan.order:
         node = manifest.nodes[name]
@@ -124,8 +121,9 @@ def compile_workflow(
     )
 
 
-def _problems_of_limits(manifest: WorkflowManifest, limits: WorkflowLimits) -> list[Problem]:
-    problems = []
+def _check_limits(
+    manifest: WorkflowManifest, limits: WorkflowLimits, problems: ProblemList
+) -> None:
     if len(manifest.nodes) > limits.nodes_max:
         got = f"{len(manifest.nodes)} nodes"
         problems.append(Problem("nodes", got, f"at most {limits.nodes_max} nodes"))
@@ -137,7 +135,6 @@ def _problems_of_limits(manifest: WorkflowManifest, limits: WorkflowLimits) -> l
         if node.timeout_ms is not None and node.timeout_ms > limits.max_runtime_ms_max:
             path = f"{node_path(name)}.timeoutMs"
             problems.append(Problem(path, str(node.timeout_ms), expected))
-    return problems
 
 
 def _has_template(value: Any) -> bool:

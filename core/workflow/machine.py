@@ -30,7 +30,6 @@ from core.workflow.events import (
     BidsHeard,
     CancelRequested,
     Event,
-    Failure,
     NodeChanged,
     RetryDue,
     RuntimeExceeded,
@@ -39,7 +38,6 @@ from core.workflow.events import (
     WorkflowAccepted,
     WorkStarted,
 )
-from core.workflow.inputs import build_inputs
 from core.workflow.node_state import AwaitedSelection, NodeState
 from core.workflow.rules.attempts import (
     agent_not_selected,
@@ -138,10 +136,6 @@ class WorkflowMachine:
     def agents_at_work(self) -> set[str]:
         """Return the agents and verifiers of all open attempts."""
         return agents_at_work(self._workflow)
-
-    def inputs_for(self, name: str) -> tuple[dict[str, Any], dict[str, Any]] | Failure:
-        """Return (inputs, parents) for a dispatch of this node, or why they cannot be built."""
-        return build_inputs(self.compiled.nodes[name], self._workflow.results)
 
     def results_for(self, name: str) -> dict[str, Any]:
         """Return the results that this node's inputs need; large ones are `BlobRef`s."""

@@ -13,21 +13,12 @@ from typing import Any, Final
 
 import orjson
 import sqlalchemy as sql
-from sqlalchemy.ext.asyncio import AsyncEngine
 
 from core.market.agent_liveness import HEARTBEAT_TTL_MS, Liveness
-from ledger.operational import TIMEOUT_S
-from ledger.pools import pool_of
+from ledger.pools import OPERATIONAL_TIMEOUT_S, OperationalPool
 from ledger.reads.pages import changed_pages
 from ledger.reads.reader import LedgerReader, RowDict
-from ledger.schema import (
-    OPERATIONAL_ROLE,
-    UNREACHABLE,
-    agent,
-    agent_live,
-    unreachable,
-)
-from ledger.timeouts import cut_after, driver_connection_of
+from ledger.schema import agent, agent_live
 
 # A probe that was not answered is repeated after 30 s, doubling to 5 min; one that was answered,
 # before what it says has run out.
@@ -121,52 +112,35 @@ class StoredHeartbeat:
 class LivenessStore:
     """Writes heartbeats and probes as the role `ops_writer`."""
 
-    def __init__(self, url: str, *, timeout_s: float = TIMEOUT_S) -> None:
+    def __init__(self, url: str, *, timeout_s: float = OPERATIONAL_TIMEOUT_S) -> None:
         """Make the pool; its one connection is opened when first needed.
 
         Args:
             url: `postgresql://…` of a login that is a member of `ops_writer`.
             timeout_s: how long a batch waits for the connection, and then for the server.
         """
-        self._timeout_s = timeout_s
-        self._engine: AsyncEngine = pool_of(
-            url,
-            OPERATIONAL_ROLE,
-            "callboard-liveness",
-            size=1,
-            timeout_s=timeout_s,
-            synchronous_commit="off",
+        self._pool = OperationalPool(
+            url, "callboard-liveness", size=1, timeout_s=timeout_s, is_durable=False
         )
 
     def __repr__(self) -> str:
-        return f"LivenessStore({self._engine.pool.status()})"
+        return f"LivenessStore({self._pool!r})"
 
     async def close(self) -> None:
         """Close all connections."""
-        await self._engine.dispose()
+        await self._pool.close()
 
     async def store_heartbeats(self, heartbeats: Sequence[Heartbeat]) -> list[StoredHeartbeat]:
         """Store a batch in one statement; of several heartbeats of an agent the last one counts."""
         newest = {heartbeat.did: asdict(heartbeat) for heartbeat in heartbeats}
-        rows = await self._execute(_HEARTBEATS, list(newest.values()))
+        rows = await self._pool.rows(_HEARTBEATS, _given(list(newest.values())))
         stored = {row["did"]: StoredHeartbeat(row["at_ms"], liveness_of(row)) for row in rows}
         return [stored[heartbeat.did] for heartbeat in heartbeats]
 
     async def store_probes(self, found: Sequence[tuple[str, bool]]) -> None:
         """Store what probes found: (did, whether the agent answered as a healthy one)."""
-        await self._execute(_PROBES, [{"did": did, "is_ok": is_ok} for did, is_ok in found])
-
-    async def _execute(
-        self, statement: sql.TextClause, rows: list[dict[str, Any]]
-    ) -> Sequence[RowDict]:
-        try:
-            async with self._engine.connect() as connection:
-                with cut_after(await driver_connection_of(connection), self._timeout_s):
-                    given = {"rows": orjson.dumps(rows).decode()}
-                    found = await connection.execute(statement, given)
-                    return [dict(row) for row in found.mappings()] if found.returns_rows else []
-        except UNREACHABLE as error:
-            raise unreachable(error) from None
+        probes = [{"did": did, "is_ok": is_ok} for did, is_ok in found]
+        await self._pool.rows(_PROBES, _given(probes))
 
 
 async def live_rows(
@@ -219,3 +193,7 @@ def liveness_of(row: Mapping[str, Any]) -> Liveness:
     return Liveness(
         row["status"], row["load"], row["heartbeat_ms"], row["probe_ms"], row["probe_ok"]
     )
+
+
+def _given(rows: list[dict[str, Any]]) -> dict[str, str]:
+    return {"rows": orjson.dumps(rows).decode()}

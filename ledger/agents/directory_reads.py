@@ -35,6 +35,8 @@ _COLUMNS: Final = (
 _OF_AGENTS: Final = (AuditEventType.AGENT_REGISTERED, AuditEventType.AGENT_DEREGISTERED)
 _OF_PRICES: Final = (AuditEventType.CAPABILITY_PRICED,)
 _OF_REVOCATIONS: Final = (AuditEventType.AGENT_REVOKED, AuditEventType.AGENT_UNREVOKED)
+# A commit of one of these sets `Batch.is_directory_changed`.
+DIRECTORY_EVENTS: Final = (*_OF_AGENTS, *_OF_PRICES, *_OF_REVOCATIONS)
 
 
 def directory_pages(

@@ -82,7 +82,7 @@ def plan_resolve_dispute(command: ResolveDispute, batch: Batch) -> Outcome:
         raise Refusal(ErrorCode.CONFLICT, f"the dispute is {stored.status}, expected open")
     lines = stored.disputed_lines()
     _check_refund(command, stored, lines, batch)  # (2)
-    refunding = _Refunding(command, stored, batch)
+    refunding = _Refunding(stored, batch)
     shares = share_refund(command.refund_micro, [line.left_micro for line in lines])
     for line, share in zip(lines, shares, strict=True):
         if share:
@@ -180,8 +180,7 @@ def _guilt(command: ResolveDispute, stored: DisputeReads) -> Guilt:
 class _Refunding:
     """The entries of one decision, with what they add up to."""
 
-    def __init__(self, command: ResolveDispute, stored: DisputeReads, batch: Batch) -> None:
-        self._command = command
+    def __init__(self, stored: DisputeReads, batch: Batch) -> None:
         self._stored = stored
         self._batch = batch
         self.entry_ids: list[int] = []

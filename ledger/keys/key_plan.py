@@ -59,7 +59,6 @@ def plan_create_key(command: CreateKey, batch: Batch) -> Outcome:
         command.owner_did, command.parent_id, depth, command.expires_ms
     )
     batch.cache.key_counts[command.owner_did] = count + 1
-    batch.is_directory_changed = True
     audit_id = batch.record(
         AuditEventType.KEY_CREATED,
         actor_did=command.actor_did,
@@ -83,7 +82,6 @@ def plan_revoke_key(command: RevokeKey, batch: Batch) -> Outcome:
     for key_id in ended:
         del live[key_id]
         batch.register("revoked", key_id, key_id)
-    batch.is_directory_changed = True
     audit_id = batch.record(
         AuditEventType.KEY_REVOKED,
         actor_did=command.actor_did,

@@ -1,4 +1,4 @@
-"""Notices that cards, prices or keys have changed: audit ids, for caches to refresh on.
+"""Notices that cards, prices or revocations have changed: audit ids, for caches to refresh on.
 
 Listens on a connection of its own and looks every 500 ms as well, so that it works where LISTEN
 does not (poolers) and misses nothing over a reconnect. A notice says "something up to this id
@@ -14,20 +14,14 @@ from typing import Any, Final, Self
 
 import psycopg
 
-from core.records.audit import AuditEventType
+from ledger.agents.directory_reads import DIRECTORY_EVENTS
 from ledger.schema import READER_ROLE, driver_url, session_options
 
 CHANNEL: Final = "callboard_directory"
 POLL_S: Final = 0.5
 RECONNECT_S: Final = 0.5
 
-_EVENTS: Final = [
-    AuditEventType.AGENT_REGISTERED.value,
-    AuditEventType.AGENT_DEREGISTERED.value,
-    AuditEventType.CAPABILITY_PRICED.value,
-    AuditEventType.KEY_CREATED.value,
-    AuditEventType.KEY_REVOKED.value,
-]
+_EVENTS: Final = [event.value for event in DIRECTORY_EVENTS]
 # One index look-up per event type.
 _LATEST: Final = (
     "SELECT coalesce(max(latest), 0) FROM unnest(%s::text[]) AS kind, LATERAL ("

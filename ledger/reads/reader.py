@@ -32,8 +32,6 @@ from ledger.schema import (
     account,
     agent,
     api_key,
-    attempt,
-    audit,
     entry,
     escrow,
     owner,
@@ -135,15 +133,6 @@ class LedgerReader:
                 return []
             query = query.where(workflow.c.id < known)
         return await self.rows(query.limit(limit).offset(offset))
-
-    async def attempts(self, workflow_id: str) -> list[RowDict]:
-        """Return the history of a workflow's attempts, in the order of their commits."""
-        known = _uuid(workflow_id)
-        if known is None:
-            return []
-        return await self.rows(
-            sql.select(attempt).where(attempt.c.workflow_id == known).order_by(attempt.c.id)
-        )
 
     async def escrow(self, workflow_id: str) -> RowDict | None:
         """Return a workflow's escrow with what is left in it (`remaining_micro`)."""
@@ -320,11 +309,6 @@ class LedgerReader:
             query, key="id", is_newest_first=True, wide="body", limit=limit, offset=offset,
             bytes_max=bytes_max,
         )  # fmt: skip
-
-    async def audit_after(self, last_id: int, *, limit: int = 1000) -> list[RowDict]:
-        """Return audit rows with ids above `last_id`, oldest first: the event stream."""
-        query = sql.select(audit).where(audit.c.id > last_id).order_by(audit.c.id)
-        return await self.rows(query.limit(limit))
 
     async def page(
         self,

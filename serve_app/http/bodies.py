@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
 from io import BytesIO
-from typing import Any
+from typing import Any, TypeAlias
 
 import orjson
 
@@ -212,18 +212,35 @@ def check_depth(value: Any, depth_max: int) -> None:
 
 def _check_no_nul(value: Any) -> None:
     """Refuse U+0000 in any text: the database does not keep it, so it could not come back."""
-    waiting: list[tuple[str, Any]] = [("$", value)]
+    waiting: list[tuple[_Trail, Any]] = [(("$", None), value)]
     while waiting:
-        path, item = waiting.pop()
+        trail, item = waiting.pop()
         if isinstance(item, dict):
             for key, below in item.items():
-                waiting.append((f"{path}.{key}", below))
-                waiting.append((path, key))
+                waiting.append(((key, trail), below))
+                waiting.append((trail, key))
         elif isinstance(item, list):
-            waiting.extend((f"{path}[{index}]", below) for index, below in enumerate(item))
+            waiting.extend(((index, trail), below) for index, below in enumerate(item))
         elif isinstance(item, str) and (defect := text_defect(item)) is not None:
+            path = _path_of(trail).replace("\0", "\\u0000")
             raise ServiceError(
                 ErrorCode.INVALID_REQUEST,
                 "a text of the body holds the character U+0000",
-                (Problem(path.replace("\0", "\\u0000"), defect, "text without U+0000"),),
+                (Problem(path, defect, "text without U+0000"),),
             )
+
+
+# The key or index of a value, and the trail of what holds it. A text would repeat a long key for
+# every value below it.
+_Trail: TypeAlias = "tuple[str | int, _Trail | None]"
+
+
+def _path_of(trail: _Trail) -> str:
+    steps: list[str] = []
+    above: _Trail | None = trail
+    while above is not None:
+        step, above = above
+        steps.append(
+            f"[{step}]" if isinstance(step, int) else step if above is None else f".{step}"
+        )
+    return "".join(reversed(steps))

@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 from urllib.parse import parse_qsl
 
 from core.canonical import canonical
-from core.errors import ErrorCode, Problem, ServiceError
+from core.errors import ErrorCode, Problem, ProblemList, ServiceError
 from core.ids import composed_key
 from core.records.api import shape
 from core.records.api.path_values import PathValues
@@ -98,7 +98,7 @@ class Call:
             ServiceError: INVALID_REQUEST with every problem of the three; NOT_FOUND where all that
                 is wrong is a path that names nothing (`PathValues.looked_up`).
         """
-        problems: list[Problem] = []
+        problems = ProblemList()
         looked_up = None
         if operation.path_values is not None:
             looked_up = self._parse_path(operation.path_values, problems)
@@ -115,7 +115,7 @@ class Call:
         if problems:
             raise shape.refused(problems)
 
-    def _parse_path(self, declared: type[PathValues], problems: list[Problem]) -> str | None:
+    def _parse_path(self, declared: type[PathValues], problems: ProblemList) -> str | None:
         """Parse the path; return what is not known where its values are of another form."""
         unreadable = path_problem(self.raw_path)
         if unreadable is not None:
@@ -266,7 +266,7 @@ def canonical_object(name: str, value: dict[str, Any]) -> dict[str, Any]:
     return value
 
 
-def query_values(query_string: bytes, problems: list[Problem]) -> dict[str, str]:
+def query_values(query_string: bytes, problems: ProblemList) -> dict[str, str]:
     """Return the parameters of a query; of a repeated one the last counts.
 
     Args:

@@ -101,7 +101,7 @@ def judged(outcome: Outcome, reserve: int = RESERVE) -> Award | None:
         Bid(b["agentDid"], b["amountMicro"], b["etaMs"], b["stakeOfferedMicro"], b["receivedMs"])
         for b in outcome.result["bids"]
     ]
-    return award_auction(bids, reserve_micro=reserve, is_eligible=lambda _: True)
+    return award_auction(bids, reserve_micro=reserve)
 
 
 async def test_case_20_the_second_lowest_bid_is_paid_within_the_reserve(

@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator
 
 import psycopg
 import pytest
+import sqlalchemy as sql
 
 from core.errors import ErrorCode, ServiceError
 from core.workflow.blob_ref import BlobRef
@@ -86,9 +87,8 @@ async def test_bytes_under_a_wrong_hash_are_refused(database: Database) -> None:
 
 
 async def test_blobs_are_on_disk_when_put_returns(blobs: BlobStore) -> None:
-    async with blobs._engine.connect() as connection:
-        shown = await connection.exec_driver_sql("SHOW synchronous_commit")
-        assert shown.scalar() == "on"
+    shown = await blobs._pool.rows(sql.text("SHOW synchronous_commit"))
+    assert shown == [{"synchronous_commit": "on"}]
 
 
 async def test_an_absent_database_is_said_to_be_away() -> None:

@@ -6,12 +6,14 @@ from collections.abc import AsyncIterator
 
 import orjson
 import pytest
+import sqlalchemy as sql
 
 from core.workflow.events import AttemptFinished, NodeChanged, WorkflowChanged
 from core.workflow.transitions import NodeStatus, WorkflowStatus
 from ledger.agents.directory_reads import directory_pages
 from ledger.owners.owner_commands import RegisterOwner
 from ledger.reads.reader import LedgerReader
+from ledger.schema import attempt
 from ledger.workflows.unfinished import UnfinishedPages
 from tests.conftest import Database
 from tests.ledger.making import (
@@ -59,7 +61,8 @@ async def test_workflow_is_read_with_its_nodes(database: Database, reader: Ledge
     escrow = await reader.escrow(flow.id)
     assert escrow is not None
     assert (escrow["status"], escrow["remaining_micro"]) == ("released", 0)
-    assert [row["outcome"] for row in await reader.attempts(flow.id)] == ["success"]
+    history = await reader.rows(sql.select(attempt).where(attempt.c.workflow_id == flow.id))
+    assert [row["outcome"] for row in history] == ["success"]
     await store.close()
 
 
@@ -198,8 +201,6 @@ async def test_audit_filters_and_pages(database: Database, reader: LedgerReader)
     assert len(await reader.audit(start_ms=AT + 1, end_ms=AT + 2)) == 1
     assert await reader.audit(limit=2, before_id=4) == everything[-3:-1]
     assert await reader.audit(limit=1, offset=2) == everything[2:3]
-    oldest_first = await reader.audit_after(2, limit=3)
-    assert [row["id"] for row in oldest_first] == [3, 4, 5]
     await store.close()
 
 

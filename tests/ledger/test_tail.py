@@ -1,28 +1,50 @@
-"""Notices of changed cards and keys: at once by LISTEN, else by polling, none lost."""
+"""Notices of changed cards, prices and revocations: at once by LISTEN, else by polling."""
 
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from typing import Any
 
 import psycopg
 import pytest
 
+from core.market.pricing import FixedPrice
+from ledger.commands import Command
+from ledger.prices.price_commands import SetPrice
 from ledger.reads.directory_tail import DirectoryTail
 from tests.conftest import Database
 from tests.ledger.checking import Auditor, connect
-from tests.ledger.making import AT, CREDIT, api_key, card, deposit, open_with_owner
+from tests.ledger.making import (
+    AT,
+    CREDIT,
+    PAYER,
+    api_key,
+    card,
+    deposit,
+    new_key,
+    open_with_owner,
+    revoke,
+    unrevoke,
+)
 
 pytestmark = pytest.mark.anyio
 
 DEADLINE_S = 60.0
 
 
+def price() -> SetPrice:
+    """Register a capability's price."""
+    return SetPrice(
+        key=new_key(), actor_did=PAYER, capability_id="cap.x.v1", price=FixedPrice(CREDIT)
+    )
+
+
 async def test_change_is_noticed_without_waiting_for_a_poll(database: Database) -> None:
     store, _ = await open_with_owner(database.service_url)
     async with DirectoryTail(database.service_url, poll_s=1000) as tail:
         notices = aiter(tail)
-        for change in (card(), api_key("k", b"k" * 32)):
+        for change in (card(), price(), revoke(), unrevoke()):
             following = asyncio.ensure_future(anext(notices))
             await store.commit([deposit(CREDIT), change], AT)
             seen = await asyncio.wait_for(following, DEADLINE_S)
@@ -37,14 +59,21 @@ async def test_other_commits_are_no_notice(database: Database, auditor: Auditor)
         notices = aiter(tail)
         following = asyncio.ensure_future(anext(notices))
         await store.commit([deposit(CREDIT)], AT)
+        # No owner looks at keys: each of them would cost every owner its reads.
+        await store.commit([api_key("k", b"k" * 32)], AT)
         await store.commit([card()], AT)
         assert await asyncio.wait_for(following, DEADLINE_S) == store.cache.head.audit_seq
         await notices.aclose()  # type: ignore[attr-defined]
     await store.close()
 
 
-async def test_change_during_a_reconnect_is_noticed(database: Database, auditor: Auditor) -> None:
+@pytest.mark.parametrize("change", [card, price, revoke, unrevoke])
+async def test_change_during_a_reconnect_is_noticed(
+    database: Database, auditor: Auditor, change: Callable[[], Command]
+) -> None:
+    """A revocation was not, for 5 s: only cards, prices and keys were looked for."""
     store, _ = await open_with_owner(database.service_url)
+    await store.commit([card()] if change is not unrevoke else [card(), revoke()], AT)
     async with DirectoryTail(database.service_url, poll_s=0.05) as tail:
         notices = aiter(tail)
         following = asyncio.ensure_future(anext(notices))
@@ -53,7 +82,7 @@ async def test_change_during_a_reconnect_is_noticed(database: Database, auditor:
             " WHERE application_name = 'callboard-tail' AND datname = current_database()"
         )
         assert killed == 1
-        await store.commit([card()], AT)
+        await store.commit([change()], AT)
         assert await asyncio.wait_for(following, DEADLINE_S) == store.cache.head.audit_seq
         assert tail.reconnects == 1
         await notices.aclose()  # type: ignore[attr-defined]

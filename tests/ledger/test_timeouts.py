@@ -15,8 +15,10 @@ from contextlib import contextmanager
 import pytest
 
 from core.errors import ErrorCode, ServiceError
+from ledger.blobs import BlobStore
 from ledger.operational import OperationalStore
 from ledger.reads.reader import LedgerReader
+from ledger.replies import ReplyStore
 from ledger.writer.group_commit import GroupCommit
 from tests.conftest import Database
 from tests.ledger.checking import Auditor
@@ -74,6 +76,29 @@ async def test_rate_blocks_give_a_silent_server_up(database: Database, auditor: 
         with pytest.raises(ServiceError):
             await take()
         assert await take() == 1
+    await store.close()
+
+
+async def test_large_result_gives_a_silent_server_up(database: Database, auditor: Auditor) -> None:
+    """It waited for ever, and its agent's order with it."""
+    async with LedgerReader(database.service_url, pool_size=1) as reader:
+        store = BlobStore(database.service_url, reader, pool_size=1, timeout_s=TIMEOUT_S)
+        name = await store.put(b"[1]")
+        with frozen(auditor, "callboard-blobs"):
+            with pytest.raises(ServiceError) as caught:
+                await asyncio.wait_for(store.put(b"[2]"), DEADLINE_S)
+            assert caught.value.code is ErrorCode.LEDGER_UNAVAILABLE
+            assert await asyncio.wait_for(store.put(b"[1]"), DEADLINE_S) == name
+        await store.close()
+
+
+async def test_kept_replies_give_a_silent_server_up(database: Database, auditor: Auditor) -> None:
+    store = ReplyStore(database.service_url, kept_s=60, pool_size=1, timeout_s=TIMEOUT_S)
+    await store.keep("p", "k", b"h" * 32, b"{}")
+    with frozen(auditor, "callboard-replies"):
+        with pytest.raises(ServiceError):
+            await asyncio.wait_for(store.drop("p", "k"), DEADLINE_S)
+        assert (await asyncio.wait_for(store.open("p", "k", b"h" * 32), DEADLINE_S)).reply == b"{}"
     await store.close()
 
 

@@ -5,7 +5,8 @@ there; `Maybe[T]` may be absent; `T | None` may be null; `MaybeNull[T]` both. Of
 `Kind` bounds the value and says what it is read as, a text describes it, `Named` is its JSON name
 where that is not camel case, `Also` a second accepted one. `Body` is what requests are parsed into;
 `core/records/api/record.py` reads replies lazily by the same annotations. Nothing here knows HTTP.
-Parsing tells every problem at once. contract.md sections 1 and 2; decision 0137.
+Parsing tells all problems at once, at most `PROBLEMS_MAX`. contract.md sections 1 and 2; decision
+0137.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from enum import Enum
 from functools import cache
 from typing import Annotated, Any, ClassVar, Final, Literal, TypeVar, dataclass_transform
 
-from core.errors import ErrorCode, Problem, ServiceError
+from core.errors import ErrorCode, Problem, ProblemList, ServiceError
 
 T = TypeVar("T")
 Json = dict[str, Any]
@@ -283,7 +284,7 @@ def _summary_of(declared: Any) -> str:
 
 # -- parsing ---------------------------------------------------------------------------------------
 
-Read = Callable[[Any, str, list[Problem]], Any]
+Read = Callable[[Any, str, ProblemList], Any]
 
 
 def parsed(declared: type[B], raw: object) -> B:
@@ -294,16 +295,16 @@ def parsed(declared: type[B], raw: object) -> B:
         raw: the body as parsed JSON.
 
     Raises:
-        ServiceError: INVALID_REQUEST with every problem.
+        ServiceError: INVALID_REQUEST with the problems found.
     """
-    problems: list[Problem] = []
+    problems = ProblemList()
     value: B = read(declared, raw, problems)
     if problems:
         raise refused(problems)
     return value
 
 
-def read(declared: type[B], raw: object, problems: list[Problem], path: str = "") -> Any:
+def read(declared: type[B], raw: object, problems: ProblemList, path: str = "") -> Any:
     """Read an object as a class, and add what is wrong with it to `problems`.
 
     Args:
@@ -318,7 +319,7 @@ def read(declared: type[B], raw: object, problems: list[Problem], path: str = ""
     before = len(problems)
     prefix = f"{path}." if path else ""
     if declared.is_closed:
-        problems += _unknown(declared, raw, prefix)
+        problems.extend(_unknown(declared, raw, prefix))
     values: Json = {}
     for member, read_member in _readers(declared):
         name = member.json_name
@@ -345,7 +346,7 @@ def value_of(hint: Any, path: str, raw: object) -> Any:
         ServiceError: INVALID_REQUEST.
     """
     inner, extras = _unwrapped(hint)
-    problems: list[Problem] = []
+    problems = ProblemList()
     kind = next((extra for extra in extras if isinstance(extra, Kind)), None)
     value = _reader(inner, kind)(raw, path, problems)
     if problems:
@@ -353,14 +354,14 @@ def value_of(hint: Any, path: str, raw: object) -> Any:
     return value
 
 
-def refused(problems: Iterable[Problem]) -> ServiceError:
+def refused(problems: ProblemList) -> ServiceError:
     """Return the refusal of a request with these problems; at least one."""
-    found = tuple(problems)
-    first, *others = found
+    first = problems.kept[0]
     detail = f"{first.path}: got {first.got[:200]}, expected {first.expected}"
+    others = len(problems) - 1
     if others:
-        detail += f"; {len(others)} more problem{'s' if len(others) > 1 else ''}"
-    return ServiceError(ErrorCode.INVALID_REQUEST, detail, found)
+        detail += f"; {others} more problem{'s' if others > 1 else ''}"
+    return ServiceError(ErrorCode.INVALID_REQUEST, detail, problems.kept)
 
 
 def got_of(value: object) -> str:
@@ -428,7 +429,7 @@ def _reader(hint: Any, kind: Kind | None) -> Read:
 def _kind_reader(kind: Kind) -> Read:
     take = kind.read
 
-    def reader(value: Any, path: str, problems: list[Problem]) -> Any:
+    def reader(value: Any, path: str, problems: ProblemList) -> Any:
         try:
             return take(value)
         except Mismatch as mismatch:
@@ -439,7 +440,7 @@ def _kind_reader(kind: Kind) -> Read:
 
 
 def _list_reader(item: Read) -> Read:
-    def reader(value: Any, path: str, problems: list[Problem]) -> Any:
+    def reader(value: Any, path: str, problems: ProblemList) -> Any:
         if not isinstance(value, list):
             problems.append(Problem(path, got_of(value), "an array"))
             return None
@@ -480,6 +481,6 @@ _PLAIN: Final[Mapping[Any, Kind]] = {
 
 def _expected(member: Member) -> str:
     """Return what a member that is not there should have been."""
-    problems: list[Problem] = []
+    problems = ProblemList()
     _reader(member.hint, member.kind)(None, "", problems)
-    return problems[0].expected if problems else "a value"
+    return problems.kept[0].expected if problems else "a value"

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from core.errors import ErrorCode, Problem
+from core.errors import ErrorCode, Problem, ProblemList
 from core.market.pricing import PER_TOKEN, FixedPrice, Price, parse_price
 from core.money import MICRO_PER_CENT
 from core.records.api.market import Price as RegisteredPrice
@@ -62,12 +62,12 @@ async def get_price(call: Call) -> Reply:
 
 
 def _price(body: PriceRequest, capability_id: str) -> Price:
-    problems: list[Problem] = []
+    problems = ProblemList()
     if body.capability_id not in (None, capability_id):
         problems.append(Problem("capabilityId", str(body.capability_id), capability_id))
     members = {"price_cents": body.price_cents, "pricing": body.pricing}
     price, more = parse_price(members, is_required=True)
-    problems += more
+    problems.extend(more)
     if price is None or problems:
         raise refused(problems)
     return price

@@ -14,7 +14,7 @@ from urllib.parse import urlsplit
 import orjson
 
 from core.canonical import canonical
-from core.errors import ErrorCode, Problem, ServiceError
+from core.errors import ErrorCode, Problem, ProblemList, ServiceError
 from core.market.pricing import parse_price
 from core.market.standing_bid import parse_offer
 from core.records.agent_forms import Registration
@@ -113,15 +113,15 @@ def _merged(old: Any, patch: Any) -> Any:
 
 
 def _check_prices(capabilities: list[dict[str, Any]]) -> None:
-    problems: list[Problem] = []
+    problems = ProblemList()
     for position, capability in enumerate(capabilities):
         where = f"acard.capabilities[{position}]"
-        problems += parse_price(capability, where)[1]
+        problems.extend(parse_price(capability, where)[1])
         if capability.get("standingBid") is not None:
-            problems += parse_offer(capability["standingBid"], f"{where}.standingBid")[1]
+            problems.extend(parse_offer(capability["standingBid"], f"{where}.standingBid")[1])
     if problems:
         detail = "a price or standing bid of the agent card is not valid"
-        raise ServiceError(ErrorCode.INVALID_REQUEST, detail, tuple(problems))
+        raise ServiceError(ErrorCode.INVALID_REQUEST, detail, problems.kept)
 
 
 def _check_size(services: Services, card_json: str) -> None:

@@ -22,7 +22,9 @@ class Offers:
     def __init__(self, count: int) -> None:
         known = directory(*(row(f"did:x:a{number}") for number in range(count)))
         self.entries: dict[str, AgentEntry] = {
-            one.did: one for one in known.list_offers(CAPABILITY)
+            did: one
+            for did in (f"did:x:a{number}" for number in range(count))
+            if (one := known.entry(did)) is not None
         }
         self.candidates: dict[str, Candidate] = {}
         self.weighed: Counter[str] = Counter()

@@ -81,6 +81,27 @@ def test_case_02_a_registered_price_is_the_reserve_of_an_auction() -> None:
     assert (got.reserved, got.total_micro) == ({"a": 90}, 90)
 
 
+@pytest.mark.parametrize(
+    ("price_micro", "cost_micro", "reserve_micro"),
+    [(5, None, 5), (None, 7, 7), (5, 7, 5), (8, 7, 7), (0, None, 0)],
+)
+def test_case_20_the_reserve_is_the_capabilitys_price_within_what_the_node_may_cost(
+    price_micro: int | None, cost_micro: int | None, reserve_micro: int
+) -> None:
+    prices = Prices(a=AskingPrices(None if price_micro is None else FixedPrice(price_micro)))
+    limit = {} if cost_micro is None else {"maxCostCredits": f"0.{cost_micro:06}"}
+    got = found(prices, {"a": {"selection": "auction", **limit}})
+    assert got.terms["a"].reserve_micro == got.reserved["a"] == reserve_micro
+
+
+def test_case_20_an_auction_without_a_reserve_needs_a_budget_and_gets_a_share_of_it() -> None:
+    nodes = {"a": {"selection": "auction"}}
+    with pytest.raises(ServiceError) as refused:
+        found(Prices(), nodes)
+    assert refused.value.code is ErrorCode.BUDGET_REQUIRED
+    assert found(Prices(), nodes, maxBudgetCredits=1).terms["a"].reserve_micro == 1_000_000
+
+
 @pytest.mark.parametrize("settings", [{}, {"maxBudgetCredits": 1}])
 def test_case_39_an_estimate_above_what_accounts_hold_is_refused(
     settings: dict[str, int],

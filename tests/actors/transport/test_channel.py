@@ -99,6 +99,62 @@ async def test_closing_answers_what_is_under_way_and_what_waits() -> None:
             await answer
 
 
+async def test_closing_in_the_turn_of_a_request_answers_it_and_leaves_a_channel_that_answers() -> (
+    None
+):
+    """The request was never answered, nor any later one: the sending task had not begun."""
+    destination = Destination()
+    channel = channel_to(destination)
+    heard: list[object] = []
+    channel.submit(1, heard.append)
+    channel.close()
+    assert [type(one) for one in heard] == [ConnectionError]
+    destination.gate.release()
+    async with asyncio.timeout(60):
+        assert await channel.request(2) == 4
+    assert destination.batches == [[2]]
+
+
+async def test_callback_may_close_the_channel_and_ask_again() -> None:
+    destination = Destination()
+    channel = channel_to(destination)
+    heard: list[object] = []
+
+    def closing(_: object) -> None:
+        channel.close()
+        channel.submit(5, heard.append)
+
+    for done in (closing, heard.append, heard.append, heard.append):
+        channel.submit(1, done)
+    for _ in range(2):
+        destination.gate.release()
+    async with asyncio.timeout(60):
+        while len(heard) < 4:
+            await asyncio.sleep(0)
+    assert [type(one) for one in heard[:3]] == [ConnectionError] * 3
+    assert heard[3] == 10
+    assert destination.batches == [[1, 1, 1], [5]]
+
+
+async def test_callback_that_asks_again_when_the_channel_closes_does_not_hold_it_up() -> None:
+    destination = Destination()
+    channel = channel_to(destination)
+    heard: list[object] = []
+
+    def again(reply: object) -> None:
+        heard.append(reply)
+        if isinstance(reply, ConnectionError):
+            channel.submit(2, again)
+
+    channel.submit(1, again)
+    channel.close()
+    destination.gate.release()
+    async with asyncio.timeout(60):
+        while len(heard) < 2:
+            await asyncio.sleep(0)
+    assert heard[1] == 4
+
+
 async def test_callback_that_raises_loses_no_other_reply_and_no_later_batch() -> None:
     """It ended the pump, with up to 999 other outcomes of its batch."""
     destination = Destination()

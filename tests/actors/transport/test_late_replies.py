@@ -131,6 +131,34 @@ async def test_a_late_reply_of_an_owner_that_ended_is_asked_for_again(
     assert successor.calls == 1
 
 
+async def test_closing_the_poll_in_the_turn_of_a_request_answers_it() -> None:
+    """The request waited for the gateway's timeout: the polling task had not begun."""
+
+    class Silent:
+        """A carrier that never answers, and then does."""
+
+        def __init__(self) -> None:
+            self.is_answering = False
+
+        async def __call__(self, tokens: object) -> list[tuple[int, bytes]]:
+            """Answer nothing, or token 2."""
+            if not self.is_answering:
+                await asyncio.Event().wait()
+            return [(2, encode_reply(stored("a")))]
+
+        def close(self) -> None:
+            """Answer from now on, as a carrier to the owner's successor."""
+            self.is_answering = True
+
+    poll = LatePoll(Silent())
+    asked = asyncio.create_task(poll.reply(Late(token=1)))
+    asyncio.get_running_loop().call_soon(poll.close)
+    async with asyncio.timeout(60):
+        with pytest.raises(ConnectionError):
+            await asked
+        assert await poll.reply(Late(token=2)) == stored("a")
+
+
 async def test_a_token_of_another_process_is_answered_as_lost() -> None:
     late = LateReplies()
     pending: asyncio.Future[OwnerReply] = asyncio.get_running_loop().create_future()

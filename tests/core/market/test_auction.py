@@ -19,7 +19,6 @@ from core.market.auction import (
     bid_problem,
     find_exclusion,
     merge_bids,
-    reserve_micro,
 )
 from core.money import micro_from_credits
 
@@ -35,9 +34,7 @@ def bid(did: str, amount: int, **fields: Any) -> Bid:
 
 
 def closed(*bids: Bid, reserve: int = RESERVE, barred: tuple[str, ...] = ()) -> Award | None:
-    return award_auction(
-        bids, reserve_micro=reserve, is_eligible=lambda b: b.agent_did not in barred
-    )
+    return award_auction([b for b in bids if b.agent_did not in barred], reserve_micro=reserve)
 
 
 def won(*bids: Bid, **options: Any) -> tuple[str, int] | None:
@@ -95,28 +92,20 @@ def test_the_price_lies_between_the_own_bid_and_the_reserve(bids: list[Bid]) -> 
     if found is None:
         assert all(b.amount_micro > RESERVE for b in bids)
     else:
-        assert found.bid_micro <= found.price_micro <= RESERVE
-        assert found.bid_micro == min(b.amount_micro for b in bids)
-        assert found.bid_micro in [b.amount_micro for b in bids if b.agent_did == found.agent_did]
-
-
-@given(fields_of_bids().filter(bool), st.integers(0, 6))
-def test_who_is_not_eligible_changes_nothing(bids: list[Bid], number: int) -> None:
-    barred = bids[number % len(bids)]
-    without = [b for b in bids if b is not barred]
-    assert closed(*bids, barred=(barred.agent_did,)) == closed(*without)
+        lowest = min(b.amount_micro for b in bids)
+        assert lowest <= found.price_micro <= RESERVE
+        assert lowest in [b.amount_micro for b in bids if b.agent_did == found.agent_did]
 
 
 # -- numbered cases -------------------------------------------------------------------------------
 
 
 def test_case_20_the_lowest_bid_wins_and_is_paid_the_second_lowest() -> None:
-    found = closed(bid("a", 30), bid("b", 20), bid("c", 50))
-    assert found == Award("b", price_micro=30, bid_micro=20, runner_up_did="a")
+    assert closed(bid("a", 30), bid("b", 20), bid("c", 50)) == Award("b", price_micro=30)
 
 
 def test_case_20_a_single_bid_is_paid_itself() -> None:
-    assert closed(bid("a", 30)) == Award("a", 30, 30, None)
+    assert closed(bid("a", 30)) == Award("a", 30)
     assert closed() is None
 
 
@@ -124,15 +113,6 @@ def test_case_20_a_bid_above_the_reserve_neither_wins_nor_sets_the_price() -> No
     assert won(bid("a", 30), bid("b", 101)) == ("a", 30)
     assert won(bid("b", 101)) is None
     assert won(bid("a", 30), bid("b", 100)) == ("a", 100)
-
-
-def test_case_20_the_reserve_is_the_capabilitys_price_within_what_the_node_may_cost() -> None:
-    assert reserve_micro(5, None) == 5
-    assert reserve_micro(None, 7) == 7
-    assert reserve_micro(5, 7) == 5
-    assert reserve_micro(8, 7) == 7
-    assert reserve_micro(0, None) == 0
-    assert reserve_micro(None, None) is None
 
 
 def test_case_21_ties_go_by_reputation_then_receipt_then_did_at_the_tied_price() -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import weakref
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -51,6 +53,9 @@ def test_no_payer_waits_for_more_than_its_share(steps: list[Step]) -> None:
                     passed[other][served] += 1
                     assert passed[other][served] <= WEIGHTS[served], (other, served)
         assert len(queue) == sum(len(line) for line in waiting.values())
+        assert {name: queue.waiting_of(name) for name in PAYERS} == {
+            name: len(line) for name, line in waiting.items()
+        }
     left = [queue.take() for _ in range(len(queue))]
     assert sorted(left) == sorted((p, key) for p in PAYERS for key in waiting[p])
     assert queue.take() is None
@@ -72,6 +77,39 @@ def test_a_thousand_of_one_payer_delay_another_by_one() -> None:
     queue.take()
     queue.put("modest", 5_000, "modest")
     assert [queue.take(), queue.take()].count("modest") == 1
+
+
+class Ticket:
+    """A key that says when it is gone."""
+
+
+@pytest.mark.parametrize("payer", ["did:a", "did:b"])
+def test_nothing_is_kept_of_a_dropped_item(payer: str) -> None:
+    """20,000 orders that were cancelled beside a waiting one kept 16 MB and counted as waiting."""
+    queue: FairQueue[Ticket, str] = FairQueue()
+    waiting = Ticket()
+    queue.put("did:a", waiting, "waiting")
+    kept = []
+    for _ in range(100):
+        ticket = Ticket()
+        queue.put(payer, ticket, "dropped")
+        assert queue.drop(ticket) == "dropped"
+        kept.append(weakref.ref(ticket))
+    del ticket
+    assert not any(ref() for ref in kept)
+    assert (queue.waiting_of("did:a"), queue.waiting_of("did:b")) == (1, 0)
+    assert repr(queue) == "<FairQueue items=1 payers=1>"
+
+
+def test_payer_that_drops_within_its_turn_gains_no_second_one() -> None:
+    queue: FairQueue[int, str] = FairQueue({"a": 3, "b": 1}.__getitem__)
+    for key, payer in enumerate("baab"):
+        queue.put(payer, key, payer)
+    assert [queue.take(), queue.take()] == ["b", "a"]
+    queue.drop(2)
+    for key in (5, 6, 7):
+        queue.put("a", key, "a")
+    assert queue.take() == "b"
 
 
 def test_weights_are_read_from_settings() -> None:

@@ -201,7 +201,7 @@ DEFECTS: dict[str, tuple[Any, str]] = {
     "cost negative": (with_node(maxCostCredits=-1), "nodes.a.maxCostCredits"),
     "cost too fine": (with_node(maxCostCredits="0.0000001"), "nodes.a.maxCostCredits"),
     "node name empty": ({"nodes": {"": NODE}}, "nodes['']"),
-    "node name too long": ({"nodes": {"n" * 129: NODE}}, f"nodes.{'n' * 129}"),
+    "node name too long": ({"nodes": {"n" * 129: NODE}}, f"nodes['{'n' * 127}…']"),
     "node name with quote": ({"nodes": {"it's": NODE}}, "nodes['it's']"),
     "node name with newline": ({"nodes": {"a\n": NODE}}, "nodes['a\n']"),
     "node name with outer space": ({"nodes": {" a": NODE}}, "nodes[' a']"),

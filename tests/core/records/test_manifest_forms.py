@@ -12,8 +12,9 @@ from hypothesis import strategies as st
 from jsonschema_rs import Draft202012Validator
 from pydantic import ValidationError
 
-from core.errors import ServiceError
+from core.errors import ProblemList, ServiceError
 from core.records.api.shape import Schemas
+from core.records.graph import node_path
 from core.records.manifest import WorkflowManifest, parse_list_form, parse_manifest
 from core.records.manifest_forms import Manifest, ManifestList
 from core.records.manifest_problems import spell_canonically
@@ -103,7 +104,8 @@ def changed(draw: st.DrawFn, whole: Json) -> Json:
 
 def is_formed(raw: Json) -> bool:
     """Whether a manifest has the form that the parser asks for, whatever its graph and options."""
-    plain, conflicts = spell_canonically(raw)
+    conflicts = ProblemList()
+    plain = spell_canonically(raw, conflicts, node_path)
     try:
         WorkflowManifest.model_validate(plain)
     except ValidationError:
@@ -114,7 +116,9 @@ def is_formed(raw: Json) -> bool:
 
 def is_described(raw: Json) -> bool:
     """Whether the schema takes a manifest; two spellings with two values it cannot refuse."""
-    return bool(MANIFEST.is_valid(raw)) and not spell_canonically(raw)[1]
+    conflicts = ProblemList()
+    spell_canonically(raw, conflicts, node_path)
+    return bool(MANIFEST.is_valid(raw)) and not conflicts
 
 
 @given(changed(WHOLE))

@@ -69,9 +69,8 @@ class AuctionEngine(Engine):
             [Bid(did, micro, None, None, 0) for did, micro in self.standing.items()], action.bids
         )
         won = award_auction(
-            bids,
+            [bid for bid in bids if bid.agent_did not in {*action.exclude, *self.away}],
             reserve_micro=action.reserve_micro,
-            is_eligible=lambda bid: bid.agent_did not in {*action.exclude, *self.away},
         )
         if won is None:
             closed = AuctionClosed(action.node, action.round, None, None, tuple(bids))

@@ -48,6 +48,7 @@ from core.workflow.events import (
     WorkflowAccepted,
     WorkflowChanged,
 )
+from core.workflow.inputs import build_inputs
 from core.workflow.machine import WorkflowMachine
 from core.workflow.terms import NodeTerms
 from core.workflow.transitions import NodeStatus, WorkflowStatus, is_terminal
@@ -355,6 +356,11 @@ class Engine:
 
     def _is_over(self, node: str) -> bool:
         return node in self.rows and is_terminal(self.rows[node].status)
+
+
+def inputs_of(run: Engine, name: str) -> object:
+    """Return (inputs, parents) for a dispatch of a node, or why they cannot be built."""
+    return build_inputs(run.machine.compiled.nodes[name], run.machine.results_for(name))
 
 
 def chain(*names: str, **options: Any) -> dict[str, Any]:

@@ -20,7 +20,7 @@ from core.workflow.events import (
     WorkflowAccepted,
     WorkStarted,
 )
-from tests.core.workflow.engine import AGENTS, Engine, chain, engine
+from tests.core.workflow.engine import AGENTS, Engine, chain, engine, inputs_of
 from tests.core.workflow.stake_book import StakeBook
 
 DIAMOND = {
@@ -355,7 +355,7 @@ def test_inputs_hold_payload_mapped_values_and_direct_parents() -> None:
     run = engine(manifest)
     run.succeed("a", {"text": "hello"})
     run.succeed("b", {"n": 1})
-    assert run.machine.inputs_for("c") == (
+    assert inputs_of(run, "c") == (
         {"lang": "en", "text": "hello"},
         {"b": {"result": {"n": 1}}},
     )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from core.errors import NodeErrorCode
 from core.workflow.events import Verdict
-from tests.core.workflow.engine import chain, engine
+from tests.core.workflow.engine import chain, engine, inputs_of
 
 
 def test_open_attempt_is_lost_and_the_next_begins_at_once_without_using_a_retry() -> None:
@@ -44,7 +44,7 @@ def test_results_are_inputs_after_a_crash() -> None:
     run = engine(manifest)
     run.succeed("a", {"n": None})
     run.crash()
-    assert run.machine.inputs_for("b") == ({"x": None}, {"a": {"result": {"n": None}}})
+    assert inputs_of(run, "b") == ({"x": None}, {"a": {"result": {"n": None}}})
 
 
 def test_retries_and_agents_tried_survive_a_crash() -> None:

@@ -248,9 +248,7 @@ class AuctionRules(WorkRules):
             if why is not None or bid.agent_did in work.tried:
                 out[bid.agent_did] = "failed before" if why is None else why.value
         won = award_auction(
-            bids,
-            reserve_micro=round_.reserve,
-            is_eligible=lambda bid: bid.agent_did not in out,
+            [bid for bid in bids if bid.agent_did not in out], reserve_micro=round_.reserve
         )
         return out, won
 

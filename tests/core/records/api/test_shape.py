@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from jsonschema_rs import Draft202012Validator
 
-from core.errors import ErrorCode, ServiceError
+from core.errors import PROBLEMS_MAX, ErrorCode, ServiceError
 from core.records.api.kinds import Did, NodeName, PositiveCredits, TimeMs, Uuid, whole, words
 from core.records.api.record import Record
 from core.records.api.shape import (
@@ -101,6 +101,14 @@ def test_every_problem_is_told_at_once() -> None:
         "inner.count": "10",
         "word": "c",
     }
+
+
+def test_a_refusal_names_a_bounded_number_of_problems_and_counts_the_others() -> None:
+    raw = {"did": "did:net:a", **{f"m{number}": 1 for number in range(1_000)}}
+    with pytest.raises(ServiceError) as refused:
+        parsed(Outer, raw)
+    assert len(refused.value.problems) == PROBLEMS_MAX
+    assert refused.value.detail.endswith("; 1000 more problems")  # the missing amount is the last
 
 
 def test_an_open_body_ignores_what_it_does_not_name() -> None:
