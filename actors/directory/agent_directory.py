@@ -8,6 +8,7 @@ and probes. Spec: Targeted routing; contract.md section 5 (AGENT_UNAVAILABLE det
 
 from __future__ import annotations
 
+import logging
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
@@ -47,6 +48,8 @@ from core.market.ranking import (
 from core.market.reputation import Tally
 from core.workflow.actions import SelectAgent, SelectVerifier
 from core.workflow.events import AgentNotSelected, AgentSelected, Failure, Verdict, VerifierSelected
+
+log = logging.getLogger("callboard.owner")
 
 PAID_BY_TOKENS = "paid_by_tokens"
 # Token counts at which prices per token are compared: a page read, a page written.
@@ -114,7 +117,13 @@ class Directory:
             self._stored_ms[did] = row.get("updated_ms", 0)
             if known is None:
                 self._order += 1
-            self._index(self._cards.build_entry(row, known.order if known else self._order))
+            try:
+                entry = self._cards.build_entry(row, known.order if known else self._order)
+            except Exception:  # the edge of one card: the other agents are known even so
+                log.exception("card not readable, its agent gets no work agent=%s", did)
+                self._inactive.add(did)
+                continue
+            self._index(entry)
 
     def apply_liveness(self, heard: Mapping[str, Liveness]) -> None:
         """Store the newest heartbeats and probes, by agent."""
