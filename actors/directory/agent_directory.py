@@ -88,6 +88,7 @@ class Directory:
         self._by_capability: dict[str, dict[str, AgentEntry]] = {}
         self._inactive: set[str] = set()
         self._live: dict[str, Liveness] = {}
+        self._silent_from_ms = 0
         self._prices: dict[str, Price] = {}
         self._standings: dict[str, Standing] = {}
         self._stored_ms: dict[str, int] = {}
@@ -128,6 +129,10 @@ class Directory:
     def apply_liveness(self, heard: Mapping[str, Liveness]) -> None:
         """Store the newest heartbeats and probes, by agent."""
         self._live.update(heard)
+
+    def count_silence_from(self, at_ms: int) -> None:
+        """Count the silence of agents from this time on: earlier heartbeats may be lost."""
+        self._silent_from_ms = at_ms
 
     def apply_tallies(self, tallies: Mapping[str, Tally]) -> None:
         """Store the newest reputation tallies, by agent."""
@@ -401,7 +406,8 @@ class Directory:
             return "agent_revoked"
         if entry is None:
             return "agent_inactive"
-        health = availability(self._known_liveness(did), at_ms)
+        live = self._known_liveness(did)
+        health = availability(live, at_ms, silent_from_ms=self._silent_from_ms)
         if is_excluded or health is Availability.UNHEALTHY:
             return "agent_unhealthy"
         if self._circuits.is_open(did, at_ms, payer_did=payer_did):
