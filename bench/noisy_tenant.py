@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from bench.checkouts import Checkout
-from bench.clients import Target
+from bench.load.clients import Target
 from bench.noise.attack import PREPARE, START, STOP, Attack, Seen, attack_process
 from bench.noise.backlog import KILLED, KILLED_AFTER_S, OwnerKilled, kill_owner
 from bench.noise.connections import SlowSenders, WaitingReads

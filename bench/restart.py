@@ -31,8 +31,8 @@ import psutil
 import psycopg
 
 from bench.checkouts import Checkout
-from bench.clients import Api, Target, chain, unique
 from bench.ledger_statistics import PASSED_ON
+from bench.load.clients import Api, Target, chain, unique
 from bench.noise.backlog import HOUR_MS, publish_backlog
 from bench.process_usage import OWNER, members, owner_of
 from bench.workflows import stub
