@@ -25,8 +25,8 @@ from typing import Any
 import aiohttp
 import orjson
 
-from bench.ledger_statistics import ledger_statistics
-from bench.process_usage import cpu_seconds
+from bench.figures.ledger_statistics import ledger_statistics
+from bench.figures.process_usage import cpu_seconds
 
 CLIENTS = 32
 CAPABILITY = "cap.bench.v1"
