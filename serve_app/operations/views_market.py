@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from core.market.quota import QuotaLimits, QuotaUsage
 from core.market.reputation import Tally, score
+from core.market.sharing.quota import QuotaLimits, QuotaUsage
 from core.money import CURRENCY, MICRO_PER_CENT, cents_ceil, credits_number
 from ledger.reads.stored import Balance
 from serve_app.operations.views import entry_record, iso_time
