@@ -20,8 +20,8 @@ import psutil
 import psycopg
 
 from actors.process.garbage import collect_rarely
-from bench.payments import Payments
-from bench.tpcb import HOT_SCALE, UNIFORM_SCALE, TpcB, find_pgbench
+from bench.load.payments import Payments
+from bench.load.tpcb import HOT_SCALE, UNIFORM_SCALE, TpcB, find_pgbench
 from ledger.embedded.server import OWNER, EmbeddedPostgres
 from ledger.migrate import migrate
 

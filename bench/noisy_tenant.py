@@ -19,7 +19,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from bench.checkouts import Checkout
-from bench.clients import Target
+from bench.figures.process_usage import Meter
+from bench.load.clients import Target
 from bench.noise.attack import PREPARE, START, STOP, Attack, Seen, attack_process
 from bench.noise.backlog import KILLED, KILLED_AFTER_S, OwnerKilled, kill_owner
 from bench.noise.connections import SlowSenders, WaitingReads
@@ -38,7 +39,6 @@ from bench.noise.requests import (
 from bench.noise.stored_money import money_defects
 from bench.noise.tenant import DEPOSIT, PUBLISH, Account, Phase, Sample, tenant_process
 from bench.noise.throttle import CONTROL_S, Spent, Throttle
-from bench.process_usage import Meter
 from bench.workflows import stubs
 from core.money import credits_text
 

@@ -23,7 +23,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from bench.checkouts import Checkout
-from bench.intervals import ratio_interval
+from bench.figures.intervals import ratio_interval
 from bench.workflows import NODES, SHAPES, Figures, Service, measure, stubs
 
 # Fewer pairs give no useful interval.

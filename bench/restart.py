@@ -31,10 +31,10 @@ import psutil
 import psycopg
 
 from bench.checkouts import Checkout
-from bench.clients import Api, Target, chain, unique
-from bench.ledger_statistics import PASSED_ON
+from bench.figures.ledger_statistics import PASSED_ON
+from bench.figures.process_usage import OWNER, members, owner_of
+from bench.load.clients import Api, Target, chain, unique
 from bench.noise.backlog import HOUR_MS, publish_backlog
-from bench.process_usage import OWNER, members, owner_of
 from bench.workflows import stub
 
 CAPABILITY = "cap.bench.recovery.v1"
@@ -79,7 +79,7 @@ class OwnerReplies:
         theirs = owner.environ()
         environment = {**os.environ, **{n: theirs[n] for n in PASSED_ON if n in theirs}}
         environment["PYTHONPATH"] = str(checkout.root)
-        script = Path(__file__).with_name("owner_watch.py")
+        script = Path(__file__).parent / "figures" / "owner_watch.py"
         self._process = subprocess.Popen(
             [str(checkout.python), "-P", str(script)],
             cwd=checkout.root,

@@ -110,7 +110,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--orders", type=int, default=5_000)
     count = parser.parse_args().orders
-    command = [sys.executable, "-m", "bench.stub_agent"]
+    command = [sys.executable, "-m", "bench.load.stub_agent"]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as stub:
         assert stub.stdout is not None
         asyncio.run(measure(int(stub.stdout.readline()), count))

@@ -25,8 +25,8 @@ from typing import Any
 import aiohttp
 import orjson
 
-from bench.ledger_statistics import ledger_statistics
-from bench.process_usage import cpu_seconds
+from bench.figures.ledger_statistics import ledger_statistics
+from bench.figures.process_usage import cpu_seconds
 
 CLIENTS = 32
 CAPABILITY = "cap.bench.v1"
@@ -178,7 +178,7 @@ def bare(shape: str, case: str, count: int, ports: list[int]) -> Figures:
     """Run the bare loop over the same number of workflows."""
     concurrency = {"bulk": 512, "single": CLIENTS, "alone": 1}[case]
     line = subprocess.run(
-        [sys.executable, "-m", "bench.bare_loop", str(count), shape, str(concurrency)]
+        [sys.executable, "-m", "bench.load.bare_loop", str(count), shape, str(concurrency)]
         + [str(port) for port in ports],
         check=True,
         capture_output=True,
@@ -228,7 +228,7 @@ def show_ledger(before: dict[str, float], after: dict[str, float], workflows: in
 def stub(home: Path, behaviour: str = "answer") -> Iterator[tuple[subprocess.Popen[str], int]]:
     """Run a stub agent as a process of its own; yield it with its port. It ends with this one."""
     process = subprocess.Popen(
-        [sys.executable, "-m", "bench.stub_agent", behaviour],
+        [sys.executable, "-m", "bench.load.stub_agent", behaviour],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         env={"PATH": "/usr/bin:/bin", "CALLBOARD_BENCH": str(home)},

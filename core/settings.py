@@ -13,8 +13,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final, Literal
 
-from core.market.fair_queue import parse_weights
 from core.market.ranking import RankingRules
+from core.market.sharing.fair_queue import parse_weights
 
 DEPLOYMENT_KEY_FORM: Final = "64 hex digits, which are 32 bytes"
 _DEPLOYMENT_KEY: Final = re.compile("[0-9a-fA-F]{64}")

@@ -8,6 +8,7 @@ and probes. Spec: Targeted routing; contract.md section 5 (AGENT_UNAVAILABLE det
 
 from __future__ import annotations
 
+import logging
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
@@ -48,6 +49,8 @@ from core.market.reputation import Tally
 from core.workflow.actions import SelectAgent, SelectVerifier
 from core.workflow.events import AgentNotSelected, AgentSelected, Failure, Verdict, VerifierSelected
 
+log = logging.getLogger("callboard.owner")
+
 PAID_BY_TOKENS = "paid_by_tokens"
 # Token counts at which prices per token are compared: a page read, a page written.
 TYPICAL = Tokens(1_000, 1_000)
@@ -85,6 +88,7 @@ class Directory:
         self._by_capability: dict[str, dict[str, AgentEntry]] = {}
         self._inactive: set[str] = set()
         self._live: dict[str, Liveness] = {}
+        self._silent_from_ms = 0
         self._prices: dict[str, Price] = {}
         self._standings: dict[str, Standing] = {}
         self._stored_ms: dict[str, int] = {}
@@ -114,11 +118,21 @@ class Directory:
             self._stored_ms[did] = row.get("updated_ms", 0)
             if known is None:
                 self._order += 1
-            self._index(self._cards.build_entry(row, known.order if known else self._order))
+            try:
+                entry = self._cards.build_entry(row, known.order if known else self._order)
+            except Exception:  # the edge of one card: the other agents are known even so
+                log.exception("card not readable, its agent gets no work agent=%s", did)
+                self._inactive.add(did)
+                continue
+            self._index(entry)
 
     def apply_liveness(self, heard: Mapping[str, Liveness]) -> None:
         """Store the newest heartbeats and probes, by agent."""
         self._live.update(heard)
+
+    def count_silence_from(self, at_ms: int) -> None:
+        """Count the silence of agents from this time on: earlier heartbeats may be lost."""
+        self._silent_from_ms = at_ms
 
     def apply_tallies(self, tallies: Mapping[str, Tally]) -> None:
         """Store the newest reputation tallies, by agent."""
@@ -388,7 +402,8 @@ class Directory:
             return "agent_revoked"
         if entry is None:
             return "agent_inactive"
-        health = availability(self._known_liveness(did), at_ms)
+        live = self._known_liveness(did)
+        health = availability(live, at_ms, silent_from_ms=self._silent_from_ms)
         if is_excluded or health is Availability.UNHEALTHY:
             return "agent_unhealthy"
         if self._circuits.is_open(did, at_ms, payer_did=payer_did):

@@ -38,6 +38,9 @@ RETRY_S = 0.5
 POLL_INTERVAL_S = 0.5
 # A statement that began before the last poll may have been committed after it.
 OVERLAP_MS = 2_000
+# Between two reads of heartbeats. After a longer pause the database, or this process, was away, and
+# with it, perhaps, what stores the heartbeats.
+HEARD_PAUSE_MS_MAX = 5_000
 # Requests that may share one refresh: more than an owner receives at once.
 WAITING_MAX = 100_000
 # What no read has found: beyond it all of it is read again.
@@ -53,6 +56,7 @@ class DirectorySync:
         database_url: for the connection that receives notices.
         owner: the owner's name, for the log.
         on_revoked: called when revocations were added or ended.
+        now_ms: wall time.
     """
 
     def __init__(
@@ -63,12 +67,15 @@ class DirectorySync:
         database_url: str,
         owner: str,
         on_revoked: Callable[[], None],
+        now_ms: Callable[[], int],
     ) -> None:
         self._directory = directory
         self._reader = reader
         self._database_url = database_url
         self._owner = owner
         self._on_revoked = on_revoked
+        self._now_ms = now_ms
+        self._heard_ms = 0
         self._agents_id = 0
         # Capabilities and agents that a read has not found, until cards change.
         self._missing: set[tuple[str, str | None]] = set()
@@ -191,6 +198,17 @@ class DirectorySync:
         async for rows in live_pages(self._reader, since_ms=since_ms):
             self._directory.apply_liveness({row["did"]: liveness_of(row) for row in rows})
             yield [row["updated_ms"] for row in rows]
+        self._note_heard(self._now_ms())
+
+    def _note_heard(self, now_ms: int) -> None:
+        """Note a read of heartbeats.
+
+        After the first one, or a long pause, agents get the time of a heartbeat to be heard of: as
+        long as the service was away, none of theirs was stored.
+        """
+        if now_ms - self._heard_ms > HEARD_PAUSE_MS_MAX:
+            self._directory.count_silence_from(now_ms)
+        self._heard_ms = now_ms
 
     async def _read_reputations(self, since_ms: int | None) -> AsyncIterator[list[int]]:
         async for rows in reputation_pages(self._reader, since_ms=since_ms):

@@ -18,8 +18,8 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Generic, TypeVar
 
-from core.market.fair_queue import FairQueue
-from core.market.fair_share import Held
+from core.market.sharing.fair_queue import FairQueue
+from core.market.sharing.fair_share import Held
 
 Item = TypeVar("Item")
 Key = TypeVar("Key", bound=Hashable)

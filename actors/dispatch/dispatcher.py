@@ -25,7 +25,7 @@ from actors.ports import Clock, Contact, DispatchOrder
 from actors.process.slices import run_in_slices
 from core.canonical import canonical, hash_bytes
 from core.errors import NodeErrorCode
-from core.market.fair_queue import parse_weights
+from core.market.sharing.fair_queue import parse_weights
 from core.settings import Settings
 from core.workflow.events import Event, Failure, Verdict, WorkStarted
 from core.workflow.verdict import Accepted, Success, judge_reply

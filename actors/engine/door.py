@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from actors.ports import DispatchPort, LedgerPort
 from core.errors import ErrorCode, ServiceError
-from core.market.fair_share import Held, has_room
+from core.market.sharing.fair_share import Held, has_room
 from core.settings import Settings
 
 

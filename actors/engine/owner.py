@@ -94,6 +94,7 @@ class Owner:
             database_url=settings.database_url,
             owner=name,
             on_revoked=self._revoked_work.soon,
+            now_ms=self._clock.now_ms,
         )
         self._dispatcher = Dispatcher(
             settings,

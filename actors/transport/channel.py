@@ -21,8 +21,8 @@ from typing import Final, Generic, TypeVar
 
 from actors.process.slices import Slices
 from core.errors import ErrorCode, ServiceError
-from core.market.fair_queue import FairQueue
-from core.market.fair_share import has_room
+from core.market.sharing.fair_queue import FairQueue
+from core.market.sharing.fair_share import has_room
 
 log = logging.getLogger("callboard.channel")
 

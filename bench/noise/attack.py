@@ -19,7 +19,7 @@ from typing import ClassVar
 import aiohttp
 import uvloop
 
-from bench.clients import LOOK_S, Api, Target, unique
+from bench.load.clients import LOOK_S, Api, Target, unique
 from bench.noise.gate import Gate, Shared
 from bench.noise.remotes import FailedOrder
 

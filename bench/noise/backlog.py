@@ -8,10 +8,10 @@ import signal
 import time
 from pathlib import Path
 
-from bench.clients import Api, chain, unique
+from bench.figures.process_usage import owner_of
+from bench.load.clients import Api, chain, unique
+from bench.load.stub_agent import HOLD, Tally, serve_stub
 from bench.noise.attack import Attack
-from bench.process_usage import owner_of
-from bench.stub_agent import HOLD, Tally, serve_stub
 
 HOUR_MS = 3_600_000
 # The name of the kill's time among an attack's times.

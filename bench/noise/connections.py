@@ -6,9 +6,9 @@ import asyncio
 import contextlib
 from urllib.parse import urlsplit
 
-from bench.clients import Api, chain, unique
+from bench.load.clients import Api, chain, unique
+from bench.load.stub_agent import ACCEPT, Tally, serve_stub
 from bench.noise.attack import ADDRESS, Attack
-from bench.stub_agent import ACCEPT, Tally, serve_stub
 
 BODY_BYTES = 4_096
 BYTE_EVERY_S = 4.0

@@ -11,9 +11,9 @@ from datetime import UTC, datetime, timedelta
 
 import orjson
 
-from bench.clients import Api, chain, unique
+from bench.load.clients import Api, chain, unique
+from bench.load.stub_agent import ACCEPT, ANSWER, Tally, serve_stub
 from bench.noise.attack import Attack
-from bench.stub_agent import ACCEPT, ANSWER, Tally, serve_stub
 from core.money import MICRO_MAX, MICRO_PER_CREDIT
 
 DEFAULT_RIGHTS_AND_DEPOSIT = ("workflows:read", "workflows:write", "ledger:read", "ledger:deposit")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import psycopg
 
-from bench.clients import Target
+from bench.load.clients import Target
 from bench.noise.tenant import NODES, Account
 
 _WALLET = """

@@ -21,7 +21,7 @@ import aiohttp
 import orjson
 import uvloop
 
-from bench.clients import Api, Target, chain, unique
+from bench.load.clients import Api, Target, chain, unique
 from bench.noise.gate import Shared
 from bench.noise.remotes import FailedOrder
 from core.money import micro_from_credits

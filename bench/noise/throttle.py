@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 import psutil
 
+from bench.figures.process_usage import Meter
 from bench.noise.gate import Shared, next_rate
-from bench.process_usage import Meter
 
 CONTROL_S = 0.25
 

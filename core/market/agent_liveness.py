@@ -52,11 +52,15 @@ def drop_older_signals(live: Liveness, registered_ms: int) -> Liveness:
     )
 
 
-def availability(live: Liveness, now_ms: int) -> Availability:
+def availability(live: Liveness, now_ms: int, *, silent_from_ms: int = 0) -> Availability:
     """Return the availability of an active agent.
 
     The newest signal counts: a heartbeat within its time to live, else a probe. An agent without
     heartbeat and probe is available (contract.md section 6).
+
+    Args:
+        silent_from_ms: a time before which the service may have missed heartbeats, so that the
+            silence of an agent counts from then on at the earliest.
     """
     heard_ms = live.heartbeat_ms
     probed_ms = live.probe_ms
@@ -73,7 +77,8 @@ def availability(live: Liveness, now_ms: int) -> Availability:
             )
     if heard_ms is None:
         return Availability.AVAILABLE
-    return _reported_availability(live) if _is_fresh(heard_ms, now_ms) else Availability.OFFLINE
+    is_fresh = _is_fresh(max(heard_ms, silent_from_ms), now_ms)
+    return _reported_availability(live) if is_fresh else Availability.OFFLINE
 
 
 def reported_load(live: Liveness, now_ms: int) -> float:

@@ -12,8 +12,8 @@ from typing import Any
 
 import sqlalchemy as sql
 
-from core.market.quota import DAY_MS, QuotaUsage
 from core.market.reputation import Tally
+from core.market.sharing.quota import DAY_MS, QuotaUsage
 from ledger.reads.pages import changed_pages
 from ledger.reads.reader import LedgerReader, RowDict, is_credited
 from ledger.schema import account, entry, escrow, quota, reputation, stake, workflow

@@ -10,7 +10,7 @@ from typing import Any, Final
 
 import psycopg
 
-from core.market.quota import QuotaLimits
+from core.market.sharing.quota import QuotaLimits
 from ledger.writer.read_set import ReadSet
 from ledger.writer.state_cache import StateCache, Usage
 

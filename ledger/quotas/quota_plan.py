@@ -10,7 +10,13 @@ from dataclasses import asdict, replace
 from typing import Final
 
 from core.errors import ErrorCode
-from core.market.quota import QuotaLimits, QuotaUsage, day_start_ms, judge_quota, resets_at_ms
+from core.market.sharing.quota import (
+    QuotaLimits,
+    QuotaUsage,
+    day_start_ms,
+    judge_quota,
+    resets_at_ms,
+)
 from core.records.audit import AuditEventType
 from ledger.commands import Outcome
 from ledger.quotas.quota_commands import SetQuota

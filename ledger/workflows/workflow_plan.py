@@ -9,8 +9,8 @@ from __future__ import annotations
 from typing import Any, Final, assert_never
 
 from core.errors import ErrorCode
-from core.market.quota import day_start_ms
 from core.market.settlement import split_payment
+from core.market.sharing.quota import day_start_ms
 from core.money import credits_text
 from core.records.audit import AuditEventType
 from core.workflow.events import (

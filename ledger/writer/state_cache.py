@@ -12,7 +12,7 @@ from typing import Final, TypeVar
 
 from core.errors import QuarantineCode
 from core.market.auction import Bid
-from core.market.quota import QuotaLimits
+from core.market.sharing.quota import QuotaLimits
 from ledger.writer.barrier_reads import BarrierReads
 
 WORLD_ADDRESS: Final = "world"

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from core.market.fair_share import Held
+from core.market.sharing.fair_share import Held
 
 
 @dataclass(frozen=True, slots=True)

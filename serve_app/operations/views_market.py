@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from core.market.quota import QuotaLimits, QuotaUsage
 from core.market.reputation import Tally, score
+from core.market.sharing.quota import QuotaLimits, QuotaUsage
 from core.money import CURRENCY, credits_number
 from core.records.api.market import Auction, BidShown, Round
 from core.records.api.money import Account, HistoryEvent

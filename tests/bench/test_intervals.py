@@ -7,7 +7,7 @@ import random
 
 import pytest
 
-from bench.intervals import ratio_interval, t_quantile
+from bench.figures.intervals import ratio_interval, t_quantile
 
 
 @pytest.mark.parametrize(

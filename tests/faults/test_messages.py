@@ -7,10 +7,12 @@ ledger a wire that loses requests, loses answers to what was carried out, and re
 from __future__ import annotations
 
 import asyncio
+import time
 
 import pytest
 
-from tests.faults.scene import DEADLINE_S, Scene, request
+from core.market.agent_liveness import HEARTBEAT_TTL_MS
+from tests.faults.scene import AGENT, DEADLINE_S, Scene, request
 
 pytestmark = [pytest.mark.anyio, pytest.mark.slow]
 
@@ -82,6 +84,28 @@ async def test_owner_that_was_replaced_is_fenced_and_its_successor_ends_everythi
     assert all("fenced off" in reason for reason in scene.lost)
     paid = scene.auditor.one("SELECT count(*) FROM entry WHERE kind = 'node_payment'")
     assert paid == 3 * WORKFLOWS
+
+
+async def test_restored_work_finds_its_agent_although_none_was_heard_while_the_service_was_away(
+    scene: Scene,
+) -> None:
+    """Nothing stores heartbeats then: a minute later each agent's last one is too old."""
+    scene.gate.clear()
+    old = await scene.owner()
+    await scene.published(old, [request(0)])
+    await old.close()
+    long_ago_ms = time.time_ns() // 1_000_000 - 10 * HEARTBEAT_TTL_MS
+    connection = scene.auditor.connection
+    connection.execute("UPDATE agent SET updated_ms = %s", (long_ago_ms,))
+    connection.execute(
+        "INSERT INTO agent_live (did, status, heartbeat_ms, updated_ms)"
+        " VALUES (%(did)s, 'healthy', %(at_ms)s, %(at_ms)s)",
+        {"did": AGENT, "at_ms": long_ago_ms},
+    )
+    await scene.owner()
+    scene.gate.set()
+    await scene.wait_ended()
+    assert scene.counts() == {"success": 1}
 
 
 async def wait_payments(scene: Scene, count: int) -> None:

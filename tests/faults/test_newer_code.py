@@ -20,7 +20,12 @@ import pytest
 
 from tests.contract.stub_agent import stub_agent
 from tests.faults.victims import await_one, kill, wait
-from tests.platform.deployments import ROOT, RunningDeployment, free_port
+from tests.platform.deployments import (
+    ROOT,
+    RunningDeployment,
+    end_with_this_process,
+    free_port,
+)
 
 pytestmark = pytest.mark.slow
 
@@ -56,6 +61,7 @@ def copied(short_folder: Path, copied_code: Path) -> Iterator[RunningDeployment]
         )
         assert ended.returncode == 0, ended.stdout + ended.stderr
 
+    end_with_this_process(home)
     supervisor("up", "--port", str(free_port()), "--detach")
     yield RunningDeployment(
         home=home,

@@ -65,11 +65,16 @@ def await_one(deployment: RunningDeployment, kind: str, *, after: int | None = N
     return pid
 
 
-def wait(condition: Callable[[], bool], what: str) -> None:
-    """Return when the condition holds."""
+def wait(condition: Callable[[], bool], what: str | Callable[[], str]) -> None:
+    """Return when the condition holds.
+
+    Args:
+        what: is waited for; a function says at the end of the wait what there is instead.
+    """
     deadline = time.monotonic() + DEADLINE_S
     while not condition():
-        assert time.monotonic() < deadline, f"waited in vain for {what}"
+        if time.monotonic() > deadline:
+            raise AssertionError(f"waited in vain for {what if isinstance(what, str) else what()}")
         time.sleep(0.05)
 
 

@@ -13,15 +13,19 @@ import pytest
 from psycopg import sql
 
 from callboard.verify import events_of, verify_chain
+from core.settings import Settings
 from ledger.embedded.server import OWNER, SERVICE, SUPERUSER, EmbeddedPostgres
 from ledger.migrate import migrate
 from ledger.reads.reader import LedgerReader
+from ledger.writer.group_commit import GroupCommit
 from serve_app.operations.views import audit_record
 from tests.conftest import Database
+from tests.faults.scene import Scene
+from tests.ledger import making
 from tests.ledger.checking import Auditor, check_books
 from tests.ledger.dumps import work
 from tests.ledger.dumps.restoring import FOLDER, OLD_ENTRIES, restore
-from tests.ledger.making import AGENT, PAYER
+from tests.ledger.making import AGENT, CREDIT, GENESIS, PAYER
 
 pytestmark = pytest.mark.anyio
 
@@ -77,3 +81,30 @@ async def test_a_dump_comes_to_the_present_and_its_work_is_finished(restored: Da
     old = len(OLD_ENTRIES.read_bytes().splitlines())
     assert verify_chain(entries).entries == len(entries) > old
     assert all(len(events_of(entry)) == 1 for entry in entries[-old:])
+
+
+@pytest.mark.parametrize("restored", ["schema_0001"], indirect=True)
+async def test_an_owner_ends_what_is_past_its_deadline_and_returns_the_rest(
+    restored: Database,
+) -> None:
+    """Also with cards that no owner can read, as this dump has them."""
+    migrate(restored.owner_url)
+    auditor = Auditor(restored.superuser_url)
+    commits = GroupCommit(restored.service_url, genesis=GENESIS, on_fatal=lambda _: None)
+    await commits.start()
+    settings = Settings(database_url=restored.service_url, deployment_key="11" * 32)
+    scene = Scene(commits, settings, auditor)
+    owner = await scene.owner(making.OWNER)
+    await scene.wait_ended()
+    await owner.close()
+    await commits.stop()
+    auditor.check()
+    assert scene.lost == []
+    assert scene.counts() == {"success": 1, "timeout": 4}
+    # `FINISHED` and `HALF_PAID` have paid for a node each; nobody is to blame for a deadline.
+    balances = [auditor.balance(did) for did in (PAYER, AGENT, work.BIDDER)]
+    assert balances == [97 * CREDIT, 2_850_000, 0]
+    query = "SELECT sum(balance) FROM account WHERE kind = %s"
+    kinds = {kind: auditor.one(query, kind) for kind in ("fee", "stake", "stake_locked", "escrow")}
+    assert kinds == {"fee": 150_000, "stake": 4 * CREDIT, "stake_locked": 0, "escrow": 0}
+    auditor.close()

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from core.errors import ErrorCode
-from core.market.quota import DAY_MS, QuotaLimits, day_start_ms
+from core.market.sharing.quota import DAY_MS, QuotaLimits, day_start_ms
 from core.money import MICRO_PER_CENT
 from ledger.quotas.quota_plan import give_back, use_quota
 from ledger.writer.batch import Batch, Refusal

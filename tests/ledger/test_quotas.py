@@ -10,7 +10,7 @@ import pytest
 from msgspec.structs import replace
 
 from core.errors import ErrorCode
-from core.market.quota import DAY_MS, QuotaLimits, day_start_ms
+from core.market.sharing.quota import DAY_MS, QuotaLimits, day_start_ms
 from core.money import MICRO_PER_CENT
 from core.workflow.events import WorkflowChanged
 from core.workflow.transitions import WorkflowStatus

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import atexit
+import os
 import secrets
 import socket
 import subprocess
 import sys
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
+
+from serve_app.supervisor.deployment import run_folder_of
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 
@@ -47,12 +52,61 @@ def supervisor(*arguments: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
 
 
-def start_deployment(home: Path, *, port: int, extra: tuple[str, ...] = ()) -> RunningDeployment:
+def start_deployment(home: Path, *, port: int) -> RunningDeployment:
     """Run `up --detach` and return when the deployment is ready."""
-    started = supervisor("up", "--home", str(home), "--port", str(port), "--detach", *extra)
+    end_with_this_process(home)
+    started = supervisor("up", "--home", str(home), "--port", str(port), "--detach")
     assert started.returncode == 0, started.stdout + started.stderr
     return RunningDeployment(
         home=home,
         url=(home / "url").read_text(encoding="utf-8").strip(),
         admin_key=(home / "admin.key").read_text(encoding="utf-8").strip(),
     )
+
+
+def end_with_this_process(home: Path) -> None:
+    """Let the deployment of a home be ended after this process, if it runs then.
+
+    A worker of `pytest -n` that crashes comes to no fixture's end.
+    """
+    writing = _sentinel().stdin
+    assert writing is not None
+    writing.write(f"{home}\n")
+    writing.flush()
+
+
+def processes_below(home: Path) -> list[str]:
+    """Return the command lines of all processes that name a home, or what is in it or in its run
+    folder.
+    """
+    folders = (os.fsencode(home) + b"/", os.fsencode(run_folder_of(home)) + b"/")
+    found = []
+    for entry in Path("/proc").iterdir():
+        try:
+            line = (entry / "cmdline").read_bytes()
+        except OSError:
+            continue
+        if os.fsencode(home) in line.split(b"\0") or any(folder in line for folder in folders):
+            found.append(line.replace(b"\0", b" ").decode("utf-8", "replace"))
+    return found
+
+
+@cache
+def _sentinel() -> subprocess.Popen[str]:
+    """Return the process that outlives this one and ends its deployments."""
+    process = subprocess.Popen(
+        [sys.executable, "-m", "tests.platform.sentinel"],
+        cwd=ROOT,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        text=True,
+        start_new_session=True,
+    )
+
+    def leave() -> None:
+        with process:  # closes its standard input, and waits
+            pass
+
+    atexit.register(leave)
+    return process

@@ -9,6 +9,8 @@ from __future__ import annotations
 import os
 import signal
 import socket
+import subprocess
+import sys
 import time
 import urllib.error
 import urllib.request
@@ -19,7 +21,14 @@ import pytest
 
 from serve_app.supervisor.deployment import Deployment, run_folder_of
 from serve_app.supervisor.processes import marked_processes, process_name
-from tests.platform.deployments import RunningDeployment, free_port, start_deployment, supervisor
+from tests.platform.deployments import (
+    ROOT,
+    RunningDeployment,
+    free_port,
+    processes_below,
+    start_deployment,
+    supervisor,
+)
 
 pytestmark = pytest.mark.slow
 
@@ -42,20 +51,6 @@ def is_healthy(url: str) -> bool:
 
 def postgres_pid(home: Path) -> int:
     return int((home / "postgres" / "postmaster.pid").read_text(encoding="ascii").split()[0])
-
-
-def processes_below(home: Path) -> list[str]:
-    """Return the command lines of all processes that name a home or its run folder."""
-    names = (os.fsencode(home) + b"/", os.fsencode(run_folder_of(home)) + b"/")
-    found = []
-    for entry in Path("/proc").iterdir():
-        try:
-            line = (entry / "cmdline").read_bytes()
-        except OSError:
-            continue
-        if any(name in line for name in names):
-            found.append(line.replace(b"\0", b" ").decode("utf-8", "replace"))
-    return found
 
 
 @pytest.fixture(scope="module")
@@ -118,6 +113,21 @@ def test_killed_supervisor_takes_all_with_it_and_up_finds_what_was_stored(
     request = urllib.request.Request(f"{life.url}/v1/keys", headers={"x-api-key": life.admin_key})
     with urllib.request.urlopen(request, timeout=30) as reply:
         assert reply.status == 200
+
+
+def test_deployment_ends_with_a_test_process_that_was_killed(short_folder: Path) -> None:
+    """Also one whose `up` is on its way. Else a crashed worker leaves its deployments running."""
+    home = short_folder / "left"
+    script = (
+        "import sys; from pathlib import Path; from tests.platform.deployments import *;"
+        "start_deployment(Path(sys.argv[1]), port=int(sys.argv[2]))"
+    )
+    command = [sys.executable, "-c", script, str(home), str(free_port())]
+    with subprocess.Popen(command, cwd=ROOT) as worker:
+        wait_until(lambda: postgres_pid_or_none(home) is not None)
+        worker.kill()
+    wait_until(lambda: processes_below(home) == [])
+    assert marked_processes(Deployment(home, Path()).id, run_folder_of(home)) == []
 
 
 def test_taken_port_is_named(short_folder: Path) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 from core.errors import ErrorCode
-from core.market.quota import QuotaLimits, day_start_ms, judge_quota, resets_at_ms
+from core.market.sharing.quota import QuotaLimits, day_start_ms, judge_quota, resets_at_ms
 from core.money import MICRO_PER_CENT
 from core.records.api.market import Quota, QuotaChange, QuotaCheck, QuotaQuestion, QuotaSet
 from core.records.api.path_values import AnyDidPath, DidPath

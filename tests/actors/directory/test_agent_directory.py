@@ -102,6 +102,19 @@ def test_nobody_offers_it_and_nobody_can_be_paid_are_different_failures() -> Non
     assert dear.failure.code is NodeErrorCode.BUDGET_EXCEEDED
 
 
+def test_a_card_that_cannot_be_read_costs_its_own_agent_the_work_and_no_other() -> None:
+    """Goal: a row that another version, or a defect, has left keeps no owner from starting."""
+    known = directory(row("did:x:old") | {"card": '{"did":"x"}'}, row("did:x:a"))
+    found = known.select(select(), 0)
+    assert isinstance(found, AgentSelected)
+    assert found.agent_did == "did:x:a"
+    unread = known.select(select(target_agent_id="did:x:old"), 0)
+    assert isinstance(unread, AgentNotSelected)
+    assert unread.failure.details == "agent_inactive"
+    known.put([row("did:x:old")])
+    assert isinstance(known.select(select(target_agent_id="did:x:old"), 0), AgentSelected)
+
+
 def test_a_target_is_taken_or_named_as_unavailable_or_replaced() -> None:
     known = directory(row("did:x:a"), row("did:x:b"))
     found = known.select(select(target_agent_id="did:x:b"), 0)

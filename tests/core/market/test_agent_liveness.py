@@ -55,6 +55,19 @@ def test_the_newest_word_within_its_time_counts(
     assert availability(live, now_ms) is expected
 
 
+def test_silence_counts_from_the_time_at_which_the_service_can_have_heard_the_agent() -> None:
+    live = Liveness("draining", heartbeat_ms=0)
+    back_ms = 10 * TTL
+    assert availability(live, back_ms) is Availability.OFFLINE
+    said = availability(live, back_ms + TTL, silent_from_ms=back_ms)
+    assert said is Availability.UNHEALTHY, "its last word"
+    late = availability(live, back_ms + TTL + 1, silent_from_ms=back_ms)
+    assert late is Availability.OFFLINE
+    probed = Liveness("healthy", None, 0, back_ms, False)
+    found = availability(probed, back_ms + 1, silent_from_ms=back_ms)
+    assert found is Availability.OFFLINE, "a failed probe is no silence"
+
+
 def test_no_status_means_that_an_agent_was_deregistered() -> None:
     assert Availability.INACTIVE not in HEARTBEAT_STATUSES.values()
 

@@ -10,8 +10,8 @@ from dataclasses import dataclass, field
 from fractions import Fraction
 
 from core.errors import ErrorCode
-from core.market.quota import day_start_ms
 from core.market.settlement import PaymentSplit
+from core.market.sharing.quota import day_start_ms
 from core.money import ISSUED_MICRO_MAX, MICRO_MAX, MICRO_PER_CENT
 
 BPS = 10_000

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import precondition, rule
 
 from core.errors import ErrorCode
-from core.market.quota import QuotaLimits
+from core.market.sharing.quota import QuotaLimits
 from core.money import cents_ceil
 from ledger.quotas.quota_commands import SetQuota
 from tests.ledger.machine.base import MoneyMachine, amounts, asking, few, four, share_of, shares

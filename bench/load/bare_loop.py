@@ -1,7 +1,7 @@
 """The upper bound: the same calls by a bare asyncio loop with aiohttp, without storage.
 
-Run as `python -m bench.bare_loop WORKFLOWS SHAPE CONCURRENCY PORT…`; prints workflows, seconds and
-CPU seconds as JSON.
+Run as `python -m bench.load.bare_loop WORKFLOWS SHAPE CONCURRENCY PORT…`; prints workflows, seconds
+and CPU seconds as JSON.
 """
 
 from __future__ import annotations

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from core.market.fair_share import HARD, SMALL, has_room
+from core.market.sharing.fair_share import HARD, SMALL, has_room
 
 
 def filled(payers: int, room: int) -> list[int]:

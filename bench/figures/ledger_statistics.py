@@ -1,6 +1,7 @@
-"""The ledger actor's own counters, asked over Ray: `python -m bench.ledger_statistics HOME`.
+"""The ledger actor's own counters, asked over Ray.
 
-A process of its own, so that the measuring client does not join the cluster. Prints JSON.
+`python -m bench.figures.ledger_statistics HOME` prints them as JSON. A process of its own, so that
+the measuring client does not join the cluster.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ def ledger_statistics(home: Path) -> dict[str, float]:
     """Return the counters of the deployment's ledger actor: batches, commands, round_trips, …"""
     environment = {**os.environ, **_ray_environment(home), ASKED: "1"}
     asked = subprocess.run(
-        [sys.executable, "-m", "bench.ledger_statistics", str(home)],
+        [sys.executable, "-m", "bench.figures.ledger_statistics", str(home)],
         env=environment,
         check=True,
         capture_output=True,

@@ -1,7 +1,7 @@
 """A stub agent with one constant reply, as cheap as an asyncio process can be.
 
-A benchmark should measure the service, not the agent: minimal HTTP/1.1, one constant reply,
-keep-alive. Run as `python -m bench.stub_agent [answer|accept|hold]`; it prints its port. `answer`
+A benchmark should measure the service, not the agent: minimal HTTP/1.1, one constant reply, keep-
+alive. Run as `python -m bench.load.stub_agent [answer|accept|hold]`; it prints its port. `answer`
 replies with a result at once, `accept` with 202, `hold` never replies. For each line on standard
 input it prints a line of JSON: the number of dispatches since the previous line, and the time of
 the first of them (seconds of the monotonic clock).

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from core.market.quota import (
+from core.market.sharing.quota import (
     DAY_MS,
     NO_QUOTA,
     WITHIN_QUOTA,

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from core.market.fair_queue import WEIGHT_MAX, FairQueue, parse_weights
+from core.market.sharing.fair_queue import WEIGHT_MAX, FairQueue, parse_weights
 
 PAYERS = "abcd"
 WEIGHTS = {"a": 1, "b": 2, "c": 3, "d": 1}

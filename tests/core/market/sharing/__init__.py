@@ -1,0 +1,1 @@
+"""Turns, shares and quotas."""
