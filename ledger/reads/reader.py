@@ -19,6 +19,7 @@ from sqlalchemy.ext.asyncio import AsyncEngine
 from ledger.pools import pool_of
 from ledger.reads.audit_filter import audit_select
 from ledger.reads.prepared import PreparedReads
+from ledger.reads.search_reads import SearchReads
 from ledger.reads.stored import (
     Balance,
     RowDict,
@@ -82,6 +83,7 @@ class LedgerReader:
         # Two connections: a page of records may be large, and a look-up is never behind one.
         self.records = PreparedReads(url, timeout_s=timeout_s)
         self.lookups = PreparedReads(url, timeout_s=timeout_s)
+        self.searches = SearchReads(url, timeout_s=timeout_s)
 
     def __repr__(self) -> str:
         return f"LedgerReader({self._engine.pool.status()})"
@@ -90,6 +92,7 @@ class LedgerReader:
         """Close all connections."""
         await self.records.close()
         await self.lookups.close()
+        await self.searches.close()
         await self._engine.dispose()
 
     async def ping(self) -> None:
