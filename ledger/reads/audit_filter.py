@@ -2,14 +2,18 @@
 
 An entry matches a type or a target if any of its events does. Events of every workflow's life are
 frequent: an entry with one is near wherever one looks, or is found by its workflow. Each other
-event is a row of `audit_event`, indexed by type and by target. Spec: Audit entry; contract.md
-section 6 (Audit, Audit event types); decision 0130.
+event is a row of `audit_event`, indexed by type and by target.
+
+An event of every workflow's life has no index, and may yet be rare or have never occurred. So a
+page looks at `LOOKED_AT_MAX` entries at most, and the next page goes on from there. Spec: Audit
+entry; contract.md section 6 (Audit, Audit event types); decision 0130.
 """
 
 from __future__ import annotations
 
 import uuid
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, Final
 
 import sqlalchemy as sql
 
@@ -17,6 +21,20 @@ from core.records.audit import LIFE_EVENTS
 from ledger.schema import audit, audit_event
 
 _WORKFLOW = "workflow"
+# Entries that one page looks at where no index finds those that match.
+LOOKED_AT_MAX: Final = 10_000
+
+
+@dataclass(frozen=True, slots=True)
+class AuditSelect:
+    """The query of the audit rows that match, without an order.
+
+    `last_looked_at`: for a filter without an index, the query of the id of the last entry that the
+    first one looks at, without a row where it looks at all.
+    """
+
+    rows: sql.Select[Any]
+    last_looked_at: sql.Select[Any] | None = None
 
 
 def audit_select(
@@ -28,28 +46,18 @@ def audit_select(
     start_ms: int | None = None,
     end_ms: int | None = None,
     before_id: int | None = None,
-) -> sql.Select[Any]:
-    """Return the query of the audit rows that match, without an order.
+    looked_at_max: int = LOOKED_AT_MAX,
+) -> AuditSelect:
+    """Return the query of the audit rows that match.
 
     Args:
         event_type: of an event of the entry. With a target, of the same event.
         target_type, target_id: what an event of the entry is about.
         start_ms, end_ms: the time of the entry, [start, end).
         before_id: entries before this one.
+        looked_at_max: entries that are looked at where no index finds those that match.
     """
     query = sql.select(audit)
-    if event_type in LIFE_EVENTS:
-        query = query.where(audit.c.event_types.contains([event_type]))
-        if target_type not in (None, _WORKFLOW):
-            query = query.where(sql.false())
-        elif target_id is not None:
-            query = query.where(_is_of_workflow(target_id))
-    elif event_type is not None or target_type not in (None, _WORKFLOW):
-        query = _with_event(query, event_type, target_type, target_id, before_id)
-    elif target_id is not None:
-        query = _about(query, target_type, target_id, before_id)
-    elif target_type is not None:
-        query = query.where(audit.c.workflow_id.is_not(None))
     if actor_did is not None:
         query = query.where(audit.c.actor_did == actor_did)
     if start_ms is not None:
@@ -58,7 +66,31 @@ def audit_select(
         query = query.where(audit.c.created_ms < end_ms)
     if before_id is not None:
         query = query.where(audit.c.id < before_id)
-    return query
+    if event_type in LIFE_EVENTS and target_type not in (None, _WORKFLOW):
+        return AuditSelect(query.where(sql.false()))
+    if event_type in LIFE_EVENTS and target_id is not None:
+        is_of_type = audit.c.event_types.contains([event_type])
+        return AuditSelect(query.where(_is_of_workflow(target_id), is_of_type))
+    if event_type in LIFE_EVENTS:
+        is_match = audit.c.event_types.contains([event_type])
+        return _looked_through(query, is_match, looked_at_max)
+    if event_type is not None or target_type not in (None, _WORKFLOW):
+        return AuditSelect(_with_event(query, event_type, target_type, target_id, before_id))
+    if target_id is not None:
+        return AuditSelect(_about(query, target_type, target_id, before_id))
+    if target_type is not None:
+        return _looked_through(query, audit.c.workflow_id.is_not(None), looked_at_max)
+    return AuditSelect(query)
+
+
+def _looked_through(
+    query: sql.Select[Any], is_match: sql.ColumnElement[bool], looked_at_max: int
+) -> AuditSelect:
+    """Narrow a query to those that match among its newest rows."""
+    newest = query.with_only_columns(audit.c.id).order_by(audit.c.id.desc())
+    last = newest.offset(looked_at_max - 1).limit(1)
+    first_id = sql.func.coalesce(last.scalar_subquery(), 0)
+    return AuditSelect(query.where(is_match, audit.c.id >= first_id), last)
 
 
 def _about(

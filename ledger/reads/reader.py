@@ -8,7 +8,8 @@ column, amounts in micro-credits (`…_micro`, `amount`, `balance`), times in Un
 from __future__ import annotations
 
 import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from functools import partial
 from typing import Any, Final, Self
 
 import sqlalchemy as sql
@@ -17,8 +18,9 @@ from sqlalchemy.dialects.postgresql import ARRAY
 from sqlalchemy.ext.asyncio import AsyncEngine
 
 from ledger.pools import pool_of
-from ledger.reads.audit_filter import audit_select
+from ledger.reads.audit_filter import LOOKED_AT_MAX, audit_select
 from ledger.reads.prepared import PreparedReads
+from ledger.reads.search_reads import SearchReads
 from ledger.reads.stored import (
     Balance,
     RowDict,
@@ -55,11 +57,18 @@ _KEYS: Final = sql.select(api_key).where(api_key.c.hash == _HASHES)
 
 
 class RowPage(list[RowDict]):
-    """Rows of a list; `is_cut`: more were asked for and exist, but would be too large."""
+    """Rows of a list; `is_cut`: more were asked for and exist, but would be too large.
 
-    def __init__(self, rows: Sequence[RowDict], *, is_cut: bool) -> None:
+    `looked_to`: the key of the last row that was looked at, where the read has ended before the
+    list and there is nothing more to show of it; None: it has not.
+    """
+
+    def __init__(
+        self, rows: Sequence[RowDict], *, is_cut: bool, looked_to: int | None = None
+    ) -> None:
         super().__init__(rows)
         self.is_cut = is_cut
+        self.looked_to = looked_to
 
 
 class LedgerReader:
@@ -80,6 +89,7 @@ class LedgerReader:
         # Two connections: a page of records may be large, and a look-up is never behind one.
         self.records = PreparedReads(url, timeout_s=timeout_s)
         self.lookups = PreparedReads(url, timeout_s=timeout_s)
+        self.searches = SearchReads(url, timeout_s=timeout_s)
 
     def __repr__(self) -> str:
         return f"LedgerReader({self._engine.pool.status()})"
@@ -88,6 +98,7 @@ class LedgerReader:
         """Close all connections."""
         await self.records.close()
         await self.lookups.close()
+        await self.searches.close()
         await self._engine.dispose()
 
     async def ping(self) -> None:
@@ -290,13 +301,20 @@ class LedgerReader:
         offset: int = 0,
         before_id: int | None = None,
         bytes_max: int = PAGE_BYTES_MAX,
+        looked_at_max: int = LOOKED_AT_MAX,
+        caller: str = "",
     ) -> RowPage:
         """Return audit rows (`id, body, hash`, …), newest first, as `audit_select` narrows them.
 
+        Where no index finds those that match, a bounded number of entries is looked at: the page
+        then has fewer rows than there are, perhaps none, and `looked_to`.
+
         Args:
             bytes_max: of the bodies: the page ends with the row that passes it.
+            looked_at_max: entries that are looked at.
+            caller: who asks, by DID; such reads are searches, and take turns.
         """
-        query = audit_select(
+        select = audit_select(
             event_type=event_type,
             actor_did=actor_did,
             target_type=target_type,
@@ -304,11 +322,19 @@ class LedgerReader:
             start_ms=start_ms,
             end_ms=end_ms,
             before_id=before_id,
+            looked_at_max=looked_at_max,
         )
-        return await self.page(
-            query, key="id", is_newest_first=True, wide="body", limit=limit, offset=offset,
-            bytes_max=bytes_max,
+        search = partial(self.searches.rows, caller=caller)
+        read = self.rows if select.last_looked_at is None else search
+        found = await self.page(
+            select.rows, key="id", is_newest_first=True, wide="body", limit=limit, offset=offset,
+            bytes_max=bytes_max, read=read,
         )  # fmt: skip
+        if select.last_looked_at is None or found.is_cut or len(found) == limit:
+            return found
+        last = await search(select.last_looked_at)
+        looked_to = int(last[0]["id"]) if last else None
+        return RowPage(found, is_cut=False, looked_to=looked_to)
 
     async def page(
         self,
@@ -320,6 +346,7 @@ class LedgerReader:
         offset: int,
         bytes_max: int,
         is_newest_first: bool = False,
+        read: Callable[[sql.Executable], Awaitable[list[RowDict]]] | None = None,
     ) -> RowPage:
         """Return a page of rows that ends early, in the database, when it gets too large.
 
@@ -330,6 +357,7 @@ class LedgerReader:
             limit: most rows.
             bytes_max: of the wide column: the page ends with the row that passes it.
             is_newest_first: the largest key comes first.
+            read: runs the query; None: as all reads.
         """
         column = query.selected_columns[key]
         order = column.desc() if is_newest_first else column
@@ -344,7 +372,7 @@ class LedgerReader:
         ).subquery()
         sized_order = sized.c[key].desc() if is_newest_first else sized.c[key]
         cut = sql.select(sized).where(sized.c.page_bytes_before < bytes_max)
-        found = await self.rows(cut.order_by(sized_order))
+        found = await (read or self.rows)(cut.order_by(sized_order))
         row_count = 0
         for row in found:
             row_count = row.pop("page_rows")

@@ -68,6 +68,7 @@ def listed(
     *,
     form: Callable[[Any], object] = lambda row: row,
     is_cut: bool = False,
+    looked_to: int | None = None,
 ) -> dict[str, Any]:
     """Return the reply of a list whose rows were read with one more than the page's limit.
 
@@ -78,6 +79,7 @@ def listed(
         key_of_last: the key of a row, from which the next page continues.
         form: makes the JSON form of a row.
         is_cut: the read ended early, because more rows would have been too large.
+        looked_to: the read ended early, at the row of this key, having shown all before it.
     """
     shown: list[orjson.Fragment] = []
     size = 0
@@ -87,12 +89,14 @@ def listed(
         if shown and size > page.bytes_max:
             break
         shown.append(orjson.Fragment(text))
-    has_more = is_cut or len(rows) > len(shown)
+    last: object = looked_to
+    if is_cut or len(rows) > len(shown):
+        last = key_of_last(rows[len(shown) - 1])
     return {
         plural: shown,
         "limit": page.limit,
         "offset": page.offset,
-        "nextCursor": _encoded(str(key_of_last(rows[len(shown) - 1]))) if has_more else None,
+        "nextCursor": None if last is None else _encoded(str(last)),
     }
 
 

@@ -54,6 +54,35 @@ async def test_a_page_of_audit_entries_ends_early_newest_first(
     await store.close()
 
 
+async def test_a_rare_event_of_a_workflows_life_is_looked_for_page_by_page(
+    database: Database, reader: LedgerReader
+) -> None:
+    """One that never occurred read the whole chain: 0.75 s at 400,000 entries."""
+    store, epoch = await open_with_owner(database.service_url)
+    await store.commit([Flow(epoch).publish()], AT)
+    await store.commit([card(f"did:test:{letter}") for letter in "abcdefgh"], AT)
+    chain = [row["id"] for row in await reader.audit()]
+    (published,) = [row["id"] for row in await reader.audit(event_type="workflow.published")]
+    for of_life in ({"event_type": "workflow.published"}, {"target_type": "workflow"}):
+        found: list[int] = []
+        looked, before_id = [], None
+        while True:
+            page = await reader.audit(**of_life, looked_at_max=3, before_id=before_id)
+            found += [row["id"] for row in page]
+            if page.looked_to is None:
+                break
+            before_id = page.looked_to
+            looked.append(before_id)
+        assert found == [published]
+        assert looked == chain[2::3], "three entries a page, and no entry twice"
+    never = await reader.audit(event_type="payment.settled", looked_at_max=len(chain) + 1)
+    assert (never, never.looked_to) == ([], None)
+    # A page that is full has the key of its last row, whatever was looked at.
+    full = await reader.audit(event_type="workflow.published", limit=1)
+    assert full.looked_to is None
+    await store.close()
+
+
 async def test_ends_are_told_for_many_workflows_at_once(
     database: Database, reader: LedgerReader
 ) -> None:

@@ -18,7 +18,11 @@ ENTRY_ID_MAX = 2**63
 
 
 async def list_entries(call: Call) -> Reply:
-    """List audit entries, newest first."""
+    """List audit entries, newest first.
+
+    A page of a filter without an index may be empty and have a `nextCursor`: so many entries were
+    looked at.
+    """
     most = call.services.settings.audit_page_max
     query = call.given(AuditQuery)
     page = page_of(call, query, default=min(100, most), most=most)
@@ -33,8 +37,19 @@ async def list_entries(call: Call) -> Reply:
         offset=page.offset,
         before_id=number_after(page),
         bytes_max=page.bytes_max,
+        caller=call.caller.did,
     )
-    return Reply(listed("entries", rows, page, audit_id, form=audit_record, is_cut=rows.is_cut))
+    return Reply(
+        listed(
+            "entries",
+            rows,
+            page,
+            audit_id,
+            form=audit_record,
+            is_cut=rows.is_cut,
+            looked_to=rows.looked_to,
+        )
+    )
 
 
 async def get_entry(call: Call) -> Reply:

@@ -93,6 +93,8 @@ def test_a_read_that_ended_early_has_more() -> None:
     rows = [1, 2]
     assert listed("rows", rows, page, lambda row: row)["nextCursor"] is None
     assert listed("rows", rows, page, lambda row: row, is_cut=True)["nextCursor"] is not None
+    # A search that has looked at enough goes on from there, though it has nothing to show.
+    assert listed("rows", [], page, lambda row: row, looked_to=7)["nextCursor"] is not None
 
 
 def test_a_page_has_defaults() -> None:
