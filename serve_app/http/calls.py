@@ -223,11 +223,12 @@ Handler = Callable[[Call], Awaitable[Reply]]
 class Operation:
     """One method on one path, whole: what it needs, what it counts as, how it is described.
 
-    `scope`: one of `core.trust.access.RIGHTS`, None for a public one. `query`, `body` and `reply`:
-    classes of `core/records/api`, or others that describe their schema and that the handler parses;
-    a tuple of replies means one of them. `errors`: the refusals it can answer besides those that
-    every operation has. `repeats`: what an idempotency key means to it. `may_wait`: it heeds
-    `Prefer: wait`. `is_health`: it answers 503 with its usual reply.
+    `scope`: one of `core.trust.access.RIGHTS`, None for a public one. `single_right`: an operator's
+    right that opens it as well. `query`, `body` and `reply`: classes of `core/records/api`, or
+    others that describe their schema and that the handler parses; a tuple of replies means one of
+    them. `errors`: the refusals it can answer besides those that every operation has. `repeats`:
+    what an idempotency key means to it. `may_wait`: it heeds `Prefer: wait`. `is_health`: it
+    answers 503 with its usual reply.
     """
 
     method: str
@@ -235,6 +236,7 @@ class Operation:
     handler: Handler
     summary: str
     scope: str | None
+    single_right: str | None = None
     rate: RateClass
     tag: str
     reply: Any
