@@ -14,6 +14,7 @@ import orjson
 from core.ids import trace_id
 from core.market.agent_liveness import UNHEARD, availability, drop_older_signals
 from core.money import credits_number
+from core.records.agent import without_secrets
 from core.records.statuses import Availability
 from core.timestamps import iso_ms
 from core.workflow.blob_ref import BlobRef
@@ -159,7 +160,7 @@ def agent_record(row: Row, live: Row | None, now_ms: int, *, is_revoked: bool) -
         now_ms: by which its availability is judged.
         is_revoked: whether it is revoked then.
     """
-    card = orjson.loads(row["card"])
+    card = without_secrets(orjson.loads(row["card"]))
     return {
         **card,
         "id": row["did"],

@@ -10,7 +10,7 @@ import base64
 import os
 import re
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Any
 from urllib.parse import urlsplit
@@ -22,7 +22,7 @@ from core.canonical import canonical
 from core.errors import ErrorCode, Problem, ServiceError
 from core.market.pricing import parse_price
 from core.market.standing_bid import parse_offer
-from core.records.agent import AgentCard
+from core.records.agent import AgentCard, find_secrets, without_secrets
 from core.records.agent_forms import SIGNING_SECRET_CHARS_MAX
 from core.records.api.kinds import Did
 from core.records.api.shape import kind_of, value_of
@@ -37,6 +37,8 @@ from serve_app.http.calls import invalid
 from serve_app.services import Services
 
 _NOT_IN_IDS = re.compile(r"[^A-Za-z0-9._-]+")
+# What a registration holds beside the card, also where the card's members stand in the body itself.
+_BESIDE = ("signingSecret", "acardSignature", "ownerDid")
 _NO_ENDPOINT = "http://absent.invalid"
 
 
@@ -57,7 +59,7 @@ async def registration(services: Services, principal: Principal, body: Any) -> R
     """
     if not isinstance(body, dict):
         raise invalid("$", kind_of(body), "a JSON object with `acard`")
-    raw_card = body.get("acard", body)
+    raw_card = body.get("acard", _without(body, _BESIDE))
     card = _card(raw_card, "acard" if "acard" in body else "$")
     owner_did = value_of(Did, "ownerDid", body.get("ownerDid", principal.did))
     code = may(principal, None, (owner_did,))
@@ -97,8 +99,7 @@ def unflattened(body: Any) -> Any:
     """Return a flat registration in the `{acard, …}` spelling; one that has `acard` as it is."""
     if not isinstance(body, dict) or "acard" in body:
         return body
-    beside = ("signingSecret", "acardSignature", "ownerDid")
-    card = {name: value for name, value in body.items() if name not in beside}
+    card = _without(body, _BESIDE)
     if isinstance(card.get("name"), str):
         metadata = card.get("metadata")
         named = {"name": card.pop("name")}
@@ -110,7 +111,7 @@ def unflattened(body: Any) -> Any:
     card.setdefault("endpoint", "")
     if isinstance(card.get("capabilities"), list):
         card["capabilities"] = [_capability(item) for item in card["capabilities"]]
-    return {"acard": card, **{name: body[name] for name in beside if name in body}}
+    return {"acard": card, **{name: body[name] for name in _BESIDE if name in body}}
 
 
 def changed(did: str, card: dict[str, Any], body: dict[str, Any]) -> dict[str, Any]:
@@ -124,12 +125,16 @@ def changed(did: str, card: dict[str, Any], body: dict[str, Any]) -> dict[str, A
         ServiceError: INVALID_REQUEST; `acard` is no object, or names another agent.
     """
     beside = {"signingSecret": body["signingSecret"]} if "signingSecret" in body else {}
-    patch = body.get("acard", {name: body[name] for name in body if name not in beside})
+    patch = body.get("acard", _without(body, beside))
     if not isinstance(patch, dict):
         raise invalid("acard", kind_of(patch), "an object with the members to change")
     if patch.get("did", did) != did:
         raise invalid("did", str(patch["did"]), f"{did}, or nothing")
-    return {"acard": _merged(card, patch), **beside}
+    return {"acard": _merged(without_secrets(card), patch), **beside}
+
+
+def _without(members: Mapping[str, Any], names: Collection[str]) -> dict[str, Any]:
+    return {name: value for name, value in members.items() if name not in names}
 
 
 def _merged(old: Any, patch: Any) -> Any:
@@ -155,6 +160,14 @@ def _card(raw: Any, path: str) -> AgentCard:
     """Parse a card; all of its defects are told at once."""
     if not isinstance(raw, dict):
         raise invalid(path, kind_of(raw), "an agent card")
+    secrets = tuple(find_secrets(raw, path))
+    if secrets:
+        # Never the value: problems are logged by clients.
+        raise ServiceError(
+            ErrorCode.INVALID_REQUEST,
+            f"{secrets[0]} would be public with the card; signingSecret stands beside `acard`",
+            tuple(Problem(where, "a secret", "no secrets in a card") for where in secrets),
+        )
     # Only the flat spelling may leave the endpoint out; it is written "" there by `unflattened`.
     is_without_endpoint = raw.get("endpoint") == ""
     try:
