@@ -44,7 +44,7 @@ class Unrevoked(Revocation):
 
     success: Yes
     id: Did
-    unrevoked_at: Timestamp
+    unrevoked_at: Maybe[Timestamp]
 
 
 class RevocationPage(Page[Revocation]):
