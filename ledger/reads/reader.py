@@ -8,7 +8,7 @@ column, amounts in micro-credits (`…_micro`, `amount`, `balance`), times in Un
 from __future__ import annotations
 
 import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any, Final, Self
 
 import sqlalchemy as sql
@@ -320,6 +320,14 @@ class LedgerReader:
             query, key="id", is_newest_first=True, wide="body", limit=limit, offset=offset,
             bytes_max=bytes_max,
         )  # fmt: skip
+
+    async def payers(self, workflow_ids: Collection[str]) -> dict[str, str]:
+        """Return the payers of these workflows, by workflow id."""
+        if not workflow_ids:
+            return {}
+        query = sql.select(workflow.c.id, workflow.c.payer_did)
+        rows = await self.rows(query.where(workflow.c.id.in_(workflow_ids)))
+        return {str(row["id"]): row["payer_did"] for row in rows}
 
     async def audit_after(self, last_id: int, *, limit: int = 1000) -> list[RowDict]:
         """Return audit rows with ids above `last_id`, oldest first: the event stream."""

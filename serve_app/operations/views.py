@@ -234,5 +234,11 @@ def audit_record(row: Row) -> dict[str, Any]:
     return record
 
 
+def audit_link(row: Row) -> dict[str, Any]:
+    """Return what an audit entry shows to those who are no party of it: its place in the chain."""
+    record = audit_record(row)
+    return {member: record[member] for member in ("id", "createdAt", "hash", "prevHash")}
+
+
 def _json(value: Any) -> Any:
     return orjson.loads(value) if isinstance(value, str | bytes) else value
