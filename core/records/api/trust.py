@@ -11,7 +11,7 @@ from core.records.api.shape import Body, Json, Maybe, MaybeNull
 REASON_CHARS_MAX: Final = 1_000
 
 
-class RevocationRequest(Body):
+class RevocationRequest(Body, is_closed=True):
     """Whom to trust no more, and why."""
 
     did: Did
