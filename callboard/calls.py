@@ -44,9 +44,10 @@ class Call:
     """One HTTP request.
 
     `repeatable` says that sending it twice does what sending it once does: reads, and writes that
-    carry an idempotency key or replace a record. `wait_s` is how long the service may hold its
-    answer; `pause_s` is how long to wait before sending. `any_status` takes a reply with an error
-    status for an answer.
+    carry an idempotency key or replace a record. `done`: the answer when a repeat, after an attempt
+    that may have worked, is told that there is nothing of it left to do. `wait_s` is how long the
+    service may hold its answer; `pause_s` is how long to wait before sending. `any_status` takes a
+    reply with an error status for an answer.
     """
 
     method: str
@@ -58,6 +59,7 @@ class Call:
     wait_s: float = 0.0
     pause_s: float = 0.0
     any_status: bool = False
+    done: Json | None = None
 
     @property
     def is_write(self) -> bool:
@@ -114,11 +116,14 @@ def persistently(
 def _answered(
     call: Call, attempts_max: int, jitter: Callable[[], float]
 ) -> Generator[Call, Reply | NoReply, Reply]:
-    attempt, is_open = 1, False
+    attempt, is_open, may_be_done = 1, False, False
     while True:
         outcome = yield call
         # Once unanswered, a write may have happened, whatever comes of the later attempts.
         is_open = is_open or (call.is_write and isinstance(outcome, NoReply) and outcome.sent)
+        if may_be_done and call.done is not None and _is_nothing_left(outcome):
+            return Reply(200, {}, dict(call.done))
+        may_be_done = may_be_done or _may_have_worked(outcome)
         delay_s = retry_delay_s(call, attempt, outcome, jitter=jitter())
         if delay_s is None or attempt >= attempts_max:
             break
@@ -128,7 +133,9 @@ def _answered(
         raise (OutcomeUnknown if is_open else Unavailable)(UNREACHABLE, 0, outcome.reason)
     if _is_not_ready(outcome):
         raise Unavailable(UNREACHABLE, outcome.status, "the service is not ready yet")
-    if isinstance(outcome.body, dict) and (outcome.status < 400 or call.any_status):
+    is_redirect = 300 <= outcome.status < 400
+    is_answer = outcome.status < 300 or (call.any_status and not is_redirect)
+    if is_answer and isinstance(outcome.body, dict):
         return outcome
     raise error_from(outcome, is_write=call.is_write)
 
@@ -169,6 +176,16 @@ def _code(reply: Reply) -> str:
     return str(problem.get("code") or problem.get("error") or f"HTTP_{reply.status}")
 
 
+def _may_have_worked(outcome: Reply | NoReply) -> bool:
+    if isinstance(outcome, NoReply):
+        return outcome.sent
+    return outcome.status >= 500
+
+
+def _is_nothing_left(outcome: Reply | NoReply) -> bool:
+    return isinstance(outcome, Reply) and outcome.status == 404 and _code(outcome) == "NOT_FOUND"
+
+
 def _is_not_ready(reply: Reply) -> bool:
     """Say whether the proxy answered in place of the service, which speaks JSON also in a 404."""
     return reply.status == 404 and reply.body is None
@@ -179,6 +196,10 @@ def error_from(reply: Reply, *, is_write: bool = False) -> CallboardError:
     problem = reply.body if isinstance(reply.body, dict) else {}
     code = _code(reply)
     detail = problem.get("detail") or problem.get("message") or problem.get("title")
+    if 300 <= reply.status < 400:
+        location = reply.headers.get("location", "nowhere")[:200]
+        code = f"HTTP_{reply.status}"
+        detail = f"the service answered with a redirect to {location}, which is not followed"
     return error_class(code, reply.status, is_write=is_write)(
         code,
         reply.status,
@@ -343,7 +364,9 @@ def node_result(
     body["status"] = "success" if error is None else "error"
     if error is None:
         body["result"] = dict(result or {})
-    return _one(Call("POST", "/v1/workflows/nodeResult", body=body))
+    # Without a key, the same error again is refused as ALREADY_SETTLED although it was taken.
+    headers = {} if error is None else _keyed(None)
+    return _one(Call("POST", "/v1/workflows/nodeResult", body=body, headers=headers))
 
 
 def register_agent(card: Mapping[str, Any], *, signing_secret: str | None = None) -> Steps:
@@ -356,12 +379,14 @@ def register_agent(card: Mapping[str, Any], *, signing_secret: str | None = None
     body: Json = {"acard": dict(card)}
     if signing_secret is not None:
         body["signingSecret"] = signing_secret
-    return _one(Call("POST", "/v1/agents/register", body=body))
+    return _one(Call("POST", "/v1/agents/register", body=body, headers=_keyed(None)))
 
 
-def agents(*, limit: int | None = None, offset: int | None = None) -> Steps:
-    """List registered agents."""
-    return _get("/v1/agents", limit=limit, offset=offset)
+def agents(
+    *, limit: int | None = None, offset: int | None = None, cursor: str | None = None
+) -> Steps:
+    """List registered agents; the next page starts at `nextCursor`."""
+    return _get("/v1/agents", limit=limit, offset=offset, cursor=cursor)
 
 
 def deregister_agent(did: str) -> Steps:
@@ -464,8 +489,9 @@ def keys() -> Steps:
 
 
 def revoke_key(key_id: str) -> Steps:
-    """Revoke an API key."""
-    return _one(Call("DELETE", f"/v1/keys/{_segment(key_id)}"))
+    """Revoke an API key, and all made with it."""
+    done = {"success": True, "id": key_id, "keyId": key_id}
+    return _one(Call("DELETE", f"/v1/keys/{_segment(key_id)}", done=done))
 
 
 def health() -> Steps:

@@ -8,7 +8,6 @@ how they drive such a generator. Spec: Endpoints; contract.md sections 1 and 2.
 from __future__ import annotations
 
 import asyncio
-import inspect
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
 from functools import update_wrapper
@@ -78,7 +77,6 @@ class _Iteration(Generic[P, R]):
     def __init__(self, build: Callable[P, Steps], page: type[Page[R]]) -> None:
         self._build = build
         self._page = page
-        self._has_cursor = "cursor" in inspect.signature(build).parameters
         self.__doc__ = f"{build.__doc__} Reads all pages, one after the other."
 
     @overload
@@ -103,7 +101,8 @@ class _Iteration(Generic[P, R]):
         while place is not None:
             page = client._run(self._build(*args, **{**kwargs, **place}), self._page)
             yield from page.rows
-            place = page.next_place(has_cursor=self._has_cursor)
+            place = page.next_place()
+            kwargs.pop("offset", None)  # it is passed over already
 
     async def _each_async(self, client: AsyncClient, *args: Any, **kwargs: Any) -> AsyncIterator[R]:
         place: Json | None = {}
@@ -111,7 +110,8 @@ class _Iteration(Generic[P, R]):
             page = await client._run(self._build(*args, **{**kwargs, **place}), self._page)
             for row in page.rows:
                 yield row
-            place = page.next_place(has_cursor=self._has_cursor)
+            place = page.next_place()
+            kwargs.pop("offset", None)  # it is passed over already
 
 
 class _Operations:
@@ -211,6 +211,8 @@ class _Operations:
             "json": call.body,
             "headers": headers,
             "timeout": self._timeout_s + call.wait_s,
+            # A redirect would take the key to where it points, also with a client of the caller's.
+            "follow_redirects": False,
         }
 
     def _failed(self, error: httpx.HTTPError) -> NoReply:
@@ -288,8 +290,8 @@ class Client(_Operations):
 
     Args:
         url: the coordinator's address; default CALLBOARD_URL, else the local deployment's.
-        api_key: the caller's key; default CALLBOARD_API_KEY, else the local deployment's, which is
-            sent to that deployment only.
+        api_key: the caller's key; default CALLBOARD_API_KEY, which is sent to whatever address is
+            used, else the local deployment's, which is sent to that deployment only.
         home: the folder of a local deployment, instead of the default one.
         timeout_s: how long one request may take beside what it asks the service to wait.
         attempts_max: how often a request that is safe to repeat is sent at most, 1 to 5.

@@ -27,9 +27,12 @@ def revoke_agent(
 
 def unrevoke_agent(did: str) -> Steps:
     """Take a revoked agent back; for who has revoked it, and administrators."""
-    return _one(Call("DELETE", f"/v1/revoked/{_segment(did)}"))
+    done = {"success": True, "id": did, "did": did, "revoked": False}
+    return _one(Call("DELETE", f"/v1/revoked/{_segment(did)}", done=done))
 
 
-def revocations(*, limit: int = 50, offset: int = 0) -> Steps:
-    """List who is revoked."""
-    return _get("/v1/revoked", limit=limit, offset=offset)
+def revocations(
+    *, limit: int | None = None, offset: int | None = None, cursor: str | None = None
+) -> Steps:
+    """List who is revoked; the next page starts at `nextCursor`."""
+    return _get("/v1/revoked", limit=limit, offset=offset, cursor=cursor)

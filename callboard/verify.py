@@ -95,7 +95,7 @@ def verify_chain(newest_first: Iterable[Mapping[str, Any]]) -> Chain:
     5. What an entry says of itself (type and target) is what its first event says.
 
     Args:
-        newest_first: all entries, in the order of `GET /v1/audit`.
+        newest_first: all entries, whole, in the order of `GET /v1/audit`.
 
     Raises:
         ChainBroken: the first defect found.
@@ -104,6 +104,8 @@ def verify_chain(newest_first: Iterable[Mapping[str, Any]]) -> Chain:
     count, head_hash = 0, GENESIS_HASH
     for entry in newest_first:
         entry_id = entry.get("id")
+        if "payload" not in entry:
+            raise ChainBroken(entry_id, "payload", "nothing", "a whole entry (right audit:all)")
         computed = entry_hash(entry)
         if entry.get("hash") != computed:
             raise ChainBroken(entry_id, "hash", entry.get("hash"), computed)

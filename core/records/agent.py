@@ -6,7 +6,9 @@ Spec: Agent card; contract.md sections 3 (registration body), 4 (dispatch path),
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+import re
+from collections.abc import Iterator
+from typing import Annotated, Any, Final
 
 from pydantic import BaseModel, ConfigDict, Field, StrictInt, StringConstraints
 from pydantic.alias_generators import to_camel
@@ -27,12 +29,25 @@ AgentDid = Annotated[
 ShortText = Annotated[str, StringConstraints(max_length=NAME_CHARS_MAX)]
 FreeText = Annotated[str, StringConstraints(max_length=TEXT_CHARS_MAX)]
 Endpoint = Annotated[
-    str, StringConstraints(pattern=r"^https?://[^\s/?#]+[^\s?#]*$", max_length=2048, strict=True)
+    str,
+    StringConstraints(pattern=r"^https?://[^\s/?#@]+(/[^\s?#]*)?$", max_length=2048, strict=True),
 ]
 
 # 10^9 credits, the largest amount the ledger keeps (money.md, Money type).
 PRICE_CENTS_MAX = 10**11
 CAPABILITIES_MAX = 100
+
+# Texts under these names, however spelt, are credentials; cards are public.
+_SECRET_NAMES: Final = frozenset(
+    (
+        "signingsecret", "heartbeattoken", "apikey", "xapikey", "accesstoken", "authorization",
+        "privatekey", "secretkey", "clientsecret", "secret", "password",
+    )
+)  # fmt: skip
+# What is under these names describes values that others send.
+_SCHEMAS: Final = ("inputSchema", "outputSchema")
+_NOT_LETTERS: Final = re.compile(r"[^a-z]")
+_USER_IN_URL: Final = re.compile(r"//[^/]*@")
 
 
 class _OpenRecord(BaseModel):
@@ -78,3 +93,43 @@ class AgentCard(_OpenRecord):
     def to_json(self) -> dict[str, Any]:
         """Return the card in its JSON form, absent members left out."""
         return self.model_dump(mode="json", by_alias=True, exclude_none=True)
+
+
+def find_secrets(value: Any, path: str) -> Iterator[str]:
+    """Find the members of a card that hold credentials.
+
+    Args:
+        value: the card, or a part of it.
+        path: where that stands.
+
+    Returns: the path of each.
+    """
+    if isinstance(value, list):
+        for position, item in enumerate(value):
+            yield from find_secrets(item, f"{path}[{position}]")
+    elif isinstance(value, dict):
+        for name, item in value.items():
+            if _is_secret(name, item):
+                yield f"{path}.{name}"
+            elif name not in _SCHEMAS:
+                yield from find_secrets(item, f"{path}.{name}")
+
+
+def without_secrets(value: Any) -> Any:
+    """Return a card, or a part of it, without credentials that an earlier version let in."""
+    if isinstance(value, list):
+        return [without_secrets(item) for item in value]
+    if not isinstance(value, dict):
+        return value
+    kept = {
+        name: item if name in _SCHEMAS else without_secrets(item)
+        for name, item in value.items()
+        if not _is_secret(name, item)
+    }
+    if isinstance(kept.get("endpoint"), str):
+        kept["endpoint"] = _USER_IN_URL.sub("//", kept["endpoint"])
+    return kept
+
+
+def _is_secret(name: str, value: Any) -> bool:
+    return isinstance(value, str) and _NOT_LETTERS.sub("", name.lower()) in _SECRET_NAMES

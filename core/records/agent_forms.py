@@ -15,7 +15,7 @@ from typing import Annotated, Any, Final
 from pydantic import ValidationError
 
 from core.errors import PROBLEMS_MAX, Problem, ProblemList
-from core.records.agent import AgentCard
+from core.records.agent import AgentCard, find_secrets
 from core.records.api.kinds import Did, text
 from core.records.api.shape import (
     REFERENCE,
@@ -34,6 +34,8 @@ BULK_MAX: Final = 1_000
 SIGNING_SECRET_CHARS_MAX: Final = 1_024
 _GOT_CHARS_MAX: Final = 200
 _NOT_IN_IDS: Final = re.compile(r"[^A-Za-z0-9._-]+")
+# Cards are public. Never the value: problems are logged by clients.
+_NO_SECRETS: Final = "no secrets in a card; signingSecret stands beside `acard`"
 _NO_ENDPOINT: Final = "http://absent.invalid"
 
 
@@ -59,6 +61,10 @@ class Card:
         """Read a card, and add what is wrong with it to `problems`."""
         if not isinstance(raw, dict):
             problems.append(Problem(path, kind_of(raw), "an agent card"))
+            return None
+        secrets = [Problem(where, "a secret", _NO_SECRETS) for where in find_secrets(raw, path)]
+        if secrets:
+            problems.extend(secrets)
             return None
         # Only the flat spelling may leave the endpoint out, which is then written as "".
         is_without_endpoint = raw.get("endpoint") == ""
@@ -95,7 +101,10 @@ class Registration(Body):
     @classmethod
     def respelled(cls, raw: Any) -> Any:
         """Return a registration with its card under `acard`, also one that is the card itself."""
-        return {**raw, "acard": raw} if isinstance(raw, dict) and "acard" not in raw else raw
+        if not isinstance(raw, dict) or "acard" in raw:
+            return raw
+        card, beside = _parted(raw)
+        return {"acard": card, **beside}
 
 
 class FlatRegistration(Registration):
@@ -106,8 +115,7 @@ class FlatRegistration(Registration):
         """Return a flat registration with its card under `acard`; one that has it as it is."""
         if not isinstance(raw, dict) or "acard" in raw:
             return raw
-        beside = {name: raw[name] for name in _BESIDE if name in raw}
-        card = {name: value for name, value in raw.items() if name not in beside}
+        card, beside = _parted(raw)
         if isinstance(card.get("name"), str):
             metadata = card.get("metadata")
             named = {"name": card.pop("name")}
@@ -174,6 +182,12 @@ class CardChange:
 
 # The members of a registration beside its card.
 _BESIDE: Final = tuple(one.json_name for one in members_of(Registration) if one.name != "acard")
+
+
+def _parted(raw: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Return the card whose members stand in the body itself, and what stands beside it."""
+    beside = {name: raw[name] for name in _BESIDE if name in raw}
+    return {name: value for name, value in raw.items() if name not in beside}, beside
 
 
 def _capability(item: Any) -> Any:

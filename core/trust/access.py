@@ -47,6 +47,7 @@ JWT_KEY_ID: Final = "jwt"
 class Principal:
     """An authenticated caller.
 
+    `did`: the owner whom the caller speaks for; with an agent's token, the agent's holder.
     `key_id`: the credential (an API key's id, or `jwt`). `rate_class`: `standard` or `unlimited`.
     `rate_limits`: overrides of single classes, calls per minute. `expires_ms`: the end of the
     credential, None for never.
@@ -87,6 +88,15 @@ def denial(
     if parties is not None and principal.did not in parties:
         return ErrorCode.FORBIDDEN
     return None
+
+
+def agent_holder(did: str) -> str:
+    """Return in whose name an agent calls with a token of its own.
+
+    It is no DID: an agent may be registered under the DID of an owner, whom its token must never
+    speak for, nor count as.
+    """
+    return f"agent:{did}"
 
 
 def is_scope(text: str) -> bool:

@@ -17,7 +17,7 @@ from ledger.writer.batch import (
     Row,
 )
 from ledger.writer.read_set import ReadSet
-from ledger.writer.state_cache import KnownAgent, stake_address
+from ledger.writer.state_cache import KnownAgent, stake_address, wallet_address
 
 
 def plan_register_agent(command: RegisterAgent, batch: Batch) -> Outcome:
@@ -41,6 +41,7 @@ def plan_register_agent(command: RegisterAgent, batch: Batch) -> Outcome:
         return batch.decided(command.key, result=_registered(command, known, is_new=False))
     agent = _after_registration(command.owner_did, known)
     batch.cache.agents[command.did] = agent
+    batch.cache.callers.add(agent.owner_did)
     secret = command.secret_encrypted
     row: Row = {
         "did": command.did,
@@ -89,14 +90,18 @@ def _registered(command: RegisterAgent, agent: KnownAgent, *, is_new: bool) -> d
 
 
 def _check_claim(command: RegisterAgent, batch: Batch) -> None:
-    """Refuse to claim a DID that holds a stake, except as itself: its owner speaks for it."""
-    is_staked = batch.cache.accounts.get(stake_address(command.did)) is not None
-    if is_staked and not (
-        command.owner_did == command.did or command.is_admin or command.is_signed
-    ):
+    """Refuse to claim a DID that another has in use, except as itself: it is not a new one.
+
+    In use: it has a wallet or a stake, or has had keys or agents. Decision 0145.
+    """
+    if command.owner_did == command.did or command.is_admin or command.is_signed:
+        return
+    accounts = (wallet_address(command.did), stake_address(command.did))
+    has_account = any(batch.cache.accounts.get(address) is not None for address in accounts)
+    if has_account or command.did in batch.cache.callers:
         raise Refusal(
             ErrorCode.FORBIDDEN,
-            f"{command.did} holds a stake: only itself, its card's signature or an administrator"
+            f"{command.did} is in use here: only itself, its card's signature or an administrator"
             " can register it",
         )
 
@@ -139,4 +144,6 @@ def plan_deregister_agent(command: DeregisterAgent, batch: Batch) -> Outcome:
 def add_agent_reads(command: RegisterAgent | DeregisterAgent, read_set: ReadSet) -> None:
     """Add what is looked at before an agent's card is stored or taken out of service."""
     read_set.agent_dids.add(command.did)
-    read_set.addresses.add(stake_address(command.did))
+    if isinstance(command, RegisterAgent):
+        read_set.claimed_dids.add(command.did)
+        read_set.addresses |= {wallet_address(command.did), stake_address(command.did)}

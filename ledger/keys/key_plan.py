@@ -59,6 +59,7 @@ def plan_create_key(command: CreateKey, batch: Batch) -> Outcome:
         command.owner_did, command.parent_id, depth, command.expires_ms
     )
     batch.cache.key_counts[command.owner_did] = count + 1
+    batch.cache.callers.add(command.owner_did)
     audit_id = batch.record(
         AuditEventType.KEY_CREATED,
         actor_did=command.actor_did,

@@ -8,7 +8,7 @@ column, amounts in micro-credits (`…_micro`, `amount`, `balance`), times in Un
 from __future__ import annotations
 
 import uuid
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from functools import partial
 from typing import Any, Final, Self
 
@@ -335,6 +335,14 @@ class LedgerReader:
         last = await search(select.last_looked_at)
         looked_to = int(last[0]["id"]) if last else None
         return RowPage(found, is_cut=False, looked_to=looked_to)
+
+    async def payers(self, workflow_ids: Collection[str]) -> dict[str, str]:
+        """Return the payers of these workflows, by workflow id."""
+        if not workflow_ids:
+            return {}
+        query = sql.select(workflow.c.id, workflow.c.payer_did)
+        rows = await self.rows(query.where(workflow.c.id.in_(workflow_ids)))
+        return {str(row["id"]): row["payer_did"] for row in rows}
 
     async def page(
         self,

@@ -89,6 +89,9 @@ async def load_read_set(connection: Connection, cache: StateCache, read_set: Rea
     missing = [did for did in read_set.agent_dids if did not in cache.agents]
     if missing:
         await _load_agents(connection, cache, missing)
+    claimed = [did for did in read_set.claimed_dids if cache.agents.get(did) is None]
+    if claimed:
+        await _load_callers(connection, cache, claimed)
     missing = [did for did in read_set.share_dids if did not in cache.shares]
     if missing:
         await _load_shares(connection, cache, missing)
@@ -171,6 +174,17 @@ async def _load_agents(connection: Connection, cache: StateCache, dids: list[str
     )
     for did, *fields in await cursor.fetchall():
         cache.agents[did] = KnownAgent(*fields)
+
+
+async def _load_callers(connection: Connection, cache: StateCache, dids: list[str]) -> None:
+    """Read which of these DIDs have, or had, keys or agents of their own."""
+    cursor = await connection.execute(
+        "SELECT did FROM unnest(%s::text[]) AS claimed (did)"
+        " WHERE EXISTS (SELECT FROM callboard.api_key AS own WHERE own.owner_did = claimed.did)"
+        " OR EXISTS (SELECT FROM callboard.agent AS own WHERE own.owner_did = claimed.did)",
+        (dids,),
+    )
+    cache.callers.update(did for (did,) in await cursor.fetchall())
 
 
 async def _load_revocations(connection: Connection, cache: StateCache, dids: list[str]) -> None:

@@ -16,6 +16,7 @@ class ReadSet:
 
     `trusted`: agents that must not be revoked. `owned_dids`: whose money in all is bounded, by
     what the deposits of the batch, `deposited_micro` in all, may make of it.
+    `claimed_dids`: DIDs of registered cards, which another caller may have as its own.
     `key_ids` are revoked, `parent_keys` made a new one, `key_owners` get one.
 
     `ending` are the workflows whose payers may get something back: their wallets are needed too.
@@ -34,6 +35,7 @@ class ReadSet:
     owned_dids: set[str] = field(default_factory=set)
     deposited_micro: int = 0
     agent_dids: set[str] = field(default_factory=set)
+    claimed_dids: set[str] = field(default_factory=set)
     key_ids: set[str] = field(default_factory=set)
     parent_keys: set[str] = field(default_factory=set)
     key_owners: set[str] = field(default_factory=set)

@@ -25,7 +25,14 @@ from actors.transport.channel import Channel
 from core.errors import ErrorCode, ServiceError
 from core.records.bounds import TIME_MS_MAX, is_did
 from core.settings import Settings
-from core.trust.access import DEFAULT_SCOPES, HEARTBEAT, JWT_KEY_ID, Principal, is_scope
+from core.trust.access import (
+    DEFAULT_SCOPES,
+    HEARTBEAT,
+    JWT_KEY_ID,
+    Principal,
+    agent_holder,
+    is_scope,
+)
 from core.trust.heartbeat_token import PREFIX, read_heartbeat_token
 from serve_app.callers.shares import Shares
 from serve_app.callers.windows import AddressWindows
@@ -217,7 +224,8 @@ class Authenticator:
         if found is None:
             raise _refused("the heartbeat token is not valid")
         did, revision = found
-        return Principal(did, f"{HEARTBEAT_KEY_ID}{revision}", frozenset({HEARTBEAT}))
+        key_id = f"{HEARTBEAT_KEY_ID}{revision}"
+        return Principal(agent_holder(did), key_id, frozenset({HEARTBEAT}))
 
     def _from_token(self, token: bytes) -> Principal:
         if not self._jwt_secret:

@@ -207,8 +207,9 @@ Handler = Callable[[Call], Awaitable[Reply]]
 class Operation:
     """One method on one path, whole: what it needs, what it counts as, how it is described.
 
-    `scope`: one of `core.trust.access.RIGHTS`, None for a public one. `path_values`: the class
-    whose members stand in braces in the path. It, `query`, `body` and `reply` are classes of
+    `scope`: one of `core.trust.access.RIGHTS`, None for a public one. `single_right`: an operator's
+    right that opens it as well. `path_values`: the class whose members stand in braces in the path.
+    It, `query`, `body` and `reply` are classes of
     `core/records/api`; a body or reply may be another that describes its schema, and that the
     handler parses. A tuple of replies means one of them. `errors`: the refusals it can answer
     besides those that every operation has. `repeats`: what an idempotency key means to it.
@@ -220,6 +221,7 @@ class Operation:
     handler: Handler
     summary: str
     scope: str | None
+    single_right: str | None = None
     rate: RateClass
     tag: str
     reply: Any

@@ -136,8 +136,10 @@ class Endpoint:
             place.enter(address)
         # The others are health and texts: they answer also when no key can be recognised, because
         # Postgres is away, and when all places are taken.
-        if operation.scope is not None:
-            call.require(operation.scope)
+        if operation.single_right is not None and call.holds(operation.single_right):
+            call.right = operation.single_right
+        if call.right is not None:
+            call.require(call.right)
         if operation.method in _WITH_BODY:
             await self._read(call, operation, place, receive, sent_headers)
         rate = operation.rate if operation.rate_of is None else operation.rate_of(call)
@@ -156,7 +158,8 @@ class Endpoint:
         if operation.repeats is not Repeats.IGNORED and rate is not RateClass.READ:
             call.repeats, call.repeat_key = operation.repeats, await repeat_key(call)
             if operation.repeats is Repeats.BY_REPLY:
-                return await once(call, call.caller.did, operation.handler)
+                caller = call.caller
+                return await once(call, caller.did, operation.handler, maker=caller)
         return await operation.handler(call)
 
     async def _recognise(self, call: Call, address: str, place: Place) -> None:

@@ -13,11 +13,14 @@ import asyncio
 import hashlib
 import os
 from collections.abc import Awaitable, Callable
-from typing import Final
+from dataclasses import dataclass, replace
+from typing import Any, Final
 
 import orjson
 
 from core.errors import ErrorCode, ServiceError
+from core.records.bounds import TIME_MS_MAX
+from core.trust.access import Principal
 from core.trust.derived_keys import KeyPurpose
 from core.trust.sealing import NONCE_BYTES, seal, unseal
 from serve_app.http.calls import REPLAYED, Call, RepeatKey, Reply, invalid
@@ -51,27 +54,40 @@ async def repeat_key(call: Call) -> RepeatKey | None:
     return RepeatKey(text, digest.digest())
 
 
-async def once(call: Call, principal: str, work: Callable[[Call], Awaitable[Reply]]) -> Reply:
+async def once(
+    call: Call,
+    principal: str,
+    work: Callable[[Call], Awaitable[Reply]],
+    *,
+    maker: Principal | None = None,
+) -> Reply:
     """Do the work of a request, or return the reply that was given to it before.
 
-    1. Take the key, or find what is under it. 2. Work. 3. A refusal gives the key back, as nothing
-    was changed; after a failure whose outcome is unknown it stays taken by this request. 4. Keep
-    the reply. All of it goes on when the client leaves: it will ask again.
+    1. Take the key, or find what is under it. A kept reply is for the credential that it was given
+    to: with another one of the same principal the work is done again, as after a crash, so that its
+    rights are checked and the reply holds no secret. 2. Work. 3. A refusal gives the key back, as
+    nothing was changed; after a failure whose outcome is unknown it stays taken by this request.
+    4. Keep the reply. All of it goes on when the client leaves: it will ask again.
 
     Args:
         principal: whose key it is.
         work: does it; its commands have keys by `Call.command_key`.
+        maker: the caller whose credential the reply is for; None when `principal` names one.
 
     Raises:
         ServiceError: KEY_REUSED, LEDGER_UNAVAILABLE, or what the work refused.
     """
     if call.repeat_key is None:
         return await work(call)
-    return await call.services.to_the_end(_once(call, call.repeat_key, principal, work))
+    return await call.services.to_the_end(_once(call, call.repeat_key, principal, work, maker))
 
 
 async def _once(
-    call: Call, key: RepeatKey, principal: str, work: Callable[[Call], Awaitable[Reply]]
+    call: Call,
+    key: RepeatKey,
+    principal: str,
+    work: Callable[[Call], Awaitable[Reply]],
+    maker: Principal | None,
 ) -> Reply:
     replies = call.services.replies
     sealing_key = bytes.fromhex(call.services.settings.deployment_key)
@@ -81,27 +97,64 @@ async def _once(
             ErrorCode.KEY_REUSED, "the Idempotency-Key was used before for a different request"
         )
     if found.reply is not None:
-        return _opened(found.reply, sealing_key)
+        return await _repeated(call, _opened(found.reply, sealing_key), work, maker)
     try:
         reply = await work(call)  # 2
     except ServiceError as error:
         if found.is_new and STATUS[error.code] < 500:  # 3
             await replies.drop(principal, key.text)
         raise
-    kept = _sealed(reply, sealing_key)
+    kept = _sealed(reply, maker, sealing_key)
     await replies.keep(principal, key.text, key.request_hash, kept)  # 4
     return reply
 
 
-def _sealed(reply: Reply, key: bytes) -> bytes:
+async def _repeated(
+    call: Call, kept: _Kept, work: Callable[[Call], Awaitable[Reply]], maker: Principal | None
+) -> Reply:
+    reply = kept.reply if kept.is_for(maker) else await work(call)
+    fresh = [header for header in reply.headers if header != REPLAYED]
+    return replace(reply, headers=(*fresh, REPLAYED))
+
+
+@dataclass(frozen=True, slots=True)
+class _Kept:
+    """A reply as it was stored, and the credential that it was given to, None without one.
+
+    `credential`: its id, its scopes and its end; also None when an older version stored it. All
+    access tokens have one id; a renewed one has the scopes of the one before and ends later.
+    """
+
+    reply: Reply
+    credential: dict[str, Any] | None
+
+    def is_for(self, caller: Principal | None) -> bool:
+        """Say whether the caller's credential is the one that the reply was given to."""
+        given = self.credential
+        if given is None or caller is None:
+            return given is None and caller is None
+        return (
+            given["keyId"] == caller.key_id
+            and caller.scopes >= set(given["scopes"])
+            and (caller.expires_ms or TIME_MS_MAX) >= (given["expiresMs"] or TIME_MS_MAX)
+        )
+
+
+def _sealed(reply: Reply, maker: Principal | None, key: bytes) -> bytes:
     """Return a reply in the form in which it is stored: some show a secret, so all are sealed."""
+    credential = maker and {
+        "keyId": maker.key_id,
+        "scopes": sorted(maker.scopes),
+        "expiresMs": maker.expires_ms,
+    }
     headers = [(name.decode("latin-1"), value.decode("latin-1")) for name, value in reply.headers]
     body = orjson.dumps(reply.body).decode()
-    text = orjson.dumps({"status": reply.status, "headers": headers, "body": body}).decode()
+    stored = {"status": reply.status, "headers": headers, "body": body, "credential": credential}
+    text = orjson.dumps(stored).decode()
     return seal(text, key, os.urandom(NONCE_BYTES), KeyPurpose.STORED_REPLY)
 
 
-def _opened(kept: bytes, key: bytes) -> Reply:
+def _opened(kept: bytes, key: bytes) -> _Kept:
     text = unseal(kept, key, KeyPurpose.STORED_REPLY)
     if text is None:
         raise ServiceError(
@@ -110,8 +163,8 @@ def _opened(kept: bytes, key: bytes) -> Reply:
             " the reply cannot be read; look at what exists, or use another Idempotency-Key",
         )
     stored = orjson.loads(text)
-    headers = [
+    headers = tuple(
         (name.encode("latin-1"), value.encode("latin-1")) for name, value in stored["headers"]
-    ]
-    fresh = [header for header in headers if header != REPLAYED]
-    return Reply(stored["body"].encode(), status=stored["status"], headers=(*fresh, REPLAYED))
+    )
+    reply = Reply(stored["body"].encode(), status=stored["status"], headers=headers)
+    return _Kept(reply, stored.get("credential"))

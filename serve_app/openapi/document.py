@@ -173,6 +173,8 @@ def _operation_id(operation: Operation) -> str:
 
 def _description(operation: Operation) -> str:
     needs = "Public." if operation.scope is None else f"Needs the scope `{operation.scope}`."
+    if operation.single_right is not None:
+        needs = f"Needs the scope `{operation.scope}` or `{operation.single_right}`."
     if operation.rate is RateClass.EXEMPT:
         return needs
     return f"{needs} Counts as a {operation.rate} operation."

@@ -17,6 +17,7 @@ import orjson
 from core.ids import trace_id
 from core.market.agent_liveness import UNHEARD, availability, drop_older_signals
 from core.money import credits_number
+from core.records.agent import without_secrets
 from core.records.api.agents import Live
 from core.records.api.keys import Key
 from core.records.api.kinds import Credits, Timestamp, Uuid
@@ -200,7 +201,7 @@ def agent_record(row: Row, live: Row | None, now_ms: int, *, is_revoked: bool) -
         now_ms: by which its availability is judged.
         is_revoked: whether it is revoked then.
     """
-    card = orjson.loads(row["card"])
+    card = without_secrets(orjson.loads(row["card"]))
     return {
         **card,
         "id": row["did"],
@@ -251,6 +252,12 @@ def audit_record(row: Row) -> dict[str, Any]:
     record: dict[str, Any] = orjson.loads(row["body"])
     record["hash"] = f"sha256:{bytes(row['hash']).hex()}"
     return record
+
+
+def audit_link(row: Row) -> dict[str, Any]:
+    """Return what an audit entry shows to those who are no party of it: its place in the chain."""
+    record = audit_record(row)
+    return {member: record[member] for member in ("id", "createdAt", "hash", "prevHash")}
 
 
 def _json(value: Any) -> Any:

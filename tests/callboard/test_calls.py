@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 
-from callboard import calls
+from callboard import calls, trust_calls
 from callboard.calls import Call, NoReply, Reply, persistently, retry_delay_s
-from callboard.errors import UNREACHABLE, CallboardError, OutcomeUnknown
+from callboard.errors import UNREACHABLE, CallboardError, NotFound, OutcomeUnknown
 
 READ = Call("GET", "/v1/x")
 WRITE = Call("POST", "/v1/x", repeatable=False)
@@ -106,10 +108,47 @@ def test_a_service_that_does_not_get_ready_is_unreachable() -> None:
     assert (refused.value.code, refused.value.status) == (UNREACHABLE, 404)
 
 
-@pytest.mark.parametrize("steps", [calls.cancel("w"), calls.create_key("did:net:p")])
+@pytest.mark.parametrize(
+    "steps",
+    [
+        calls.cancel("w"),
+        calls.create_key("did:net:p"),
+        calls.register_agent({}),
+        calls.node_result("w", "a", "r", error="no"),
+    ],
+)
 def test_what_must_not_happen_twice_carries_a_key(steps: calls.Steps) -> None:
     call = next(steps)
     assert call.repeatable and call.headers["Idempotency-Key"]
+
+
+GONE = Reply(404, {}, {"code": "NOT_FOUND"})
+
+
+@pytest.mark.parametrize("remove", [calls.revoke_key, trust_calls.unrevoke_agent])
+@pytest.mark.parametrize("first", [NoReply("reset", sent=True), Reply(503, {}, {})])
+def test_a_repeated_removal_that_finds_nothing_is_done(
+    remove: Callable[[str], calls.Steps], first: Reply | NoReply
+) -> None:
+    steps = persistently(remove("did:net:a"))
+    next(steps)
+    steps.send(first)
+    with pytest.raises(StopIteration) as end:
+        steps.send(GONE)
+    assert (end.value.value["success"], end.value.value["id"]) == (True, "did:net:a")
+
+
+@pytest.mark.parametrize("remove", [calls.revoke_key, trust_calls.unrevoke_agent])
+@pytest.mark.parametrize("first", [None, NoReply("refused", sent=False), Reply(429, {}, {})])
+def test_a_removal_that_certainly_did_nothing_before_is_not_found(
+    remove: Callable[[str], calls.Steps], first: Reply | NoReply | None
+) -> None:
+    steps = persistently(remove("did:net:a"))
+    next(steps)
+    if first is not None:
+        steps.send(first)
+    with pytest.raises(NotFound):
+        steps.send(GONE)
 
 
 def test_two_publishes_carry_different_keys() -> None:

@@ -7,7 +7,9 @@ import os
 import socket
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import httpx
 import pytest
@@ -171,14 +173,63 @@ def test_an_iterator_reads_every_page(service: ScriptedService) -> None:
     assert [asked.target for asked in service.asked] == pages * 2
 
 
-def test_an_iterator_without_a_cursor_goes_by_offset(service: ScriptedService) -> None:
+@pytest.mark.parametrize(
+    ("plural", "first", "iterate"),
+    [
+        ("agents", "/v1/agents?limit=5&offset=7", lambda c: c.iterate_agents(limit=5, offset=7)),
+        ("revoked", "/v1/revoked?limit=5", lambda c: c.iterate_revocations(limit=5)),
+        ("entries", "/v1/audit?limit=5", lambda c: c.iterate_audit(limit=5)),
+        ("invoices", "/v1/invoices?limit=5", lambda c: c.iterate_invoices(limit=5)),
+    ],
+)
+def test_an_iterator_goes_on_after_a_page_that_the_service_ended_early(
+    service: ScriptedService, plural: str, first: str, iterate: Callable[[Client], Any]
+) -> None:
     service.script = [
-        Scripted(200, {"agents": [{"did": "1"}, {"did": "2"}], "limit": 2, "offset": 0}),
-        Scripted(200, {"agents": [{"did": "3"}], "limit": 2, "offset": 2}),
+        Scripted(200, {plural: [{"id": 1}, {"id": 2}], "limit": 5, "nextCursor": "c"}),
+        Scripted(200, {plural: [{"id": 3}], "limit": 5, "nextCursor": None}),
     ]
     with Client(service.url) as client:
-        assert [row.did for row in client.iterate_agents(limit=2)] == ["1", "2", "3"]
-    assert service.asked[1].target == "/v1/agents?limit=2&offset=2"
+        assert [row["id"] for row in iterate(client)] == [1, 2, 3]
+    assert [asked.target for asked in service.asked] == [
+        first,
+        f"{first.partition('?')[0]}?limit=5&cursor=c",
+    ]
+
+
+@pytest.mark.parametrize("status", [301, 302, 307, 308])
+def test_a_redirect_is_an_error_and_never_followed(service: ScriptedService, status: int) -> None:
+    """Its target would get the key, and a body of its own would pass for the answer."""
+    elsewhere = {"Location": f"{service.url}/elsewhere"}
+    service.script = [Scripted(status, {"success": True, "id": 1}, elsewhere)] * 3
+    with (
+        httpx.Client(follow_redirects=True, trust_env=False) as http,
+        Client(service.url, "key", http=http) as client,
+    ):
+        for ask in (lambda: client.deposit(5), client.balance, client.health):
+            with pytest.raises(CallboardError, match="redirect to") as refused:
+                ask()
+            assert (refused.value.code, refused.value.status) == (f"HTTP_{status}", status)
+    assert [asked.target for asked in service.asked] == [
+        "/v1/ledger/deposit",
+        "/v1/ledger/balance",
+        "/health",
+    ]
+
+
+def test_an_asynchronous_client_follows_no_redirect_either(service: ScriptedService) -> None:
+    service.script = [Scripted(302, {"balance": 1}, {"Location": f"{service.url}/elsewhere"})]
+
+    async def read() -> None:
+        async with (
+            httpx.AsyncClient(follow_redirects=True, trust_env=False) as http,
+            AsyncClient(service.url, "key", http=http) as client,
+        ):
+            await client.balance()
+
+    with pytest.raises(CallboardError, match="redirect to"):
+        asyncio.run(read())
+    assert len(service.asked) == 1
 
 
 def deployed(home: Path, service: ScriptedService) -> Path:

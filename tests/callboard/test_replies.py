@@ -55,11 +55,9 @@ def test_an_unknown_or_missing_member_is_an_attribute_error() -> None:
 def test_pages_give_records_and_the_next_place() -> None:
     page = replies.WorkflowPage({"workflows": [RECORD], "limit": 1, "nextCursor": "c"})
     assert [row.id for row in page.rows] == ["w1"]
-    assert page.next_place(has_cursor=True) == {"cursor": "c"}
-    assert page.next_place(has_cursor=False) == {"offset": 1}
+    assert page.next_place() == {"cursor": "c"}
     last = replies.WorkflowPage({"workflows": [RECORD], "limit": 2, "nextCursor": None})
-    assert last.next_place(has_cursor=True) is None
-    assert last.next_place(has_cursor=False) is None
+    assert last.next_place() is None
 
 
 def test_a_failed_workflow_names_the_node_that_failed_first() -> None:

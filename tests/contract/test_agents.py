@@ -28,6 +28,7 @@ from tests.contract.conftest import (
 )
 
 REGISTER = "/v1/agents/register"
+SECRET = "the-secret-that-nobody-reads"
 
 
 def card(did: str | None = None, **members: object) -> Json:
@@ -89,6 +90,61 @@ def test_an_agents_did_may_be_raw_or_percent_encoded(
 def test_unknown_agent_is_404(anonymous: httpx.Client) -> None:
     refusal(anonymous.get("/v1/agents/did:net:nobody"), 404, "NOT_FOUND")
     refusal(anonymous.get("/v1/agents/nonsense"), 404, "NOT_FOUND")
+
+
+def test_a_secret_beside_the_card_is_never_shown(payer: Caller, anonymous: httpx.Client) -> None:
+    """In either path the card's members may stand in the body itself."""
+    for path in ("/v1/agents/register", "/v1/agent/register"):
+        acard = card()
+        beside = {"signingSecret": SECRET, "ownerDid": payer.did}
+        answer(payer.http.post(path, json={**acard, **beside}))
+        shown = anonymous.get(f"/v1/agents/{acard['did']}")
+        assert answer(shown)["acard"] == acard
+        assert SECRET not in shown.text
+
+
+@pytest.mark.parametrize(
+    ("where", "members"),
+    [
+        ("signingSecret", {"signingSecret": SECRET}),
+        ("signing_secret", {"signing_secret": SECRET}),
+        ("heartbeatToken", {"heartbeatToken": SECRET}),
+        ("X-API-Key", {"X-API-Key": SECRET}),
+        ("metadata.privateKey", {"metadata": {"privateKey": SECRET}}),
+        ("auth[0].password", {"auth": [{"password": SECRET}]}),
+        ("endpoint", {"endpoint": f"http://user:{SECRET}@127.0.0.1:9/"}),
+    ],
+)
+def test_a_card_with_a_secret_in_it_is_refused(
+    payer: Caller, anonymous: httpx.Client, where: str, members: Json
+) -> None:
+    acard = card()
+    path = f"/v1/agents/{acard['did']}"
+    with_secret = {**acard, **members}
+    forms = [
+        (payer.http.post, "/v1/agents/register", {"acard": with_secret}),
+        (payer.http.patch, path, {"acard": members}),
+    ]
+    if where != "signingSecret":
+        # In the body itself that one stands beside the card.
+        forms.append((payer.http.post, "/v1/agent/register", with_secret))
+        forms.append((payer.http.patch, path, members))
+    answer(payer.http.post("/v1/agents/register", json={"acard": acard}))
+    for send, target, body in forms:
+        problem = refusal(send(target, json=body), 400, "INVALID_REQUEST")
+        assert [item["path"] for item in problem["errors"]] == [f"acard.{where}"]
+    bulk = {"agents": [{"acard": with_secret}]}
+    (result,) = answer(payer.http.post("/v1/agents/register/bulk", json=bulk))["results"]
+    assert result["code"] == "INVALID_REQUEST"
+    assert answer(anonymous.get(path))["acard"] == acard
+
+
+def test_a_schema_may_name_what_is_secret_in_inputs(payer: Caller, anonymous: httpx.Client) -> None:
+    schema = {"type": "object", "properties": {"apiKey": {"type": "string"}}, "password": "x"}
+    acard = card()
+    acard["capabilities"][0]["inputSchema"] = schema
+    answer(payer.http.post("/v1/agents/register", json={"acard": acard}))
+    assert answer(anonymous.get(f"/v1/agents/{acard['did']}"))["acard"] == acard
 
 
 def test_alias_takes_the_flat_form_with_gaps(payer: Caller, anonymous: httpx.Client) -> None:

@@ -5,10 +5,19 @@ from __future__ import annotations
 import hashlib
 
 import httpx
+import pytest
 import rfc8785
 
 from callboard.verify import events_of
-from tests.contract.conftest import Caller, Json, MakeAgent, answer, chain_of, refusal
+from tests.contract.conftest import (
+    Caller,
+    Json,
+    MakeAgent,
+    MakeCaller,
+    answer,
+    chain_of,
+    refusal,
+)
 
 FIELDS = {
     "id",
@@ -29,8 +38,8 @@ def entries_of(payer: Caller, **query: str) -> list[Json]:
     return rows
 
 
-def test_entries_have_the_specified_fields_newest_first(payer: Caller) -> None:
-    page = answer(payer.http.get("/v1/audit?limit=3"))
+def test_entries_have_the_specified_fields_newest_first(admin: Caller) -> None:
+    page = answer(admin.http.get("/v1/audit?limit=3"))
     assert page["limit"] == 3
     ids = [entry["id"] for entry in page["entries"]]
     assert ids == [ids[0], ids[0] - 1, ids[0] - 2]
@@ -38,14 +47,14 @@ def test_entries_have_the_specified_fields_newest_first(payer: Caller) -> None:
         assert set(entry) >= FIELDS
 
 
-def test_every_hash_covers_its_entry_and_the_one_before(payer: Caller) -> None:
+def test_every_hash_covers_its_entry_and_the_one_before(admin: Caller) -> None:
     entries: list[Json] = []
-    page = answer(payer.http.get("/v1/audit?limit=1000"))
+    page = answer(admin.http.get("/v1/audit?limit=1000"))
     while True:
         entries += page["entries"]
         if page["nextCursor"] is None:
             break
-        page = answer(payer.http.get(f"/v1/audit?limit=1000&cursor={page['nextCursor']}"))
+        page = answer(admin.http.get(f"/v1/audit?limit=1000&cursor={page['nextCursor']}"))
     entries.reverse()
     assert [entry["id"] for entry in entries] == list(range(1, len(entries) + 1))
     before = "sha256:" + "0" * 64
@@ -95,6 +104,45 @@ def test_filters_eventType_actorDid_targetType_time(payer: Caller, make_agent: M
     assert entries_of(payer, targetId=workflow_id, endTime=published["createdAt"]) == []
     response = payer.http.get("/v1/audit?startTime=yesterday")
     refusal(response, 400, "INVALID_REQUEST")
+
+
+@pytest.fixture
+def stranger(make_caller: MakeCaller) -> Caller:
+    return make_caller()
+
+
+def test_a_stranger_finds_nothing_about_anothers_money(
+    payer: Caller, stranger: Caller, make_agent: MakeAgent
+) -> None:
+    workflow_id = payer.run(chain_of(make_agent().capability, "a"))["id"]
+    for limit in ("1", "100"):
+        for about in (
+            {"targetId": payer.did, "eventType": "ledger.deposited"},
+            {"targetId": payer.did},
+            {"actorDid": payer.did},
+            {"targetId": workflow_id},
+            {"targetId": payer.key_id},
+        ):
+            assert entries_of(payer, **about, limit=limit) or about.get("targetId") == payer.key_id
+            page = answer(stranger.http.get("/v1/audit", params={**about, "limit": limit}))
+            assert (page["entries"], page["nextCursor"]) == ([], None), about
+    for entry in entries_of(stranger, eventType="ledger.deposited", limit="1000"):
+        assert stranger.did in str(entry)
+
+
+def test_of_anothers_entries_only_the_links_are_shown(
+    payer: Caller, stranger: Caller, make_caller: MakeCaller
+) -> None:
+    (own,) = entries_of(payer, eventType="ledger.deposited", targetId=payer.did)
+    link = {name: own[name] for name in ("id", "createdAt", "hash", "prevHash")}
+    path = f"/v1/audit/{own['id']}"
+    assert answer(payer.http.get(path)) == own
+    assert answer(stranger.http.get(path)) == link
+    newer = f"/v1/audit?startTime={own['createdAt']}&limit=1000"
+    assert link in answer(stranger.http.get(newer))["entries"]
+    auditor = make_caller(scopes=["audit:read", "audit:all"])
+    assert answer(auditor.http.get(path)) == own
+    assert own in entries_of(auditor, targetId=payer.did)
 
 
 def test_limit_goes_up_to_1000_and_is_100_by_default(payer: Caller) -> None:

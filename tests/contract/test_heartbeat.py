@@ -145,6 +145,37 @@ def test_only_the_agents_owner_an_admin_or_its_token_may(
         refusal(beat(agent, mine["did"]), 401, "UNAUTHORIZED")
 
 
+def test_a_token_never_speaks_for_the_owner_of_the_same_did(
+    deployment: RunningDeployment, payer: Caller, admin: Caller
+) -> None:
+    """It is for its own agent, and its calls are the agent's, whoever else is called the same."""
+    did = unique("did:net:same-")
+    token = register(payer, did)["heartbeatToken"]
+    made = answer(admin.http.post("/v1/keys", json={"ownerDid": did}))
+    with client(deployment.url, made["key"]) as owner, client(deployment.url, token) as agent:
+        worker = register(Caller(did, made["key"], made["keyId"], owner))["did"]
+        answer(beat(agent, did))
+        refusal(beat(agent, worker, status="offline"), 403, "FORBIDDEN")
+        flat = agent.post("/v1/heartbeat", json={"did": worker, "status": "offline"})
+        refusal(flat, 403, "FORBIDDEN")
+        assert shown(owner, worker)["availability"] == "available"
+        counted = owner.get("/v1/agents?limit=1").headers["x-ratelimit-remaining"]
+        for _ in range(3):
+            answer(agent.get("/v1/agents?limit=1"))
+        left = owner.get("/v1/agents?limit=1").headers["x-ratelimit-remaining"]
+        # A new minute may have begun between the two.
+        assert int(left) in (int(counted) - 1, 999)
+
+
+def test_an_owners_did_cannot_be_registered_by_another(payer: Caller, admin: Caller) -> None:
+    did = unique("did:net:owner-")
+    answer(admin.http.post("/v1/keys", json={"ownerDid": did}))
+    agent = {"did": did, "endpoint": "http://127.0.0.1:9", "version": 1}
+    body = {"acard": {**agent, "capabilities": [{"id": unique("cap.beat.")}]}}
+    refusal(payer.http.post(REGISTER, json=body), 403, "FORBIDDEN")
+    answer(admin.http.post(REGISTER, json={**body, "ownerDid": did}))
+
+
 def test_heartbeats_count_in_the_machine_class(make_caller: MakeCaller) -> None:
     caller = make_caller(rateClass="standard")
     did = register(caller)["did"]

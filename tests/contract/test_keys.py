@@ -105,6 +105,14 @@ def test_a_new_key_cannot_do_more_than_its_maker(payer: Caller, make_caller: Mak
     )
 
 
+def test_default_scopes_never_hold_a_single_right(make_caller: MakeCaller) -> None:
+    """Also where the maker has single rights, and lacks some of the default scopes."""
+    held = [scope for scope in DEFAULT_SCOPES if scope != "audit:write"]
+    maker = make_caller(scopes=[*held, "ledger:deposit", "trust:revoke", "agents:heartbeat"])
+    made = answer(maker.http.post("/v1/keys", json={}))
+    assert made["scopes"] == held
+
+
 def test_keys_for_others_and_rate_classes_need_an_administrator(payer: Caller) -> None:
     response = payer.http.post("/v1/keys", json={"ownerDid": "did:net:other"})
     refusal(response, 403, "FORBIDDEN")

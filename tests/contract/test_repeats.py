@@ -19,6 +19,7 @@ from tests.contract.conftest import (
     Caller,
     Damage,
     MakeAgent,
+    MakeCaller,
     answer,
     chain_of,
     refusal,
@@ -300,6 +301,22 @@ def test_a_repeated_key_request_shows_the_one_key_it_made(scene: Scene) -> None:
     answer(scene.http.get("/v1/ledger/balance", headers={"x-api-key": key}))
     listed = answer(scene.http.get(f"/v1/keys?ownerDid={body['ownerDid']}"))["keys"]
     assert len(listed) == 1
+
+
+def test_a_repeat_with_a_weaker_key_of_the_owner_shows_no_secret(make_caller: MakeCaller) -> None:
+    strong = make_caller(scopes=["keys:write", "ledger:deposit"])
+    weak, equal = (
+        answer(strong.http.post("/v1/keys", json={"scopes": scopes}))["key"]
+        for scopes in (["keys:write"], ["keys:write", "ledger:deposit"])
+    )
+    body, headers = {"scopes": ["ledger:deposit"]}, {"Idempotency-Key": unique("k")}
+    made = answer(strong.http.post("/v1/keys", json=body, headers=headers))
+    for key, status, code in ((weak, 403, "INSUFFICIENT_SCOPE"), (equal, 409, "CONFLICT")):
+        own = {**headers, "x-api-key": key}
+        problem = refusal(strong.http.post("/v1/keys", json=body, headers=own), status, code)
+        assert made["key"] not in str(problem)
+    again = answer(strong.http.post("/v1/keys", json=body, headers=headers))
+    assert again["key"] == made["key"]
 
 
 def test_posts_that_store_nothing_ignore_the_key(scene: Scene) -> None:

@@ -50,6 +50,14 @@ def test_a_single_right_opens_its_own_door_alone(
     assert others[right](operator, make_agent().did).status_code == 403
 
 
+def test_the_right_to_revoke_needs_no_other(make_caller: MakeCaller, make_agent: MakeAgent) -> None:
+    did = make_agent().did
+    operator = make_caller(scopes=["trust:revoke"])
+    assert answer(revoke(operator, did))["evidence"] == {"seen": 1}
+    answer(operator.http.delete(f"/v1/revoked/{did}"))
+    refusal(operator.http.get("/v1/revoked"), 403, "INSUFFICIENT_SCOPE")
+
+
 def test_a_right_that_is_not_in_the_list_is_refused(payer: Caller) -> None:
     for scope in ("*:read", "tasks:read", "agents:fly"):
         refusal(payer.http.post("/v1/keys", json={"scopes": [scope]}), 400, "INVALID_REQUEST")

@@ -20,6 +20,7 @@ from tests.ledger.making import (
     api_key,
     card,
     commit_all,
+    deposit,
     new_id,
     open_store,
     open_with_owner,
@@ -127,6 +128,32 @@ async def test_agent_card_belongs_to_who_registered_it_first(
     store = await open_store(database.service_url)
     (refused,) = await store.commit([card(owner_did="did:test:stranger")], AT)
     assert refused.error is ErrorCode.FORBIDDEN
+    await store.close()
+
+
+@pytest.mark.parametrize("is_in_batch", [False, True])
+async def test_a_did_in_use_is_claimed_as_itself_only(
+    database: Database, is_in_batch: bool
+) -> None:
+    """It is an owner's, whose agents and money its name stands for: not a new one."""
+    store = await open_store(database.service_url)
+    with_key, with_wallet, with_agent = (f"did:test:with-{what}" for what in ("key", "sum", "one"))
+    used = [
+        api_key("k1", b"1" * 32, owner_did=with_key),
+        deposit(CREDIT, owner_did=with_wallet),
+        card("did:test:one", owner_did=with_agent),
+    ]
+    claims = [
+        card(did, owner_did=owner)
+        for did in (with_key, with_wallet, with_agent)
+        for owner in ("did:test:stranger", did)
+    ]
+    if is_in_batch:
+        outcomes = (await store.commit([*used, *claims], AT))[3:]
+    else:
+        await store.commit(used, AT)
+        outcomes = await store.commit(claims, AT)
+    assert [outcome.error for outcome in outcomes] == [ErrorCode.FORBIDDEN, None] * 3
     await store.close()
 
 

@@ -74,12 +74,12 @@ class KeysQuery(PageQuery):
 
 
 class KeyRevoked(Record):
-    """A revoked key; `ended_keys` counts it and all made with it."""
+    """A revoked key; `ended_keys` is absent where the first answer was lost."""
 
     success: Yes
     id: str
     key_id: str
-    ended_keys: Annotated[Count, "this one and all made with it"]
+    ended_keys: Annotated[Maybe[Count], "this one and all made with it"]
 
 
 class Health(Record):

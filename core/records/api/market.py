@@ -263,7 +263,7 @@ class QuotaCheck(Record):
 # -- auctions --------------------------------------------------------------------------------------
 
 
-class BidRequest(Body):
+class BidRequest(Body, is_closed=True):
     """A sealed bid for a node; an agent's first bid is final."""
 
     bid_amount: CreditsSent

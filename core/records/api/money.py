@@ -88,7 +88,7 @@ class HistoryPage(Page[HistoryEvent]):
     row = HistoryEvent
 
 
-class DepositRequest(Body):
+class DepositRequest(Body, is_closed=True):
     """Credits that come in from outside."""
 
     amount: PositiveCredits

@@ -109,15 +109,9 @@ class Page(Record, Generic[R]):
         """The records of this page."""
         return [typing.cast(R, self.row(member)) for member in self[self.plural]]
 
-    def next_place(self, *, has_cursor: bool) -> Json | None:
+    def next_place(self) -> Json | None:
         """Return where the next page begins, as arguments of the list; None after the last page.
 
-        Args:
-            has_cursor: whether the list takes a cursor; else it takes an offset.
+        A page may have fewer rows than its limit and not be the last: rows may be large.
         """
-        if has_cursor:
-            return None if self.next_cursor is None else {"cursor": self.next_cursor}
-        count = len(self[self.plural])
-        if not count or count < self.get("limit", 0):
-            return None
-        return {"offset": self.get("offset", 0) + count}
+        return None if self.next_cursor is None else {"cursor": self.next_cursor}

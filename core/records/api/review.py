@@ -49,7 +49,7 @@ _WINDOW: Final = Kind({"type": "integer", "minimum": 0})
 # -- invoices --------------------------------------------------------------------------------------
 
 
-class InvoiceRequest(Body):
+class InvoiceRequest(Body, is_closed=True):
     """What is invoiced: a period, or a workflow."""
 
     payer_did: Maybe[Did] = None
@@ -118,7 +118,7 @@ class InvoicesQuery(PageQuery):
 # -- disputes --------------------------------------------------------------------------------------
 
 
-class DisputeRequest(Body):
+class DisputeRequest(Body, is_closed=True):
     """A complaint about work or pay."""
 
     dispute_type: DisputeType
@@ -177,7 +177,7 @@ class DisputesQuery(PageQuery):
     workflow_id: Annotated[Maybe[Uuid], "only of this workflow"] = None
 
 
-class Resolution(Body):
+class Resolution(Body, is_closed=True):
     """How a dispute is decided."""
 
     status: Annotated[str, words(DECISIONS)]
@@ -214,13 +214,14 @@ class Feedback(Record):
 # -- tasks -----------------------------------------------------------------------------------------
 
 
-class TaskRequest(Body):
+class TaskRequest(Body, is_closed=True):
     """One task described in words; `[cap.id]` before them names its capability."""
 
     description: Words
     budget: MaybeNull[CreditsSent] = None
     selection: Annotated[MaybeNull[Any], _SELECTION, "in an auction up to `budget`"] = None
     auction_window_ms: Annotated[MaybeNull[Any], _WINDOW] = None
+    webhook_url: Annotated[MaybeNull[str], "taken, and not called yet"] = None
 
 
 class TaskPublished(Record):

@@ -62,7 +62,7 @@ class Named:
 
 @dataclass(frozen=True, slots=True)
 class Also:
-    """A second name under which a request may give a member; the first one that is given counts."""
+    """A second name under which a request may give a member; both may only say the same."""
 
     text: str
 
@@ -323,8 +323,8 @@ def read(declared: type[B], raw: object, problems: ProblemList, path: str = "") 
     values: Json = {}
     for member, read_member in _readers(declared):
         name = member.json_name
-        if name not in raw and member.also is not None and member.also in raw:
-            name = member.also
+        if member.also is not None and member.also in raw:
+            name = _name_given(member, member.also, raw, prefix, problems)
         if name in raw:
             value = raw[name]
             if value is not None or not member.may_be_null:
@@ -333,6 +333,18 @@ def read(declared: type[B], raw: object, problems: ProblemList, path: str = "") 
         elif not member.may_be_absent:
             problems.append(Problem(prefix + name, "nothing", _expected(member)))
     return declared(**values) if len(problems) == before else None
+
+
+def _name_given(member: Member, also: str, raw: Json, prefix: str, problems: ProblemList) -> str:
+    """Return under which of its two names a member is given; null may stand for nothing."""
+    name = member.json_name
+    if name not in raw or (member.may_be_null and raw[name] is None):
+        return also
+    if raw[also] != raw[name] and not (member.may_be_null and raw[also] is None):
+        problems.append(
+            Problem(prefix + also, got_of(raw[also]), f"the same as {name}, or nothing")
+        )
+    return name
 
 
 def value_of(hint: Any, path: str, raw: object) -> Any:

@@ -11,7 +11,7 @@ from core.records.api.shape import Body, Json, Maybe, MaybeNull
 REASON_CHARS_MAX: Final = 1_000
 
 
-class RevocationRequest(Body):
+class RevocationRequest(Body, is_closed=True):
     """Whom to trust no more, and why."""
 
     did: Did
@@ -44,7 +44,7 @@ class Unrevoked(Revocation):
 
     success: Yes
     id: Did
-    unrevoked_at: Timestamp
+    unrevoked_at: Maybe[Timestamp]
 
 
 class RevocationPage(Page[Revocation]):
@@ -72,16 +72,17 @@ class AuditPayload(Record, is_open=True):
 class AuditEntry(Record):
     """One entry of the audit chain; `hash` is over the canonical form of all other members.
 
-    The type, the target and the action are those of the first event of a command.
+    The type, the target and the action are those of the first event of a command. A caller who is
+    no party of the entry, and has no `audit:all`, sees its id, its time and its hashes only.
     """
 
     id: int
-    event_type: str
-    actor_did: str
-    target_type: str
-    target_id: str
-    action: str
-    payload: AuditPayload
+    event_type: Maybe[str]
+    actor_did: Maybe[str]
+    target_type: Maybe[str]
+    target_id: Maybe[str]
+    action: Maybe[str]
+    payload: Maybe[AuditPayload]
     hash: Hash
     prev_hash: Hash
     created_at: Timestamp

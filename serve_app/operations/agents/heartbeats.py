@@ -12,7 +12,7 @@ from core.market.agent_liveness import HEARTBEAT_TTL_MS, load_share
 from core.records.api.agents import Heartbeat, HeartbeatFlat, HeartbeatTaken
 from core.records.api.path_values import AnyDidPath
 from core.records.statuses import HEARTBEAT_STATUSES
-from core.trust.access import HEARTBEAT
+from core.trust.access import HEARTBEAT, agent_holder
 from ledger.agents.agent_live import Heartbeat as Heard
 from serve_app.callers.auth import HEARTBEAT_KEY_ID
 from serve_app.callers.limits import RateClass
@@ -42,8 +42,10 @@ async def _beat(call: Call, did: str, body: Heartbeat | HeartbeatFlat) -> Reply:
     if row is None:
         raise not_found(f"the agent {did[:255]}")
     caller = call.caller
-    call.require(call.right, did, row["owner_did"])
-    if caller.key_id.startswith(HEARTBEAT_KEY_ID):
+    if not caller.key_id.startswith(HEARTBEAT_KEY_ID):
+        call.require(call.right, did, row["owner_did"])
+    else:
+        call.require(call.right, agent_holder(did))
         revision = int(caller.key_id.removeprefix(HEARTBEAT_KEY_ID))
         if revision != row["token_revision"]:
             raise ServiceError(

@@ -17,6 +17,7 @@ from core.canonical import canonical
 from core.errors import ErrorCode, Problem, ProblemList, ServiceError
 from core.market.pricing import parse_price
 from core.market.standing_bid import parse_offer
+from core.records.agent import without_secrets
 from core.records.agent_forms import Registration
 from core.records.api.shape import kind_of
 from core.trust.access import Principal, denial
@@ -98,7 +99,7 @@ def changed(did: str, card: dict[str, Any], body: dict[str, Any]) -> dict[str, A
         raise invalid("acard", kind_of(patch), "an object with the members to change")
     if patch.get("did", did) != did:
         raise invalid("did", str(patch["did"]), f"{did}, or nothing")
-    return {"acard": _merged(card, patch), **beside}
+    return {"acard": _merged(without_secrets(card), patch), **beside}
 
 
 def _merged(old: Any, patch: Any) -> Any:

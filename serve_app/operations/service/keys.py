@@ -65,11 +65,11 @@ async def create(call: Call) -> Reply:
     )
     outcome = await call.services.to_the_end(call.services.gateway.commit(command))
     if outcome.status is OutcomeStatus.REPEATED:
-        # Made by a call that ended before its reply was kept: its secret is lost.
+        # Made by another credential, or by a call that ended before its reply was kept.
         raise ServiceError(
             ErrorCode.CONFLICT,
-            f"the key {outcome.result['id']} was made under this Idempotency-Key and its secret is"
-            " lost; revoke it, and make another with another Idempotency-Key",
+            f"the key {outcome.result['id']} was made under this Idempotency-Key and its secret"
+            " cannot be shown again; make another with another Idempotency-Key",
         )
     return Reply(
         {
@@ -120,9 +120,7 @@ def _scopes(call: Call, body: KeyRequest) -> tuple[str, ...]:
     scopes = body.scopes
     if scopes is None:
         beyond = find_ungrantable_scopes(call.caller, DEFAULT_SCOPES)
-        if beyond:
-            return tuple(sorted(call.caller.scopes))
-        return DEFAULT_SCOPES
+        return tuple(scope for scope in DEFAULT_SCOPES if scope not in beyond)
     if len(scopes) > SCOPES_MAX:
         raise invalid("scopes", f"{len(scopes)} scopes", f"at most {SCOPES_MAX} scopes")
     for index, scope in enumerate(scopes):

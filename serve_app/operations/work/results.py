@@ -22,7 +22,7 @@ from core.errors import ErrorCode, NodeErrorCode, ServiceError
 from core.ids import event_id
 from core.records.api.shape import parsed
 from core.records.api.workflows import NodeResult, NodeResultTaken
-from core.trust.access import Principal
+from core.trust.access import Principal, agent_holder
 from core.trust.derived_keys import KEY_VERSION
 from core.trust.result_token import result_id
 from core.workflow.events import Failure
@@ -64,7 +64,7 @@ async def node_result(call: Call) -> Reply:
     await _counted(call, None)  # 1
     body = parsed(NodeResult, call.json)
     workflow_id, sent = await _dispatched(call, body)  # 2
-    agent = Principal(did=sent.agent_did, key_id="result", scopes=frozenset())
+    agent = Principal(agent_holder(sent.agent_did), key_id="result", scopes=frozenset())
     headers = await _counted(call, agent)  # 3
     services.limiter.give_back(call.address, RateClass.MACHINE, services.clock_ms())
     row = await services.reads.row(workflow_id)

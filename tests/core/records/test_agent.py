@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from core.records.agent import AgentCard
+from core.records.agent import AgentCard, find_secrets, without_secrets
 
 
 def card(**changes: Any) -> dict[str, Any]:
@@ -66,3 +66,30 @@ def test_a_missing_member_is_refused(member: str) -> None:
     del given[member]
     with pytest.raises(ValidationError):
         AgentCard.model_validate(given)
+
+
+def test_a_stored_card_is_shown_without_its_secrets() -> None:
+    """An earlier version stored what it was given."""
+    schema = {"properties": {"password": {"type": "string"}}, "secret": "described"}
+    stored = {
+        "did": "did:net:a",
+        "endpoint": "https://user:secret@host/path@1",
+        "signingSecret": "s",
+        "Signing_Secret": "s",
+        "password": {"policy": "none"},
+        "capabilities": [{"id": "c", "apiKey": "s", "inputSchema": schema}],
+        "metadata": {"name": "N", "access-token": "s"},
+    }
+    assert without_secrets(stored) == {
+        "did": "did:net:a",
+        "endpoint": "https://host/path@1",
+        "password": {"policy": "none"},
+        "capabilities": [{"id": "c", "inputSchema": schema}],
+        "metadata": {"name": "N"},
+    }
+    assert list(find_secrets(stored, "acard")) == [
+        "acard.signingSecret",
+        "acard.Signing_Secret",
+        "acard.capabilities[0].apiKey",
+        "acard.metadata.access-token",
+    ]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from dataclasses import replace
 from typing import Any, cast
 
 import pytest
@@ -22,6 +23,7 @@ from serve_app.http.repeats import HASHED_HERE_MAX, once, repeat_key
 from serve_app.operations.agents.heartbeat_store import Heartbeats
 from serve_app.services import Services
 
+PRINCIPAL = Principal("did:net:p", "key", frozenset({"keys:write"}), expires_ms=2_000)
 SECRET = "cb_the-secret-of-a-new-key"
 Work = Callable[[Call], Awaitable[Reply]]
 
@@ -68,6 +70,7 @@ def call_of(
     body: bytes = b"{}",
     path: bytes = b"/v1/keys",
     key: bytes | None = b"k",
+    caller: Principal = PRINCIPAL,
 ) -> Call:
     return Call(
         services=with_services,
@@ -77,7 +80,7 @@ def call_of(
         query_string=b"",
         raw_path=path,
         request_id="r",
-        principal=Principal("did:net:p", "key", frozenset()),
+        principal=caller,
         body=body,
         repeats=Repeats.BY_REPLY,
     )
@@ -86,7 +89,7 @@ def call_of(
 async def answered(call: Call, work: Work) -> Reply:
     """Return the reply of a call, as the endpoint gets it."""
     call.repeat_key = await repeat_key(call)
-    return await once(call, call.caller.did, work)
+    return await once(call, call.caller.did, work, maker=call.caller)
 
 
 def counting(reply: Reply | Exception) -> tuple[Work, list[str]]:
@@ -114,6 +117,37 @@ def test_a_repeat_is_answered_with_the_first_reply_and_does_nothing() -> None:
     assert REPLAYED not in first.headers
     assert again.headers == ((b"cache-control", b"no-store"), REPLAYED)
     assert again.body == b'{"key":"cb_the-secret-of-a-new-key"}'
+
+
+@pytest.mark.parametrize(
+    ("other", "is_shown"),
+    [
+        ({"key_id": "another"}, False),
+        ({"scopes": frozenset()}, False),
+        ({"scopes": frozenset({"ledger:read"})}, False),
+        ({"expires_ms": 1_999}, False),
+        ({"expires_ms": 2_001, "scopes": frozenset({"keys:write", "ledger:read"})}, True),
+        ({"expires_ms": None}, True),
+    ],
+)
+def test_a_kept_reply_is_shown_to_the_credential_that_it_was_given_to(
+    other: dict[str, Any], is_shown: bool
+) -> None:
+    """With another one of the same owner the work is done again, under the same command key."""
+    work, done = counting(Reply({"key": SECRET}))
+    again, redone = counting(Reply({"key": None}))
+
+    async def scenario() -> Reply:
+        here = services(Kept())
+        await answered(call_of(here), work)
+        reply = await answered(call_of(here, caller=replace(PRINCIPAL, **other)), again)
+        assert (await answered(call_of(here), again)).body == b'{"key":"%s"}' % SECRET.encode()
+        return reply
+
+    reply = asyncio.run(scenario())
+    assert reply.headers == (REPLAYED,)
+    assert (SECRET in str(reply.body)) is is_shown
+    assert redone == ([] if is_shown else done)
 
 
 def test_without_a_key_every_call_is_done() -> None:

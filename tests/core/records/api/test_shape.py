@@ -69,6 +69,13 @@ class Outer(Body, is_closed=True):
     price_cents: Annotated[Maybe[int], Named("price_cents")] = None
 
 
+class Twice(Body):
+    """Has members with two names."""
+
+    depth: Annotated[Maybe[int], Also("queue_depth")] = None
+    nullable: Annotated[MaybeNull[int], Also("also")] = None
+
+
 class Lenient(Body):
     """Ignores what it does not name."""
 
@@ -125,7 +132,6 @@ def test_null_is_refused_where_it_means_nothing() -> None:
 def test_a_second_name_counts_where_the_first_is_absent() -> None:
     good = {"did": "did:net:a", "amount": 1}
     assert parsed(Outer, {**good, "queue_depth": 3}).depth == 3
-    assert parsed(Outer, {**good, "queue_depth": 3, "depth": 2}).depth == 2
     assert problems_of(Outer, {**good, "queue_depth": "x"}) == {"queue_depth": "x"}
 
 
@@ -194,3 +200,24 @@ def test_what_a_body_takes_its_schema_describes(declared: type[Body], data: st.D
     schemas = Schemas()
     root = {**schemas.of(declared), "components": {"schemas": schemas.components}}
     assert Draft202012Validator(root).is_valid(raw), raw
+
+
+@pytest.mark.parametrize(
+    ("raw", "depth"),
+    [
+        ({"depth": 1}, 1),
+        ({"queue_depth": 1}, 1),
+        ({"depth": 1, "queue_depth": 1}, 1),
+        ({"nullable": None, "also": 2}, 2),
+        ({"nullable": 2, "also": None}, 2),
+        ({"nullable": None, "also": None}, None),
+    ],
+)
+def test_a_member_is_read_by_either_of_its_names(raw: Any, depth: int | None) -> None:
+    body = parsed(Twice, raw)
+    assert (body.depth if body.depth is not None else body.nullable) == depth
+
+
+def test_two_names_of_a_member_with_different_values_are_a_problem() -> None:
+    assert problems_of(Twice, {"depth": 1, "queue_depth": 2}) == {"queue_depth": "2"}
+    assert problems_of(Twice, {"nullable": 1, "also": 2}) == {"also": "2"}
