@@ -25,7 +25,8 @@ EXPECTED = "$.{node}.result.{path} with dotted fields, ['field'] and [0] only"
 _FIELD = r"[\w-]+"
 _PLAIN = re.compile(rf"\$(?:\.{_FIELD}|\['[^'\"\\*]+'\]|\[\"[^'\"\\*]+\"\]|\[[0-9]{{1,9}}\])+")
 _PLAIN_STEP = re.compile(rf"\.({_FIELD})|\[['\"]([^'\"]+)['\"]\]|\[([0-9]+)\]")
-_QUOTED_OR_FIELD = re.compile(rf"'(?:[^'\\]|\\.)*'|\"(?:[^\"\\]|\\.)*\"|(?<!\.)\.({_FIELD})")
+# Quotes that are not closed reach to the end: each of them would be read to there in vain.
+_QUOTED_OR_FIELD = re.compile(rf"'(?:[^'\\]|\\.)*+'?|\"(?:[^\"\\]|\\.)*+\"?|(?<!\.)\.({_FIELD})")
 
 
 class MappingSyntaxError(ValueError):
