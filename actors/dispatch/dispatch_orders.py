@@ -29,12 +29,15 @@ def build_order(
     action: DispatchNode | DispatchVerification,
     entry: AgentEntry | None,
     now_ms: int,
+    *,
+    bytes_max: int,
 ) -> DispatchOrder | Event:
     """Return the order of a dispatch, or the event of its failure.
 
     Args:
         entry: the agent's directory entry, None when it was deregistered.
         now_ms: the time of a failure.
+        bytes_max: largest dispatch body.
     """
     machine = run.machine
     node = machine.compiled.nodes[action.node]
@@ -52,7 +55,7 @@ def build_order(
     large = LargeInputs(node, machine.results_for(action.node), unverified)
     is_large = bool(_blob_refs(large))
     if not is_large:
-        built = _build_inputs(large, {}, is_verification=verify_attempt > 0)
+        built = _build_inputs(large, {}, bytes_max, is_verification=verify_attempt > 0)
         if isinstance(built, Failure):
             return build_failure_event(action, built, now_ms)
         inputs, parents = built
@@ -100,7 +103,7 @@ async def load_inputs(order: DispatchOrder, load: Load, bytes_max: int) -> Dispa
     except (LookupError, ValueError) as error:
         message = f"a result cannot be read: {error}"
         return Failure(NodeErrorCode.INPUT_MAPPING_FAILED, message, Verdict.FINAL)
-    built = _build_inputs(large, values, is_verification=order.is_verification)
+    built = _build_inputs(large, values, bytes_max, is_verification=order.is_verification)
     if isinstance(built, Failure):
         return built
     return replace(order, inputs=built[0], parents=built[1], large=None)
@@ -196,7 +199,7 @@ def _blob_refs(large: LargeInputs) -> set[BlobRef]:
 
 
 def _build_inputs(
-    large: LargeInputs, values: Mapping[BlobRef, Any], *, is_verification: bool
+    large: LargeInputs, values: Mapping[BlobRef, Any], bytes_max: int, *, is_verification: bool
 ) -> tuple[dict[str, Any], dict[str, Any]] | Failure:
     """Return (inputs, parents) with references replaced by their values."""
 
@@ -208,7 +211,7 @@ def _build_inputs(
         if values
         else large.results
     )
-    built = build_inputs(large.node, results)
+    built = build_inputs(large.node, results, bytes_max)
     if isinstance(built, Failure) or not is_verification:
         return built
     judged = {
