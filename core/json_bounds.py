@@ -6,6 +6,12 @@ contract.md section 2 (JSON depth); RFC 8785 section 3.1 (I-JSON).
 
 from __future__ import annotations
 
+from dataclasses import dataclass, field
+from functools import partial
+from itertools import chain, compress
+from operator import is_
+from typing import Any
+
 from core.errors import Problem
 
 DEPTH_MAX = 64
@@ -13,41 +19,88 @@ DEPTH_MAX = 64
 INTEGER_MAX = 2**53 - 1
 
 
-def json_problem(value: object, path: str = "", depth_max: int = DEPTH_MAX) -> Problem | None:
+def json_problem(value: object) -> Problem | None:
     """Return the first defect of `value` against plain JSON and the bounds, or None."""
+    defect = _first_defect(value, DEPTH_MAX)
+    if defect is None:
+        return None
+    path = "".join(reversed(defect.steps)).removeprefix(".")
+    return Problem(path, defect.got, defect.expected)
+
+
+@dataclass(slots=True)
+class _Defect:
+    """A defect, and the steps of the path that leads to it, the last one first.
+
+    The steps are collected on the way back from a defect: a path that is built on the way down
+    costs the length of its keys for every value below them.
+    """
+
+    got: str
+    expected: str
+    steps: list[str] = field(default_factory=list)
+
+
+def _first_defect(value: object, depth_max: int) -> _Defect | None:
     kind = type(value)
     if kind is str:
-        return None if is_encodable(value) else _no_text(path)  # type: ignore[arg-type]
+        return None if is_encodable(value) else _no_text()  # type: ignore[arg-type]
     if kind is bool or value is None:
         return None
     if kind is int:
         if -INTEGER_MAX <= value <= INTEGER_MAX:  # type: ignore[operator]
             return None
-        return Problem(path, "a larger integer", f"at most {INTEGER_MAX}, or a string")
+        return _Defect("a larger integer", f"at most {INTEGER_MAX}, or a string")
     if kind is float:
         # NaN and the infinities are the only floats that differ from themselves after `* 0`.
         if value * 0 == 0:  # type: ignore[operator]
             return None
-        return Problem(path, str(value), "a finite number")
+        return _Defect(str(value), "a finite number")
     if depth_max <= 0:
-        return Problem(path, f"more than {DEPTH_MAX} levels", f"at most {DEPTH_MAX} levels")
+        return _Defect(f"more than {DEPTH_MAX} levels", f"at most {DEPTH_MAX} levels")
     if kind is dict:
         for key, member in value.items():  # type: ignore[attr-defined]
             if type(key) is not str or not is_encodable(key):
-                return _no_text(f"{path} (a key)")
+                return _no_text(" (a key)")
             if type(member) is str and member.isascii():
                 continue
-            found = json_problem(member, f"{path}.{key}" if path else key, depth_max - 1)
+            found = _first_defect(member, depth_max - 1)
             if found is not None:
+                found.steps.append(f".{key}")
                 return found
         return None
     if kind is list:
         for position, member in enumerate(value):  # type: ignore[arg-type]
-            found = json_problem(member, f"{path}[{position}]", depth_max - 1)
+            found = _first_defect(member, depth_max - 1)
             if found is not None:
+                found.steps.append(f"[{position}]")
                 return found
         return None
-    return Problem(path, f"a {kind.__name__}", "a JSON value")
+    return _Defect(f"a {kind.__name__}", "a JSON value")
+
+
+def is_deeper_than(value: object, depth_max: int) -> bool:
+    """Say whether a JSON value nests deeper; a text or number has depth 0.
+
+    A level costs the interpreter a few steps, however many values it has: a reply of 1 MiB can hold
+    half a million, and is judged in one turn of an owner's loop.
+    """
+    level = [value]
+    for _ in range(depth_max):
+        kinds = list(map(type, level))
+        lists, dicts = _of_kind(list, kinds, level), _of_kind(dict, kinds, level)
+        if not lists and not dicts:
+            return False
+        values = chain.from_iterable(map(dict.values, dicts))
+        level = list(chain(chain.from_iterable(lists), values))
+    return not {list, dict}.isdisjoint(map(type, level))
+
+
+def _of_kind(kind: type, kinds: list[type], values: list[Any]) -> list[Any]:
+    count = kinds.count(kind)
+    if count in (0, len(values)):
+        return values if count else []
+    return list(compress(values, map(partial(is_, kind), kinds)))
 
 
 def holds_nul(value: object) -> bool:
@@ -74,5 +127,5 @@ def is_encodable(text: str) -> bool:
     return True
 
 
-def _no_text(path: str) -> Problem:
-    return Problem(path, "text without a UTF-8 form", "Unicode text")
+def _no_text(*steps: str) -> _Defect:
+    return _Defect("text without a UTF-8 form", "Unicode text", list(steps))
