@@ -253,7 +253,7 @@ def test_judging_a_reply_takes_no_step_for_each_value_and_no_text_for_each_path(
 @pytest.mark.parametrize("member", ["error", "eventId", "status"])
 def test_foreign_values_are_described_without_their_text(member: str, status: int) -> None:
     """An error of 1,000 levels exceeded the stack, and one of 1 MiB was written out whole."""
-    deep = b"[" * 900 + b"]" * 900
+    deep = b"[" * 1_000 + b"]" * 1_000
     failure = judged(b'{"%s":%s}' % (member.encode(), deep), status)
     assert isinstance(failure, Failure)
     wide = judged({member: [0] * 100_000}, status)
