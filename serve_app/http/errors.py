@@ -47,7 +47,11 @@ STATUS: dict[ErrorCode, int] = {
 }
 
 _RETRY_LATER = frozenset({429, 503})
+# What a refusal shows: 512 KiB of body can have 100,000 defects below names of any length.
+PROBLEMS_MAX = 20
 _GOT_MAX = 200
+_PATH_MAX = 400
+_SENTENCE_MAX = 2_000
 
 
 def title(code: ErrorCode) -> str:
@@ -61,27 +65,35 @@ def problem_type(code: ErrorCode) -> str:
 
 
 def problem(error: ServiceError, request_id: str) -> dict[str, Any]:
-    """Return the problem details of a refusal.
+    """Return the problem details of a refusal: at most `PROBLEMS_MAX` of its problems, clipped.
 
     Args:
         error: what was refused, and why.
         request_id: the id under which the logs know this request.
     """
+    unlisted = len(error.problems) - PROBLEMS_MAX
+    detail = error.detail[:_SENTENCE_MAX]
+    if unlisted > 0:
+        detail += f"; {unlisted} problem{'s are' if unlisted > 1 else ' is'} not listed"
     body: dict[str, Any] = {
         "type": problem_type(error.code),
         "title": title(error.code),
         "status": STATUS[error.code],
-        "detail": error.detail,
+        "detail": detail,
         "code": error.code,
         "error": error.code,
-        "message": error.detail,
+        "message": detail,
         "requestId": request_id,
     }
     if error.problems:
-        # `got` echoes the caller's own input: clipped, so that no reply outgrows its request.
+        # Path and `got` echo the caller's own input: clipped, so that no reply outgrows it.
         body["errors"] = [
-            {"path": item.path, "got": item.got[:_GOT_MAX], "expected": item.expected}
-            for item in error.problems
+            {
+                "path": item.path[:_PATH_MAX],
+                "got": item.got[:_GOT_MAX],
+                "expected": item.expected[:_SENTENCE_MAX],
+            }
+            for item in error.problems[:PROBLEMS_MAX]
         ]
     return body
 

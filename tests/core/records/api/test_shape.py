@@ -75,6 +75,12 @@ class Lenient(Body):
     did: Maybe[Did] = None
 
 
+class Listed(Body):
+    """Has a list."""
+
+    names: list[str]
+
+
 def problems_of(declared: type[Body], raw: Any) -> dict[str, str]:
     with pytest.raises(ServiceError) as refused:
         parsed(declared, raw)
@@ -186,3 +192,9 @@ def test_what_a_body_takes_its_schema_describes(declared: type[Body], data: st.D
     schemas = Schemas()
     root = {**schemas.of(declared), "components": {"schemas": schemas.components}}
     assert Draft202012Validator(root).is_valid(raw), raw
+
+
+def test_a_list_is_bounded_before_its_items_are_read() -> None:
+    assert parsed(Listed, {"names": ["a"] * 1_000}).names == ["a"] * 1_000
+    assert problems_of(Listed, {"names": [1] * 100_000}) == {"names": "100000 items"}
+    assert problems_of(Listed, {"names": ["a", 1]}) == {"names[1]": "1"}
