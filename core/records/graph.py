@@ -21,6 +21,8 @@ from core.records.mapping import (
 
 # jsonpath-ng takes 250 µs for an expression: a request must not buy seconds of it.
 UNUSUAL_EXPRESSIONS_MAX = 50
+# Each search for a cycle walks all nodes, and 10,000 nodes can form 5,000 cycles.
+CYCLES_MAX = 10
 
 _PLAIN_NAME = re.compile(r"[\w-]+")
 
@@ -76,12 +78,11 @@ def _link(plan: GraphPlan, depends_on: Mapping[str, Sequence[str]]) -> None:
 
 
 def _sort(plan: GraphPlan) -> bool:
-    """Fill `order`; each cycle found becomes a problem and is cut, so that sorting always ends."""
+    """Fill `order`; each cycle found becomes a problem and is cut, up to `CYCLES_MAX`."""
     unmet = {name: len(parents) for name, parents in plan.parents.items()}
     ready = [name for name, count in unmet.items() if count == 0]
-    done = 0
-    is_acyclic = True
-    while len(plan.order) < len(unmet):
+    done = cycles = 0
+    while len(plan.order) < len(unmet) and cycles < CYCLES_MAX:
         plan.order += ready
         ready = []
         while done < len(plan.order):
@@ -91,11 +92,11 @@ def _sort(plan: GraphPlan) -> bool:
                     plan.order.append(child)
             done += 1
         if len(plan.order) < len(unmet):
-            is_acyclic = False
+            cycles += 1
             cut = _cut_cycle(plan, unmet, set(plan.order))
             unmet[cut] = 0
             ready = [cut]
-    return is_acyclic
+    return cycles == 0
 
 
 def _cut_cycle(plan: GraphPlan, unmet: dict[str, int], sorted_names: set[str]) -> str:
@@ -132,6 +133,7 @@ def _read_mappings(
     unusual = 0
     for name, by_input in expressions.items():
         mappings: list[InputMapping] = []
+        parents = frozenset(plan.parents.get(name, ()))
         for input_name, expression in by_input.items():
             path = f"{node_path(name)}.inputMappings.{input_name}"
             if not is_plain(expression):
@@ -145,13 +147,13 @@ def _read_mappings(
             except MappingSyntaxError as error:
                 plan.problems.append(Problem(path, f"{_shown(expression)}: {error}", EXPECTED))
                 continue
-            if source not in plan.parents.get(name, ()):
-                if ancestors is None:
+            if source not in parents:
+                is_known = source in plan.parents
+                if is_known and is_acyclic and ancestors is None:
                     bits = {node: 1 << index for index, node in enumerate(plan.order)}
                     ancestors = _ancestors(plan, bits)
-                is_known = source in bits
                 # With a cycle "before" has no meaning; the cycle itself is reported.
-                if not is_known or (is_acyclic and not ancestors.get(name, 0) & bits[source]):
+                if not is_known or (ancestors is not None and not ancestors[name] & bits[source]):
                     got = f"{_shown(source)}, " + (
                         "which does not run before this node" if is_known else "which is no node"
                     )

@@ -254,6 +254,7 @@ def _add_edges(raw: object, nodes: dict[str, dict[str, Any]], problems: list[Pro
     if type(raw) is not list:
         problems.append(Problem("edges", described(raw), "an array of {from, to}"))
         return
+    parents: dict[str, list[str]] = {}
     for position, edge in enumerate(raw):
         path = f"edges[{position}]"
         ends = set(edge) if type(edge) is dict else set()
@@ -269,11 +270,13 @@ def _add_edges(raw: object, nodes: dict[str, dict[str, Any]], problems: list[Pro
         for key, end in unknown:
             problems.append(Problem(f"{path}.{key}", described(end), "the id of a node"))
         if not unknown:
-            depends_on = nodes[child].get("dependsOn")
-            if type(depends_on) is list:
-                nodes[child]["dependsOn"] = [*depends_on, parent]
-            elif depends_on is None:
-                nodes[child]["dependsOn"] = [parent]
+            parents.setdefault(child, []).append(parent)
+    for child, added in parents.items():
+        depends_on = nodes[child].get("dependsOn")
+        if depends_on is None:
+            nodes[child]["dependsOn"] = added
+        elif type(depends_on) is list:
+            nodes[child]["dependsOn"] = [*depends_on, *added]
 
 
 def _as_in_list(problem: Problem, positions: dict[str, int]) -> Problem:
