@@ -18,6 +18,8 @@ from core.message import Message
 Step = str | int
 
 EXPRESSION_CHARS_MAX = 1_024
+# jsonpath-ng takes up to 40 µs a character, and a manifest may have 50 unusual spellings.
+UNUSUAL_CHARS_MAX = 256
 EXPECTED = "$.{node}.result.{path} with dotted fields, ['field'] and [0] only"
 
 # A field without brackets is a run of letters, digits, _ and -, in any script: `where` and `2nd`
@@ -60,6 +62,8 @@ def parse_mapping(expression: str) -> tuple[str, tuple[Step, ...]]:
             int(index) if index else dotted or quoted
             for dotted, quoted, index in _PLAIN_STEP.findall(expression)
         ]
+    elif len(expression) > UNUSUAL_CHARS_MAX:
+        raise MappingSyntaxError(f"an unusual spelling of {len(expression)} characters")
     else:
         steps = parse_with_jsonpath_ng(expression)
     if len(steps) < 2 or not isinstance(steps[0], str) or steps[1] != "result":
