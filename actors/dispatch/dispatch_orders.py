@@ -15,6 +15,7 @@ from msgspec.structs import replace
 from actors.engine.ports import AgentEntry, DispatchOrder, LargeInputs
 from actors.engine.running_workflow import RunningWorkflow
 from core.errors import NodeErrorCode
+from core.settings import Settings
 from core.workflow.actions import AwaitResult, DispatchNode, DispatchVerification
 from core.workflow.blob_ref import BlobRef
 from core.workflow.events import AttemptFailed, Event, Failure, Verdict, VerificationFinished
@@ -28,16 +29,15 @@ def build_order(
     run: RunningWorkflow,
     action: DispatchNode | DispatchVerification,
     entry: AgentEntry | None,
+    settings: Settings,
     now_ms: int,
-    *,
-    bytes_max: int,
 ) -> DispatchOrder | Event:
     """Return the order of a dispatch, or the event of its failure.
 
     Args:
         entry: the agent's directory entry, None when it was deregistered.
+        settings: the largest dispatch body.
         now_ms: the time of a failure.
-        bytes_max: largest dispatch body.
     """
     machine = run.machine
     node = machine.compiled.nodes[action.node]
@@ -55,6 +55,7 @@ def build_order(
     large = LargeInputs(node, machine.results_for(action.node), unverified)
     is_large = bool(_blob_refs(large))
     if not is_large:
+        bytes_max = settings.dispatch_body_bytes_max
         built = _build_inputs(large, {}, bytes_max, is_verification=verify_attempt > 0)
         if isinstance(built, Failure):
             return build_failure_event(action, built, now_ms)

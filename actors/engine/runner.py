@@ -666,8 +666,7 @@ class Runner:
         if self._directory.is_revoked(did, now_ms):
             self.receive(run.workflow_id, AgentRevoked(did, now_ms))
             return
-        bytes_max = self._settings.dispatch_body_bytes_max
-        order = build_order(run, action, self._directory.entry(did), now_ms, bytes_max=bytes_max)
+        order = build_order(run, action, self._directory.entry(did), self._settings, now_ms)
         if not isinstance(order, DispatchOrder):
             self.receive(run.workflow_id, order)
             return
