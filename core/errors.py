@@ -13,7 +13,7 @@ from enum import StrEnum
 from typing import Final
 
 # Most defects of one input that a reply names; 512 KiB of JSON can have 100,000 of them.
-PROBLEMS_MAX: Final = 100
+PROBLEMS_MAX: Final = 20
 
 
 class ErrorCode(StrEnum):

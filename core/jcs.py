@@ -79,8 +79,12 @@ def _number(value: float) -> str:
         raise ValueError(f"got {value}, expected a finite number")
     if value == 0:
         return "0"
-    # Python's shortest digits are ECMAScript's; only the decimal point's position differs.
-    sign, digit_tuple, exponent = Decimal(float.__repr__(value)).as_tuple()
+    # Python's shortest digits are ECMAScript's; only the decimal point's position differs, and not
+    # even that where Python writes no exponent, as of nearly all numbers.
+    text = float.__repr__(value)
+    if "e" not in text:
+        return text.removesuffix(".0")
+    sign, digit_tuple, exponent = Decimal(text).as_tuple()
     assert isinstance(exponent, int), "a finite number"
     digits = "".join(map(str, digit_tuple))
     point = len(digits) + exponent

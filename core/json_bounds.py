@@ -7,6 +7,10 @@ contract.md section 2 (JSON depth); RFC 8785 section 3.1 (I-JSON).
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from functools import partial
+from itertools import chain, compress
+from operator import is_
+from typing import Any
 
 from core.errors import Problem
 
@@ -73,6 +77,30 @@ def _first_defect(value: object, depth_max: int) -> _Defect | None:
                 return found
         return None
     return _Defect(f"a {kind.__name__}", "a JSON value")
+
+
+def is_deeper_than(value: object, depth_max: int) -> bool:
+    """Say whether a JSON value nests deeper; a text or number has depth 0.
+
+    A level costs the interpreter a few steps, however many values it has: a reply of 1 MiB can hold
+    half a million, and is judged in one turn of an owner's loop.
+    """
+    level = [value]
+    for _ in range(depth_max):
+        kinds = list(map(type, level))
+        lists, dicts = _of_kind(list, kinds, level), _of_kind(dict, kinds, level)
+        if not lists and not dicts:
+            return False
+        values = chain.from_iterable(map(dict.values, dicts))
+        level = list(chain(chain.from_iterable(lists), values))
+    return not {list, dict}.isdisjoint(map(type, level))
+
+
+def _of_kind(kind: type, kinds: list[type], values: list[Any]) -> list[Any]:
+    count = kinds.count(kind)
+    if count in (0, len(values)):
+        return values if count else []
+    return list(compress(values, map(partial(is_, kind), kinds)))
 
 
 def holds_nul(value: object) -> bool:

@@ -42,7 +42,7 @@ async def load_inputs(order: DispatchOrder, load: Load, bytes_max: int) -> Dispa
     except (LookupError, ValueError) as error:
         message = f"a result cannot be read: {error}"
         return Failure(NodeErrorCode.INPUT_MAPPING_FAILED, message, Verdict.FINAL)
-    built = resolve_inputs(large, values, is_verification=order.is_verification)
+    built = resolve_inputs(large, values, bytes_max, is_verification=order.is_verification)
     if isinstance(built, Failure):
         return built
     return replace(order, inputs=built[0], parents=built[1], large=None)
@@ -54,12 +54,13 @@ def blob_refs(large: LargeInputs) -> set[BlobRef]:
 
 
 def resolve_inputs(
-    large: LargeInputs, values: Mapping[BlobRef, Any], *, is_verification: bool
+    large: LargeInputs, values: Mapping[BlobRef, Any], bytes_max: int, *, is_verification: bool
 ) -> tuple[dict[str, Any], dict[str, Any]] | Failure:
     """Return (inputs, parents) with references replaced by their values, or why there are none.
 
     Args:
         values: of all references.
+        bytes_max: largest dispatch body; larger inputs are not built.
         is_verification: a result is to be judged, its parents are not sent.
     """
 
@@ -71,7 +72,7 @@ def resolve_inputs(
         if values
         else large.results
     )
-    built = build_inputs(large.node, results)
+    built = build_inputs(large.node, results, bytes_max)
     if isinstance(built, Failure) or not is_verification:
         return built
     judged = {

@@ -13,6 +13,7 @@ from actors.dispatch.order_inputs import blob_refs, resolve_inputs
 from actors.engine.running_workflow import RunningWorkflow
 from actors.ports import AgentEntry, DispatchOrder, LargeInputs
 from core.errors import NodeErrorCode
+from core.settings import Settings
 from core.workflow.actions import AwaitResult, DispatchNode, DispatchVerification
 from core.workflow.events import AttemptFailed, Event, Failure, Verdict, VerificationFinished
 from core.workflow.machine import WorkflowMachine
@@ -22,12 +23,14 @@ def build_order(
     run: RunningWorkflow,
     action: DispatchNode | DispatchVerification,
     entry: AgentEntry | None,
+    settings: Settings,
     now_ms: int,
 ) -> DispatchOrder | Event:
     """Return the order of a dispatch, or the event of its failure.
 
     Args:
         entry: the agent's directory entry, None when it was deregistered.
+        settings: the largest dispatch body.
         now_ms: the time of a failure.
     """
     machine = run.machine
@@ -46,7 +49,8 @@ def build_order(
     large = LargeInputs(node, machine.results_for(action.node), unverified)
     is_large = bool(blob_refs(large))
     if not is_large:
-        built = resolve_inputs(large, {}, is_verification=verify_attempt > 0)
+        bytes_max = settings.dispatch_body_bytes_max
+        built = resolve_inputs(large, {}, bytes_max, is_verification=verify_attempt > 0)
         if isinstance(built, Failure):
             return build_failure_event(action, built, now_ms)
         inputs, parents = built

@@ -662,7 +662,7 @@ class Runner:
         if self._directory.is_revoked(did, now_ms):
             self.receive(run.workflow_id, AgentRevoked(did, now_ms))
             return
-        order = build_order(run, action, self._directory.entry(did), now_ms)
+        order = build_order(run, action, self._directory.entry(did), self._settings, now_ms)
         if not isinstance(order, DispatchOrder):
             self.receive(run.workflow_id, order)
             return

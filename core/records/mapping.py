@@ -18,6 +18,8 @@ from core.message import Message
 Step = str | int
 
 EXPRESSION_CHARS_MAX = 1_024
+# jsonpath-ng takes up to 40 µs a character, and a manifest may have 50 unusual spellings.
+UNUSUAL_CHARS_MAX = 256
 EXPECTED = "$.{node}.result.{path} with dotted fields, ['field'] and [0] only"
 
 # A field without brackets is a run of letters, digits, _ and -, in any script: `where` and `2nd`
@@ -25,7 +27,8 @@ EXPECTED = "$.{node}.result.{path} with dotted fields, ['field'] and [0] only"
 _FIELD = r"[\w-]+"
 _PLAIN = re.compile(rf"\$(?:\.{_FIELD}|\['[^'\"\\*]+'\]|\[\"[^'\"\\*]+\"\]|\[[0-9]{{1,9}}\])+")
 _PLAIN_STEP = re.compile(rf"\.({_FIELD})|\[['\"]([^'\"]+)['\"]\]|\[([0-9]+)\]")
-_QUOTED_OR_FIELD = re.compile(rf"'(?:[^'\\]|\\.)*'|\"(?:[^\"\\]|\\.)*\"|(?<!\.)\.({_FIELD})")
+# Quotes that are not closed reach to the end: each of them would be read to there in vain.
+_QUOTED_OR_FIELD = re.compile(rf"'(?:[^'\\]|\\.)*+'?|\"(?:[^\"\\]|\\.)*+\"?|(?<!\.)\.({_FIELD})")
 
 
 class MappingSyntaxError(ValueError):
@@ -59,6 +62,8 @@ def parse_mapping(expression: str) -> tuple[str, tuple[Step, ...]]:
             int(index) if index else dotted or quoted
             for dotted, quoted, index in _PLAIN_STEP.findall(expression)
         ]
+    elif len(expression) > UNUSUAL_CHARS_MAX:
+        raise MappingSyntaxError(f"an unusual spelling of {len(expression)} characters")
     else:
         steps = parse_with_jsonpath_ng(expression)
     if len(steps) < 2 or not isinstance(steps[0], str) or steps[1] != "result":

@@ -1,53 +1,108 @@
 """Builds an agent's inputs: a node's payload, its mapped values and its parents' results.
 
-Results fill templates of the payload, but templates in results are not expanded. Spec: Input
-mapping expressions, Dispatch request; contract.md section 5.
+Results fill templates of the payload, but templates in results are not expanded. What a few bytes
+of a manifest ask for can be far larger than a dispatch, so it is measured while it is built.
+Spec: Input mapping expressions, Dispatch request; contract.md section 5.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Final
 
 import orjson
 
+from core.canonical import canonical
 from core.errors import NodeErrorCode
 from core.records.mapping import InputMapping
 from core.workflow.dag import CompiledNode
 from core.workflow.events import Failure, Verdict
 
-_TEMPLATE = re.compile(r"\{\{\s*([^{}]*?)\s*\}\}")
+DISPATCH_BYTES_MAX: Final = 8 * 1024 * 1024
+# Inputs stand twice in a dispatch, as `inputs` and as `input`.
+_COPIES: Final = 2
+_NAME_CHARS_MAX: Final = 80
+# Possessive, and blanks are stripped afterwards: every character is looked at once. `\s*` beside
+# the name tries each split of a run of blanks, which took a minute for 5,000 of them.
+_TEMPLATE = re.compile(r"\{\{([^{}]*+)\}\}")
 
 
 class _Absent(Exception):
     """A mapping's path is absent in the result; the text says where it ended."""
 
 
+class _TooLarge(Exception):
+    """What is built exceeds a dispatch."""
+
+
+class _Room:
+    """The bytes that are left of a dispatch."""
+
+    __slots__ = ("_left",)
+
+    def __init__(self, bytes_max: int) -> None:
+        self._left = bytes_max
+
+    def take(self, size: int) -> None:
+        """Use bytes up. Raises `_TooLarge`."""
+        self._left -= size
+        if self._left < 0:
+            raise _TooLarge
+
+
 def build_inputs(
-    node: CompiledNode, results: Mapping[str, Any]
+    node: CompiledNode, results: Mapping[str, Any], bytes_max: int = DISPATCH_BYTES_MAX
 ) -> tuple[dict[str, Any], dict[str, Any]] | Failure:
-    """Return (inputs, parents) of a dispatch, or the failure INPUT_MAPPING_FAILED.
+    """Return (inputs, parents) of a dispatch, or the failure.
 
     Args:
         results: the result of every node that has succeeded, by name.
+        bytes_max: largest dispatch body. Building stops soon after it: what is built has at most
+            this size, and the largest result on top. What comes close to it is not refused here,
+            but where the body is complete.
 
-    Containers with filled templates are copies; all others are shared and must not be modified.
+    Returns:
+        INPUT_MAPPING_FAILED where a path is absent, INPUT_TOO_LARGE beyond the bound. Containers
+        with filled templates are copies; all others are shared and must not be modified.
+
     Spec: Input mapping expressions.
     """
+    room = _Room(bytes_max)
     mapped: dict[str, Any] = {}
-    for mapping in node.mappings:
-        try:
-            mapped[mapping.input_name] = _resolve_mapping(mapping, results[mapping.source])
-        except _Absent as absent:
-            message = f"input {mapping.input_name!r}: {mapping.expression} {absent}"
-            return Failure(NodeErrorCode.INPUT_MAPPING_FAILED, message, Verdict.FINAL)
-    inputs = dict(node.payload)
-    if node.has_templates:
-        inputs = _fill_templates(inputs, {**node.payload, **mapped})
-    inputs.update(mapped)
+    try:
+        for mapping in node.mappings:
+            value = _resolve_mapping(mapping, results[mapping.source])
+            room.take(_COPIES * sent_bytes(value))
+            mapped[mapping.input_name] = value
+        inputs = dict(node.payload)
+        if node.has_templates:
+            inputs = _fill_templates(inputs, {**node.payload, **mapped}, room)
+        inputs.update(mapped)
+        for parent in node.depends_on:
+            room.take(len(orjson.dumps(results[parent])))
+    except _Absent as absent:
+        name = mapping.input_name[:_NAME_CHARS_MAX]
+        message = f"input {name!r}: {mapping.expression} {absent}"
+        return Failure(NodeErrorCode.INPUT_MAPPING_FAILED, message, Verdict.FINAL)
+    except _TooLarge:
+        message = f"the dispatch has more than {bytes_max} bytes, limit {bytes_max}"
+        return Failure(NodeErrorCode.INPUT_TOO_LARGE, message, Verdict.FINAL)
     parents = {parent: {"result": results[parent]} for parent in node.depends_on}
     return inputs, parents
+
+
+def sent_bytes(value: Any) -> int:
+    """Return how many bytes a JSON value has at least in canonical form; exactly, but for texts."""
+    if type(value) is str:
+        return len(value)
+    if type(value) is not dict and type(value) is not list:
+        return 1
+    text = orjson.dumps(value)
+    # Floats without decimals and those from 10^16 to 10^20 have another length there.
+    if b".0" in text or b"e+" in text:
+        return len(canonical(value))
+    return len(text)
 
 
 def _resolve_mapping(mapping: InputMapping, result: Any) -> Any:
@@ -66,23 +121,25 @@ def _resolve_mapping(mapping: InputMapping, result: Any) -> Any:
     return value
 
 
-def _fill_templates(value: Any, values: Mapping[str, Any]) -> Any:
+def _fill_templates(value: Any, values: Mapping[str, Any], room: _Room) -> Any:
     """Return `value` with `{{name}}` replaced in every string in it; unknown names stay."""
     if isinstance(value, str):
-        return _TEMPLATE.sub(lambda match: _template_text(match, values), value)
+        return _TEMPLATE.sub(lambda match: _template_text(match, values, room), value)
     if isinstance(value, dict):
-        return {key: _fill_templates(member, values) for key, member in value.items()}
+        return {key: _fill_templates(member, values, room) for key, member in value.items()}
     if isinstance(value, list):
-        return [_fill_templates(member, values) for member in value]
+        return [_fill_templates(member, values, room) for member in value]
     return value
 
 
-def _template_text(match: re.Match[str], values: Mapping[str, Any]) -> str:
-    name = match[1]
+def _template_text(match: re.Match[str], values: Mapping[str, Any], room: _Room) -> str:
+    name = match[1].strip()
     if name not in values:
         return match[0]
     value = values[name]
-    return value if isinstance(value, str) else orjson.dumps(value).decode()
+    text = value if isinstance(value, str) else orjson.dumps(value).decode()
+    room.take(_COPIES * len(text))
+    return text
 
 
 def _kind(value: Any) -> str:

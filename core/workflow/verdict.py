@@ -17,12 +17,14 @@ import orjson
 from msgspec import Struct, field
 
 from core.errors import NodeErrorCode
-from core.json_bounds import DEPTH_MAX, holds_nul, json_problem
+from core.json_bounds import DEPTH_MAX, holds_nul, is_deeper_than
 from core.records.bounds import METRICS_BYTES_MAX
 from core.workflow.events import Failure, Verdict
 from core.workflow.rules.retry import RETRY_AFTER_MS_MAX
 
 MESSAGE_CHARS_MAX = 500
+# Of a foreign text that becomes a message: its start, with room for blanks that are left out.
+_READ_CHARS_MAX = 4 * MESSAGE_CHARS_MAX
 
 # Client errors that are temporary. All others are final for the agent.
 _TOO_MANY_REQUESTS = 429
@@ -88,13 +90,11 @@ def judge_reply(
     if type(reply) is not dict:
         return _invalid_reply(f"a JSON {type(reply).__name__}, expected an object")
     # The number of brackets bounds the depth; counting them is cheaper than walking the reply.
-    if body.count(b"{") + body.count(b"[") > DEPTH_MAX:
-        problem = json_problem(reply)
-        if problem is not None:
-            return _invalid_reply(f"{problem.path}: got {problem.got}, expected {problem.expected}")
+    if body.count(b"{") + body.count(b"[") > DEPTH_MAX and is_deeper_than(reply, DEPTH_MAX):
+        return _invalid_reply(f"more than {DEPTH_MAX} levels, expected at most {DEPTH_MAX}")
     echoed = reply.get("eventId")
     if echoed is not None and echoed != event_id:
-        return _invalid_reply(f"eventId {_clean_text(str(echoed))!r}, expected {event_id!r}")
+        return _invalid_reply(f"eventId {_described(echoed)!r}, expected {event_id!r}")
     return _judge_object(reply, capability_id)
 
 
@@ -134,7 +134,7 @@ def _judge_object(reply: dict[str, Any], capability_id: str) -> Success | Accept
         return Failure(NodeErrorCode.AGENT_ERROR, f"the agent says: {text}", verdict)
     if status is None:
         return _invalid_reply("neither status nor result")
-    return _invalid_reply(f"status {_clean_text(str(status))!r}, expected success or error")
+    return _invalid_reply(f"status {_described(status)!r}, expected success or error")
 
 
 def _metrics_defect(metrics: dict[str, Any]) -> str | None:
@@ -177,8 +177,8 @@ def _error_of(reply: dict[str, Any]) -> tuple[str, str]:
     if type(error) is dict:
         code = error.get("code", code)
         error = error.get("message", code)
-    text = error if type(error) is str else ("no reason" if error is None else str(error))
-    code_text = code if type(code) is str else ""
+    text = "no reason" if error is None else _described(error)
+    code_text = _clean_text(code) if type(code) is str else ""
     shown = f"{text} ({code_text})" if code_text and code_text != text else text
     return _clean_text(shown), code_text
 
@@ -197,9 +197,21 @@ def _retry_after_ms(header: str | None) -> int:
     return min(seconds * 1_000, RETRY_AFTER_MS_MAX)
 
 
+def _described(value: Any) -> str:
+    """Return a foreign value as one bounded line; of an object or array, what it is and its size.
+
+    A value of an error is checked for its depth by nobody: its text could exceed the stack.
+    """
+    if type(value) is dict:
+        return f"an object with {len(value)} members"
+    if type(value) is list:
+        return f"an array of {len(value)}"
+    return _clean_text(str(value))
+
+
 def _clean_text(text: str) -> str:
     """Return foreign text as one bounded line."""
-    line = _CONTROL.sub(" ", text).strip()
+    line = _CONTROL.sub(" ", text[:_READ_CHARS_MAX]).strip()
     return line if len(line) <= MESSAGE_CHARS_MAX else line[: MESSAGE_CHARS_MAX - 1] + "…"
 
 

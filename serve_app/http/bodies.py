@@ -6,14 +6,16 @@ It knows ASGI's `receive` and JSON, not what a body means. contract.md section 2
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import Awaitable, Callable, Mapping
 from io import BytesIO
-from typing import Any, TypeAlias
+from itertools import islice
+from typing import Any, Final, TypeAlias
 
 import orjson
 
 from core.errors import ErrorCode, Problem, ServiceError
-from core.records.bounds import text_defect
+from core.json_bounds import is_deeper_than
 from serve_app.http.pace import Pace
 
 Receive = Callable[[], Awaitable[Mapping[str, Any]]]
@@ -23,6 +25,10 @@ Receive = Callable[[], Awaitable[Mapping[str, Any]]]
 _DISCARDED_BYTES_MAX = 64 * 1024 * 1024
 # Bodies arrive within milliseconds; what is incomplete after this time is counted as slow.
 SLOW_AFTER_S = 1.0
+# An escaped backslash before "u0000" is none.
+_NUL: Final = re.compile(rb"(?<!\\)(?:\\\\)*+\\u0000")
+# Values that are looked at to say where a NUL is: a few milliseconds of the event loop.
+_SOUGHT_MAX: Final = 10_000
 
 
 class ClientGone(Exception):
@@ -177,8 +183,12 @@ def check_value(value: Any, text: bytes, *, depth_max: int) -> None:
     # Counting brackets is far cheaper than walking, and most bodies never come near the bound.
     if text.count(b"{") + text.count(b"[") > depth_max:
         check_depth(value, depth_max)
-    if b"\\u0000" in text:
-        _check_no_nul(value)
+    if b"\\u0000" in text and _NUL.search(text) is not None:
+        raise ServiceError(
+            ErrorCode.INVALID_REQUEST,
+            "a text of the body holds the character U+0000",
+            (Problem(_path_of_nul(value), "U+0000", "text without U+0000"),),
+        )
 
 
 def check_depth(value: Any, depth_max: int) -> None:
@@ -187,52 +197,38 @@ def check_depth(value: Any, depth_max: int) -> None:
     Raises:
         ServiceError: INVALID_REQUEST.
     """
-    level = [value]
-    depth = 0
-    while level:
-        below: list[Any] = []
-        has_container = False
-        for item in level:
-            if isinstance(item, dict):
-                has_container = True
-                below.extend(item.values())
-            elif isinstance(item, list):
-                has_container = True
-                below.extend(item)
-        if has_container:
-            depth += 1
-        if depth > depth_max:
-            raise ServiceError(
-                ErrorCode.INVALID_REQUEST,
-                f"the body nests more than {depth_max} levels deep",
-                (Problem("$", f"more than {depth_max} levels", f"at most {depth_max} levels"),),
-            )
-        level = below
-
-
-def _check_no_nul(value: Any) -> None:
-    """Refuse U+0000 in any text: the database does not keep it, so it could not come back."""
-    waiting: list[tuple[_Trail, Any]] = [(("$", None), value)]
-    while waiting:
-        trail, item = waiting.pop()
-        if isinstance(item, dict):
-            for key, below in item.items():
-                waiting.append(((key, trail), below))
-                waiting.append((trail, key))
-        elif isinstance(item, list):
-            waiting.extend(((index, trail), below) for index, below in enumerate(item))
-        elif isinstance(item, str) and (defect := text_defect(item)) is not None:
-            path = _path_of(trail).replace("\0", "\\u0000")
-            raise ServiceError(
-                ErrorCode.INVALID_REQUEST,
-                "a text of the body holds the character U+0000",
-                (Problem(path, defect, "text without U+0000"),),
-            )
+    if is_deeper_than(value, depth_max):
+        raise ServiceError(
+            ErrorCode.INVALID_REQUEST,
+            f"the body nests more than {depth_max} levels deep",
+            (Problem("$", f"more than {depth_max} levels", f"at most {depth_max} levels"),),
+        )
 
 
 # The key or index of a value, and the trail of what holds it. A text would repeat a long key for
 # every value below it.
 _Trail: TypeAlias = "tuple[str | int, _Trail | None]"
+
+
+def _path_of_nul(value: Any) -> str:
+    """Return the path of a text with U+0000, "$" where it is not among the first values."""
+    waiting: list[tuple[_Trail, Any]] = [(("$", None), value)]
+    room = _SOUGHT_MAX
+    while waiting:
+        trail, item = waiting.pop()
+        if isinstance(item, dict):
+            for key, below in islice(item.items(), room):
+                if "\0" in key:
+                    return _path_of(trail)
+                waiting.append(((key, trail), below))
+            room = max(0, room - len(item))
+        elif isinstance(item, list):
+            some = enumerate(islice(item, room))
+            waiting.extend(((index, trail), below) for index, below in some)
+            room = max(0, room - len(item))
+        elif isinstance(item, str) and "\0" in item:
+            return _path_of(trail)
+    return "$"
 
 
 def _path_of(trail: _Trail) -> str:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from core.errors import ErrorCode, ServiceError
+from core.errors import PROBLEMS_MAX, ErrorCode, ServiceError
 
 PROBLEM_TYPE = b"application/problem+json"
 
@@ -48,6 +48,8 @@ STATUS: dict[ErrorCode, int] = {
 
 _RETRY_LATER = frozenset({429, 503})
 _GOT_MAX = 200
+_PATH_MAX = 400
+_SENTENCE_MAX = 2_000
 
 
 def title(code: ErrorCode) -> str:
@@ -61,27 +63,35 @@ def problem_type(code: ErrorCode) -> str:
 
 
 def problem(error: ServiceError, request_id: str) -> dict[str, Any]:
-    """Return the problem details of a refusal.
+    """Return the problem details of a refusal: at most `PROBLEMS_MAX` of its problems, clipped.
 
     Args:
         error: what was refused, and why.
         request_id: the id under which the logs know this request.
     """
+    unlisted = len(error.problems) - PROBLEMS_MAX
+    detail = error.detail[:_SENTENCE_MAX]
+    if unlisted > 0:
+        detail += f"; {unlisted} problem{'s are' if unlisted > 1 else ' is'} not listed"
     body: dict[str, Any] = {
         "type": problem_type(error.code),
         "title": title(error.code),
         "status": STATUS[error.code],
-        "detail": error.detail,
+        "detail": detail,
         "code": error.code,
         "error": error.code,
-        "message": error.detail,
+        "message": detail,
         "requestId": request_id,
     }
     if error.problems:
-        # `got` echoes the caller's own input: clipped, so that no reply outgrows its request.
+        # Path and `got` echo the caller's own input: clipped, so that no reply outgrows it.
         body["errors"] = [
-            {"path": item.path, "got": item.got[:_GOT_MAX], "expected": item.expected}
-            for item in error.problems
+            {
+                "path": item.path[:_PATH_MAX],
+                "got": item.got[:_GOT_MAX],
+                "expected": item.expected[:_SENTENCE_MAX],
+            }
+            for item in error.problems[:PROBLEMS_MAX]
         ]
     return body
 

@@ -27,6 +27,8 @@ Schema = dict[str, Any]
 
 REFERENCE: Final = "#/components/schemas/"
 _GOT_CHARS_MAX: Final = 100
+# More than any list of a request may have; each item of it could be a problem.
+_ITEMS_MAX: Final = 1_000
 
 
 class Mismatch(ValueError):
@@ -455,6 +457,9 @@ def _list_reader(item: Read) -> Read:
     def reader(value: Any, path: str, problems: ProblemList) -> Any:
         if not isinstance(value, list):
             problems.append(Problem(path, got_of(value), "an array"))
+            return None
+        if len(value) > _ITEMS_MAX:
+            problems.append(Problem(path, f"{len(value)} items", f"at most {_ITEMS_MAX} items"))
             return None
         return [item(one, f"{path}[{index}]", problems) for index, one in enumerate(value)]
 

@@ -103,3 +103,23 @@ async def test_a_lost_result_fails_the_node_and_nothing_else(stored: dict[str, A
     assert isinstance(failure, Failure)
     assert failure.code is NodeErrorCode.INPUT_MAPPING_FAILED
     assert "not stored" in failure.message
+
+
+async def test_inputs_are_measured_while_they_are_built() -> None:
+    """A result mapped 400 times was a dispatch of 801 MB before it was found too large."""
+    asked = {f"m{number}": "$.far.result" for number in range(400)}
+    nodes = {
+        "far": {"capabilityId": "cap.x"},
+        "b": {"capabilityId": "cap.x", "dependsOn": ["far"], "inputMappings": asked},
+    }
+    node = compile_workflow(parse_manifest({"nodes": nodes})).nodes["b"]
+    whole = await load_inputs(order(LargeInputs(node, {"far": REF})), load, 100_000)
+    assert isinstance(whole, DispatchOrder)
+    assert len(whole.inputs) == 400
+
+    async def load_large(refs: Collection[BlobRef]) -> dict[BlobRef, Any]:
+        return {ref: {"t": "x" * 70_000} for ref in refs}
+
+    failure = await load_inputs(order(LargeInputs(node, {"far": REF})), load_large, 100_000)
+    assert isinstance(failure, Failure)
+    assert (failure.code, failure.verdict) == (NodeErrorCode.INPUT_TOO_LARGE, Verdict.FINAL)

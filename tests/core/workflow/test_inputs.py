@@ -3,14 +3,20 @@
 from __future__ import annotations
 
 import copy
+import tracemalloc
+from collections.abc import Callable
 from typing import Any
 
+import orjson
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
+from core.canonical import canonical
 from core.records.manifest import parse_manifest
 from core.workflow.dag import CompiledNode, compile_workflow
 from core.workflow.events import Failure
-from core.workflow.inputs import build_inputs
+from core.workflow.inputs import build_inputs, sent_bytes
 
 RESULTS: dict[str, Any] = {
     "a": {"text": "hello", "n": None, "list": [{"x": 1}, [2, 3]], "tricky": "{{lang}}"},
@@ -135,3 +141,69 @@ def test_payload_is_not_changed() -> None:
     compiled = node(payload, {"v": "$.a.result.text"})
     build_inputs(compiled, RESULTS)
     assert compiled.payload == before
+
+
+LARGE = {"t": "x" * 100_000}
+BOUND = 1_000_000
+
+
+def of_mappings(count: int) -> CompiledNode:
+    return node({}, {f"m{number}": "$.a.result" for number in range(count)})
+
+
+def of_templates(count: int) -> CompiledNode:
+    return node({"p": "{{v}}" * count}, {"v": "$.a.result.t"})
+
+
+def of_encoded_templates(count: int) -> CompiledNode:
+    """Templates in many texts, each of which becomes the JSON text of an object."""
+    return node({"p": ["{{v}}"] * count}, {"v": "$.a.result"})
+
+
+def of_templates_without_results(count: int) -> CompiledNode:
+    return node({"p": "{{v}}" * count, "v": "x" * 100_000}, {})
+
+
+@pytest.mark.parametrize(
+    "make", [of_mappings, of_templates, of_encoded_templates, of_templates_without_results]
+)
+def test_building_stops_at_the_largest_dispatch(make: Callable[[int], CompiledNode]) -> None:
+    """8 KiB of manifest asked for a dispatch of 801 MB, which was measured when it was complete."""
+    results = {"a": LARGE, "b": 0}
+    assert not isinstance(build_inputs(make(3), results, BOUND), Failure)
+    compiled = make(400)
+    tracemalloc.start()
+    failure = build_inputs(compiled, results, BOUND)
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert isinstance(failure, Failure)
+    assert (failure.code, failure.verdict) == ("INPUT_TOO_LARGE", "final")
+    assert peak < 3 * BOUND
+
+
+def test_parents_count_once_and_inputs_twice() -> None:
+    size = len(orjson.dumps(LARGE))
+    compiled = node({}, {"m": "$.a.result"})
+    results = {"a": LARGE, "b": LARGE}
+    assert not isinstance(build_inputs(compiled, results, 3 * size), Failure)
+    assert isinstance(build_inputs(compiled, results, 3 * size - 1), Failure)
+
+
+@given(
+    st.lists(
+        st.sampled_from([-0.0, 1.0, 1e16, 1.1e20, 1e21, 1e-6, 1e-7, ".0", "e1é"])
+        | st.floats(allow_nan=False, allow_infinity=False)
+        | st.text(max_size=3)
+        | st.integers(-(2**53) + 1, 2**53 - 1),
+        max_size=3,
+    )
+)
+def test_no_value_is_measured_larger_than_it_is_sent(value: Any) -> None:
+    assert sent_bytes(value) <= len(canonical(value))
+    assert sent_bytes({"a": value}) <= len(canonical({"a": value}))
+
+
+def test_long_name_of_an_input_is_cut_in_the_failure() -> None:
+    failure = build_inputs(node({}, {"n" * 100_000: "$.a.result.absent"}), RESULTS)
+    assert isinstance(failure, Failure)
+    assert len(failure.message) < 500

@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import json
+import sys
+import tracemalloc
+from collections.abc import Callable
+from types import FrameType
 from typing import Any
 
 import hypothesis.strategies as st
@@ -220,3 +224,56 @@ def test_any_bytes_get_a_judgement(status: int, body: bytes | None) -> None:
 def test_any_object_gets_a_judgement(status: int, reply: dict[str, Any]) -> None:
     verdict = judged(reply, status)
     assert not (status >= 300 and isinstance(verdict, Success | Accepted))
+
+
+@pytest.mark.parametrize("opening", ["[", '{"k":'])
+def test_depth_of_a_reply_is_bounded_exactly(opening: str) -> None:
+    closing = "]" if opening == "[" else "}"
+
+    def reply(depth: int) -> bytes:
+        return ('{"result":' + opening * depth + "1" + closing * depth + "}").encode()
+
+    assert isinstance(judged(reply(63)), Success)
+    assert isinstance(judged(reply(64)), Failure)
+
+
+def test_judging_a_reply_takes_no_step_for_each_value_and_no_text_for_each_path() -> None:
+    """Half a million numbers below a long key were as many texts, and held an owner for seconds."""
+    key = "k" * 40_000
+    body = orjson.dumps({"result": {key: [0] * 20_000, "b": [[]] * 66}})
+    tracemalloc.start()
+    steps = line_steps(lambda: judged(body))
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert steps < 1_000
+    assert peak < 50 * len(key)
+
+
+@pytest.mark.parametrize("status", [200, 500])
+@pytest.mark.parametrize("member", ["error", "eventId", "status"])
+def test_foreign_values_are_described_without_their_text(member: str, status: int) -> None:
+    """An error of 1,000 levels exceeded the stack, and one of 1 MiB was written out whole."""
+    deep = b"[" * 1_000 + b"]" * 1_000
+    failure = judged(b'{"%s":%s}' % (member.encode(), deep), status)
+    assert isinstance(failure, Failure)
+    wide = judged({member: [0] * 100_000}, status)
+    assert isinstance(wide, Failure)
+    assert len(wide.message) < 600
+
+
+def line_steps(work: Callable[[], object]) -> int:
+    """Return how many lines of Python a work executes."""
+    count = 0
+
+    def trace(frame: FrameType, event: str, _: object) -> Any:
+        nonlocal count
+        count += event == "line"
+        return trace
+
+    before = sys.gettrace()
+    sys.settrace(trace)
+    try:
+        work()
+    finally:
+        sys.settrace(before)
+    return count

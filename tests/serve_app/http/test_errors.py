@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import orjson
 import pytest
 
-from core.errors import ErrorCode, Problem, ServiceError
+from core.errors import PROBLEMS_MAX, ErrorCode, Problem, ServiceError
 from serve_app.http.errors import STATUS, problem, problem_headers
 
 # contract.md section 1, copied by hand: the table under test must not be its own expectation.
@@ -44,6 +45,23 @@ def test_a_problem_carries_what_every_client_looks_for() -> None:
     assert body["detail"] == body["message"] == "one problem"
     assert body["requestId"] == "r-1"
     assert body["errors"] == [{"path": "nodes.a", "got": "x" * 200, "expected": "y"}]
+
+
+def test_a_refusal_is_small_however_many_and_long_its_problems_are() -> None:
+    """A body of 512 KiB was answered with tens of MB, and below a long name with gigabytes."""
+    name = "n" * 100_000
+    many = tuple(Problem(f"nodes.{name}.m{number}", name, name) for number in range(1_000))
+    body = problem(ServiceError(ErrorCode.INVALID_MANIFEST, f"1,000 of {name}", many), "r")
+    assert len(body["errors"]) == PROBLEMS_MAX == 20
+    assert body["detail"].endswith("; 980 problems are not listed")
+    assert body["detail"] == body["message"]
+    assert len(orjson.dumps(body)) < 64 * 1024
+
+
+def test_as_many_problems_as_are_listed_are_listed_without_a_word() -> None:
+    error = ServiceError(ErrorCode.INVALID_REQUEST, "x", (Problem("a", "b", "c"),) * PROBLEMS_MAX)
+    body = problem(error, "r")
+    assert (len(body["errors"]), body["detail"]) == (PROBLEMS_MAX, "x")
 
 
 def test_a_problem_without_defects_has_no_errors_member() -> None:

@@ -82,6 +82,12 @@ class Lenient(Body):
     did: Maybe[Did] = None
 
 
+class Listed(Body):
+    """Has a list."""
+
+    names: list[str]
+
+
 def problems_of(declared: type[Body], raw: Any) -> dict[str, str]:
     with pytest.raises(ServiceError) as refused:
         parsed(declared, raw)
@@ -221,3 +227,9 @@ def test_a_member_is_read_by_either_of_its_names(raw: Any, depth: int | None) ->
 def test_two_names_of_a_member_with_different_values_are_a_problem() -> None:
     assert problems_of(Twice, {"depth": 1, "queue_depth": 2}) == {"queue_depth": "2"}
     assert problems_of(Twice, {"nullable": 1, "also": 2}) == {"also": "2"}
+
+
+def test_a_list_is_bounded_before_its_items_are_read() -> None:
+    assert parsed(Listed, {"names": ["a"] * 1_000}).names == ["a"] * 1_000
+    assert problems_of(Listed, {"names": [1] * 100_000}) == {"names": "100000 items"}
+    assert problems_of(Listed, {"names": ["a", 1]}) == {"names[1]": "1"}
