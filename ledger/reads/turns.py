@@ -11,9 +11,8 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Final
 
-from core.market.fair_queue import FairQueue
-
 from core.errors import ErrorCode, ServiceError
+from core.market.sharing.fair_queue import FairQueue
 
 WAITING_MAX: Final = 20
 WAITING_OF_ONE_MAX: Final = 5
