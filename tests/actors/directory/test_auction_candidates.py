@@ -223,9 +223,7 @@ def test_who_is_not_weighed_changes_neither_winner_nor_price(seed: int) -> None:
                 one, terms, stake_free_micro=stakes[one.agent_did][part], is_revoked=False
             )
         ]
-        expected = expected or award_auction(
-            eligible, reserve_micro=RESERVE, is_eligible=lambda _: True
-        )
+        expected = expected or award_auction(eligible, reserve_micro=RESERVE)
     won = award(known, *bids, exclude=failed)[0]
     assert expected is not None
     assert won == (expected.agent_did, expected.price_micro)
