@@ -1,4 +1,4 @@
-"""What tests stand on: one real Postgres per session, made when first used.
+"""What tests stand on: one real Postgres and one real deployment per session, made when first used.
 
 `database` gives each test a database of its own, copied from a migrated template. Folders have
 short paths: a Unix socket's path holds 107 bytes. When the session ends, nothing of it is left.
@@ -25,6 +25,7 @@ from hypothesis import HealthCheck, settings
 from psycopg import sql
 
 from ledger.embedded.server import OWNER, SERVICE, SUPERUSER, EmbeddedPostgres
+from tests.platform.deployments import RunningDeployment, free_port, start_deployment
 from tests.workers import LongestFirst, unit_of
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -150,10 +151,6 @@ def postgres(short_folder: Path) -> Iterator[EmbeddedPostgres]:
     run_folder.mkdir(mode=0o700)
     server = EmbeddedPostgres(home, run_folder, shared_buffers_mib=64, max_connections=200)
     server.start()
-    with psycopg.connect(server.superuser_url, autocommit=True) as connection:
-        # Nobody pulls the plug here: what is killed leaves its writes to the kernel.
-        connection.execute("ALTER SYSTEM SET fsync = off")
-        connection.execute("SELECT pg_reload_conf()")
     yield server
     server.stop()
 
@@ -196,3 +193,19 @@ def database(postgres: EmbeddedPostgres, migrated_template: str) -> Iterator[Dat
     )
     with psycopg.connect(postgres.superuser_url, autocommit=True) as connection:
         connection.execute(sql.SQL("DROP DATABASE {} WITH (FORCE)").format(sql.Identifier(name)))
+
+
+@pytest.fixture(scope="session")
+def deployment(short_folder: Path) -> Iterator[RunningDeployment]:
+    """The session's whole deployment: `callboard up` in a folder of its own, over real HTTP.
+
+    No test kills a part of it. One that a busy machine keeps from answering is not to be replaced.
+    """
+    home = short_folder / "up"
+    home.mkdir()
+    (home / "callboard.toml").write_text(
+        "owner_silence_ms = 60_000\nledger_silence_ms = 60_000\n", encoding="utf-8"
+    )
+    running = start_deployment(home, port=free_port())
+    yield running
+    running.down()

@@ -1,4 +1,4 @@
-"""The deployment and its callers: an administrator, and payers with keys and credits."""
+"""Callers of the session's deployment: an administrator, and payers with keys and credits."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ import pytest
 from tests.contract.described import REPLIES
 from tests.contract.stub_agent import Answer, StubAgent, stub_agent, succeed
 from tests.faults.victims import superuser_url
-from tests.platform.deployments import RunningDeployment, free_port, start_deployment
+from tests.platform.deployments import RunningDeployment
 
 Json = dict[str, Any]
 # For a broken program, not for a slow machine.
@@ -111,30 +111,14 @@ def _keep_replies(request: pytest.FixtureRequest) -> None:
     REPLIES.kept = None if kept is None else Path(kept)
 
 
-@pytest.fixture(scope="package")
-def deployment(short_folder: Path) -> Iterator[RunningDeployment]:
-    """The deployment of these tests: `callboard up` in a folder of its own, over real HTTP.
-
-    Nobody kills a part of it. One that a busy machine keeps from answering is not to be replaced.
-    """
-    home = short_folder / "up"
-    home.mkdir()
-    (home / "callboard.toml").write_text(
-        "owner_silence_ms = 60_000\nledger_silence_ms = 60_000\n", encoding="utf-8"
-    )
-    running = start_deployment(home, port=free_port())
-    yield running
-    running.down()
-
-
-@pytest.fixture(scope="package")
+@pytest.fixture(scope="session")
 def anonymous(deployment: RunningDeployment) -> Iterator[httpx.Client]:
     """Requests without any credential."""
     with client(deployment.url) as http:
         yield http
 
 
-@pytest.fixture(scope="package")
+@pytest.fixture(scope="session")
 def admin(deployment: RunningDeployment) -> Iterator[Caller]:
     """The holder of the first key."""
     with client(deployment.url, deployment.admin_key) as http:
@@ -145,7 +129,7 @@ def admin(deployment: RunningDeployment) -> Iterator[Caller]:
 MakeCaller = Callable[..., Caller]
 
 
-@pytest.fixture(scope="package")
+@pytest.fixture(scope="session")
 def make_caller(deployment: RunningDeployment, admin: Caller) -> Iterator[MakeCaller]:
     """Make a caller with a DID, a key and credits of their own."""
     with ExitStack() as stack:
@@ -269,7 +253,7 @@ class Damage:
         assert changed.rowcount == 1
 
 
-@pytest.fixture(scope="package")
+@pytest.fixture(scope="session")
 def damage(deployment: RunningDeployment) -> Iterator[Damage]:
     """A way to damage what is stored."""
     with psycopg.connect(superuser_url(deployment), autocommit=True) as connection:
