@@ -151,6 +151,10 @@ def postgres(short_folder: Path) -> Iterator[EmbeddedPostgres]:
     run_folder.mkdir(mode=0o700)
     server = EmbeddedPostgres(home, run_folder, shared_buffers_mib=64, max_connections=200)
     server.start()
+    with psycopg.connect(server.superuser_url, autocommit=True) as connection:
+        # No test cuts the power: what a killed process has written is in the kernel's memory.
+        connection.execute("ALTER SYSTEM SET fsync = off")
+        connection.execute("SELECT pg_reload_conf()")
     yield server
     server.stop()
 
