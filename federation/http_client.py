@@ -5,8 +5,8 @@ only a new connection needs a task, which resolves the name, asks the egress gat
 and connects. The reply is parsed as it comes (httptools) and decoded within its bound; the callback
 runs inside the read, when the connection is free for the next request. Whatever a server does is
 bounded: the time to connect, the time in all, the bytes of the body, of the decoded body, and all
-other bytes in proportion to it. A redirect is a reply. A request is sent once: nobody here knows
-whether a server that closed its connection has acted on it. contract.md section 5; decision 0140.
+other bytes in proportion to it. A redirect is a reply. A request is sent once: a server that closed
+its connection may have acted on it. contract.md section 5; decision 0140.
 """
 
 from __future__ import annotations
@@ -363,7 +363,7 @@ class _Connection(asyncio.BufferedProtocol):
         self._client = client
         self._transport: asyncio.WriteTransport | None = None
         self._parser = httptools.HttpResponseParser(self)
-        # As lenient as aiohttp is: agents' servers are sloppy, and nobody else shares a connection.
+        # As lenient as aiohttp is: agents' servers are sloppy, and connections are not shared.
         self._parser.set_dangerous_leniencies(
             lenient_headers=True,
             lenient_optional_cr_before_lf=True,
@@ -487,7 +487,7 @@ class _Connection(asyncio.BufferedProtocol):
     # -- called by the parser, within buffer_updated ---------------------------------------------
 
     def on_message_begin(self) -> None:
-        """See what comes after a whole reply: nobody has asked for it."""
+        """See what comes after a whole reply: no request has asked for it."""
         if self._is_complete:
             self._is_kept = False
 

@@ -200,7 +200,7 @@ def _retry_after_ms(header: str | None) -> int:
 def _described(value: Any) -> str:
     """Return a foreign value as one bounded line; of an object or array, what it is and its size.
 
-    A value of an error is checked for its depth by nobody: its text could exceed the stack.
+    The depth of an error's value is not checked: its text could exceed the stack.
     """
     if type(value) is dict:
         return f"an object with {len(value)} members"
