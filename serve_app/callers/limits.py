@@ -23,6 +23,8 @@ from core.trust.access import Principal
 from serve_app.callers.windows import WINDOW_MS, AddressWindows, Window
 
 UNLIMITED = "unlimited"
+# By this header of a refusal HAProxy learns whom it may refuse itself (decision 0151).
+SPENT_HEADER = b"x-callboard-spent"
 
 _BLOCKS_PER_WINDOW = 10
 _LEASES_MAX = 50_000
@@ -88,6 +90,14 @@ class Standing:
             (b"x-ratelimit-remaining", b"%d" % self.remaining),
             (b"x-ratelimit-reset", b"%d" % ((now_ms + self.ends_in_ms) // 1000)),
         ]
+
+    def spent_header(self, now_ms: int) -> tuple[bytes, bytes]:
+        """Return the header that tells HAProxy until when, and that the limit is spent.
+
+        Args:
+            now_ms: Unix time, milliseconds.
+        """
+        return SPENT_HEADER, b"%d;%d" % ((now_ms + self.ends_in_ms) // 1000, self.limit)
 
     def refusal(self) -> ServiceError:
         """Return the refusal of a call beyond the limit."""

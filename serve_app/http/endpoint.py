@@ -147,6 +147,8 @@ class Endpoint:
         if standing is not None:
             sent_headers.extend(standing.headers(services.now_ms()))
             if not standing.is_allowed:
+                if rate is (RateClass.READ if operation.method == "GET" else RateClass.WRITE):
+                    sent_headers.append(standing.spent_header(services.now_ms()))
                 raise standing.refusal()
         if _may_wait(call.headers, operation):
             place.take(place.admission.waits, 1, "requests wait")

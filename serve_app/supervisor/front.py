@@ -24,6 +24,7 @@ from core.settings import Settings
 from serve_app.callers.peers import PEER_HEADER, peer_token
 from serve_app.http.errors import STATUS, problem_type, title
 from serve_app.settings_from_env import read_settings
+from serve_app.supervisor.spent_callers import refusing_lines, table_lines
 
 # The first line of our part, by which the script sees that it was inserted.
 MARK: Final = "# Callboard's limits"
@@ -55,7 +56,7 @@ if [ -n "$config" ] && ! grep -qF {mark} "$config"; then
     sed -i {insert} "$config"
     grep -qF {mark} "$config" || {{ echo "no line '{anchor}' in $config" >&2; exit 1; }}
 fi
-exec {haproxy} "$@"
+exec {haproxy} "$@" -f {tables}
 """
 
 
@@ -85,12 +86,15 @@ def write_front(folder: Path, settings: Settings, deployment_key: bytes) -> Path
         _write(folder / f"{status}.http", _error_response(code, detail), 0o600)
     lines = folder / "front.cfg"
     _write(lines, "\n".join(front_lines(folder, settings, deployment_key)) + "\n", 0o600)
+    tables = folder / "tables.cfg"
+    _write(tables, "\n".join(table_lines()) + "\n", 0o600)
     script = folder / "haproxy.sh"
     text = _SCRIPT.format(
         mark=shlex.quote(MARK),
         anchor=ANCHOR,
         insert=shlex.quote(f"/^{ANCHOR}$/r {lines}"),
         haproxy=shlex.quote(str(get_haproxy_binary())),
+        tables=shlex.quote(str(tables)),
     )
     _write(script, text, 0o700)
     return script
@@ -124,6 +128,7 @@ def front_lines(folder: Path, settings: Settings, deployment_key: bytes) -> list
         f"    http-request deny deny_status 413 if {_NO_BODY} {{ req.body_size gt {_BODY_MAX} }}",
         f"    http-request deny deny_status 400 if {_NO_BODY}"
         " { req.hdr(transfer-encoding) -m found }",
+        *refusing_lines(),
         *(f"    http-request del-header {name}" for name in _SERVES_OWN_HEADERS),
         f'    http-request set-header {PEER_HEADER.decode()} "{peer_token(deployment_key)} %[src]"',
     ]

@@ -124,6 +124,41 @@ def test_limits_count_over_all_keys_of_an_owner(make_caller: MakeCaller, admin: 
     assert statuses == [200] * 10 + [429]
 
 
+def test_a_spent_minute_is_refused_at_the_front_and_nothing_else_is(
+    make_caller: MakeCaller, admin: Caller
+) -> None:
+    """HAProxy answers as the replica did, for this credential and class alone. Decision 0151."""
+    spent = make_caller(rateClass="standard", rateLimits={"write": 2})
+    dry_run = {"nodes": {"a": {"capabilityId": "cap.a.v1"}}, "dryRun": True}
+    asked = {"x-request-id": 'an "id"'}
+    replies = [spent.http.post("/v1/invoices", json={}, headers=asked) for _ in range(4)]
+    assert [reply.status_code for reply in replies] == [400, 400, 429, 429]
+    by_replica, by_front = replies[2:]
+    assert ("server" in by_replica.headers, "server" in by_front.headers) == (True, False)
+    for reply in replies[2:]:
+        body = refusal(reply, 429, "RATE_LIMITED")
+        assert body["requestId"] == reply.headers["x-request-id"] == asked["x-request-id"]
+        assert "more than 2 write operations in a minute, again in " in body["detail"]
+        assert 1 <= int(reply.headers["retry-after"]) <= 60
+        assert "x-callboard-spent" not in reply.headers
+    told = ("ratelimit-policy", "x-ratelimit-limit", "x-ratelimit-remaining", "x-ratelimit-reset")
+    assert [by_front.headers[name] for name in told] == [by_replica.headers[name] for name in told]
+    # The same caller's reads, what counts as a read or apart, and the owner's other key go on.
+    assert spent.http.get("/v1/ledger/balance").status_code == 200
+    assert spent.publish(dry_run).status_code == 200
+    assert spent.http.post("/v1/workflows/publish/bulk", json={"workflows": []}).status_code != 429
+    body = {"ownerDid": spent.did, "rateClass": "unlimited"}
+    other = {"x-api-key": answer(admin.http.post("/v1/keys", json=body))["key"]}
+    free = spent.http.post("/v1/invoices", json={}, headers=other)
+    assert free.status_code == 400
+    # However it is sent, it is the same credential.
+    key = spent.http.headers["x-api-key"]
+    del spent.http.headers["x-api-key"]
+    for text in (f"Bearer {key}", f"Bearer   {key}"):
+        reply = spent.http.post("/v1/invoices", json={}, headers={"authorization": text})
+        assert reply.status_code == 429
+
+
 def test_health_is_never_refused_for_being_asked_often(deployment: RunningDeployment) -> None:
     """Its state is known for a while: many questions in a row need but a few looks."""
     with client_from(deployment, "127.0.0.6") as http:

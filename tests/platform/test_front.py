@@ -9,11 +9,16 @@ from pathlib import Path
 import pytest
 
 from core.settings import Settings
+from serve_app.api import all_operations
+from serve_app.callers.limits import RateClass
 from serve_app.callers.peers import peer_token
 from serve_app.supervisor.front import ANCHOR, MARK, connections_possible, write_front
+from serve_app.supervisor.spent_callers import NOT_WRITES, WRITES_BY_BODY
 
 KEY = b"k" * 32
 SERVES = f"""\
+global
+    nbthread 1
 defaults
     mode http
     timeout connect 5s
@@ -74,3 +79,15 @@ def test_the_token_is_private(tmp_path: Path) -> None:
 @pytest.mark.parametrize(("wanted", "least", "most"), [(100, 100, 100), (10**9, 100, 10**9)])
 def test_connections_follow_the_limit_of_open_files(wanted: int, least: int, most: int) -> None:
     assert least <= connections_possible(wanted) <= most
+
+
+def test_what_counts_as_its_method_does_not_say_is_left_to_the_replicas() -> None:
+    others = {
+        operation.path
+        for operation in all_operations()
+        if operation.path.startswith("/v1/")
+        and operation.rate is not (RateClass.READ if operation.method == "GET" else RateClass.WRITE)
+    }
+    assert others == set(NOT_WRITES)
+    by_body = {operation.path for operation in all_operations() if operation.rate_of is not None}
+    assert by_body == set(WRITES_BY_BODY)

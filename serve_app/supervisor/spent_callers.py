@@ -1,0 +1,122 @@
+"""HAProxy refuses callers whose minute is spent, as a replica told it, without asking the replica.
+
+Theory of operation: the reply that refuses a call beyond its rate limit carries `SPENT_HEADER`:
+until when (Unix time, seconds) and the limit. HAProxy takes it out, and keeps both for the caller
+(the credential, or without one the address) and the class, read or write, by the hash of both.
+Until then it answers that caller's requests of the class itself, with the reply that a replica
+would give. A refusal costs a replica half a millisecond, and 80 at once delay everybody; HAProxy
+needs a twentieth of it. Entries end after a minute whatever a clock says, so a clock that steps
+back keeps nobody out for longer. Operations that count as something else than their method says
+always go to a replica. Decision 0151.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+from core.errors import ErrorCode
+from serve_app.callers.limits import SPENT_HEADER
+from serve_app.callers.windows import WINDOW_MS
+from serve_app.http.errors import STATUS, problem_type, title
+
+_TABLE: Final = "callboard_spent"
+_ENTRIES_MAX: Final = 50_000
+_HEADER: Final = SPENT_HEADER.decode()
+_WINDOW_S: Final = WINDOW_MS // 1_000
+# What is not a read comes by another method than GET or HEAD and counts as a write, but for these.
+NOT_WRITES: Final = (
+    "/v1/workflows/nodeResult",
+    "/v1/workflows/publish/bulk",
+    "/v1/agents/register/bulk",
+    "/v1/agents/{did}/heartbeat",
+    "/v1/heartbeat",
+    "/v1/tasks/{task_id}/settle",
+    "/v1/quotas/{did}/check",
+)
+# A publish whose body says so is a dry run, which counts as a read.
+WRITES_BY_BODY: Final = ("/v1/workflows/publish",)
+# As much of a body as HAProxy is sure to have seen.
+_SEEN_BYTES: Final = 8_192
+
+
+def table_lines() -> list[str]:
+    """Return the section that holds the table."""
+    return [
+        f"backend {_TABLE}",
+        f"    stick-table type binary len 20 size {_ENTRIES_MAX} expire {_WINDOW_S}s store gpt(2)",
+    ]
+
+
+def refusing_lines() -> list[str]:
+    """Return the lines of the frontend."""
+    not_writes = "|".join(_pattern(path) for path in NOT_WRITES)
+    by_body = "|".join(_pattern(path) for path in WRITES_BY_BODY)
+    is_limited, is_write = "{ path_beg /v1/ }", "{ var(txn.spent_class) -m str write }"
+    left = "{ var(txn.spent_left) -m int gt 0 }"
+    code = ErrorCode.RATE_LIMITED
+    detail = (
+        "more than %[var(txn.spent_limit)] %[var(txn.spent_class)] operations in a minute,"
+        " again in %[var(txn.spent_wait)] s"
+    )
+    body = (
+        f'{{"type":"{problem_type(code)}","title":"{title(code)}","status":{STATUS[code]},'
+        f'"detail":"{detail}","code":"{code}","error":"{code}","message":"{detail}",'
+        f'"requestId":"%[var(txn.spent_request),json(utf8s)]"}}'
+    )
+    quoted = '\\"%[var(txn.spent_class)]\\"'
+    headers = (
+        ("x-request-id", "%[var(txn.spent_request)]"),
+        ("retry-after", "%[var(txn.spent_wait)]"),
+        ("ratelimit-policy", f"{quoted};q=%[var(txn.spent_limit)];w={_WINDOW_S}"),
+        ("ratelimit", f"{quoted};r=0;t=%[var(txn.spent_wait)]"),
+        ("x-ratelimit-limit", "%[var(txn.spent_limit)]"),
+        ("x-ratelimit-remaining", "0"),
+        ("x-ratelimit-reset", "%[var(txn.spent_until)]"),
+    )
+    return [
+        "    http-request set-var(txn.spent_class) str(write)",
+        "    http-request set-var(txn.spent_class) str(read) if { method GET HEAD }",
+        "    http-request set-var(txn.spent_caller) src",
+        "    http-request set-var(txn.spent_caller) req.fhdr(authorization),word(-1,' ')"
+        " if { req.fhdr(authorization) -m found }",
+        "    http-request set-var(txn.spent_caller) req.fhdr(x-api-key)"
+        " if { req.fhdr(x-api-key) -m found }",
+        "    http-request set-var(txn.spent_key)"
+        " var(txn.spent_class),concat(' ',txn.spent_caller),sha1",
+        f"    http-request set-var(txn.spent_until) var(txn.spent_key),table_gpt(0,{_TABLE})",
+        f"    http-request set-var(txn.spent_limit) var(txn.spent_key),table_gpt(1,{_TABLE})",
+        "    http-request set-var(txn.spent_now) date",
+        "    http-request set-var(txn.spent_left) var(txn.spent_until),sub(txn.spent_now)",
+        f"    http-request set-var(txn.spent_left) int(0) if {is_write}"
+        f" {{ path -m reg ^({not_writes})/?$ }}",
+        f"    http-request set-var(txn.spent_left) int(0) if {is_write}"
+        f" {{ path -m reg ^({by_body})/?$ }} {{ req.body_size gt {_SEEN_BYTES} }}",
+        f"    http-request set-var(txn.spent_left) int(0) if {is_write}"
+        f" {{ path -m reg ^({by_body})/?$ }} {{ req.body -m sub dryRun }}",
+        # Both times are whole seconds, cut off, so the wait is one more, but for a whole minute.
+        f"    http-request set-var(txn.spent_wait) var(txn.spent_left),add(1) if {left}",
+        f"    http-request set-var(txn.spent_wait) int({_WINDOW_S}) if {left}"
+        f" {{ var(txn.spent_wait) -m int gt {_WINDOW_S} }}",
+        f"    http-request set-var(txn.spent_request) uuid if {left}",
+        "    http-request set-var(txn.spent_request) req.fhdr(x-request-id),bytes(0,128)"
+        f" if {left} {{ req.fhdr(x-request-id) -m len gt 0 }}",
+        f"    http-request return status {STATUS[code]} content-type application/problem+json"
+        + "".join(f' hdr {name} "{value}"' for name, value in headers)
+        + f' lf-string "{_quoted(body)}" if {is_limited} {left}',
+        f"    http-response track-sc1 var(txn.spent_key) table {_TABLE}"
+        f" if {{ res.hdr({_HEADER}) -m found }}",
+        f"    http-response sc-set-gpt(0,1) res.hdr({_HEADER}),field(1,';')"
+        f" if {{ res.hdr({_HEADER}) -m found }}",
+        f"    http-response sc-set-gpt(1,1) res.hdr({_HEADER}),field(2,';')"
+        f" if {{ res.hdr({_HEADER}) -m found }}",
+        f"    http-response del-header {_HEADER}",
+    ]
+
+
+def _pattern(path: str) -> str:
+    return re.sub(r"\{[a-z_]+\}", "[^/]+", path)
+
+
+def _quoted(text: str) -> str:
+    return text.replace('"', '\\"')
