@@ -16,6 +16,7 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from enum import StrEnum
+from weakref import WeakValueDictionary
 
 from core.errors import ErrorCode, ServiceError
 from core.settings import Settings
@@ -131,7 +132,10 @@ class RateLimiter:
         }
         self._take_block = take_block
         self._leases: dict[tuple[str, RateClass], _Lease] = {}
-        self._turns: dict[tuple[str, RateClass], asyncio.Lock] = {}
+        # Kept by those who hold one or wait for it.
+        self._turns: WeakValueDictionary[tuple[str, RateClass], asyncio.Lock] = (
+            WeakValueDictionary()
+        )
 
     def __repr__(self) -> str:
         return f"<RateLimiter leases={len(self._leases)}>"
@@ -164,8 +168,6 @@ class RateLimiter:
             if standing is None:
                 await self._renew(key, limit, clock_ms)
                 standing = self._spend(key, limit, clock_ms)
-        if not turn.locked():
-            self._turns.pop(key, None)
         assert standing is not None, "a fresh lease decides"
         return standing
 

@@ -112,6 +112,29 @@ def test_the_database_is_asked_once_a_block_also_under_concurrency() -> None:
     assert asyncio.run(scenario()) == (10, 100)
 
 
+def test_calls_that_arrive_while_a_block_is_leased_lose_none_of_the_limit() -> None:
+    """More at once than a block holds, then one in each turn of the loop while they wait."""
+    window = Window()
+
+    async def take(did: str, rate: str, block: int, limit: int) -> Granted:
+        for _ in range(3):
+            await asyncio.sleep(0)
+        return await window.take(did, rate, block, limit)
+
+    async def scenario() -> list[Standing | None]:
+        limiter = RateLimiter(Settings(), take)
+        calls = []
+        for number in range(100):
+            calls.append(asyncio.create_task(limiter.take(ALICE, HERE, RateClass.WRITE, 0)))
+            if number > 50:
+                await asyncio.sleep(0)
+        return await asyncio.gather(*calls)
+
+    standings = asyncio.run(scenario())
+    assert all(standing is not None and standing.is_allowed for standing in standings)
+    assert window.calls == 10
+
+
 def test_another_key_of_the_owner_lifts_no_limit() -> None:
     async def scenario() -> bool:
         limiter = RateLimiter(Settings(), Window().take)
