@@ -47,6 +47,7 @@ ATTACKS: tuple[type[Attack], ...] = (
     SlowSenders, WaitingReads, RandomKeys, HealthAsked, LargeCards,
 )  # fmt: skip
 WARM_UP_S = 3.0
+SLOWEST_SHOWN = 8
 FIRST_ACCEPTED_WITHIN_S = 180.0
 
 
@@ -144,6 +145,7 @@ def show(kind: type[Attack], finding: Finding, cap: float) -> None:
     for what in (PUBLISH, DEPOSIT):
         _show_times(what, finding.alone.latencies(what), finding.attacked.latencies(what))
     _show_times("publish to end", finding.alone.chain_ms, finding.attacked.chain_ms)
+    _show_slowest(finding.attacked.samples)
     if KILLED in finding.seen.marks:
         _show_kill(finding)
     account = finding.account
@@ -180,6 +182,16 @@ def _show_times(what: str, alone: list[float], attacked: list[float]) -> None:
         before, after = (ordered[int(len(ordered) * share)] for ordered in (alone, attacked))
         parts.append(f"{name} {before:.1f} -> {after:.1f} ms (x {after / max(before, 0.1):.2f})")
     print(f"    {what}: {', '.join(parts)}")
+
+
+def _show_slowest(samples: list[Sample]) -> None:
+    began_s = min((sample.begun_s for sample in samples), default=0.0)
+    slowest = sorted(samples, key=lambda sample: -sample.latency_ms)[:SLOWEST_SHOWN]
+    shown = ", ".join(
+        f"{sample.what} at {sample.begun_s - began_s:.2f} s {sample.latency_ms:.0f} ms"
+        for sample in sorted(slowest, key=lambda sample: sample.begun_s)
+    )
+    print(f"    slowest under attack: {shown}")
 
 
 def _after_kill(attacked: Phase, seen: Seen) -> list[Sample]:
