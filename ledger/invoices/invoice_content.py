@@ -7,13 +7,14 @@ Spec: Settlement rules 5; money.md cases 33 to 34; decision 0117.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, Final
 
 import sqlalchemy as sql
 from msgspec.structs import replace
 
 from core.errors import ErrorCode, ServiceError
-from ledger.invoices.invoice_commands import CreateInvoice
+from ledger.invoices.invoice_commands import CreateInvoice, overlap_text
 from ledger.reads.reader import LedgerReader, RowDict
 from ledger.schema import invoice
 from ledger.writer.state_cache import wallet_address
@@ -89,6 +90,7 @@ async def with_content(reader: LedgerReader, command: CreateInvoice) -> CreateIn
         values |= {"wallet": wallet_address(command.payer_did), "start_ms": start_ms}
         values |= {"end_ms": end_ms, "from_ms": start_ms - _REACH_BACK_MS}
         values |= {"until_ms": end_ms + _REACH_AHEAD_MS}
+        await _refuse_overlapping(reader, values)
         row = await _content(reader, _PAID_IN_PERIOD, _BACK_IN_PERIOD, values)
     else:
         (life,) = await reader.rows(sql.text(_LIFE), values)
@@ -140,6 +142,19 @@ async def standing_invoice(
     return rows[0] if rows else None
 
 
+async def _refuse_overlapping(reader: LedgerReader, values: Mapping[str, Any]) -> None:
+    """Refuse what the writer would refuse, before the work of adding up."""
+    query = sql.select(invoice.c.id).where(
+        invoice.c.payer_did == values["payer"],
+        invoice.c.status != "void",
+        invoice.c.workflow_id.is_(None),
+        invoice.c.period_start_ms < values["end_ms"],
+        invoice.c.period_end_ms > values["start_ms"],
+    )
+    for row in await reader.rows(query.limit(1)):
+        raise ServiceError(ErrorCode.CONFLICT, overlap_text(row["id"]))
+
+
 async def _content(reader: LedgerReader, paid: str, back: str, values: dict[str, Any]) -> RowDict:
     query = _CONTENT.format(
         paid=paid,
@@ -148,6 +163,6 @@ async def _content(reader: LedgerReader, paid: str, back: str, values: dict[str,
         entries_max=_ENTRIES_MAX,
         not_invoiced=_NOT_INVOICED.format(entry_id="b.id"),
     )
-    async with reader.turns.turn():
+    async with reader.turns.turn(values["payer"]):
         (row,) = await reader.rows(sql.text(query), values)
     return row

@@ -54,10 +54,12 @@ async def create(call: Call) -> Reply:
         workflow_id, payer_did = await _paid_workflow(call, body, workflow_id)
     else:
         start_ms, end_ms = _period(body)
-    row = await standing_invoice(call.services.reader, payer_did, (start_ms, end_ms), workflow_id)
-    if row is None:
-        work = _issue(call, payer_did, (start_ms, end_ms), workflow_id)
-        row = await call.services.to_the_end(work)
+    async with call.services.invoicing.of(payer_did):
+        period = (start_ms, end_ms)
+        row = await standing_invoice(call.services.reader, payer_did, period, workflow_id)
+        if row is None:
+            work = _issue(call, payer_did, period, workflow_id)
+            row = await call.services.to_the_end(work)
     return Reply({"success": True, **invoice_record(row)})
 
 
