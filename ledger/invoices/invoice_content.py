@@ -7,7 +7,6 @@ Spec: Settlement rules 5; money.md cases 33 to 34; decision 0117.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any, Final
 
 import sqlalchemy as sql
@@ -90,7 +89,6 @@ async def with_content(reader: LedgerReader, command: CreateInvoice) -> CreateIn
         values |= {"wallet": wallet_address(command.payer_did), "start_ms": start_ms}
         values |= {"end_ms": end_ms, "from_ms": start_ms - _REACH_BACK_MS}
         values |= {"until_ms": end_ms + _REACH_AHEAD_MS}
-        await _refuse_overlapping(reader, values)
         row = await _content(reader, _PAID_IN_PERIOD, _BACK_IN_PERIOD, values)
     else:
         (life,) = await reader.rows(sql.text(_LIFE), values)
@@ -142,14 +140,18 @@ async def standing_invoice(
     return rows[0] if rows else None
 
 
-async def _refuse_overlapping(reader: LedgerReader, values: Mapping[str, Any]) -> None:
-    """Refuse what the writer would refuse, before the work of adding up."""
+async def refuse_overlapping(reader: LedgerReader, payer_did: str, period: tuple[int, int]) -> None:
+    """Refuse what the writer would refuse, before the work of adding up.
+
+    Raises:
+        ServiceError: CONFLICT, a part of the period is on another invoice.
+    """
     query = sql.select(invoice.c.id).where(
-        invoice.c.payer_did == values["payer"],
+        invoice.c.payer_did == payer_did,
         invoice.c.status != "void",
         invoice.c.workflow_id.is_(None),
-        invoice.c.period_start_ms < values["end_ms"],
-        invoice.c.period_end_ms > values["start_ms"],
+        invoice.c.period_start_ms < period[1],
+        invoice.c.period_end_ms > period[0],
     )
     for row in await reader.rows(query.limit(1)):
         raise ServiceError(ErrorCode.CONFLICT, overlap_text(row["id"]))

@@ -24,7 +24,7 @@ from core.records.api.review import (
 from core.timestamps import iso_ms
 from core.trust.access import ADMIN
 from ledger.invoices.invoice_commands import CreateInvoice, SettleInvoice, invoice_settled_key
-from ledger.invoices.invoice_content import standing_invoice, with_content
+from ledger.invoices.invoice_content import refuse_overlapping, standing_invoice, with_content
 from ledger.invoices.invoice_reads import (
     REFUND_KINDS,
     invoice_row,
@@ -72,6 +72,8 @@ async def _issue(
     if period[1] > now_ms:
         expected = f"a time not after {iso_time(now_ms)}"
         raise invalid("periodEnd", str(iso_time(period[1])), expected)
+    if workflow_id is None:
+        await refuse_overlapping(services.reader, payer_did, period)
     empty = CreateInvoice(
         key=call.command_key(f"invoice:{services.new_id()}"),
         actor_did=call.caller.did,
