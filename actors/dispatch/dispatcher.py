@@ -373,7 +373,7 @@ class Dispatcher:
     async def _load_and_post(self, ticket: _Ticket) -> None:
         assert self._blobs is not None, "a large result was stored without a store"
         bytes_max = self._settings.dispatch_body_bytes_max
-        complete = await load_inputs(ticket.order, self._blobs.values, bytes_max)
+        complete = await load_inputs(ticket.order, self._blobs.load, bytes_max)
         if isinstance(complete, Failure):
             self._fail(ticket, "", complete, Contact.REACHED)
         else:

@@ -9,9 +9,8 @@ from __future__ import annotations
 import asyncio
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Collection
-from typing import Any, Protocol, TypeVar
+from typing import Protocol, TypeVar
 
-import orjson
 from msgspec.structs import replace
 
 from core.errors import ServiceError
@@ -59,22 +58,21 @@ class Blobs:
         self._keep(name, body)
         return BlobRef(name, len(body))
 
-    async def values(self, refs: Collection[BlobRef]) -> dict[BlobRef, Any]:
-        """Return the results of these references; retry while the store is unavailable.
+    async def load(self, refs: Collection[BlobRef]) -> dict[str, bytes]:
+        """Return JSON texts by hash; retry while the store is unavailable.
 
         Raises:
             LookupError: one of them is not stored.
             ValueError: the stored bytes do not have their hash.
         """
-        texts = await _retry_while_unavailable(lambda: self.texts(refs))
-        return {ref: orjson.loads(texts[ref.hash]) for ref in refs}
+        return await _retry_while_unavailable(lambda: self.texts(refs))
 
     async def texts(self, refs: Collection[BlobRef]) -> dict[str, bytes]:
         """Return JSON texts by hash.
 
         Raises:
             ServiceError: LEDGER_UNAVAILABLE.
-            LookupError, ValueError: as `values`.
+            LookupError, ValueError: as `load`.
         """
         names = {ref.hash for ref in refs}
         found: dict[str, bytes] = {}

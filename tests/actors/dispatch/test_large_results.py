@@ -69,7 +69,9 @@ async def test_large_result_is_stored_before_its_event_goes_on_however_long_that
     assert changed.result == BlobRef(event.output_hash, len(event.result_json or ""))
     assert changed.result_json is None
     assert shelf.away == 0
-    assert (await blobs.values([changed.result])) == {changed.result: {"text": "x" * 200}}
+    assert await blobs.load([changed.result]) == {
+        event.output_hash: (event.result_json or "").encode()
+    }
 
 
 async def test_a_result_used_again_is_not_read_again_within_the_bound() -> None:
@@ -77,13 +79,13 @@ async def test_a_result_used_again_is_not_read_again_within_the_bound() -> None:
     blobs = Blobs(shelf, cache_bytes_max=250)
     refs = [await blobs.put(orjson.dumps(letter * 98)) for letter in "abc"]
     assert refs[0].size == 100
-    await blobs.values(refs[1:])
+    await blobs.load(refs[1:])
     assert shelf.reads == 0, "the two stored last are at hand"
-    await blobs.values([refs[0]])
+    await blobs.load([refs[0]])
     assert shelf.reads == 1
     assert repr(blobs) == "<Blobs cached=2 bytes=200>"
 
 
 async def test_what_is_not_stored_is_said_so() -> None:
     with pytest.raises(LookupError, match="not stored"):
-        await Blobs(Shelf(), cache_bytes_max=0).values([BlobRef("sha256:" + "0" * 64, 1)])
+        await Blobs(Shelf(), cache_bytes_max=0).load([BlobRef("sha256:" + "0" * 64, 1)])
