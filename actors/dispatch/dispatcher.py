@@ -334,11 +334,15 @@ class Dispatcher:
             self._end_broken(ticket)
 
     def _take_task(self, ticket: _Ticket, work: Coroutine[Any, Any, None]) -> None:
-        """Do a step that waits."""
+        """Do a step that waits, for the store or the judging, until its workflow's end at most."""
+        order = ticket.order
+        ends_ms = order.ends_ms or ticket.started_ms + order.timeout_ms
+        left_s = max(0, ends_ms - self._clock.now_ms()) / 1_000
 
         async def guarded() -> None:
             try:
-                await work
+                async with asyncio.timeout(left_s):
+                    await work
             except Exception:
                 self._end_broken(ticket)
 

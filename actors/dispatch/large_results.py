@@ -1,6 +1,7 @@
 """Large results: stored before their event is delivered, then cached.
 
-While the store is unavailable, replies wait in memory, bounded by the limit of open orders.
+While the store is unavailable, replies wait in memory, bounded by the limit of open orders, until
+their workflow's end at most, which is their caller's to know.
 design.md section 3 (Large values).
 """
 
@@ -109,7 +110,10 @@ def is_result_large(event: Event, inline_bytes_max: int) -> bool:
 
 
 async def store_large_result(event: Event, blobs: Blobs) -> Event:
-    """Store a large result, and return its event with the reference."""
+    """Store a large result, and return its event with the reference.
+
+    Retries for as long as the caller waits.
+    """
     assert isinstance(event, AttemptSucceeded)
     assert event.result_json is not None
     body = event.result_json.encode()

@@ -74,6 +74,7 @@ def build_order(
         public_key=entry.public_key,
         key_version=machine.node(action.node).key_version,
         is_cut_short=action.timeout_ms < node.timeout_ms,
+        ends_ms=machine.deadline_ms,
     )
 
 
