@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Final
 
 from ledger.tables.table import Table
-from ledger.tables.writes import NOW, Guard, add, change, insert, upsert
+from ledger.tables.writes import NOW, Guard, change, insert, upsert
 
 AGENT: Final = Table.of(
     "agent",
@@ -166,8 +166,23 @@ REVOKED_KEYS: Final = change(
 )
 PRICES: Final = upsert("prices", CAPABILITY_PRICE, ("capability_id",), fixed={"updated_ms": NOW})
 QUOTAS: Final = upsert("quotas", QUOTA, ("did",), fixed={"updated_ms": NOW})
-COUNTS: Final = add(
-    "reputation", REPUTATION, ("agent_did",), fixed={"updated_ms": NOW}, is_frequent=True
+_COUNTED: Final = ("total", "successful", "failed", "cancelled", "latency_ms_sum")
+COUNTS: Final = upsert(
+    "reputation",
+    REPUTATION,
+    ("agent_did",),
+    fixed={"updated_ms": NOW},
+    added=_COUNTED,
+    is_frequent=True,
+)
+# Of agents that have counts; what is added may be below zero.
+CORRECTIONS: Final = change(
+    "corrections",
+    REPUTATION,
+    ["agent_did", *_COUNTED],
+    key=("agent_did",),
+    computed={**{name: f"o.{name} + r.{name}" for name in _COUNTED}, "updated_ms": NOW},
+    guard=Guard("CB003", "counts that do not exist would be corrected"),
 )
 DISPUTES: Final = insert(
     "disputes",

@@ -14,6 +14,7 @@ from typing import Final
 from ledger.tables.history_tables import AUDIT_ENTRIES, AUDIT_EVENTS, COMMANDS
 from ledger.tables.market_tables import (
     AGENTS,
+    CORRECTIONS,
     COUNTS,
     DEREGISTERED,
     DISPUTES,
@@ -97,6 +98,7 @@ WRITES: Final = (
     DISPUTES,
     RESOLVED_DISPUTES,
     FEEDBACK_GIVEN,
+    CORRECTIONS,
 )
 FREQUENT: Final = tuple(write for write in WRITES if write.is_frequent)
 RARE: Final = tuple(write for write in WRITES if not write.is_frequent)

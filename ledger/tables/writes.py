@@ -1,4 +1,4 @@
-"""How a batch writes to a table: rows inserted, inserted or replaced, changed, or added to counts.
+"""How a batch writes to a table: rows inserted, inserted or replaced, or changed.
 
 A write is the name of its rows, the columns that they bring, and the statement that stores them,
 made from the table's description. In a statement `o` is the stored row, `r` the one that is given.
@@ -86,6 +86,7 @@ def upsert(
     without: Collection[str] = (),
     kept: Collection[str] = (),
     kept_unless_given: Collection[str] = (),
+    added: Collection[str] = (),
     only_if: str | None = None,
     guard: Guard | None = None,
     is_frequent: bool = False,
@@ -97,6 +98,8 @@ def upsert(
         without: columns that a new row has from the table itself; a replaced one has NULL there.
         kept: columns that a replaced row keeps.
         kept_unless_given: columns that a replaced row keeps when the row brings none.
+        added: counts, to which those of the row are added. A row is checked as if it were new, so
+            none may be below zero.
         only_if: which rows may be replaced.
         guard: what it means when one may not.
     """
@@ -112,6 +115,8 @@ def upsert(
             value = "NULL"
         if column.name in kept_unless_given:
             value = f"coalesce({value}, o.{column.name})"
+        if column.name in added:
+            value = f"o.{column.name} + {value}"
         changed.append(f"{column.name} = {value}")
     lines = [
         _insertion(table, stored, fixed),
@@ -163,42 +168,6 @@ def change(
     )
     statement += _check(guard)
     return Write(name, table, tuple(columns), statement, is_frequent, guard is not None)
-
-
-def add(
-    name: str,
-    table: Table,
-    key: Collection[str],
-    *,
-    fixed: Mapping[str, str] | None = None,
-    is_frequent: bool = False,
-) -> Write:
-    """Add to the counts of stored rows, and insert the rows that are not there.
-
-    Counts may be taken back, so no row is inserted that would be below zero by itself.
-
-    Args:
-        fixed: by column, what is stored in every row, as SQL; rows do not bring it.
-    """
-    fixed = fixed or {}
-    given = tuple(column for column in table.columns if column.name not in fixed)
-    counts = [f"{c.name} = o.{c.name} + r.{c.name}" for c in given if c.name not in key]
-    is_same = _AND.join(f"o.{column} = r.{column}" for column in key)
-    statement = "\n".join(
-        [
-            f"UPDATE callboard.{table.name} AS o SET",
-            listed([*counts, *(f"{column} = {value}" for column, value in fixed.items())]),
-            f"FROM {ROWS}",
-            f"WHERE {is_same};",
-            "GET DIAGNOSTICS written = ROW_COUNT;",
-            f"IF written <> {COUNT} THEN",
-            indent(_insertion(table, table.columns, fixed)),
-            "    WHERE NOT EXISTS (",
-            f"        SELECT 1 FROM callboard.{table.name} AS o WHERE {is_same});",
-            "END IF;",
-        ]
-    )
-    return Write(name, table, given, statement, is_frequent, is_counted=True)
 
 
 def indent(lines: str) -> str:

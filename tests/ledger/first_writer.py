@@ -46,6 +46,7 @@ _MARKET: Final = {
     "resolved_disputes": market_tables.RESOLVED_DISPUTES,
     "ended_locks": work_tables.ENDED_LOCKS,
     "feedback": market_tables.FEEDBACK_GIVEN,
+    "corrections": market_tables.CORRECTIONS,
 }
 
 
@@ -73,7 +74,7 @@ def first_parameters(batch: Batch) -> tuple[Any, ...]:
         [row["workflow_id"] for row in batch.rows(money_tables.RELEASES)] or None,
         _json(_registry(batch)),
         _json(_market(batch)),
-        _json([row for row in batch.rows(market_tables.COUNTS) if row["total"] > 0]),
+        _rows(batch, market_tables.COUNTS),
         batch.now_ms,
     )
 
@@ -101,8 +102,6 @@ def _market(batch: Batch) -> dict[str, Any]:
                 "amounts_micro": [line["amount_micro"] for line in lines],
             }
         ]
-    if corrected := [row for row in batch.rows(market_tables.COUNTS) if row["total"] <= 0]:
-        rows["corrections"] = corrected
     return rows
 
 

@@ -21,7 +21,6 @@ CREATE FUNCTION callboard.commit_batch_v2(
     p_releases json,
     p_releases_count integer,
     p_reputation json,
-    p_reputation_count integer,
     p_rare json,
     p_notice text
 ) RETURNS void LANGUAGE plpgsql AS $$
@@ -195,27 +194,21 @@ BEGIN
         END IF;
     END IF;
     IF p_reputation IS NOT NULL THEN
-        UPDATE callboard.reputation AS o SET
-            total = o.total + r.total, successful = o.successful + r.successful,
-            failed = o.failed + r.failed, cancelled = o.cancelled + r.cancelled,
-            latency_ms_sum = o.latency_ms_sum + r.latency_ms_sum, updated_ms = p_now_ms
+        INSERT INTO callboard.reputation AS o (
+            agent_did, total, successful, failed, cancelled, latency_ms_sum, updated_ms)
+        SELECT
+            r.agent_did, r.total, r.successful, r.failed, r.cancelled, r.latency_ms_sum,
+            p_now_ms
         FROM json_to_recordset(p_reputation) AS r(
             agent_did text, total bigint, successful bigint, failed bigint,
             cancelled bigint, latency_ms_sum bigint)
-        WHERE o.agent_did = r.agent_did;
-        GET DIAGNOSTICS written = ROW_COUNT;
-        IF written <> p_reputation_count THEN
-            INSERT INTO callboard.reputation AS o (
-                agent_did, total, successful, failed, cancelled, latency_ms_sum, updated_ms)
-            SELECT
-                r.agent_did, r.total, r.successful, r.failed, r.cancelled, r.latency_ms_sum,
-                p_now_ms
-            FROM json_to_recordset(p_reputation) AS r(
-            agent_did text, total bigint, successful bigint, failed bigint,
-            cancelled bigint, latency_ms_sum bigint)
-            WHERE NOT EXISTS (
-                SELECT 1 FROM callboard.reputation AS o WHERE o.agent_did = r.agent_did);
-        END IF;
+        ON CONFLICT (agent_did) DO UPDATE SET
+            total = o.total + excluded.total,
+            successful = o.successful + excluded.successful,
+            failed = o.failed + excluded.failed,
+            cancelled = o.cancelled + excluded.cancelled,
+            latency_ms_sum = o.latency_ms_sum + excluded.latency_ms_sum,
+            updated_ms = excluded.updated_ms;
     END IF;
 
     IF p_rare IS NOT NULL THEN
@@ -225,7 +218,7 @@ BEGIN
             revoked_keys json, prices json, quotas json, stakes json, stake_shares json,
             auctions json, closed_auctions json, bids json, ended_locks json, invoices json,
             invoice_lines json, settled_invoices json, voided_lines json, disputes json,
-            resolved_disputes json, feedback json);
+            resolved_disputes json, feedback json, corrections json);
         IF rare.audit_events IS NOT NULL THEN
             INSERT INTO callboard.audit_event AS o (
                 audit_id, number, event_type, target_type, target_id)
@@ -500,6 +493,20 @@ BEGIN
                 workflow_id uuid, agent_did text, payer_did text, rating numeric(4,3),
                 comment text);
         END IF;
+        IF rare.corrections IS NOT NULL THEN
+            UPDATE callboard.reputation AS o SET
+                total = o.total + r.total, successful = o.successful + r.successful,
+                failed = o.failed + r.failed, cancelled = o.cancelled + r.cancelled,
+                latency_ms_sum = o.latency_ms_sum + r.latency_ms_sum, updated_ms = p_now_ms
+            FROM json_to_recordset(rare.corrections) AS r(
+                agent_did text, total bigint, successful bigint, failed bigint,
+                cancelled bigint, latency_ms_sum bigint)
+            WHERE o.agent_did = r.agent_did;
+            GET DIAGNOSTICS written = ROW_COUNT;
+            IF written <> json_array_length(rare.corrections) THEN
+                RAISE EXCEPTION 'counts that do not exist would be corrected' USING ERRCODE = 'CB003';
+            END IF;
+        END IF;
     END IF;
     IF p_notice IS NOT NULL THEN
         PERFORM pg_notify('callboard_directory', p_notice);
@@ -508,7 +515,7 @@ END $$;
 
 REVOKE ALL ON FUNCTION callboard.commit_batch_v2(
     bigint, bigint, json, json, json, text, json, json, integer, json, integer,
-    json, json, json, json, integer, json, integer, json, text) FROM PUBLIC;
+    json, json, json, json, integer, json, json, text) FROM PUBLIC;
 GRANT EXECUTE ON FUNCTION callboard.commit_batch_v2(
     bigint, bigint, json, json, json, text, json, json, integer, json, integer,
-    json, json, json, json, integer, json, integer, json, text) TO ledger_writer;
+    json, json, json, json, integer, json, json, text) TO ledger_writer;
