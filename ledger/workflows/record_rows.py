@@ -72,9 +72,10 @@ _node_values: Final = attrgetter(*_NODE_FIELDS)
 
 def node_row(workflow_id: str, change: NodeChanged) -> Row:
     """Return a node's row, without the columns that have their defaults."""
-    row: Row = {"workflow_id": workflow_id, "name": change.node}
     values = zip(_NODE_FIELDS, _node_values(change), strict=True)
-    row.update({name: value for name, value in values if value})
+    row: Row = {name: value for name, value in values if value}
+    row["workflow_id"] = workflow_id
+    row["name"] = change.node
     if change.result_ref is not None:
         row["result_ref"] = change.result_ref.to_json()
     return row

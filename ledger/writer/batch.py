@@ -9,6 +9,7 @@ is dropped. money.md sections 2, 3 and 5; design.md section 3 (a batch is one ro
 
 from __future__ import annotations
 
+from collections import defaultdict
 from typing import Any, Final, NamedTuple
 
 from core.errors import ErrorCode
@@ -83,7 +84,7 @@ class Batch:
         self.clock_ms = now_ms if clock_ms is None else clock_ms
         self.created_at = iso_ms(now_ms)
         # By what is written, then by key, or by number where each row is a new one; in order.
-        self._rows: dict[Write, dict[Any, Row]] = {}
+        self._rows: defaultdict[Write, dict[Any, Row]] = defaultdict(dict)
         # Of the command that is being planned.
         self._events: list[_Event] = []
         self._actor_did = ""
@@ -92,35 +93,36 @@ class Batch:
         self.is_directory_changed = False
 
     def __repr__(self) -> str:
-        counted = ", ".join(f"{write.name}={len(rows)}" for write, rows in self._rows.items())
+        counted = ", ".join(
+            f"{write.name}={len(rows)}" for write, rows in self._rows.items() if rows
+        )
         return f"Batch({counted})"
 
     @property
     def is_empty(self) -> bool:
         """True when there is nothing to commit."""
-        return not (COMMANDS in self._rows or AUDIT_ENTRIES in self._rows)
+        return not (self._rows[COMMANDS] or self._rows[AUDIT_ENTRIES])
 
     def add(self, write: Write, row: Row) -> None:
         """Add a row, by column, of which there can be no other with its key."""
-        rows = self._rows.setdefault(write, {})
+        rows = self._rows[write]
         rows[len(rows)] = row
 
     def put(self, write: Write, key: Any, row: Row) -> None:
         """Set the row that has this key, by column; it replaces an earlier one of the batch."""
-        self._rows.setdefault(write, {})[key] = row
+        self._rows[write][key] = row
 
     def row(self, write: Write, key: Any) -> Row | None:
         """Return the row that was put under this key, None when there is none."""
-        rows = self._rows.get(write)
-        return None if rows is None else rows.get(key)
+        return self._rows[write].get(key)
 
     def rows(self, write: Write) -> list[Row]:
         """Return all rows of a write, in order."""
-        return list(self._rows.get(write, {}).values())
+        return list(self._rows[write].values())
 
     def drop(self, write: Write, key: Any) -> None:
         """Leave out the row that was put under this key, if there is one."""
-        self._rows.get(write, {}).pop(key, None)
+        self._rows[write].pop(key, None)
 
     def account(self, address: str, kind: str, owner_did: str | None) -> Account:
         """Return the account at this address; an absent one is opened, empty."""
