@@ -404,3 +404,11 @@ def test_case_42_an_account_of_another_currency_is_refused(
                 "INSERT INTO account (id, address, kind, created_ms, currency)"
                 " VALUES (999, 'wallet:x', 'wallet', 0, 'EUR')"
             )
+
+
+def test_lines_of_an_invoice_that_is_not_stored_are_refused(session: Session) -> None:
+    with _refused(session, "which is not stored"):
+        session.execute(
+            "INSERT INTO invoice_line (invoice_id, entry_id, amount_micro)"
+            " SELECT gen_random_uuid(), n, 1 FROM generate_series(1, 3) AS n"
+        )
