@@ -18,6 +18,7 @@ from core.market.standing_bid import Offer
 from core.message import Message
 from core.trust.derived_keys import KEY_VERSION
 from core.workflow.actions import SelectAgent, SelectBidder, SelectVerifier
+from core.workflow.blob_ref import BlobRef
 from core.workflow.dag import CompiledNode
 from core.workflow.events import AgentNotSelected, AgentSelected, Event, Failure, VerifierSelected
 from ledger.commands import Command, Outcome
@@ -52,12 +53,15 @@ class LedgerPort(Protocol):
     ) -> None: ...
 
 
-class LargeInputs(Message, frozen=True):
-    """The sources of inputs, some by reference; `unverified`: the result to be verified."""
+class InputSources(Message, frozen=True):
+    """What a node's inputs are made of: texts of results, or references of stored ones.
+
+    `unverified`: the result to be verified.
+    """
 
     node: CompiledNode
-    results: dict[str, Any]
-    unverified: Any = None
+    results: dict[str, str | BlobRef]
+    unverified: str | BlobRef | None = None
 
 
 class DispatchOrder(Message, frozen=True):
@@ -67,7 +71,8 @@ class DispatchOrder(Message, frozen=True):
     `secret`: the agent's signing secret, None for unsigned dispatches. `payer_did`: the payer in
     whose turn the order leaves its agent's queue. `public_key`: verifies the result's signature,
     None where the agent has registered no key.
-    `large`: set when results must be loaded before `inputs` and `parents` can be built.
+    `sources`: set when `inputs` and `parents` are not built yet, because results have to be loaded
+    or it would hold the loop.
     `key_version`: the version of the key that the attempt's token is derived from, as stored.
     `is_cut_short`: the workflow's remaining runtime limits `timeout_ms`, not the node's timeout.
     `ends_ms`: when the workflow ends at the latest, after which nothing of the order is of use; 0:
@@ -89,7 +94,7 @@ class DispatchOrder(Message, frozen=True):
     is_verification: bool = False
     verify_attempt: int = 0
     payer_did: str = ""
-    large: LargeInputs | None = None
+    sources: InputSources | None = None
     public_key: str | None = None
     key_version: int = KEY_VERSION
     is_cut_short: bool = False

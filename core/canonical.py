@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import hashlib
 import re
+from collections.abc import Mapping
 from typing import Any, Final
 
 import orjson
@@ -48,6 +49,15 @@ def canonical(value: Any) -> bytes:
         raise ValueError(f"not expressible as canonical JSON: {error}") from error
     except RecursionError:
         raise ValueError("not expressible as canonical JSON: nested too deeply") from None
+
+
+def canonical_object(members: Mapping[str, bytes]) -> bytes:
+    """Return the canonical form of an object of whose members that is known.
+
+    Raises: ValueError as `canonical` does, for a name.
+    """
+    names = sorted(members, key=lambda name: name.encode("utf-16-be", "surrogatepass"))
+    return b"{" + b",".join(canonical(name) + b":" + members[name] for name in names) + b"}"
 
 
 def hash_bytes(body: bytes) -> str:

@@ -12,7 +12,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import Callable, Coroutine, Iterator
+from collections.abc import Callable, Collection, Coroutine, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -21,9 +21,17 @@ from msgspec.structs import replace
 
 from actors.dispatch.agent_queue import AGED_MS, AgentQueues
 from actors.dispatch.envelope import cancel_notice, dispatch_body, dispatch_headers, sent_event_id
+from actors.dispatch.input_texts import InputText
 from actors.dispatch.judging_process import HERE_BYTES_MAX, JudgingProcess
 from actors.dispatch.large_results import Blobs, is_result_large, store_large_result
-from actors.dispatch.order_inputs import load_inputs
+from actors.dispatch.order_inputs import (
+    BUILT_HERE_BYTES_MAX,
+    Built,
+    OrderInputs,
+    build_apart,
+    build_values,
+    weigh_sources,
+)
 from actors.dispatch.reply_events import (
     ReceivedReply,
     build_reply_event,
@@ -31,12 +39,13 @@ from actors.dispatch.reply_events import (
     offline_failure,
     unhealthy_failure,
 )
-from actors.ports import Clock, Contact, DispatchOrder
-from actors.process.slices import run_in_slices
+from actors.ports import Clock, Contact, DispatchOrder, InputSources
+from actors.process.slices import Slices, run_in_slices
 from core.canonical import canonical, hash_bytes
 from core.errors import NodeErrorCode
 from core.market.sharing.fair_queue import parse_weights
 from core.settings import Settings
+from core.workflow.blob_ref import BlobRef
 from core.workflow.events import (
     AttemptAccepted,
     AttemptSucceeded,
@@ -141,6 +150,8 @@ class Dispatcher:
             settings.inflight_share,
         )
         self._judging = JudgingProcess(weight_of)
+        self._building = asyncio.Lock()
+        self._built: Slices | None = None
         self._tickets: dict[int, _Ticket] = {}  # by the identity of the order in it
         self._open: set[_Ticket] = set()
         self._starved_timer: asyncio.TimerHandle | None = None
@@ -369,31 +380,56 @@ class Dispatcher:
             ticket.receive(order.workflow_id, started)
             if ticket not in self._open:
                 return  # the receiver has aborted it
-        if order.large is None:
-            self._post(ticket, order)
+        if order.sources is None:
+            self._write_and_post(ticket, (order.inputs, order.parents))
+        elif weigh_sources(order.sources) <= BUILT_HERE_BYTES_MAX:
+            self._take_task(ticket, self._build_and_post(ticket, order.sources))
         else:
-            self._take_task(ticket, self._load_and_post(ticket))
+            self._take_task(ticket, self._build_apart_and_post(ticket))
 
-    async def _load_and_post(self, ticket: _Ticket) -> None:
-        assert self._blobs is not None, "a large result was stored without a store"
+    async def _build_and_post(self, ticket: _Ticket, sources: InputSources) -> None:
+        """Build small inputs in the loop, an order at a time, with its other turns between."""
+        async with self._building:
+            if self._built is None:
+                self._built = Slices()
+            await self._built.pause()
         bytes_max = self._settings.dispatch_body_bytes_max
-        complete = await load_inputs(ticket.order, self._blobs.load, bytes_max)
-        if isinstance(complete, Failure):
-            self._fail(ticket, "", complete, Contact.REACHED)
+        is_verification = ticket.order.is_verification
+        built = build_values(sources, bytes_max, is_verification=is_verification)
+        if isinstance(built, Failure):
+            self._fail(ticket, "", built, Contact.REACHED)
         else:
-            self._post(ticket, complete)
+            self._write_and_post(ticket, built)
 
-    def _post(self, ticket: _Ticket, order: DispatchOrder) -> None:
-        """Send the request of an order whose inputs are complete."""
+    async def _build_apart_and_post(self, ticket: _Ticket) -> None:
+        bytes_max = self._settings.dispatch_body_bytes_max
+        built = await build_apart(ticket.order, self._load, self._judging, bytes_max)
+        if isinstance(built, Failure):
+            self._fail(ticket, "", built, Contact.REACHED)
+        else:
+            self._post(ticket, built)
+
+    async def _load(self, refs: Collection[BlobRef]) -> Mapping[str, bytes]:
+        assert self._blobs is not None, "a large result was stored without a store"
+        return await self._blobs.load(refs)
+
+    def _write_and_post(self, ticket: _Ticket, built: Built) -> None:
+        """Send the request of an order whose inputs are values."""
         try:
-            inputs = canonical(order.inputs)
+            inputs = canonical(built[0])
         except ValueError as error:
             failure = Failure(NodeErrorCode.INPUT_MAPPING_FAILED, str(error), Verdict.FINAL)
             self._fail(ticket, "", failure, Contact.REACHED)
             return
-        input_hash = hash_bytes(inputs)
+        self._post(ticket, OrderInputs(InputText(inputs, hash_bytes(inputs)), built[1]))
+
+    def _post(self, ticket: _Ticket, built: OrderInputs) -> None:
+        """Send the request of an order whose inputs are complete."""
+        order, input_hash = ticket.order, built.inputs.hash
         event = sent_event_id(order)
-        body = dispatch_body(order, event, inputs, ticket.started_ms, self._key)
+        body = dispatch_body(
+            order, event, built.inputs.inputs, built.parents, ticket.started_ms, self._key
+        )
         settings = self._settings
         bytes_max = settings.dispatch_body_bytes_max
         if len(body) > bytes_max:

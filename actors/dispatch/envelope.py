@@ -6,6 +6,9 @@ sections 3 and 5.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
 import orjson
 
 from actors.ports import DispatchOrder
@@ -24,13 +27,19 @@ def sent_event_id(order: DispatchOrder) -> str:
 
 
 def dispatch_body(
-    order: DispatchOrder, event: str, inputs: bytes, started_ms: int, key: bytes
+    order: DispatchOrder,
+    event: str,
+    inputs: bytes,
+    parents: Mapping[str, Any],
+    started_ms: int,
+    key: bytes,
 ) -> bytes:
     """Return the body of a dispatch, with the member names of every agent dialect.
 
     Args:
         event: the id of `sent_event_id`.
         inputs: in canonical form, as they are hashed.
+        parents: the parents' results, as values or texts.
         started_ms: the time of the dispatch, Unix milliseconds.
         key: the deployment's key, for the result's token.
     """
@@ -56,7 +65,7 @@ def dispatch_body(
             "capability": order.capability_id,
             "inputs": fragment,
             "input": fragment,
-            "parents": order.parents,
+            "parents": parents,
             "resultId": token,
             "meta": {"deadline": iso_ms(started_ms + order.timeout_ms)},
         }

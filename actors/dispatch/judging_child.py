@@ -1,6 +1,7 @@
-"""Judges replies that come in frames on standard input, as a process: `python -m` this module.
+"""Judges replies and builds inputs that come in frames, as a process: `python -m` this module.
 
-A frame is its length and one message; the event of each reply goes back on standard output. It ends
+A frame of standard input is its length and one message; what is made of each goes back on standard
+output. It ends
 with its input, so with the process that started it. It knows no agent, no ledger and no network.
 Decision 0160.
 """
@@ -14,12 +15,20 @@ from typing import IO, Final, Literal
 
 from msgspec.structs import replace
 
+from actors.dispatch.input_texts import (
+    FillTexts,
+    InputText,
+    MappedTexts,
+    MapTexts,
+    fill_texts,
+    map_texts,
+)
 from actors.dispatch.reply_events import ReceivedReply, judge_received
 from actors.ports import DispatchOrder
 from actors.process.garbage import collect_rarely
 from actors.transport.wire import Wire
 from core.message import Message
-from core.workflow.events import AttemptSucceeded, Event
+from core.workflow.events import AttemptSucceeded, Event, Failure
 
 LENGTH_BYTES: Final = 8
 LENGTH_ORDER: Final[Literal["big"]] = "big"
@@ -32,23 +41,37 @@ class ReplyOfOrder(Message, frozen=True):
     reply: ReceivedReply
 
 
-REPLIES: Final = Wire[ReplyOfOrder](ReplyOfOrder)
+Request = ReplyOfOrder | MapTexts | FillTexts
+REQUESTS: Final = Wire[Request](Request)
 EVENTS: Final = Wire[Event](Event)
+MAPPED: Final = Wire[MappedTexts | Failure](MappedTexts | Failure)
+FILLED: Final = Wire[InputText | Failure](InputText | Failure)
 
 
-def judge_frame(body: bytes) -> bytes:
-    """Return the encoded event of an encoded reply; its `result_json` stands for its result."""
-    asked = REPLIES.decode(body)
-    event = judge_received(asked.order, asked.reply)
+def answer_frame(body: bytes) -> bytes:
+    """Return the encoded answer to an encoded request."""
+    match REQUESTS.decode(body):
+        case ReplyOfOrder(order, reply):
+            return EVENTS.encode(_judge(order, reply))
+        case MapTexts() as asked:
+            return MAPPED.encode(map_texts(asked))
+        case FillTexts() as asked:
+            return FILLED.encode(fill_texts(asked))
+
+
+def _judge(order: DispatchOrder, reply: ReceivedReply) -> Event:
+    """Return the event of a reply; its `result_json` stands for its result."""
+    event = judge_received(order, reply)
     if isinstance(event, AttemptSucceeded):
         event = replace(event, result=None)
-    return EVENTS.encode(event)
+    return event
 
 
 def _main(requests: IO[bytes], answers: IO[bytes]) -> None:
     while len(length := requests.read(LENGTH_BYTES)) == LENGTH_BYTES:
-        event = judge_frame(requests.read(int.from_bytes(length, LENGTH_ORDER)))
-        answers.write(len(event).to_bytes(LENGTH_BYTES, LENGTH_ORDER) + event)
+        answer = answer_frame(requests.read(int.from_bytes(length, LENGTH_ORDER)))
+        answers.write(len(answer).to_bytes(LENGTH_BYTES, LENGTH_ORDER))
+        answers.write(answer)
         answers.flush()
 
 

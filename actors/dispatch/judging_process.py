@@ -1,11 +1,12 @@
-"""The process in which an owner judges large replies, as the owner sees it.
+"""The process in which an owner judges large replies and builds large inputs, as the owner sees it.
 
 Python builds the values of a JSON text in one piece, which nothing can interrupt, a thread neither:
 1 MiB of nested arrays holds the interpreter for 50 ms. So a large reply is judged in a process
-beside the owner's, which returns the event with the result's canonical text. The process is started
-for the first large reply, judges one reply at a time, payers in turn, and is replaced when it ends
-or takes too long; then its order fails without blame. It ends when the owner's end of its socket is
-closed. design.md section 3 (no long loop turn). Decision 0160.
+beside the owner's, which returns the event with the result's canonical text; and inputs that are
+made of many results, or large ones, are built there from texts to texts. The process is started for
+the first request, takes one at a time, payers in turn, and is replaced when it ends or takes too
+long; then its order fails without blame. It ends when the owner's end of its socket is closed.
+ design.md section 3 (no long loop turn). Decision 0160.
 """
 
 from __future__ import annotations
@@ -21,11 +22,21 @@ from typing import Final
 
 from msgspec.structs import replace
 
-from actors.dispatch.judging_child import EVENTS, LENGTH_BYTES, LENGTH_ORDER, REPLIES, ReplyOfOrder
+from actors.dispatch.input_texts import FillTexts, InputText, MappedTexts, MapTexts
+from actors.dispatch.judging_child import (
+    EVENTS,
+    FILLED,
+    LENGTH_BYTES,
+    LENGTH_ORDER,
+    MAPPED,
+    REQUESTS,
+    ReplyOfOrder,
+    Request,
+)
 from actors.dispatch.reply_events import ReceivedReply
 from actors.ports import DispatchOrder
 from core.market.sharing.fair_queue import FairQueue
-from core.workflow.events import Event
+from core.workflow.events import Event, Failure
 
 log = logging.getLogger("callboard.dispatch")
 
@@ -38,15 +49,15 @@ _CHILD: Final = "actors.dispatch.judging_child"
 
 
 class JudgingEnded(Exception):
-    """The judging process ended, or did not answer, before it had judged a reply."""
+    """The judging process ended, or did not answer, before it had answered a request."""
 
 
 class JudgingProcess:
-    """Judges replies in a process of its own.
+    """Judges replies, and builds inputs, in a process of its own.
 
     Args:
         weight_of: a payer's weight.
-        timeout_s: for one reply.
+        timeout_s: for one request.
     """
 
     def __init__(
@@ -81,14 +92,27 @@ class JudgingProcess:
             JudgingEnded: the process ended or timed out.
         """
         # What a reply is judged by: no inputs, which may be large, and no secret.
-        bare = replace(order, inputs={}, parents={}, large=None, secret=None)
-        request = REPLIES.encode(ReplyOfOrder(bare, reply))
+        bare = replace(order, inputs={}, parents={}, sources=None, secret=None)
+        event = EVENTS.decode(await self._answer(order.payer_did, ReplyOfOrder(bare, reply)))
+        self._judged += 1
+        return event
+
+    async def map_texts(self, payer_did: str, asked: MapTexts) -> MappedTexts | Failure:
+        """Return what a node maps of results. Raises JudgingEnded as `judge` does."""
+        return MAPPED.decode(await self._answer(payer_did, asked))
+
+    async def fill_texts(self, payer_did: str, asked: FillTexts) -> InputText | Failure:
+        """Return the inputs of a node. Raises JudgingEnded as `judge` does."""
+        return FILLED.decode(await self._answer(payer_did, asked))
+
+    async def _answer(self, payer_did: str, asked: Request) -> bytes:
+        request = REQUESTS.encode(asked)
         answer: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()
-        self._waiting.put(order.payer_did, answer, (request, answer))
+        self._waiting.put(payer_did, answer, (request, answer))
         if self._turns is None or self._turns.done():
             self._turns = asyncio.get_running_loop().create_task(self._take_turns())
         try:
-            return EVENTS.decode(await answer)
+            return await answer
         finally:
             self._waiting.drop(answer)  # its order was aborted before its turn
 
@@ -103,16 +127,15 @@ class JudgingProcess:
             request, answer = taken
             try:
                 async with asyncio.timeout(self._timeout_s):
-                    event = await self._ask(request)
+                    found = await self._ask(request)
             except (OSError, EOFError, TimeoutError) as error:
                 log.error("judging failed pid=%s error=%r", self.pid, error)
                 self._end_process()
                 if not answer.done():
                     answer.set_exception(JudgingEnded(repr(error)))
             else:
-                self._judged += 1
                 if not answer.done():
-                    answer.set_result(event)
+                    answer.set_result(found)
 
     async def _ask(self, request: bytes) -> bytes:
         if self._streams is None:

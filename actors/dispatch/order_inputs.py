@@ -1,122 +1,212 @@
-"""The inputs of an order, with stored large results in the place of their references.
+"""The inputs of an order: built in the owner's loop from small texts, beside it from large ones.
 
-An owner builds the inputs of an order whose results are all in its rows; the process that sends an
-order builds those of any other, after it has loaded the results. Of an ancestor only what is mapped
-is kept, so ancestors are loaded in groups, each within the bound of a dispatch. Spec: Dispatch
-request, Verification; contract.md section 6 (Large results).
+Building a value, writing its canonical form and hashing it hold the loop, 300 ms per MiB of some
+texts. So an owner builds only what is small in a turn; orders of more carry the sources, and the
+process that sends one builds its inputs, of stored large results too, which it loads first. Of an
+ancestor only what is mapped is kept, so ancestors are loaded in groups, each within the bound of a
+dispatch. Spec: Dispatch request, Verification; contract.md section 6 (Large results). Decision
+0160.
 """
 
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, Final, Protocol
 
 import orjson
 from msgspec.structs import replace
 
-from actors.ports import DispatchOrder, LargeInputs
-from actors.process.slices import Slices
+from actors.dispatch.input_texts import (
+    FillTexts,
+    InputText,
+    MappedTexts,
+    MapTexts,
+    fill_texts,
+    unreadable_failure,
+)
+from actors.ports import DispatchOrder, InputSources
 from core.errors import NodeErrorCode
+from core.records.mapping import InputMapping
 from core.workflow.blob_ref import BlobRef
 from core.workflow.events import Failure, Verdict
-from core.workflow.inputs import DispatchRoom, build_inputs, fill_inputs, map_inputs
+from core.workflow.inputs import DispatchRoom, build_inputs, weigh_inputs, weigh_templates
+
+# What is built in one turn of the loop. The worst texts of this size take 5 ms.
+BUILT_HERE_BYTES_MAX: Final = 16 * 1024
+# Results that are read at once beside the loop: other payers' requests come between.
+READ_BYTES_MAX: Final = 1024 * 1024
+# The weight of what must be loaded: it is never built at once.
+_UNBOUNDED: Final = 2**62
 
 # Returns the JSON texts of results by their hash.
 Load = Callable[[Collection[BlobRef]], Awaitable[Mapping[str, bytes]]]
 Built = tuple[dict[str, Any], dict[str, Any]]
 
 
-async def load_inputs(order: DispatchOrder, load: Load, bytes_max: int) -> DispatchOrder | Failure:
-    """Return the order with complete inputs, or the failure to build them.
+class Apart(Protocol):
+    """Builds inputs beside the loop, for payers in turn."""
 
-    1. What is sent whole is measured. 2. What is small already is mapped. 3. Then the ancestors, a
-    group at a time; the first that exceeds the dispatch ends it. 4. The rest is built of that.
+    async def map_texts(self, payer_did: str, asked: MapTexts) -> MappedTexts | Failure: ...
 
-    Args:
-        load: loads results.
-        bytes_max: largest dispatch body; larger parents are not loaded.
+    async def fill_texts(self, payer_did: str, asked: FillTexts) -> InputText | Failure: ...
+
+
+@dataclass(frozen=True, slots=True)
+class OrderInputs:
+    """What an order sends: inputs in canonical form with their hash, and the parents' results."""
+
+    inputs: InputText
+    parents: dict[str, Any]
+
+
+def weigh_sources(sources: InputSources) -> int:
+    """Return how many bytes are read and written to build inputs in one piece.
+
+    More than any bound when results have to be loaded.
     """
-    large = order.large
-    if large is None:
-        return order
-    carried = [large.unverified, *(large.results[name] for name in large.node.depends_on)]
-    size = sum(item.size for item in carried if type(item) is BlobRef)
-    if size > bytes_max:  # 1
-        message = f"the parents' results have {size} bytes, limit {bytes_max}"
-        return Failure(NodeErrorCode.INPUT_TOO_LARGE, message, Verdict.FINAL)
-    try:
-        built = await _build(large, load, bytes_max)
-    except (LookupError, ValueError) as error:
-        message = f"a result cannot be read: {error}"
-        return Failure(NodeErrorCode.INPUT_MAPPING_FAILED, message, Verdict.FINAL)
-    if isinstance(built, Failure):
-        return built
-    inputs, parents, unverified = built
-    if order.is_verification:
-        inputs, parents = _judged_inputs(large, inputs, unverified)
-    return replace(order, inputs=inputs, parents=parents, large=None)
+    if any(type(item) is BlobRef for item in (sources.unverified, *sources.results.values())):
+        return _UNBOUNDED
+    weight = weigh_inputs(
+        sources.node, {name: _size(item) for name, item in sources.results.items()}
+    )
+    return weight if sources.unverified is None else weight + _size(sources.unverified)
 
 
-async def _build(
-    large: LargeInputs, load: Load, bytes_max: int
-) -> tuple[dict[str, Any], dict[str, Any], Any] | Failure:
-    room, slices = DispatchRoom(bytes_max), Slices(0)
-    node = large.node
-    stored = {name: item for name, item in large.results.items() if type(item) is BlobRef}
-    whole = {name: item for name, item in large.results.items() if name not in stored}
-    mapped = map_inputs(node, whole, room)  # 2
-    if isinstance(mapped, Failure):
-        return mapped
-    for group in _groups(stored, bytes_max):  # 3
-        texts = await load(set(group.values()))
-        for name, ref in group.items():
-            value = orjson.loads(texts[ref.hash])
-            more = map_inputs(node, {name: value}, room)
-            if isinstance(more, Failure):
-                return more
-            mapped |= more
-            if name in node.depends_on:
-                whole[name] = value
-            await slices.pause()
-    unverified = large.unverified
-    if type(unverified) is BlobRef:
-        unverified = orjson.loads((await load({unverified}))[unverified.hash])
-    built = fill_inputs(node, mapped, whole, room)  # 4
-    return built if isinstance(built, Failure) else (*built, unverified)
-
-
-def _groups(stored: Mapping[str, BlobRef], bytes_max: int) -> Iterator[dict[str, BlobRef]]:
-    """Divide results into groups of at most so many bytes, or of one result."""
-    group: dict[str, BlobRef] = {}
-    size = 0
-    for name, ref in stored.items():
-        if group and size + ref.size > bytes_max:
-            yield group
-            group, size = {}, 0
-        group[name] = ref
-        size += ref.size
-    if group:
-        yield group
-
-
-def holds_references(large: LargeInputs) -> bool:
-    """Say whether one of the sources of inputs has to be loaded."""
-    return any(type(item) is BlobRef for item in (large.unverified, *large.results.values()))
-
-
-def resolve_inputs(large: LargeInputs, bytes_max: int, *, is_verification: bool) -> Built | Failure:
+def build_values(
+    sources: InputSources, bytes_max: int, *, is_verification: bool
+) -> Built | Failure:
     """Return (inputs, parents) of sources without references, or why there are none.
 
     Args:
         bytes_max: largest dispatch body; larger inputs are not built.
         is_verification: a result is to be judged, its parents are not sent.
     """
-    built = build_inputs(large.node, large.results, bytes_max)
+    results = {name: _value(item) for name, item in sources.results.items()}
+    built = build_inputs(sources.node, results, bytes_max)
     if isinstance(built, Failure) or not is_verification:
         return built
-    return _judged_inputs(large, built[0], large.unverified)
+    capability_id, unverified = sources.node.capability_id, sources.unverified
+    result = None if unverified is None else _value(unverified)
+    return {"capabilityId": capability_id, "inputs": built[0], "result": result}, {}
 
 
-def _judged_inputs(large: LargeInputs, inputs: dict[str, Any], unverified: Any) -> Built:
-    """Return (inputs, parents) of a verification: the result beside what it was made of."""
-    return {"capabilityId": large.node.capability_id, "inputs": inputs, "result": unverified}, {}
+async def build_apart(
+    order: DispatchOrder, load: Load, apart: Apart, bytes_max: int
+) -> OrderInputs | Failure:
+    """Return what an order with sources sends, or the failure to build it.
+
+    1. What is sent whole is measured. 2. What is mapped of each result is read, first of those at
+    hand, then of stored ones, a group at a time; the first that exceeds the dispatch ends it.
+    3. The inputs are made of that.
+
+    Args:
+        load: loads results.
+        apart: reads and writes texts beside the loop.
+        bytes_max: largest dispatch body; larger parents are not loaded.
+    """
+    sources = order.sources
+    assert sources is not None, "an order without sources has its inputs"
+    node = sources.node
+    carried = [sources.results[name] for name in node.depends_on]
+    if sources.unverified is not None:
+        carried.append(sources.unverified)
+    size = sum(map(_size, carried))
+    if size > bytes_max:  # 1
+        message = f"the parents' results have {size} bytes, limit {bytes_max}"
+        return Failure(NodeErrorCode.INPUT_TOO_LARGE, message, Verdict.FINAL)
+    try:
+        return await _build(order, sources, load, apart, bytes_max)
+    except LookupError as error:
+        return unreadable_failure(error)
+
+
+async def _build(
+    order: DispatchOrder, sources: InputSources, load: Load, apart: Apart, bytes_max: int
+) -> OrderInputs | Failure:
+    node, payer_did, left = sources.node, order.payer_did, bytes_max
+    by_source: dict[str, list[InputMapping]] = {}
+    for mapping in node.mappings:
+        by_source.setdefault(mapping.source, []).append(mapping)
+    mapped: dict[str, bytes] = {}
+    parents: dict[str, bytes] = {}
+    for group in _groups(sources.results, bytes_max):  # 2
+        texts = await _load(group, load)
+        parents |= {name: text for name, text in texts.items() if name in node.depends_on}
+        read = {name: text for name, text in texts.items() if name in by_source}
+        for names in _divided({name: len(text) for name, text in read.items()}, READ_BYTES_MAX):
+            wanted = tuple(mapping for name in names for mapping in by_source[name])
+            part = replace(node, payload={}, has_templates=False, mappings=wanted)
+            asked = MapTexts(part, {name: read[name] for name in names}, bytes_max, left)
+            found = await apart.map_texts(payer_did, asked)
+            if isinstance(found, Failure):
+                return found
+            mapped |= found.values
+            left = found.left
+    left -= sum(map(len, parents.values()))
+    if left < 0:
+        return DispatchRoom(bytes_max).failure()
+    unverified = None
+    if order.is_verification and sources.unverified is not None:
+        unverified = (await _load({"": sources.unverified}, load))[""]
+    filling = FillTexts(replace(node, mappings=()), mapped, bytes_max, left, unverified)
+    if _weigh_filling(filling) > BUILT_HERE_BYTES_MAX:  # 3
+        filled = await apart.fill_texts(payer_did, filling)
+    else:
+        filled = fill_texts(filling)
+    if isinstance(filled, Failure):
+        return filled
+    if order.is_verification:
+        return OrderInputs(filled, {})
+    ordered = {name: {"result": orjson.Fragment(parents[name])} for name in node.depends_on}
+    return OrderInputs(filled, ordered)
+
+
+async def _load(results: Mapping[str, str | BlobRef], load: Load) -> dict[str, bytes]:
+    refs = {item for item in results.values() if isinstance(item, BlobRef)}
+    loaded = await load(refs) if refs else {}
+    return {
+        name: item.encode() if isinstance(item, str) else loaded[item.hash]
+        for name, item in results.items()
+    }
+
+
+def _groups(
+    results: Mapping[str, str | BlobRef], bytes_max: int
+) -> Iterator[dict[str, str | BlobRef]]:
+    """Divide results into groups of at most so many bytes, those at hand before stored ones."""
+    for kind in (str, BlobRef):
+        sizes = {name: _size(item) for name, item in results.items() if type(item) is kind}
+        for names in _divided(sizes, bytes_max):
+            yield {name: results[name] for name in names}
+
+
+def _divided(sizes: Mapping[str, int], bytes_max: int) -> Iterator[list[str]]:
+    """Divide names into groups whose sizes are at most so many bytes together, or into one."""
+    group: list[str] = []
+    total = 0
+    for name, size in sizes.items():
+        if group and total + size > bytes_max:
+            yield group
+            group, total = [], 0
+        group.append(name)
+        total += size
+    if group:
+        yield group
+
+
+def _weigh_filling(asked: FillTexts) -> int:
+    sizes = [len(text) for text in asked.mapped.values()]
+    carried = 0 if asked.unverified is None else len(asked.unverified)
+    filled = weigh_templates(asked.node, max(sizes, default=0))
+    return asked.node.payload_bytes + sum(sizes) + carried + filled
+
+
+def _size(item: str | BlobRef) -> int:
+    """Return the bytes of a stored result, or the characters of one at hand."""
+    return item.size if isinstance(item, BlobRef) else len(item)
+
+
+def _value(item: str | BlobRef) -> Any:
+    assert isinstance(item, str), "a stored result is loaded first"
+    return orjson.loads(item)

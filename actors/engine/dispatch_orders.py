@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from actors.dispatch.order_inputs import holds_references, resolve_inputs
+from actors.dispatch.order_inputs import build_values
 from actors.engine.running_workflow import RunningWorkflow
-from actors.ports import AgentEntry, DispatchOrder, LargeInputs
+from actors.ports import AgentEntry, DispatchOrder, InputSources
 from core.errors import NodeErrorCode
 from core.settings import Settings
 from core.workflow.actions import AwaitResult, DispatchNode, DispatchVerification
@@ -25,6 +25,8 @@ def build_order(
     entry: AgentEntry | None,
     settings: Settings,
     now_ms: int,
+    *,
+    is_built: bool,
 ) -> DispatchOrder | Event:
     """Return the order of a dispatch, or the event of its failure.
 
@@ -32,6 +34,7 @@ def build_order(
         entry: the agent's directory entry, None when it was deregistered.
         settings: the largest dispatch body.
         now_ms: the time of a failure.
+        is_built: build its inputs here; otherwise it carries their sources.
     """
     machine = run.machine
     node = machine.compiled.nodes[action.node]
@@ -39,18 +42,15 @@ def build_order(
         return build_failure_event(action, _deregistered_failure(action.agent_did), now_ms)
     capability_id = node.capability_id
     verify_attempt = 0
-    unverified = None
     if isinstance(action, DispatchVerification):
-        unverified = machine.unverified_result(action.node)
         capability_id = node.verifier_capability_id
         verify_attempt = action.verify_attempt
     inputs: dict[str, Any] = {}
     parents: dict[str, Any] = {}
-    large = LargeInputs(node, machine.results_for(action.node), unverified)
-    is_large = holds_references(large)
-    if not is_large:
+    sources = input_sources(machine, action)
+    if is_built:
         bytes_max = settings.dispatch_body_bytes_max
-        built = resolve_inputs(large, bytes_max, is_verification=verify_attempt > 0)
+        built = build_values(sources, bytes_max, is_verification=verify_attempt > 0)
         if isinstance(built, Failure):
             return build_failure_event(action, built, now_ms)
         inputs, parents = built
@@ -70,12 +70,23 @@ def build_order(
         timeout_ms=action.timeout_ms,
         is_verification=verify_attempt > 0,
         verify_attempt=verify_attempt,
-        large=large if is_large else None,
+        sources=None if is_built else sources,
         public_key=entry.public_key,
         key_version=machine.node(action.node).key_version,
         is_cut_short=action.timeout_ms < node.timeout_ms,
         ends_ms=machine.deadline_ms,
     )
+
+
+def input_sources(
+    machine: WorkflowMachine, action: DispatchNode | DispatchVerification
+) -> InputSources:
+    """Return what the inputs of a dispatch are made of."""
+    unverified = None
+    if isinstance(action, DispatchVerification):
+        unverified = machine.unverified_result(action.node)
+    node = machine.compiled.nodes[action.node]
+    return InputSources(node, machine.results_for(action.node), unverified)
 
 
 def rebuild_accepted_orders(

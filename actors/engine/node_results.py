@@ -157,6 +157,6 @@ def _check_signature(run: RunningWorkflow, request: NodeResultRequest) -> Failur
 def _hash_inputs(run: RunningWorkflow, node: str) -> str | None:
     """Return the hash of the sent inputs, for a result that arrives before its acceptance."""
     order = run.orders.get((node, False))
-    if order is None or order.large is not None:
+    if order is None or order.sources is not None:
         return None
     return hash_bytes(canonical(order.inputs))

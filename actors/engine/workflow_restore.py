@@ -44,7 +44,6 @@ def restore_workflow(
     """
     row = stored.row
     reserved, terms = reserved_from_json(row["reserved"])
-    results = {node["name"]: _result(node) for node in stored.nodes}
     machine, decision = WorkflowMachine.restore(
         stored.workflow_id,
         compile_stored_manifest(row["manifest"], settings),
@@ -54,7 +53,6 @@ def restore_workflow(
         deadline_ms=row["deadline_ms"],
         status=stored.status,
         nodes=[_node_changed(node) for node in stored.nodes],
-        results=results,
         agents_used={node["name"]: node["agents_used"] or () for node in stored.nodes},
         at_ms=now_ms,
     )
@@ -120,14 +118,6 @@ def compile_stored_manifest(manifest_json: str, settings: Settings) -> CompiledW
         max_runtime_ms_max=2**62,
     )
     return compile_workflow(parse_manifest(orjson.loads(manifest_json)), limits)
-
-
-def _result(node: RowDict) -> Any:
-    """Return a node's result, or the reference of a large one."""
-    if node["result_json"] is not None:
-        return orjson.loads(node["result_json"])
-    ref = node.get("result_ref")
-    return None if ref is None else BlobRef.from_json(ref)
 
 
 def _node_changed(node: RowDict) -> NodeChanged:

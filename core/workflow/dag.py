@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+import orjson
 from msgspec import field
 
 from core.errors import Problem, ProblemList
@@ -22,7 +23,11 @@ __all__ = ["CompiledNode", "CompiledWorkflow", "InputMapping", "WorkflowLimits",
 
 
 class CompiledNode(Message, frozen=True, kw_only=True):
-    """One node with every default filled in. `has_templates`: a payload string contains `{{`."""
+    """One node with every default filled in. `has_templates`: a payload string contains `{{`.
+
+    `payload_bytes`: of the payload's text; `template_count`: how often `{{` stands in it. They tell
+    what it costs to build the node's inputs.
+    """
 
     name: str
     capability_id: str
@@ -40,6 +45,8 @@ class CompiledNode(Message, frozen=True, kw_only=True):
     max_cost_micro: int | None = None
     is_auction: bool = False
     auction_window_ms: int = 0
+    payload_bytes: int = 0
+    template_count: int = 0
 
 
 class CompiledWorkflow(Message, frozen=True, kw_only=True):
@@ -87,6 +94,7 @@ def compile_workflow(
     nodes: dict[str, CompiledNode] = {}
     for name in plan.order:
         node = manifest.nodes[name]
+        payload = orjson.dumps(node.payload)
         nodes[name] = CompiledNode(
             name=name,
             capability_id=node.capability_id,
@@ -108,6 +116,8 @@ def compile_workflow(
             max_cost_micro=node.max_cost_micro,
             is_auction=node.selection == "auction",
             auction_window_ms=node.auction_window_ms or 0,
+            payload_bytes=len(payload),
+            template_count=payload.count(b"{{"),
         )
     settings = manifest.settings
     return CompiledWorkflow(

@@ -41,13 +41,19 @@ class DispatchRoom:
 
     Args:
         bytes_max: largest dispatch body.
+        left: what was left of it before; None: all of it.
     """
 
     __slots__ = ("_bytes_max", "_left")
 
-    def __init__(self, bytes_max: int) -> None:
+    def __init__(self, bytes_max: int, left: int | None = None) -> None:
         self._bytes_max = bytes_max
-        self._left = bytes_max
+        self._left = bytes_max if left is None else left
+
+    @property
+    def left(self) -> int:
+        """How many bytes are left."""
+        return self._left
 
     def failure(self) -> Failure:
         """Return the failure of a dispatch that exceeds it."""
@@ -93,11 +99,14 @@ def map_inputs(
         room: what is left of the dispatch; what is mapped is taken from it.
     """
     mapped: dict[str, Any] = {}
+    sizes: dict[int, int] = {}  # by the identity of a value, which `results` keeps alive
     try:
         for mapping in node.mappings:
             if mapping.source in results:
                 value = _resolve_mapping(mapping, results[mapping.source])
-                room.take(_COPIES * sent_bytes(value))
+                if id(value) not in sizes:
+                    sizes[id(value)] = sent_bytes(value)
+                room.take(_COPIES * sizes[id(value)])
                 mapped[mapping.input_name] = value
     except _Absent as absent:
         name = mapping.input_name[:_NAME_CHARS_MAX]
@@ -117,17 +126,56 @@ def fill_inputs(
         results: the results of the node's parents, by name.
         room: what is left of the dispatch.
     """
+    inputs = fill_payload(node, mapped, room)
+    if isinstance(inputs, Failure):
+        return inputs
+    inputs.update(mapped)
     try:
-        inputs = dict(node.payload)
-        if node.has_templates:
-            inputs = _fill_templates(inputs, {**node.payload, **mapped}, room)
-        inputs.update(mapped)
         for parent in node.depends_on:
             room.take(len(orjson.dumps(results[parent])))
     except _TooLarge:
         return room.failure()
     parents = {parent: {"result": results[parent]} for parent in node.depends_on}
     return inputs, parents
+
+
+def fill_payload(
+    node: CompiledNode, mapped: Mapping[str, Any], room: DispatchRoom
+) -> dict[str, Any] | Failure:
+    """Return a copy of the payload with its templates filled, or the failure.
+
+    Args:
+        mapped: the mapped inputs, which its templates may name.
+        room: what is left of the dispatch.
+    """
+    if not node.has_templates:
+        return dict(node.payload)
+    try:
+        filled = _fill_templates(node.payload, {**node.payload, **mapped}, room)
+    except _TooLarge:
+        return room.failure()
+    assert isinstance(filled, dict)
+    return filled
+
+
+def weigh_inputs(node: CompiledNode, sizes: Mapping[str, int]) -> int:
+    """Return how many bytes of JSON are read and written at most to build a node's inputs.
+
+    Args:
+        sizes: of the texts of the results that they need, by name.
+    """
+    mapped = [sizes[mapping.source] for mapping in node.mappings]
+    weight = node.payload_bytes + sum(mapped) + sum(sizes[parent] for parent in node.depends_on)
+    return weight + weigh_templates(node, max(mapped, default=0))
+
+
+def weigh_templates(node: CompiledNode, value_bytes_max: int) -> int:
+    """Return how many bytes the templates of a payload become at most.
+
+    Args:
+        value_bytes_max: the size of the largest mapped input.
+    """
+    return node.template_count * max(node.payload_bytes, value_bytes_max)
 
 
 def sent_bytes(value: Any) -> int:

@@ -19,6 +19,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Final
 
 from core.workflow.actions import Decision
+from core.workflow.blob_ref import BlobRef
 from core.workflow.dag import CompiledWorkflow
 from core.workflow.events import (
     AgentNotSelected,
@@ -137,14 +138,14 @@ class WorkflowMachine:
         """Return the agents and verifiers of all open attempts."""
         return agents_at_work(self._workflow)
 
-    def results_for(self, name: str) -> dict[str, Any]:
-        """Return the results that this node's inputs need; large ones are `BlobRef`s."""
+    def results_for(self, name: str) -> dict[str, str | BlobRef]:
+        """Return the texts of the results that this node's inputs need, or their `BlobRef`s."""
         node = self.compiled.nodes[name]
         sources = (*node.depends_on, *(mapping.source for mapping in node.mappings))
         return {source: self._workflow.results[source] for source in dict.fromkeys(sources)}
 
-    def unverified_result(self, name: str) -> Any:
-        """Return the result that the node's verifier judges, or its `BlobRef`."""
+    def unverified_result(self, name: str) -> str | BlobRef | None:
+        """Return the text of the result that the node's verifier judges, or its `BlobRef`."""
         return self._workflow.nodes[name].result
 
     @classmethod
@@ -159,7 +160,6 @@ class WorkflowMachine:
         deadline_ms: int,
         status: WorkflowStatus,
         nodes: Iterable[NodeChanged],
-        results: Mapping[str, Any],
         agents_used: Mapping[str, Sequence[str]],
         at_ms: int,
     ) -> tuple[WorkflowMachine, Decision]:
@@ -167,7 +167,6 @@ class WorkflowMachine:
 
         Args:
             nodes: the stored rows; a node without a row was never ready.
-            results: by node, the parsed `result_json`, or the `BlobRef` of a large result.
             agents_used: by node, the agents of its ended attempts, in order, repeats included.
             at_ms: now.
 
@@ -185,7 +184,7 @@ class WorkflowMachine:
         workflow = self._workflow
         workflow.status = WorkflowStatus(status)
         workflow.is_accepted = True
-        load_nodes(workflow, nodes, results, agents_used)
+        load_nodes(workflow, nodes, agents_used)
         if at_ms >= deadline_ms:
             return self, self.step(RuntimeExceeded(at_ms))
         decision = Decision()

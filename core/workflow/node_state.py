@@ -67,7 +67,6 @@ class NodeState(Struct):
     key_version: int = 0
     # -- memory only
     unmet: int = 0  # dependencies that have not succeeded yet
-    result: Any = None
     awaiting: AwaitedSelection = AwaitedSelection.NOTHING
     price_limit_micro: int = 0  # the price limit of the open selection
     is_retrying: bool = False  # the open selection is for a retry
@@ -91,6 +90,14 @@ class NodeState(Struct):
     def has_result(self) -> bool:
         """Whether the open attempt has a result, inline or by reference."""
         return self.result_json is not None or self.result_ref is not None
+
+    @property
+    def result(self) -> str | BlobRef | None:
+        """The open attempt's result: its text, the reference of a stored one, None without one.
+
+        No value, since building that holds the loop and is needed only for what is mapped.
+        """
+        return self.result_ref if self.result_json is None else self.result_json
 
     @property
     def has_unverified_result(self) -> bool:
@@ -119,7 +126,7 @@ class NodeState(Struct):
 
     def forget_result(self) -> None:
         """Clear an unverified result and the fields of its verification."""
-        self.result = self.result_json = self.result_ref = None
+        self.result_json = self.result_ref = None
         self.verifier_did = None
         self.verifier_price_micro = 0
         self.verify_retries_used = 0

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from core.errors import IllegalTransition
+from core.workflow.blob_ref import BlobRef
 from core.workflow.dag import CompiledWorkflow
 from core.workflow.node_state import AwaitedSelection, Budget, NodeState
 from core.workflow.terms import NodeTerms
@@ -21,8 +22,9 @@ from core.workflow.transitions import NodeStatus, NodeTrigger, WorkflowStatus
 class WorkflowState:
     """One workflow.
 
-    `nodes`, `results` and `terms` are by the node's name. `active_count`: nodes that are dispatched
-    or running. `first_failure`: the error of the first failed node, with its name as `node`.
+    `nodes`, `results` and `terms` are by the node's name; results are texts, or references.
+    `active_count`: nodes that are dispatched or running. `first_failure`: the error of the first
+    failed node, with its name as `node`.
     """
 
     workflow_id: str
@@ -34,7 +36,7 @@ class WorkflowState:
     unfinished_count: int
     active_count: int = 0
     status: WorkflowStatus = WorkflowStatus.PENDING
-    results: dict[str, Any] = field(default_factory=dict)
+    results: dict[str, str | BlobRef] = field(default_factory=dict)
     is_accepted: bool = False
     first_failure: dict[str, Any] | None = None
 

@@ -143,7 +143,6 @@ def attempt_succeeded(workflow: WorkflowState, event: AttemptSucceeded, decision
         record_failed_attempt(state, unpayable, "error", event.at_ms, decision)
         fail_attempt(workflow, state, unpayable, event.at_ms, decision)
         return
-    state.result = event.result
     state.result_json = event.result_json
     state.result_ref = event.result if type(event.result) is BlobRef else None
     state.metrics = event.metrics
@@ -214,6 +213,7 @@ def succeed_node(workflow: WorkflowState, state: NodeState, at_ms: int, decision
     state.completed_ms = at_ms
     workflow.active_count -= 1
     workflow.unfinished_count -= 1
+    assert state.result is not None, name
     workflow.results[name] = state.result
     workflow.budget.pay(name, state.price_micro)
     assert workflow.budget.reserved_micro(name) == 0, name
@@ -221,8 +221,7 @@ def succeed_node(workflow: WorkflowState, state: NodeState, at_ms: int, decision
     decision.records.append(state.row())
     if state.price_micro:
         decision.records.append(NodePaid(name, state.agent_did or "", state.price_micro))
-    # `workflow.results` has the value, the ledger its text.
-    state.result = state.result_json = state.result_ref = None
+    state.result_json = state.result_ref = None  # `workflow.results` has it
     if workflow.first_failure is None:
         for child in state.compiled.children:
             waiting = workflow.nodes[child]

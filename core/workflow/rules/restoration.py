@@ -9,7 +9,6 @@ Spec: design.md section 3 (Recovery).
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
 
 from core.errors import NodeErrorCode
 from core.workflow.actions import AwaitResult, Decision, ScheduleRetry
@@ -26,12 +25,11 @@ from core.workflow.workflow_state import WorkflowState, timeout_ms
 def load_nodes(
     workflow: WorkflowState,
     rows: Iterable[NodeChanged],
-    results: Mapping[str, Any],
     agents_used: Mapping[str, Sequence[str]],
 ) -> None:
     """Load the stored rows; arguments as those of `WorkflowMachine.restore`."""
     for row in rows:
-        _load_node(workflow, row, results, agents_used.get(row.node, ()))
+        _load_node(workflow, row, agents_used.get(row.node, ()))
     budget = workflow.budget
     active = [name for name, state in workflow.nodes.items() if state.is_active]
     budget.fit({name: budget.reserved_micro(name) for name in active})
@@ -43,12 +41,7 @@ def resume_nodes(workflow: WorkflowState, at_ms: int, decision: Decision) -> Non
         _resume_node(workflow, state, at_ms, decision)
 
 
-def _load_node(
-    workflow: WorkflowState,
-    row: NodeChanged,
-    results: Mapping[str, Any],
-    agents_used: Sequence[str],
-) -> None:
+def _load_node(workflow: WorkflowState, row: NodeChanged, agents_used: Sequence[str]) -> None:
     name = row.node
     state = workflow.nodes[name]
     state.load(row, agents_used)
@@ -61,15 +54,14 @@ def _load_node(
         workflow.unfinished_count -= 1
         budget.reserve(name, 0)
     if state.status is NodeStatus.SUCCESS:
-        workflow.results[name] = results[name]
+        assert state.result is not None, name
+        workflow.results[name] = state.result
         state.result_json = state.result_ref = None
         for child in state.compiled.children:
             workflow.nodes[child].unmet -= 1
     elif state.status in (NodeStatus.FAILED, NodeStatus.TIMEOUT):
         # Several nodes may have failed; which one is first does not affect the rest.
         workflow.first_failure = workflow.first_failure or {**(state.error or {}), "node": name}
-    elif state.has_result:
-        state.result = results[name]
 
 
 def _resume_node(workflow: WorkflowState, state: NodeState, at_ms: int, decision: Decision) -> None:

@@ -20,13 +20,16 @@ from nacl.signing import SigningKey
 
 from actors.dispatch.dispatcher import TELLING_TIMEOUT_MS, Dispatcher
 from actors.dispatch.large_results import Blobs
-from actors.ports import Contact, DispatchOrder
+from actors.dispatch.order_inputs import BUILT_HERE_BYTES_MAX
+from actors.ports import Contact, DispatchOrder, InputSources
 from actors.process.loop_clock import LoopClock
-from core.canonical import hash_text
+from core.canonical import canonical, hash_text
 from core.errors import NodeErrorCode
 from core.ids import event_id
+from core.records.manifest import parse_manifest
 from core.settings import Settings
 from core.trust.signing import is_signature_valid
+from core.workflow.dag import compile_workflow
 from core.workflow.events import (
     AttemptFailed,
     AttemptSucceeded,
@@ -446,3 +449,60 @@ async def test_what_exceeds_the_limit_waits_and_leaves_in_order() -> None:
                 ended.append(event.attempt)
     assert sorted(ended) == [1, 2, 3, 4, 5]
     assert open_max == 2
+
+
+def _sources(texts: dict[str, str]) -> InputSources:
+    """Return the sources of a node that maps all of a parent's list."""
+    nodes: dict[str, Any] = {
+        "p": {"capabilityId": "cap.x.v1"},
+        "a": {
+            "capabilityId": "cap.x.v1",
+            "dependsOn": ["p"],
+            "payload": {"own": 1.0, "text": "{{first}}"},
+            "inputMappings": {"all": "$.p.result", "first": "$.p.result[0]"},
+        },
+    }
+    return InputSources(compile_workflow(parse_manifest({"nodes": nodes})).nodes["a"], texts)
+
+
+@pytest.mark.parametrize("is_large", [False, True])
+async def test_an_order_of_sources_is_sent_with_the_inputs_that_are_made_of_them(
+    *, is_large: bool
+) -> None:
+    seen: list[dict[str, Any]] = []
+
+    async def handler(request: web.Request) -> web.Response:
+        seen.append(await request.json())
+        return web.json_response({"status": "success", "result": {}})
+
+    result = ["é" * (BUILT_HERE_BYTES_MAX if is_large else 1), 1e300]
+    async with scene(handler) as here:
+        event = await here.outcome(
+            sources=_sources({"p": canonical(result).decode()}), inputs={}, parents={}
+        )
+        assert isinstance(event, AttemptSucceeded)
+        judging = here.dispatcher._judging
+        assert (judging.pid is not None) is is_large
+    inputs = {"all": result, "first": result[0], "own": 1.0, "text": result[0]}
+    assert (seen[0]["inputs"], seen[0]["input"]) == (inputs, inputs)
+    assert seen[0]["parents"] == {"p": {"result": result}}
+    assert event.input_hash == hash_text(inputs)
+
+
+@pytest.mark.parametrize("is_large", [False, True])
+async def test_an_order_of_sources_that_lack_what_is_mapped_fails(*, is_large: bool) -> None:
+    text = canonical({"t": "x" * (BUILT_HERE_BYTES_MAX if is_large else 1)}).decode()
+    async with scene(replying()) as here:
+        event = await here.outcome(sources=_sources({"p": text}), inputs={}, parents={})
+        assert isinstance(event, AttemptFailed)
+        assert event.failure.code is NodeErrorCode.INPUT_MAPPING_FAILED
+        assert here.dispatcher.statistics().in_flight == 0
+
+
+@pytest.mark.parametrize("is_large", [False, True])
+async def test_an_order_of_sources_that_exceed_a_dispatch_fails(*, is_large: bool) -> None:
+    text = canonical(["x" * (BUILT_HERE_BYTES_MAX if is_large else 600)]).decode()
+    async with scene(replying(), dispatch_body_bytes_max=1_024) as here:
+        event = await here.outcome(sources=_sources({"p": text}), inputs={}, parents={})
+        assert isinstance(event, AttemptFailed)
+        assert event.failure.code is NodeErrorCode.INPUT_TOO_LARGE

@@ -14,7 +14,7 @@ import orjson
 import pytest
 from aiohttp import web
 
-from actors.dispatch.judging_child import EVENTS, REPLIES, ReplyOfOrder, judge_frame
+from actors.dispatch.judging_child import EVENTS, REQUESTS, ReplyOfOrder, answer_frame
 from actors.dispatch.judging_process import HERE_BYTES_MAX, JudgingEnded, JudgingProcess
 from actors.dispatch.reply_events import ReceivedReply, judge_received
 from actors.ports import DispatchOrder
@@ -67,7 +67,7 @@ def test_the_event_is_the_one_that_is_made_in_the_loop(
     here = judge_received(order, received(body, status))
     bare = an_order(is_verification=is_verification, verify_attempt=int(is_verification))
     asked = ReplyOfOrder(DispatchOrder(**_fields(bare) | {"inputs": {}}), received(body, status))
-    apart = EVENTS.decode(judge_frame(REPLIES.encode(asked)))
+    apart = EVENTS.decode(answer_frame(REQUESTS.encode(asked)))
     if isinstance(here, AttemptSucceeded):
         assert isinstance(apart, AttemptSucceeded) and apart.result is None
         assert apart.result_json is not None

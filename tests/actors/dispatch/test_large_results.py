@@ -10,7 +10,7 @@ import orjson
 import pytest
 
 from actors.dispatch.large_results import Blobs, is_result_large, store_large_result
-from actors.ports import LargeInputs
+from actors.ports import InputSources
 from core.errors import ErrorCode, NodeErrorCode, ServiceError
 from core.records.manifest import parse_manifest
 from core.workflow.blob_ref import BlobRef
@@ -104,9 +104,9 @@ async def test_a_store_that_stays_away_is_waited_for_until_the_workflows_end(
     blobs = Blobs(shelf, cache_bytes_max=0)
     reply = replying(status="success", result="x" * 2_000)
     node = compile_workflow(parse_manifest({"nodes": {"a": {"capabilityId": "cap.x"}}})).nodes["a"]
-    large = LargeInputs(node, {}, BlobRef("sha256:" + "0" * 64, 1)) if is_read else None
+    sources = InputSources(node, {}, BlobRef("sha256:" + "0" * 64, 1)) if is_read else None
     async with scene(reply, blobs=blobs, result_inline_bytes_max=1_024) as here:
-        ended = await here.outcome(ends_ms=1, large=large)
+        ended = await here.outcome(ends_ms=1, sources=sources)
         assert isinstance(ended, AttemptFailed)
         assert (ended.failure.code, ended.failure.is_spared) == (NodeErrorCode.AGENT_ERROR, True)
         assert here.dispatcher.statistics().in_flight == 0

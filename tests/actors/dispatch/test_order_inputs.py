@@ -9,12 +9,29 @@ from typing import Any
 import orjson
 import pytest
 
-from actors.dispatch.order_inputs import load_inputs
-from actors.ports import DispatchOrder, LargeInputs
+from actors.dispatch.input_texts import (
+    FillTexts,
+    InputText,
+    MappedTexts,
+    MapTexts,
+    fill_texts,
+    map_texts,
+)
+from actors.dispatch.order_inputs import (
+    BUILT_HERE_BYTES_MAX,
+    READ_BYTES_MAX,
+    Load,
+    OrderInputs,
+    build_apart,
+    build_values,
+    weigh_sources,
+)
+from actors.ports import DispatchOrder, InputSources
+from core.canonical import canonical, hash_bytes
 from core.errors import NodeErrorCode
 from core.records.manifest import parse_manifest
 from core.workflow.blob_ref import BlobRef
-from core.workflow.dag import compile_workflow
+from core.workflow.dag import CompiledNode, compile_workflow
 from core.workflow.events import Failure, Verdict
 
 pytestmark = pytest.mark.anyio
@@ -38,18 +55,47 @@ NODE = compile_workflow(
 ).nodes["b"]
 
 
-def order(large: LargeInputs, *, is_verification: bool = False) -> DispatchOrder:
+def order(sources: InputSources, *, is_verification: bool = False) -> DispatchOrder:
     """Return an order whose inputs are still to be made."""
     return DispatchOrder(
         "w", "t", "b", 1, "cap.x", "did:x:a", "http://a/node", "http://a/cancel", None, {}, {},
-        1_000, is_verification=is_verification, verify_attempt=int(is_verification), large=large,
+        1_000, is_verification=is_verification, verify_attempt=int(is_verification),
+        sources=sources,
     )  # fmt: skip
+
+
+class Beside:
+    """Builds texts in the caller's process, and keeps what it is asked."""
+
+    def __init__(self) -> None:
+        self.asked: list[MapTexts | FillTexts] = []
+
+    async def map_texts(self, payer_did: str, asked: MapTexts) -> MappedTexts | Failure:
+        self.asked.append(asked)
+        return map_texts(asked)
+
+    async def fill_texts(self, payer_did: str, asked: FillTexts) -> InputText | Failure:
+        self.asked.append(asked)
+        return fill_texts(asked)
+
+
+async def built(asked: DispatchOrder, load: Load, bytes_max: int) -> Any:
+    """Return (inputs, parents) as values, or the failure."""
+    found = await build_apart(asked, load, Beside(), bytes_max)
+    if isinstance(found, Failure):
+        return found
+    assert isinstance(found, OrderInputs)
+    inputs = found.inputs.inputs
+    assert found.inputs.hash == hash_bytes(inputs)
+    values = orjson.loads(inputs)
+    assert canonical(values) == inputs
+    return values, orjson.loads(orjson.dumps(found.parents))
 
 
 async def load(refs: Collection[BlobRef]) -> dict[str, bytes]:
     """Return what is stored."""
     assert set(refs) == {REF}
-    return {REF.hash: b'{"n": 7}'}
+    return {REF.hash: b'{"n":7}'}
 
 
 async def nothing(refs: Collection[BlobRef]) -> dict[str, bytes]:
@@ -58,49 +104,39 @@ async def nothing(refs: Collection[BlobRef]) -> dict[str, bytes]:
 
 
 async def test_references_become_inputs_and_parents() -> None:
-    whole = await load_inputs(order(LargeInputs(NODE, {"far": REF, "near": REF})), load, 100_000)
-    assert isinstance(whole, DispatchOrder)
-    assert whole.inputs == {"own": 1, "n": 7}
-    assert whole.parents == {"near": {"result": {"n": 7}}}
-    assert whole.large is None
+    asked = order(InputSources(NODE, {"far": REF, "near": REF}))
+    inputs, parents = await built(asked, load, 100_000)
+    assert inputs == {"own": 1, "n": 7}
+    assert parents == {"near": {"result": {"n": 7}}}
 
 
 async def test_an_order_travels_to_another_machine_with_what_it_is_made_of() -> None:
-    sent = order(LargeInputs(NODE, {"far": REF, "near": {"n": 1}}))
+    sent = order(InputSources(NODE, {"far": REF, "near": '{"n":1}'}))
     assert pickle.loads(pickle.dumps(sent)) == sent
 
 
 async def test_verifier_gets_the_result_itself() -> None:
-    large = LargeInputs(NODE, {"far": {"n": 1}, "near": {}}, REF)
-    whole = await load_inputs(order(large, is_verification=True), load, 100_000)
-    assert isinstance(whole, DispatchOrder)
-    inputs = {"own": 1, "n": 1}
-    assert whole.inputs == {"capabilityId": "cap.x", "inputs": inputs, "result": {"n": 7}}
-    assert whole.parents == {}
-
-
-async def test_an_order_without_references_is_left_as_it_is() -> None:
-    plain = order(LargeInputs(NODE, {}))
-    ready = DispatchOrder(
-        **{name: getattr(plain, name) for name in plain.__struct_fields__} | {"large": None}
-    )
-    assert await load_inputs(ready, nothing, 1) is ready
+    sources = InputSources(NODE, {"far": '{"n":1}', "near": "{}"}, REF)
+    inputs, parents = await built(order(sources, is_verification=True), load, 100_000)
+    own = {"own": 1, "n": 1}
+    assert inputs == {"capabilityId": "cap.x", "inputs": own, "result": {"n": 7}}
+    assert parents == {}
 
 
 async def test_parents_that_are_too_large_are_not_even_loaded() -> None:
-    failure = await load_inputs(order(LargeInputs(NODE, {"far": {}, "near": REF})), nothing, 69_999)
+    failure = await built(order(InputSources(NODE, {"far": "{}", "near": REF})), nothing, 69_999)
     assert isinstance(failure, Failure)
     assert (failure.code, failure.verdict) == (NodeErrorCode.INPUT_TOO_LARGE, Verdict.FINAL)
 
 
 async def test_an_ancestor_does_not_count_as_a_parent() -> None:
-    whole = await load_inputs(order(LargeInputs(NODE, {"far": REF, "near": {}})), load, 69_999)
-    assert isinstance(whole, DispatchOrder)
+    inputs, _ = await built(order(InputSources(NODE, {"far": REF, "near": "{}"})), load, 69_999)
+    assert inputs == {"own": 1, "n": 7}
 
 
-@pytest.mark.parametrize("stored", [{"far": REF, "near": {}}])
-async def test_a_lost_result_fails_the_node_and_nothing_else(stored: dict[str, Any]) -> None:
-    failure = await load_inputs(order(LargeInputs(NODE, stored)), nothing, 100_000)
+async def test_a_lost_result_fails_the_node_and_nothing_else() -> None:
+    asked = order(InputSources(NODE, {"far": REF, "near": "{}"}))
+    failure = await built(asked, nothing, 100_000)
     assert isinstance(failure, Failure)
     assert failure.code is NodeErrorCode.INPUT_MAPPING_FAILED
     assert "not stored" in failure.message
@@ -114,14 +150,13 @@ async def test_inputs_are_measured_while_they_are_built() -> None:
         "b": {"capabilityId": "cap.x", "dependsOn": ["far"], "inputMappings": asked},
     }
     node = compile_workflow(parse_manifest({"nodes": nodes})).nodes["b"]
-    whole = await load_inputs(order(LargeInputs(node, {"far": REF})), load, 100_000)
-    assert isinstance(whole, DispatchOrder)
-    assert len(whole.inputs) == 400
+    inputs, _ = await built(order(InputSources(node, {"far": REF})), load, 100_000)
+    assert len(inputs) == 400
 
     async def load_large(refs: Collection[BlobRef]) -> dict[str, bytes]:
         return {ref.hash: orjson.dumps({"t": "x" * 70_000}) for ref in refs}
 
-    failure = await load_inputs(order(LargeInputs(node, {"far": REF})), load_large, 100_000)
+    failure = await built(order(InputSources(node, {"far": REF})), load_large, 100_000)
     assert isinstance(failure, Failure)
     assert (failure.code, failure.verdict) == (NodeErrorCode.INPUT_TOO_LARGE, Verdict.FINAL)
 
@@ -145,7 +180,7 @@ class Ancestors:
     @property
     def order(self) -> DispatchOrder:
         """Return an order that maps something of each."""
-        return order(LargeInputs(self.node, {**self.refs, "near": {}}))
+        return order(InputSources(self.node, {**self.refs, "near": "{}"}))
 
     async def load(self, refs: Collection[BlobRef]) -> dict[str, bytes]:
         """Return texts of about the size."""
@@ -156,15 +191,14 @@ class Ancestors:
 async def test_ancestors_are_loaded_in_groups_within_the_bound_of_a_dispatch() -> None:
     """400 ancestors of 1 MB of which a number each is mapped were 400 MB at once."""
     ancestors = Ancestors(whole=False)
-    whole = await load_inputs(ancestors.order, ancestors.load, 100_000)
-    assert isinstance(whole, DispatchOrder)
-    assert whole.inputs == dict.fromkeys(ancestors.refs, 7)
+    inputs, _ = await built(ancestors.order, ancestors.load, 100_000)
+    assert inputs == dict.fromkeys(ancestors.refs, 7)
     assert ancestors.loaded == [100_000] * 4
 
 
 async def test_the_first_ancestor_that_exceeds_the_dispatch_ends_the_loading() -> None:
     ancestors = Ancestors(whole=True)
-    failure = await load_inputs(ancestors.order, ancestors.load, 100_000)
+    failure = await built(ancestors.order, ancestors.load, 100_000)
     assert isinstance(failure, Failure)
     assert (failure.code, failure.verdict) == (NodeErrorCode.INPUT_TOO_LARGE, Verdict.FINAL)
     assert len(ancestors.loaded) == 1, "each stands twice in a dispatch: five are too many"
@@ -172,6 +206,118 @@ async def test_the_first_ancestor_that_exceeds_the_dispatch_ends_the_loading() -
 
 async def test_a_result_above_the_bound_of_which_little_is_mapped_is_a_group_of_its_own() -> None:
     ancestors = Ancestors(whole=False)
-    whole = await load_inputs(ancestors.order, ancestors.load, Ancestors.SIZE - 1)
-    assert isinstance(whole, DispatchOrder)
+    inputs, _ = await built(ancestors.order, ancestors.load, Ancestors.SIZE - 1)
+    assert inputs == dict.fromkeys(ancestors.refs, 7)
     assert ancestors.loaded == [Ancestors.SIZE] * 40
+
+
+def made(mappings: dict[str, str], payload: dict[str, Any] | None = None) -> CompiledNode:
+    """Return a node that maps of two ancestors, one of them its parent."""
+    last = {
+        "capabilityId": "cap.x",
+        "dependsOn": ["near"],
+        "payload": payload or {},
+        "inputMappings": mappings,
+    }
+    nodes: dict[str, Any] = {
+        "far": {"capabilityId": "cap.x"},
+        "near": {"capabilityId": "cap.x", "dependsOn": ["far"]},
+        "b": last,
+    }
+    return compile_workflow(parse_manifest({"nodes": nodes})).nodes["b"]
+
+
+RESULTS = {"far": '{"l":[1e+300,{"\ufeff":"é"}],"n":7}', "near": '{"t":"a \\" b"}'}
+
+
+@pytest.mark.parametrize("is_verification", [False, True])
+@pytest.mark.parametrize(
+    ("mappings", "payload"),
+    [
+        ({}, {}),
+        ({"n": "$.far.result.n", "a": "$.near.result"}, {"z": 1.0, "n": 2}),
+        ({"l": "$.far.result.l", "m": "$.far.result.l"}, {"\U0001f600": 1, "\uffee": 2}),
+        ({"t": "$.near.result.t"}, {"text": "{{t}} {{ l }} {{own}}", "own": [1.5]}),
+        ({"o": "$.far.result.l[1]"}, {"deep": [{"text": "{{o}}"}]}),
+        ({"lost": "$.far.result.l[2]"}, {}),
+        ({"lost": "$.far.result.n.x"}, {"text": "{{lost}}"}),
+    ],
+)
+async def test_inputs_are_the_same_wherever_they_are_built(
+    mappings: dict[str, str], payload: dict[str, Any], *, is_verification: bool
+) -> None:
+    node = made(mappings, payload)
+    sources = InputSources(node, RESULTS, '{"v":[0]}' if is_verification else None)
+    here = build_values(sources, 100_000, is_verification=is_verification)
+    apart = await built(order(sources, is_verification=is_verification), nothing, 100_000)
+    assert apart == here
+    if not isinstance(here, Failure):
+        found = await build_apart(
+            order(sources, is_verification=is_verification), nothing, Beside(), 100_000
+        )
+        assert isinstance(found, OrderInputs)
+        assert found.inputs.inputs == canonical(here[0])
+
+
+@pytest.mark.parametrize("bytes_max", range(60, 200, 7))
+async def test_what_is_too_large_here_is_too_large_there(bytes_max: int) -> None:
+    node = made({"l": "$.far.result.l", "n": "$.near.result.t"}, {"text": "{{l}}"})
+    sources = InputSources(node, RESULTS)
+    here = build_values(sources, bytes_max, is_verification=False)
+    assert await built(order(sources), nothing, bytes_max) == here
+
+
+def test_each_mapping_template_and_parent_counts_for_what_may_be_built_here() -> None:
+    """999 children that map of one result were built in one turn of the loop."""
+    half = f'["{"x" * (BUILT_HERE_BYTES_MAX // 2)}"]'
+
+    def weigh(mappings: dict[str, str], payload: dict[str, Any], near: str, far: str) -> int:
+        return weigh_sources(InputSources(made(mappings, payload), {"near": near, "far": far}))
+
+    assert weigh({"a": "$.far.result[0]"}, {}, "1", half) <= BUILT_HERE_BYTES_MAX
+    twice = {"a": "$.far.result[0]", "b": "$.far.result[0]"}
+    assert weigh(twice, {}, "1", half) > BUILT_HERE_BYTES_MAX
+    assert weigh({"a": "$.far.result[0]"}, {}, half, half) > BUILT_HERE_BYTES_MAX
+    assert weigh({"a": "$.far.result[0]"}, {"t": "{{a}}"}, "1", half) > BUILT_HERE_BYTES_MAX
+    assert weigh({}, {"t": "x" * BUILT_HERE_BYTES_MAX}, "1", "1") > BUILT_HERE_BYTES_MAX
+    named = {"t": "{{t}}{{u}}", "u": "x" * (BUILT_HERE_BYTES_MAX // 2)}
+    assert weigh({}, named, "1", "1") > BUILT_HERE_BYTES_MAX
+    assert weigh_sources(InputSources(NODE, {"far": REF, "near": "1"})) > BUILT_HERE_BYTES_MAX
+
+
+async def test_no_value_of_a_large_text_is_built_in_the_loop() -> None:
+    """Only texts pass through it: results of some size at once, and what was mapped of them."""
+    beside = Beside()
+    names = [f"far{number}" for number in range(40)]
+    mappings = {name: f"$.{name}.result" for name in names}
+    nodes: dict[str, Any] = {name: {"capabilityId": "cap.x"} for name in names}
+    nodes["b"] = {"capabilityId": "cap.x", "dependsOn": names[:1], "inputMappings": mappings}
+    nodes |= {"near": {"capabilityId": "cap.x", "dependsOn": names}}
+    nodes["b"]["dependsOn"] = ["near"]
+    node = compile_workflow(parse_manifest({"nodes": nodes})).nodes["b"]
+    texts = dict.fromkeys(names, orjson.dumps(["x" * 60_000]).decode())
+    sources = InputSources(node, {**texts, "near": "{}"})
+    found = await build_apart(order(sources), nothing, beside, 8 * READ_BYTES_MAX)
+    assert isinstance(found, OrderInputs)
+    reads = [asked for asked in beside.asked if isinstance(asked, MapTexts)]
+    assert [len(asked.texts) for asked in reads] == [17, 17, 6]
+    assert all(sum(map(len, asked.texts.values())) <= READ_BYTES_MAX for asked in reads)
+    assert [len(asked.node.mappings) for asked in reads] == [17, 17, 6]
+    assert isinstance(beside.asked[-1], FillTexts)
+
+
+def test_a_result_is_written_once_however_often_it_is_mapped(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    written: list[Any] = []
+
+    def write(value: Any) -> bytes:
+        written.append(value)
+        return canonical(value)
+
+    monkeypatch.setattr("actors.dispatch.input_texts.canonical", write)
+    node = made({f"m{number}": "$.far.result.l" for number in range(50)})
+    asked = MapTexts(node, {"far": RESULTS["far"].encode()}, 100_000, 100_000)
+    found = map_texts(asked)
+    assert isinstance(found, MappedTexts) and len(found.values) == 50
+    assert len({id(value) for value in written}) == 1

@@ -162,9 +162,9 @@ class Bench:
         )
         self.runner.cancel(request, self.replies.append)
 
-    def deliver(self, order: DispatchOrder) -> None:
+    def deliver(self, order: DispatchOrder, result: object = None) -> None:
         """Let the agent of an order deliver."""
-        result = {"from": order.node}
+        result = result or {"from": order.node}
         now_ms = self.clock.now_ms()
         self.runner.receive(
             order.workflow_id,

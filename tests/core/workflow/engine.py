@@ -125,11 +125,6 @@ class Engine:
             terms=self.terms,
             status=self.status,
             nodes=list(self.rows.values()),
-            results={
-                name: orjson.loads(row.result_json) if row.result_json else row.result_ref
-                for name, row in self.rows.items()
-                if row.result_json is not None or row.result_ref is not None
-            },
             agents_used={
                 name: [
                     one.agent_did
@@ -360,7 +355,9 @@ class Engine:
 
 def inputs_of(run: Engine, name: str) -> object:
     """Return (inputs, parents) for a dispatch of a node, or why they cannot be built."""
-    return build_inputs(run.machine.compiled.nodes[name], run.machine.results_for(name))
+    texts = run.machine.results_for(name)
+    results = {key: orjson.loads(text) for key, text in texts.items() if isinstance(text, str)}
+    return build_inputs(run.machine.compiled.nodes[name], results)
 
 
 def chain(*names: str, **options: Any) -> dict[str, Any]:

@@ -22,7 +22,7 @@ def test_nothing_is_paid_and_no_child_starts_before_approval() -> None:
     run.succeed("a")
     assert run.statuses() == {"a": "running", "b": "pending"}
     assert not run.payments
-    assert run.machine.unverified_result("a") == {"from": "a"}
+    assert run.machine.unverified_result("a") == '{"from":"a"}'
     assert run.open == [DispatchVerification("a", 1, 1, "did:x:judge", 60_000)]
     run.judge("a", approved=True)
     assert run.statuses() == {"a": "success", "b": "dispatched"}
@@ -167,7 +167,7 @@ def test_open_verification_is_repeated_after_a_crash_under_the_same_number() -> 
     opened = list(run.open)
     run.crash()
     assert run.open == opened
-    assert run.machine.unverified_result("a") == {"from": "a"}
+    assert run.machine.unverified_result("a") == '{"from":"a"}'
     run.run_to_end()
     assert run.status == "success"
 

@@ -1,0 +1,99 @@
+"""Builds inputs from texts to texts, in the process beside an owner's loop.
+
+Values are built here alone: what is mapped of results is returned in canonical form, and so are the
+inputs that are made of it. Pure. Spec: Input mapping expressions, Verification. Decision 0160.
+"""
+
+from __future__ import annotations
+
+import orjson
+
+from core.canonical import canonical, canonical_object, hash_bytes
+from core.errors import NodeErrorCode
+from core.message import Message
+from core.workflow.dag import CompiledNode
+from core.workflow.events import Failure, Verdict
+from core.workflow.inputs import DispatchRoom, fill_payload, map_inputs
+
+
+class MapTexts(Message, frozen=True):
+    """Asks what a node maps of these results; `left`: what is left of `bytes_max`."""
+
+    node: CompiledNode
+    texts: dict[str, bytes]
+    bytes_max: int
+    left: int
+
+
+class MappedTexts(Message, frozen=True):
+    """What is mapped, by the names of inputs; `left`: what is left of the dispatch after it."""
+
+    values: dict[str, bytes]
+    left: int
+
+
+class FillTexts(Message, frozen=True):
+    """Asks for the inputs of a node of which what is mapped is known.
+
+    `unverified`: the result that is to be judged, in canonical form as all of them are stored; None
+    unless the order is a verification.
+    """
+
+    node: CompiledNode
+    mapped: dict[str, bytes]
+    bytes_max: int
+    left: int
+    unverified: bytes | None = None
+
+
+class InputText(Message, frozen=True):
+    """Inputs in canonical form, and their hash."""
+
+    inputs: bytes
+    hash: str
+
+
+def map_texts(asked: MapTexts) -> MappedTexts | Failure:
+    """Return what is mapped of some results, or the failure; each value is written once."""
+    room = DispatchRoom(asked.bytes_max, asked.left)
+    try:
+        results = {name: orjson.loads(text) for name, text in asked.texts.items()}
+        mapped = map_inputs(asked.node, results, room)
+        if isinstance(mapped, Failure):
+            return mapped
+        texts = {id(value): canonical(value) for value in mapped.values()}
+    except ValueError as error:
+        return unreadable_failure(error)
+    return MappedTexts({name: texts[id(value)] for name, value in mapped.items()}, room.left)
+
+
+def fill_texts(asked: FillTexts) -> InputText | Failure:
+    """Return the inputs of a dispatch, or the failure."""
+    room = DispatchRoom(asked.bytes_max, asked.left)
+    node = asked.node
+    try:
+        values = {}
+        if node.has_templates:
+            values = {name: orjson.loads(text) for name, text in asked.mapped.items()}
+        payload = fill_payload(node, values, room)
+        if isinstance(payload, Failure):
+            return payload
+        members = {name: canonical(value) for name, value in payload.items()}
+        inputs = canonical_object({**members, **asked.mapped})
+        if asked.unverified is not None:
+            inputs = canonical_object(
+                {
+                    "capabilityId": canonical(node.capability_id),
+                    "inputs": inputs,
+                    "result": asked.unverified,
+                }
+            )
+    except ValueError as error:
+        return Failure(NodeErrorCode.INPUT_MAPPING_FAILED, str(error), Verdict.FINAL)
+    return InputText(inputs, hash_bytes(inputs))
+
+
+def unreadable_failure(error: Exception) -> Failure:
+    """Return the failure of a dispatch that needs a result which cannot be read."""
+    message = f"a result cannot be read: {error}"
+    return Failure(NodeErrorCode.INPUT_MAPPING_FAILED, message, Verdict.FINAL)
