@@ -23,15 +23,17 @@ from actors.cluster.dedicated import Dedicated
 from actors.dispatch.remote_dispatch import PeerCalls, RemoteEvent, RemoteOrder
 from actors.engine.owner import Owner
 from actors.process.arguments import parse_settings_argument, settings_argument
+from actors.process.at_work import AtWork
 from actors.process.garbage import collect_rarely
 from actors.process.logs import configure_logging
+from actors.process.loop_watchdog import TurnTrace
 from actors.process.metrics import quarantined_gauge, start_loop_watchdog
 from actors.process.slices import take_in_slices
 from actors.transport.actor_calls import BatchCall, actor_call, is_unknown_outcome
 from actors.transport.late_replies import LateReplies
 from actors.transport.ledger_client import LedgerClient
 from actors.transport.names import LEDGER, LIVENESS
-from actors.transport.sockets import serve_batches
+from actors.transport.sockets import serve_batches, socket_path
 from actors.transport.wire import answer_requests
 from core.settings import Settings
 
@@ -51,10 +53,18 @@ class WorkflowActor:
         settings = parse_settings_argument(values)
         configure_logging(settings, "workflows")
         collect_rarely()
-        self._watchdog, self._quarantined = (
-            start_loop_watchdog(name, "workflows"),
-            quarantined_gauge(),
-        )
+        self._quarantined = quarantined_gauge()
+        path = socket_path(settings.run_folder, name)
+        if path is None:
+            self._watchdog, at_work = start_loop_watchdog(name, "workflows"), AtWork()
+        else:
+            path.parent.mkdir(mode=0o700, exist_ok=True)
+            trace = TurnTrace(path.with_suffix(".trace"))
+            if trace.former:
+                log.error("the process before ended in a turn owner=%s\n%s", name, trace.former)
+            at_work = AtWork(path.with_suffix(".work"), is_to_blame=bool(trace.former))
+            self._watchdog = start_loop_watchdog(name, "workflows", trace)
+            trace.start()
         ledger = LedgerClient(
             BatchCall(settings.run_folder, LEDGER, "submit"),
             is_unknown_outcome,
@@ -63,7 +73,7 @@ class WorkflowActor:
             batch_size=settings.batch_commands_max,
         )
         self._name, self._run_folder = name, settings.run_folder
-        self._owner = Owner(name, settings, ledger, _stop)
+        self._owner = Owner(name, settings, ledger, _stop, at_work)
         self._late = LateReplies()
         self._dedicated: Dedicated | None = None
         if settings.isolation == "dedicated":

@@ -40,6 +40,7 @@ from actors.dispatch.reply_events import (
     unhealthy_failure,
 )
 from actors.ports import Clock, Contact, DispatchOrder, InputSources
+from actors.process.at_work import AtWork
 from actors.process.slices import Slices, run_in_slices
 from core.canonical import canonical, hash_bytes
 from core.errors import NodeErrorCode
@@ -115,6 +116,7 @@ class Dispatcher:
         settings: service name, deployment key, egress allow-list and bounds.
         clock: wall time.
         blobs: where large results are; None: results of any size travel as they are.
+        at_work: is told whose order is at work.
         begin: told the agent when an order comes.
         note: told the order and what its end tells of reaching the agent, when it is closed.
         concurrency: how many orders an agent takes from here at once; None: the setting.
@@ -129,6 +131,7 @@ class Dispatcher:
         note: Callable[[DispatchOrder, Contact], None],
         concurrency: Callable[[str], int] | None = None,
         blobs: Blobs | None = None,
+        at_work: AtWork | None = None,
     ) -> None:
         self._settings = settings
         self._service = settings.service
@@ -137,6 +140,7 @@ class Dispatcher:
         self._begin = begin
         self._note = note
         self._blobs = blobs
+        self._at_work = at_work or AtWork()
         weights = parse_weights(settings.payer_weights)
 
         def weight_of(payer: str) -> int:
@@ -339,10 +343,12 @@ class Dispatcher:
 
     def _take_step(self, ticket: _Ticket, step: Callable[..., None], *arguments: Any) -> None:
         """Do one step of an open order; whatever is raised ends this order alone."""
+        before = self._at_work.begin(ticket.order.workflow_id)
         try:
             step(ticket, *arguments)
         except Exception:
             self._end_broken(ticket)
+        self._at_work.end(before)
 
     def _take_task(self, ticket: _Ticket, work: Coroutine[Any, Any, None]) -> None:
         """Do a step that waits, for the store or the judging, until its workflow's end at most."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from actors.dispatch.order_inputs import build_values
+from actors.dispatch.order_inputs import build_values, weigh_sources
 from actors.engine.running_workflow import RunningWorkflow
 from actors.ports import AgentEntry, DispatchOrder, InputSources
 from core.errors import NodeErrorCode
@@ -25,21 +25,22 @@ def build_order(
     entry: AgentEntry | None,
     settings: Settings,
     now_ms: int,
-    *,
-    is_built: bool,
-) -> DispatchOrder | Event:
-    """Return the order of a dispatch, or the event of its failure.
+    buildable: int,
+) -> tuple[DispatchOrder | Event, int]:
+    """Return the order of a dispatch, or the event of its failure, and what was built for it.
 
     Args:
         entry: the agent's directory entry, None when it was deregistered.
         settings: the largest dispatch body.
         now_ms: the time of a failure.
-        is_built: build its inputs here; otherwise it carries their sources.
+        buildable: bytes of inputs that may be built now; an order of more carries their sources.
+
+    Returns: the order or event, and how many of these bytes its inputs are.
     """
     machine = run.machine
     node = machine.compiled.nodes[action.node]
     if entry is None:
-        return build_failure_event(action, _deregistered_failure(action.agent_did), now_ms)
+        return build_failure_event(action, _deregistered_failure(action.agent_did), now_ms), 0
     capability_id = node.capability_id
     verify_attempt = 0
     if isinstance(action, DispatchVerification):
@@ -47,14 +48,16 @@ def build_order(
         verify_attempt = action.verify_attempt
     inputs: dict[str, Any] = {}
     parents: dict[str, Any] = {}
-    sources = input_sources(machine, action)
+    sources = _input_sources(machine, action)
+    weight = weigh_sources(sources)
+    is_built = weight <= buildable
     if is_built:
         bytes_max = settings.dispatch_body_bytes_max
         built = build_values(sources, bytes_max, is_verification=verify_attempt > 0)
         if isinstance(built, Failure):
-            return build_failure_event(action, built, now_ms)
+            return build_failure_event(action, built, now_ms), weight
         inputs, parents = built
-    return DispatchOrder(
+    order = DispatchOrder(
         workflow_id=machine.workflow_id,
         task_id=run.task_id,
         payer_did=run.payer_did,
@@ -76,9 +79,10 @@ def build_order(
         is_cut_short=action.timeout_ms < node.timeout_ms,
         ends_ms=machine.deadline_ms,
     )
+    return order, weight if is_built else 0
 
 
-def input_sources(
+def _input_sources(
     machine: WorkflowMachine, action: DispatchNode | DispatchVerification
 ) -> InputSources:
     """Return what the inputs of a dispatch are made of."""

@@ -25,6 +25,7 @@ from actors.engine.restorer import Restorer, read_until_success
 from actors.engine.runner import Runner
 from actors.engine.step_commands import rereading_error
 from actors.ports import Contact, DispatchOrder
+from actors.process.at_work import AtWork
 from actors.process.loop_clock import LoopClock
 from actors.process.merged_runs import MergedRuns
 from actors.process.slices import Slices, run_in_slices
@@ -65,11 +66,19 @@ class Owner:
         settings: the deployment's.
         ledger: the client of the ledger actor.
         on_lost: ends this process, so that a new one starts from the stored rows.
+        at_work: the workflow at work, and those that have ended this owner's processes before;
+            None: nothing is known of earlier ones.
     """
 
     def __init__(
-        self, name: str, settings: Settings, ledger: LedgerClient, on_lost: Callable[[str], None]
+        self,
+        name: str,
+        settings: Settings,
+        ledger: LedgerClient,
+        on_lost: Callable[[str], None],
+        at_work: AtWork | None = None,
     ) -> None:
+        self._at_work = at_work or AtWork()
         self._name = name
         self._settings = settings
         self._ledger = ledger
@@ -102,6 +111,7 @@ class Owner:
             begin=self._directory.begin,
             note=self._note_outcome,
             concurrency=self._concurrency,
+            at_work=self._at_work,
             blobs=Blobs(self._blob_store, cache_bytes_max=settings.blob_cache_bytes_max),
         )
         self.remote_dispatch = RemoteDispatch(
@@ -138,6 +148,7 @@ class Owner:
             on_finished=self.outboxes.put,
             on_lost=self._on_lost,
             on_rows_needed=self._request_restore,
+            at_work=self._at_work,
         )
         self._runner = runner
         self._restorer = Restorer(

@@ -107,16 +107,29 @@ class Quarantine:
     def add(
         self,
         workflow_id: str,
+        code: str,
         deadline_ms: int,
         payer_did: str,
         watchers: Collection[str] = (),
+        *,
+        is_known: bool = False,
     ) -> None:
-        """Add a quarantined workflow; its deadline still ends it.
+        """Quarantine a workflow that is not driven; its deadline still ends it.
 
         Args:
+            code: a `QuarantineCode`.
             deadline_ms: the end of `maxRuntimeMs`, Unix milliseconds.
             watchers: the gateways that wait for its end.
+            is_known: whether the ledger has stored the code.
         """
+        log.error("workflow quarantined workflow=%s code=%s", workflow_id, code)
+        self._add(workflow_id, deadline_ms, payer_did, watchers)
+        if not is_known:
+            self._store_code(workflow_id, QuarantineCode(code))
+
+    def _add(
+        self, workflow_id: str, deadline_ms: int, payer_did: str, watchers: Collection[str]
+    ) -> None:
         if workflow_id in self._workflows:
             return
         quarantined = self._workflows[workflow_id] = _QuarantinedWorkflow(
@@ -126,8 +139,7 @@ class Quarantine:
         self._on_changed(workflow_id)
         self._end_at(workflow_id, quarantined, deadline_ms)
 
-    def store_code(self, workflow_id: str, code: QuarantineCode) -> None:
-        """Store a workflow's quarantine in the ledger."""
+    def _store_code(self, workflow_id: str, code: QuarantineCode) -> None:
         owner, epoch = self._commands.owner, self._commands.epoch
         command = QuarantineWorkflow(
             key=self._key("quarantine", workflow_id),

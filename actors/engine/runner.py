@@ -23,12 +23,11 @@ from typing import Any, Final
 
 from msgspec.structs import replace
 
-from actors.dispatch.order_inputs import BUILT_HERE_BYTES_MAX, weigh_sources
+from actors.dispatch.order_inputs import BUILT_HERE_BYTES_MAX
 from actors.engine.dispatch_orders import (
     build_order,
     build_timeout_event,
     build_unstaked_event,
-    input_sources,
     is_dispatch_wanted,
     rebuild_accepted_orders,
 )
@@ -59,6 +58,7 @@ from actors.engine.step_commands import (
 )
 from actors.engine.workflow_restore import restore_workflow
 from actors.ports import Clock, DirectoryPort, DispatchOrder, DispatchPort, LedgerPort
+from actors.process.at_work import AtWork
 from actors.transport.messages import (
     CancelRequest,
     PublishReply,
@@ -113,6 +113,7 @@ class Runner:
         on_lost: receives the reason when another owner has taken over and this runner must stop.
         on_rows_needed: receives the id of a stored workflow that is not driven: its rows must be
             read and, if they belong to this owner, passed to `restore_stored`.
+        at_work: names the workflow at work, and knows who ended this owner; None: nobody.
     """
 
     def __init__(
@@ -128,6 +129,7 @@ class Runner:
         on_finished: Callable[[str, set[str]], None],
         on_lost: Callable[[str], None],
         on_rows_needed: Callable[[str], None],
+        at_work: AtWork | None = None,
     ) -> None:
         self._owner = owner
         self._epoch = epoch
@@ -139,6 +141,7 @@ class Runner:
         self._on_finished = on_finished
         self._on_lost = on_lost
         self._on_rows_needed = on_rows_needed
+        self._at_work = at_work or AtWork()
         self._running: dict[str, RunningWorkflow] = {}
         self._door = Door(settings, dispatcher, ledger)
         self._published = 0
@@ -260,6 +263,7 @@ class Runner:
     def resume(self, request: ResumeRequest, done: Resume) -> None:
         """Resume a quarantined workflow; the arguments are those of `cancel`."""
         if request.workflow_id in self._running or request.workflow_id in self._quarantine:
+            self._at_work.forget(request.workflow_id)  # or its restore would be refused again
             self._quarantine.resume(request, done)
         else:
             done(None)
@@ -290,14 +294,17 @@ class Runner:
         """
         workflow_id = stored.workflow_id
         is_ending = self._quarantine.is_ending(workflow_id)
-        if self.is_driving(workflow_id) or (workflow_id in changed_ids and not is_ending):
-            return False
-        if not is_ending and workflow_id in self._quarantine:
+        is_left = workflow_id in changed_ids or workflow_id in self._quarantine
+        if self.is_driving(workflow_id) or (is_left and not is_ending):
             return False
         code, deadline_ms = stored.row["quarantine_code"], stored.row["deadline_ms"]
-        if code is not None and not is_ending:
-            self.quarantine_workflow(workflow_id, code, deadline_ms, stored.payer_did)
+        is_poison = code is None and self._at_work.is_poison(workflow_id)
+        if (code is not None or is_poison) and not is_ending:
+            code = code or QuarantineCode.STEP_FAILED
+            payer_did = stored.payer_did
+            self._quarantine.add(workflow_id, code, deadline_ms, payer_did, is_known=not is_poison)
             return False
+        before = self._at_work.begin(workflow_id)
         try:
             restored = restore_workflow(stored, self._settings, self._clock.now_ms())
         except Exception:  # rows of another version, or damaged: other workflows go on
@@ -307,9 +314,10 @@ class Runner:
                 self._quarantine.end(stored, None)
             else:
                 lost = QuarantineCode.NOT_RESTORABLE
-                self.quarantine_workflow(workflow_id, lost, deadline_ms, stored.payer_did)
-                self._quarantine.store_code(workflow_id, lost)
+                self._quarantine.add(workflow_id, lost, deadline_ms, stored.payer_did)
             return False
+        finally:
+            self._at_work.end(before)
         if is_ending:
             self._quarantine.end(stored, restored[:2])
             return False
@@ -509,6 +517,7 @@ class Runner:
         Args:
             otherwise: answers the request that the work was for, when it raised.
         """
+        before = self._at_work.begin(run.workflow_id)
         try:
             work(*arguments)
         except Exception:  # the edge of one workflow: the others go on
@@ -517,6 +526,7 @@ class Runner:
             self._quarantine_run(run, QuarantineCode.STEP_FAILED, is_known=False)
             if otherwise is not None:
                 otherwise()
+        self._at_work.end(before)
 
     def _handle_commit(
         self, run: RunningWorkflow, actions: list[Action], is_last: bool, outcome: Outcome
@@ -600,23 +610,9 @@ class Runner:
         if self._running.get(run.workflow_id) is not run:
             return  # it has ended, or another run has replaced this one
         self._leave(run.workflow_id)
-        deadline_ms = run.machine.deadline_ms
-        self.quarantine_workflow(run.workflow_id, code, deadline_ms, run.payer_did, run.watchers)
-        if not is_known:
-            self._quarantine.store_code(run.workflow_id, QuarantineCode(code))
+        ends_ms, payer = run.machine.deadline_ms, run.payer_did
+        self._quarantine.add(run.workflow_id, code, ends_ms, payer, run.watchers, is_known=is_known)
         self._stop(run)
-
-    def quarantine_workflow(
-        self,
-        workflow_id: str,
-        code: str,
-        deadline_ms: int,
-        payer_did: str,
-        watchers: Iterable[str] = (),
-    ) -> None:
-        """Quarantine a workflow that is not driven here."""
-        log.error("workflow quarantined workflow=%s code=%s", workflow_id, code)
-        self._quarantine.add(workflow_id, deadline_ms, payer_did, set(watchers))
 
     def _handle_quarantined_end(self, workflow_id: str, watchers: set[str]) -> None:
         self._finished += 1
@@ -668,16 +664,14 @@ class Runner:
         if self._directory.is_revoked(did, now_ms):
             self.receive(run.workflow_id, AgentRevoked(did, now_ms))
             return 0
-        weight = weigh_sources(input_sources(run.machine, action))
-        is_built = weight <= buildable
         entry = self._directory.entry(did)
-        order = build_order(run, action, entry, self._settings, now_ms, is_built=is_built)
+        order, built = build_order(run, action, entry, self._settings, now_ms, buildable)
         if isinstance(order, DispatchOrder):
             run.orders[(action.node, order.is_verification)] = order
             self._dispatcher.send(order, self.receive)
         else:
             self.receive(run.workflow_id, order)
-        return weight if is_built else 0
+        return built
 
     def _end_bidding(self, run: RunningWorkflow, action: CloseAuction) -> None:
         """Ask the ledger for a round's bids; again a little later while its clock holds it open."""

@@ -3,15 +3,21 @@
 A tick is due every `TICK_MS`; its delay is the length of the turns before it. Other threads can
 read the count of ticks while the loop is blocked: a growing count means that the loop works, a
 constant count that the process is frozen or stuck.
-design.md section 3 (no turn of an event loop lasts > 10 ms). Decisions 0091 and 0092.
+
+A turn that lasts too long, or a fatal error of the interpreter, has its stack written to a file, by
+a thread of C: it needs no interpreter lock, which a call that never returns may hold. The next
+process of this name finds the trace; a process that is ended from outside in a usual turn leaves
+none. design.md section 3 (no turn of an event loop lasts > 10 ms). Decisions 0091, 0092 and 0161.
 """
 
 from __future__ import annotations
 
 import asyncio
+import faulthandler
 import logging
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Final
 
 log = logging.getLogger("callboard.turns")
@@ -20,6 +26,44 @@ TICK_MS: Final = 50
 LONG_TURN_MS: Final = 10
 # Shorter turns are counted only: on a busy machine the scheduler alone causes them.
 LOGGED_TURN_MS: Final = 250
+# No turn lasts so long, on a busy machine either.
+STUCK_S: Final = 2.0
+
+
+class TurnTrace:
+    """The trace of a process's turn; one of a process, since `faulthandler` has one timer.
+
+    Args:
+        path: the trace's file.
+        stuck_s: how long a turn may last.
+    """
+
+    def __init__(self, path: Path, *, stuck_s: float = STUCK_S) -> None:
+        self._stuck_s = stuck_s
+        self.former = path.read_text(errors="replace") if path.exists() else ""
+        self._file = path.open("wb", buffering=0)
+
+    def __repr__(self) -> str:
+        return f"<TurnTrace {self._file.name} former={len(self.former)}>"
+
+    def start(self) -> None:
+        """Trace fatal errors, and the turn that goes on."""
+        faulthandler.enable(self._file, all_threads=False)
+        self.note_turn()
+
+    def note_turn(self) -> None:
+        """Note that a turn has ended: what was written of it is of no account."""
+        faulthandler.dump_traceback_later(self._stuck_s, file=self._file)
+        if self._file.tell():
+            self._file.seek(0)
+            self._file.truncate()
+
+    def stop(self) -> None:
+        """End the trace without one."""
+        faulthandler.cancel_dump_traceback_later()
+        faulthandler.disable()
+        self._file.truncate(0)
+        self._file.close()
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +85,7 @@ class TurnWatchdog:
         name: the process's name, for the log.
         now_s: a clock, seconds; None: the loop's own.
         on_long: receives the seconds of each long turn.
+        trace: is told of each tick; None: none is left.
     """
 
     def __init__(
@@ -49,11 +94,13 @@ class TurnWatchdog:
         now_s: Callable[[], float] | None = None,
         *,
         on_long: Callable[[float], object] = lambda _: None,
+        trace: TurnTrace | None = None,
     ) -> None:
         self._name = name
         self._loop = asyncio.get_running_loop()
         self._now_s = self._loop.time if now_s is None else now_s
         self._on_long = on_long
+        self._trace = trace
         self._turns = self._long = self._longest_ms = 0
         self._timer: asyncio.TimerHandle | None = None
 
@@ -83,6 +130,8 @@ class TurnWatchdog:
         """Count a tick that was due at this time, and schedule the next."""
         late_ms = int((self._now_s() - due_s) * 1000)
         self._turns += 1
+        if self._trace is not None:
+            self._trace.note_turn()
         if late_ms > LONG_TURN_MS:
             self._long += 1
             self._on_long(late_ms / 1000)

@@ -9,18 +9,19 @@ from typing import Final
 
 from ray.util.metrics import Gauge, Histogram
 
-from actors.process.loop_watchdog import LONG_TURN_MS, TurnWatchdog
+from actors.process.loop_watchdog import LONG_TURN_MS, TurnTrace, TurnWatchdog
 
 # Seconds; the first is the longest turn allowed.
 _BOUNDARIES: Final = [LONG_TURN_MS / 1000, 0.025, 0.05, 0.1, 0.25, 1.0, 5.0]
 
 
-def start_loop_watchdog(name: str, kind: str) -> TurnWatchdog:
+def start_loop_watchdog(name: str, kind: str, trace: TurnTrace | None = None) -> TurnWatchdog:
     """Start to measure the turns of the running loop and to export the long ones.
 
     Args:
         name: the process's name, for the log.
         kind: the kind of process: workflows, ledger, api.
+        trace: of turns that last; None: none is left.
     """
     seconds = Histogram(
         "callboard_loop_turn_seconds",
@@ -29,7 +30,7 @@ def start_loop_watchdog(name: str, kind: str) -> TurnWatchdog:
         tag_keys=("process",),
     )
     seconds.set_default_tags({"process": kind})
-    watchdog = TurnWatchdog(name, on_long=seconds.observe)
+    watchdog = TurnWatchdog(name, on_long=seconds.observe, trace=trace)
     watchdog.start()
     return watchdog
 

@@ -15,6 +15,7 @@ from actors.engine.outbox import Outboxes
 from actors.engine.owner import Owner
 from actors.engine.restorer import Restorer
 from actors.engine.runner import Runner
+from actors.process.at_work import AtWork
 from actors.process.loop_clock import LoopClock, SteadyTime
 from actors.process.merged_runs import MergedRuns
 from actors.transport.ledger_client import LedgerClient
@@ -202,6 +203,7 @@ class SimulatedOwner(Owner):
         self._runner: Runner | None = None
         self._epoch = 0
         self._learning: set[asyncio.Task[None]] = set()
+        self._at_work = AtWork()
         self._restorer: Restorer | None = None
         self._revoked_work = MergedRuns("work of revoked agents", self._end_revoked_work)
 

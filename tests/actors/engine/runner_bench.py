@@ -13,6 +13,7 @@ import orjson
 from actors.directory.auction_candidates import AuctioningDirectory
 from actors.engine.runner import Runner
 from actors.ports import DispatchOrder
+from actors.process.at_work import AtWork
 from actors.transport.messages import CancelRequest, PublishRequest
 from core.settings import Settings
 from core.workflow.events import AttemptSucceeded, Event
@@ -121,7 +122,11 @@ class Bench:
         self.replies: list[Any] = []
         self.runner = self.new_runner()
 
-    def new_runner(self, on_finished: Callable[[str, set[str]], None] | None = None) -> Runner:
+    def new_runner(
+        self,
+        on_finished: Callable[[str, set[str]], None] | None = None,
+        at_work: AtWork | None = None,
+    ) -> Runner:
         """Start an owner's process anew: a new epoch and nothing in memory."""
         start = RegisterOwner(key="o", owner="one", address="")
         epoch = int(self.model.commit([start])[0].result["epoch"])
@@ -136,6 +141,7 @@ class Bench:
             on_finished=on_finished or (lambda workflow_id, _: self.finished.append(workflow_id)),
             on_lost=self.lost.append,
             on_rows_needed=self.unsure.append,
+            at_work=at_work,
         )
 
     def publish(self, shape: Shape = CHAIN, *, workflow_id: str = "w1", **changes: Any) -> None:

@@ -1,0 +1,94 @@
+"""Which workflow an owner's process is at work on, known to the process that replaces it.
+
+A step of a workflow may end its owner in ways that no guard sees: it never returns, and the process
+is killed as silent, or it takes the process with it. Its successor would restore the workflow and
+end in the same way. So the workflow at work stands in a mapped file of the machine, which outlives
+the process however that ends. A start that finds a trace of its predecessor's last turn
+(`actors/process/loop_watchdog.py`) counts that end against the workflow which it interrupted; an
+end from outside leaves no trace and counts against nobody. What has `ENDS_MAX` is quarantined
+instead of restored. Decision 0161.
+"""
+
+from __future__ import annotations
+
+import mmap
+from pathlib import Path
+from typing import Any, Final
+
+import orjson
+
+# Ends of their owner in which a workflow was at work, before it is quarantined.
+ENDS_MAX: Final = 3
+# Of these workflows the ends are counted; of more, the one that was counted first is forgotten.
+COUNTED_MAX: Final = 128
+_NAME_BYTES: Final = 64
+_FILE_BYTES: Final = 16 * 1024
+_NOBODY: Final = bytes(_NAME_BYTES)
+
+
+class AtWork:
+    """The workflow at work, and in how many ends of the owner's process others were.
+
+    Args:
+        path: the owner's file, which is made when it is missing; None: nothing is kept.
+        is_to_blame: whether the process before ended by what was at work in it.
+    """
+
+    def __init__(self, path: Path | None = None, *, is_to_blame: bool = False) -> None:
+        self._memory: Any = bytearray(_FILE_BYTES) if path is None else _map(path)
+        self._current = _NOBODY
+        self._ends = _read_ends(bytes(self._memory[_NAME_BYTES:_FILE_BYTES]))
+        interrupted = bytes(self._memory[:_NAME_BYTES]).rstrip(b"\0")
+        self._memory[:_NAME_BYTES] = _NOBODY
+        if interrupted and is_to_blame:
+            name = interrupted.decode(errors="replace")
+            self._ends[name] = self._ends.get(name, 0) + 1
+            self._store()
+
+    def __repr__(self) -> str:
+        return f"<AtWork ends={self._ends}>"
+
+    def begin(self, workflow_id: str) -> bytes:
+        """Note that a workflow is at work; return what `end` is to be given."""
+        before = self._current
+        self._put(workflow_id.encode()[:_NAME_BYTES].ljust(_NAME_BYTES, b"\0"))
+        return before
+
+    def end(self, before: bytes) -> None:
+        """Note that its work has ended, and that of the one before goes on."""
+        self._put(before)
+
+    def is_poison(self, workflow_id: str) -> bool:
+        """Say whether a workflow was at work in so many ends that it is not to be restored."""
+        return self._ends.get(workflow_id, 0) >= ENDS_MAX
+
+    def forget(self, workflow_id: str) -> None:
+        """Forget the ends in which a workflow was at work."""
+        if self._ends.pop(workflow_id, None) is not None:
+            self._store()
+
+    def _put(self, name: bytes) -> None:
+        self._current = name
+        self._memory[:_NAME_BYTES] = name
+
+    def _store(self) -> None:
+        while len(self._ends) > COUNTED_MAX:
+            del self._ends[next(iter(self._ends))]
+        text = orjson.dumps(self._ends)
+        self._memory[_NAME_BYTES:_FILE_BYTES] = text.ljust(_FILE_BYTES - _NAME_BYTES, b"\0")
+
+
+def _map(path: Path) -> mmap.mmap:
+    path.touch(mode=0o600)
+    with path.open("r+b") as file:
+        file.truncate(_FILE_BYTES)
+        return mmap.mmap(file.fileno(), _FILE_BYTES)
+
+
+def _read_ends(stored: bytes) -> dict[str, int]:
+    """Return the stored counts; none where they were cut off by the end of a machine."""
+    try:
+        read = orjson.loads(stored.rstrip(b"\0") or b"{}")
+    except orjson.JSONDecodeError:
+        return {}
+    return read if isinstance(read, dict) else {}
