@@ -104,13 +104,14 @@ class DispatchOrder(Message, frozen=True):
 class Contact(Enum):
     """What the end of an order tells about reaching its agent.
 
-    `UNKNOWN`: nothing, since it was given up or had too little time. `TIMED_OUT`: no reply within
-    the time that its payer allowed. `UNREACHABLE`: no connection, or one that broke.
+    `UNKNOWN`: nothing, since it was not sent, was given up, or had too little time. `UNANSWERED`:
+    no reply within the time that its payer allowed, or the connection broke. `UNREACHABLE`: no
+    connection.
     """
 
     UNKNOWN = auto()
     REACHED = auto()
-    TIMED_OUT = auto()
+    UNANSWERED = auto()
     UNREACHABLE = auto()
 
 

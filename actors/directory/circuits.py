@@ -4,10 +4,11 @@ Each owner's own experience, kept in memory. Theory of operation: closed, it cou
 failures; the third opens it for 30 s. Then it is half open: one attempt may try, and all others
 still stay away until that one has ended. A failure opens it again for twice as long, up to 5 min;
 a success closes it. Failures of attempts that were under way when it opened say nothing new.
-An agent has one circuit for all payers, and one for each payer whose attempts timed out: a payer
-chooses its nodes' time-outs and inputs, and anybody can be many payers, so a time-out counts for
-its payer alone. What hangs is noticed for all by the probe that an open circuit asks for. A reply
-to any payer's attempt closes every circuit of the agent.
+An agent has one circuit for all payers, and one for each payer whose attempts had no answer: a
+payer chooses its nodes' time-outs and inputs, and anybody can be many payers, so a time-out, or a
+connection that breaks over a request, counts for its payer alone. What hangs or breaks is noticed
+for all by the probe that an open circuit asks for, and the dead refuse connections. A reply to any
+payer's attempt closes every circuit of the agent.
 Pure; times come in. contract.md section 6 (Heartbeat); decision 0006.
 """
 
@@ -72,7 +73,7 @@ class _Circuit:
 
 @dataclass(slots=True)
 class _AgentCircuits:
-    """The circuit of all payers, and those of the payers whose attempts timed out."""
+    """The circuit of all payers, and those of the payers whose attempts had no answer."""
 
     common: _Circuit = field(default_factory=_Circuit)
     by_payer: dict[str, _Circuit] = field(default_factory=dict)
@@ -81,7 +82,7 @@ class _AgentCircuits:
         own = self.by_payer.get(payer_did)
         return [self.common] if own is None else [self.common, own]
 
-    def time_out(self, payer_did: str, at_ms: int) -> Opened:
+    def miss(self, payer_did: str, at_ms: int) -> Opened:
         own = self.by_payer.setdefault(payer_did, _Circuit())
         if len(self.by_payer) > PAYERS_MAX:
             del self.by_payer[next(iter(self.by_payer))]
@@ -123,8 +124,8 @@ class Circuits:
             self._circuits.pop(did, None)
             return Opened.NOT
         known = self._circuits.setdefault(did, _AgentCircuits())
-        if contact is Contact.TIMED_OUT:
-            return known.time_out(payer_did, at_ms)
+        if contact is Contact.UNANSWERED:
+            return known.miss(payer_did, at_ms)
         return Opened.FOR_ALL if known.common.fail(at_ms) else Opened.NOT
 
     def open_agents(self) -> list[str]:

@@ -403,7 +403,7 @@ class Dispatcher:
         is_verification = ticket.order.is_verification
         built = build_values(sources, bytes_max, is_verification=is_verification)
         if isinstance(built, Failure):
-            self._fail(ticket, "", built, Contact.REACHED)
+            self._fail(ticket, "", built, Contact.UNKNOWN)
         else:
             self._write_and_post(ticket, built)
 
@@ -411,7 +411,7 @@ class Dispatcher:
         bytes_max = self._settings.dispatch_body_bytes_max
         built = await build_apart(ticket.order, self._load, self._judging, bytes_max)
         if isinstance(built, Failure):
-            self._fail(ticket, "", built, Contact.REACHED)
+            self._fail(ticket, "", built, Contact.UNKNOWN)
         else:
             self._post(ticket, built)
 
@@ -425,7 +425,7 @@ class Dispatcher:
             inputs = canonical(built[0])
         except ValueError as error:
             failure = Failure(NodeErrorCode.INPUT_MAPPING_FAILED, str(error), Verdict.FINAL)
-            self._fail(ticket, "", failure, Contact.REACHED)
+            self._fail(ticket, "", failure, Contact.UNKNOWN)
             return
         self._post(ticket, OrderInputs(InputText(inputs, hash_bytes(inputs)), built[1]))
 
@@ -441,7 +441,7 @@ class Dispatcher:
         if len(body) > bytes_max:
             message = f"the dispatch has {len(body)} bytes, limit {bytes_max}"
             too_large = Failure(NodeErrorCode.INPUT_TOO_LARGE, message, Verdict.FINAL)
-            self._fail(ticket, input_hash, too_large, Contact.REACHED)
+            self._fail(ticket, input_hash, too_large, Contact.UNKNOWN)
             return
         request = HttpRequest(
             "POST",
@@ -517,7 +517,7 @@ class Dispatcher:
             case HttpFailureKind.BROKEN:
                 message = f"the connection broke: {outcome.detail}"
                 broken = Failure(NodeErrorCode.AGENT_ERROR, message, is_spared=True)
-                return broken, Contact.UNREACHABLE
+                return broken, Contact.UNANSWERED  # a payer's input may be what breaks it
 
     def _fail(self, ticket: _Ticket, input_hash: str, failure: Failure, contact: Contact) -> None:
         """End an order without a reply."""
@@ -580,13 +580,13 @@ def _ended_ms(ticket: _Ticket) -> int:
 
 
 def _contact_of_timeout(order: DispatchOrder) -> Contact:
-    """Return `TIMED_OUT`, or `UNKNOWN` where the agent was given too little time.
+    """Return `UNANSWERED`, or `UNKNOWN` where the agent was given too little time.
 
     It may be the workflow's rest: that ends then, and mostly takes its order back, but its commit
     may be slower. Or its payer has set a time-out in which no agent can answer.
     """
     is_telling = order.timeout_ms >= TELLING_TIMEOUT_MS and not order.is_cut_short
-    return Contact.TIMED_OUT if is_telling else Contact.UNKNOWN
+    return Contact.UNANSWERED if is_telling else Contact.UNKNOWN
 
 
 def _ticket_key(ticket: _Ticket) -> _Ticket:

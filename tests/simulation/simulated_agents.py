@@ -69,7 +69,7 @@ OUT_OF_BOUNDS = Failure(NodeErrorCode.POLICY_DENIED, "the egress policy forbids 
 LOST = Failure(NodeErrorCode.AGENT_ERROR, "the dispatching process ended", Verdict.LOST)
 CONTACTS = {
     NodeErrorCode.AGENT_UNAVAILABLE: Contact.UNREACHABLE,
-    NodeErrorCode.AGENT_TIMEOUT: Contact.TIMED_OUT,
+    NodeErrorCode.AGENT_TIMEOUT: Contact.UNANSWERED,
 }
 
 

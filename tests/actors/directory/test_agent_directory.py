@@ -190,7 +190,7 @@ def time_out(known: Directory, payer_did: str, at_ms: int = 0, times: int = 1) -
     opened = []
     for _ in range(times):
         known.begin("did:x:a")
-        opened.append(known.note_outcome("did:x:a", Contact.TIMED_OUT, at_ms, payer_did=payer_did))
+        opened.append(known.note_outcome("did:x:a", Contact.UNANSWERED, at_ms, payer_did=payer_did))
     return opened
 
 

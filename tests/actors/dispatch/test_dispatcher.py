@@ -351,7 +351,23 @@ async def test_an_agent_that_hangs_times_out_and_one_that_is_absent_is_offline()
         assert isinstance(absent, AttemptFailed)
         assert absent.failure.code is NodeErrorCode.AGENT_UNAVAILABLE
         assert absent.failure.details == "agent_offline"
-        assert here.contacts == [Contact.TIMED_OUT, Contact.UNREACHABLE]
+        assert here.contacts == [Contact.UNANSWERED, Contact.UNREACHABLE]
+
+
+async def test_a_connection_that_breaks_after_the_request_counts_for_its_payer_alone() -> None:
+    """A payer's input may be what breaks it, and three of those took the agent from everybody."""
+
+    async def leave(request: web.Request) -> web.Response:
+        await request.read()
+        assert request.transport is not None
+        request.transport.close()
+        return web.Response()
+
+    async with scene(leave) as here:
+        event = await here.outcome()
+        assert isinstance(event, AttemptFailed)
+        assert (event.failure.code, event.failure.is_spared) == (NodeErrorCode.AGENT_ERROR, True)
+        assert here.contacts == [Contact.UNANSWERED]
 
 
 @pytest.mark.parametrize(("timeout_ms", "is_cut_short"), [(1, True), (1, False), (999, False)])
@@ -497,6 +513,7 @@ async def test_an_order_of_sources_that_lack_what_is_mapped_fails(*, is_large: b
         assert isinstance(event, AttemptFailed)
         assert event.failure.code is NodeErrorCode.INPUT_MAPPING_FAILED
         assert here.dispatcher.statistics().in_flight == 0
+        assert here.contacts == [Contact.UNKNOWN], "nothing was sent: it closes no circuit"
 
 
 @pytest.mark.parametrize("is_large", [False, True])
