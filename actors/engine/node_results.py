@@ -117,14 +117,13 @@ def _is_open(run: RunningWorkflow, request: NodeResultRequest) -> bool:
 
 def _build_event(run: RunningWorkflow, request: NodeResultRequest, now_ms: int) -> Event:
     node, attempt, failure = request.node, request.attempt, request.failure
-    text = request.result_json
-    result = request.result_ref if text is None else orjson.loads(text)
     state = run.machine.node(node)
     # The start may carry another machine's time, or this clock may have been set back since.
     now_ms = max(now_ms, state.verify_dispatched_ms or 0, state.started_ms or 0)
     if request.verify_attempt:
         began_ms = now_ms if state.verify_dispatched_ms is None else state.verify_dispatched_ms
-        is_good = failure is None and is_approved(result)
+        text = request.result_json  # none of a large one, which is no verdict
+        is_good = failure is None and text is not None and is_approved(orjson.loads(text))
         return VerificationFinished(
             node, attempt, is_good, failure, began_ms, now_ms, request.verify_attempt
         )
@@ -136,8 +135,8 @@ def _build_event(run: RunningWorkflow, request: NodeResultRequest, now_ms: int) 
     return AttemptSucceeded(
         node,
         attempt,
-        result,
-        text,
+        request.result_ref,
+        request.result_json,
         state.input_hash or _hash_inputs(run, node),
         request.output_hash,
         began_ms,

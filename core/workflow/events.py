@@ -120,8 +120,9 @@ class AttemptAccepted(Message, frozen=True):
 class AttemptSucceeded(Message, frozen=True):
     """The agent replied with a result.
 
-    `result_json` is the compact JSON of `result`, None when `result` is the `BlobRef` of a stored
-    one; hashes are `sha256:` + hex over the JCS forms.
+    `result_json` is the result in canonical form, None when `result` is the `BlobRef` of a stored
+    one. Otherwise `result` is of no account here: it may be the value, for an owner of an older
+    version on another machine. Hashes are `sha256:` + hex over the JCS forms.
     """
 
     node: str
