@@ -14,6 +14,8 @@ from functools import partial
 from typing import Any, Final
 
 import orjson
+from msgspec import UNSET, DecodeError, Raw, Struct, UnsetType, ValidationError
+from msgspec.json import decode
 
 from actors.engine.node_results import escrow_released_error
 from actors.transport.messages import NodeResultReply, NodeResultRequest
@@ -30,12 +32,24 @@ from core.workflow.transitions import NodeStatus, is_terminal
 from core.workflow.verdict import Success, judge_reply
 from ledger.reads.stored import StoredWorkflow
 from serve_app.callers.limits import RateClass
+from serve_app.http.bodies import check_no_nul, load_json, not_json
 from serve_app.http.calls import REPLAYED, Call, Operation, Repeats, Reply, invalid
 from serve_app.http.compiling import apart
 from serve_app.http.repeats import once
 
 # Earlier attempts are known by their token too, to be told that they are late.
 ATTEMPTS_KNOWN_MAX: Final = 256
+# More than any of a body's names may have; it may be written with escapes.
+_NAME_BYTES_MAX: Final = 16 * 1024
+
+
+class _Names(Struct, rename="camel"):
+    """The members of a body that name a dispatch, as they are written."""
+
+    workflow_id: Raw | UnsetType = UNSET
+    node_id: Raw | UnsetType = UNSET
+    result_id: Raw | UnsetType = UNSET
+    agent_did: Raw | UnsetType = UNSET
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,14 +69,15 @@ class _Dispatched:
 async def node_result(call: Call) -> Reply:
     """Take the result of a dispatch that an agent answered with "later".
 
-    1. Count the call for its address, before anything is read. 2. Which dispatch does the token
-    name? 3. Count the call for its agent; one that is allowed is given back to the address, which
-    may be home to many agents. 4. Judge the result as a reply is judged. 5. Take it, once per
-    idempotency key; whose key it is, the token tells.
+    1. Count the call for its address, before anything is parsed. 2. Which dispatch does the token
+    name? Nothing else is parsed for that: the sender may be a stranger. 3. Count the call for its
+    agent; one that is allowed is given back to the address, which may be home to many agents.
+    4. Judge the result as a reply is judged. 5. Take it, once per idempotency key; whose key it is,
+    the token tells.
     """
     services = call.services
     await _counted(call, None)  # 1
-    body = parsed(NodeResult, call.json)
+    body = names_of(call.body)
     workflow_id, sent = await _dispatched(call, body)  # 2
     agent = Principal(agent_holder(sent.agent_did), key_id="result", scopes=frozenset())
     headers = await _counted(call, agent)  # 3
@@ -105,6 +120,34 @@ async def _taken(
         request = await _successful(call, stored.id, sent, reply)  # 2
     taken = await call.services.to_the_end(call.services.gateway.node_result(request))  # 3
     return _reply(stored.id, sent, taken)
+
+
+def names_of(body: bytes) -> NodeResult:
+    """Return a body's members that name its dispatch, and build no other value.
+
+    Raises:
+        ServiceError: INVALID_REQUEST.
+    """
+    try:
+        names = decode(body, type=_Names)
+    except ValidationError:
+        return parsed(NodeResult, None)  # which refuses: no JSON object
+    except (DecodeError, RecursionError, UnicodeDecodeError) as error:
+        raise not_json(error) from None
+    values = {}
+    for name, written in (
+        ("workflowId", names.workflow_id),
+        ("nodeId", names.node_id),
+        ("resultId", names.result_id),
+        ("agentDid", names.agent_did),
+    ):
+        if isinstance(written, UnsetType):
+            continue
+        text = bytes(written)
+        if len(text) > _NAME_BYTES_MAX:
+            raise invalid(name, f"{len(text)} bytes", f"at most {_NAME_BYTES_MAX} bytes")
+        values[name] = load_json(text)
+    return parsed(NodeResult, values)
 
 
 async def _dispatched(call: Call, body: NodeResult) -> tuple[str, _Dispatched]:
@@ -209,6 +252,7 @@ def _judged(call: Call, stored: StoredWorkflow, sent: _Dispatched) -> Success | 
     Raises:
         ServiceError: INVALID_REQUEST; the agent can mend that and hand it in again.
     """
+    check_no_nul(call.body)
     name = sent.node["name"]
     event = event_id(stored.id, name, sent.attempt) + ("#verify" if sent.verify_attempt else "")
     definition = orjson.loads(stored.row["manifest"])["nodes"][name]

@@ -9,9 +9,11 @@ from collections import Counter
 from typing import Any, cast
 
 import orjson
+import pytest
 
 from actors.gateway.gateway import Gateway
 from actors.transport.messages import NodeResultReply, NodeResultRequest
+from core.errors import ErrorCode, ServiceError
 from core.settings import Settings
 from core.trust.access import agent_holder
 from core.trust.derived_keys import KEY_VERSION
@@ -24,7 +26,7 @@ from serve_app.callers.limits import Granted, RateLimiter
 from serve_app.callers.peers import PEER_HEADER, Peers, peer_token
 from serve_app.http.endpoint import Endpoint
 from serve_app.operations.agents.heartbeat_store import Heartbeats
-from serve_app.operations.work.results import OPERATIONS
+from serve_app.operations.work.results import OPERATIONS, names_of
 from serve_app.services import Services
 from tests.serve_app.bounded import run
 
@@ -98,12 +100,22 @@ class Api:
         self._endpoint = Endpoint(OPERATIONS, services)
 
     async def hand_in(
-        self, node: str = "a", *, address: str = HERE, **members: object
+        self,
+        node: str = "a",
+        *,
+        address: str = HERE,
+        after: bytes = b"",
+        **members: object,
     ) -> tuple[int, int]:
-        """Hand a result in; return the status and how much has been read for it."""
+        """Hand a result in; return the status and how much has been read for it.
+
+        Args:
+            after: written behind the body's members.
+        """
         token = result_id(KEY, WORKFLOW, node, 1, is_verification=False, key_version=KEY_VERSION)
         ids = {"workflowId": WORKFLOW, "nodeId": node, "resultId": token}
         body = orjson.dumps({**ids, "status": "success", "result": {}, **members})
+        body = body[:-1] + after + body[-1:]
         told = peer_token(KEY).encode() + b" " + address.encode()
         scope = {
             "type": "http",
@@ -176,3 +188,51 @@ def test_results_that_are_taken_leave_their_address_its_calls() -> None:
         assert api.count.used == {agent_holder(f"did:net:{node}"): RATE for node in "ab"}
 
     run(scenario)
+
+
+# JSON to whoever only looks where a value ends, and to no parser that builds it.
+NO_VALUE = b',"x":"\\u0000","result":{"a":1e999}'
+
+
+def test_of_a_body_without_a_right_token_only_the_token_is_parsed() -> None:
+    """1 MiB of nested arrays was built by the loop for anybody, ten at once for three seconds."""
+
+    async def scenario() -> None:
+        api = Api()
+        assert await api.hand_in(resultId="no token", after=NO_VALUE) == (401, 1)
+        assert await api.hand_in(after=NO_VALUE) == (400, 2)
+
+    run(scenario)
+
+
+def test_a_call_is_counted_for_its_address_before_anything_is_parsed() -> None:
+    async def scenario() -> None:
+        api = Api()
+        assert [await api.hand_in(after=b"no JSON") for _ in range(RATE)] == [(400, 0)] * RATE
+        assert await api.hand_in(after=b"no JSON") == (429, 0)
+
+    run(scenario)
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"",
+        b"[]",
+        b"1",
+        b"{}",
+        b'{"workflowId":1,"nodeId":"a","resultId":"x"}',
+        b'{"workflowId":"w","nodeId":"a","resultId":{}}',
+        b'{"workflowId":"w","nodeId":"a","resultId":"' + b"x" * 20_000 + b'"}',
+        b'{"workflowId":"w","nodeId":"a","resultId":"\\ud800"}',
+        b'{"workflowId":"w","nodeId":"a","resultId":"\xff"}',
+        b'{"\xff":"w"}',
+        b"[" * 100_000,
+        b'{"a":' * 100_000,
+    ],
+)
+def test_a_body_that_names_no_dispatch_is_refused(body: bytes) -> None:
+    with pytest.raises(ServiceError) as refusal:
+        names_of(body)
+    assert refusal.value.code is ErrorCode.INVALID_REQUEST
+    assert refusal.value.problems
