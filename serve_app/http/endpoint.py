@@ -15,6 +15,7 @@ import asyncio
 import logging
 import os
 from collections.abc import Awaitable, Callable, Iterable, Mapping, MutableMapping
+from functools import partial
 from typing import Any
 
 import orjson
@@ -25,6 +26,7 @@ from serve_app.callers.auth import Unproven
 from serve_app.callers.limits import Headers, RateClass
 from serve_app.http.bodies import ClientGone, check_media_type, held_bytes, read_body
 from serve_app.http.calls import Call, Operation, Repeats, Reply
+from serve_app.http.compiling import apart
 from serve_app.http.errors import PROBLEM_TYPE, STATUS, problem, problem_headers
 from serve_app.http.large_json import parse_large_json
 from serve_app.http.pace import Pace
@@ -157,7 +159,7 @@ class Endpoint:
         if has_body and not operation.is_parsed_by_handler:
             depth_max = services.settings.json_depth_max
             call.json, call.pieces = await parse_large_json(call.body, depth_max=depth_max)
-        call.parse(operation)
+        await apart(len(call.body), partial(call.parse, operation))
         # A read that comes as a POST (a dry run) stores nothing, so there is nothing to repeat.
         if operation.repeats is not Repeats.IGNORED and rate is not RateClass.READ:
             call.repeats, call.repeat_key = operation.repeats, await repeat_key(call)
