@@ -19,6 +19,7 @@ from aiohttp import web
 from nacl.signing import SigningKey
 
 from actors.dispatch.dispatcher import TELLING_TIMEOUT_MS, Dispatcher
+from actors.dispatch.large_results import Blobs
 from actors.ports import Contact, DispatchOrder
 from actors.process.loop_clock import LoopClock
 from core.canonical import hash_text
@@ -79,7 +80,7 @@ class Scene:
 
 @asynccontextmanager
 async def scene(
-    handler: Handler, clock: LoopClock | None = None, **settings: Any
+    handler: Handler, clock: LoopClock | None = None, blobs: Blobs | None = None, **settings: Any
 ) -> AsyncIterator[Scene]:
     """Serve `handler` at every path and give a dispatcher to it."""
     application = web.Application(client_max_size=64 * 1024 * 1024)
@@ -93,6 +94,7 @@ async def scene(
         clock or LoopClock(),
         begin=lambda _: None,
         note=lambda _, contact: contacts.append(contact),
+        blobs=blobs,
     )
     try:
         yield Scene(dispatcher, f"http://127.0.0.1:{runner.addresses[0][1]}", contacts=contacts)

@@ -26,7 +26,7 @@ from serve_app.callers.limits import Granted, RateLimiter
 from serve_app.callers.peers import PEER_HEADER, Peers, peer_token
 from serve_app.http.endpoint import Endpoint
 from serve_app.operations.agents.heartbeat_store import Heartbeats
-from serve_app.operations.work.results import OPERATIONS, names_of
+from serve_app.operations.work.results import OPERATIONS, names_of, result_text
 from serve_app.services import Services
 from tests.serve_app.bounded import run
 
@@ -236,3 +236,11 @@ def test_a_body_that_names_no_dispatch_is_refused(body: bytes) -> None:
         names_of(body)
     assert refusal.value.code is ErrorCode.INVALID_REQUEST
     assert refusal.value.problems
+
+
+def test_a_verdict_reaches_its_owner_as_yes_or_no() -> None:
+    """The owner would parse it in its loop, up to 1 MiB of it."""
+    result = {"approved": True, "why": ["x"] * 10_000}
+    assert result_text(result, is_verdict=True) == b'{"approved":true}'
+    assert result_text({"approved": "yes"}, is_verdict=True) == b'{"approved":false}'
+    assert result_text(result, is_verdict=False) == orjson.dumps(result)
