@@ -179,9 +179,7 @@ async def _load_agents(connection: Connection, cache: StateCache, dids: list[str
         cache.agents[did] = KnownAgent(*fields)
 
 
-async def _load_agent_counts(
-    connection: Connection, cache: StateCache, read_set: ReadSet
-) -> None:
+async def _load_agent_counts(connection: Connection, cache: StateCache, read_set: ReadSet) -> None:
     """Read how many active agents those owners have that get another one."""
     owners = set()
     for did, owner_did in read_set.registered:

@@ -147,10 +147,10 @@ class StateCache:
     staked: dict[tuple[str, str], tuple[int, int] | None] = field(default_factory=dict)
     # By workflow and node: the round that takes bids, None when no round does.
     rounds: dict[tuple[str, str], OpenRound | None] = field(default_factory=dict)
-    # Of the batch at hand only: keys that can be revoked or make others, how many keys, and how many
-    # active agents, an owner has, which claimed DIDs have keys or agents of their own, (workflow, node) pairs that are
-    # already paid or have succeeded, how many workflows a claim will move, and the stored rows that
-    # its one command stands on.
+    # Of the batch at hand only: keys that can be revoked or make others, how many keys and active
+    # agents an owner has, which claimed DIDs have keys or agents of their own, (workflow, node)
+    # pairs that are already paid or have succeeded, how many workflows a claim will move, and the
+    # stored rows that its one command stands on.
     live_keys: dict[str, KnownKey] = field(default_factory=dict)
     key_counts: dict[str, int] = field(default_factory=dict)
     agent_counts: dict[str, int] = field(default_factory=dict)
