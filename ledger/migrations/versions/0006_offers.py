@@ -10,11 +10,11 @@ from pathlib import Path
 from alembic import op
 from sqlalchemy import text
 
-revision = "0004"
-down_revision = "0002"
+revision = "0006"
+down_revision = "0005"
 phase = "pre"
 
-_SQL = Path(__file__).parents[1] / "sql" / "0004_offers.sql"
+_SQL = Path(__file__).parents[1] / "sql" / "0006_offers.sql"
 # Of ledger/agents/offer_index.py as it was then.
 _INDEX_SOME = text("SELECT callboard.index_offers(1000, 8388608, 20000)")
 
