@@ -6,7 +6,6 @@ It knows ASGI's `receive` and JSON, not what a body means. contract.md section 2
 from __future__ import annotations
 
 import asyncio
-import re
 from collections.abc import Awaitable, Callable, Mapping
 from io import BytesIO
 from itertools import islice
@@ -15,7 +14,7 @@ from typing import Any, Final, TypeAlias
 import orjson
 
 from core.errors import ErrorCode, Problem, ServiceError
-from core.json_bounds import is_deeper_than
+from core.json_bounds import is_deeper_than, text_holds_nul
 from serve_app.http.pace import Pace
 
 Receive = Callable[[], Awaitable[Mapping[str, Any]]]
@@ -25,8 +24,6 @@ Receive = Callable[[], Awaitable[Mapping[str, Any]]]
 _DISCARDED_BYTES_MAX = 64 * 1024 * 1024
 # Bodies arrive within milliseconds; what is incomplete after this time is counted as slow.
 SLOW_AFTER_S = 1.0
-# An escaped backslash before "u0000" is none.
-_NUL: Final = re.compile(rb"(?<!\\)(?:\\\\)*+\\u0000")
 # Values that are looked at to say where a NUL is: a few milliseconds of the event loop.
 _SOUGHT_MAX: Final = 10_000
 
@@ -195,30 +192,12 @@ def check_nul(value: Any, text: bytes) -> None:
     Raises:
         ServiceError: INVALID_REQUEST.
     """
-    if _holds_nul(text):
-        raise _nul_at(_path_of_nul(value))
-
-
-def check_no_nul(text: bytes) -> None:
-    """Refuse JSON with a NUL in a text, without saying where it is.
-
-    Raises:
-        ServiceError: INVALID_REQUEST.
-    """
-    if _holds_nul(text):
-        raise _nul_at("$")
-
-
-def _holds_nul(text: bytes) -> bool:
-    return b"\\u0000" in text and _NUL.search(text) is not None
-
-
-def _nul_at(path: str) -> ServiceError:
-    return ServiceError(
-        ErrorCode.INVALID_REQUEST,
-        "a text of the body holds the character U+0000",
-        (Problem(path, "U+0000", "text without U+0000"),),
-    )
+    if text_holds_nul(text):
+        raise ServiceError(
+            ErrorCode.INVALID_REQUEST,
+            "a text of the body holds the character U+0000",
+            (Problem(_path_of_nul(value), "U+0000", "text without U+0000"),),
+        )
 
 
 def check_depth(value: Any, depth_max: int) -> None:

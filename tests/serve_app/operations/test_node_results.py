@@ -11,6 +11,13 @@ from typing import Any, cast
 import orjson
 import pytest
 
+from actors.dispatch.handed_in_results import (
+    HandedIn,
+    JudgedHandIn,
+    judge_handed_in,
+    result_text,
+)
+from actors.dispatch.judging_process import HERE_BYTES_MAX, JudgingEnded
 from actors.gateway.gateway import Gateway
 from actors.transport.messages import NodeResultReply, NodeResultRequest
 from core.errors import ErrorCode, ServiceError
@@ -26,7 +33,7 @@ from serve_app.callers.limits import Granted, RateLimiter
 from serve_app.callers.peers import PEER_HEADER, Peers, peer_token
 from serve_app.http.endpoint import Endpoint
 from serve_app.operations.agents.heartbeat_store import Heartbeats
-from serve_app.operations.work.results import OPERATIONS, names_of, result_text
+from serve_app.operations.work.results import OPERATIONS, names_of
 from serve_app.services import Services
 from tests.serve_app.bounded import run
 
@@ -46,6 +53,8 @@ class Rows:
     def __init__(self) -> None:
         self.read: Counter[str] = Counter()
         self.reads = self
+        self.judged_apart: list[str] = []
+        self.is_judging_broken = False
 
     async def dispatched_node(self, workflow_id: str, node: str) -> RowDict | None:
         self.read["node"] += 1
@@ -64,6 +73,16 @@ class Rows:
         self.read["workflow"] += 1
         nodes = {name: {"capabilityId": "cap.x.v1"} for name in "ab"}
         return {"id": workflow_id, "status": "running", "manifest": orjson.dumps({"nodes": nodes})}
+
+    @property
+    def judging(self) -> Rows:
+        return self
+
+    async def judge_handed_in(self, agent: str, handed_in: HandedIn) -> JudgedHandIn:
+        self.judged_apart.append(agent)
+        if self.is_judging_broken:
+            raise JudgingEnded("it broke off")
+        return judge_handed_in(handed_in)
 
     async def node_result(self, request: NodeResultRequest) -> NodeResultReply:
         self.read["taken"] += 1
@@ -244,3 +263,21 @@ def test_a_verdict_reaches_its_owner_as_yes_or_no() -> None:
     assert result_text(result, is_verdict=True) == b'{"approved":true}'
     assert result_text({"approved": "yes"}, is_verdict=True) == b'{"approved":false}'
     assert result_text(result, is_verdict=False) == orjson.dumps(result)
+
+
+def test_a_large_result_is_judged_beside_the_loop() -> None:
+    """1 MiB of a right token's result held the loop for 50 ms in one call, in a thread too."""
+
+    async def scenario() -> None:
+        api = Api()
+        large = "x" * HERE_BYTES_MAX
+        assert await api.hand_in(result=large) == (200, 3)
+        assert await api.hand_in("b", result={}) == (200, 3)
+        assert api.rows.judged_apart == ["did:net:a"]
+        assert await api.hand_in("b", result=large, status="what") == (400, 2)
+        assert await api.hand_in("b", result=large, resultId="no token") == (401, 1)
+        assert api.rows.judged_apart == ["did:net:a", "did:net:b"]
+        api.rows.is_judging_broken = True
+        assert await api.hand_in(result=large) == (503, 2)
+
+    run(scenario)
