@@ -44,9 +44,9 @@ LANGUAGE sql IMMUTABLE SET search_path = pg_catalog, pg_temp AS $$
         THEN octet_length(card)::bigint * greatest(cardinality(capability_ids), 1) END
 $$;
 
--- Read again what agents offer that have changed, owner beside owner, at most so many rows, and until
--- so many bytes are counted; return how many rows of offer_due are done. An owner's first offers, up
--- to p_owner_max, are kept.
+-- Read again what agents offer that have changed, owner beside owner among the 20,000 oldest changes,
+-- at most so many rows, and until so many bytes are counted; return how many rows of offer_due are
+-- done. An owner's first offers, up to p_owner_max, are kept; of one that has as many no card is read.
 CREATE FUNCTION callboard.index_offers(p_rows_max integer, p_bytes_max bigint, p_owner_max integer)
 RETURNS integer LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
@@ -57,7 +57,7 @@ BEGIN
     PERFORM pg_advisory_xact_lock(hashtext('callboard.index_offers'));
     WITH turned AS (
         SELECT seq, did, row_number() OVER (PARTITION BY owner_did ORDER BY seq) AS turn
-        FROM callboard.offer_due
+        FROM (SELECT * FROM callboard.offer_due ORDER BY seq LIMIT 20000) oldest
     ), first AS (
         SELECT seq, did, turn FROM turned ORDER BY turn, seq LIMIT p_rows_max
     ), sized AS (
@@ -74,33 +74,32 @@ BEGIN
         RETURN 0;
     END IF;
     DELETE FROM callboard.offer WHERE did = ANY (v_dids);
+    WITH kept AS (
+        SELECT owner_did, count(*) AS offers FROM callboard.offer
+        WHERE owner_did IN (SELECT owner_did FROM callboard.agent WHERE did = ANY (v_dids))
+        GROUP BY owner_did
+    ), changed AS MATERIALIZED (
+        SELECT a.did, a.owner_did, a.registered_ms, a.card, a.capability_ids,
+            coalesce(k.offers, 0) AS offers,
+            callboard.words_bytes(a.card, a.capability_ids) IS NULL AS is_large
+        FROM callboard.agent a LEFT JOIN kept k USING (owner_did)
+        WHERE a.did = ANY (v_dids) AND a.status = 'active' AND coalesce(k.offers, 0) < p_owner_max
+    ), offered AS (
+        SELECT c.did, c.owner_did, c.registered_ms, c.offers, w.capability_id, w.words
+        FROM changed c CROSS JOIN LATERAL callboard.offered_words(c.card) w
+        WHERE NOT c.is_large AND w.capability_id IS NOT NULL AND w.words IS NOT NULL
+        UNION ALL
+        SELECT c.did, c.owner_did, c.registered_ms, c.offers, i.id,
+            setweight(to_tsvector('english', translate(i.id, '._-', '   ')), 'A')
+        FROM changed c CROSS JOIN LATERAL unnest(c.capability_ids) i(id)
+        WHERE c.is_large
+    ), placed AS (
+        SELECT did, capability_id, owner_did, words, offers - 1
+            + row_number() OVER (PARTITION BY owner_did ORDER BY registered_ms, did) AS place
+        FROM offered
+    )
     INSERT INTO callboard.offer (did, capability_id, owner_did, place, words)
-    SELECT did, capability_id, owner_did, place, words
-    FROM (
-        SELECT o.did, o.capability_id, o.owner_did, o.words, coalesce(n.count, 0) - 1
-            + row_number() OVER (PARTITION BY o.owner_did ORDER BY o.registered_ms, o.did) AS place
-        FROM (
-            SELECT a.did, a.owner_did, a.registered_ms, w.capability_id, w.words
-            FROM callboard.agent a
-            CROSS JOIN LATERAL callboard.offered_words(a.card) w
-            WHERE a.did = ANY (v_dids) AND a.status = 'active'
-                AND callboard.words_bytes(a.card, a.capability_ids) IS NOT NULL
-                AND w.capability_id IS NOT NULL AND w.words IS NOT NULL
-            UNION ALL
-            SELECT a.did, a.owner_did, a.registered_ms, c.id,
-                setweight(to_tsvector('english', translate(c.id, '._-', '   ')), 'A')
-            FROM callboard.agent a
-            CROSS JOIN LATERAL unnest(a.capability_ids) c(id)
-            WHERE a.did = ANY (v_dids) AND a.status = 'active'
-                AND callboard.words_bytes(a.card, a.capability_ids) IS NULL
-        ) o
-        LEFT JOIN (
-            SELECT owner_did, count(*) FROM callboard.offer
-            WHERE owner_did IN (SELECT owner_did FROM callboard.agent WHERE did = ANY (v_dids))
-            GROUP BY owner_did
-        ) n USING (owner_did)
-    ) placed
-    WHERE place < p_owner_max
+    SELECT did, capability_id, owner_did, place, words FROM placed WHERE place < p_owner_max
     ON CONFLICT (did, capability_id) DO NOTHING;
     DELETE FROM callboard.offer_due WHERE seq = ANY (v_seqs);
     RETURN cardinality(v_seqs);
