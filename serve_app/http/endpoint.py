@@ -159,7 +159,8 @@ class Endpoint:
         if has_body and not operation.is_parsed_by_handler:
             depth_max = services.settings.json_depth_max
             call.json, call.pieces = await parse_large_json(call.body, depth_max=depth_max)
-        await apart(len(call.body), partial(call.parse, operation))
+        parsed_bytes = 0 if operation.is_parsed_by_handler else len(call.body)
+        await apart(parsed_bytes, partial(call.parse, operation))
         # A read that comes as a POST (a dry run) stores nothing, so there is nothing to repeat.
         if operation.repeats is not Repeats.IGNORED and rate is not RateClass.READ:
             call.repeats, call.repeat_key = operation.repeats, await repeat_key(call)

@@ -4,18 +4,31 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import threading
 from collections.abc import Callable, Coroutine
-from typing import Any
+from typing import Any, cast
 
 import orjson
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from actors.gateway.gateway import Gateway
 from core.errors import ServiceError
+from core.records.api.shape import Body
+from core.settings import Settings
+from ledger.replies import ReplyStore
+from serve_app.callers.admission import Admission
+from serve_app.callers.auth import Authenticator
+from serve_app.callers.limits import RateClass, RateLimiter, TakeBlock
+from serve_app.callers.peers import Peers
 from serve_app.http import large_json
 from serve_app.http.bodies import parse_json
+from serve_app.http.calls import Call, Operation, Reply
+from serve_app.http.endpoint import Endpoint
 from serve_app.http.large_json import PIECE_BYTES, Pieces, parse_large_json
+from serve_app.operations.agents.heartbeat_store import Heartbeats
+from serve_app.services import Services
 from tests.serve_app.bounded import run
 
 BODY_BYTES = 512 * 1024
@@ -158,3 +171,61 @@ def test_splitting_changes_neither_the_value_nor_its_depth(value: Any, depth_max
             return (await parse_large_json(text, depth_max=depth_max))[0]
 
     assert asyncio.run(outcome(split)) == asyncio.run(outcome(at_once))
+
+
+class _Anything(Body):
+    """A body of any members."""
+
+    items: list[Any]
+
+
+class _Settings:
+    """A gateway that has settings alone."""
+
+    settings = Settings(deployment_key=bytes(32).hex())
+
+
+def test_the_endpoint_parses_large_bodies_in_pieces_and_judges_them_beside_the_loop() -> None:
+    async def scenario() -> None:
+        seen: list[tuple[int, str]] = []
+
+        class Seen(_Anything):
+            @classmethod
+            def respelled(cls, raw: Any) -> Any:
+                seen.append((len(raw["items"]), threading.current_thread().name))
+                return {"items": []}
+
+        async def handler(call: Call) -> Reply:
+            return Reply({"pieces": 0 if call.pieces is None else len(call.pieces)})
+
+        operation = Operation(
+            method="POST", path="/x", handler=handler, summary="", scope=None,
+            rate=RateClass.EXEMPT, tag="", reply=dict, body=Seen,
+        )  # fmt: skip
+        services = Services(
+            cast(Gateway, _Settings()), cast(Authenticator, None),
+            RateLimiter(_Settings.settings, cast(TakeBlock, None)), cast(Heartbeats, None),
+            cast(ReplyStore, None), Admission(_Settings.settings), Peers(bytes(32)),
+        )  # fmt: skip
+        endpoint = Endpoint([operation], services)
+        replies = []
+        for body in (b'{"items":[]}', b'{"items":%s}' % filled(b"[]", BODY_BYTES - 20)):
+            scope = {"type": "http", "method": "POST", "path": "/x", "raw_path": b"/x",
+                     "headers": [(b"content-type", b"application/json")]}  # fmt: skip
+
+            async def receive(body: bytes = body) -> Any:
+                return {"type": "http.request", "body": body, "more_body": False}
+
+            sent: list[Any] = []
+
+            async def send(message: Any, sent: list[Any] = sent) -> None:
+                sent.append(message)
+
+            await endpoint(scope, receive, send)
+            assert sent[0]["status"] == 200, sent
+            replies.append(orjson.loads(sent[1]["body"])["pieces"])
+        assert replies[0] == 0 and replies[1] > 20
+        (_, small), (_, large) = seen
+        assert small == threading.current_thread().name != large
+
+    run(scenario)
