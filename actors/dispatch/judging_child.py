@@ -1,9 +1,9 @@
 """Judges replies and builds inputs that come in frames, as a process: `python -m` this module.
 
 A frame of standard input is its length and one message; what is made of each goes back on standard
-output. It ends
-with its input, so with the process that started it. It knows no agent, no ledger and no network.
-Decision 0160.
+output: the event of a reply, inputs, or what becomes of a result that was handed in through the
+API. It ends with its input, so with the process that started it. It knows no agent, no ledger and
+no network. Decisions 0160, 0170.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from typing import IO, Final, Literal
 
 from msgspec.structs import replace
 
+from actors.dispatch.handed_in_results import HandedIn, JudgedHandIn, judge_handed_in
 from actors.dispatch.input_texts import (
     FillTexts,
     InputText,
@@ -41,9 +42,10 @@ class ReplyOfOrder(Message, frozen=True):
     reply: ReceivedReply
 
 
-Request = ReplyOfOrder | MapTexts | FillTexts
+Request = ReplyOfOrder | HandedIn | MapTexts | FillTexts
 REQUESTS: Final = Wire[Request](Request)
 EVENTS: Final = Wire[Event](Event)
+HAND_INS: Final = Wire[JudgedHandIn](JudgedHandIn)
 MAPPED: Final = Wire[MappedTexts | Failure](MappedTexts | Failure)
 FILLED: Final = Wire[InputText | Failure](InputText | Failure)
 
@@ -57,6 +59,8 @@ def answer_frame(body: bytes) -> bytes:
             return MAPPED.encode(map_texts(asked))
         case FillTexts() as asked:
             return FILLED.encode(fill_texts(asked))
+        case handed_in:
+            return HAND_INS.encode(judge_handed_in(handed_in))
 
 
 def _judge(order: DispatchOrder, reply: ReceivedReply) -> Event:

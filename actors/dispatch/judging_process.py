@@ -5,8 +5,9 @@ Python builds the values of a JSON text in one piece, which nothing can interrup
 beside the owner's, which returns the event with the result's canonical text; and inputs that are
 made of many results, or large ones, are built there from texts to texts. The process is started for
 the first request, takes one at a time, payers in turn, and is replaced when it ends or takes too
-long; then its order fails without blame. It ends when the owner's end of its socket is closed.
- design.md section 3 (no long loop turn). Decision 0160.
+long; then its order fails without blame. It ends when the owner's end of its socket is closed. A
+replica has one, too, which judges large results that agents hand in, agents in turn. design.md
+section 3 (no long loop turn). Decisions 0160, 0170.
 """
 
 from __future__ import annotations
@@ -22,10 +23,12 @@ from typing import Final
 
 from msgspec.structs import replace
 
+from actors.dispatch.handed_in_results import HandedIn, JudgedHandIn
 from actors.dispatch.input_texts import FillTexts, InputText, MappedTexts, MapTexts
 from actors.dispatch.judging_child import (
     EVENTS,
     FILLED,
+    HAND_INS,
     LENGTH_BYTES,
     LENGTH_ORDER,
     MAPPED,
@@ -97,6 +100,19 @@ class JudgingProcess:
         self._judged += 1
         return event
 
+    async def judge_handed_in(self, agent: str, handed_in: HandedIn) -> JudgedHandIn:
+        """Return what becomes of a result that was handed in.
+
+        Args:
+            agent: in whose turn it is judged.
+
+        Raises:
+            JudgingEnded: the process ended or timed out.
+        """
+        judged = HAND_INS.decode(await self._answer(agent, handed_in))
+        self._judged += 1
+        return judged
+
     async def map_texts(self, payer_did: str, asked: MapTexts) -> MappedTexts | Failure:
         """Return what a node maps of results. Raises JudgingEnded as `judge` does."""
         return MAPPED.decode(await self._answer(payer_did, asked))
@@ -105,16 +121,16 @@ class JudgingProcess:
         """Return the inputs of a node. Raises JudgingEnded as `judge` does."""
         return FILLED.decode(await self._answer(payer_did, asked))
 
-    async def _answer(self, payer_did: str, asked: Request) -> bytes:
+    async def _answer(self, holder: str, asked: Request) -> bytes:
         request = REQUESTS.encode(asked)
         answer: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()
-        self._waiting.put(payer_did, answer, (request, answer))
+        self._waiting.put(holder, answer, (request, answer))
         if self._turns is None or self._turns.done():
             self._turns = asyncio.get_running_loop().create_task(self._take_turns())
         try:
             return await answer
         finally:
-            self._waiting.drop(answer)  # its order was aborted before its turn
+            self._waiting.drop(answer)  # whoever waits for it has given up before its turn
 
     def close(self) -> None:
         """End the process."""
