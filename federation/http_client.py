@@ -28,10 +28,11 @@ from yarl import URL
 
 from core.content_coding import BodyDecoder, BodyTooLarge, UndecodableBody
 from federation.egress import EgressDenied, gated_socket_factory
+from federation.name_resolver import NameResolver, NameUnavailable, ResolvedAddress
 
 KEEP_ALIVE_S: Final = 30.0
-RESOLVED_S: Final = 10.0
-RESOLVED_MAX: Final = 4_096
+# URLs whose parts are remembered.
+TARGETS_MAX: Final = 4_096
 # Until the next address of a name is tried beside the first.
 NEXT_ADDRESS_S: Final = 0.25
 READ_BYTES_MAX: Final = 256 * 1024
@@ -54,6 +55,7 @@ class HttpFailureKind(Enum):
     """Why a request has no reply."""
 
     DENIED = auto()  # by the egress policy, before a packet was sent
+    NOT_TRIED = auto()  # for want of our own means, which says nothing of the server
     UNREACHABLE = auto()
     CONNECT_TIMEOUT = auto()
     TIMEOUT = auto()
@@ -104,6 +106,7 @@ class HttpRequest:
         connect_timeout_s: for resolving the name, connecting and TLS.
         timeout_s: for all of it.
         reply_bytes_max: of the body, as it comes and decoded.
+        payer: in whose share a name is looked up.
     """
 
     method: str
@@ -113,12 +116,22 @@ class HttpRequest:
     connect_timeout_s: float
     timeout_s: float
     reply_bytes_max: int
+    payer: str = ""
 
 
 class Exchange:
     """A request on its way and the callback for its outcome; `cancel` ends it silently."""
 
-    __slots__ = ("_done", "_is_over", "connection", "request", "server", "task", "timer")
+    __slots__ = (
+        "_done",
+        "_is_over",
+        "connection",
+        "is_looking_up",
+        "request",
+        "server",
+        "task",
+        "timer",
+    )
 
     def __init__(
         self, request: HttpRequest, server: Server, done: Callable[[Outcome], None]
@@ -127,6 +140,7 @@ class Exchange:
         self.server = server
         self._done = done
         self._is_over = False
+        self.is_looking_up = False
         self.timer: asyncio.TimerHandle | None = None
         # Connects, before there is a connection.
         self.task: asyncio.Task[None] | None = None
@@ -159,18 +173,24 @@ class HttpClient:
     Args:
         egress_allow: networks that servers may live in although not public.
         keep_alive_s: how long an idle connection is kept; 0: none is.
+        names: looks names up; None: at this machine's name servers.
     """
 
-    def __init__(self, egress_allow: Sequence[str], *, keep_alive_s: float = KEEP_ALIVE_S) -> None:
+    def __init__(
+        self,
+        egress_allow: Sequence[str],
+        *,
+        keep_alive_s: float = KEEP_ALIVE_S,
+        names: NameResolver | None = None,
+    ) -> None:
         self._open_socket = gated_socket_factory(egress_allow)
+        self._names = NameResolver() if names is None else names
         self._keep_alive_s = keep_alive_s
         self._loop = asyncio.get_running_loop()
         # By server; the one that was used last is at the right end, and is used first.
         self._idle: dict[Server, deque[_Connection]] = {}
         self._connections: set[_Connection] = set()
         self._connecting: set[Exchange] = set()
-        self._resolved: dict[tuple[str, int], tuple[float, list[Any]]] = {}
-        self._lookups: dict[tuple[str, int], asyncio.Task[list[Any]]] = {}
         self._sweep: asyncio.TimerHandle | None = None
         # One for all connections: what a read brings is parsed before the next read.
         self.buffer = memoryview(bytearray(READ_BYTES_MAX))
@@ -196,10 +216,7 @@ class HttpClient:
             return exchange
         # Both bounds begin here, so the lower one bounds the connecting.
         exchange.timer = self._loop.call_later(
-            min(request.connect_timeout_s, request.timeout_s),
-            exchange.fail,
-            HttpFailureKind.CONNECT_TIMEOUT,
-            "the connection was not accepted in time",
+            min(request.connect_timeout_s, request.timeout_s), self._give_up, exchange
         )
         exchange.task = self._loop.create_task(self._connect(exchange, head))
         self._connecting.add(exchange)
@@ -223,8 +240,7 @@ class HttpClient:
         """Cancel what is open, and close every connection."""
         for exchange in list(self._connecting):
             exchange.cancel()
-        for lookup in self._lookups.values():
-            lookup.cancel()
+        self._names.close()
         for connection in list(self._connections):
             connection.cancel()
         if self._sweep is not None:
@@ -281,14 +297,25 @@ class HttpClient:
             left_s, exchange.fail, HttpFailureKind.TIMEOUT, "no reply in time"
         )
 
+    def _give_up(self, exchange: Exchange) -> None:
+        """End an exchange whose connection has not come about in its time."""
+        if exchange.is_looking_up and not self._names.is_answered:
+            exchange.fail(HttpFailureKind.NOT_TRIED, "no name server answers")
+        else:
+            exchange.fail(
+                HttpFailureKind.CONNECT_TIMEOUT, "the connection was not accepted in time"
+            )
+
     async def _connect(self, exchange: Exchange, head: bytes) -> None:
         began_s = self._loop.time()
         denied: list[EgressDenied] = []
-        addresses: list[Any] = []
+        addresses: Sequence[ResolvedAddress] = []
         connection = _Connection(self, exchange.server)
         host, port, is_tls = exchange.server
         try:
-            addresses = await self._resolve(host, port)
+            exchange.is_looking_up = True
+            addresses = await self._names.resolve(host, port, exchange.request.payer)
+            exchange.is_looking_up = False
             opened = await aiohappyeyeballs.start_connection(
                 addresses,
                 happy_eyeballs_delay=NEXT_ADDRESS_S,
@@ -312,6 +339,8 @@ class HttpClient:
             exchange.task = None
             if denied and len(denied) == len(addresses):
                 exchange.fail(HttpFailureKind.DENIED, denied[0].reason)
+            elif isinstance(error, NameUnavailable):
+                exchange.fail(HttpFailureKind.NOT_TRIED, str(error))
             else:
                 exchange.fail(HttpFailureKind.UNREACHABLE, type(error).__name__)
             return
@@ -325,33 +354,6 @@ class HttpClient:
         except EgressDenied as error:
             denied.append(error)
             raise
-
-    async def _resolve(self, host: str, port: int) -> list[Any]:
-        """Return a name's addresses; requests that ask at the same time share a look-up.
-
-        Raises: OSError.
-        """
-        key = (host, port)
-        known = self._resolved.get(key)
-        if known is not None and known[0] > self._loop.time():
-            return known[1]
-        lookup = self._lookups.get(key)
-        if lookup is None:
-            lookup = self._lookups[key] = self._loop.create_task(self._look_up(key))
-            lookup.add_done_callback(lambda ended: self._end_lookup(key, ended))
-        return await asyncio.shield(lookup)
-
-    async def _look_up(self, key: tuple[str, int]) -> list[Any]:
-        found = await self._loop.getaddrinfo(*key, type=socket.SOCK_STREAM)
-        if len(self._resolved) >= RESOLVED_MAX:
-            self._resolved.clear()
-        self._resolved[key] = (self._loop.time() + RESOLVED_S, found)
-        return found
-
-    def _end_lookup(self, key: tuple[str, int], ended: asyncio.Task[list[Any]]) -> None:
-        del self._lookups[key]
-        if not ended.cancelled():
-            ended.exception()  # seen, also when all that asked have gone
 
 
 class _Connection(asyncio.BufferedProtocol):
@@ -550,7 +552,7 @@ def tls_context() -> ssl.SSLContext:
     return ssl.create_default_context()
 
 
-@functools.lru_cache(maxsize=RESOLVED_MAX)
+@functools.lru_cache(maxsize=TARGETS_MAX)
 def _target(url: str) -> tuple[Server, bytes, bytes]:
     """Return where a URL leads, its path and the lines of a head that it decides.
 

@@ -37,6 +37,7 @@ from federation.http_client import (
     HttpRequest,
     Outcome,
 )
+from federation.name_resolver import NameResolver
 
 log = logging.getLogger("callboard.dispatch")
 
@@ -89,6 +90,7 @@ class Dispatcher:
         settings: service name, deployment key, egress allow-list and bounds.
         clock: wall time.
         blobs: where large results are; None: results of any size travel as they are.
+        names: looks agents' names up; None: at this machine's name servers.
         begin: told the agent when an order comes.
         note: told the order and what its end tells of reaching the agent, when it is closed.
         concurrency: how many orders an agent takes from here at once; None: the setting.
@@ -103,6 +105,7 @@ class Dispatcher:
         note: Callable[[DispatchOrder, Contact], None],
         concurrency: Callable[[str], int] | None = None,
         blobs: Blobs | None = None,
+        names: NameResolver | None = None,
     ) -> None:
         self._settings = settings
         self._service = settings.service
@@ -127,7 +130,7 @@ class Dispatcher:
         self._notices: set[asyncio.Task[None]] = set()
         self._notice_turns = asyncio.Semaphore(CANCELS_AT_ONCE)
         self._sent = 0
-        self._client = HttpClient(settings.egress_allow)
+        self._client = HttpClient(settings.egress_allow, names=names)
 
     def __repr__(self) -> str:
         return f"<Dispatcher {self._queues!r}>"
@@ -377,6 +380,7 @@ class Dispatcher:
             connect_timeout_s=settings.connect_timeout_ms / 1000,
             timeout_s=order.timeout_ms / 1000,
             reply_bytes_max=settings.agent_reply_bytes_max,
+            payer=order.payer_did,
         )
 
         def answered(outcome: Outcome) -> None:
@@ -420,6 +424,9 @@ class Dispatcher:
                 message = f"the egress policy forbids {order.agent_did}: {outcome.detail}"
                 failure = Failure(NodeErrorCode.POLICY_DENIED, message, Verdict.FINAL)
                 return failure, Contact.REACHED
+            case HttpFailureKind.NOT_TRIED:
+                message = f"the service could not try: {outcome.detail}"
+                return Failure(NodeErrorCode.AGENT_ERROR, message, is_spared=True), Contact.UNKNOWN
             case HttpFailureKind.UNREACHABLE:
                 failure = offline_failure(order, "the connection was refused")
                 return failure, Contact.UNREACHABLE
@@ -475,7 +482,14 @@ class Dispatcher:
         body, headers = cancel_notice(order, reason, self._service)
         timeout_s = self._settings.cancel_notice_timeout_ms / 1000
         request = HttpRequest(
-            "POST", order.cancel_url, headers, body, timeout_s, timeout_s, _NOTICE_REPLY_BYTES_MAX
+            "POST",
+            order.cancel_url,
+            headers,
+            body,
+            timeout_s,
+            timeout_s,
+            _NOTICE_REPLY_BYTES_MAX,
+            order.payer_did,
         )
         # Best effort by contract: the 409 to its late result tells the agent otherwise.
         with contextlib.suppress(ValueError):

@@ -54,12 +54,13 @@ class Prober:
             await asyncio.sleep(ROUND_S)
 
     async def round(self) -> list[tuple[str, bool]]:
-        """Probe the agents that are due; return (did, whether it is healthy) of each."""
+        """Probe the agents that are due; return (did, whether it is healthy) of each that was."""
         named, self._named = self._named, set()
         due = await probes_due(self._reader, named, limit=PROBES_PER_ROUND)
         if not due:
             return []
-        found = await asyncio.gather(*(self._probe_agent(did, endpoint) for did, endpoint in due))
+        probed = await asyncio.gather(*(self._probe_agent(did, endpoint) for did, endpoint in due))
+        found = [(did, is_healthy) for did, is_healthy in probed if is_healthy is not None]
         await self._store.store_probes(found)
         log.info("probed agents=%d healthy=%d", len(found), sum(is_ok for _, is_ok in found))
         return found
@@ -69,6 +70,6 @@ class Prober:
         await self._probe.close()
         await self._store.close()
 
-    async def _probe_agent(self, did: str, endpoint: str) -> tuple[str, bool]:
+    async def _probe_agent(self, did: str, endpoint: str) -> tuple[str, bool | None]:
         async with self._turns:
             return did, await self._probe.is_healthy(endpoint)

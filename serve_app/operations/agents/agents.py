@@ -33,7 +33,12 @@ from serve_app.callers.limits import RateClass
 from serve_app.http.bulk import judged, refusal
 from serve_app.http.calls import Call, Operation, Repeats, Reply, not_found
 from serve_app.http.lists import listed, page_of
-from serve_app.operations.agents.registration import changed, registration
+from serve_app.operations.agents.endpoints import endpoint_refusals
+from serve_app.operations.agents.registration import (
+    changed,
+    registration,
+    registration_before_endpoint,
+)
 from serve_app.operations.views import agent_record
 
 
@@ -65,7 +70,8 @@ async def register_bulk(call: Call) -> Reply:
     base_key = call.command_key("")
 
     async def judge(index: int, body: Any) -> RegisterAgent:
-        command = await registration(services, call.caller, parsed(FlatRegistration, body))
+        form = parsed(FlatRegistration, body)
+        command = await registration_before_endpoint(services, call.caller, form)
         return replace(command, key=f"{base_key}:{index}") if base_key else command
 
     def result(command: RegisterAgent, outcome: Outcome) -> dict[str, Any]:
@@ -74,6 +80,8 @@ async def register_bulk(call: Call) -> Reply:
         return _registered(call, command, outcome)
 
     found = await judged(call, "agents", judge)
+    endpoints = [command.endpoint for command in found.accepted]
+    found.refuse(call, await endpoint_refusals(services, call.caller, endpoints))
     outcomes = await services.to_the_end(services.gateway.commit_many(found.accepted))
     await services.gateway.owners.refresh()
     return Reply(await found.answer(outcomes, result))
