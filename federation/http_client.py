@@ -36,6 +36,8 @@ TARGETS_MAX: Final = 4_096
 # Until the next address of a name is tried beside the first.
 NEXT_ADDRESS_S: Final = 0.25
 READ_BYTES_MAX: Final = 256 * 1024
+# A larger body is written apart from its head, so that it is in memory once.
+JOINED_BYTES_MAX: Final = 16 * 1024
 # Bytes that are not of the body: headers, sizes of chunks (5 for a chunk of one byte), trailers.
 OVERHEAD_BYTES_MAX: Final = 64 * 1024
 OVERHEAD_PER_BODY_BYTE: Final = 8
@@ -125,20 +127,33 @@ class Exchange:
     __slots__ = (
         "_done",
         "_is_over",
+        "_written",
+        "body",
         "connection",
         "is_looking_up",
-        "request",
+        "payer",
+        "reply_bytes_max",
         "server",
         "task",
+        "timeout_s",
         "timer",
     )
 
     def __init__(
-        self, request: HttpRequest, server: Server, done: Callable[[Outcome], None]
+        self,
+        request: HttpRequest,
+        server: Server,
+        done: Callable[[Outcome], None],
+        written: Callable[[], None] | None = None,
     ) -> None:
-        self.request = request
+        # Not the request: its body is let go of when the transport has it.
+        self.body = request.body
+        self.payer = request.payer
+        self.reply_bytes_max = request.reply_bytes_max
+        self.timeout_s = request.timeout_s
         self.server = server
         self._done = done
+        self._written = written
         self._is_over = False
         self.is_looking_up = False
         self.timer: asyncio.TimerHandle | None = None
@@ -161,6 +176,12 @@ class Exchange:
         if not self._is_over:
             self.cancel()
             self._done(outcome)
+
+    def tell_written(self) -> None:
+        """Tell that the request is written, once."""
+        written, self._written = self._written, None
+        if written is not None and not self._is_over:
+            written()
 
     def fail(self, kind: HttpFailureKind, detail: str) -> None:
         """End without a reply."""
@@ -198,17 +219,24 @@ class HttpClient:
     def __repr__(self) -> str:
         return f"<HttpClient connections={len(self._connections)}>"
 
-    def send(self, request: HttpRequest, done: Callable[[Outcome], None]) -> Exchange:
+    def send(
+        self,
+        request: HttpRequest,
+        done: Callable[[Outcome], None],
+        written: Callable[[], None] | None = None,
+    ) -> Exchange:
         """Send a request.
 
         Args:
             done: gets its outcome, once and later; it must not raise.
+            written: called, maybe before this returns, when the server's socket has taken the
+                request but for some 16 KiB at most; not after the outcome.
 
         Raises:
             ValueError: the URL is that of no HTTP server, or a header cannot be sent.
         """
         server, head = _head(request)
-        exchange = Exchange(request, server, done)
+        exchange = Exchange(request, server, done, written)
         connection = self._take_idle(server)
         if connection is not None:
             self._limit(exchange, request.timeout_s)
@@ -314,7 +342,7 @@ class HttpClient:
         host, port, is_tls = exchange.server
         try:
             exchange.is_looking_up = True
-            addresses = await self._names.resolve(host, port, exchange.request.payer)
+            addresses = await self._names.resolve(host, port, exchange.payer)
             exchange.is_looking_up = False
             opened = await aiohappyeyeballs.start_connection(
                 addresses,
@@ -345,7 +373,7 @@ class HttpClient:
                 exchange.fail(HttpFailureKind.UNREACHABLE, type(error).__name__)
             return
         exchange.task = None
-        self._limit(exchange, exchange.request.timeout_s - (self._loop.time() - began_s))
+        self._limit(exchange, exchange.timeout_s - (self._loop.time() - began_s))
         connection.begin(exchange, head)
 
     def _gated(self, address: Any, denied: list[EgressDenied]) -> socket.socket:
@@ -372,6 +400,7 @@ class _Connection(asyncio.BufferedProtocol):
             lenient_spaces_after_chunk_size=True,
         )
         self._exchange: Exchange | None = None
+        self._is_writing = False
         self._reset()
 
     def __repr__(self) -> str:
@@ -388,8 +417,14 @@ class _Connection(asyncio.BufferedProtocol):
         exchange.connection = self
         self._exchange = exchange
         self._reset()
-        body = exchange.request.body
-        self._transport.write(head + body if body else head)
+        body, exchange.body = exchange.body, None
+        if not body or len(body) <= JOINED_BYTES_MAX:
+            self._transport.write(head + body if body else head)
+        else:
+            self._transport.write(head)
+            self._transport.write(body)
+        if not self._is_writing:
+            exchange.tell_written()
 
     def close(self) -> None:
         """Close at once; an exchange that is on it hears nothing from here."""
@@ -420,6 +455,16 @@ class _Connection(asyncio.BufferedProtocol):
         """Take the open connection."""
         self._transport = transport  # type: ignore[assignment]
         self._client.count(self)
+
+    def pause_writing(self) -> None:
+        """See that the server does not take what is written as fast as it comes."""
+        self._is_writing = True
+
+    def resume_writing(self) -> None:
+        """See that the server has taken nearly all."""
+        self._is_writing = False
+        if self._exchange is not None:
+            self._exchange.tell_written()
 
     def get_buffer(self, sizehint: int) -> memoryview:
         """Return where to read to."""
@@ -468,7 +513,7 @@ class _Connection(asyncio.BufferedProtocol):
         exchange.connection = None
         outcome = self._outcome()
         is_good = isinstance(outcome, HttpReply) and outcome.coding_problem is None
-        if is_good and self._is_kept and self.is_open:
+        if is_good and self._is_kept and self.is_open and not self._is_writing:
             self._client.keep(self)
         else:
             self.close()
@@ -510,7 +555,7 @@ class _Connection(asyncio.BufferedProtocol):
         self._status = status
         exchange = self._exchange
         assert exchange is not None
-        bytes_max = exchange.request.reply_bytes_max
+        bytes_max = exchange.reply_bytes_max
         coding = self._headers.get(b"content-encoding", b"").decode("latin-1")
         try:
             self._decoder = BodyDecoder(coding, bytes_max)

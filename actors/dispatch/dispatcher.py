@@ -12,17 +12,19 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+from collections import OrderedDict
 from collections.abc import Callable, Coroutine, Iterator
 from dataclasses import dataclass
 from typing import Any
 
 from actors.dispatch.agent_queue import AGED_MS, AgentQueues
 from actors.dispatch.envelope import cancel_notice, dispatch_body, dispatch_headers, sent_event_id
+from actors.dispatch.inflight_bytes import InflightBytes, estimate_bytes
 from actors.dispatch.large_results import Blobs, is_result_large, store_large_result
 from actors.dispatch.order_inputs import load_inputs
 from actors.dispatch.reply_events import build_reply_event, offline_failure, unhealthy_failure
 from actors.ports import Clock, Contact, DispatchOrder
-from actors.process.slices import run_in_slices
+from actors.process.slices import SLICE_MS, run_in_slices
 from core.canonical import canonical, hash_bytes
 from core.errors import NodeErrorCode
 from core.market.sharing.fair_queue import parse_weights
@@ -59,14 +61,15 @@ class _Ticket:
 
     Compared by identity: an order may be here twice, for two owners. `is_over`: the order was
     released while its request was open, so a later acceptance is not held. `step`: what an open
-    order waits for.
+    order waits for. `bytes_held`: of its body, until the agent's socket has taken it.
     """
 
     order: DispatchOrder
     receive: Receive
     until: asyncio.TimerHandle | None = None
     is_over: bool = False
-    step: asyncio.Handle | asyncio.Task[None] | Exchange | None = None
+    step: asyncio.Task[None] | Exchange | None = None
+    bytes_held: int = 0
     is_sent: bool = False
     started_ms: int = 0
     started_s: float = 0.0
@@ -115,15 +118,20 @@ class Dispatcher:
         self._note = note
         self._blobs = blobs
         weights = parse_weights(settings.payer_weights)
+        self._bytes = InflightBytes(settings.inflight_bytes_max)
         self._queues: AgentQueues[_Ticket, _Ticket] = AgentQueues(
             settings.inflight_start,
             settings.inflight_max,
             concurrency or (lambda _: settings.agent_concurrency),
             lambda payer: weights.get(payer, 1),
             settings.inflight_share,
+            self._bytes.has_room,
         )
         self._tickets: dict[int, _Ticket] = {}  # by the identity of the order in it
         self._open: set[_Ticket] = set()
+        # Open orders that have not begun.
+        self._beginning: OrderedDict[_Ticket, None] = OrderedDict()
+        self._begins: asyncio.Handle | None = None
         self._starved_timer: asyncio.TimerHandle | None = None
         self._is_closed = False
         self._refusing: dict[tuple[str, str | None], asyncio.Task[None]] = {}
@@ -199,8 +207,7 @@ class Dispatcher:
         if ticket is not None and ticket.until is None:
             if ticket not in self._open:
                 return  # it was queued and never sent
-            assert ticket.step is not None
-            ticket.step.cancel()
+            self._stop(ticket)
             self._close(ticket, Contact.UNKNOWN)
             if not ticket.is_sent:
                 return
@@ -249,8 +256,9 @@ class Dispatcher:
             if ticket.until is not None:
                 ticket.until.cancel()
         for ticket in self._open:
-            assert ticket.step is not None
-            ticket.step.cancel()
+            self._stop(ticket)
+        if self._begins is not None:
+            self._begins.cancel()
         for task in [*self._notices, *self._refusing.values()]:
             task.cancel()
         await self._client.close()
@@ -258,12 +266,41 @@ class Dispatcher:
     # -- one order --------------------------------------------------------------------------------
 
     def _start(self, ticket: _Ticket) -> None:
-        # In a turn of its own: who sends an order does not hear of it before `send` returns.
+        # In a later turn: who sends an order does not hear of it before `send` returns.
         self._open.add(ticket)
-        ticket.step = asyncio.get_running_loop().call_soon(
-            self._take_step, ticket, self._begin_order
-        )
+        bytes_max = self._settings.dispatch_body_bytes_max
+        self._hold_bytes(ticket, estimate_bytes(ticket.order, bytes_max))
+        self._beginning[ticket] = None
+        if self._begins is None:
+            self._begins = asyncio.get_running_loop().call_soon(self._begin_orders)
         self._sent += 1
+
+    def _begin_orders(self) -> None:
+        """Begin open orders for the time of a slice; each may have megabytes to write."""
+        loop = asyncio.get_running_loop()
+        ends_s = loop.time() + SLICE_MS / 1_000
+        while self._beginning:
+            ticket, _ = self._beginning.popitem(last=False)
+            self._take_step(ticket, self._begin_order)
+            if loop.time() >= ends_s:
+                break
+        self._begins = loop.call_soon(self._begin_orders) if self._beginning else None
+
+    def _stop(self, ticket: _Ticket) -> None:
+        """Stop an open order where it is."""
+        self._beginning.pop(ticket, None)
+        if ticket.step is not None:
+            ticket.step.cancel()
+
+    def _hold_bytes(self, ticket: _Ticket, held: int) -> None:
+        """Count an order's body; what waits for its payer's bytes goes on when they are free."""
+        payer = ticket.order.payer_did
+        had_room = self._bytes.has_room(payer)
+        self._bytes.change(payer, ticket.bytes_held, held)
+        ticket.bytes_held = held
+        if not had_room and self._bytes.has_room(payer):
+            self._queues.retry_starved()
+            self._start_waiting()
 
     def _start_waiting(self) -> None:
         if self._is_closed:
@@ -386,8 +423,12 @@ class Dispatcher:
         def answered(outcome: Outcome) -> None:
             self._take_step(ticket, self._answer, event, input_hash, outcome)
 
+        def written() -> None:
+            self._hold_bytes(ticket, 0)
+
+        self._hold_bytes(ticket, len(body))
         try:
-            ticket.step = self._client.send(request, answered)
+            ticket.step = self._client.send(request, answered, written)
             ticket.is_sent = True
         except ValueError as error:  # of a card that was registered before it was judged like this
             answered(HttpFailure(HttpFailureKind.BROKEN, str(error)))
@@ -471,6 +512,7 @@ class Dispatcher:
         """Close an open order; `accepted_ms`: how long its agent may still hold it."""
         self._open.remove(ticket)
         ticket.step = None
+        self._hold_bytes(ticket, 0)
         if accepted_ms is not None:
             self._park(ticket, contact, accepted_ms)
         else:

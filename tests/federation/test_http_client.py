@@ -11,6 +11,7 @@ import gzip
 import random
 import socket
 import ssl
+import tracemalloc
 import zlib
 from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
@@ -18,6 +19,7 @@ from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import cast
 
 import aiohttp
 import pytest
@@ -257,6 +259,63 @@ async def test_a_name_without_an_answer_counts_against_it_only_if_others_are_ans
     assert isinstance(before, HttpFailure)
     assert isinstance(after, HttpFailure)
     assert (before.kind, after.kind) == (HttpFailureKind.NOT_TRIED, HttpFailureKind.CONNECT_TIMEOUT)
+
+
+# The product's loop: asyncio's own copies what a socket does not take at once.
+@pytest.mark.parametrize("anyio_backend", [("asyncio", {"use_uvloop": True})])
+async def test_a_large_request_is_in_memory_once_and_told_of_when_it_is_written() -> None:
+    size, reads = 8_000_000, asyncio.Event()
+
+    def serve(here: Site) -> Serve:
+        async def connection(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            transport = cast(asyncio.ReadTransport, writer.transport)
+            transport.pause_reading()
+            await reads.wait()
+            transport.resume_reading()
+            assert len(await here.read(reader)) == size
+            writer.write(REPLY)
+
+        return connection
+
+    outcome: asyncio.Future[Outcome] = asyncio.get_running_loop().create_future()
+    written = asyncio.Event()
+    async with site(serve) as here, client() as mine:
+        tracemalloc.start()
+        mine.send(post(here.url, bytes(size)), outcome.set_result, written.set)
+        while not here.connections:
+            await asyncio.sleep(0.001)
+        peak = tracemalloc.get_traced_memory()[1]
+        tracemalloc.stop()
+        assert not written.is_set()
+        reads.set()
+        assert isinstance(await outcome, HttpReply)
+    assert written.is_set()
+    assert peak < size * 3 // 2
+
+
+async def test_a_request_that_was_sent_keeps_no_body() -> None:
+    async with site(silent) as here, client() as mine:
+        small = mine.send(post(here.url), lambda _: None)
+        while small.connection is None:
+            await asyncio.sleep(0.001)
+        assert small.body is None
+
+
+async def test_a_reply_before_all_is_written_ends_the_connection() -> None:
+    def serve(here: Site) -> Serve:
+        async def connection(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            await reader.readuntil(b"\r\n\r\n")
+            cast(asyncio.ReadTransport, writer.transport).pause_reading()
+            writer.write(REPLY)
+            if here.connections == 1:
+                await asyncio.Event().wait()
+
+        return connection
+
+    async with site(serve) as here, client() as mine:
+        for body in (bytes(8_000_000), b"{}"):
+            assert isinstance(await mine.request(post(here.url, body)), HttpReply)
+        assert here.connections == 2
 
 
 def is_failure(outcome: Outcome) -> bool:
