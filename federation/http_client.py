@@ -13,10 +13,10 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import errno
 import functools
 import socket
 import ssl
-from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum, auto
@@ -28,6 +28,7 @@ from yarl import URL
 
 from core.content_coding import BodyDecoder, BodyTooLarge, UndecodableBody
 from federation.egress import EgressDenied, gated_socket_factory
+from federation.idle_connections import IdleConnections, Server
 from federation.name_resolver import NameResolver, NameUnavailable, ResolvedAddress
 
 KEEP_ALIVE_S: Final = 30.0
@@ -50,7 +51,10 @@ _KEPT: Final = frozenset(
 _SAME_FOR_ALL: Final = b"User-Agent: callboard\r\nAccept: */*\r\n"
 _SWITCHING: Final = 101
 
-Server = tuple[str, int, bool]  # host, port, whether by TLS
+# Idle connections that are closed when there is no socket left, and turns until they are gone.
+CLOSED_FOR_ROOM: Final = 64
+TURNS_TO_CLOSE: Final = 3
+_OUR_ERRORS: Final = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
 
 
 class HttpFailureKind(Enum):
@@ -208,8 +212,7 @@ class HttpClient:
         self._names = NameResolver() if names is None else names
         self._keep_alive_s = keep_alive_s
         self._loop = asyncio.get_running_loop()
-        # By server; the one that was used last is at the right end, and is used first.
-        self._idle: dict[Server, deque[_Connection]] = {}
+        self._idle: IdleConnections[_Connection] = IdleConnections()
         self._connections: set[_Connection] = set()
         self._connecting: set[Exchange] = set()
         self._sweep: asyncio.TimerHandle | None = None
@@ -282,8 +285,10 @@ class HttpClient:
         if self._keep_alive_s <= 0:
             connection.close()
             return
-        self._idle.setdefault(connection.server, deque()).append(connection)
         connection.idle_since_s = self._loop.time()
+        surplus = self._idle.put(connection)
+        if surplus is not None:
+            surplus.close()
         if self._sweep is None:
             self._sweep = self._loop.call_later(self._keep_alive_s / 2, self._close_idle)
 
@@ -294,17 +299,10 @@ class HttpClient:
     def forget(self, connection: _Connection) -> None:
         """Drop a connection that has ended, if it is still known."""
         self._connections.discard(connection)
-        idle = self._idle.get(connection.server)
-        if idle is not None and connection in idle:
-            idle.remove(connection)
-            if not idle:
-                del self._idle[connection.server]
+        self._idle.drop(connection)
 
     def _take_idle(self, server: Server) -> _Connection | None:
-        while idle := self._idle.get(server):
-            connection = idle.pop()
-            if not idle:
-                del self._idle[server]
+        while (connection := self._idle.take(server)) is not None:
             if connection.is_open:
                 return connection
         return None
@@ -312,9 +310,8 @@ class HttpClient:
     def _close_idle(self) -> None:
         self._sweep = None
         before_s = self._loop.time() - self._keep_alive_s
-        for idle in list(self._idle.values()):
-            for connection in [held for held in idle if held.idle_since_s <= before_s]:
-                connection.close()
+        for connection in self._idle.oldest(before_s, len(self._idle)):
+            connection.close()
         if self._idle:
             self._sweep = self._loop.call_later(self._keep_alive_s / 2, self._close_idle)
 
@@ -336,7 +333,7 @@ class HttpClient:
 
     async def _connect(self, exchange: Exchange, head: bytes) -> None:
         began_s = self._loop.time()
-        denied: list[EgressDenied] = []
+        refused: list[OSError] = []
         addresses: Sequence[ResolvedAddress] = []
         connection = _Connection(self, exchange.server)
         host, port, is_tls = exchange.server
@@ -344,11 +341,7 @@ class HttpClient:
             exchange.is_looking_up = True
             addresses = await self._names.resolve(host, port, exchange.payer)
             exchange.is_looking_up = False
-            opened = await aiohappyeyeballs.start_connection(
-                addresses,
-                happy_eyeballs_delay=NEXT_ADDRESS_S,
-                socket_factory=lambda address: self._gated(address, denied),
-            )
+            opened = await self._open(addresses, refused)
             try:
                 await self._loop.create_connection(
                     lambda: connection,
@@ -365,9 +358,10 @@ class HttpClient:
             ValueError,
         ) as error:  # also: no IDNA; uvloop without a reason
             exchange.task = None
+            denied = [one for one in refused if isinstance(one, EgressDenied)]
             if denied and len(denied) == len(addresses):
                 exchange.fail(HttpFailureKind.DENIED, denied[0].reason)
-            elif isinstance(error, NameUnavailable):
+            elif any(map(_is_ours, (error, *refused))):
                 exchange.fail(HttpFailureKind.NOT_TRIED, str(error))
             else:
                 exchange.fail(HttpFailureKind.UNREACHABLE, type(error).__name__)
@@ -376,12 +370,47 @@ class HttpClient:
         self._limit(exchange, exchange.timeout_s - (self._loop.time() - began_s))
         connection.begin(exchange, head)
 
-    def _gated(self, address: Any, denied: list[EgressDenied]) -> socket.socket:
+    async def _open(
+        self, addresses: Sequence[ResolvedAddress], refused: list[OSError]
+    ) -> socket.socket:
+        """Return a connected socket; where this machine has none left, idle ones make room.
+
+        Args:
+            refused: gets why there is no socket for an address.
+
+        Raises: OSError, RuntimeError.
+        """
+        for idle_max in (CLOSED_FOR_ROOM, 0):
+            refused.clear()
+            try:
+                return await aiohappyeyeballs.start_connection(
+                    addresses,
+                    happy_eyeballs_delay=NEXT_ADDRESS_S,
+                    socket_factory=lambda address: self._gated(address, refused),
+                )
+            except (OSError, RuntimeError) as error:
+                idle = self._idle.oldest(self._loop.time(), idle_max)
+                if not idle or not any(map(_is_ours, (error, *refused))):
+                    raise
+                for connection in idle:
+                    connection.close()
+                for _ in range(TURNS_TO_CLOSE):
+                    await asyncio.sleep(0)
+        raise AssertionError("the last try returns or raises")
+
+    def _gated(self, address: Any, refused: list[OSError]) -> socket.socket:
         try:
             return self._open_socket(address)
-        except EgressDenied as error:
-            denied.append(error)
+        except OSError as error:
+            refused.append(error)
             raise
+
+
+def _is_ours(error: Exception) -> bool:
+    """Say whether a connection failed for want of something that this machine has too little of."""
+    return isinstance(error, NameUnavailable) or (
+        isinstance(error, OSError) and error.errno in _OUR_ERRORS
+    )
 
 
 class _Connection(asyncio.BufferedProtocol):
@@ -512,6 +541,7 @@ class _Connection(asyncio.BufferedProtocol):
         assert exchange is not None
         exchange.connection = None
         outcome = self._outcome()
+        self._decoder = None  # it holds the body
         is_good = isinstance(outcome, HttpReply) and outcome.coding_problem is None
         if is_good and self._is_kept and self.is_open and not self._is_writing:
             self._client.keep(self)
