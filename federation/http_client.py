@@ -36,12 +36,13 @@ KEEP_ALIVE_S: Final = 30.0
 TARGETS_MAX: Final = 4_096
 # Until the next address of a name is tried beside the first.
 NEXT_ADDRESS_S: Final = 0.25
-READ_BYTES_MAX: Final = 256 * 1024
+# Of one callback, which lasts some milliseconds at most, whatever the bytes are.
+READ_BYTES_MAX: Final = 32 * 1024
 # A larger body is written apart from its head, so that it is in memory once.
 JOINED_BYTES_MAX: Final = 16 * 1024
-# Bytes that are not of the body: headers, sizes of chunks (5 for a chunk of one byte), trailers.
+# Bytes that are not of the body: headers, sizes of chunks (5 for a short chunk), trailers. Each
+# chunk costs a callback: at most as many more bytes as the body has, so its chunks are no dust.
 OVERHEAD_BYTES_MAX: Final = 64 * 1024
-OVERHEAD_PER_BODY_BYTE: Final = 8
 
 # What callers read of a reply, and what says how its body ends.
 _KEPT: Final = frozenset(
@@ -473,6 +474,8 @@ class _Connection(asyncio.BufferedProtocol):
         self._status = 0
         self._headers: dict[bytes, bytes] = {}
         self._decoder: BodyDecoder | None = None
+        # Of the body, by one read.
+        self._pieces: list[bytes] = []
         self._received = self._body_bytes = 0
         self._is_informational = self._is_complete = self._is_kept = False
         self._failure: HttpFailure | None = None
@@ -505,14 +508,18 @@ class _Connection(asyncio.BufferedProtocol):
             self.close()  # nothing was asked
             return
         self._received += nbytes
+        broken: Exception | None = None
         try:
             self._parser.feed_data(self._client.buffer[:nbytes])
         except (httptools.HttpParserError, httptools.HttpParserUpgrade) as error:
+            broken = error
+        if self._pieces:
+            self._decode()
+        if broken is not None:
             if not self._is_complete:
-                self._fail(HttpFailureKind.BROKEN, type(error).__name__)
+                self._fail(HttpFailureKind.BROKEN, type(broken).__name__)
             self._is_kept = False
-        overhead_max = OVERHEAD_BYTES_MAX + OVERHEAD_PER_BODY_BYTE * self._body_bytes
-        if self._received - self._body_bytes > overhead_max:
+        if self._received - self._body_bytes > OVERHEAD_BYTES_MAX + self._body_bytes:
             self._fail(HttpFailureKind.BROKEN, "too many bytes beside the body")
         if self._is_complete or self._failure is not None or self._coding_problem is not None:
             self._finish()
@@ -531,6 +538,19 @@ class _Connection(asyncio.BufferedProtocol):
         if b"content-length" in self._headers:
             return True
         return self._headers.get(b"transfer-encoding", b"").lower().endswith(b"chunked")
+
+    def _decode(self) -> None:
+        """Decode what one read has brought of the body, in one piece."""
+        piece = self._pieces[0] if len(self._pieces) == 1 else b"".join(self._pieces)
+        self._pieces.clear()
+        if self._decoder is None or self._failure is not None or self._coding_problem is not None:
+            return
+        try:
+            self._decoder.feed(piece)
+        except BodyTooLarge as error:
+            self._fail(HttpFailureKind.TOO_LARGE, str(error))
+        except UndecodableBody as error:
+            self._coding_problem = str(error)
 
     def _fail(self, kind: HttpFailureKind, detail: str) -> None:
         if self._failure is None and self._coding_problem is None:
@@ -597,17 +617,9 @@ class _Connection(asyncio.BufferedProtocol):
 
     def on_body(self, piece: bytes) -> None:
         """Take a piece of the body."""
-        if self._is_complete:
-            return
-        self._body_bytes += len(piece)
-        if self._decoder is None or self._failure is not None or self._coding_problem is not None:
-            return
-        try:
-            self._decoder.feed(piece)
-        except BodyTooLarge as error:
-            self._fail(HttpFailureKind.TOO_LARGE, str(error))
-        except UndecodableBody as error:
-            self._coding_problem = str(error)
+        if not self._is_complete:
+            self._body_bytes += len(piece)
+            self._pieces.append(piece)
 
     def on_message_complete(self) -> None:
         """See the end of a reply, or of an interim one, which is dropped."""

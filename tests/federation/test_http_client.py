@@ -8,20 +8,16 @@ from __future__ import annotations
 
 import asyncio
 import gzip
-import os
 import random
-import resource
 import socket
 import ssl
-import tracemalloc
 import zlib
 from collections import Counter
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator
-from contextlib import ExitStack, asynccontextmanager, contextmanager, suppress
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import cast
 
 import aiohttp
 import pytest
@@ -42,7 +38,6 @@ from federation.http_client import (
     _Connection,
     tls_context,
 )
-from federation.idle_connections import IDLE_MAX
 from federation.name_resolver import NameResolver
 from tests.federation.name_servers import name_server
 
@@ -262,117 +257,6 @@ async def test_a_name_without_an_answer_counts_against_it_only_if_others_are_ans
     assert isinstance(before, HttpFailure)
     assert isinstance(after, HttpFailure)
     assert (before.kind, after.kind) == (HttpFailureKind.NOT_TRIED, HttpFailureKind.CONNECT_TIMEOUT)
-
-
-# The product's loop: asyncio's own copies what a socket does not take at once.
-@pytest.mark.parametrize("anyio_backend", [("asyncio", {"use_uvloop": True})])
-async def test_a_large_request_is_in_memory_once_and_told_of_when_it_is_written() -> None:
-    size, reads = 8_000_000, asyncio.Event()
-
-    def serve(here: Site) -> Serve:
-        async def connection(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-            transport = cast(asyncio.ReadTransport, writer.transport)
-            transport.pause_reading()
-            await reads.wait()
-            transport.resume_reading()
-            assert len(await here.read(reader)) == size
-            writer.write(REPLY)
-
-        return connection
-
-    outcome: asyncio.Future[Outcome] = asyncio.get_running_loop().create_future()
-    written = asyncio.Event()
-    async with site(serve) as here, client() as mine:
-        tracemalloc.start()
-        mine.send(post(here.url, bytes(size)), outcome.set_result, written.set)
-        while not here.connections:
-            await asyncio.sleep(0.001)
-        peak = tracemalloc.get_traced_memory()[1]
-        tracemalloc.stop()
-        assert not written.is_set()
-        reads.set()
-        assert isinstance(await outcome, HttpReply)
-    assert written.is_set()
-    assert peak < size * 3 // 2
-
-
-async def test_a_request_that_was_sent_keeps_no_body() -> None:
-    async with site(silent) as here, client() as mine:
-        small = mine.send(post(here.url), lambda _: None)
-        while small.connection is None:
-            await asyncio.sleep(0.001)
-        assert small.body is None
-
-
-async def test_a_reply_before_all_is_written_ends_the_connection() -> None:
-    def serve(here: Site) -> Serve:
-        async def connection(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-            await reader.readuntil(b"\r\n\r\n")
-            cast(asyncio.ReadTransport, writer.transport).pause_reading()
-            writer.write(REPLY)
-            if here.connections == 1:
-                await asyncio.Event().wait()
-
-        return connection
-
-    async with site(serve) as here, client() as mine:
-        for body in (bytes(8_000_000), b"{}"):
-            assert isinstance(await mine.request(post(here.url, body)), HttpReply)
-        assert here.connections == 2
-
-
-async def test_idle_connections_above_the_bound_are_closed() -> None:
-    async with client() as mine:
-        wires = [Wire() for _ in range(IDLE_MAX + 1)]
-        for number, wire in enumerate(wires):
-            connection = _Connection(mine, (f"host{number}", 80, False))
-            connection.connection_made(wire)
-            mine.keep(connection)
-        assert [wire.is_closed for wire in wires] == [True] + [False] * IDLE_MAX
-        assert len(mine._connections) == IDLE_MAX
-
-
-@contextmanager
-def without_descriptors() -> Iterator[None]:
-    """Let this process open no further file."""
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    with ExitStack() as taken:
-        lowest = os.dup(0)
-        resource.setrlimit(resource.RLIMIT_NOFILE, (lowest + 64, hard))
-        try:
-            with suppress(OSError):
-                while True:
-                    taken.callback(os.close, os.dup(0))
-            yield
-        finally:
-            resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
-            os.close(lowest)
-
-
-@pytest.mark.parametrize("anyio_backend", ["asyncio", ("asyncio", {"use_uvloop": True})])
-async def test_idle_connections_make_room_when_no_descriptor_is_left() -> None:
-    """Agents that were never tried counted as unreachable, and their circuits opened."""
-    async with (
-        site(replying(REPLY, REPLY)) as first,
-        site(replying(REPLY, REPLY)) as second,
-        client() as mine,
-    ):
-        with without_descriptors():
-            nothing_to_close = await mine.request(post(first.url))
-        idle = [mine.request(post(first.url)) for _ in range(3)]
-        assert all(isinstance(outcome, HttpReply) for outcome in await asyncio.gather(*idle))
-        with without_descriptors():
-            after_closing = await mine.request(post(second.url))
-    assert isinstance(nothing_to_close, HttpFailure)
-    assert nothing_to_close.kind is HttpFailureKind.NOT_TRIED
-    assert isinstance(after_closing, HttpReply)
-
-
-async def test_an_idle_connection_holds_no_reply() -> None:
-    async with site(replying(REPLY, REPLY)) as here, client() as mine:
-        assert isinstance(await mine.request(post(here.url)), HttpReply)
-        (kept,) = mine._connections
-        assert kept._decoder is None
 
 
 def is_failure(outcome: Outcome) -> bool:
