@@ -70,6 +70,8 @@ class DispatchOrder(Message, frozen=True):
     `large`: set when results must be loaded before `inputs` and `parents` can be built.
     `key_version`: the version of the key that the attempt's token is derived from, as stored.
     `is_cut_short`: the workflow's remaining runtime limits `timeout_ms`, not the node's timeout.
+    `ends_ms`: when the workflow ends at the latest, after which nothing of the order is of use; 0:
+    with `timeout_ms`.
     """
 
     workflow_id: str
@@ -91,6 +93,7 @@ class DispatchOrder(Message, frozen=True):
     public_key: str | None = None
     key_version: int = KEY_VERSION
     is_cut_short: bool = False
+    ends_ms: int = 0
 
 
 class Contact(Enum):

@@ -7,7 +7,6 @@ is escaped as little as JSON permits. The client checks audit chains and signs r
 
 from __future__ import annotations
 
-from decimal import Decimal
 from json.encoder import encode_basestring
 from typing import Any, Final
 
@@ -29,6 +28,27 @@ def jcs(value: Any) -> bytes:
     return "".join(parts).encode()
 
 
+def number_text(value: float) -> str:
+    """Return a number as ECMAScript writes it (ECMA-262, Number::toString).
+
+    Raises:
+        ValueError: it is NaN or an infinity.
+    """
+    if value * 0 != 0:
+        raise ValueError(f"got {value}, expected a finite number")
+    if value == 0:
+        return "0"
+    # Python's shortest digits are ECMAScript's; only the decimal point's position differs, and not
+    # even that where Python writes no exponent, as of nearly all numbers.
+    text = float.__repr__(value)
+    if "e" not in text:
+        return text.removesuffix(".0")
+    mantissa, _, exponent = text.partition("e")
+    sign, mantissa = ("-", mantissa[1:]) if value < 0 else ("", mantissa)
+    whole, _, fraction = mantissa.partition(".")
+    return sign + _place_point(whole + fraction, 1 + int(exponent))
+
+
 def _write(value: Any, parts: list[str]) -> None:
     match value:
         case None:
@@ -42,7 +62,7 @@ def _write(value: Any, parts: list[str]) -> None:
                 raise ValueError(f"got the integer {value}, expected one below 2^53")
             parts.append(int.__repr__(value))
         case float():
-            parts.append(_number(value))
+            parts.append(number_text(value))
         case list() | tuple():
             _write_array(value, parts)
         case dict():
@@ -71,25 +91,6 @@ def _write_object(members: dict[Any, Any], parts: list[str]) -> None:
         parts += (encode_basestring(name), ":")
         _write(members[name], parts)
     parts.append("}")
-
-
-def _number(value: float) -> str:
-    """Write a number as ECMAScript does (ECMA-262, Number::toString)."""
-    if value * 0 != 0:
-        raise ValueError(f"got {value}, expected a finite number")
-    if value == 0:
-        return "0"
-    # Python's shortest digits are ECMAScript's; only the decimal point's position differs, and not
-    # even that where Python writes no exponent, as of nearly all numbers.
-    text = float.__repr__(value)
-    if "e" not in text:
-        return text.removesuffix(".0")
-    sign, digit_tuple, exponent = Decimal(text).as_tuple()
-    assert isinstance(exponent, int), "a finite number"
-    digits = "".join(map(str, digit_tuple))
-    point = len(digits) + exponent
-    digits = digits.rstrip("0")
-    return ("-" if sign else "") + _place_point(digits, point)
 
 
 def _place_point(digits: str, point: int) -> str:

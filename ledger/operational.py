@@ -12,8 +12,10 @@ import sqlalchemy as sql
 
 from ledger.pools import OPERATIONAL_TIMEOUT_S, OperationalPool
 
+# A statement reads the clock, then waits for the row: a later one may have begun the window.
+_OVERTAKEN_MS = 1_000
 # A window begins with its first call. What is granted is computed where the row is locked, by the
-# database's clock, which all replicas share; one that was set back begins a new window.
+# database's clock, which all replicas share; one that was set back further begins a new window.
 _TAKE = sql.text(
     """
     INSERT INTO callboard.rate_lease AS r (principal, class, window_ms, used, granted)
@@ -22,22 +24,23 @@ _TAKE = sql.text(
         SELECT coalesce(:at_ms, (extract(epoch FROM clock_timestamp()) * 1000)::bigint)
     ) AS clock (now_ms)
     ON CONFLICT (principal, class) DO UPDATE SET
-        window_ms = CASE WHEN excluded.window_ms BETWEEN r.window_ms
+        window_ms = CASE WHEN excluded.window_ms BETWEEN r.window_ms - :overtaken_ms
                 AND r.window_ms + :length_ms - 1
             THEN r.window_ms ELSE excluded.window_ms END,
-        granted = CASE WHEN excluded.window_ms BETWEEN r.window_ms
+        granted = CASE WHEN excluded.window_ms BETWEEN r.window_ms - :overtaken_ms
                 AND r.window_ms + :length_ms - 1
             THEN least(:wanted, greatest(:most - r.used, 0)) ELSE least(:wanted, :most) END,
-        used = CASE WHEN excluded.window_ms BETWEEN r.window_ms
+        used = CASE WHEN excluded.window_ms BETWEEN r.window_ms - :overtaken_ms
                 AND r.window_ms + :length_ms - 1
             THEN r.used + least(:wanted, greatest(:most - r.used, 0))
             ELSE least(:wanted, :most) END
-    RETURNING granted, used, window_ms + :length_ms
-        - coalesce(:at_ms, (extract(epoch FROM clock_timestamp()) * 1000)::bigint) AS ends_in_ms
+    RETURNING granted, used, least(:length_ms, window_ms + :length_ms
+        - coalesce(:at_ms, (extract(epoch FROM clock_timestamp()) * 1000)::bigint)) AS ends_in_ms
     """
 ).bindparams(
     sql.bindparam("at_ms", type_=sql.BigInteger),
     sql.bindparam("length_ms", type_=sql.BigInteger),
+    sql.bindparam("overtaken_ms", _OVERTAKEN_MS, type_=sql.BigInteger),
     sql.bindparam("wanted", type_=sql.Integer),
     sql.bindparam("most", type_=sql.Integer),
 )

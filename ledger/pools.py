@@ -7,14 +7,17 @@ design.md section 3 (Two write paths).
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
 from typing import Any, Final
 
 import sqlalchemy as sql
 from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
 
+from ledger.connecting import connect
 from ledger.schema import (
     OPERATIONAL_ROLE,
     UNREACHABLE,
+    driver_url,
     engine_url,
     session_options,
     unreachable,
@@ -94,9 +97,10 @@ def pool_of(
         max_overflow=0,
         pool_timeout=timeout_s,
         isolation_level="AUTOCOMMIT",
-        connect_args={
-            "options": session_options(role, **settings),
-            "application_name": name,
-            "connect_timeout": 5,
-        },
+        async_creator=partial(
+            connect,
+            driver_url(url),
+            options=session_options(role, **settings),
+            application_name=name,
+        ),
     )

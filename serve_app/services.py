@@ -22,6 +22,7 @@ from ledger.reads.reader import LedgerReader
 from ledger.replies import ReplyStore
 from serve_app.callers.admission import Admission
 from serve_app.callers.auth import Authenticator
+from serve_app.callers.keyed_locks import KeyedLocks
 from serve_app.callers.limits import RateLimiter
 from serve_app.callers.peers import Peers
 from serve_app.operations.agents.heartbeat_store import Heartbeats
@@ -43,6 +44,8 @@ class Services:
     admission: Admission
     peers: Peers
     names: NameResolver = field(default_factory=NameResolver)
+    # One invoice of a payer at a time: two at once would be added up twice, for one of them.
+    invoicing: KeyedLocks[str] = field(default_factory=KeyedLocks)
     _unfinished: set[asyncio.Task[Any]] = field(default_factory=set)
 
     @property

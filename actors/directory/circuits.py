@@ -5,9 +5,9 @@ failures; the third opens it for 30 s. Then it is half open: one attempt may try
 still stay away until that one has ended. A failure opens it again for twice as long, up to 5 min;
 a success closes it. Failures of attempts that were under way when it opened say nothing new.
 An agent has one circuit for all payers, and one for each payer whose attempts timed out: a payer
-chooses its nodes' time-outs, so a time-out counts for that payer alone. Once the attempts of two
-payers have timed out, without a success in between, further ones count for all payers as well. A
-reply to any payer's attempt closes every circuit of the agent.
+chooses its nodes' time-outs and inputs, and anybody can be many payers, so a time-out counts for
+its payer alone. What hangs is noticed for all by the probe that an open circuit asks for. A reply
+to any payer's attempt closes every circuit of the agent.
 Pure; times come in. contract.md section 6 (Heartbeat); decision 0006.
 """
 
@@ -23,8 +23,8 @@ CIRCUIT_OPEN_MS_MIN = 30_000
 CIRCUIT_OPEN_MS_MAX = 300_000
 # A trial without an outcome (its workflow was cancelled before the dispatch) blocks this long.
 TRIAL_MS_MAX = 30_000
-# Payers with a circuit of their own, per agent: time-outs of so many count for all already.
-PAYERS_MAX = 8
+# Payers with a circuit of their own, per agent; the oldest is forgotten, and counts anew.
+PAYERS_MAX = 64
 
 
 class Opened(Enum):
@@ -87,12 +87,9 @@ class _AgentCircuits:
             del self.by_payer[next(iter(self.by_payer))]
         if not own.counts(at_ms):
             return Opened.NOT
-        opened = Opened.FOR_PAYER if own.fail(at_ms) else Opened.NOT
-        if len(self.by_payer) == 1:
-            # If it was the trial for all payers, it has told nothing: the next attempt may try.
-            self.common.trial_until_ms = 0
-            return opened
-        return Opened.FOR_ALL if self.common.fail(at_ms) else opened
+        # If it was the trial for all payers, it has told nothing: the next attempt may try.
+        self.common.trial_until_ms = 0
+        return Opened.FOR_PAYER if own.fail(at_ms) else Opened.NOT
 
 
 class Circuits:

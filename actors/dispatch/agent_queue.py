@@ -16,6 +16,7 @@ from collections import OrderedDict, deque
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass, field
 from functools import partial
+from itertools import islice
 from typing import Generic, TypeVar
 
 from core.market.sharing.fair_queue import FairQueue
@@ -27,7 +28,7 @@ Key = TypeVar("Key", bound=Hashable)
 AGED_MS = 100
 # More sockets bring no throughput with agents that answer faster.
 SLOW_REPLY_MS = 20
-# Starved agents that one retry makes ready.
+# Starved agents that one retry makes ready, and that are looked at when an order is closed.
 STARVED_RETRIES_MAX = 500
 
 
@@ -229,13 +230,25 @@ class AgentQueues(Generic[Key, Item]):
         """Free an order's socket; return its agent, whose concurrency it still counts against."""
         ended = self._open.pop(key)
         if self._starved and not self._is_below_share(ended.payer):
-            self._ready[self._starved.popitem(last=False)[0]] = None
+            self._wake_starved(ended.payer)
         self._open_of.remove(ended.payer)
         if ended.is_fresh:
             self._fresh_count -= 1
         if self._ready and now_ms - ended.left_ms > SLOW_REPLY_MS:
             self.fresh_max = min(self.fresh_max + 1, self.open_max)
         return ended.did
+
+    def _wake_starved(self, payer: str) -> None:
+        """Make the agent ready that has starved longest among those with orders of this payer.
+
+        Others would starve on, and it would wait for `retry_starved`: no payer's share but this
+        one's has room now.
+        """
+        for did in islice(self._starved, STARVED_RETRIES_MAX):
+            if self._queues[did].waiting.waiting_of(payer):
+                del self._starved[did]
+                self._ready[did] = None
+                return
 
     def _free(self, did: str) -> None:
         queue = self._queues[did]

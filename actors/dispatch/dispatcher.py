@@ -2,9 +2,9 @@
 
 Knows requests, signatures and limits; knows nothing of workflows beyond the order, and judges no
 reply (`core/workflow/verdict.py` does). Every order gets exactly one final event unless it is
-aborted. An order goes its way by callbacks; only one with large values, which are read or stored
-first, has a task. Spec: Dispatch request, Dispatch response, Authentication 3; contract.md section
-5; design.md section 3.
+aborted. An order goes its way by callbacks; only one with large values, which are read, judged in
+another process or stored, has a task. Spec: Dispatch request, Dispatch response, Authentication 3;
+contract.md section 5; design.md section 3.
 """
 
 from __future__ import annotations
@@ -17,20 +17,36 @@ from collections.abc import Callable, Coroutine, Iterator
 from dataclasses import dataclass
 from typing import Any
 
+import orjson
+from msgspec.structs import replace
+
 from actors.dispatch.agent_queue import AGED_MS, AgentQueues
 from actors.dispatch.envelope import cancel_notice, dispatch_body, dispatch_headers, sent_event_id
 from actors.dispatch.inflight_bytes import InflightBytes, estimate_bytes
+from actors.dispatch.judging_process import HERE_BYTES_MAX, JudgingProcess
 from actors.dispatch.large_results import Blobs, is_result_large, store_large_result
 from actors.dispatch.order_inputs import load_inputs
-from actors.dispatch.reply_events import build_reply_event, offline_failure, unhealthy_failure
+from actors.dispatch.reply_events import (
+    ReceivedReply,
+    build_reply_event,
+    judge_received,
+    offline_failure,
+    unhealthy_failure,
+)
 from actors.ports import Clock, Contact, DispatchOrder
 from actors.process.slices import SLICE_MS, run_in_slices
 from core.canonical import canonical, hash_bytes
 from core.errors import NodeErrorCode
 from core.market.sharing.fair_queue import parse_weights
 from core.settings import Settings
-from core.workflow.events import Event, Failure, Verdict, WorkStarted
-from core.workflow.verdict import Accepted, Success, judge_reply
+from core.workflow.events import (
+    AttemptAccepted,
+    AttemptSucceeded,
+    Event,
+    Failure,
+    Verdict,
+    WorkStarted,
+)
 from federation.http_client import (
     Exchange,
     HttpClient,
@@ -77,13 +93,14 @@ class _Ticket:
 
 @dataclass(frozen=True, slots=True)
 class DispatchStatistics:
-    """Counters since the dispatcher was made."""
+    """Counters since the dispatcher was made; `judged_apart`: replies, in the judging process."""
 
     sent: int
     in_flight: int
     in_flight_limit: int
     queued: int
     accepted: int
+    judged_apart: int
 
 
 class Dispatcher:
@@ -119,14 +136,19 @@ class Dispatcher:
         self._blobs = blobs
         weights = parse_weights(settings.payer_weights)
         self._bytes = InflightBytes(settings.inflight_bytes_max)
+
+        def weight_of(payer: str) -> int:
+            return weights.get(payer, 1)
+
         self._queues: AgentQueues[_Ticket, _Ticket] = AgentQueues(
             settings.inflight_start,
             settings.inflight_max,
             concurrency or (lambda _: settings.agent_concurrency),
-            lambda payer: weights.get(payer, 1),
+            weight_of,
             settings.inflight_share,
             self._bytes.has_room,
         )
+        self._judging = JudgingProcess(weight_of)
         self._tickets: dict[int, _Ticket] = {}  # by the identity of the order in it
         self._open: set[_Ticket] = set()
         # Open orders that have not begun.
@@ -147,7 +169,12 @@ class Dispatcher:
         """Return the counters."""
         queues = self._queues.statistics()
         return DispatchStatistics(
-            self._sent, queues.open, queues.fresh_max, queues.waiting, queues.held
+            self._sent,
+            queues.open,
+            queues.fresh_max,
+            queues.waiting,
+            queues.held,
+            self._judging.judged,
         )
 
     @property
@@ -261,6 +288,7 @@ class Dispatcher:
             self._begins.cancel()
         for task in [*self._notices, *self._refusing.values()]:
             task.cancel()
+        self._judging.close()
         await self._client.close()
 
     # -- one order --------------------------------------------------------------------------------
@@ -346,11 +374,15 @@ class Dispatcher:
             self._end_broken(ticket)
 
     def _take_task(self, ticket: _Ticket, work: Coroutine[Any, Any, None]) -> None:
-        """Do a step that waits."""
+        """Do a step that waits, for the store or the judging, until its workflow's end at most."""
+        order = ticket.order
+        ends_ms = order.ends_ms or ticket.started_ms + order.timeout_ms
+        left_s = max(0, ends_ms - self._clock.now_ms()) / 1_000
 
         async def guarded() -> None:
             try:
-                await work
+                async with asyncio.timeout(left_s):
+                    await work
             except Exception:
                 self._end_broken(ticket)
 
@@ -385,9 +417,9 @@ class Dispatcher:
     async def _load_and_post(self, ticket: _Ticket) -> None:
         assert self._blobs is not None, "a large result was stored without a store"
         bytes_max = self._settings.dispatch_body_bytes_max
-        complete = await load_inputs(ticket.order, self._blobs.values, bytes_max)
+        complete = await load_inputs(ticket.order, self._blobs.load, bytes_max)
         if isinstance(complete, Failure):
-            self._judge(ticket, "", complete, Contact.REACHED)
+            self._fail(ticket, "", complete, Contact.REACHED)
         else:
             self._post(ticket, complete)
 
@@ -397,7 +429,7 @@ class Dispatcher:
             inputs = canonical(order.inputs)
         except ValueError as error:
             failure = Failure(NodeErrorCode.INPUT_MAPPING_FAILED, str(error), Verdict.FINAL)
-            self._judge(ticket, "", failure, Contact.REACHED)
+            self._fail(ticket, "", failure, Contact.REACHED)
             return
         input_hash = hash_bytes(inputs)
         event = sent_event_id(order)
@@ -407,7 +439,7 @@ class Dispatcher:
         if len(body) > bytes_max:
             message = f"the dispatch has {len(body)} bytes, limit {bytes_max}"
             too_large = Failure(NodeErrorCode.INPUT_TOO_LARGE, message, Verdict.FINAL)
-            self._judge(ticket, input_hash, too_large, Contact.REACHED)
+            self._fail(ticket, input_hash, too_large, Contact.REACHED)
             return
         request = HttpRequest(
             "POST",
@@ -437,18 +469,31 @@ class Dispatcher:
         order = ticket.order
         if isinstance(outcome, HttpFailure):
             failure, contact = self._failure(order, outcome)
-            self._judge(ticket, input_hash, failure, contact)
+            self._fail(ticket, input_hash, failure, contact)
             return
-        reply = judge_reply(
+        received = ReceivedReply(
+            event,
             outcome.status,
             outcome.header(b"content-type") or "",
+            outcome.header(b"retry-after"),
             outcome.body,
-            event_id=event,
-            capability_id=order.capability_id,
-            retry_after=outcome.header(b"retry-after"),
-            coding_problem=outcome.coding_problem,
+            outcome.coding_problem,
+            input_hash,
+            ticket.started_ms,
+            _ended_ms(ticket),
         )
-        self._judge(ticket, input_hash, reply, Contact.REACHED)
+        if len(outcome.body) > HERE_BYTES_MAX:
+            # Before the order is closed: the limit of open orders bounds the bytes that wait.
+            self._take_task(ticket, self._judge_and_end(ticket, received))
+        else:
+            self._end(ticket, judge_received(order, received), Contact.REACHED)
+
+    async def _judge_and_end(self, ticket: _Ticket, received: ReceivedReply) -> None:
+        event = await self._judging.judge(ticket.order, received)
+        if isinstance(event, AttemptSucceeded) and not self._is_stored(event):
+            assert event.result_json is not None
+            event = replace(event, result=orjson.loads(event.result_json))
+        self._end(ticket, event, Contact.REACHED)
 
     def _failure(self, order: DispatchOrder, outcome: HttpFailure) -> tuple[Failure, Contact]:
         """Return what a request without a reply is to its attempt, and what it says of reaching."""
@@ -480,27 +525,27 @@ class Dispatcher:
                 broken = Failure(NodeErrorCode.AGENT_ERROR, message, is_spared=True)
                 return broken, Contact.UNREACHABLE
 
-    def _judge(
-        self,
-        ticket: _Ticket,
-        input_hash: str,
-        reply: Success | Accepted | Failure,
-        contact: Contact,
-    ) -> None:
-        """End an order with its judged reply; a large result is stored first."""
-        # The span by the monotonic clock: the wall clock may be set while the agent works.
-        span_s = asyncio.get_running_loop().time() - ticket.started_s
-        at_ms = ticket.started_ms + int(span_s * 1_000)
-        event = build_reply_event(ticket.order, reply, input_hash, ticket.started_ms, at_ms)
-        inline_bytes_max = self._settings.result_inline_bytes_max
-        if self._blobs is not None and is_result_large(event, inline_bytes_max):
-            # Before the order is closed: the limit of open orders bounds the bytes that wait.
+    def _fail(self, ticket: _Ticket, input_hash: str, failure: Failure, contact: Contact) -> None:
+        """End an order without a reply."""
+        at_ms = _ended_ms(ticket)
+        event = build_reply_event(ticket.order, failure, input_hash, ticket.started_ms, at_ms)
+        self._end(ticket, event, contact)
+
+    def _end(self, ticket: _Ticket, event: Event, contact: Contact) -> None:
+        """End an order with the event of its reply; a large result is stored first."""
+        if self._is_stored(event):
             self._take_task(ticket, self._store_and_end(ticket, event, contact))
             return
-        remaining_ms = ticket.started_ms + ticket.order.timeout_ms - at_ms
-        is_accepted = isinstance(reply, Accepted) and not ticket.is_over
-        self._close(ticket, contact, remaining_ms if is_accepted else None)
+        remaining_ms = None
+        if isinstance(event, AttemptAccepted) and not ticket.is_over:
+            remaining_ms = ticket.started_ms + ticket.order.timeout_ms - event.at_ms
+        self._close(ticket, contact, remaining_ms)
         ticket.receive(ticket.order.workflow_id, event)
+
+    def _is_stored(self, event: Event) -> bool:
+        """Say whether the event's result is to be stored by itself."""
+        inline_bytes_max = self._settings.result_inline_bytes_max
+        return self._blobs is not None and is_result_large(event, inline_bytes_max)
 
     async def _store_and_end(self, ticket: _Ticket, event: Event, contact: Contact) -> None:
         assert self._blobs is not None
@@ -537,6 +582,15 @@ class Dispatcher:
         with contextlib.suppress(ValueError):
             async with self._notice_turns:
                 await self._client.request(request)
+
+
+def _ended_ms(ticket: _Ticket) -> int:
+    """Return when an order has ended, which is now.
+
+    The span by the monotonic clock: the wall clock may be set while the agent works.
+    """
+    span_s = asyncio.get_running_loop().time() - ticket.started_s
+    return ticket.started_ms + int(span_s * 1_000)
 
 
 def _contact_of_timeout(order: DispatchOrder) -> Contact:

@@ -1,6 +1,7 @@
 """Large results: stored before their event is delivered, then cached.
 
-While the store is unavailable, replies wait in memory, bounded by the limit of open orders.
+While the store is unavailable, replies wait in memory, bounded by the limit of open orders, until
+their workflow's end at most, which is their caller's to know.
 design.md section 3 (Large values).
 """
 
@@ -9,9 +10,8 @@ from __future__ import annotations
 import asyncio
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Collection
-from typing import Any, Protocol, TypeVar
+from typing import Protocol, TypeVar
 
-import orjson
 from msgspec.structs import replace
 
 from core.errors import ServiceError
@@ -59,22 +59,21 @@ class Blobs:
         self._keep(name, body)
         return BlobRef(name, len(body))
 
-    async def values(self, refs: Collection[BlobRef]) -> dict[BlobRef, Any]:
-        """Return the results of these references; retry while the store is unavailable.
+    async def load(self, refs: Collection[BlobRef]) -> dict[str, bytes]:
+        """Return JSON texts by hash; retry while the store is unavailable.
 
         Raises:
             LookupError: one of them is not stored.
             ValueError: the stored bytes do not have their hash.
         """
-        texts = await _retry_while_unavailable(lambda: self.texts(refs))
-        return {ref: orjson.loads(texts[ref.hash]) for ref in refs}
+        return await _retry_while_unavailable(lambda: self.texts(refs))
 
     async def texts(self, refs: Collection[BlobRef]) -> dict[str, bytes]:
         """Return JSON texts by hash.
 
         Raises:
             ServiceError: LEDGER_UNAVAILABLE.
-            LookupError, ValueError: as `values`.
+            LookupError, ValueError: as `load`.
         """
         names = {ref.hash for ref in refs}
         found: dict[str, bytes] = {}
@@ -111,7 +110,10 @@ def is_result_large(event: Event, inline_bytes_max: int) -> bool:
 
 
 async def store_large_result(event: Event, blobs: Blobs) -> Event:
-    """Store a large result, and return its event with the reference."""
+    """Store a large result, and return its event with the reference.
+
+    Retries for as long as the caller waits.
+    """
     assert isinstance(event, AttemptSucceeded)
     assert event.result_json is not None
     body = event.result_json.encode()

@@ -1,4 +1,4 @@
-"""Builds the event of an agent's reply, for HTTP responses and for results handed in later.
+"""Judges an HTTP response and builds its event; checks signatures, of results handed in later too.
 
 Pure. Spec: Dispatch response; contract.md section 5.
 """
@@ -10,6 +10,7 @@ from typing import Any
 from actors.ports import DispatchOrder
 from core.canonical import canonical, hash_bytes
 from core.errors import NodeErrorCode
+from core.message import Message
 from core.trust.signatures import is_signed_by, result_message
 from core.workflow.events import (
     AttemptAccepted,
@@ -20,7 +21,44 @@ from core.workflow.events import (
     Verdict,
     VerificationFinished,
 )
-from core.workflow.verdict import Accepted, Success, is_approved
+from core.workflow.verdict import Accepted, Success, is_approved, judge_reply
+
+
+class ReceivedReply(Message, frozen=True):
+    """An agent's HTTP response as it came, and what its request was.
+
+    Args:
+        event_id: the id that the agent echoes.
+        body: decoded; empty when it could not be.
+        coding_problem: why the body could not be decoded.
+        input_hash: the hash of the sent inputs.
+        started_ms: when the request was sent.
+        at_ms: when the reply was complete.
+    """
+
+    event_id: str
+    http_status: int
+    content_type: str
+    retry_after: str | None
+    body: bytes
+    coding_problem: str | None
+    input_hash: str
+    started_ms: int
+    at_ms: int
+
+
+def judge_received(order: DispatchOrder, received: ReceivedReply) -> Event:
+    """Return the event of a reply."""
+    reply = judge_reply(
+        received.http_status,
+        received.content_type,
+        received.body,
+        event_id=received.event_id,
+        capability_id=order.capability_id,
+        retry_after=received.retry_after,
+        coding_problem=received.coding_problem,
+    )
+    return build_reply_event(order, reply, received.input_hash, received.started_ms, received.at_ms)
 
 
 def build_reply_event(

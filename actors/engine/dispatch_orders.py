@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from actors.dispatch.order_inputs import blob_refs, resolve_inputs
+from actors.dispatch.order_inputs import holds_references, resolve_inputs
 from actors.engine.running_workflow import RunningWorkflow
 from actors.ports import AgentEntry, DispatchOrder, LargeInputs
 from core.errors import NodeErrorCode
@@ -47,10 +47,10 @@ def build_order(
     inputs: dict[str, Any] = {}
     parents: dict[str, Any] = {}
     large = LargeInputs(node, machine.results_for(action.node), unverified)
-    is_large = bool(blob_refs(large))
+    is_large = holds_references(large)
     if not is_large:
         bytes_max = settings.dispatch_body_bytes_max
-        built = resolve_inputs(large, {}, bytes_max, is_verification=verify_attempt > 0)
+        built = resolve_inputs(large, bytes_max, is_verification=verify_attempt > 0)
         if isinstance(built, Failure):
             return build_failure_event(action, built, now_ms)
         inputs, parents = built
@@ -74,6 +74,7 @@ def build_order(
         public_key=entry.public_key,
         key_version=machine.node(action.node).key_version,
         is_cut_short=action.timeout_ms < node.timeout_ms,
+        ends_ms=machine.deadline_ms,
     )
 
 

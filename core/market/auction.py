@@ -8,8 +8,9 @@ Spec: Settlement rules 7; money.md cases 20 to 25. Decision 0061.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from enum import StrEnum
+from typing import Final
 
 from msgspec import Struct
 
@@ -18,6 +19,9 @@ from core.market.reputation import NEUTRAL, stake_required_micro
 from core.market.slashing import lock_micro
 from core.message import Message
 from core.money import credits_text
+
+# Live bids that a round holds: the lowest ones.
+LIVE_BIDS_MAX: Final = 1_024
 
 
 class Bid(Message, frozen=True):
@@ -89,6 +93,33 @@ def bid_problem(
     return ServiceError(
         ErrorCode.INVALID_REQUEST, f"bidAmount: got {got}, expected 0 to {most}", (problem,)
     )
+
+
+def displaced_bid(bid: Bid, live: Mapping[str, Bid]) -> Bid | ServiceError | None:
+    """Return the bid whose place a new one takes in its round, None while there is a free place.
+
+    A round holds the lowest bids, then the earliest, as they win: whoever fills it with high bids
+    keeps none from winning. What it holds follows from the bids alone, not from their order.
+
+    Args:
+        live: the bids that the round holds, by agent.
+
+    Returns:
+        CONFLICT where the round is full of lower bids.
+
+    Decision 0150.
+    """
+    if len(live) < LIVE_BIDS_MAX:
+        return None
+    highest = max(live.values(), key=_held_order)
+    if _held_order(bid) < _held_order(highest):
+        return highest
+    message = f"the round has {LIVE_BIDS_MAX} bids that are as low, which is as many as it holds"
+    return ServiceError(ErrorCode.CONFLICT, message)
+
+
+def _held_order(bid: Bid) -> tuple[int, int, str]:
+    return bid.amount_micro, bid.received_ms, bid.agent_did
 
 
 def merge_bids(standing: Iterable[Bid], live: Iterable[Bid]) -> list[Bid]:

@@ -36,13 +36,23 @@ class _TooLarge(Exception):
     """What is built exceeds a dispatch."""
 
 
-class _Room:
-    """The bytes that are left of a dispatch."""
+class DispatchRoom:
+    """The bytes that are left of a dispatch.
 
-    __slots__ = ("_left",)
+    Args:
+        bytes_max: largest dispatch body.
+    """
+
+    __slots__ = ("_bytes_max", "_left")
 
     def __init__(self, bytes_max: int) -> None:
+        self._bytes_max = bytes_max
         self._left = bytes_max
+
+    def failure(self) -> Failure:
+        """Return the failure of a dispatch that exceeds it."""
+        message = f"the dispatch has more than {self._bytes_max} bytes, limit {self._bytes_max}"
+        return Failure(NodeErrorCode.INPUT_TOO_LARGE, message, Verdict.FINAL)
 
     def take(self, size: int) -> None:
         """Use bytes up. Raises `_TooLarge`."""
@@ -68,26 +78,54 @@ def build_inputs(
 
     Spec: Input mapping expressions.
     """
-    room = _Room(bytes_max)
+    room = DispatchRoom(bytes_max)
+    mapped = map_inputs(node, results, room)
+    return mapped if isinstance(mapped, Failure) else fill_inputs(node, mapped, results, room)
+
+
+def map_inputs(
+    node: CompiledNode, results: Mapping[str, Any], room: DispatchRoom
+) -> dict[str, Any] | Failure:
+    """Return the mapped inputs whose sources are among these results, or the failure.
+
+    Args:
+        results: some of those that the node's inputs need, by name.
+        room: what is left of the dispatch; what is mapped is taken from it.
+    """
     mapped: dict[str, Any] = {}
     try:
         for mapping in node.mappings:
-            value = _resolve_mapping(mapping, results[mapping.source])
-            room.take(_COPIES * sent_bytes(value))
-            mapped[mapping.input_name] = value
+            if mapping.source in results:
+                value = _resolve_mapping(mapping, results[mapping.source])
+                room.take(_COPIES * sent_bytes(value))
+                mapped[mapping.input_name] = value
+    except _Absent as absent:
+        name = mapping.input_name[:_NAME_CHARS_MAX]
+        message = f"input {name!r}: {mapping.expression} {absent}"
+        return Failure(NodeErrorCode.INPUT_MAPPING_FAILED, message, Verdict.FINAL)
+    except _TooLarge:
+        return room.failure()
+    return mapped
+
+
+def fill_inputs(
+    node: CompiledNode, mapped: dict[str, Any], results: Mapping[str, Any], room: DispatchRoom
+) -> tuple[dict[str, Any], dict[str, Any]] | Failure:
+    """Return (inputs, parents) of a dispatch whose mapped inputs are known, or the failure.
+
+    Args:
+        results: the results of the node's parents, by name.
+        room: what is left of the dispatch.
+    """
+    try:
         inputs = dict(node.payload)
         if node.has_templates:
             inputs = _fill_templates(inputs, {**node.payload, **mapped}, room)
         inputs.update(mapped)
         for parent in node.depends_on:
             room.take(len(orjson.dumps(results[parent])))
-    except _Absent as absent:
-        name = mapping.input_name[:_NAME_CHARS_MAX]
-        message = f"input {name!r}: {mapping.expression} {absent}"
-        return Failure(NodeErrorCode.INPUT_MAPPING_FAILED, message, Verdict.FINAL)
     except _TooLarge:
-        message = f"the dispatch has more than {bytes_max} bytes, limit {bytes_max}"
-        return Failure(NodeErrorCode.INPUT_TOO_LARGE, message, Verdict.FINAL)
+        return room.failure()
     parents = {parent: {"result": results[parent]} for parent in node.depends_on}
     return inputs, parents
 
@@ -121,7 +159,7 @@ def _resolve_mapping(mapping: InputMapping, result: Any) -> Any:
     return value
 
 
-def _fill_templates(value: Any, values: Mapping[str, Any], room: _Room) -> Any:
+def _fill_templates(value: Any, values: Mapping[str, Any], room: DispatchRoom) -> Any:
     """Return `value` with `{{name}}` replaced in every string in it; unknown names stay."""
     if isinstance(value, str):
         return _TEMPLATE.sub(lambda match: _template_text(match, values, room), value)
@@ -132,7 +170,7 @@ def _fill_templates(value: Any, values: Mapping[str, Any], room: _Room) -> Any:
     return value
 
 
-def _template_text(match: re.Match[str], values: Mapping[str, Any], room: _Room) -> str:
+def _template_text(match: re.Match[str], values: Mapping[str, Any], room: DispatchRoom) -> str:
     name = match[1].strip()
     if name not in values:
         return match[0]

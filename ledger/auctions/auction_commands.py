@@ -13,8 +13,9 @@ class PlaceBid(Message, frozen=True, kw_only=True):
     """Bid for a node in the open round of its auction; the first bid of an agent is final.
 
     `stake_offered_micro` None: as much as is asked. `is_admin` lets anybody act for the agent.
-    Rejections: NOT_FOUND (the agent), FORBIDDEN, CONFLICT (no open round, late, a second bid),
-    INVALID_REQUEST above the reserve, KEY_REUSED. Result: {"receivedMs": int}.
+    Rejections: NOT_FOUND (the agent), FORBIDDEN, CONFLICT (no open round, late, a second bid, a
+    round full of lower bids), INVALID_REQUEST above the reserve, KEY_REUSED. Result:
+    {"receivedMs": int}.
     """
 
     key: str

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from core.errors import ErrorCode
-from core.market.auction import AuctionTerms, Bid, bid_problem
+from core.errors import ErrorCode, ServiceError
+from core.market.auction import AuctionTerms, Bid, bid_problem, displaced_bid
 from core.money import credits_text
 from core.records.audit import AuditEventType
 from core.workflow.events import AuctionClosed, AuctionOpened
@@ -50,7 +50,8 @@ def plan_place_bid(command: PlaceBid, batch: Batch) -> Outcome:
     """Store a sealed bid.
 
     Steps: (1) the agent is there, and the caller may bid for it, (2) the round is open, (3) the bid
-    is good. A refusal leaves no trace: the key is the agent's, and others may have tried it.
+    is good, (4) the round holds it. A refusal leaves no trace: the key is the agent's, and others
+    may have tried it. The row of a bid that a lower one displaces stands, for its bidder to see.
     """
     agent = batch.cache.agents.get(command.agent_did)
     if agent is None or not agent.is_active:  # (1)
@@ -75,14 +76,19 @@ def plan_place_bid(command: PlaceBid, batch: Batch) -> Outcome:
     )
     if refused is not None:  # (3)
         raise Refusal(refused.code, str(refused), is_stored=False)
-    round_.bids[command.agent_did] = Bid(
+    bid = Bid(
         command.agent_did,
         command.amount_micro,
         command.eta_ms,
         command.stake_offered_micro,
         batch.clock_ms,
     )
-    bid = round_.bids[command.agent_did]
+    displaced = displaced_bid(bid, round_.bids)  # (4)
+    if isinstance(displaced, ServiceError):
+        raise Refusal(displaced.code, str(displaced), is_stored=False)
+    if displaced is not None:
+        del round_.bids[displaced.agent_did]
+    round_.bids[command.agent_did] = bid
     _store_bid(command.workflow_id, command.node, command.round, bid, batch)
     audit_id = batch.record(
         AuditEventType.BID_PLACED,

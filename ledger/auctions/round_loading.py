@@ -7,7 +7,7 @@ from typing import Any
 
 import psycopg
 
-from core.market.auction import Bid
+from core.market.auction import LIVE_BIDS_MAX, Bid
 from ledger.auctions.auction_commands import bids_key
 from ledger.writer.state_cache import OpenRound, StateCache
 
@@ -38,12 +38,15 @@ async def load_rounds(
         round_.is_over = True
     cursor = await connection.execute(
         "SELECT b.workflow_id::text, b.node, b.agent_did, b.amount_micro, b.eta_ms,"
-        " b.stake_offered_micro, b.received_ms FROM callboard.bid b"
-        " JOIN callboard.auction a USING (workflow_id, node, round)"
+        " b.stake_offered_micro, b.received_ms FROM callboard.auction a"
         " JOIN unnest(%s::uuid[], %s::text[]) AS p(workflow_id, node)"
-        " ON b.workflow_id = p.workflow_id AND b.node = p.node"
-        " WHERE a.status = 'open' AND NOT b.is_standing ORDER BY b.received_ms, b.agent_did",
-        places,
+        " ON a.workflow_id = p.workflow_id AND a.node = p.node"
+        # The bids that the round holds: `displaced_bid` has the same order.
+        " CROSS JOIN LATERAL (SELECT * FROM callboard.bid WHERE workflow_id = a.workflow_id"
+        " AND node = a.node AND round = a.round AND NOT is_standing"
+        ' ORDER BY amount_micro, received_ms, agent_did COLLATE "C" LIMIT %s) AS b'
+        " WHERE a.status = 'open' ORDER BY b.received_ms, b.agent_did",
+        (*places, LIVE_BIDS_MAX),
     )
     for workflow_id, node, *fields in await cursor.fetchall():
         bid = Bid(*fields)

@@ -53,3 +53,8 @@ class SettleInvoice(Message, frozen=True, kw_only=True):
 def invoice_settled_key(invoice_id: str) -> str:
     """Return the key under which an invoice is settled, once."""
     return f"invoice-settled:{invoice_id}"
+
+
+def overlap_text(invoice_id: object) -> str:
+    """Return why a period is refused that another invoice has a part of."""
+    return f"the period overlaps that of invoice {invoice_id}"

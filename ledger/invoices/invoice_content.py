@@ -13,7 +13,7 @@ import sqlalchemy as sql
 from msgspec.structs import replace
 
 from core.errors import ErrorCode, ServiceError
-from ledger.invoices.invoice_commands import CreateInvoice
+from ledger.invoices.invoice_commands import CreateInvoice, overlap_text
 from ledger.reads.reader import LedgerReader, RowDict
 from ledger.schema import invoice
 from ledger.writer.state_cache import wallet_address
@@ -140,6 +140,23 @@ async def standing_invoice(
     return rows[0] if rows else None
 
 
+async def refuse_overlapping(reader: LedgerReader, payer_did: str, period: tuple[int, int]) -> None:
+    """Refuse what the writer would refuse, before the work of adding up.
+
+    Raises:
+        ServiceError: CONFLICT, a part of the period is on another invoice.
+    """
+    query = sql.select(invoice.c.id).where(
+        invoice.c.payer_did == payer_did,
+        invoice.c.status != "void",
+        invoice.c.workflow_id.is_(None),
+        invoice.c.period_start_ms < period[1],
+        invoice.c.period_end_ms > period[0],
+    )
+    for row in await reader.rows(query.limit(1)):
+        raise ServiceError(ErrorCode.CONFLICT, overlap_text(row["id"]))
+
+
 async def _content(reader: LedgerReader, paid: str, back: str, values: dict[str, Any]) -> RowDict:
     query = _CONTENT.format(
         paid=paid,
@@ -148,6 +165,6 @@ async def _content(reader: LedgerReader, paid: str, back: str, values: dict[str,
         entries_max=_ENTRIES_MAX,
         not_invoiced=_NOT_INVOICED.format(entry_id="b.id"),
     )
-    async with reader.turns.turn():
+    async with reader.turns.turn(values["payer"]):
         (row,) = await reader.rows(sql.text(query), values)
     return row

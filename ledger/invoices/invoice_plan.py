@@ -12,7 +12,7 @@ from core.money import credits_text
 from core.records.audit import AuditEventType
 from core.timestamps import iso_ms
 from ledger.commands import Outcome
-from ledger.invoices.invoice_commands import CreateInvoice, SettleInvoice
+from ledger.invoices.invoice_commands import CreateInvoice, SettleInvoice, overlap_text
 from ledger.writer.barrier_reads import InvoiceReads
 from ledger.writer.batch import Batch, Refusal
 from ledger.writer.command_kind import rows_weight
@@ -42,9 +42,7 @@ def plan_create_invoice(command: CreateInvoice, batch: Batch) -> Outcome:
     if stored.same_id is not None:  # (2)
         return batch.decided(command.key, result={"invoiceId": stored.same_id, "isNew": False})
     if stored.overlapping_id is not None:
-        raise Refusal(
-            ErrorCode.CONFLICT, f"the period overlaps that of invoice {stored.overlapping_id}"
-        )
+        raise Refusal(ErrorCode.CONFLICT, overlap_text(stored.overlapping_id))
     latest_audit_id = cache.invoiced.get(command.payer_did, cache.read_audit_id)
     if stored.is_stale or command.read_audit_id < latest_audit_id:  # (3)
         raise Refusal(

@@ -48,6 +48,9 @@ def plan_claim(command: ClaimWorkflows, batch: Batch) -> Outcome:
     if command.from_owner == command.to_owner:
         raise Refusal(ErrorCode.CONFLICT, "an owner cannot claim from itself")
     owners[command.from_owner] = command.from_epoch + 1
+    for escrow in batch.cache.escrows.values():
+        if escrow is not None and escrow.owner == command.from_owner:
+            escrow.owner = command.to_owner
     claimed = batch.cache.claimable.get(command.from_owner, 0)
     # The epoch of the silent owner grows; its address is no longer one to be asked.
     row = {"name": command.from_owner, "epoch": command.from_epoch + 1, "address": ""}

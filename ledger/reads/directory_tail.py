@@ -15,6 +15,7 @@ from typing import Any, Final, Self
 import psycopg
 
 from ledger.agents.directory_reads import DIRECTORY_EVENTS
+from ledger.connecting import connect
 from ledger.schema import READER_ROLE, driver_url, session_options
 
 CHANNEL: Final = "callboard_directory"
@@ -90,12 +91,10 @@ class DirectoryTail:
         return await self._latest(connection)
 
     async def _connect(self) -> psycopg.AsyncConnection[Any]:
-        connection = await psycopg.AsyncConnection.connect(
+        connection = await connect(
             driver_url(self._url),
-            autocommit=True,
             options=session_options(READER_ROLE),
             application_name="callboard-tail",
-            connect_timeout=5,
         )
         try:
             await connection.execute(f"LISTEN {CHANNEL}")

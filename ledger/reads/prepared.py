@@ -18,6 +18,7 @@ from psycopg.rows import dict_row
 from psycopg.types.string import TextLoader
 from sqlalchemy.dialects.postgresql import psycopg as postgresql
 
+from ledger.connecting import connect
 from ledger.reads.stored import RowDict
 from ledger.schema import READER_ROLE, driver_url, session_options, unreachable
 from ledger.timeouts import cut_after
@@ -106,16 +107,14 @@ class PreparedReads:
         return await self._read(statement, values, ends_s)
 
     async def _open(self) -> psycopg.AsyncConnection[RowDict]:
-        connection = await psycopg.AsyncConnection.connect(
+        connection = await connect(
             driver_url(self._url),
-            autocommit=True,
             row_factory=dict_row,
             # Planned once, and by index however few rows there were then.
             options=session_options(
                 READER_ROLE, plan_cache_mode="force_generic_plan", enable_seqscan="off"
             ),
             application_name="callboard-records",
-            connect_timeout=5,
         )
         connection.adapters.register_loader("uuid", TextLoader)
         return connection

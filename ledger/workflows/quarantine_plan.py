@@ -72,16 +72,14 @@ def quarantined(
 
 def plan_quarantine(command: QuarantineWorkflow, batch: Batch) -> Outcome:
     """Quarantine a workflow at its owner's word."""
-    _check_owner(command, batch)
-    escrow = held_escrow(command.workflow_id, batch)
+    escrow = _own_escrow(command, batch)
     code = _quarantine(command, escrow, command.code, command.owner, batch)
     return batch.decided(command.key, result={"quarantined": code})
 
 
 def plan_resume(command: ResumeWorkflow, batch: Batch) -> Outcome:
     """End a quarantine. The workflow stays halted: its next step has to be a fresh one."""
-    _check_owner(command, batch)
-    escrow = held_escrow(command.workflow_id, batch)
+    escrow = _own_escrow(command, batch)
     if escrow.quarantine is None:
         raise Refusal(ErrorCode.CONFLICT, "the workflow is not quarantined", is_stored=False)
     code, escrow.quarantine = escrow.quarantine, None
@@ -130,9 +128,24 @@ def _quarantine(
     return code.value
 
 
-def _check_owner(command: QuarantineWorkflow | ResumeWorkflow, batch: Batch) -> None:
+def _own_escrow(command: QuarantineWorkflow | ResumeWorkflow, batch: Batch) -> Escrow:
+    """Return the escrow of the owner's workflow.
+
+    A step's epoch is enough, because a claim fences off the owner that it takes workflows from. But
+    an owner also knows workflows that are not its own: while a repeated publish waits for its
+    outcome, another may have stored it, and a failure then would quarantine that one's workflow.
+
+    Raises:
+        StaleCommand: the owner is fenced off.
+        Refusal: ESCROW_RELEASED; CONFLICT, not stored, where another drives the workflow.
+    """
     if batch.cache.owners.get(command.owner) != command.owner_epoch:
         raise StaleCommand
+    escrow = held_escrow(command.workflow_id, batch)
+    if escrow.owner != command.owner:
+        detail = f"the workflow is {escrow.owner!r}'s, not {command.owner!r}'s"
+        raise Refusal(ErrorCode.CONFLICT, detail, is_stored=False)
+    return escrow
 
 
 def _is_end(command: AdvanceWorkflow) -> bool:

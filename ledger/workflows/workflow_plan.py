@@ -249,7 +249,7 @@ def _hold(command: PublishWorkflow, wallet: Account | None, batch: Batch) -> Non
     hold = command.hold_micro
     account = batch.account(escrow_address(command.workflow_id), "escrow", command.payer_did)
     batch.cache.escrows[command.workflow_id] = Escrow(
-        account, command.payer_did, hold, command.fee_bps, command.created_ms
+        account, command.payer_did, hold, command.fee_bps, command.created_ms, command.owner
     )
     batch.escrows.append(
         {

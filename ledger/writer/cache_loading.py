@@ -120,8 +120,8 @@ async def load_read_set(connection: Connection, cache: StateCache, read_set: Rea
 async def _load_escrows(connection: Connection, cache: StateCache, workflow_ids: list[str]) -> None:
     cache.escrows.update(dict.fromkeys(workflow_ids))
     cursor = await connection.execute(
-        "SELECT e.workflow_id::text, e.payer_did, e.amount, e.fee_bps, w.created_ms, e.status,"
-        " w.is_halted, w.quarantine_code, a.id, a.balance"
+        "SELECT e.workflow_id::text, e.payer_did, e.amount, e.fee_bps, w.created_ms, w.owner,"
+        " e.status, w.is_halted, w.quarantine_code, a.id, a.balance"
         " FROM callboard.escrow e JOIN callboard.account a ON a.id = e.account_id"
         " JOIN callboard.workflow w ON w.id = e.workflow_id"
         " WHERE e.workflow_id = ANY(%s::uuid[])",
@@ -133,6 +133,7 @@ async def _load_escrows(connection: Connection, cache: StateCache, workflow_ids:
         amount,
         fee_bps,
         published_ms,
+        owner,
         status,
         is_halted,
         quarantine,
@@ -149,6 +150,7 @@ async def _load_escrows(connection: Connection, cache: StateCache, workflow_ids:
             amount,
             fee_bps,
             published_ms,
+            owner,
             is_released=status == "released",
             is_halted=is_halted,
             quarantine=None if quarantine is None else QuarantineCode(quarantine),

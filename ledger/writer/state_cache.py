@@ -38,6 +38,7 @@ class Account:
 class Escrow:
     """A workflow's escrow: what is left is its account's balance.
 
+    `owner`: the name of the owner that drives the workflow.
     `is_halted`: a step was refused; what comes next has to be decided from the rows.
     `quarantine`: a step was refused for an unforeseen reason; nothing but an end comes next.
     """
@@ -47,6 +48,7 @@ class Escrow:
     amount: int
     fee_bps: int
     published_ms: int
+    owner: str
     is_released: bool = False
     is_halted: bool = False
     quarantine: QuarantineCode | None = None
@@ -100,7 +102,7 @@ class Usage:
 
 @dataclass(slots=True)
 class OpenRound:
-    """A round of an auction that has not been closed; `bids` are its live ones, by agent.
+    """A round of an auction that has not been closed; `bids` are the live ones it holds, by agent.
 
     `is_over`: its owner has been told the bids, so no more come, whatever the clock says.
     """

@@ -29,6 +29,7 @@ from core.money import CENTS_PER_CREDIT, CURRENCY, MICRO_PER_CREDIT
 from core.workflow.events import NodeChanged, NodePaid
 from ledger.code_version import CODE_VERSION
 from ledger.commands import Command, Outcome, OutcomeStatus
+from ledger.connecting import connect
 from ledger.errors import (
     BatchRefused,
     LedgerFenced,
@@ -154,12 +155,11 @@ class LedgerStore:
         SchemaTooNew, asks for newer code; LedgerFenced when yet another writer came between.
         """
         try:
-            connection = await psycopg.AsyncConnection.connect(
+            connection = await connect(
                 driver_url(url),
-                autocommit=True,
+                timeout_s=_OPEN_TIMEOUT_S,
                 options=_SESSION,
                 application_name="callboard-ledger",
-                connect_timeout=_OPEN_TIMEOUT_S,
                 prepare_threshold=0,
             )
         except psycopg.Error as error:

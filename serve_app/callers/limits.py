@@ -12,15 +12,14 @@ Spec: Limits; contract.md section 2 (Rate limits); decision 0102.
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from enum import StrEnum
-from weakref import WeakValueDictionary
 
 from core.errors import ErrorCode, ServiceError
 from core.settings import Settings
 from core.trust.access import Principal
+from serve_app.callers.keyed_locks import KeyedLocks
 from serve_app.callers.windows import WINDOW_MS, AddressWindows, Window
 
 UNLIMITED = "unlimited"
@@ -132,10 +131,7 @@ class RateLimiter:
         }
         self._take_block = take_block
         self._leases: dict[tuple[str, RateClass], _Lease] = {}
-        # Kept by those who hold one or wait for it.
-        self._turns: WeakValueDictionary[tuple[str, RateClass], asyncio.Lock] = (
-            WeakValueDictionary()
-        )
+        self._renewals = KeyedLocks[tuple[str, RateClass]]()
 
     def __repr__(self) -> str:
         return f"<RateLimiter leases={len(self._leases)}>"
@@ -162,8 +158,7 @@ class RateLimiter:
         standing = self._spend(key, limit, clock_ms)
         if standing is not None:
             return standing
-        turn = self._turns.setdefault(key, asyncio.Lock())
-        async with turn:
+        async with self._renewals.of(key):
             standing = self._spend(key, limit, clock_ms)
             if standing is None:
                 await self._renew(key, limit, clock_ms)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -40,6 +41,21 @@ def test_invoice_of_a_period_has_subtotal_fee_total_and_is_pending(
     (line,) = shown["lines"]
     assert (line["amountCredits"], line["nodeId"], shown["lineCount"]) == (1.67, "a", 1)
     assert [row["id"] for row in answer(payer.http.get(PATH))["invoices"]] == [invoice["id"]]
+
+
+def test_overlapping_invoices_at_once_are_added_up_once(payer: Caller) -> None:
+    """They come to one after another, and those after the first see its period."""
+    now = datetime.now(UTC)
+
+    def ask(hours: int) -> int:
+        period = {
+            "periodStart": (now - timedelta(hours=hours)).isoformat(),
+            "periodEnd": now.isoformat(),
+        }
+        return payer.http.post(PATH, json={"payerDid": payer.did, **period}).status_code
+
+    with ThreadPoolExecutor(20) as threads:
+        assert sorted(threads.map(ask, range(1, 21))) == [200] + [409] * 19
 
 
 def test_invoice_of_a_workflow_takes_its_payments_once(

@@ -10,8 +10,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from core.errors import ErrorCode
-from core.market.auction import Award, Bid, award_auction
+from core.errors import ErrorCode, ServiceError
+from core.market.auction import LIVE_BIDS_MAX, Award, Bid, award_auction, displaced_bid
 from core.workflow.events import AuctionClosed, AuctionOpened, NodeChanged, WorkflowChanged
 from core.workflow.transitions import NodeStatus, WorkflowStatus
 from ledger.auctions.auction_commands import (
@@ -354,3 +354,45 @@ def test_the_bids_of_a_closed_round_weigh_as_the_rows_they_become() -> None:
         for shown in (bids, ())
     )
     assert heavy - light == len(bids) * ROW_WEIGHT
+
+
+async def test_a_full_round_holds_its_lowest_bids(database: Database, auditor: Auditor) -> None:
+    """Everything that was bid in a round was held, told and weighed, however much that was."""
+    dids = [f"did:test:{number:04}" for number in range(LIVE_BIDS_MAX)]
+    store, flow = await auctioned(database.service_url, A, B, *dids)
+    for first in range(0, LIVE_BIDS_MAX, 256):
+        some = [bid(flow, did, 500_000 + int(did[-4:])) for did in dids[first : first + 256]]
+        taken = await store.commit(some, AT + 1)
+        assert all(outcome.status is OutcomeStatus.APPLIED for outcome in taken)
+    highest = 500_000 + LIVE_BIDS_MAX - 1
+    refused = await one(store, bid(flow, A, highest), AT + 2)
+    assert refused.error is ErrorCode.CONFLICT
+    assert "1024 bids" in refused.detail
+    assert (await one(store, bid(flow, A, highest - 1))).error is None
+    again = await one(store, bid(flow, dids[-1], 7))
+    assert again.status is OutcomeStatus.REPEATED, "its bid is final, although it was displaced"
+    await store.close()
+    # Another writer reads the same out of the rows.
+    store, _ = await open_with_owner(database.service_url)
+    assert (await one(store, bid(flow, B, 1))).error is None
+    told = (await one(store, end(flow), CLOSES)).result["bids"]
+    assert {one["agentDid"] for one in told} == {B, *dids[:-1]}
+    assert len(told) == LIVE_BIDS_MAX
+    assert auditor.one("SELECT count(*) FROM bid") == LIVE_BIDS_MAX + 2, "their rows stand"
+    await store.close()
+
+
+@given(st.lists(st.integers(0, 3), min_size=1, max_size=12))
+def test_what_a_round_holds_does_not_depend_on_when_it_was_full(amounts: list[int]) -> None:
+    filler = {f"low{number}": Bid(f"low{number}", 0, None, None, 0) for number in range(1_021)}
+    live = dict(filler)
+    bids = [Bid(f"did:{at}", micro + 1, None, None, at) for at, micro in enumerate(amounts)]
+    for new in bids:
+        displaced = displaced_bid(new, live)
+        if isinstance(displaced, ServiceError):
+            continue
+        if displaced is not None:
+            del live[displaced.agent_did]
+        live[new.agent_did] = new
+    lowest = sorted(bids, key=lambda one: (one.amount_micro, one.received_ms))
+    assert set(live) - set(filler) == {one.agent_did for one in lowest[: LIVE_BIDS_MAX - 1_021]}

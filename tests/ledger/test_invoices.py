@@ -5,6 +5,8 @@ Spec: Settlement rules 5, Invoice; money.md R2 and cases 33a to 36; decision 008
 
 from __future__ import annotations
 
+import asyncio
+from collections import Counter
 from collections.abc import AsyncIterator
 from typing import Any
 
@@ -15,9 +17,10 @@ from ledger.commands import Outcome, OutcomeStatus
 from ledger.disputes.dispute_commands import OpenDispute, ResolveDispute
 from ledger.invoices import invoice_content
 from ledger.invoices.invoice_commands import CreateInvoice, SettleInvoice, invoice_settled_key
-from ledger.invoices.invoice_content import standing_invoice, with_content
+from ledger.invoices.invoice_content import refuse_overlapping, standing_invoice, with_content
 from ledger.invoices.invoice_reads import invoice_row, invoice_rows, line_rows
 from ledger.reads.reader import LedgerReader
+from ledger.reads.turns import WAITING_OF_ONE_MAX
 from ledger.writer.store import LedgerStore
 from tests.conftest import Database
 from tests.ledger.checking import Auditor
@@ -253,6 +256,33 @@ async def one_as_read(store: LedgerStore, command: CreateInvoice) -> Outcome:
     """Commit an invoice with the content that it has."""
     (outcome,) = await store.commit([command], LATER)
     return outcome
+
+
+async def test_adding_up_takes_turns_by_payer_and_an_overlap_needs_none(
+    database: Database, reader: LedgerReader
+) -> None:
+    store, _ = await open_with_owner(database.service_url)
+    await one(store, of_period(AT, AT + 100))
+    others = "did:test:other"
+    async with asyncio.timeout(30), reader.turns.turn("did:test:busy"):
+        with pytest.raises(ServiceError) as overlap:
+            await refuse_overlapping(reader, PAYER, (AT + 99, AT + 200))
+        assert overlap.value.code is ErrorCode.CONFLICT
+        asked = [
+            asyncio.create_task(with_content(reader, of_period(AT + 100, AT + 200)))
+            for _ in range(WAITING_OF_ONE_MAX + 1)
+        ]
+        (refused_one,), waiting = await asyncio.wait(asked, return_when=asyncio.FIRST_COMPLETED)
+        assert isinstance(refused_one.exception(), ServiceError), "so many wait of one payer"
+        another = asyncio.create_task(
+            with_content(reader, of_period(AT, AT + 100, payer_did=others))
+        )
+        waiting.add(another)
+        while f"waiting={len(waiting)}>" not in repr(reader.turns):
+            await asyncio.sleep(0.01)
+    added_up = await asyncio.gather(*waiting)
+    assert Counter(command.payer_did for command in added_up) == {PAYER: 5, others: 1}
+    await store.close()
 
 
 async def test_invoice_has_a_bounded_number_of_lines(

@@ -9,6 +9,7 @@ from core.errors import ErrorCode, QuarantineCode
 from core.workflow.events import WorkflowChanged
 from core.workflow.transitions import WorkflowStatus
 from ledger.commands import OutcomeStatus
+from ledger.owners.owner_commands import ClaimWorkflows, RegisterOwner
 from ledger.workflows.workflow_commands import AdvanceWorkflow, QuarantineWorkflow, ResumeWorkflow
 from tests.conftest import Database
 from tests.ledger.checking import Auditor
@@ -122,4 +123,46 @@ async def test_owner_quarantines_what_it_cannot_drive_and_the_first_reason_stays
     refused = (await store.commit([running.publish(), command], AT))[1]
     assert refused.error is ErrorCode.CONFLICT
     assert auditor.one("SELECT count(*) FROM command WHERE id = %s", command.key) == 0
+    await store.close()
+
+
+async def test_an_owner_neither_quarantines_nor_resumes_what_another_drives(
+    database: Database, auditor: Auditor
+) -> None:
+    """Any owner with a current epoch could, whoever drove the workflow."""
+    store, epoch = await open_with_owner(database.service_url)
+    register = RegisterOwner(key=new_key(), owner="other", address="other")
+    (registered,) = await store.commit([register], AT)
+    others = int(registered.result["epoch"])
+    flow = Flow(epoch)
+    foreign = replace(resume(flow, others), owner="other")
+    stopped = QuarantineWorkflow(
+        key=new_key(), owner="other", owner_epoch=others, workflow_id=flow.id,
+        code=QuarantineCode.STEP_FAILED,
+    )  # fmt: skip
+    _, refused = await store.commit([flow.publish(), stopped], AT)
+    assert refused.error is ErrorCode.CONFLICT
+    assert "other" in refused.detail
+    assert quarantine_of(auditor, flow)[1] is None
+    own = replace(stopped, key=new_key(), owner=OWNER, owner_epoch=epoch)
+    (taken,) = await store.commit([own], AT)
+    assert taken.error is None
+    (refused,) = await store.commit([foreign], AT)
+    assert refused.error is ErrorCode.CONFLICT
+    assert quarantine_of(auditor, flow)[1] == "STEP_FAILED"
+    # Claimed, it is the other's, and its former owner is fenced off.
+    claim = ClaimWorkflows(
+        key=new_key(), from_owner=OWNER, from_epoch=epoch, to_owner="other", to_epoch=others
+    )
+    assert (await store.commit([claim], AT))[0].error is None
+    late = replace(resume(flow, epoch), key=new_key())
+    (stale,) = await store.commit([late], AT)
+    assert stale.status is OutcomeStatus.STALE
+    (resumed,) = await store.commit([replace(foreign, key=new_key())], AT)
+    assert resumed.error is None
+    await store.close()
+    # A writer that has loaded the workflow knows whose it is.
+    store = await open_store(database.service_url)
+    (again,) = await store.commit([replace(stopped, key=new_key())], AT)
+    assert again.error is None
     await store.close()

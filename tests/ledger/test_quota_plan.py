@@ -40,7 +40,7 @@ class Plan:
     def publish(self, hold_micro: int) -> Escrow:
         """Count a publish. Raises: Refusal."""
         use_quota(Flow(1).publish(), hold_micro, self.batch)
-        return Escrow(Account(1, "escrow", hold_micro), PAYER, hold_micro, 0, AT)
+        return Escrow(Account(1, "escrow", hold_micro), PAYER, hold_micro, 0, AT, "an owner")
 
     def end(self, escrow: Escrow, returned_micro: int) -> None:
         """Count the end of a workflow."""

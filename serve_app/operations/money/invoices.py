@@ -24,7 +24,7 @@ from core.records.api.review import (
 from core.timestamps import iso_ms
 from core.trust.access import ADMIN
 from ledger.invoices.invoice_commands import CreateInvoice, SettleInvoice, invoice_settled_key
-from ledger.invoices.invoice_content import standing_invoice, with_content
+from ledger.invoices.invoice_content import refuse_overlapping, standing_invoice, with_content
 from ledger.invoices.invoice_reads import (
     REFUND_KINDS,
     invoice_row,
@@ -54,10 +54,12 @@ async def create(call: Call) -> Reply:
         workflow_id, payer_did = await _paid_workflow(call, body, workflow_id)
     else:
         start_ms, end_ms = _period(body)
-    row = await standing_invoice(call.services.reader, payer_did, (start_ms, end_ms), workflow_id)
-    if row is None:
-        work = _issue(call, payer_did, (start_ms, end_ms), workflow_id)
-        row = await call.services.to_the_end(work)
+    async with call.services.invoicing.of(payer_did):
+        period = (start_ms, end_ms)
+        row = await standing_invoice(call.services.reader, payer_did, period, workflow_id)
+        if row is None:
+            work = _issue(call, payer_did, period, workflow_id)
+            row = await call.services.to_the_end(work)
     return Reply({"success": True, **invoice_record(row)})
 
 
@@ -70,6 +72,8 @@ async def _issue(
     if period[1] > now_ms:
         expected = f"a time not after {iso_time(now_ms)}"
         raise invalid("periodEnd", str(iso_time(period[1])), expected)
+    if workflow_id is None:
+        await refuse_overlapping(services.reader, payer_did, period)
     empty = CreateInvoice(
         key=call.command_key(f"invoice:{services.new_id()}"),
         actor_did=call.caller.did,

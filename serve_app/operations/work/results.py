@@ -27,7 +27,7 @@ from core.trust.derived_keys import KEY_VERSION
 from core.trust.result_token import result_id
 from core.workflow.events import Failure
 from core.workflow.transitions import NodeStatus, is_terminal
-from core.workflow.verdict import Success, judge_reply
+from core.workflow.verdict import Success, is_approved, judge_reply
 from ledger.reads.stored import StoredWorkflow
 from serve_app.callers.limits import RateClass
 from serve_app.http.calls import REPLAYED, Call, Operation, Repeats, Reply, invalid
@@ -71,7 +71,7 @@ async def node_result(call: Call) -> Reply:
     if row is None:
         raise _unauthorized()
     stored = StoredWorkflow(row)
-    reply = _judged(call, stored, sent)  # 4
+    reply = await _judged(call, stored, sent)  # 4
     # Hashed, because what is stored must not be a credential.
     holder = f"result:{hash_bytes(body.result_id.encode())}"
     taken = await once(call, holder, partial(_taken, stored=stored, sent=sent, reply=reply))  # 5
@@ -203,7 +203,7 @@ async def _counted(call: Call, agent: Principal | None) -> tuple[tuple[bytes, by
     return tuple(standing.headers(services.now_ms()))
 
 
-def _judged(call: Call, stored: StoredWorkflow, sent: _Dispatched) -> Success | Failure:
+async def _judged(call: Call, stored: StoredWorkflow, sent: _Dispatched) -> Success | Failure:
     """Judge the result as a synchronous reply is judged.
 
     Raises:
@@ -212,13 +212,15 @@ def _judged(call: Call, stored: StoredWorkflow, sent: _Dispatched) -> Success | 
     name = sent.node["name"]
     event = event_id(stored.id, name, sent.attempt) + ("#verify" if sent.verify_attempt else "")
     definition = orjson.loads(stored.row["manifest"])["nodes"][name]
-    verdict = judge_reply(
+    judged = partial(
+        judge_reply,
         200,
         "application/json",
         call.body,
         event_id=event,
         capability_id=definition.get("capabilityId") or definition.get("capability") or name,
     )
+    verdict = await apart(len(call.body), judged)
     if isinstance(verdict, Failure) and verdict.code is NodeErrorCode.INVALID_REPLY:
         raise invalid("$", verdict.message, "a result with status success, or an error")
     if not isinstance(verdict, Success | Failure):
@@ -235,11 +237,14 @@ async def _successful(
         ServiceError: INVALID_REQUEST; the result has no canonical form.
     """
     try:
-        text = await apart(len(call.body), partial(canonical, reply.result))
+        is_verdict = sent.verify_attempt > 0
+        text = await apart(
+            len(call.body), partial(result_text, reply.result, is_verdict=is_verdict)
+        )
     except ValueError as error:
         raise invalid("result", str(error), "a value with a canonical form") from None
     services = call.services
-    is_large = len(text) > services.settings.result_inline_bytes_max and not sent.verify_attempt
+    is_large = len(text) > services.settings.result_inline_bytes_max
     return NodeResultRequest(
         workflow_id=workflow_id,
         node=sent.node["name"],
@@ -252,6 +257,19 @@ async def _successful(
         signature=reply.signature,
         public_key=reply.public_key,
     )
+
+
+def result_text(result: Any, *, is_verdict: bool) -> bytes:
+    """Return the canonical text of a result as its owner gets it.
+
+    Args:
+        is_verdict: a verifier's result, of which its owner, who would parse it in its loop, reads
+            only whether it approves.
+
+    Raises:
+        ValueError: the result has no canonical form.
+    """
+    return canonical({"approved": is_approved(result)} if is_verdict else result)
 
 
 def _reply(workflow_id: str, sent: _Dispatched, taken: NodeResultReply) -> Reply:

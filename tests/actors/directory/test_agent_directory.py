@@ -225,15 +225,24 @@ def test_a_payers_time_outs_keep_its_own_work_from_a_slow_agent_and_nobody_elses
     assert known.open_circuits() == []
 
 
-def test_time_outs_of_two_payers_count_for_all() -> None:
+def test_time_outs_of_however_many_payers_take_an_agent_from_nobody_else() -> None:
+    """Two accounts of one attacker opened the circuit for everybody; accounts are cheap."""
     known = directory(row("did:x:a"))
-    assert time_out(known, "one", times=2) == [Opened.NOT] * 2
-    assert time_out(known, "other") == [Opened.NOT], "the first that counts for all"
-    assert time_out(known, "one") == [Opened.FOR_PAYER]
-    assert is_taken(known, "third")
-    assert time_out(known, "one", times=40) == [Opened.NOT] * 40, "they were under way"
-    assert time_out(known, "other") == [Opened.FOR_ALL]
-    assert not is_taken(known, "third")
+    for number in range(2 * PAYERS_MAX):
+        opened = time_out(known, f"fresh {number}", times=4)
+        assert opened == [Opened.NOT, Opened.NOT, Opened.FOR_PAYER, Opened.NOT]
+        assert is_taken(known, "patient")
+    assert not is_taken(known, f"fresh {number}")
+
+
+def test_an_agent_that_hangs_is_taken_from_all_by_the_probe_that_an_open_circuit_asks_for() -> None:
+    known = directory(row("did:x:a"))
+    time_out(known, "one", times=2)
+    assert known.open_circuits() == []
+    time_out(known, "one")
+    assert known.open_circuits() == ["did:x:a"], "it is probed"
+    known.apply_liveness({"did:x:a": Liveness(probe_ms=1_000, is_probe_ok=False)})
+    assert not is_taken(known, "third", 1_000)
 
 
 def test_a_time_out_of_the_trial_for_all_lets_another_payer_try() -> None:

@@ -249,3 +249,22 @@ def test_share_of_a_waiting_payer_survives_its_agents_leaving() -> None:
     made.close(1, 1)
     assert not made.is_blocked
     assert made.statistics().agents == 0
+
+
+def test_a_place_that_a_payer_frees_goes_to_the_agent_that_has_starved_longest_for_it() -> None:
+    """The agent that had starved longest for any payer was woken, for nothing, and the one with
+    this payer's orders waited for a timer."""
+    made: AgentQueues[int, Item] = AgentQueues(6, 6, lambda _: 100, lambda _: 1, payer_share=2)
+    for key, payer in enumerate(["p", "p", "q", "q"]):
+        assert made.put("a", payer, key, ("a", key), 0), "a payer has two of six at most"
+    for key, (did, payer) in enumerate([("b", "q"), ("c", "p"), ("a", "p"), ("c", "p")], 10):
+        assert not made.put(did, payer, key, (did, key), 0)
+    assert take(made, 0) is None
+    made.close(0, 0)
+    assert take(made, 0) == ("c", 11)
+    assert take(made, 0) is None
+    made.close(2, 0)
+    assert take(made, 0) == ("b", 10)
+    made.close(1, 0)
+    assert take(made, 0) == ("a", 12), "agents take turns: c has had its own"
+    assert take(made, 0) is None

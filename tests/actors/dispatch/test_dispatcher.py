@@ -19,6 +19,7 @@ from aiohttp import web
 from nacl.signing import SigningKey
 
 from actors.dispatch.dispatcher import TELLING_TIMEOUT_MS, Dispatcher
+from actors.dispatch.large_results import Blobs
 from actors.ports import Contact, DispatchOrder
 from actors.process.loop_clock import LoopClock
 from core.canonical import hash_text
@@ -83,6 +84,7 @@ class Scene:
 async def scene(
     handler: Handler,
     clock: LoopClock | None = None,
+    blobs: Blobs | None = None,
     names: NameResolver | None = None,
     **settings: Any,
 ) -> AsyncIterator[Scene]:
@@ -99,6 +101,7 @@ async def scene(
         begin=lambda _: None,
         note=lambda _, contact: contacts.append(contact),
         names=names,
+        blobs=blobs,
     )
     try:
         yield Scene(dispatcher, f"http://127.0.0.1:{runner.addresses[0][1]}", contacts=contacts)

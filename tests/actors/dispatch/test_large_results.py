@@ -10,9 +10,13 @@ import orjson
 import pytest
 
 from actors.dispatch.large_results import Blobs, is_result_large, store_large_result
-from core.errors import ErrorCode, ServiceError
+from actors.ports import LargeInputs
+from core.errors import ErrorCode, NodeErrorCode, ServiceError
+from core.records.manifest import parse_manifest
 from core.workflow.blob_ref import BlobRef
-from core.workflow.events import AttemptSucceeded, WorkStarted
+from core.workflow.dag import compile_workflow
+from core.workflow.events import AttemptFailed, AttemptSucceeded, WorkStarted
+from tests.actors.dispatch.test_dispatcher import replying, scene
 
 pytestmark = pytest.mark.anyio
 
@@ -69,7 +73,9 @@ async def test_large_result_is_stored_before_its_event_goes_on_however_long_that
     assert changed.result == BlobRef(event.output_hash, len(event.result_json or ""))
     assert changed.result_json is None
     assert shelf.away == 0
-    assert (await blobs.values([changed.result])) == {changed.result: {"text": "x" * 200}}
+    assert await blobs.load([changed.result]) == {
+        event.output_hash: (event.result_json or "").encode()
+    }
 
 
 async def test_a_result_used_again_is_not_read_again_within_the_bound() -> None:
@@ -77,13 +83,34 @@ async def test_a_result_used_again_is_not_read_again_within_the_bound() -> None:
     blobs = Blobs(shelf, cache_bytes_max=250)
     refs = [await blobs.put(orjson.dumps(letter * 98)) for letter in "abc"]
     assert refs[0].size == 100
-    await blobs.values(refs[1:])
+    await blobs.load(refs[1:])
     assert shelf.reads == 0, "the two stored last are at hand"
-    await blobs.values([refs[0]])
+    await blobs.load([refs[0]])
     assert shelf.reads == 1
     assert repr(blobs) == "<Blobs cached=2 bytes=200>"
 
 
 async def test_what_is_not_stored_is_said_so() -> None:
     with pytest.raises(LookupError, match="not stored"):
-        await Blobs(Shelf(), cache_bytes_max=0).values([BlobRef("sha256:" + "0" * 64, 1)])
+        await Blobs(Shelf(), cache_bytes_max=0).load([BlobRef("sha256:" + "0" * 64, 1)])
+
+
+@pytest.mark.parametrize("is_read", [False, True])
+async def test_a_store_that_stays_away_is_waited_for_until_the_workflows_end(
+    *, is_read: bool
+) -> None:
+    """An order waited for the store without end, when nothing came to abort it."""
+    shelf = Shelf(away=1_000_000)
+    blobs = Blobs(shelf, cache_bytes_max=0)
+    reply = replying(status="success", result="x" * 2_000)
+    node = compile_workflow(parse_manifest({"nodes": {"a": {"capabilityId": "cap.x"}}})).nodes["a"]
+    large = LargeInputs(node, {}, BlobRef("sha256:" + "0" * 64, 1)) if is_read else None
+    async with scene(reply, blobs=blobs, result_inline_bytes_max=1_024) as here:
+        ended = await here.outcome(ends_ms=1, large=large)
+        assert isinstance(ended, AttemptFailed)
+        assert (ended.failure.code, ended.failure.is_spared) == (NodeErrorCode.AGENT_ERROR, True)
+        assert here.dispatcher.statistics().in_flight == 0
+        if not is_read:
+            shelf.away = 1
+            stored = await here.outcome(ends_ms=2**53)
+            assert isinstance(stored, AttemptSucceeded) and type(stored.result) is BlobRef

@@ -6,6 +6,7 @@ import pickle
 from collections.abc import Collection
 from typing import Any
 
+import orjson
 import pytest
 
 from actors.dispatch.order_inputs import load_inputs
@@ -45,13 +46,13 @@ def order(large: LargeInputs, *, is_verification: bool = False) -> DispatchOrder
     )  # fmt: skip
 
 
-async def load(refs: Collection[BlobRef]) -> dict[BlobRef, Any]:
+async def load(refs: Collection[BlobRef]) -> dict[str, bytes]:
     """Return what is stored."""
     assert set(refs) == {REF}
-    return {REF: {"n": 7}}
+    return {REF.hash: b'{"n": 7}'}
 
 
-async def nothing(refs: Collection[BlobRef]) -> dict[BlobRef, Any]:
+async def nothing(refs: Collection[BlobRef]) -> dict[str, bytes]:
     """Be asked although nothing may be loaded, or have nothing."""
     raise LookupError("it is not stored")
 
@@ -117,9 +118,60 @@ async def test_inputs_are_measured_while_they_are_built() -> None:
     assert isinstance(whole, DispatchOrder)
     assert len(whole.inputs) == 400
 
-    async def load_large(refs: Collection[BlobRef]) -> dict[BlobRef, Any]:
-        return {ref: {"t": "x" * 70_000} for ref in refs}
+    async def load_large(refs: Collection[BlobRef]) -> dict[str, bytes]:
+        return {ref.hash: orjson.dumps({"t": "x" * 70_000}) for ref in refs}
 
     failure = await load_inputs(order(LargeInputs(node, {"far": REF})), load_large, 100_000)
     assert isinstance(failure, Failure)
     assert (failure.code, failure.verdict) == (NodeErrorCode.INPUT_TOO_LARGE, Verdict.FINAL)
+
+
+class Ancestors:
+    """Stores the results of 40 ancestors, and notes how much is loaded at once."""
+
+    SIZE = 10_000
+
+    def __init__(self, *, whole: bool) -> None:
+        step = "" if whole else ".n"
+        names = [f"far{number}" for number in range(40)]
+        mappings = {name: f"$.{name}.result{step}" for name in names}
+        last = {"capabilityId": "cap.x", "dependsOn": ["near"], "inputMappings": mappings}
+        nodes: dict[str, Any] = {name: {"capabilityId": "cap.x"} for name in names}
+        nodes |= {"near": {"capabilityId": "cap.x", "dependsOn": names}, "b": last}
+        self.node = compile_workflow(parse_manifest({"nodes": nodes})).nodes["b"]
+        self.refs = {name: BlobRef(f"sha256:{name}", self.SIZE) for name in names}
+        self.loaded: list[int] = []
+
+    @property
+    def order(self) -> DispatchOrder:
+        """Return an order that maps something of each."""
+        return order(LargeInputs(self.node, {**self.refs, "near": {}}))
+
+    async def load(self, refs: Collection[BlobRef]) -> dict[str, bytes]:
+        """Return texts of about the size."""
+        self.loaded.append(sum(ref.size for ref in refs))
+        return {ref.hash: orjson.dumps({"n": 7, "t": "x" * self.SIZE}) for ref in refs}
+
+
+async def test_ancestors_are_loaded_in_groups_within_the_bound_of_a_dispatch() -> None:
+    """400 ancestors of 1 MB of which a number each is mapped were 400 MB at once."""
+    ancestors = Ancestors(whole=False)
+    whole = await load_inputs(ancestors.order, ancestors.load, 100_000)
+    assert isinstance(whole, DispatchOrder)
+    assert whole.inputs == dict.fromkeys(ancestors.refs, 7)
+    assert ancestors.loaded == [100_000] * 4
+
+
+async def test_the_first_ancestor_that_exceeds_the_dispatch_ends_the_loading() -> None:
+    ancestors = Ancestors(whole=True)
+    failure = await load_inputs(ancestors.order, ancestors.load, 100_000)
+    assert isinstance(failure, Failure)
+    assert (failure.code, failure.verdict) == (NodeErrorCode.INPUT_TOO_LARGE, Verdict.FINAL)
+    assert len(ancestors.loaded) == 1, "each stands twice in a dispatch: five are too many"
+
+
+async def test_a_result_above_the_bound_of_which_little_is_mapped_is_a_group_of_its_own() -> None:
+    ancestors = Ancestors(whole=False)
+    whole = await load_inputs(ancestors.order, ancestors.load, Ancestors.SIZE - 1)
+    assert isinstance(whole, DispatchOrder)
+    assert ancestors.loaded == [Ancestors.SIZE] * 40

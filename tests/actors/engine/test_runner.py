@@ -74,6 +74,7 @@ def test_order_says_whether_its_workflow_leaves_it_the_nodes_time(
     bench.gate.commit()
     (order,) = bench.outbox.sent
     assert (order.timeout_ms, order.is_cut_short) == (max_runtime_ms, is_cut_short)
+    assert order.ends_ms == bench.clock.now_ms() + max_runtime_ms
 
 
 def test_publish_without_credits_is_refused_and_forgotten() -> None:

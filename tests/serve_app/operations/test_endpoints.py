@@ -45,7 +45,7 @@ def services(server: NameServer) -> Services:
         cast(ReplyStore, None),
         cast(Admission, None),
         cast(Peers, None),
-        NameResolver([server.address]),
+        names=NameResolver([server.address]),
     )
 
 

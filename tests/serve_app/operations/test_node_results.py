@@ -24,7 +24,7 @@ from serve_app.callers.limits import Granted, RateLimiter
 from serve_app.callers.peers import PEER_HEADER, Peers, peer_token
 from serve_app.http.endpoint import Endpoint
 from serve_app.operations.agents.heartbeat_store import Heartbeats
-from serve_app.operations.work.results import OPERATIONS
+from serve_app.operations.work.results import OPERATIONS, result_text
 from serve_app.services import Services
 from tests.serve_app.bounded import run
 
@@ -176,3 +176,11 @@ def test_results_that_are_taken_leave_their_address_its_calls() -> None:
         assert api.count.used == {agent_holder(f"did:net:{node}"): RATE for node in "ab"}
 
     run(scenario)
+
+
+def test_a_verdict_reaches_its_owner_as_yes_or_no() -> None:
+    """The owner would parse it in its loop, up to 1 MiB of it."""
+    result = {"approved": True, "why": ["x"] * 10_000}
+    assert result_text(result, is_verdict=True) == b'{"approved":true}'
+    assert result_text({"approved": "yes"}, is_verdict=True) == b'{"approved":false}'
+    assert result_text(result, is_verdict=False) == orjson.dumps(result)

@@ -1,0 +1,45 @@
+"""Opens connections so that one whose caller leaves half way is closed at once.
+
+A task that was cancelled keeps its error, the error keeps the frames, and those keep a half-open
+connection for as long as somebody holds the task. The server waits for such a client's password for
+`authentication_timeout`, and nothing that all processes of the server must take note of (DROP
+DATABASE) ends before.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import psycopg
+
+CONNECT_TIMEOUT_S = 5
+
+
+async def connect(
+    url: str, *, timeout_s: int = CONNECT_TIMEOUT_S, **options: Any
+) -> psycopg.AsyncConnection[Any]:
+    """Open a connection; each statement is a transaction by itself.
+
+    Args:
+        url: `postgresql://…`.
+        timeout_s: how long to wait for the server.
+        options: psycopg's, and libpq's.
+
+    Raises:
+        psycopg.Error: the server cannot be reached or refuses.
+    """
+    # A task of its own, which nobody holds any longer when this returns.
+    opening = asyncio.ensure_future(
+        psycopg.AsyncConnection.connect(url, autocommit=True, connect_timeout=timeout_s, **options)
+    )
+    try:
+        return await asyncio.shield(opening)
+    except asyncio.CancelledError:
+        opening.cancel()
+        await asyncio.wait([opening])
+        if not opening.cancelled() and opening.exception() is None:
+            await opening.result().close()
+        raise
+    finally:
+        del opening

@@ -1,0 +1,174 @@
+"""Large replies are judged beside the owner's loop, with the events that it would have made."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import socket
+import subprocess
+import sys
+from typing import Any
+
+import orjson
+import pytest
+from aiohttp import web
+
+from actors.dispatch.judging_child import EVENTS, REPLIES, ReplyOfOrder, judge_frame
+from actors.dispatch.judging_process import HERE_BYTES_MAX, JudgingEnded, JudgingProcess
+from actors.dispatch.reply_events import ReceivedReply, judge_received
+from actors.ports import DispatchOrder
+from core.errors import NodeErrorCode
+from core.workflow.events import AttemptFailed, AttemptSucceeded, Event
+from tests.actors.dispatch.test_dispatcher import PATIENCE_S, replying, scene
+
+pytestmark = pytest.mark.anyio
+
+LARGE = "x" * HERE_BYTES_MAX
+
+
+def an_order(payer_did: str = "did:x:payer", **fields: Any) -> DispatchOrder:
+    """Return an order of a payer."""
+    return DispatchOrder(
+        "0198c0de-0000-7000-8000-000000000001", "t", "a", 1, "cap.x.v1", "did:x:a",
+        "http://a/node", "http://a/cancel", "hush", {"n": object()}, {}, 1_000,
+        payer_did=payer_did, **fields,
+    )  # fmt: skip
+
+
+def received(body: bytes, status: int = 200) -> ReceivedReply:
+    """Return a reply as it came."""
+    return ReceivedReply("e", status, "application/json", None, body, None, "sha256:in", 10, 20)
+
+
+def reply_of(result: Any) -> bytes:
+    """Return a good reply's body."""
+    return orjson.dumps({"status": "success", "result": result})
+
+
+@pytest.mark.parametrize(
+    ("body", "status"),
+    [
+        (reply_of({"b": [1.0, 1e20], "a": LARGE}), 200),
+        (reply_of([{}] * 10_000), 200),
+        (b'{"status": "success", "result": ' + b"[" * 90 + b"]" * 90 + b"}", 200),
+        (b"[" * 20_000, 200),
+        (b'{"ok": true}', 200),
+        (b"", 202),
+        (orjson.dumps({"error": {"message": LARGE, "code": 7}}), 500),
+        (orjson.dumps({"status": "success", "result": 1, "metrics": {"t": LARGE * 9}}), 200),
+    ],
+)
+@pytest.mark.parametrize("is_verification", [False, True])
+def test_the_event_is_the_one_that_is_made_in_the_loop(
+    body: bytes, status: int, *, is_verification: bool
+) -> None:
+    order = an_order(is_verification=is_verification, verify_attempt=int(is_verification))
+    here = judge_received(order, received(body, status))
+    bare = an_order(is_verification=is_verification, verify_attempt=int(is_verification))
+    asked = ReplyOfOrder(DispatchOrder(**_fields(bare) | {"inputs": {}}), received(body, status))
+    apart = EVENTS.decode(judge_frame(REPLIES.encode(asked)))
+    if isinstance(here, AttemptSucceeded):
+        assert isinstance(apart, AttemptSucceeded) and apart.result is None
+        assert apart.result_json is not None
+        apart = AttemptSucceeded(**_fields(apart) | {"result": orjson.loads(apart.result_json)})
+    assert apart == here
+
+
+def _fields(value: Any) -> dict[str, Any]:
+    return {name: getattr(value, name) for name in value.__struct_fields__}
+
+
+@pytest.mark.parametrize(("chars", "apart"), [(HERE_BYTES_MAX - 100, 0), (HERE_BYTES_MAX, 1)])
+@pytest.mark.parametrize("status", [200, 400])
+async def test_only_large_replies_are_judged_apart(chars: int, apart: int, status: int) -> None:
+    """An error's body is parsed as well: it held the loop as a result did."""
+    async with scene(replying(status, status="success", result={"t": "x" * chars})) as here:
+        event = await here.outcome()
+        assert isinstance(event, AttemptSucceeded if status == 200 else AttemptFailed)
+        if isinstance(event, AttemptSucceeded):
+            assert event.result == {"t": "x" * chars}
+        assert here.dispatcher.statistics().judged_apart == apart
+
+
+async def test_a_process_that_is_killed_fails_one_reply_without_blame_and_is_replaced() -> None:
+    process = JudgingProcess(lambda _: 1)
+    body = received(reply_of(LARGE))
+    try:
+        await process.judge(an_order(), body)
+        first = process.pid
+        assert first is not None
+        os.kill(first, signal.SIGSTOP)
+        waiting = asyncio.ensure_future(process.judge(an_order(), body))
+        second = asyncio.ensure_future(process.judge(an_order(), body))
+        await asyncio.sleep(0)
+        os.kill(first, signal.SIGKILL)
+        with pytest.raises(JudgingEnded):
+            await asyncio.wait_for(waiting, PATIENCE_S)
+        assert isinstance(await asyncio.wait_for(second, PATIENCE_S), AttemptSucceeded)
+        assert process.pid not in (None, first)
+    finally:
+        process.close()
+    assert process.pid is None
+
+
+async def test_a_process_that_does_not_answer_is_replaced() -> None:
+    process = JudgingProcess(lambda _: 1, timeout_s=0.0)
+    try:
+        with pytest.raises(JudgingEnded):
+            await asyncio.wait_for(process.judge(an_order(), received(b"{}")), PATIENCE_S)
+        assert process.pid is None
+    finally:
+        process.close()
+
+
+async def test_an_order_whose_judging_fails_is_spared() -> None:
+    gate = asyncio.Event()
+
+    async def handler(_: web.Request) -> web.Response:
+        await gate.wait()
+        return web.json_response({"status": "success", "result": LARGE})
+
+    async with scene(handler) as here:
+        judging = here.dispatcher._judging
+        await judging.judge(an_order(), received(b"{}"))
+        assert judging.pid is not None
+        os.kill(judging.pid, signal.SIGKILL)
+        gate.set()
+        event = await here.outcome()
+        assert isinstance(event, AttemptFailed)
+        assert (event.failure.code, event.failure.is_spared) == (NodeErrorCode.AGENT_ERROR, True)
+        assert isinstance(await here.outcome(attempt=2), AttemptSucceeded)
+
+
+async def test_payers_take_turns_and_what_is_aborted_is_not_judged() -> None:
+    process = JudgingProcess(lambda _: 1)
+    ended: list[str] = []
+    body = received(reply_of(1))
+
+    async def judge(payer: str) -> Event:
+        event = await process.judge(an_order(payer), body)
+        ended.append(payer)
+        return event
+
+    try:
+        await process.judge(an_order(), body)
+        asked = [asyncio.ensure_future(judge("greedy")) for _ in range(4)]
+        modest = asyncio.ensure_future(judge("modest"))
+        await asyncio.sleep(0)
+        asked.pop().cancel()
+        await asyncio.wait_for(asyncio.gather(*asked, modest), PATIENCE_S)
+    finally:
+        process.close()
+    assert ended[:2] in (["greedy", "modest"], ["modest", "greedy"])
+    assert process.judged == 5
+
+
+def test_the_process_ends_with_its_owners_socket() -> None:
+    """So it also ends when its owner is killed."""
+    ours, theirs = socket.socketpair()
+    with theirs:
+        command = [sys.executable, "-m", "actors.dispatch.judging_child"]
+        process = subprocess.Popen(command, stdin=theirs.fileno(), stdout=theirs.fileno())
+    ours.close()
+    assert process.wait(PATIENCE_S) == 0
