@@ -10,7 +10,6 @@ contract.md section 5; design.md section 3.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
 from collections import OrderedDict
 from collections.abc import Callable, Coroutine, Iterator
@@ -21,7 +20,8 @@ import orjson
 from msgspec.structs import replace
 
 from actors.dispatch.agent_queue import AGED_MS, AgentQueues
-from actors.dispatch.envelope import cancel_notice, dispatch_body, dispatch_headers, sent_event_id
+from actors.dispatch.cancel_notices import CancelNotices
+from actors.dispatch.envelope import dispatch_body, dispatch_headers, sent_event_id
 from actors.dispatch.inflight_bytes import InflightBytes, estimate_bytes
 from actors.dispatch.judging_process import HERE_BYTES_MAX, JudgingProcess
 from actors.dispatch.large_results import Blobs, is_result_large, store_large_result
@@ -63,12 +63,6 @@ log = logging.getLogger("callboard.dispatch")
 TELLING_TIMEOUT_MS = 1_000
 
 Receive = Callable[[str, Event], None]
-
-# Cancel notices queued, enough for one workflow of the largest size, and sent at once.
-CANCELS_MAX = 2_000
-CANCELS_AT_ONCE = 64
-# Of the reply to a notice, which is not looked at.
-_NOTICE_REPLY_BYTES_MAX = 64 * 1024
 
 
 @dataclass(slots=True, eq=False)
@@ -157,10 +151,9 @@ class Dispatcher:
         self._starved_timer: asyncio.TimerHandle | None = None
         self._is_closed = False
         self._refusing: dict[tuple[str, str | None], asyncio.Task[None]] = {}
-        self._notices: set[asyncio.Task[None]] = set()
-        self._notice_turns = asyncio.Semaphore(CANCELS_AT_ONCE)
         self._sent = 0
         self._client = HttpClient(settings.egress_allow, names=names)
+        self._notices = CancelNotices(settings, self._client, weight_of)
 
     def __repr__(self) -> str:
         return f"<Dispatcher {self._queues!r}>"
@@ -269,10 +262,7 @@ class Dispatcher:
 
     def notify(self, order: DispatchOrder, reason: str) -> None:
         """Send the agent a cancel notice, once, best effort (spec: Events 3)."""
-        if len(self._notices) < CANCELS_MAX:
-            notice = asyncio.get_running_loop().create_task(self._notify_cancel(order, reason))
-            self._notices.add(notice)
-            notice.add_done_callback(self._notices.discard)
+        self._notices.add(order, reason)
 
     async def close(self) -> None:
         """Cancel everything in flight and close the connections."""
@@ -286,8 +276,9 @@ class Dispatcher:
             self._stop(ticket)
         if self._begins is not None:
             self._begins.cancel()
-        for task in [*self._notices, *self._refusing.values()]:
+        for task in self._refusing.values():
             task.cancel()
+        self._notices.close()
         self._judging.close()
         await self._client.close()
 
@@ -564,24 +555,6 @@ class Dispatcher:
             self._queues.close(ticket, self._clock.now_ms())
             self._forget(ticket, contact)
         self._start_waiting()
-
-    async def _notify_cancel(self, order: DispatchOrder, reason: str) -> None:
-        body, headers = cancel_notice(order, reason, self._service)
-        timeout_s = self._settings.cancel_notice_timeout_ms / 1000
-        request = HttpRequest(
-            "POST",
-            order.cancel_url,
-            headers,
-            body,
-            timeout_s,
-            timeout_s,
-            _NOTICE_REPLY_BYTES_MAX,
-            order.payer_did,
-        )
-        # Best effort by contract: the 409 to its late result tells the agent otherwise.
-        with contextlib.suppress(ValueError):
-            async with self._notice_turns:
-                await self._client.request(request)
 
 
 def _ended_ms(ticket: _Ticket) -> int:
