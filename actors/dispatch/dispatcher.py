@@ -222,16 +222,23 @@ class Dispatcher:
 
     def abort(self, order: DispatchOrder, reason: str) -> None:
         """Stop waiting for the order's reply, or never send it; tell the agent if it was sent."""
+        if self.cancel(order):
+            self.notify(order, reason)
+
+    def cancel(self, order: DispatchOrder) -> bool:
+        """Stop waiting for the order's reply, or never send it; return whether it may be known.
+
+        Returns: False where its agent was not told of it, so that there is nothing to take back.
+        """
         ticket = self._tickets.get(id(order))
         self.release(order)
-        if ticket is not None and ticket.until is None:
-            if ticket not in self._open:
-                return  # it was queued and never sent
-            self._stop(ticket)
-            self._close(ticket, Contact.UNKNOWN)
-            if not ticket.is_sent:
-                return
-        self.notify(order, reason)
+        if ticket is None or ticket.until is not None:
+            return True
+        if ticket not in self._open:
+            return False  # it was queued and never sent
+        self._stop(ticket)
+        self._close(ticket, Contact.UNKNOWN)
+        return ticket.is_sent
 
     def refuse_waiting(self, did: str, payer_did: str | None = None) -> None:
         """Answer every order that waits for this agent, which was found to be out of reach.
