@@ -24,6 +24,7 @@ from typing import Any, Final
 
 import aiohappyeyeballs
 import httptools
+from msgspec import Struct
 from yarl import URL
 
 from core.content_coding import BodyDecoder, BodyTooLarge, UndecodableBody
@@ -79,8 +80,7 @@ class HttpFailure:
     status: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class HttpReply:
+class HttpReply(Struct, frozen=True):
     """A reply.
 
     Args:
@@ -103,8 +103,7 @@ class HttpReply:
 Outcome = HttpReply | HttpFailure
 
 
-@dataclass(frozen=True, slots=True)
-class HttpRequest:
+class HttpRequest(Struct, frozen=True):
     """A request and its bounds.
 
     Args:
@@ -132,16 +131,12 @@ class Exchange:
     __slots__ = (
         "_done",
         "_is_over",
-        "_written",
-        "body",
         "connection",
-        "is_looking_up",
-        "payer",
         "reply_bytes_max",
         "server",
         "task",
-        "timeout_s",
         "timer",
+        "written",
     )
 
     def __init__(
@@ -152,15 +147,11 @@ class Exchange:
         written: Callable[[], None] | None = None,
     ) -> None:
         # Not the request: its body is let go of when the transport has it.
-        self.body = request.body
-        self.payer = request.payer
         self.reply_bytes_max = request.reply_bytes_max
-        self.timeout_s = request.timeout_s
         self.server = server
         self._done = done
-        self._written = written
+        self.written = written
         self._is_over = False
-        self.is_looking_up = False
         self.timer: asyncio.TimerHandle | None = None
         # Connects, before there is a connection.
         self.task: asyncio.Task[None] | None = None
@@ -184,7 +175,7 @@ class Exchange:
 
     def tell_written(self) -> None:
         """Tell that the request is written, once."""
-        written, self._written = self._written, None
+        written, self.written = self.written, None
         if written is not None and not self._is_over:
             written()
 
@@ -216,6 +207,7 @@ class HttpClient:
         self._idle: IdleConnections[_Connection] = IdleConnections()
         self._connections: set[_Connection] = set()
         self._connecting: set[Exchange] = set()
+        self._looking_up: set[Exchange] = set()
         self._sweep: asyncio.TimerHandle | None = None
         # One for all connections: what a read brings is parsed before the next read.
         self.buffer = memoryview(bytearray(READ_BYTES_MAX))
@@ -244,13 +236,13 @@ class HttpClient:
         connection = self._take_idle(server)
         if connection is not None:
             self._limit(exchange, request.timeout_s)
-            connection.begin(exchange, head)
+            connection.begin(exchange, head, request.body)
             return exchange
         # Both bounds begin here, so the lower one bounds the connecting.
         exchange.timer = self._loop.call_later(
             min(request.connect_timeout_s, request.timeout_s), self._give_up, exchange
         )
-        exchange.task = self._loop.create_task(self._connect(exchange, head))
+        exchange.task = self._loop.create_task(self._connect(exchange, request, head))
         self._connecting.add(exchange)
         exchange.task.add_done_callback(lambda _: self._connecting.discard(exchange))
         return exchange
@@ -325,23 +317,25 @@ class HttpClient:
 
     def _give_up(self, exchange: Exchange) -> None:
         """End an exchange whose connection has not come about in its time."""
-        if exchange.is_looking_up and not self._names.is_answered:
+        if exchange in self._looking_up and not self._names.is_answered:
             exchange.fail(HttpFailureKind.NOT_TRIED, "no name server answers")
         else:
             exchange.fail(
                 HttpFailureKind.CONNECT_TIMEOUT, "the connection was not accepted in time"
             )
 
-    async def _connect(self, exchange: Exchange, head: bytes) -> None:
+    async def _connect(self, exchange: Exchange, request: HttpRequest, head: bytes) -> None:
         began_s = self._loop.time()
         refused: list[OSError] = []
         addresses: Sequence[ResolvedAddress] = []
         connection = _Connection(self, exchange.server)
         host, port, is_tls = exchange.server
         try:
-            exchange.is_looking_up = True
-            addresses = await self._names.resolve(host, port, exchange.payer)
-            exchange.is_looking_up = False
+            self._looking_up.add(exchange)
+            try:
+                addresses = await self._names.resolve(host, port, request.payer)
+            finally:
+                self._looking_up.discard(exchange)
             opened = await self._open(addresses, refused)
             try:
                 await self._loop.create_connection(
@@ -368,8 +362,8 @@ class HttpClient:
                 exchange.fail(HttpFailureKind.UNREACHABLE, type(error).__name__)
             return
         exchange.task = None
-        self._limit(exchange, exchange.timeout_s - (self._loop.time() - began_s))
-        connection.begin(exchange, head)
+        self._limit(exchange, request.timeout_s - (self._loop.time() - began_s))
+        connection.begin(exchange, head, request.body)
 
     async def _open(
         self, addresses: Sequence[ResolvedAddress], refused: list[OSError]
@@ -431,6 +425,8 @@ class _Connection(asyncio.BufferedProtocol):
         )
         self._exchange: Exchange | None = None
         self._is_writing = False
+        # Of the body, by one read; empty after it.
+        self._pieces: list[bytes] = []
         self._reset()
 
     def __repr__(self) -> str:
@@ -441,19 +437,18 @@ class _Connection(asyncio.BufferedProtocol):
         """Whether it can take a request."""
         return self._transport is not None and not self._transport.is_closing()
 
-    def begin(self, exchange: Exchange, head: bytes) -> None:
+    def begin(self, exchange: Exchange, head: bytes, body: bytes | None) -> None:
         """Send an exchange's request."""
         assert self._transport is not None
         exchange.connection = self
         self._exchange = exchange
         self._reset()
-        body, exchange.body = exchange.body, None
         if not body or len(body) <= JOINED_BYTES_MAX:
             self._transport.write(head + body if body else head)
         else:
             self._transport.write(head)
             self._transport.write(body)
-        if not self._is_writing:
+        if exchange.written is not None and not self._is_writing:
             exchange.tell_written()
 
     def close(self) -> None:
@@ -474,8 +469,6 @@ class _Connection(asyncio.BufferedProtocol):
         self._status = 0
         self._headers: dict[bytes, bytes] = {}
         self._decoder: BodyDecoder | None = None
-        # Of the body, by one read.
-        self._pieces: list[bytes] = []
         self._received = self._body_bytes = 0
         self._is_informational = self._is_complete = self._is_kept = False
         self._failure: HttpFailure | None = None

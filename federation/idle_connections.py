@@ -6,7 +6,6 @@ closed first. Knows no sockets. Decision 0154.
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from typing import Final, Generic, Protocol, TypeVar
 
 IDLE_MAX: Final = 1_024
@@ -30,8 +29,9 @@ class IdleConnections(Generic[Connection]):
     """The idle connections of one client, by server and by age."""
 
     def __init__(self) -> None:
-        self._by_server: dict[Server, OrderedDict[Connection, None]] = {}
-        self._by_age: OrderedDict[Connection, None] = OrderedDict()
+        # Ordered by use: a dict's first key is found fast enough among so few.
+        self._by_server: dict[Server, dict[Connection, None]] = {}
+        self._by_age: dict[Connection, None] = {}
 
     def __len__(self) -> int:
         return len(self._by_age)
@@ -41,7 +41,9 @@ class IdleConnections(Generic[Connection]):
 
     def put(self, connection: Connection) -> Connection | None:
         """Keep a connection as the one used last; return the one to close for it, if any."""
-        same = self._by_server.setdefault(connection.server, OrderedDict())
+        same = self._by_server.get(connection.server)
+        if same is None:
+            same = self._by_server[connection.server] = {}
         same[connection] = self._by_age[connection] = None
         if len(same) > IDLE_PER_SERVER_MAX:
             return next(iter(same))
@@ -52,15 +54,17 @@ class IdleConnections(Generic[Connection]):
         same = self._by_server.get(server)
         if same is None:
             return None
-        connection = next(reversed(same))
-        self.drop(connection)
+        connection, _ = same.popitem()
+        del self._by_age[connection]
+        if not same:
+            del self._by_server[server]
         return connection
 
     def drop(self, connection: Connection) -> None:
         """Forget a connection, if it is here."""
-        same = self._by_server.get(connection.server)
-        if same is None or connection not in same:
+        if connection not in self._by_age:
             return
+        same = self._by_server[connection.server]
         del same[connection], self._by_age[connection]
         if not same:
             del self._by_server[connection.server]

@@ -537,7 +537,7 @@ def fed(mine: HttpClient, pieces: Iterable[bytes], *, ends: bool) -> tuple[Seen 
     wire = Wire()
     connection.connection_made(wire)
     exchange = Exchange(post("http://127.0.0.1:1/"), connection.server, outcomes.append)
-    connection.begin(exchange, b"")
+    connection.begin(exchange, b"", b"")
     for piece in pieces:
         if piece and not outcomes and not wire.is_closed:
             mine.buffer[: len(piece)] = piece

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-import dataclasses
 import os
 import resource
+import sys
 import tracemalloc
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from typing import cast
 
 import pytest
+from msgspec.structs import replace
 
 from federation.http_client import (
     OVERHEAD_BYTES_MAX,
@@ -25,6 +26,7 @@ from federation.http_client import (
 )
 from federation.idle_connections import IDLE_MAX
 from tests.federation.test_http_client import (
+    PATIENCE_S,
     REPLY,
     Serve,
     Site,
@@ -70,11 +72,15 @@ async def test_a_large_request_is_in_memory_once_and_told_of_when_it_is_written(
 
 
 async def test_a_request_that_was_sent_keeps_no_body() -> None:
+    body = bytes(100_000)
+    alone = sys.getrefcount(body)
     async with site(silent) as here, client() as mine:
-        small = mine.send(post(here.url), lambda _: None)
-        while small.connection is None:
-            await asyncio.sleep(0.001)
-        assert small.body is None
+        sent = mine.send(post(here.url, body), lambda _: None)
+        assert sys.getrefcount(body) > alone
+        async with asyncio.timeout(PATIENCE_S):
+            while sys.getrefcount(body) > alone:
+                await asyncio.sleep(0.001)
+        assert sent.connection is not None
 
 
 async def test_a_reply_before_all_is_written_ends_the_connection() -> None:
@@ -161,7 +167,7 @@ async def test_what_one_read_brings_is_decoded_in_one_piece() -> None:
         connection = _Connection(mine, ("127.0.0.1", 1, False))
         connection.connection_made(Wire())
         exchange = Exchange(post("http://127.0.0.1:1/"), connection.server, lambda _: None)
-        connection.begin(exchange, b"")
+        connection.begin(exchange, b"", b"")
         reads = in_chunks(b"x" * 3_000, 1)[:-5]
         for start in range(0, len(reads), 10_000):
             read = reads[start : start + 10_000]
@@ -177,7 +183,7 @@ async def test_what_one_read_brings_is_decoded_in_one_piece() -> None:
 async def test_a_reply_in_dust_is_cut_off(size: int, is_whole: bool) -> None:
     body = b"x" * (OVERHEAD_BYTES_MAX // 2)
     async with site(replying(in_chunks(body, size))) as here, client() as mine:
-        request = dataclasses.replace(post(here.url), reply_bytes_max=len(body))
+        request = replace(post(here.url), reply_bytes_max=len(body))
         outcome = await mine.request(request)
     assert isinstance(outcome, HttpReply) is is_whole
     if isinstance(outcome, HttpFailure):
