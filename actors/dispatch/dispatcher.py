@@ -22,7 +22,11 @@ from msgspec.structs import replace
 from actors.dispatch.agent_queue import AGED_MS, AgentQueues
 from actors.dispatch.cancel_notices import CancelNotices
 from actors.dispatch.envelope import dispatch_body, dispatch_headers, sent_event_id
-from actors.dispatch.inflight_bytes import InflightBytes, estimate_bytes
+from actors.dispatch.inflight_bytes import (
+    UNCOUNTED_BYTES_MAX,
+    InflightBytes,
+    estimate_bytes,
+)
 from actors.dispatch.judging_process import HERE_BYTES_MAX, JudgingProcess
 from actors.dispatch.large_results import Blobs, is_result_large, store_large_result
 from actors.dispatch.order_inputs import load_inputs
@@ -294,8 +298,9 @@ class Dispatcher:
     def _start(self, ticket: _Ticket) -> None:
         # In a later turn: who sends an order does not hear of it before `send` returns.
         self._open.add(ticket)
-        bytes_max = self._settings.dispatch_body_bytes_max
-        self._hold_bytes(ticket, estimate_bytes(ticket.order, bytes_max))
+        size = estimate_bytes(ticket.order, self._settings.dispatch_body_bytes_max)
+        if size:
+            self._hold_bytes(ticket, size)
         self._beginning[ticket] = None
         if self._begins is None:
             self._begins = asyncio.get_running_loop().call_soon(self._begin_orders)
@@ -456,9 +461,11 @@ class Dispatcher:
         def written() -> None:
             self._hold_bytes(ticket, 0)
 
-        self._hold_bytes(ticket, len(body))
+        is_counted = len(body) > UNCOUNTED_BYTES_MAX
+        if is_counted or ticket.bytes_held:
+            self._hold_bytes(ticket, len(body) if is_counted else 0)
         try:
-            ticket.step = self._client.send(request, answered, written)
+            ticket.step = self._client.send(request, answered, written if is_counted else None)
             ticket.is_sent = True
         except ValueError as error:  # of a card that was registered before it was judged like this
             answered(HttpFailure(HttpFailureKind.BROKEN, str(error)))
@@ -555,7 +562,8 @@ class Dispatcher:
         """Close an open order; `accepted_ms`: how long its agent may still hold it."""
         self._open.remove(ticket)
         ticket.step = None
-        self._hold_bytes(ticket, 0)
+        if ticket.bytes_held:
+            self._hold_bytes(ticket, 0)
         if accepted_ms is not None:
             self._park(ticket, contact, accepted_ms)
         else:

@@ -132,10 +132,12 @@ async def test_large_orders_begin_in_slices_of_the_loop() -> None:
 @pytest.mark.parametrize(
     ("inputs", "parents", "low", "high"),
     [
-        ({}, {}, 0, 2_000),
+        ({}, {}, 0, 0),
+        ({"a": "x" * 8_000}, {}, 0, 0),
+        ({"a": "x" * 9_000}, {}, 18_000, 19_000),
         ({"a": "x" * MIB, "b": {"c": ["y" * MIB]}}, {}, 4 * MIB, 5 * MIB),
         ({}, {"p": {"result": "x" * MIB}}, MIB, 2 * MIB),
-        ({"many": [0] * SAMPLED_MAX}, {}, BYTES_MAX, BYTES_MAX),
+        ({"many": [0] * (SAMPLED_MAX + 1)}, {}, BYTES_MAX, BYTES_MAX),
         ({"a": "x" * 9 * MIB}, {}, BYTES_MAX, BYTES_MAX),
     ],
 )
