@@ -11,10 +11,12 @@ from core.errors import ErrorCode
 from core.records.audit import AuditEventType
 from ledger.agents.agent_commands import DeregisterAgent, RegisterAgent
 from ledger.commands import Outcome
+from ledger.tables.encoding import hex_text
+from ledger.tables.market_tables import AGENTS, DEREGISTERED
+from ledger.tables.table import Row
 from ledger.writer.batch import (
     Batch,
     Refusal,
-    Row,
 )
 from ledger.writer.read_set import ReadSet
 from ledger.writer.state_cache import KnownAgent, stake_address, wallet_address
@@ -50,19 +52,19 @@ def plan_register_agent(command: RegisterAgent, batch: Batch) -> Outcome:
         "endpoint": command.endpoint,
         "capability_ids": list(command.capability_ids),
         "public_key": command.public_key,
-        "signing_secret": secret.hex() if secret is not None else None,
+        "signing_secret": hex_text(secret) if secret is not None else None,
         "revision": agent.revision,
         "token_revision": agent.token_revision,
     }
     # A deregistration earlier in the batch would be written after this row.
-    batch.registry.get("deregistered", {}).pop(command.did, None)
+    batch.drop(DEREGISTERED, command.did)
     # A second card in the same batch replaces the first one's row: a key or secret that only the
     # first brought must survive that.
-    earlier = batch.registry.get("agents", {}).get(command.did)
-    if isinstance(earlier, dict):
+    earlier = batch.row(AGENTS, command.did)
+    if earlier is not None:
         for kept in ("public_key", "signing_secret"):
             row[kept] = row[kept] if row[kept] is not None else earlier[kept]
-    batch.register("agents", command.did, row)
+    batch.put(AGENTS, command.did, row)
     batch.is_directory_changed = True
     audit_id = batch.record(
         AuditEventType.AGENT_REGISTERED,
@@ -130,7 +132,7 @@ def plan_deregister_agent(command: DeregisterAgent, batch: Batch) -> Outcome:
     batch.cache.agents[command.did] = KnownAgent(
         known.owner_did, revision, known.token_revision, is_active=False
     )
-    batch.register("deregistered", command.did, {"did": command.did, "revision": revision})
+    batch.put(DEREGISTERED, command.did, {"did": command.did, "revision": revision})
     batch.is_directory_changed = True
     audit_id = batch.record(
         AuditEventType.AGENT_DEREGISTERED,

@@ -25,6 +25,9 @@ from ledger.reads.pages import changed_pages
 from ledger.reads.reader import LedgerReader
 from ledger.reads.stored import RowDict
 from ledger.schema import reputation
+from ledger.tables.market_tables import CORRECTIONS, COUNTS
+from ledger.tables.table import Row
+from ledger.tables.writes import Write
 from ledger.writer.batch import Batch, Refusal
 from ledger.writer.command_kind import rows_weight
 
@@ -78,9 +81,8 @@ def count_end(change: NodeChanged, attempt: AttemptFinished | None, batch: Batch
     )
     if outcome is None:
         return
-    row = batch.reputation.get(change.agent_did)
-    if row is None:
-        row = batch.reputation[change.agent_did] = _row_of_counts(change.agent_did)
+    row = _counts(change.agent_did, batch, COUNTS)
+    row["total"] += 1
     row[outcome] += 1
     if outcome is Outcome.SUCCESSFUL:
         latency_ms = int((change.metrics or {}).get("latency_ms", 0))
@@ -161,8 +163,11 @@ def plan_rebuild(command: RebuildReputation, batch: Batch) -> CommandOutcome:
             ErrorCode.OVERLOADED, "the counts were just corrected: compare again", retry_after_s=1
         )
     for did, *differences in command.changes:
-        row = dict(zip(_COUNTED, differences, strict=True))
-        batch.trade("corrections", did, {"agent_did": did, **row})
+        # An agent without counts has none too much, so that its differences are not below zero.
+        row = _counts(did, batch, COUNTS if min(differences) >= 0 else CORRECTIONS)
+        row["total"] += sum(differences[:-1])
+        for name, difference in zip(_COUNTED, differences, strict=True):
+            row[name] += difference
     audit_id = batch.record(
         AuditEventType.REPUTATION_REBUILT,
         actor_did=command.actor_did,
@@ -174,8 +179,13 @@ def plan_rebuild(command: RebuildReputation, batch: Batch) -> CommandOutcome:
     return batch.decided(command.key, result=result, audit_id=audit_id)
 
 
-def _row_of_counts(did: str) -> dict[str, Any]:
-    return {"agent_did": did, **dict.fromkeys(_COUNTED, 0)}
+def _counts(did: str, batch: Batch, write: Write) -> Row:
+    """Return the row of what a write of the batch adds to an agent's counts."""
+    row = batch.row(write, did)
+    if row is None:
+        row = {"agent_did": did, "total": 0, **dict.fromkeys(_COUNTED, 0)}
+        batch.put(write, did, row)
+    return row
 
 
 def reputation_pages(reader: LedgerReader, *, since_ms: int | None) -> AsyncIterator[list[RowDict]]:

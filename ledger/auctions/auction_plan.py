@@ -16,8 +16,10 @@ from core.records.audit import AuditEventType
 from core.workflow.events import AuctionClosed, AuctionOpened
 from ledger.auctions.auction_commands import EndBidding, PlaceBid
 from ledger.commands import Outcome
+from ledger.tables.table import Row
+from ledger.tables.work_tables import AUCTIONS, BIDS, CLOSED_AUCTIONS
 from ledger.workflows.workflow_commands import AdvanceWorkflow, PublishWorkflow
-from ledger.writer.batch import Batch, Refusal, Row
+from ledger.writer.batch import Batch, Refusal
 from ledger.writer.read_set import ReadSet
 from ledger.writer.state_cache import OpenRound
 
@@ -139,9 +141,9 @@ def _open_round(workflow_id: str, node: str, number: int, batch: Batch) -> OpenR
 def _open(command: PublishWorkflow | AdvanceWorkflow, record: AuctionOpened, batch: Batch) -> None:
     place = (command.workflow_id, record.node)
     batch.cache.rounds[place] = OpenRound(record.round, record.reserve_micro, record.closes_ms)
-    batch.trade(
-        "auctions",
-        f"{command.workflow_id}:{record.node}:{record.round}",
+    batch.put(
+        AUCTIONS,
+        (command.workflow_id, record.node, record.round),
         {
             "workflow_id": command.workflow_id,
             "node": record.node,
@@ -184,8 +186,7 @@ def _close(command: PublishWorkflow | AdvanceWorkflow, record: AuctionClosed, ba
     }
     if excluded:
         row["excluded"] = excluded
-    key = f"{command.workflow_id}:{record.node}:{record.round}"
-    batch.trade("closed_auctions", key, row)
+    batch.put(CLOSED_AUCTIONS, (command.workflow_id, record.node, record.round), row)
     for bid in record.bids:
         if bid.is_standing:
             _store_bid(command.workflow_id, record.node, record.round, bid, batch)
@@ -218,9 +219,9 @@ def _close(command: PublishWorkflow | AdvanceWorkflow, record: AuctionClosed, ba
 
 
 def _store_bid(workflow_id: str, node: str, number: int, bid: Bid, batch: Batch) -> None:
-    batch.trade(
-        "bids",
-        f"{workflow_id}:{node}:{number}:{bid.agent_did}",
+    batch.put(
+        BIDS,
+        (workflow_id, node, number, bid.agent_did),
         {
             "workflow_id": workflow_id,
             "node": node,

@@ -20,6 +20,8 @@ from core.records.audit import AuditEventType
 from ledger.commands import Outcome
 from ledger.disputes.dispute_commands import GiveFeedback, OpenDispute, ResolveDispute
 from ledger.stakes.stake_risk import Guilt, slash_guilty
+from ledger.tables.market_tables import DISPUTES, FEEDBACK_GIVEN, RESOLVED_DISPUTES
+from ledger.tables.money_tables import STAKES
 from ledger.writer.barrier_reads import DisputeReads, PaidLine
 from ledger.writer.batch import Batch, Refusal
 from ledger.writer.state_cache import (
@@ -38,8 +40,8 @@ SPLIT: Final = "resolved_split"
 def plan_open_dispute(command: OpenDispute, batch: Batch) -> Outcome:
     """Store a complaint. The chain carries the hash of what was said, not the text itself."""
     evidence = orjson.loads(command.evidence_json)
-    batch.trade(
-        "disputes",
+    batch.put(
+        DISPUTES,
         command.dispute_id,
         {
             "id": command.dispute_id,
@@ -89,8 +91,8 @@ def plan_resolve_dispute(command: ResolveDispute, batch: Batch) -> Outcome:
             refunding.refund(line, share)  # (3)
     is_fraud = _is_upheld_fraud(command, stored)
     slashed_micro = slash_guilty(command, _guilt(command, stored), batch) if is_fraud else 0  # (4)
-    batch.trade(  # (5)
-        "resolved_disputes",
+    batch.put(  # (5)
+        RESOLVED_DISPUTES,
         command.dispute_id,
         {
             "id": command.dispute_id,
@@ -233,8 +235,8 @@ class _Refunding:
         free = self._account(stake_address(did))
         assert locked is not None, did
         assert free is not None, did
-        self._batch.trade(
-            "stakes",
+        self._batch.put(
+            STAKES,
             did,
             {"agent_did": did, "free_account_id": free.id, "locked_account_id": locked.id},
         )
@@ -250,8 +252,8 @@ def _balance(account: Account | None) -> int:
 def plan_give_feedback(command: GiveFeedback, batch: Batch) -> Outcome:
     """Store a payer's opinion; its key makes it the only one for this workflow and agent."""
     rating = f"{command.rating_milli // 1000}.{command.rating_milli % 1000:03d}"
-    batch.trade(
-        "feedback",
+    batch.put(
+        FEEDBACK_GIVEN,
         command.key,
         {
             "workflow_id": command.workflow_id,

@@ -13,6 +13,7 @@ from core.records.audit import AuditEventType
 from core.timestamps import iso_ms
 from ledger.commands import Outcome
 from ledger.invoices.invoice_commands import CreateInvoice, SettleInvoice, overlap_text
+from ledger.tables.money_tables import INVOICE_LINES, INVOICES, SETTLED_INVOICES, VOIDED_LINES
 from ledger.writer.barrier_reads import InvoiceReads
 from ledger.writer.batch import Batch, Refusal
 from ledger.writer.command_kind import rows_weight
@@ -75,8 +76,8 @@ def plan_create_invoice(command: CreateInvoice, batch: Batch) -> Outcome:
 
 def _add_rows(command: CreateInvoice, totals: InvoiceTotals, batch: Batch) -> int:
     """Add the invoice and its lines; return how many lines there are."""
-    batch.trade(
-        "invoices",
+    batch.put(
+        INVOICES,
         command.invoice_id,
         {
             "id": command.invoice_id,
@@ -91,23 +92,18 @@ def _add_rows(command: CreateInvoice, totals: InvoiceTotals, batch: Batch) -> in
         },
     )
     lines = (*command.payments, *command.refunds)
-    if lines:
-        batch.trade(
-            "invoice_lines",
-            command.invoice_id,
-            {
-                "invoice_id": command.invoice_id,
-                "entry_ids": [entry_id for entry_id, _ in lines],
-                "amounts_micro": [micro for _, micro in lines],
-            },
+    for entry_id, micro in lines:
+        batch.add(
+            INVOICE_LINES,
+            {"invoice_id": command.invoice_id, "entry_id": entry_id, "amount_micro": micro},
         )
     return len(lines)
 
 
 def plan_settle_invoice(command: SettleInvoice, batch: Batch) -> Outcome:
     """Mark an invoice paid or void; its key makes that happen once."""
-    batch.trade(
-        "settled_invoices",
+    batch.put(
+        SETTLED_INVOICES,
         command.invoice_id,
         {
             "id": command.invoice_id,
@@ -116,6 +112,8 @@ def plan_settle_invoice(command: SettleInvoice, batch: Batch) -> Outcome:
         },
     )
     is_paid = command.status == "paid"
+    if not is_paid:
+        batch.put(VOIDED_LINES, command.invoice_id, {"invoice_id": command.invoice_id})
     audit_id = batch.record(
         AuditEventType.INVOICE_PAID if is_paid else AuditEventType.INVOICE_VOIDED,
         actor_did=command.actor_did,

@@ -12,6 +12,8 @@ from core.errors import ErrorCode
 from core.records.audit import AuditEventType
 from ledger.commands import Outcome
 from ledger.keys.key_commands import CreateKey, RevokeKey
+from ledger.tables.encoding import hex_text
+from ledger.tables.market_tables import KEYS, REVOKED_KEYS
 from ledger.writer.batch import Batch, Refusal
 from ledger.writer.read_set import ReadSet
 from ledger.writer.state_cache import KnownKey
@@ -39,12 +41,12 @@ def plan_create_key(command: CreateKey, batch: Batch) -> Outcome:
             f"{command.owner_did} has {count} keys, expected fewer than {command.owner_keys_max}:"
             " revoke one first",
         )
-    batch.register(
-        "keys",
+    batch.put(
+        KEYS,
         command.key_id,
         {
             "id": command.key_id,
-            "hash": command.key_hash.hex(),
+            "hash": hex_text(command.key_hash),
             "owner_did": command.owner_did,
             "name": command.name,
             "scopes": list(command.scopes),
@@ -82,7 +84,7 @@ def plan_revoke_key(command: RevokeKey, batch: Batch) -> Outcome:
     ended = _with_descendants(command.key_id, live)
     for key_id in ended:
         del live[key_id]
-        batch.register("revoked", key_id, key_id)
+        batch.put(REVOKED_KEYS, key_id, {"id": key_id})
     audit_id = batch.record(
         AuditEventType.KEY_REVOKED,
         actor_did=command.actor_did,

@@ -10,6 +10,7 @@ from core.errors import ErrorCode
 from core.records.audit import AuditEventType
 from ledger.commands import Outcome, OutcomeStatus
 from ledger.owners.owner_commands import ClaimWorkflows, RegisterOwner
+from ledger.tables.work_tables import CLAIMS, OWNERS
 from ledger.writer.batch import Batch, Refusal, StaleCommand
 from ledger.writer.read_set import ReadSet
 
@@ -24,7 +25,7 @@ def plan_register_owner(command: RegisterOwner, batch: Batch) -> Outcome:
     epoch = batch.cache.owners.get(command.owner, 0) + 1
     batch.cache.owners[command.owner] = epoch
     row = {"name": command.owner, "epoch": epoch, "address": command.address}
-    batch.register("owners", command.owner, row)
+    batch.put(OWNERS, command.owner, row)
     batch.record(
         AuditEventType.OWNER_REGISTERED,
         actor_did="",
@@ -54,9 +55,9 @@ def plan_claim(command: ClaimWorkflows, batch: Batch) -> Outcome:
     claimed = batch.cache.claimable.get(command.from_owner, 0)
     # The epoch of the silent owner grows; its address is no longer one to be asked.
     row = {"name": command.from_owner, "epoch": command.from_epoch + 1, "address": ""}
-    batch.register("owners", command.from_owner, row)
-    claim = {"from_owner": command.from_owner, "to_owner": command.to_owner}
-    batch.register("claims", command.from_owner, claim)
+    batch.put(OWNERS, command.from_owner, row)
+    claim = {"from_owner": command.from_owner, "owner": command.to_owner}
+    batch.put(CLAIMS, command.from_owner, claim)
     audit_id = batch.record(
         AuditEventType.WORKFLOWS_CLAIMED,
         actor_did="",

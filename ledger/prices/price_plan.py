@@ -12,6 +12,7 @@ from core.money import MICRO_PER_CENT
 from core.records.audit import AuditEventType
 from ledger.commands import Outcome
 from ledger.prices.price_commands import SetPrice
+from ledger.tables.market_tables import PRICES
 from ledger.writer.batch import Batch
 
 
@@ -31,7 +32,7 @@ def plan_set_price(command: SetPrice, batch: Batch) -> Outcome:
             payload = {"inputRate": row["input_rate"], "outputRate": row["output_rate"]}
         case _:
             assert_never(command.price)
-    batch.trade("prices", command.capability_id, row)
+    batch.put(PRICES, command.capability_id, row)
     # Owners reserve by it: they hear of it as of a card.
     batch.is_directory_changed = True
     audit_id = batch.record(

@@ -20,6 +20,7 @@ from core.market.sharing.quota import (
 from core.records.audit import AuditEventType
 from ledger.commands import Outcome
 from ledger.quotas.quota_commands import SetQuota
+from ledger.tables.market_tables import QUOTAS
 from ledger.workflows.workflow_commands import PublishWorkflow
 from ledger.writer.batch import Batch, Refusal
 from ledger.writer.read_set import ReadSet
@@ -44,7 +45,7 @@ def plan_set_quota(command: SetQuota, batch: Batch) -> Outcome:
         "max_spend_per_day_cents": limits.spend_cents_per_day,
     }
     row = {"did": command.did, "set_by_did": command.actor_did, **members}
-    batch.trade("quotas", command.did, row)
+    batch.put(QUOTAS, command.did, row)
     audit_id = batch.record(
         AuditEventType.QUOTA_SET,
         actor_did=command.actor_did,

@@ -8,14 +8,13 @@ Decisions 0071 and 0096.
 
 from __future__ import annotations
 
-import orjson
-
 from core.errors import ErrorCode
 from core.market.stake_shares import settle_shares
 from core.money import MICRO_MAX, credits_text
 from core.records.audit import AuditEventType
 from ledger.commands import Outcome
 from ledger.stakes.stake_commands import DepositStake, WithdrawStake
+from ledger.tables.money_tables import STAKE_SHARES, STAKES
 from ledger.writer.batch import Batch, Refusal
 from ledger.writer.read_set import ReadSet
 from ledger.writer.state_cache import (
@@ -116,7 +115,7 @@ def stake_accounts(agent_did: str, batch: Batch) -> tuple[Account, Account]:
         "free_account_id": free.id,
         "locked_account_id": locked.id,
     }
-    batch.trade("stakes", agent_did, row)
+    batch.put(STAKES, agent_did, row)
     return free, locked
 
 
@@ -141,7 +140,7 @@ def _store_shares(command: StakeCommand, shares: dict[str, int], batch: Batch) -
     batch.cache.shares[command.agent_did] = {did: micro for did, micro in shares.items() if micro}
     for did, micro in shares.items():
         row = {"agent_did": command.agent_did, "depositor_did": did, "micro": micro}
-        batch.trade("stake_shares", orjson.dumps([command.agent_did, did]).decode(), row)
+        batch.put(STAKE_SHARES, (command.agent_did, did), row)
 
 
 def _wallet_did(command: StakeCommand, batch: Batch) -> str | None:

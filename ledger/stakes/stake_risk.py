@@ -22,6 +22,7 @@ from ledger.commands import Outcome
 from ledger.disputes.dispute_commands import ResolveDispute
 from ledger.stakes.stake_commands import SlashStake
 from ledger.stakes.stake_plan import stake_accounts, stake_parts
+from ledger.tables.work_tables import ENDED_LOCKS, NODES
 from ledger.workflows.workflow_commands import AdvanceWorkflow, PublishWorkflow
 from ledger.writer.barrier_reads import SlashReads
 from ledger.writer.batch import Batch, Refusal
@@ -103,7 +104,9 @@ def move_stakes(command: PublishWorkflow | AdvanceWorkflow, batch: Batch) -> lis
         place = (command.workflow_id, change.node)
         staked = batch.cache.staked.get(place)
         if staked is None or staked[0] != change.attempt:
-            batch.nodes[place].pop("stake_micro", None)
+            row = batch.row(NODES, place)
+            assert row is not None, place
+            row.pop("stake_micro", None)
     return unstaked
 
 
@@ -142,7 +145,7 @@ def slash_guilty(command: ResolveDispute | SlashStake, guilt: Guilt, batch: Batc
         lost_micro = _slash_for(guilt, lock, locked, locked_micro, batch)
         _unlock(lock, (locked, free), locked_micro - lost_micro, batch)
         batch.cache.staked[workflow_id, node] = None
-        batch.trade("ended_locks", node, {"workflow_id": workflow_id, "name": node})
+        batch.put(ENDED_LOCKS, (workflow_id, node), {"workflow_id": workflow_id, "name": node})
         slashed_micro += lost_micro
     return slashed_micro
 

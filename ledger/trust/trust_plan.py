@@ -19,6 +19,7 @@ from core.timestamps import iso_ms
 from core.workflow.events import AttemptFinished, NodeChanged, NodePaid
 from core.workflow.transitions import NodeStatus
 from ledger.commands import Outcome
+from ledger.tables.market_tables import REVOCATIONS, UNREVOCATIONS
 from ledger.trust.trust_commands import RevokeAgent, UnrevokeAgent
 from ledger.workflows.quarantine_plan import check_not_quarantined, set_halted
 from ledger.workflows.workflow_commands import AdvanceWorkflow, PublishWorkflow
@@ -67,8 +68,8 @@ def plan_revoke_agent(command: RevokeAgent, batch: Batch) -> Outcome:
         "revoked_by_did": command.actor_did,
     }
     # The end of an earlier one in the same batch would be written after this row.
-    batch.registry.get("unrevocations", {}).pop(did, None)
-    batch.register("revocations", did, row)
+    batch.drop(UNREVOCATIONS, did)
+    batch.put(REVOCATIONS, did, row)
     batch.is_directory_changed = True
     payload: dict[str, Any] = {"reason": command.reason, "evidenceHash": hash_text(evidence)}
     if command.expires_ms is not None:
@@ -100,7 +101,7 @@ def plan_unrevoke_agent(command: UnrevokeAgent, batch: Batch) -> Outcome:
             f"only who has revoked {did}, or an administrator, may take it back",
         )
     cache.revoked[did] = None
-    batch.register("unrevocations", did, {"did": did, "ended_by_did": command.actor_did})
+    batch.put(UNREVOCATIONS, did, {"did": did, "ended_by_did": command.actor_did})
     batch.is_directory_changed = True
     audit_id = batch.record(
         AuditEventType.AGENT_UNREVOKED,

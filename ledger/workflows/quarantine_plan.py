@@ -12,6 +12,7 @@ from core.records.audit import AuditEventType
 from core.workflow.events import WorkflowChanged
 from core.workflow.transitions import is_terminal
 from ledger.commands import Outcome, OutcomeStatus
+from ledger.tables.work_tables import HALTS
 from ledger.workflows.workflow_commands import AdvanceWorkflow, QuarantineWorkflow, ResumeWorkflow
 from ledger.writer.batch import Batch, Refusal, StaleCommand
 from ledger.writer.read_set import ReadSet
@@ -97,8 +98,8 @@ def set_halted(workflow_id: str, escrow: Escrow, batch: Batch, *, is_halted: boo
     """Say whether a workflow's next step has to be decided from its rows."""
     escrow.is_halted = is_halted
     code = escrow.quarantine
-    batch.register(
-        "halts",
+    batch.put(
+        HALTS,
         workflow_id,
         {
             "id": workflow_id,

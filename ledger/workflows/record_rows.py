@@ -1,6 +1,6 @@
 """A machine's records as rows: the one place that knows both their fields and the columns.
 
-Absent members of a row mean NULL, or zero for counts and amounts (see `commit_batch`).
+A column that a row does not bring has its default (`ledger/tables/work_tables.py`).
 Spec: Workflow record; design.md section 3.
 """
 
@@ -11,8 +11,9 @@ from typing import Any, Final
 
 from core.workflow.events import AttemptFinished, NodeChanged, WorkflowChanged
 from core.workflow.transitions import WorkflowStatus, is_terminal
+from ledger.tables.table import Row
+from ledger.tables.work_tables import NODES
 from ledger.workflows.workflow_commands import PublishWorkflow
-from ledger.writer.batch import Row
 
 
 def node_payload(change: NodeChanged, attempt: AttemptFinished | None) -> dict[str, Any]:
@@ -62,46 +63,22 @@ def workflow_row(command: PublishWorkflow) -> Row:
     }
 
 
+# A node's columns besides its key; its record has a field for each.
+_NODE_FIELDS: Final = tuple(
+    column.name for column in NODES.given if column.name not in ("workflow_id", "name")
+)
+_node_values: Final = attrgetter(*_NODE_FIELDS)
+
+
 def node_row(workflow_id: str, change: NodeChanged) -> Row:
-    """Return a node's row."""
-    row: Row = {"workflow_id": workflow_id, "name": change.node, "status": change.status}
-    if change.attempt:
-        row["attempt"] = change.attempt
-        row["agent_did"] = change.agent_did
-        row["price_micro"] = change.price_micro
-        row["dispatched_ms"] = change.dispatched_ms
-        row["deadline_ms"] = change.deadline_ms
-    values = zip(_OPTIONAL_NODE_FIELDS, _optional_values(change), strict=True)
-    row.update({name: value for name, value in values if value})
+    """Return a node's row, without the columns that have their defaults."""
+    values = zip(_NODE_FIELDS, _node_values(change), strict=True)
+    row: Row = {name: value for name, value in values if value}
+    row["workflow_id"] = workflow_id
+    row["name"] = change.node
     if change.result_ref is not None:
         row["result_ref"] = change.result_ref.to_json()
     return row
-
-
-_OPTIONAL_NODE_FIELDS: Final = (
-    "started_ms",
-    "completed_ms",
-    "result_json",
-    "metrics",
-    "input_hash",
-    "selection_json",
-    "price_json",
-    "stake_micro",
-    "auction_round",
-    "auction_closes_ms",
-    "key_version",
-    "retry_at_ms",
-    "retries_used",
-    "agents_tried",
-    "verifier_did",
-    "verify_attempt",
-    "verifier_price_micro",
-    "verify_retries_used",
-    "verifiers_tried",
-    "error",
-    "cost_micro",
-)
-_optional_values: Final = attrgetter(*_OPTIONAL_NODE_FIELDS)
 
 
 def attempt_row(workflow_id: str, record: AttemptFinished) -> Row:

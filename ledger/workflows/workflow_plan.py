@@ -30,6 +30,9 @@ from ledger.auctions.auction_plan import record_auctions
 from ledger.commands import Outcome
 from ledger.quotas.quota_plan import give_back, use_quota
 from ledger.stakes.stake_risk import add_risk_reads, move_stakes
+from ledger.tables.money_tables import ESCROWS, RELEASES
+from ledger.tables.table import Row
+from ledger.tables.work_tables import ATTEMPTS, NODES, WORKFLOW_CHANGES, WORKFLOWS
 from ledger.trust.trust_plan import check_taken, resume, revoked_attempts
 from ledger.workflows.quarantine_plan import held_escrow
 from ledger.workflows.record_rows import (
@@ -43,7 +46,6 @@ from ledger.workflows.workflow_commands import AdvanceWorkflow, PublishWorkflow
 from ledger.writer.batch import (
     Batch,
     Refusal,
-    Row,
     StaleCommand,
 )
 from ledger.writer.command_kind import ROW_WEIGHT, rows_weight
@@ -135,7 +137,7 @@ def plan_publish(command: PublishWorkflow, batch: Batch) -> Outcome:
         )
     use_quota(command, hold, batch)  # (3)
     row = workflow_row(command)  # (4)
-    batch.workflows[command.workflow_id] = row
+    batch.put(WORKFLOWS, command.workflow_id, row)
     audit_id = batch.record(
         AuditEventType.WORKFLOW_PUBLISHED,
         actor_did=command.actor_did,
@@ -189,9 +191,8 @@ def plan_advance(command: AdvanceWorkflow, batch: Batch) -> Outcome:
     _check_payments(payments, escrow, batch)
     resume(command, escrow, batch)
     record_auctions(command, batch)
-    row = batch.workflows.get(command.workflow_id)
-    if row is None:
-        row = batch.changes.get(command.workflow_id, {})
+    new_row = batch.row(WORKFLOWS, command.workflow_id)
+    row = new_row or batch.row(WORKFLOW_CHANGES, command.workflow_id) or {}
     end = _store_records(command, batch, row)  # (3)
     for payment in payments:
         _pay(command, payment, batch)  # (4)
@@ -202,9 +203,9 @@ def plan_advance(command: AdvanceWorkflow, batch: Batch) -> Outcome:
         result["unstaked"] = unstaked
     if revoked := revoked_attempts(command, batch):
         result["revoked"] = revoked
-    if row and command.workflow_id not in batch.workflows:
+    if row and new_row is None:
         row["id"] = command.workflow_id
-        batch.changes[command.workflow_id] = row
+        batch.put(WORKFLOW_CHANGES, command.workflow_id, row)
     return batch.decided(command.key, result=result, audit_id=batch.audit_id)
 
 
@@ -251,14 +252,15 @@ def _hold(command: PublishWorkflow, wallet: Account | None, batch: Batch) -> Non
     batch.cache.escrows[command.workflow_id] = Escrow(
         account, command.payer_did, hold, command.fee_bps, command.created_ms, command.owner
     )
-    batch.escrows.append(
+    batch.add(
+        ESCROWS,
         {
             "workflow_id": command.workflow_id,
             "payer_did": command.payer_did,
             "account_id": account.id,
             "amount": hold,
             "fee_bps": command.fee_bps,
-        }
+        },
     )
     if hold == 0:
         return
@@ -367,7 +369,7 @@ def _finish(
         )
     escrow.is_released = True
     give_back(escrow, rest, batch)
-    batch.releases.append(workflow_id)
+    batch.add(RELEASES, {"workflow_id": workflow_id})
     batch.record(
         AuditEventType.ESCROW_RELEASED,
         actor_did=command.actor_did,
@@ -389,7 +391,7 @@ def _store_records(
     for record in command.records:
         match record:
             case NodeChanged():
-                batch.nodes[workflow_id, record.node] = node_row(workflow_id, record)
+                batch.put(NODES, (workflow_id, record.node), node_row(workflow_id, record))
                 if record.status in _NODE_EVENTS:
                     ended.append(record)
                     if record.status is NodeStatus.SUCCESS:
@@ -397,7 +399,7 @@ def _store_records(
                 elif record.status is NodeStatus.SKIPPED:
                     skipped.append(record)
             case AttemptFinished():
-                batch.attempts.append(attempt_row(workflow_id, record))
+                batch.add(ATTEMPTS, attempt_row(workflow_id, record))
                 if record.kind == "primary":
                     attempts[record.node] = record
             case WorkflowChanged():

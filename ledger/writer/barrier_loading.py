@@ -26,12 +26,18 @@ from ledger.writer.state_cache import stake_address, stake_locked_address, walle
 Connection = psycopg.AsyncConnection[Any]
 
 _REFUNDS: Final = "e.kind IN ('refund', 'fee_refund', 'stake_refund')"
-_STANDING: Final = """
-SELECT id::text, period_start_ms, period_end_ms, workflow_id::text FROM callboard.invoice
-WHERE payer_did = %(payer)s AND status <> 'void' AND CASE
-    WHEN %(workflow)s::uuid IS NOT NULL THEN workflow_id = %(workflow)s::uuid
-    ELSE workflow_id IS NULL AND period_start_ms < %(end)s AND period_end_ms > %(start)s END
-ORDER BY id LIMIT 2
+_STANDING_WORKFLOW: Final = """
+SELECT id::text, period_start_ms, period_end_ms FROM callboard.invoice
+WHERE workflow_id = %(workflow)s::uuid AND payer_did = %(payer)s AND status <> 'void' LIMIT 1
+"""
+# Periods of a payer never overlap, so the first that ends later tells.
+_STANDING_PERIOD: Final = """
+SELECT id::text, period_start_ms, period_end_ms FROM (
+    SELECT id, period_start_ms, period_end_ms FROM callboard.invoice
+    WHERE payer_did = %(payer)s AND workflow_id IS NULL AND status <> 'void'
+        AND period_end_ms > %(start)s
+    ORDER BY period_end_ms LIMIT 1) AS next
+WHERE period_start_ms < %(end)s
 """
 # Entries that have come since an invoice's content was read and would be a part of it. Ids and
 # times grow together, so of a period the next entry tells.
@@ -115,7 +121,8 @@ async def _invoice_reads(connection: Connection, command: CreateInvoice) -> Invo
         "entry": command.read_entry_id,
     }
     is_of_workflow = command.workflow_id is not None
-    for invoice_id, start_ms, end_ms, _ in await _rows(connection, _STANDING, values):
+    standing = _STANDING_WORKFLOW if is_of_workflow else _STANDING_PERIOD
+    for invoice_id, start_ms, end_ms in await _rows(connection, standing, values):
         if is_of_workflow or (start_ms, end_ms) == (values["start"], values["end"]):
             return InvoiceReads(same_id=invoice_id)
         return InvoiceReads(overlapping_id=invoice_id)

@@ -9,11 +9,8 @@ is dropped. money.md sections 2, 3 and 5; design.md section 3 (a batch is one ro
 
 from __future__ import annotations
 
-import re
+from collections import defaultdict
 from typing import Any, Final, NamedTuple
-
-import orjson
-from psycopg.types.json import Json
 
 from core.errors import ErrorCode
 from core.money import ISSUED_MICRO_MAX
@@ -21,11 +18,14 @@ from core.records.audit import LIFE_EVENTS, AuditEventType
 from core.timestamps import iso_ms
 from core.trust.hashchain import record_body, record_hash
 from ledger.commands import Outcome, OutcomeStatus
+from ledger.tables.encoding import Encoded, cleaned, encode_json, hex_text
+from ledger.tables.history_tables import AUDIT_ENTRIES, AUDIT_EVENTS, COMMANDS
+from ledger.tables.money_tables import ACCOUNTS, ENTRIES
+from ledger.tables.table import Row
+from ledger.tables.write_function import FREQUENT
+from ledger.tables.writes import Write
 from ledger.writer.state_cache import Account, StateCache
 
-Row = dict[str, Any]
-
-_UNPRINTABLE: Final = re.compile(r"[\x00-\x1f\x7f\ud800-\udfff]")
 _NAMES: Final = {event: (event.value, event.action) for event in AuditEventType}
 
 
@@ -83,38 +83,46 @@ class Batch:
         self.now_ms = now_ms
         self.clock_ms = now_ms if clock_ms is None else clock_ms
         self.created_at = iso_ms(now_ms)
-        self.accounts: list[Row] = []
-        self.commands: list[Row] = []
-        self.workflows: dict[str, Row] = {}
-        self.changes: dict[str, Row] = {}
-        self.nodes: dict[tuple[str, str], Row] = {}
-        self.attempts: list[Row] = []
-        self.escrows: list[Row] = []
-        self.entries: list[Row] = []
-        self.audit: list[str] = []
-        # Events that are looked up by their type and target (see `callboard.audit_event`).
-        self.audit_events: list[Row] = []
+        # By what is written, then by key, or by number where each row is a new one; in order.
+        self._rows: defaultdict[Write, dict[Any, Row]] = defaultdict(dict)
         # Of the command that is being planned.
         self._events: list[_Event] = []
         self._actor_did = ""
-        self.releases: list[str] = []
-        self.registry: dict[str, dict[str, Row | str]] = {}
-        self.market: dict[str, dict[str, Row]] = {}
-        self.reputation: dict[str, Row] = {}
         # Keys of refusals that pass by themselves and leave no row.
         self.untraced: set[str] = set()
         self.is_directory_changed = False
 
     def __repr__(self) -> str:
-        return (
-            f"Batch(commands={len(self.commands)}, entries={len(self.entries)},"
-            f" audit={len(self.audit)})"
+        counted = ", ".join(
+            f"{write.name}={len(rows)}" for write, rows in self._rows.items() if rows
         )
+        return f"Batch({counted})"
 
     @property
     def is_empty(self) -> bool:
         """True when there is nothing to commit."""
-        return not (self.commands or self.audit)
+        return not (self._rows[COMMANDS] or self._rows[AUDIT_ENTRIES])
+
+    def add(self, write: Write, row: Row) -> None:
+        """Add a row, by column, of which there can be no other with its key."""
+        rows = self._rows[write]
+        rows[len(rows)] = row
+
+    def put(self, write: Write, key: Any, row: Row) -> None:
+        """Set the row that has this key, by column; it replaces an earlier one of the batch."""
+        self._rows[write][key] = row
+
+    def row(self, write: Write, key: Any) -> Row | None:
+        """Return the row that was put under this key, None when there is none."""
+        return self._rows[write].get(key)
+
+    def rows(self, write: Write) -> list[Row]:
+        """Return all rows of a write, in order."""
+        return list(self._rows[write].values())
+
+    def drop(self, write: Write, key: Any) -> None:
+        """Leave out the row that was put under this key, if there is one."""
+        self._rows[write].pop(key, None)
 
     def account(self, address: str, kind: str, owner_did: str | None) -> Account:
         """Return the account at this address; an absent one is opened, empty."""
@@ -125,8 +133,8 @@ class Batch:
         head.account_seq += 1
         opened = Account(head.account_seq, kind, 0)
         self.cache.accounts[address] = opened
-        self.accounts.append(
-            {"id": opened.id, "address": address, "owner_did": owner_did, "kind": kind}
+        self.add(
+            ACCOUNTS, {"id": opened.id, "address": address, "owner_did": owner_did, "kind": kind}
         )
         return opened
 
@@ -154,18 +162,19 @@ class Batch:
         assert credit.balance <= ISSUED_MICRO_MAX, (credit, micro)
         head = self.cache.head
         head.entry_seq += 1
-        self.entries.append(
+        self.add(
+            ENTRIES,
             {
                 "id": head.entry_seq,
-                "debit": debit.id,
-                "credit": credit.id,
+                "debit_account_id": debit.id,
+                "credit_account_id": credit.id,
                 "amount": micro,
                 "kind": kind,
                 "description": description,
                 "audit_id": head.audit_seq + 1,
                 "workflow_id": workflow_id,
                 "node_id": node_id,
-            }
+            },
         )
         return head.entry_seq
 
@@ -237,25 +246,33 @@ class Batch:
             except TypeError:  # a lone surrogate somewhere, which UTF-8 does not have
                 if is_cleaned:
                     raise
-                actor_did, target_id = _cleaned(actor_did), _cleaned(target_id)
-                payload = _cleaned(payload)
+                actor_did, target_id = cleaned(actor_did), cleaned(target_id)
+                payload = cleaned(payload)
         head.hash = record_hash(body)
-        types = ",".join(dict.fromkeys(event.event.value for event in events))
-        workflow_id = next((e.target_id for e in events if e.target_type == "workflow"), "")
-        self.audit.append(
-            f"{head.audit_seq}\t{types}\t{_plain(actor_did)}\t{workflow_id}"
-            f"\t{head.hash.hex()}\t{body.decode()}"
+        self.add(
+            AUDIT_ENTRIES,
+            {
+                "id": head.audit_seq,
+                "event_types": tuple(dict.fromkeys(event.event.value for event in events)),
+                "actor_did": actor_did,
+                "workflow_id": next(
+                    (e.target_id for e in events if e.target_type == "workflow"), None
+                ),
+                "body": body,
+                "hash": hex_text(head.hash),
+            },
         )
         for number, event in enumerate(events):
             if event.event not in LIFE_EVENTS:
-                self.audit_events.append(
+                self.add(
+                    AUDIT_EVENTS,
                     {
                         "audit_id": head.audit_seq,
                         "number": number,
                         "event_type": event.event.value,
                         "target_type": event.target_type,
                         "target_id": event.target_id,
-                    }
+                    },
                 )
 
     def decided(
@@ -269,22 +286,22 @@ class Batch:
         """Store a command's result under its key and return it as its outcome."""
         row: Row = {"id": key}
         if request_hash is not None:
-            row["request_hash"] = request_hash.hex()
+            row["request_hash"] = hex_text(request_hash)
         if result:
             row["result"] = result
         if audit_id is not None:
             row["audit_id"] = audit_id
-        self.commands.append(row)
+        self.add(COMMANDS, row)
         return Outcome(OutcomeStatus.APPLIED, result or {})
 
     def refused(self, key: str, request_hash: bytes | None, refusal: Refusal) -> Outcome:
         """Store a rejection under its key and return it as its outcome."""
         row: Row = {"id": key, "error": refusal.code.value, "detail": refusal.detail}
         if request_hash is not None:
-            row["request_hash"] = request_hash.hex()
+            row["request_hash"] = hex_text(request_hash)
         if refusal.is_audited:
             row["audit_id"] = self.record_refusal(key, refusal)
-        self.commands.append(row)
+        self.add(COMMANDS, row)
         return Outcome(OutcomeStatus.REJECTED, {}, refusal.code, refusal.detail)
 
     def record_refusal(self, key: str, refusal: Refusal) -> int:
@@ -296,72 +313,25 @@ class Batch:
             payload={"code": refusal.code.value, "detail": refusal.detail},
         )
 
-    def register(self, table: str, key: str, row: Row | str) -> None:
-        """Set the row of one of the rarely written tables (see `commit_registry`)."""
-        self.registry.setdefault(table, {})[key] = row
-
-    def trade(self, table: str, key: str, row: Row) -> None:
-        """Set the row of one of the market's tables (see `commit_market`)."""
-        self.market.setdefault(table, {})[key] = row
-
     def parameters(self) -> tuple[Any, ...]:
-        """Return the parameters of `commit_batch`, in its order."""
+        """Return the parameters of the function that commits a batch, in its order."""
         assert not self._events, "a command's events are written down when it has been planned"
-        registry: dict[str, Any] = {
-            table: list(rows.values()) for table, rows in self.registry.items()
+        parameters: list[Any] = [self.cache.head.epoch, self.now_ms]
+        for write in FREQUENT:
+            rows = self.rows(write)
+            if write.lines is not None:
+                # Out of the rows: what is committed once is not asked for again.
+                lines = b"\n".join([row.pop(write.lines) for row in rows])
+            parameters.append(encode_json(rows) if rows else None)
+            if write.lines is not None:
+                parameters.append(Encoded(lines) if rows else None)
+            if write.is_counted:
+                parameters.append(len(rows))
+        rare = {
+            write.name: self.rows(write)
+            for write, rows in self._rows.items()
+            if rows and not write.is_frequent
         }
-        if self.is_directory_changed:
-            registry["notice"] = str(self.cache.head.audit_seq)
-        return (
-            self.cache.head.epoch,
-            _json(self.accounts),
-            _json(self.commands),
-            _json(list(self.workflows.values())),
-            _json(list(self.changes.values())),
-            _json(list(self.nodes.values())),
-            _json(self.attempts),
-            _json(self.escrows),
-            _json(self.entries),
-            "\n".join(self.audit) if self.audit else None,
-            _json(self.audit_events),
-            self.releases or None,
-            _json(registry),
-            _json({table: list(rows.values()) for table, rows in self.market.items()}),
-            _json(list(self.reputation.values())),
-            self.now_ms,
-        )
-
-
-def _json(rows: list[Row] | dict[str, Any]) -> Json | None:
-    """Return rows as a parameter; its bytes go to the server as they are encoded."""
-    return Json(rows, dumps=_encoded) if rows else None
-
-
-def _encoded(rows: list[Row] | dict[str, Any]) -> bytes:
-    """Encode rows; once more with cleaned texts when something in them cannot be stored.
-
-    Postgres refuses NUL in texts and UTF-8 has no lone surrogates: one such character in an agent's
-    error message must not stop the batch of a thousand others.
-    """
-    try:
-        encoded = orjson.dumps(rows)
-    except TypeError:
-        return orjson.dumps(_cleaned(rows))
-    return orjson.dumps(_cleaned(rows)) if b"\\u0000" in encoded else encoded
-
-
-def _plain(text: str) -> str:
-    """Return a text that can stand in a column of an audit line; the body keeps it as it was."""
-    return text if text.isprintable() else _UNPRINTABLE.sub("\ufffd", text)
-
-
-def _cleaned(value: Any) -> Any:
-    """Return the value with NUL and lone surrogates in texts replaced by U+FFFD."""
-    if isinstance(value, str):
-        text = value.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
-        return text.replace("\x00", "\ufffd")
-    if isinstance(value, dict):
-        return {_cleaned(key): _cleaned(member) for key, member in value.items()}
-    if isinstance(value, list | tuple):
-        return [_cleaned(member) for member in value]
-    return value
+        parameters.append(encode_json(rare) if rare else None)
+        parameters.append(str(self.cache.head.audit_seq) if self.is_directory_changed else None)
+        return tuple(parameters)

@@ -2,8 +2,8 @@
 
 Procedure of a commit: (1) keys that may have been used before are looked up, (2) what is in the
 read set and not in the state cache is read, (3) every command is planned in order, repeats get
-their first outcome, (4) one call of `commit_batch`, which is one transaction. Another key that was
-used before shows as a conflict: then the batch starts again, knowing it.
+their first outcome, (4) one call of `commit_batch` in its newest version, which is one transaction.
+Another key that was used before shows as a conflict: then the batch starts again, knowing it.
 Not a commit → the state cache is dropped and read again.
 
 A refusal by the database is blamed on a command of the batch, unless the connection is gone, the
@@ -40,6 +40,8 @@ from ledger.errors import (
 from ledger.owners.owner_commands import RegisterOwner
 from ledger.registry import kind_of
 from ledger.schema import WRITER_ROLE, driver_url, session_options
+from ledger.tables.encoding import Encoded, EncodedDumper
+from ledger.tables.write_function import FUNCTION, PARAMETERS
 from ledger.timeouts import cut_after
 from ledger.workflows.quarantine_plan import quarantined
 from ledger.workflows.workflow_commands import AdvanceWorkflow
@@ -79,11 +81,8 @@ _SESSION: Final = session_options(
     statement_timeout=f"{STATEMENT_TIMEOUT_S * 1000:.0f}",
     lock_timeout=_LOCK_TIMEOUT,
 )
-_COMMIT: Final = (
-    "SELECT callboard.commit_batch(%s::bigint, %s::json, %s::json, %s::json, %s::json, %s::json,"
-    " %s::json, %s::json, %s::json, %s::text, %s::json, %s::uuid[], %s::json, %s::json, %s::json,"
-    " %s::bigint)"
-)
+_PLACES: Final = ", ".join(f"%s::{kind}" for _, kind in PARAMETERS)
+_COMMIT: Final = f"SELECT {FUNCTION}({_PLACES})"
 _TAKE_OVER: Final = (
     "UPDATE callboard.head SET epoch = epoch + 1 RETURNING epoch, entry_seq, audit_seq, hash"
 )
@@ -130,7 +129,11 @@ class LedgerStore:
     """One connection, one epoch. Not for concurrent use: one commit at a time."""
 
     def __init__(
-        self, connection: Connection, cache: StateCache, *, timeout_s: float = COMMIT_TIMEOUT_S
+        self,
+        connection: Connection,
+        cache: StateCache,
+        *,
+        timeout_s: float = COMMIT_TIMEOUT_S,
     ) -> None:
         self._connection = connection
         self._timeout_s = timeout_s
@@ -164,6 +167,7 @@ class LedgerStore:
             )
         except psycopg.Error as error:
             raise LedgerUnavailable(str(error)) from error
+        connection.adapters.register_dumper(Encoded, EncodedDumper)
         try:
             with cut_after(connection, _OPEN_TIMEOUT_S):
                 store = cls(connection, await _take_over(connection), timeout_s=timeout_s)
@@ -374,7 +378,7 @@ class LedgerStore:
     async def _run(self, batch: Batch) -> None:
         self.round_trips += 1
         try:
-            await self._connection.execute(_COMMIT, batch.parameters(), prepare=True)
+            await self._write(batch)
         except UniqueViolation as error:
             constraint = error.diag.constraint_name
             if constraint == "command_pkey":
@@ -396,6 +400,9 @@ class LedgerStore:
             # Cancelled while the statement was under way: whether it was committed is unknown.
             self._cache = None
             raise
+
+    async def _write(self, batch: Batch) -> None:
+        await self._connection.execute(_COMMIT, batch.parameters(), prepare=True)
 
     async def _failed(self, error: psycopg.Error) -> Exception:
         """Return what a failed statement means; after a refusal the state cache is read again."""
@@ -480,6 +487,9 @@ async def _take_over(connection: Connection) -> StateCache:
     ((needed,),) = await cursor.fetchall()
     if needed > CODE_VERSION:
         raise SchemaTooNew(needed, CODE_VERSION)
+    cursor = await connection.execute("SELECT to_regproc(%s)", (FUNCTION,))
+    if (await cursor.fetchall())[0][0] is None:
+        raise LedgerUnavailable(f"the schema is not migrated: it has no {FUNCTION}")
     cursor = await connection.execute(_TAKE_OVER)
     row = await cursor.fetchone()
     assert row is not None, "the head row exists since migration 0001"

@@ -17,7 +17,7 @@ from tests.faults.scene import AGENT, DEADLINE_S, Scene, request
 pytestmark = [pytest.mark.anyio, pytest.mark.slow]
 
 WORKFLOWS = 30
-CUTS = 20
+CUTS = 8
 
 
 @pytest.mark.parametrize(

@@ -41,14 +41,16 @@ def new_key() -> str:
     return f"key:{next(_numbers)}:{new_id()}"
 
 
-async def open_store(url: str) -> LedgerStore:
+async def open_store(url: str, writer: type[LedgerStore] = LedgerStore) -> LedgerStore:
     """Open a ledger as its one writer."""
-    return await LedgerStore.open(url, genesis=GENESIS, now_ms=AT)
+    return await writer.open(url, genesis=GENESIS, now_ms=AT)
 
 
-async def open_with_owner(url: str, *, micro: int = 100 * CREDIT) -> tuple[LedgerStore, int]:
+async def open_with_owner(
+    url: str, *, micro: int = 100 * CREDIT, writer: type[LedgerStore] = LedgerStore
+) -> tuple[LedgerStore, int]:
     """Open a ledger with a registered owner and a payer who has money; return the owner's epoch."""
-    store = await open_store(url)
+    store = await open_store(url, writer)
     outcomes = await store.commit(
         [RegisterOwner(key="owner", owner=OWNER, address=""), deposit(micro)], AT
     )

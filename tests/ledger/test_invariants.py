@@ -260,6 +260,17 @@ def test_faulty_entry_is_refused(
         _insert_entry(session, **changes)
 
 
+def test_entries_of_one_statement_have_no_gap(session: Session) -> None:
+    """The first goes on where the head stands, the last is two further."""
+    with _refused(session, "entry ids are not contiguous"):
+        session.execute(
+            "INSERT INTO entry (id, debit_account_id, credit_account_id, amount, kind,"
+            " description, audit_id, created_ms)"
+            " SELECT entry_seq + step, 1, 2, 1, 'deposit', '', audit_seq, 1"
+            " FROM head, unnest(ARRAY[1, 3]) AS step"
+        )
+
+
 def test_case_09_a_node_payment_is_unique_in_the_table(session: Session, flow: Flow) -> None:
     with _refused(session, "entry_node_payment", errors.UniqueViolation):
         _insert_entry(session, kind="node_payment", workflow_id=flow.id, node_id="a")
@@ -319,21 +330,42 @@ def test_sound_audit_record_is_taken(session: Session) -> None:
     _insert_audit(session)
 
 
-def test_second_record_of_a_statement_must_link_to_the_first(
-    owner: Session,
+@pytest.mark.parametrize(
+    ("step", "is_linked", "message"),
+    [
+        (1, False, "does not carry the hash before it"),
+        (2, True, "audit ids are not contiguous"),
+    ],
+)
+def test_second_record_of_a_statement_must_follow_the_first(
+    owner: Session, step: int, is_linked: bool, message: str
 ) -> None:
-    head = owner.execute("SELECT audit_seq, hash FROM head").fetchone()
+    with _refused(owner, message):
+        _insert_two_audits(owner, step=step, is_linked=is_linked)
+
+
+def test_two_sound_records_of_a_statement_are_taken(owner: Session) -> None:
+    """The control of the cases above; the head has the hash of the last."""
+    _insert_two_audits(owner, step=1, is_linked=True)
+    _insert_audit(owner)
+
+
+def _insert_two_audits(connection: Session, *, step: int, is_linked: bool) -> None:
+    """Insert the next audit record and one `step` further, with the first's hash or the head's."""
+    head = connection.execute("SELECT audit_seq, hash FROM head").fetchone()
     assert head is not None
-    rows = []
-    for number in (head[0] + 1, head[0] + 2):
-        body = f'{{"id":{number},"prevHash":"sha256:{head[1].hex()}"}}'
-        rows += [number, body, hashlib.sha256(body.encode()).digest()]
-    with _refused(owner, "does not carry the hash before it"):
-        owner.execute(
-            "INSERT INTO audit (id, event_types, actor_did, created_ms, body, hash) VALUES"
-            " (%s, '{x}', '', 1, %s, %s), (%s, '{x}', '', 1, %s, %s)",
-            rows,
-        )
+    rows: list[object] = []
+    before = head[1]
+    for number in (head[0] + 1, head[0] + 1 + step):
+        body = f'{{"id":{number},"prevHash":"sha256:{before.hex()}"}}'
+        digest = hashlib.sha256(body.encode()).digest()
+        rows += [number, body, digest]
+        before = digest if is_linked else before
+    connection.execute(
+        "INSERT INTO audit (id, event_types, actor_did, created_ms, body, hash) VALUES"
+        " (%s, '{x}', '', 1, %s, %s), (%s, '{x}', '', 1, %s, %s)",
+        rows,
+    )
 
 
 @pytest.mark.parametrize(
@@ -372,3 +404,11 @@ def test_case_42_an_account_of_another_currency_is_refused(
                 "INSERT INTO account (id, address, kind, created_ms, currency)"
                 " VALUES (999, 'wallet:x', 'wallet', 0, 'EUR')"
             )
+
+
+def test_lines_of_an_invoice_that_is_not_stored_are_refused(session: Session) -> None:
+    with _refused(session, "which is not stored"):
+        session.execute(
+            "INSERT INTO invoice_line (invoice_id, entry_id, amount_micro)"
+            " SELECT gen_random_uuid(), n, 1 FROM generate_series(1, 3) AS n"
+        )

@@ -68,9 +68,9 @@ def of_period(start_ms: int = AT, end_ms: int = LATER, **changes: Any) -> Create
     return CreateInvoice(**{**fields, **changes})
 
 
-def of_workflow(workflow_id: str) -> CreateInvoice:
+def of_workflow(workflow_id: str, **changes: Any) -> CreateInvoice:
     """Ask for an invoice over a workflow."""
-    return of_period(0, 0, workflow_id=workflow_id)
+    return of_period(0, 0, workflow_id=workflow_id, **changes)
 
 
 def settle(invoice_id: str, status: Any) -> SettleInvoice:

@@ -18,6 +18,7 @@ from ledger.agents.reputation import (
     read_compared,
     tally_of,
 )
+from ledger.commands import Command
 from ledger.reads.reader import LedgerReader
 from tests.conftest import Database
 from tests.ledger.checking import Auditor
@@ -176,13 +177,21 @@ async def test_counts_that_went_wrong_are_counted_again_from_history(
     auditor.connection.execute(
         "INSERT INTO reputation VALUES ('did:test:nobody', 1, 1, 0, 0, 7, 0)"
     )
+    auditor.connection.execute(
+        "UPDATE reputation SET successful = 0, total = 0 WHERE agent_did = %s", (OTHER,)
+    )
     again, too_late = [await rebuild(database, key) for key in ("again", "at the same time")]
     # What ends between the reading and the correction is in both, and counted once.
-    flow = Flow(epoch)
-    records = ended(NodeStatus.SUCCESS, latency_ms=1)
-    outcomes = await store.commit([flow.publish(), flow.advance(*records), again], AT)
-    assert outcomes[2].result == {"changed": 2}
-    right[AGENT] = Tally(right[AGENT].successful + 1, latency_ms_sum=11)
+    ends: list[Command] = []
+    for agent in (AGENT, OTHER):
+        flow = Flow(epoch)
+        records = ended(NodeStatus.SUCCESS, agent=agent, latency_ms=1)
+        ends += [flow.publish(), flow.advance(*records)]
+    outcomes = await store.commit([*ends, again], AT)
+    assert outcomes[-1].result == {"changed": 3}
+    right = {
+        did: Tally(2, latency_ms_sum=counted.latency_ms_sum + 1) for did, counted in right.items()
+    }
     assert counts(auditor) == {**right, "did:test:nobody": Tally()}
     (refused,) = await store.commit([too_late], AT)
     assert refused.error is ErrorCode.OVERLOADED, "its differences are in the counts already"

@@ -49,9 +49,9 @@ EARNED_MICRO: Final = 4_750_000 - 950_000
 BIDDER_MICRO: Final = 190_000
 
 
-async def begin(url: str) -> None:
+async def begin(url: str, writer: type[LedgerStore] = LedgerStore) -> None:
     """Let a ledger come to have some of everything, and leave it."""
-    store, epoch = await open_with_owner(url)
+    store, epoch = await open_with_owner(url, writer=writer)
     done, dispatched, half, risky, sold = _flows(epoch)
     await _apply(
         store,
@@ -76,9 +76,9 @@ async def begin(url: str) -> None:
     await store.close()
 
 
-async def finish(url: str) -> None:
+async def finish(url: str, writer: type[LedgerStore] = LedgerStore) -> None:
     """Open the ledger as its next writer, take the work over and end all of it."""
-    store = await open_store(url)
+    store = await open_store(url, writer)
     (owned,) = await store.commit([RegisterOwner(key="owner", owner=OWNER, address="")], LATER)
     _, dispatched, half, risky, sold = _flows(int(owned.result["epoch"]), steps=10)
     freed = StakeFreed("a", 1, AGENT, AT_RISK)

@@ -68,6 +68,7 @@ class MoneyMachine(RuleBasedStateMachine):
         self.runner = asyncio.Runner()
         self.now = AT + 10_000  # a new writer whose clock is behind must not come before AT
         self.store: LedgerStore = self.run(open_store(self.database.service_url))
+        self.reader = LedgerReader(self.database.service_url, pool_size=1)
         # Time never goes back behind what earlier histories have committed.
         self.now = max(self.now, self.store.cache.head.latest_ms + 1)
         self.own_steps = 0
@@ -122,11 +123,7 @@ class MoneyMachine(RuleBasedStateMachine):
     def read(self, work: Callable[[LedgerReader], Coroutine[Any, Any, T]]) -> T:
         """Read what is committed, as a process beside the writer does."""
 
-        async def reading() -> T:
-            async with LedgerReader(self.database.service_url, pool_size=1) as reader:
-                return await work(reader)
-
-        return self.run(reading())
+        return self.run(work(self.reader))
 
     def commit(self, *commands: Command) -> list[Outcome]:
         """Commit one batch, a millisecond after the one before."""
@@ -231,6 +228,7 @@ class MoneyMachine(RuleBasedStateMachine):
         assert found == len(set(keys))
         self._compare_locks()
         self._compare_tallies()
+        self.run(self.reader.close())
         self.run(self.store.close())
         self.runner.close()
 

@@ -1,0 +1,207 @@
+"""The one function that commits a batch, made from the descriptions of what it writes.
+
+Its text is frozen in a migration; a test compares the newest with what is made here. To change it,
+describe the change, raise `VERSION`, and write the text into the next migration:
+`python -m ledger.tables.write_function > ledger/migrations/sql/NNNN_commit_batch.sql`. The function
+of before stays beside it until no writer calls it any more. Decisions 0132 and 0138.
+"""
+
+from __future__ import annotations
+
+import sys
+from typing import Final
+
+from ledger.tables.history_tables import AUDIT_ENTRIES, AUDIT_EVENTS, COMMANDS
+from ledger.tables.market_tables import (
+    AGENTS,
+    CORRECTIONS,
+    COUNTS,
+    DEREGISTERED,
+    DISPUTES,
+    FEEDBACK_GIVEN,
+    KEYS,
+    PRICES,
+    QUOTAS,
+    RESOLVED_DISPUTES,
+    REVOCATIONS,
+    REVOKED_KEYS,
+    UNREVOCATIONS,
+)
+from ledger.tables.money_tables import (
+    ACCOUNTS,
+    ENTRIES,
+    ESCROWS,
+    INVOICE_LINES,
+    INVOICES,
+    RELEASES,
+    SETTLED_INVOICES,
+    STAKE_SHARES,
+    STAKES,
+    VOIDED_LINES,
+)
+from ledger.tables.work_tables import (
+    ATTEMPTS,
+    AUCTIONS,
+    BIDS,
+    CLAIMS,
+    CLOSED_AUCTIONS,
+    ENDED_LOCKS,
+    HALTS,
+    NODES,
+    OWNERS,
+    WORKFLOW_CHANGES,
+    WORKFLOWS,
+)
+from ledger.tables.writes import COUNT, NOW, ROWS, Write, indent, listed
+
+# Version 1 is written by hand (migration 0001).
+VERSION: Final = 2
+FUNCTION: Final = f"callboard.commit_batch_v{VERSION}"
+
+# In this order: the keys first, because whatever else a repeat would run into, it is known by its
+# key; the audit chain before the money, which names the entry that it belongs to; escrows before
+# what is paid from them, and released when they are empty.
+WRITES: Final = (
+    COMMANDS,
+    ACCOUNTS,
+    AUDIT_ENTRIES,
+    AUDIT_EVENTS,
+    WORKFLOWS,
+    WORKFLOW_CHANGES,
+    NODES,
+    ATTEMPTS,
+    ESCROWS,
+    ENTRIES,
+    RELEASES,
+    COUNTS,
+    OWNERS,
+    CLAIMS,
+    HALTS,
+    AGENTS,
+    DEREGISTERED,
+    REVOCATIONS,
+    UNREVOCATIONS,
+    KEYS,
+    REVOKED_KEYS,
+    PRICES,
+    QUOTAS,
+    STAKES,
+    STAKE_SHARES,
+    AUCTIONS,
+    CLOSED_AUCTIONS,
+    BIDS,
+    ENDED_LOCKS,
+    INVOICES,
+    INVOICE_LINES,
+    SETTLED_INVOICES,
+    VOIDED_LINES,
+    DISPUTES,
+    RESOLVED_DISPUTES,
+    FEEDBACK_GIVEN,
+    CORRECTIONS,
+)
+FREQUENT: Final = tuple(write for write in WRITES if write.is_frequent)
+RARE: Final = tuple(write for write in WRITES if not write.is_frequent)
+
+
+def _parameters(write: Write) -> list[tuple[str, str]]:
+    """Return the parameters, with their types, that the rows of a frequent write come in.
+
+    The writer counts rows, because to count them here would be to parse them once more.
+    """
+    found = [(f"p_{write.name}", "json")]
+    if write.lines is not None:
+        found.append((f"p_{write.name}_{write.lines}", "text"))
+    if write.is_counted:
+        found.append((f"p_{write.name}_count", "integer"))
+    return found
+
+
+# By name, with their types, in the order of `Batch.parameters`.
+PARAMETERS: Final = (
+    ("p_epoch", "bigint"),
+    (NOW, "bigint"),
+    *(parameter for write in FREQUENT for parameter in _parameters(write)),
+    ("p_rare", "json"),
+    ("p_notice", "text"),
+)
+
+
+def text() -> str:
+    """Return the function with the right to call it."""
+    return _TEXT.format(
+        function=FUNCTION,
+        parameters=indent(",\n".join(f"{name} {kind}" for name, kind in PARAMETERS)),
+        frequent=indent("\n".join(map(_frequent, FREQUENT))),
+        rare_columns=indent(indent(listed(f"{write.name} json" for write in RARE))),
+        rare=indent(indent("\n".join(map(_rare, RARE)))),
+        signature=listed(kind for _, kind in PARAMETERS),
+    )
+
+
+def _frequent(write: Write) -> str:
+    name = f"p_{write.name}"
+    rows = f"json_to_recordset({name}) AS "
+    if write.lines is None:
+        return _unless_empty(name, write, f"{rows}r({_columns(write)})", f"{name}_count")
+    lines = indent(f"string_to_table({name}_{write.lines}, E'\\n')")
+    names = listed([*(column.name for column in write.given), write.lines])
+    rows = f"ROWS FROM (\n{indent(f'{rows}({_columns(write)}),')}\n{lines}\n) AS r(\n{names})"
+    return _unless_empty(name, write, rows, f"{name}_count")
+
+
+def _rare(write: Write) -> str:
+    name = f"rare.{write.name}"
+    rows = f"json_to_recordset({name}) AS r({_columns(write)})"
+    return _unless_empty(name, write, rows, f"json_array_length({name})")
+
+
+def _columns(write: Write) -> str:
+    return "\n" + listed(f"{column.name} {column.kind}" for column in write.given)
+
+
+def _unless_empty(name: str, write: Write, rows: str, count: str) -> str:
+    statement = write.statement.replace(ROWS, rows).replace(COUNT, count)
+    return f"IF {name} IS NOT NULL THEN\n{indent(statement)}\nEND IF;"
+
+
+_TEXT: Final = """\
+-- Made by ledger/tables/write_function.py from the descriptions of the tables: change those.
+-- A batch of planned commands is one call, one round trip, one transaction. It runs with the
+-- caller's rights. Rows of what most batches write are parameters of their own, all others come
+-- together in p_rare, by name; NULL, or a name that is absent, stands for no rows.
+
+CREATE FUNCTION {function}(
+{parameters}
+) RETURNS void LANGUAGE plpgsql AS $$
+DECLARE
+    written bigint;
+    rare record;
+BEGIN
+    -- The fence. The row lock makes a take-over wait for this batch, and this batch for it.
+    PERFORM 1 FROM callboard.head WHERE epoch = p_epoch FOR NO KEY UPDATE;
+    IF NOT FOUND THEN
+        RAISE EXCEPTION 'ledger writer fenced off' USING ERRCODE = 'CB001';
+    END IF;
+
+{frequent}
+
+    IF p_rare IS NOT NULL THEN
+        SELECT * INTO rare FROM json_to_record(p_rare) AS r(
+{rare_columns});
+{rare}
+    END IF;
+    IF p_notice IS NOT NULL THEN
+        PERFORM pg_notify('callboard_directory', p_notice);
+    END IF;
+END $$;
+
+REVOKE ALL ON FUNCTION {function}(
+{signature}) FROM PUBLIC;
+GRANT EXECUTE ON FUNCTION {function}(
+{signature}) TO ledger_writer;
+"""
+
+
+if __name__ == "__main__":
+    sys.stdout.write(text())

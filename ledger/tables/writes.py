@@ -1,0 +1,216 @@
+"""How a batch writes to a table: rows inserted, inserted or replaced, or changed.
+
+A write is the name of its rows, the columns that they bring, and the statement that stores them,
+made from the table's description. In a statement `o` is the stored row, `r` the one that is given.
+Pure text: `write_function.py` puts the statements into the one function. Decision 0138.
+"""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Final, NamedTuple
+
+from ledger.tables.table import Column, Table
+
+# The time of the batch, as an expression of its statements.
+NOW: Final = "p_now_ms"
+# Of a line, at its place in the function.
+WIDTH: Final = 80
+_AND: Final = "\n    AND "
+# Where a statement names its rows, and how many there are.
+ROWS: Final = "<rows>"
+COUNT: Final = "<count>"
+
+
+class Guard(NamedTuple):
+    """What a statement must have done to every one of its rows, else the batch is refused."""
+
+    sqlstate: str
+    message: str
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Write:
+    """One way in which a batch writes to a table.
+
+    Args:
+        name: of its rows.
+        table: what is written to.
+        given: the columns that its rows bring.
+        statement: with `ROWS` and `COUNT` where they belong.
+        is_frequent: whether most batches have such rows.
+        is_counted: whether the statement asks how many rows there are.
+        lines: a column of text without line feeds that travels apart from the others, a line a row,
+            because JSON would escape each of its quotes.
+    """
+
+    name: str
+    table: Table
+    given: tuple[Column, ...] = field(repr=False)
+    statement: str = field(repr=False)
+    is_frequent: bool = False
+    is_counted: bool = False
+    lines: str | None = None
+
+
+def insert(
+    name: str,
+    table: Table,
+    *,
+    fixed: Mapping[str, str] | None = None,
+    without: Collection[str] = (),
+    is_frequent: bool = False,
+    lines: str | None = None,
+) -> Write:
+    """Insert new rows.
+
+    Args:
+        fixed: by column, what is stored in every row, as SQL; rows do not bring it.
+        without: columns that a new row has from the table itself.
+    """
+    fixed = fixed or {}
+    stored = [column for column in table.columns if column.name not in without]
+    given = tuple(column for column in stored if column.name not in {*fixed, lines})
+    statement = _insertion(table, stored, fixed) + ";"
+    return Write(name, table, given, statement, is_frequent, lines=lines)
+
+
+def upsert(
+    name: str,
+    table: Table,
+    key: Collection[str],
+    *,
+    fixed: Mapping[str, str] | None = None,
+    without: Collection[str] = (),
+    kept: Collection[str] = (),
+    kept_unless_given: Collection[str] = (),
+    added: Collection[str] = (),
+    only_if: str | None = None,
+    guard: Guard | None = None,
+    is_frequent: bool = False,
+) -> Write:
+    """Insert rows, or replace those that have the same key.
+
+    Args:
+        fixed: by column, what is stored in every row, as SQL; rows do not bring it.
+        without: columns that a new row has from the table itself; a replaced one has NULL there.
+        kept: columns that a replaced row keeps.
+        kept_unless_given: columns that a replaced row keeps when the row brings none.
+        added: counts, to which those of the row are added. A row is checked as if it were new, so
+            none may be below zero.
+        only_if: which rows may be replaced.
+        guard: what it means when one may not.
+    """
+    fixed = fixed or {}
+    stored = [column for column in table.columns if column.name not in without]
+    given = tuple(column for column in stored if column.name not in fixed)
+    changed = []
+    for column in table.columns:
+        value = f"excluded.{column.name}"
+        if column.name in key or column.name in kept:
+            continue
+        if column.name in without:
+            value = "NULL"
+        if column.name in kept_unless_given:
+            value = f"coalesce({value}, o.{column.name})"
+        if column.name in added:
+            value = f"o.{column.name} + {value}"
+        changed.append(f"{column.name} = {value}")
+    lines = [
+        _insertion(table, stored, fixed),
+        f"ON CONFLICT ({', '.join(key)}) DO UPDATE SET",
+        listed(changed),
+    ]
+    if only_if is not None:
+        lines.append(f"WHERE {only_if}")
+    statement = "\n".join(lines) + ";" + _check(guard)
+    return Write(name, table, given, statement, is_frequent, guard is not None)
+
+
+def change(
+    name: str,
+    table: Table,
+    given: Iterable[str | Column],
+    *,
+    key: Collection[str] = (),
+    where: str | None = None,
+    computed: Mapping[str, str] | None = None,
+    guard: Guard | None = None,
+    is_frequent: bool = False,
+) -> Write:
+    """Change stored rows.
+
+    Args:
+        given: what the rows bring: columns of the table by name, which are set if they are not of
+            the key, and others, described.
+        key: columns by which a stored row is found.
+        where: which stored rows may change; None: all.
+        computed: by column, what is set besides, or in the place of what is given, as SQL.
+        guard: what it means when a row is not found, or may not change.
+    """
+    computed = computed or {}
+    columns = [table[one] if isinstance(one, str) else one for one in given]
+    changed = [
+        f"{one} = r.{one}" for one in given if isinstance(one, str) and one not in {*key, *computed}
+    ] + [f"{column} = {value}" for column, value in computed.items()]
+    conditions = [f"o.{column} = r.{column}" for column in key]
+    if where is not None:
+        conditions.append(where)
+    statement = "\n".join(
+        [
+            f"UPDATE callboard.{table.name} AS o SET",
+            listed(changed),
+            f"FROM {ROWS}",
+            f"WHERE {_AND.join(conditions)};",
+        ]
+    )
+    statement += _check(guard)
+    return Write(name, table, tuple(columns), statement, is_frequent, guard is not None)
+
+
+def indent(lines: str) -> str:
+    """Return lines of a statement one step further in."""
+    return textwrap.indent(lines, "    ")
+
+
+def listed(items: Iterable[str]) -> str:
+    """Return a list's items, as many on a line as it takes, one step further in."""
+    lines = [""]
+    for item in items:
+        longer = f"{lines[-1]} {item}," if lines[-1] else f"{item},"
+        if len(longer) > WIDTH and lines[-1]:
+            lines.append(f"{item},")
+        else:
+            lines[-1] = longer
+    return indent("\n".join(lines).removesuffix(","))
+
+
+def _insertion(table: Table, stored: Iterable[Column], fixed: Mapping[str, str]) -> str:
+    columns = list(stored)
+    values = [fixed.get(column.name) or _given(column) for column in columns]
+    return "\n".join(
+        [
+            f"INSERT INTO callboard.{table.name} AS o (",
+            f"{listed(column.name for column in columns)})",
+            "SELECT",
+            listed(values),
+            f"FROM {ROWS}",
+        ]
+    )
+
+
+def _given(column: Column) -> str:
+    given = f"r.{column.name}"
+    return given if column.default is None else f"coalesce({given}, {column.default})"
+
+
+def _check(guard: Guard | None) -> str:
+    if guard is None:
+        return ""
+    return f"""
+GET DIAGNOSTICS written = ROW_COUNT;
+IF written <> {COUNT} THEN
+    RAISE EXCEPTION '{guard.message}' USING ERRCODE = '{guard.sqlstate}';
+END IF;"""

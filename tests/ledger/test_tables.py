@@ -1,0 +1,139 @@
+"""The descriptions of the tables, and what is made of them: the function, its rows, the records."""
+
+from __future__ import annotations
+
+import re
+from importlib import import_module
+from typing import Any
+
+import pytest
+
+from core.workflow.events import NodeChanged
+from ledger.migrate import MIGRATIONS
+from ledger.tables import write_function
+from ledger.tables.encoding import Encoded, EncodedDumper, encode_json, hex_text
+from ledger.tables.table import Column, Kind, Row, Table
+from ledger.tables.work_tables import NODE, NODES
+from ledger.tables.write_function import WRITES
+from ledger.tables.writes import Write, upsert
+from tests.conftest import Database
+from tests.ledger.checking import connect
+
+ID = "0199c0de-0000-7000-8000-000000000001"
+
+
+def test_the_newest_frozen_function_is_what_the_descriptions_say() -> None:
+    newest = max((MIGRATIONS / "sql").glob("[0-9]*_commit_batch.sql"))
+    assert newest.read_text() == write_function.text()
+
+
+def test_each_version_of_the_function_has_a_migration_of_its_own() -> None:
+    files = sorted((MIGRATIONS / "sql").glob("[0-9]*_commit_batch.sql"))
+    made = [
+        re.findall(r"CREATE FUNCTION (callboard\.commit_batch\w*)", f.read_text()) for f in files
+    ]
+    later = [[f"callboard.commit_batch_v{version}"] for version in range(2, len(files) + 1)]
+    assert made == [["callboard.commit_batch"], *later]
+    assert len(files) == write_function.VERSION
+
+
+def test_every_described_write_is_in_the_function_once() -> None:
+    assert len({write.name for write in WRITES}) == len(WRITES)
+    described = {
+        value
+        for module in ("history_tables", "market_tables", "money_tables", "work_tables")
+        for value in vars(import_module(f"ledger.tables.{module}")).values()
+        if isinstance(value, Write)
+    }
+    assert described == set(WRITES)
+
+
+@pytest.mark.parametrize(
+    ("role", "may"), [("ledger_writer", True), ("ledger_reader", False), ("ops_writer", False)]
+)
+def test_the_writer_alone_may_call_the_function(
+    shared_database: Database, role: str, may: bool
+) -> None:
+    query = (
+        "SELECT has_function_privilege(%s, oid, 'EXECUTE') FROM pg_proc"
+        " WHERE oid::regproc::text = ANY (%s)"
+    )
+    names = [write_function.FUNCTION, write_function.FUNCTION.removeprefix("callboard.")]
+    with connect(shared_database.superuser_url) as connection:
+        assert connection.execute(query, (role, names)).fetchall() == [(may,)]
+
+
+def test_every_column_of_a_node_has_a_field_of_its_record() -> None:
+    """One spelling: `node_row` and the restore of a workflow go by these names."""
+    columns = {column.name for column in NODE.columns} - {"workflow_id", "name"}
+    assert columns == set(NodeChanged.__struct_fields__) - {"node"}
+
+
+def test_a_new_column_is_spelt_once() -> None:
+    wider = Table(NODE.name, (*NODE.columns, Column.of("shade integer = 7")))
+    write = upsert("nodes", wider, ("workflow_id", "name"))
+    assert write.given[-1] == Column("shade", Kind.INTEGER, "7")
+    flat = " ".join(write.statement.split())
+    assert ", shade) SELECT r.workflow_id," in flat
+    assert ", coalesce(r.shade, 7) FROM <rows> ON CONFLICT" in flat
+    assert flat.endswith(", shade = excluded.shade;")
+
+
+def test_a_description_with_an_unknown_type_is_refused() -> None:
+    with pytest.raises(ValueError, match="'bigit' is not a valid Kind"):
+        Table.of("node", "attempt bigit")
+
+
+# -- rows, as the database reads them --------------------------------------------------------------
+
+
+def read_back(database: Database, write: Write, *rows: Row) -> list[Row]:
+    """Send rows as a batch does; return what the database has understood of them."""
+    columns = ", ".join(f"{column.name} {column.kind}" for column in write.given)
+    with connect(database.superuser_url) as connection:
+        connection.adapters.register_dumper(Encoded, EncodedDumper)
+        query = f"SELECT row_to_json(r) FROM json_to_recordset(%s::json) AS r({columns})"
+        found = connection.execute(query, (encode_json(rows),)).fetchall()  # type: ignore[arg-type]
+    return [row for (row,) in found]
+
+
+VALUES: dict[Kind, tuple[Any, Any]] = {
+    Kind.BIGINT: (-(2**63), -(2**63)),
+    Kind.BOOLEAN: (True, True),
+    Kind.BYTES: (hex_text(b"\x00\xff"), "\\x00ff"),
+    Kind.INTEGER: (2**31 - 1, 2**31 - 1),
+    Kind.JSON: ({"a": [1, None, "é\x00\ud800"]}, {"a": [1, None, "é\ufffd\ufffd"]}),
+    Kind.RATING: ("0.250", 0.25),
+    Kind.SMALLINT: (-7, -7),
+    Kind.TEXT: ('ü "\\\n\t{}', 'ü "\\\n\t{}'),
+    Kind.TEXTS: (("a,b", "", "ü"), ["a,b", "", "ü"]),
+    Kind.UUID: (ID, ID),
+}
+
+
+@pytest.mark.parametrize("write", WRITES, ids=lambda write: write.name)
+def test_rows_are_read_as_they_were_sent(shared_database: Database, write: Write) -> None:
+    row = {column.name: VALUES[column.kind][0] for column in write.given}
+    understood = {column.name: VALUES[column.kind][1] for column in write.given}
+    nothing = dict.fromkeys(understood)
+    first = write.given[0].name
+    sent = [row, {}, nothing, {first: row[first]}]
+    assert read_back(shared_database, write, *sent) == [
+        understood, nothing, nothing, {**nothing, first: understood[first]},
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("text", "stored"),
+    [("a\0b", "a\ufffdb"), ("a\ud800b", "a\ufffdb"), ("\ud83d\ude00", "\U0001f600"), ("", "")],
+)
+def test_what_postgres_cannot_store_is_replaced(
+    shared_database: Database, text: str, stored: str
+) -> None:
+    (row,) = read_back(shared_database, NODES, {"name": text})
+    assert row["name"] == stored
+
+
+def test_a_value_that_is_no_json_is_refused() -> None:
+    with pytest.raises(TypeError):
+        encode_json([{"metrics": {1, 2}}])
