@@ -7,7 +7,8 @@ look-up, and its addresses are kept for a while. The places for look-ups are sha
 because whoever registers agents chooses the names.
 
 A name fails by itself when a name server says so. No answer at all says nothing of the name unless
-the name servers have lately answered others. contract.md section 3; decision 0152.
+the name servers have lately answered others; where there are no others, they are asked for a name
+that does not exist. contract.md section 3; decision 0152.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import socket
+import time
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, Final
@@ -69,6 +71,9 @@ class NameResolver:
         self._lookups: dict[_Key, asyncio.Future[Sequence[ResolvedAddress]]] = {}
         self._held = Held()
         self._looked_up = 0
+        # Whether it is being asked if the name servers are at work, and what waits to hear it.
+        self._is_checking = False
+        self._undecided: list[asyncio.Future[Sequence[ResolvedAddress]]] = []
         self._answered_s = -ANSWERED_S
 
     def __repr__(self) -> str:
@@ -106,9 +111,10 @@ class NameResolver:
 
     def close(self) -> None:
         """End every look-up."""
-        for lookup in self._lookups.values():
+        for lookup in (*self._lookups.values(), *self._undecided):
             lookup.cancel()
         self._lookups.clear()
+        self._undecided.clear()
         if self._channel is not None:
             self._channel.close()
             self._channel = None
@@ -125,6 +131,12 @@ class NameResolver:
         if self._looked_up % CACHED_MAX == 0:
             self._channel.reinit()
         loop = asyncio.get_running_loop()
+        if not self.is_answered and not self._is_checking:
+            # No search domains, and new each time: the answer is in no cache.
+            self._is_checking = True
+            absent = f"callboard-{time.time_ns()}.invalid"
+            checked = _in_loop(loop, self._end_check)
+            self._channel.query(absent, pycares.QUERY_TYPE_A, callback=checked)
         lookup: asyncio.Future[Sequence[ResolvedAddress]] = loop.create_future()
         lookup.add_done_callback(_see)
         self._lookups[key] = lookup
@@ -156,10 +168,28 @@ class NameResolver:
         elif error is None or error in _NO_SUCH_NAME:
             self._answered_s = now_s
             lookup.set_exception(socket.gaierror(socket.EAI_NONAME, "the name has no address"))
-        elif error in _UNANSWERED and self.is_answered:
+        elif error not in _UNANSWERED:
+            lookup.set_exception(NameUnavailable(pycares.errno.strerror(error)))
+        elif self._is_checking and not self.is_answered:
+            self._undecided.append(lookup)
+        else:
+            self._blame(lookup)
+
+    def _end_check(self, _: object, error: int | None) -> None:
+        self._is_checking = False
+        if error is None or error in _NO_SUCH_NAME:
+            self._answered_s = asyncio.get_running_loop().time()
+        while self._undecided:
+            lookup = self._undecided.pop()
+            if not lookup.done():
+                self._blame(lookup)
+
+    def _blame(self, lookup: asyncio.Future[Sequence[ResolvedAddress]]) -> None:
+        """End a look-up without an answer, for which the name or the name servers are to blame."""
+        if self.is_answered:
             lookup.set_exception(socket.gaierror(socket.EAI_AGAIN, "the name was not answered"))
         else:
-            lookup.set_exception(NameUnavailable(pycares.errno.strerror(error)))
+            lookup.set_exception(NameUnavailable("no name server answers"))
 
 
 def _numeric(host: str, port: int) -> Sequence[ResolvedAddress]:
@@ -178,10 +208,10 @@ def _as_resolved(node: pycares.AddrInfoNode) -> ResolvedAddress:
 
 def _in_loop(
     loop: asyncio.AbstractEventLoop, end: Callable[..., None]
-) -> Callable[[pycares.AddrInfoResult | None, int | None], None]:
+) -> Callable[[Any, int | None], None]:
     """Return the callback that c-ares calls in its thread; `end` runs in the loop."""
 
-    def ended(found: pycares.AddrInfoResult | None, error: int | None) -> None:
+    def ended(found: object, error: int | None) -> None:
         with contextlib.suppress(RuntimeError):  # the loop is closed, and asks nothing any more
             loop.call_soon_threadsafe(end, found, error)
 

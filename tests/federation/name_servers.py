@@ -21,12 +21,13 @@ class NameServer(asyncio.DatagramProtocol):
     """Says 127.0.0.1 of *.good.test, nothing of *.slow.test, fails for *.broken.test.
 
     *.many.test has 30 addresses. There are no other names. `asked`: the names of all questions,
-    `is_silent`: it answers nothing.
+    `is_silent`: it answers nothing, `is_broken`: it fails for all.
     """
 
     def __init__(self) -> None:
         self.asked: list[str] = []
         self.is_silent = False
+        self.is_broken = False
         self.address = ""
         self._transport: asyncio.DatagramTransport | None = None
 
@@ -50,7 +51,7 @@ class NameServer(asyncio.DatagramProtocol):
             return
         is_a = question[-3] == _TYPE_A
         flags, answers = _NO_SUCH_NAME, 0
-        if name.endswith("broken.test"):
+        if self.is_broken or name.endswith("broken.test"):
             flags = _BROKEN
         elif name.endswith(("good.test", "many.test")):
             flags, answers = _ANSWERED, (30 if name.endswith("many.test") else 1) * is_a

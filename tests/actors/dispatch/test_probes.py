@@ -88,8 +88,9 @@ async def test_an_agent_that_could_not_be_tried_is_left_alone_and_nothing_is_sto
     store, _ = await open_with_owner(database.service_url)
     settings = Settings(deployment_key="00" * 32, database_url=database.service_url)
     async with LedgerReader(database.service_url, pool_size=1) as reader, name_server() as server:
+        server.is_broken = True
         prober = Prober(settings, reader, NameResolver([server.address]))
-        await store.commit([card("did:x:unnamed", endpoint="http://a.broken.test")], 1)
+        await store.commit([card("did:x:unnamed", endpoint="http://a.good.test")], 1)
         prober.request_probes(["did:x:unnamed"])
         assert await prober.round() == []
         asked = len(server.asked)
