@@ -16,6 +16,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import socket
+import threading
 import time
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -152,21 +153,22 @@ class NameResolver:
         lookup: asyncio.Future[Sequence[ResolvedAddress]],
         found: pycares.AddrInfoResult | None,
         error: int | None,
+        is_asked: bool,
     ) -> None:
         self._held.remove(payer)
         if lookup.done():
             return  # closed
         del self._lookups[key]
         now_s = asyncio.get_running_loop().time()
-        if found is not None and found.nodes:
+        if is_asked and (error is None or error in _NO_SUCH_NAME):
             self._answered_s = now_s
+        if found is not None and found.nodes:
             addresses = [_as_resolved(node) for node in found.nodes[:ADDRESSES_MAX]]
             if len(self._resolved) >= RESOLVED_MAX:
                 self._resolved.clear()
             self._resolved[key] = (now_s + RESOLVED_S, addresses)
             lookup.set_result(addresses)
         elif error is None or error in _NO_SUCH_NAME:
-            self._answered_s = now_s
             lookup.set_exception(socket.gaierror(socket.EAI_NONAME, "the name has no address"))
         elif error not in _UNANSWERED:
             lookup.set_exception(NameUnavailable(pycares.errno.strerror(error)))
@@ -175,9 +177,9 @@ class NameResolver:
         else:
             self._blame(lookup)
 
-    def _end_check(self, _: object, error: int | None) -> None:
+    def _end_check(self, _: object, error: int | None, is_asked: bool) -> None:
         self._is_checking = False
-        if error is None or error in _NO_SUCH_NAME:
+        if is_asked and (error is None or error in _NO_SUCH_NAME):
             self._answered_s = asyncio.get_running_loop().time()
         while self._undecided:
             lookup = self._undecided.pop()
@@ -209,11 +211,16 @@ def _as_resolved(node: pycares.AddrInfoNode) -> ResolvedAddress:
 def _in_loop(
     loop: asyncio.AbstractEventLoop, end: Callable[..., None]
 ) -> Callable[[Any, int | None], None]:
-    """Return the callback that c-ares calls in its thread; `end` runs in the loop."""
+    """Return the callback that c-ares calls in its thread; `end` runs in the loop.
+
+    What the hosts file or a cache says comes in this thread, and then `is_asked` is False.
+    """
+    here = threading.get_ident()
 
     def ended(found: object, error: int | None) -> None:
+        is_asked = threading.get_ident() != here
         with contextlib.suppress(RuntimeError):  # the loop is closed, and asks nothing any more
-            loop.call_soon_threadsafe(end, found, error)
+            loop.call_soon_threadsafe(end, found, error, is_asked)
 
     return ended
 

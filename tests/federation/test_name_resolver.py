@@ -99,6 +99,7 @@ async def test_an_address_and_this_machines_own_name_need_no_name_server(host: s
     async with scene() as (server, names):
         server.is_silent = True
         found = await names.resolve(host, 80)
+        assert not names.is_answered
     assert {info[4][0] for info in found} <= {"127.0.0.1", "::1"}
     assert not {name for name in server.asked if not name.endswith(".invalid")}
 
