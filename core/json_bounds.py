@@ -6,15 +6,18 @@ contract.md section 2 (JSON depth); RFC 8785 section 3.1 (I-JSON).
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import chain, compress
 from operator import is_
-from typing import Any
+from typing import Any, Final
 
 from core.errors import Problem
 
 DEPTH_MAX = 64
+# An escaped backslash before "u0000" is none.
+_NUL: Final = re.compile(rb"(?<!\\)(?:\\\\)*+\\u0000")
 # Readers that use doubles round a larger integer, and JCS refuses it.
 INTEGER_MAX = 2**53 - 1
 
@@ -114,6 +117,11 @@ def holds_nul(value: object) -> bool:
     if isinstance(value, dict):
         return any("\0" in key or holds_nul(member) for key, member in value.items())
     return isinstance(value, list) and any(holds_nul(member) for member in value)
+
+
+def text_holds_nul(text: bytes) -> bool:
+    """Say whether JSON as it is written has a text or key with U+0000."""
+    return b"\\u0000" in text and _NUL.search(text) is not None
 
 
 def is_encodable(text: str) -> bool:

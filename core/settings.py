@@ -182,6 +182,7 @@ class Settings:
         4 * MIB, "largest workflow record; results beyond it go by reference", low=64 * KIB
     )
     card_bytes_max: int = _setting(64 * KIB, "largest agent card", low=KIB)
+    agents_per_owner_max: int = _setting(10_000, "active agents of one owner", low=1)
     connect_timeout_ms: int = _setting(5_000, "opening a connection to an agent", low=1)
     cancel_notice_timeout_ms: int = _setting(2_000, "the one try of a cancel notice", low=1)
     egress_allow: tuple[str, ...] = _setting(

@@ -2,21 +2,29 @@
 
 Operational rows, but they wait for the disk: a reply that was sent must be found again after a
 crash. What a reply says is sealed before it comes here, since some hold secrets. Old rows are swept
-by the process that writes new ones. contract.md section 2 (Idempotency-Key); money.md section 2.
+by the processes that write new ones, beside their calls: on a connection of its own, a bounded
+number of rows and bytes at a time. contract.md section 2 (Idempotency-Key); money.md section 2.
 """
 
 from __future__ import annotations
 
+import asyncio
+import logging
 import time
 from dataclasses import dataclass
 from typing import Final
 
 import sqlalchemy as sql
 
+from core.errors import ServiceError
 from ledger.pools import OPERATIONAL_TIMEOUT_S, OperationalPool
 
+log = logging.getLogger("callboard.ledger")
+
 SWEEP_PAUSE_S: Final = 60.0
-SWEPT_MAX: Final = 10_000
+# One statement removes so many rows at most, and ends with the one that passes so many bytes.
+SWEPT_ROWS_MAX: Final = 500
+SWEPT_BYTES_MAX: Final = 4 * 1024 * 1024
 
 _NOW: Final = "(extract(epoch FROM clock_timestamp()) * 1000)::bigint"
 # The update changes nothing; without one, a row that is there already would not be returned.
@@ -41,12 +49,28 @@ _KEEP: Final = sql.text(
 _DROP: Final = sql.text(
     "DELETE FROM callboard.http_reply WHERE principal = :principal AND key = :key AND reply IS NULL"
 )
+# Rows that another replica removes, or a caller has at hand, are left to the next time.
 _SWEEP: Final = sql.text(
     f"""
-    DELETE FROM callboard.http_reply WHERE (principal, key) IN (
-        SELECT principal, key FROM callboard.http_reply WHERE expires_ms < {_NOW} LIMIT :most)
+    WITH old AS MATERIALIZED (
+        SELECT principal, key, expires_ms, coalesce(octet_length(reply), 0) AS bytes
+        FROM callboard.http_reply WHERE expires_ms < {_NOW}
+        ORDER BY expires_ms LIMIT :rows_max FOR UPDATE SKIP LOCKED
+    ), counted AS (
+        SELECT principal, key, sum(bytes) OVER (ORDER BY expires_ms, principal, key) - bytes
+            AS bytes_before
+        FROM old
+    ), removed AS (
+        DELETE FROM callboard.http_reply USING counted
+        WHERE http_reply.principal = counted.principal AND http_reply.key = counted.key
+            AND counted.bytes_before < :bytes_max
+        RETURNING 1
+    )
+    SELECT count(*) AS rows FROM removed
     """
-).bindparams(sql.bindparam("most", type_=sql.Integer))
+).bindparams(
+    sql.bindparam("rows_max", type_=sql.Integer), sql.bindparam("bytes_max", type_=sql.BigInteger)
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,8 +99,12 @@ class ReplyStore:
     ) -> None:
         self._kept_ms = kept_s * 1_000
         self._swept_at = time.monotonic()
+        self._sweeping: asyncio.Task[None] | None = None
         self._pool = OperationalPool(
             url, "callboard-replies", size=pool_size, timeout_s=timeout_s, is_durable=True
+        )
+        self._sweep_pool = OperationalPool(
+            url, "callboard-old-replies", size=1, timeout_s=timeout_s, is_durable=False
         )
 
     def __repr__(self) -> str:
@@ -84,6 +112,10 @@ class ReplyStore:
 
     async def close(self) -> None:
         """Close all connections."""
+        if self._sweeping is not None:
+            self._sweeping.cancel()
+            await asyncio.wait([self._sweeping])
+        await self._sweep_pool.close()
         await self._pool.close()
 
     async def open(self, principal: str, key: str, request_hash: bytes) -> KeptReply:
@@ -97,7 +129,7 @@ class ReplyStore:
             ServiceError: LEDGER_UNAVAILABLE.
         """
         if time.monotonic() - self._swept_at > SWEEP_PAUSE_S:
-            await self.sweep()
+            self._begin_sweep()
         values = {"principal": principal, "key": key, "request_hash": request_hash}
         (row,) = await self._pool.rows(_OPEN, {**values, "kept_ms": self._kept_ms})
         reply = None if row["reply"] is None else bytes(row["reply"])
@@ -120,11 +152,33 @@ class ReplyStore:
         """
         await self._pool.rows(_DROP, {"principal": principal, "key": key})
 
+    def _begin_sweep(self) -> None:
+        """Sweep beside the calls; no caller waits for it, or fails with it."""
+        self._swept_at = time.monotonic()
+        if self._sweeping is None or self._sweeping.done():
+            self._sweeping = asyncio.get_running_loop().create_task(self._sweep_or_log())
+
+    async def _sweep_or_log(self) -> None:
+        try:
+            await self.sweep()
+        except ServiceError as error:
+            log.warning("sweeping replies ended error=%r", error)
+
     async def sweep(self) -> None:
-        """Remove replies that were kept long enough, so many at once.
+        """Remove the replies that were kept long enough, a few with each statement.
 
         Raises:
             ServiceError: LEDGER_UNAVAILABLE.
         """
-        self._swept_at = time.monotonic()
-        await self._pool.rows(_SWEEP, {"most": SWEPT_MAX})
+        while await self.sweep_some():
+            pass
+
+    async def sweep_some(self) -> int:
+        """Remove the oldest of the replies that were kept long enough; return how many it were.
+
+        Raises:
+            ServiceError: LEDGER_UNAVAILABLE.
+        """
+        bounds = {"rows_max": SWEPT_ROWS_MAX, "bytes_max": SWEPT_BYTES_MAX}
+        (row,) = await self._sweep_pool.rows(_SWEEP, bounds)
+        return int(row["rows"])

@@ -21,11 +21,12 @@ from msgspec.structs import replace
 
 from actors.dispatch.agent_queue import AGED_MS, AgentQueues
 from actors.dispatch.cancel_notices import CancelNotices
-from actors.dispatch.envelope import dispatch_body, dispatch_headers, sent_event_id
-from actors.dispatch.inflight_bytes import (
+from actors.dispatch.envelope import (
     UNCOUNTED_BYTES_MAX,
-    InflightBytes,
+    dispatch_body,
+    dispatch_headers,
     estimate_bytes,
+    sent_event_id,
 )
 from actors.dispatch.judging_process import HERE_BYTES_MAX, JudgingProcess
 from actors.dispatch.large_results import Blobs, is_result_large, store_large_result
@@ -42,6 +43,7 @@ from actors.process.slices import SLICE_MS, run_in_slices
 from core.canonical import canonical, hash_bytes
 from core.errors import NodeErrorCode
 from core.market.sharing.fair_queue import parse_weights
+from core.market.sharing.inflight_bytes import InflightBytes
 from core.settings import Settings
 from core.workflow.events import (
     AttemptAccepted,

@@ -1,8 +1,9 @@
 """Judges replies that come in frames on standard input, as a process: `python -m` this module.
 
-A frame is its length and one message; the event of each reply goes back on standard output. It ends
-with its input, so with the process that started it. It knows no agent, no ledger and no network.
-Decision 0160.
+A frame is its length and one message; the event of each reply, or what becomes of a result that was
+handed in through the API, goes back on standard output. It ends with its input, so with the process
+that started it. It knows no agent, no ledger and no network.
+Decisions 0160, 0170.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from typing import IO, Final, Literal
 
 from msgspec.structs import replace
 
+from actors.dispatch.handed_in_results import HandedIn, JudgedHandIn, judge_handed_in
 from actors.dispatch.reply_events import ReceivedReply, judge_received
 from actors.ports import DispatchOrder
 from actors.process.garbage import collect_rarely
@@ -32,13 +34,19 @@ class ReplyOfOrder(Message, frozen=True):
     reply: ReceivedReply
 
 
-REPLIES: Final = Wire[ReplyOfOrder](ReplyOfOrder)
+REPLIES: Final = Wire[ReplyOfOrder | HandedIn](ReplyOfOrder | HandedIn)
 EVENTS: Final = Wire[Event](Event)
+HAND_INS: Final = Wire[JudgedHandIn](JudgedHandIn)
 
 
 def judge_frame(body: bytes) -> bytes:
-    """Return the encoded event of an encoded reply; its `result_json` stands for its result."""
+    """Return the encoded event of an encoded reply; its `result_json` stands for its result.
+
+    Of a result that was handed in: what becomes of it.
+    """
     asked = REPLIES.decode(body)
+    if isinstance(asked, HandedIn):
+        return HAND_INS.encode(judge_handed_in(asked))
     event = judge_received(asked.order, asked.reply)
     if isinstance(event, AttemptSucceeded):
         event = replace(event, result=None)

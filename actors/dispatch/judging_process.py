@@ -1,11 +1,12 @@
-"""The process in which an owner judges large replies, as the owner sees it.
+"""The process in which an owner judges large replies, as the owner sees it; a replica has one, too.
 
 Python builds the values of a JSON text in one piece, which nothing can interrupt, a thread neither:
 1 MiB of nested arrays holds the interpreter for 50 ms. So a large reply is judged in a process
 beside the owner's, which returns the event with the result's canonical text. The process is started
 for the first large reply, judges one reply at a time, payers in turn, and is replaced when it ends
 or takes too long; then its order fails without blame. It ends when the owner's end of its socket is
-closed. design.md section 3 (no long loop turn). Decision 0160.
+closed. A replica judges large results that agents hand in the same way, agents in turn. design.md
+section 3 (no long loop turn). Decisions 0160, 0170.
 """
 
 from __future__ import annotations
@@ -21,7 +22,15 @@ from typing import Final
 
 from msgspec.structs import replace
 
-from actors.dispatch.judging_child import EVENTS, LENGTH_BYTES, LENGTH_ORDER, REPLIES, ReplyOfOrder
+from actors.dispatch.handed_in_results import HandedIn, JudgedHandIn
+from actors.dispatch.judging_child import (
+    EVENTS,
+    HAND_INS,
+    LENGTH_BYTES,
+    LENGTH_ORDER,
+    REPLIES,
+    ReplyOfOrder,
+)
 from actors.dispatch.reply_events import ReceivedReply
 from actors.ports import DispatchOrder
 from core.market.sharing.fair_queue import FairQueue
@@ -83,14 +92,28 @@ class JudgingProcess:
         # What a reply is judged by: no inputs, which may be large, and no secret.
         bare = replace(order, inputs={}, parents={}, large=None, secret=None)
         request = REPLIES.encode(ReplyOfOrder(bare, reply))
+        return EVENTS.decode(await self._answer(order.payer_did, request))
+
+    async def judge_handed_in(self, agent: str, handed_in: HandedIn) -> JudgedHandIn:
+        """Return what becomes of a result that was handed in.
+
+        Args:
+            agent: in whose turn it is judged.
+
+        Raises:
+            JudgingEnded: the process ended or timed out.
+        """
+        return HAND_INS.decode(await self._answer(agent, REPLIES.encode(handed_in)))
+
+    async def _answer(self, holder: str, request: bytes) -> bytes:
         answer: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()
-        self._waiting.put(order.payer_did, answer, (request, answer))
+        self._waiting.put(holder, answer, (request, answer))
         if self._turns is None or self._turns.done():
             self._turns = asyncio.get_running_loop().create_task(self._take_turns())
         try:
-            return EVENTS.decode(await answer)
+            return await answer
         finally:
-            self._waiting.drop(answer)  # its order was aborted before its turn
+            self._waiting.drop(answer)  # whoever waits for it has given up before its turn
 
     def close(self) -> None:
         """End the process."""

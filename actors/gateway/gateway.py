@@ -15,6 +15,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from actors.cluster.runtime import ensure_runtime
+from actors.dispatch.judging_process import JudgingProcess
 from actors.dispatch.large_results import Blobs
 from actors.gateway.ends import Ends
 from actors.gateway.live_owners import PING_TIMEOUT_S, REQUEST_TIMEOUT_S, Asked, LiveOwners
@@ -66,6 +67,7 @@ class Gateway:
         self.foreground = Foreground()
         self._blob_store = BlobStore(settings.database_url, self.reader)
         self.blobs = Blobs(self._blob_store, cache_bytes_max=settings.blob_cache_bytes_max)
+        self.judging = JudgingProcess(lambda agent: 1)
         self.reads = WorkflowReads(settings, self.reader, self.blobs)
         self._ledger = LedgerClient(
             BatchCall(settings.run_folder, LEDGER, "submit"),
@@ -90,6 +92,7 @@ class Gateway:
     async def close(self) -> None:
         """End every task and connection."""
         self.owners.close()
+        self.judging.close()
         await self._blob_store.close()
         await self.reader.close()
 

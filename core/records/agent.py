@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from enum import Enum
 from typing import Annotated, Any, Final
 
 from pydantic import BaseModel, ConfigDict, Field, StrictInt, StringConstraints
@@ -37,14 +38,19 @@ Endpoint = Annotated[
 PRICE_CENTS_MAX = 10**11
 CAPABILITIES_MAX = 100
 
-# Texts under these names, however spelt, are credentials; cards are public.
+# What is under these names, however spelt, is a credential; cards are public.
 _SECRET_NAMES: Final = frozenset(
-    (
-        "signingsecret", "heartbeattoken", "apikey", "xapikey", "accesstoken", "authorization",
-        "privatekey", "secretkey", "clientsecret", "secret", "password",
-    )
+    ("authorization", "bearer", "cookie", "jwt", "pwd", "token", "xauth", "xtoken")
+)
+# So is what is under a name that ends like this ("openaiApiKey"). Not "token": a card may say what
+# a million of them cost.
+_SECRET_ENDINGS: Final = (
+    "apikey", "accesskey", "privatekey", "secretkey", "secretaccesskey", "signingkey",
+    "accesstoken", "apitoken", "authtoken", "bearertoken", "heartbeattoken", "idtoken",
+    "refreshtoken", "sessiontoken", "secrettoken", "secret", "password", "passwd", "passphrase",
+    "credential", "mnemonic", "proxyauthorization",
 )  # fmt: skip
-# What is under these names describes values that others send.
+# What is under these names of a capability describes values that others send.
 _SCHEMAS: Final = ("inputSchema", "outputSchema")
 _NOT_LETTERS: Final = re.compile(r"[^a-z]")
 _USER_IN_URL: Final = re.compile(r"//[^/]*@")
@@ -95,34 +101,45 @@ class AgentCard(_OpenRecord):
         return self.model_dump(mode="json", by_alias=True, exclude_none=True)
 
 
-def find_secrets(value: Any, path: str) -> Iterator[str]:
+class _Place(Enum):
+    """Where in a card a value stands, as far as that decides what its members mean."""
+
+    CARD = "card"
+    CAPABILITIES = "capabilities"
+    CAPABILITY = "capability"
+    ELSEWHERE = "elsewhere"
+
+
+def find_secrets(value: Any, path: str, _place: _Place = _Place.CARD) -> Iterator[str]:
     """Find the members of a card that hold credentials.
 
     Args:
-        value: the card, or a part of it.
+        value: the card.
         path: where that stands.
 
     Returns: the path of each.
     """
     if isinstance(value, list):
         for position, item in enumerate(value):
-            yield from find_secrets(item, f"{path}[{position}]")
+            yield from find_secrets(item, f"{path}[{position}]", _item_place(_place))
     elif isinstance(value, dict):
         for name, item in value.items():
             if _is_secret(name, item):
                 yield f"{path}.{name}"
-            elif name not in _SCHEMAS:
-                yield from find_secrets(item, f"{path}.{name}")
+            elif not _is_schema(name, _place) and isinstance(item, dict | list):
+                yield from find_secrets(item, f"{path}.{name}", _member_place(name, _place))
 
 
-def without_secrets(value: Any) -> Any:
-    """Return a card, or a part of it, without credentials that an earlier version let in."""
+def without_secrets(value: Any, _place: _Place = _Place.CARD) -> Any:
+    """Return a card without credentials that an earlier version let in."""
     if isinstance(value, list):
-        return [without_secrets(item) for item in value]
+        return [without_secrets(item, _item_place(_place)) for item in value]
     if not isinstance(value, dict):
         return value
     kept = {
-        name: item if name in _SCHEMAS else without_secrets(item)
+        name: item
+        if _is_schema(name, _place)
+        else without_secrets(item, _member_place(name, _place))
         for name, item in value.items()
         if not _is_secret(name, item)
     }
@@ -131,5 +148,22 @@ def without_secrets(value: Any) -> Any:
     return kept
 
 
+def _member_place(name: str, place: _Place) -> _Place:
+    is_list = place is _Place.CARD and name == "capabilities"
+    return _Place.CAPABILITIES if is_list else _Place.ELSEWHERE
+
+
+def _item_place(place: _Place) -> _Place:
+    return _Place.CAPABILITY if place is _Place.CAPABILITIES else _Place.ELSEWHERE
+
+
+def _is_schema(name: str, place: _Place) -> bool:
+    return place is _Place.CAPABILITY and name in _SCHEMAS
+
+
 def _is_secret(name: str, value: Any) -> bool:
-    return isinstance(value, str) and _NOT_LETTERS.sub("", name.lower()) in _SECRET_NAMES
+    """Say whether a member holds a credential; nothing and yes or no are none."""
+    if value is None or isinstance(value, bool) or value in ("", [], {}):
+        return False
+    letters = _NOT_LETTERS.sub("", name.lower())
+    return letters in _SECRET_NAMES or letters.removesuffix("s").endswith(_SECRET_ENDINGS)

@@ -15,7 +15,8 @@ class RegisterAgent(Message, frozen=True, kw_only=True):
     `secret_encrypted`: the dispatch signing secret, already encrypted, or None to keep the old one.
     `revision_expected`: the stored card that the command was decided from; None for any.
     `is_unchanged`: the stored card came again by its signature alone, so nothing is stored.
-    Rejections: FORBIDDEN; CONFLICT when the card has changed meanwhile.
+    `owner_agents_max`: active agents of its owner, at most; None: no bound.
+    Rejections: FORBIDDEN; CONFLICT when the card has changed meanwhile, or the owner has so many.
     Result: {"did", "ownerDid", "registered": capabilities, "isNew": bool, "tokenRevision": int}.
     """
 
@@ -32,6 +33,7 @@ class RegisterAgent(Message, frozen=True, kw_only=True):
     secret_encrypted: bytes | None
     revision_expected: int | None = None
     is_unchanged: bool = False
+    owner_agents_max: int | None = None
 
 
 class DeregisterAgent(Message, frozen=True, kw_only=True):

@@ -42,6 +42,8 @@ def plan_register_agent(command: RegisterAgent, batch: Batch) -> Outcome:
         assert known is not None, command
         return batch.decided(command.key, result=_registered(command, known, is_new=False))
     agent = _after_registration(command.owner_did, known)
+    if known is None or not known.is_active:
+        _count_agent(command, agent.owner_did, batch)
     batch.cache.agents[command.did] = agent
     batch.cache.callers.add(agent.owner_did)
     secret = command.secret_encrypted
@@ -79,6 +81,19 @@ def plan_register_agent(command: RegisterAgent, batch: Batch) -> Outcome:
     )
     result = _registered(command, agent, is_new=known is None)
     return batch.decided(command.key, result=result, audit_id=audit_id)
+
+
+def _count_agent(command: RegisterAgent, owner_did: str, batch: Batch) -> None:
+    """Count another active agent of an owner; refuse it beyond the bound. Decision 0172."""
+    counts = batch.cache.agent_counts
+    count = counts.get(owner_did, 0)
+    if command.owner_agents_max is not None and count >= command.owner_agents_max:
+        raise Refusal(
+            ErrorCode.CONFLICT,
+            f"{owner_did} has {count} active agents, expected fewer than"
+            f" {command.owner_agents_max}: deregister one first",
+        )
+    counts[owner_did] = count + 1
 
 
 def _registered(command: RegisterAgent, agent: KnownAgent, *, is_new: bool) -> dict[str, object]:
@@ -132,6 +147,8 @@ def plan_deregister_agent(command: DeregisterAgent, batch: Batch) -> Outcome:
     batch.cache.agents[command.did] = KnownAgent(
         known.owner_did, revision, known.token_revision, is_active=False
     )
+    if known.owner_did in batch.cache.agent_counts:
+        batch.cache.agent_counts[known.owner_did] -= 1
     batch.put(DEREGISTERED, command.did, {"did": command.did, "revision": revision})
     batch.is_directory_changed = True
     audit_id = batch.record(
@@ -147,5 +164,6 @@ def add_agent_reads(command: RegisterAgent | DeregisterAgent, read_set: ReadSet)
     """Add what is looked at before an agent's card is stored or taken out of service."""
     read_set.agent_dids.add(command.did)
     if isinstance(command, RegisterAgent):
+        read_set.registered.add((command.did, command.owner_did))
         read_set.claimed_dids.add(command.did)
         read_set.addresses |= {wallet_address(command.did), stake_address(command.did)}

@@ -5,8 +5,9 @@ frequent: an entry with one is near wherever one looks, or is found by its workf
 event is a row of `audit_event`, indexed by type and by target.
 
 An event of every workflow's life has no index, and may yet be rare or have never occurred. So a
-page looks at `LOOKED_AT_MAX` entries at most, and the next page goes on from there. Spec: Audit
-entry; contract.md section 6 (Audit, Audit event types); decision 0130.
+page looks at `LOOKED_AT_MAX` entries at most, and the next page goes on from there. So does a page
+of those that match and are one caller's. Spec: Audit entry; contract.md section 6 (Audit, Audit
+event types); decisions 0011, 0130.
 """
 
 from __future__ import annotations
@@ -15,14 +16,17 @@ import uuid
 from dataclasses import dataclass
 from typing import Any, Final
 
+import orjson
 import sqlalchemy as sql
 
 from core.records.audit import LIFE_EVENTS
-from ledger.schema import audit, audit_event
+from ledger.schema import audit, audit_event, workflow
 
 _WORKFLOW = "workflow"
 # Entries that one page looks at where no index finds those that match.
 LOOKED_AT_MAX: Final = 10_000
+# Entries of which one page looks for a caller among the parties: their bodies are read.
+PARTY_LOOKED_AT_MAX: Final = 2_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,7 +34,7 @@ class AuditSelect:
     """The query of the audit rows that match, without an order.
 
     `last_looked_at`: for a filter without an index, the query of the id of the last entry that the
-    first one looks at, without a row where it looks at all.
+    first one looks at; without a row, or null, where it looks at all.
     """
 
     rows: sql.Select[Any]
@@ -81,6 +85,28 @@ def audit_select(
     if target_type is not None:
         return _looked_through(query, audit.c.workflow_id.is_not(None), looked_at_max)
     return AuditSelect(query)
+
+
+def of_party(select: AuditSelect, did: str, *, looked_at_max: int) -> AuditSelect:
+    """Narrow a query to the entries that a caller sees whole.
+
+    A caller is a party of an entry that names its DID, or is about a workflow that it pays for.
+
+    Args:
+        did: the caller.
+        looked_at_max: matching entries that are looked at, the newest first.
+    """
+    newest = select.rows.order_by(audit.c.id.desc()).limit(looked_at_max).subquery()
+    # Canonical JSON: a quotation mark inside a text is escaped, so only a whole text matches.
+    is_named = sql.func.strpos(newest.c.body, orjson.dumps(did).decode()) > 0
+    is_paid = sql.exists().where(workflow.c.id == newest.c.workflow_id, workflow.c.payer_did == did)
+    ids = select.rows.with_only_columns(audit.c.id).order_by(audit.c.id.desc())
+    last: sql.ColumnElement[Any] = ids.offset(looked_at_max - 1).limit(1).scalar_subquery()
+    if select.last_looked_at is not None:
+        last = sql.func.coalesce(last, select.last_looked_at.scalar_subquery())
+    return AuditSelect(
+        sql.select(newest).where(sql.or_(is_paid, is_named)), sql.select(last.label("id"))
+    )
 
 
 def _looked_through(

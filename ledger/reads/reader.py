@@ -17,8 +17,14 @@ from sqlalchemy import LargeBinary
 from sqlalchemy.dialects.postgresql import ARRAY
 from sqlalchemy.ext.asyncio import AsyncEngine
 
+from ledger.agents.offer_index import OfferIndex
 from ledger.pools import pool_of
-from ledger.reads.audit_filter import LOOKED_AT_MAX, audit_select
+from ledger.reads.audit_filter import (
+    LOOKED_AT_MAX,
+    PARTY_LOOKED_AT_MAX,
+    audit_select,
+    of_party,
+)
 from ledger.reads.prepared import PreparedReads
 from ledger.reads.search_reads import SearchReads
 from ledger.reads.stored import (
@@ -90,6 +96,7 @@ class LedgerReader:
         self.records = PreparedReads(url, timeout_s=timeout_s)
         self.lookups = PreparedReads(url, timeout_s=timeout_s)
         self.searches = SearchReads(url, timeout_s=timeout_s)
+        self.offers = OfferIndex(url)
 
     def __repr__(self) -> str:
         return f"LedgerReader({self._engine.pool.status()})"
@@ -99,6 +106,7 @@ class LedgerReader:
         await self.records.close()
         await self.lookups.close()
         await self.searches.close()
+        await self.offers.close()
         await self._engine.dispose()
 
     async def ping(self) -> None:
@@ -302,6 +310,8 @@ class LedgerReader:
         before_id: int | None = None,
         bytes_max: int = PAGE_BYTES_MAX,
         looked_at_max: int = LOOKED_AT_MAX,
+        party_did: str | None = None,
+        party_looked_at_max: int = PARTY_LOOKED_AT_MAX,
         caller: str = "",
     ) -> RowPage:
         """Return audit rows (`id, body, hash`, …), newest first, as `audit_select` narrows them.
@@ -312,6 +322,8 @@ class LedgerReader:
         Args:
             bytes_max: of the bodies: the page ends with the row that passes it.
             looked_at_max: entries that are looked at.
+            party_did: whose entries alone are returned; None: everybody's.
+            party_looked_at_max: matching entries of which it is looked whose they are.
             caller: who asks, by DID; such reads are searches, and take turns.
         """
         select = audit_select(
@@ -324,6 +336,8 @@ class LedgerReader:
             before_id=before_id,
             looked_at_max=looked_at_max,
         )
+        if party_did is not None:
+            select = of_party(select, party_did, looked_at_max=party_looked_at_max)
         search = partial(self.searches.rows, caller=caller)
         read = self.rows if select.last_looked_at is None else search
         found = await self.page(
@@ -333,7 +347,7 @@ class LedgerReader:
         if select.last_looked_at is None or found.is_cut or len(found) == limit:
             return found
         last = await search(select.last_looked_at)
-        looked_to = int(last[0]["id"]) if last else None
+        looked_to = int(last[0]["id"]) if last and last[0]["id"] is not None else None
         return RowPage(found, is_cut=False, looked_to=looked_to)
 
     async def payers(self, workflow_ids: Collection[str]) -> dict[str, str]:

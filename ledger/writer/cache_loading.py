@@ -89,6 +89,7 @@ async def load_read_set(connection: Connection, cache: StateCache, read_set: Rea
     missing = [did for did in read_set.agent_dids if did not in cache.agents]
     if missing:
         await _load_agents(connection, cache, missing)
+    await _load_agent_counts(connection, cache, read_set)
     claimed = [did for did in read_set.claimed_dids if cache.agents.get(did) is None]
     if claimed:
         await _load_callers(connection, cache, claimed)
@@ -176,6 +177,24 @@ async def _load_agents(connection: Connection, cache: StateCache, dids: list[str
     )
     for did, *fields in await cursor.fetchall():
         cache.agents[did] = KnownAgent(*fields)
+
+
+async def _load_agent_counts(connection: Connection, cache: StateCache, read_set: ReadSet) -> None:
+    """Read how many active agents those owners have that get another one."""
+    owners = set()
+    for did, owner_did in read_set.registered:
+        known = cache.agents[did]
+        if known is None or not known.is_active:
+            owners.add(owner_did if known is None else known.owner_did)
+    if not owners:
+        return
+    cache.agent_counts.update(dict.fromkeys(owners, 0))
+    cursor = await connection.execute(
+        "SELECT owner_did, count(*) FROM callboard.agent"
+        " WHERE owner_did = ANY(%s) AND status = 'active' GROUP BY owner_did",
+        (list(owners),),
+    )
+    cache.agent_counts.update(await cursor.fetchall())
 
 
 async def _load_callers(connection: Connection, cache: StateCache, dids: list[str]) -> None:

@@ -16,6 +16,7 @@ class ReadSet:
 
     `trusted`: agents that must not be revoked. `owned_dids`: whose money in all is bounded, by
     what the deposits of the batch, `deposited_micro` in all, may make of it.
+    `registered`: agents and who registers them, whose active agents are counted.
     `claimed_dids`: DIDs of registered cards, which another caller may have as its own.
     `key_ids` are revoked, `parent_keys` made a new one, `key_owners` get one.
 
@@ -35,6 +36,7 @@ class ReadSet:
     owned_dids: set[str] = field(default_factory=set)
     deposited_micro: int = 0
     agent_dids: set[str] = field(default_factory=set)
+    registered: set[tuple[str, str]] = field(default_factory=set)
     claimed_dids: set[str] = field(default_factory=set)
     key_ids: set[str] = field(default_factory=set)
     parent_keys: set[str] = field(default_factory=set)

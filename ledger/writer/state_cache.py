@@ -147,12 +147,13 @@ class StateCache:
     staked: dict[tuple[str, str], tuple[int, int] | None] = field(default_factory=dict)
     # By workflow and node: the round that takes bids, None when no round does.
     rounds: dict[tuple[str, str], OpenRound | None] = field(default_factory=dict)
-    # Of the batch at hand only: keys that can be revoked or make others, how many keys an owner
-    # has, which claimed DIDs have keys or agents of their own, (workflow, node) pairs that are
-    # already paid or have succeeded, how many workflows a claim will move, and the stored rows that
-    # its one command stands on.
+    # Of the batch at hand only: keys that can be revoked or make others, how many keys and active
+    # agents an owner has, which claimed DIDs have keys or agents of their own, (workflow, node)
+    # pairs that are already paid or have succeeded, how many workflows a claim will move, and the
+    # stored rows that its one command stands on.
     live_keys: dict[str, KnownKey] = field(default_factory=dict)
     key_counts: dict[str, int] = field(default_factory=dict)
+    agent_counts: dict[str, int] = field(default_factory=dict)
     callers: set[str] = field(default_factory=set)
     settled: set[tuple[str, str]] = field(default_factory=set)
     claimable: dict[str, int] = field(default_factory=dict)
@@ -175,6 +176,7 @@ class StateCache:
         """Forget what was read for one batch and keep the caches within their bound."""
         self.live_keys.clear()
         self.key_counts.clear()
+        self.agent_counts.clear()
         self.callers.clear()
         self.settled.clear()
         self.claimable.clear()

@@ -6,7 +6,6 @@ It knows ASGI's `receive` and JSON, not what a body means. contract.md section 2
 from __future__ import annotations
 
 import asyncio
-import re
 from collections.abc import Awaitable, Callable, Mapping
 from io import BytesIO
 from itertools import islice
@@ -15,7 +14,7 @@ from typing import Any, Final, TypeAlias
 import orjson
 
 from core.errors import ErrorCode, Problem, ServiceError
-from core.json_bounds import is_deeper_than
+from core.json_bounds import is_deeper_than, text_holds_nul
 from serve_app.http.pace import Pace
 
 Receive = Callable[[], Awaitable[Mapping[str, Any]]]
@@ -25,8 +24,6 @@ Receive = Callable[[], Awaitable[Mapping[str, Any]]]
 _DISCARDED_BYTES_MAX = 64 * 1024 * 1024
 # Bodies arrive within milliseconds; what is incomplete after this time is counted as slow.
 SLOW_AFTER_S = 1.0
-# An escaped backslash before "u0000" is none.
-_NUL: Final = re.compile(rb"(?<!\\)(?:\\\\)*+\\u0000")
 # Values that are looked at to say where a NUL is: a few milliseconds of the event loop.
 _SOUGHT_MAX: Final = 10_000
 
@@ -135,7 +132,7 @@ def check_media_type(content_type: bytes | None) -> None:
 
 
 def parse_json(body: bytes, *, depth_max: int) -> Any:
-    """Parse a JSON body.
+    """Parse a JSON body at once; `large_json.py` has what takes a large one.
 
     Args:
         body: the bytes as received.
@@ -145,12 +142,17 @@ def parse_json(body: bytes, *, depth_max: int) -> Any:
         ServiceError: INVALID_REQUEST; not JSON, too deep, or with a NUL in a text.
     """
     value = load_json(body)
-    check_value(value, body, depth_max=depth_max)
+    # Counting brackets is far cheaper than walking, and most bodies never come near the bound.
+    if bracket_count(body) > depth_max:
+        check_depth(value, depth_max)
+    check_nul(value, body)
     return value
 
 
 def load_json(body: bytes) -> Any:
     """Return what the text says.
+
+    A lone surrogate, a number beyond a double and bytes that are not UTF-8 are no JSON.
 
     Raises:
         ServiceError: INVALID_REQUEST; it is empty or not JSON.
@@ -164,26 +166,33 @@ def load_json(body: bytes) -> Any:
     try:
         return orjson.loads(body)
     except orjson.JSONDecodeError as error:
-        raise ServiceError(
-            ErrorCode.INVALID_REQUEST,
-            f"the body is not JSON: {error}",
-            (Problem("$", f"not JSON: {error}", "a JSON object"),),
-        ) from None
+        raise not_json(error) from None
 
 
-def check_value(value: Any, text: bytes, *, depth_max: int) -> None:
-    """Refuse what the text says although it is JSON: too deep, or with a NUL in a text.
+def not_json(error: Exception) -> ServiceError:
+    """Return the refusal of a text that a parser cannot read."""
+    return ServiceError(
+        ErrorCode.INVALID_REQUEST,
+        f"the body is not JSON: {error}",
+        (Problem("$", f"not JSON: {error}", "a JSON object"),),
+    )
 
-    A lone surrogate, a number beyond a double and bytes that are not UTF-8 are no JSON to
-    `load_json`.
+
+def bracket_count(text: bytes) -> int:
+    """Return how many objects and arrays a text has at most: those within its texts count, too."""
+    return text.count(b"{") + text.count(b"[")
+
+
+def check_nul(value: Any, text: bytes) -> None:
+    """Refuse a value with a NUL in a text.
+
+    Args:
+        text: what the value was parsed from.
 
     Raises:
         ServiceError: INVALID_REQUEST.
     """
-    # Counting brackets is far cheaper than walking, and most bodies never come near the bound.
-    if text.count(b"{") + text.count(b"[") > depth_max:
-        check_depth(value, depth_max)
-    if b"\\u0000" in text and _NUL.search(text) is not None:
+    if text_holds_nul(text):
         raise ServiceError(
             ErrorCode.INVALID_REQUEST,
             "a text of the body holds the character U+0000",
@@ -198,11 +207,16 @@ def check_depth(value: Any, depth_max: int) -> None:
         ServiceError: INVALID_REQUEST.
     """
     if is_deeper_than(value, depth_max):
-        raise ServiceError(
-            ErrorCode.INVALID_REQUEST,
-            f"the body nests more than {depth_max} levels deep",
-            (Problem("$", f"more than {depth_max} levels", f"at most {depth_max} levels"),),
-        )
+        raise too_deep(depth_max)
+
+
+def too_deep(depth_max: int) -> ServiceError:
+    """Return the refusal of a body that nests deeper than this."""
+    return ServiceError(
+        ErrorCode.INVALID_REQUEST,
+        f"the body nests more than {depth_max} levels deep",
+        (Problem("$", f"more than {depth_max} levels", f"at most {depth_max} levels"),),
+    )
 
 
 # The key or index of a value, and the trail of what holds it. A text would repeat a long key for

@@ -18,9 +18,9 @@ from actors.process.slices import Slices
 from core.errors import ErrorCode, Problem, ServiceError
 from core.records.api.shape import kind_of
 from core.settings import Settings
-from serve_app.http.bodies import check_value, load_json, parse_json
 from serve_app.http.calls import Call, invalid
 from serve_app.http.errors import problem
+from serve_app.http.large_json import Pieces, parse_large_json
 
 _LOG = logging.getLogger("callboard.api")
 
@@ -88,7 +88,7 @@ async def judged(call: Call, plural: str, judge: Callable[[int, Any], Awaitable[
     settings = call.services.settings
     slices = Slices(foreground=call.services.gateway.foreground)
     outline, parts = await cut(call.body, settings.body_bytes_max, slices)
-    body = parse_json(outline, depth_max=settings.json_depth_max)
+    body, _pieces = await parse_large_json(outline, depth_max=settings.json_depth_max)
     items = body.get(plural) if isinstance(body, dict) else None
     if not isinstance(items, list):
         raise invalid(plural, kind_of(items), f"an array of 1 to {settings.bulk_items_max}")
@@ -96,12 +96,12 @@ async def judged(call: Call, plural: str, judge: Callable[[int, Any], Awaitable[
         raise invalid(plural, f"{len(items)} items", f"1 to {settings.bulk_items_max} items")
     found: Judged[T] = Judged([None] * len(items))
     for index, item in enumerate(items):
-        value, part = item, b""
+        value, _pieces, part = item, None, b""
         if isinstance(item, list):  # it names the part that was cut out there
             part = parts[item[0]]
         try:
             if part:
-                value = _loaded(part, settings, index)
+                value, _pieces = await _loaded(part, settings, index)
             found.accepted.append(await judge(index, value))
             found.positions.append(index)
         except ServiceError as error:
@@ -189,7 +189,7 @@ def _after_string(body: bytes, opening: int) -> int:
     return len(body)
 
 
-def _loaded(part: bytes, settings: Settings, index: int) -> Any:
+async def _loaded(part: bytes, settings: Settings, index: int) -> tuple[Any, Pieces | None]:
     """Parse one item, held to the bounds that a body of its own would have.
 
     Raises:
@@ -202,6 +202,4 @@ def _loaded(part: bytes, settings: Settings, index: int) -> Any:
             f"item {index} has {len(part)} bytes, at most {most} are read",
             (Problem(f"[{index}]", f"{len(part)} bytes", f"{most} bytes"),),
         )
-    value = load_json(part)
-    check_value(value, part, depth_max=settings.json_depth_max)
-    return value
+    return await parse_large_json(part, depth_max=settings.json_depth_max)

@@ -22,6 +22,7 @@ from core.records.api.shape import Body, kind_of, members_of
 from core.records.bounds import text_defect
 from core.trust.access import Principal, denial
 from serve_app.callers.limits import RateClass
+from serve_app.http.large_json import Pieces
 from serve_app.http.paths import path_problem
 from serve_app.services import Services
 
@@ -67,6 +68,7 @@ class Call:
     """One request: who asks, from which address, for what, with which body.
 
     `path_values`: the texts in its path, by their JSON names. `right`: that the operation takes.
+    `pieces`: the parts of `json`, kept so that a large one is not freed in one go.
     """
 
     services: Services
@@ -81,6 +83,7 @@ class Call:
     principal: Principal | None = None
     body: bytes = b""
     json: Any = None
+    pieces: Pieces | None = None
     repeat_key: RepeatKey | None = None
     repeats: Repeats = Repeats.IGNORED
     _parsed: dict[type[Body], Body] = field(default_factory=dict, repr=False)
@@ -106,7 +109,7 @@ class Call:
         if operation.query is not None:
             values = query_values(self.query_string, problems) if self.query_string else {}
             self._parsed[operation.query] = shape.read(operation.query, values, problems)
-        is_parsed_here = not operation.is_agent_reply  # its handler counts the call first
+        is_parsed_here = not operation.is_parsed_by_handler
         if is_parsed_here and isinstance(operation.body, type) and issubclass(operation.body, Body):
             raw = self.json if self.body or not operation.is_body_optional else {}
             self._parsed[operation.body] = shape.read(operation.body, raw, problems)
@@ -237,6 +240,11 @@ class Operation:
     rate_of: Callable[[Call], RateClass] | None = None
     repeats: Repeats = Repeats.IGNORED
     media_type: str = "application/json"
+
+    @property
+    def is_parsed_by_handler(self) -> bool:
+        """Whether its handler parses the body: item by item, or once it knows who sends it."""
+        return self.is_bulk_body or self.is_agent_reply
 
     def __post_init__(self) -> None:
         declared = members_of(self.path_values) if self.path_values is not None else ()

@@ -15,6 +15,7 @@ import asyncio
 import logging
 import os
 from collections.abc import Awaitable, Callable, Iterable, Mapping, MutableMapping
+from functools import partial
 from typing import Any
 
 import orjson
@@ -23,9 +24,11 @@ from core.errors import ErrorCode, ServiceError
 from serve_app.callers.admission import Place
 from serve_app.callers.auth import Unproven
 from serve_app.callers.limits import Headers, RateClass
-from serve_app.http.bodies import ClientGone, check_media_type, held_bytes, parse_json, read_body
+from serve_app.http.bodies import ClientGone, check_media_type, held_bytes, read_body
 from serve_app.http.calls import Call, Operation, Repeats, Reply
+from serve_app.http.compiling import apart
 from serve_app.http.errors import PROBLEM_TYPE, STATUS, problem, problem_headers
+from serve_app.http.large_json import parse_large_json
 from serve_app.http.pace import Pace
 from serve_app.http.paths import path_text, path_values
 from serve_app.http.repeats import once, repeat_key
@@ -153,9 +156,11 @@ class Endpoint:
         if _may_wait(call.headers, operation):
             place.take(place.admission.waits, 1, "requests wait")
         has_body = operation.method in _WITH_BODY and (call.body or not operation.is_body_optional)
-        if has_body and not operation.is_bulk_body:  # items of those are parsed one by one
-            call.json = parse_json(call.body, depth_max=services.settings.json_depth_max)
-        call.parse(operation)
+        if has_body and not operation.is_parsed_by_handler:
+            depth_max = services.settings.json_depth_max
+            call.json, call.pieces = await parse_large_json(call.body, depth_max=depth_max)
+        parsed_bytes = 0 if operation.is_parsed_by_handler else len(call.body)
+        await apart(parsed_bytes, partial(call.parse, operation))
         # A read that comes as a POST (a dry run) stores nothing, so there is nothing to repeat.
         if operation.repeats is not Repeats.IGNORED and rate is not RateClass.READ:
             call.repeats, call.repeat_key = operation.repeats, await repeat_key(call)

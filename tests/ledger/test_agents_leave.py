@@ -97,3 +97,26 @@ async def test_a_change_that_started_from_an_older_card_is_refused(database: Dat
     (gone,) = await store.commit([card(revision_expected=3)], AT)
     assert gone.error is ErrorCode.CONFLICT
     await store.close()
+
+
+async def test_active_agents_of_an_owner_are_bounded(database: Database) -> None:
+    """An owner registered as many as it liked, and each was looked at by every search."""
+    store, _ = await open_with_owner(database.service_url)
+
+    async def errors(*commands: Command) -> list[ErrorCode | None]:
+        return [outcome.error for outcome in await store.commit(list(commands), AT)]
+
+    def bounded(name: str, **changes: object) -> Command:
+        return card(f"did:test:{name}", owner_agents_max=3, **changes)  # type: ignore[arg-type]
+
+    full = ErrorCode.CONFLICT
+    assert await errors(*(bounded(name) for name in "abcd")) == [None, None, None, full]
+    assert await errors(bounded("a"), bounded("d")) == [None, full], "a change is no further agent"
+    assert await errors(bounded("e", owner_did="did:test:other")) == [None]
+    assert await errors(leave("did:test:a"), bounded("d"), bounded("a")) == [None, None, full]
+    assert await errors(bounded("a", owner_did=PAYER, is_admin=True)) == [full], "coming back"
+    assert await errors(leave("did:test:b"), bounded("b")) == [None, None]
+    assert await errors(leave("did:test:b"), leave("did:test:c")) == [None, None]
+    assert await errors(*(bounded(name) for name in "abc")) == [None, None, full]
+    assert await errors(card("did:test:f")) == [None], "of a command of before, which has no bound"
+    await store.close()

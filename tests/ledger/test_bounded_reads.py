@@ -83,6 +83,46 @@ async def test_a_rare_event_of_a_workflows_life_is_looked_for_page_by_page(
     await store.close()
 
 
+async def test_ones_own_entries_are_found_behind_many_of_others(
+    database: Database, reader: LedgerReader
+) -> None:
+    """A page without an entry of the caller's ended the list, though it had older ones."""
+    store, epoch = await open_with_owner(database.service_url)
+    await store.commit([card("did:test:own")], AT)
+    own = Flow(epoch)
+    await store.commit([own.publish()], AT)
+    await store.commit([card(f"did:test:{letter}") for letter in "abcdefgh"], AT)
+    registered = {"target_type": "agent", "event_type": "agent.registered"}
+    of_life = {"event_type": "workflow.published"}
+    for filters, party, found in (
+        (registered, "did:test:own", ["did:test:own"]),
+        (of_life, own.payer, [own.id]),
+        (of_life, "did:test:nobody", []),
+        ({"target_id": own.id}, own.payer, [own.id]),
+        ({"target_id": own.id}, "did:test:nobody", []),
+        (registered, "did:test:nobody", []),
+    ):
+        shown: list[str] = []
+        pages, before_id = 0, None
+        while True:
+            page = await reader.audit(
+                **filters, party_did=party, party_looked_at_max=3, looked_at_max=5,
+                before_id=before_id,
+            )  # fmt: skip
+            shown += [orjson.loads(row["body"])["targetId"] for row in page]
+            pages += 1
+            if page.looked_to is None:
+                break
+            assert before_id is None or page.looked_to < before_id
+            before_id = page.looked_to
+        assert shown == found, (filters, party)
+        if filters is registered:
+            assert pages == 1 + 9 // 3
+    full = await reader.audit(**registered, party_did="did:test:own", limit=1)
+    assert (len(full), full.looked_to) == (1, None)
+    await store.close()
+
+
 async def test_ends_are_told_for_many_workflows_at_once(
     database: Database, reader: LedgerReader
 ) -> None:

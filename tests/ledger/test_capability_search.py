@@ -1,24 +1,29 @@
-"""Capabilities found by words, over cards as agents wrote them. Decision 0083."""
+"""Capabilities found by words, over cards as agents wrote them. Decisions 0083, 0172."""
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+import asyncio
+from collections.abc import AsyncIterator, Iterator
+from typing import Any
 
 import orjson
 import pytest
+import sqlalchemy as sql
+from msgspec.structs import replace
 
+from ledger.agents import capability_search, offer_index
 from ledger.agents.agent_commands import DeregisterAgent, RegisterAgent
-from ledger.agents.capability_search import (
-    BYTES_MAX,
-    CARD_BYTES_MAX,
-    WORDS_BYTES_MAX,
-    find_capabilities,
-)
+from ledger.agents.capability_search import find_capabilities
+from ledger.agents.offer_index import STEPS_MAX
 from ledger.reads.reader import LedgerReader
 from tests.conftest import Database
 from tests.ledger.making import AT, PAYER, card, new_key, open_with_owner
 
 pytestmark = pytest.mark.anyio
+
+# As callboard.words_bytes has them.
+CARD_BYTES_MAX = 8 * 1024
+WORDS_BYTES_MAX = 16 * CARD_BYTES_MAX
 
 
 @pytest.fixture
@@ -108,24 +113,119 @@ async def test_a_large_card_is_found_by_its_ids_and_its_words_are_never_read(
 
 
 async def test_what_an_owner_registers_hides_nothing_of_the_others(
+    database: Database, reader: LedgerReader, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of many hits those are ranked that their owners registered first."""
+    monkeypatch.setattr(capability_search, "HITS_MAX", 5)
+    store, _ = await open_with_owner(database.service_url)
+    crowd = [offering(f"did:t:{n}", f"cap.crowd.c{n}.v1", "Washes elephants") for n in range(9)]
+    await store.commit(crowd, AT)
+    for number in range(2):
+        other = offering(
+            f"did:u:{number}", f"cap.their.c{number}.v1", "Washes", owner=f"did:test:{number}"
+        )
+        await store.commit([other], AT + 1 + number)
+    found = await find_capabilities(reader, "washes elephants", limit=99)
+    assert found[:3] == [f"cap.crowd.c{n}.v1" for n in range(3)], "those rank higher"
+    assert found[3:] == [f"cap.their.c{n}.v1" for n in range(2)]
+    await store.close()
+
+
+async def test_words_find_only_the_first_offers_of_an_owner(
+    database: Database, reader: LedgerReader, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(offer_index, "OWNER_OFFERS_MAX", 3)
+    store, _ = await open_with_owner(database.service_url)
+    for number in range(5):
+        await store.commit([offering(f"did:t:{number}", f"cap.c{number}.v1", "Paints")], AT)
+    others = offering("did:u:1", "cap.theirs.v1", "Paints", owner="did:test:other")
+    await store.commit([others], AT)
+    found = await find_capabilities(reader, "paints", limit=9)
+    assert found == ["cap.c0.v1", "cap.c1.v1", "cap.c2.v1", "cap.theirs.v1"]
+    await store.close()
+
+
+async def due(reader: LedgerReader) -> int:
+    """Return how many changes of agents have not been read."""
+    (row,) = await reader.rows(sql.text("SELECT count(*) AS due FROM callboard.offer_due"))
+    return int(row["due"])
+
+
+async def test_changed_cards_are_read_a_few_at_a_time_owner_beside_owner(
+    database: Database, reader: LedgerReader, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A search read all cards; now it reads those that have changed, and not too many of them."""
+    monkeypatch.setattr(offer_index, "ROWS_MAX", 4)
+    store, _ = await open_with_owner(database.service_url)
+    crowd = [offering(f"did:t:{n}", f"cap.c{n}.v1", "Paints") for n in range(20)]
+    await store.commit(crowd, AT)
+    others = offering("did:u:1", "cap.theirs.v1", "Paints", owner="did:test:other")
+    await store.commit([others], AT + 1)
+    assert await due(reader) == 21
+    assert await reader.offers.index_some() == 4
+    (row,) = await reader.rows(
+        sql.text("SELECT count(*) AS of_other FROM callboard.offer WHERE did = 'did:u:1'")
+    )
+    assert row["of_other"] == 1, "the first of an owner come before the second of any"
+    assert len(await find_capabilities(reader, "paints", limit=99)) == 4 + 4 * STEPS_MAX
+    assert await due(reader) == 1
+    assert len(await find_capabilities(reader, "paints", limit=99)) == 21
+    assert await due(reader) == 0
+    monkeypatch.setattr(offer_index, "BYTES_MAX", 1)
+    await store.commit(crowd_again(crowd), AT + 2)
+    assert await reader.offers.index_some() == 1, "until the bytes are counted"
+    reader.offers.follow()
+    while await due(reader):
+        await asyncio.sleep(0)
+    await store.close()
+
+
+def crowd_again(crowd: list[RegisterAgent]) -> list[RegisterAgent]:
+    return [replace(command, key=new_key()) for command in crowd[:3]]
+
+
+async def test_what_a_card_no_longer_says_finds_it_no_more(
+    database: Database, reader: LedgerReader, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Not even while its new words have not been read."""
+    store, _ = await open_with_owner(database.service_url)
+    await store.commit([offering("did:t:1", "cap.a.v1", "Paints")], AT)
+    assert await find_capabilities(reader, "paints", limit=9) == ["cap.a.v1"]
+    await store.commit([offering("did:t:1", "cap.a.v1", "Draws")], AT + 1)
+    monkeypatch.setattr(offer_index, "STEPS_MAX", 0)
+    assert await find_capabilities(reader, "paints", limit=9) == []
+    monkeypatch.undo()
+    assert await find_capabilities(reader, "paints", limit=9) == []
+    assert await find_capabilities(reader, "draws", limit=9) == ["cap.a.v1"]
+    await store.close()
+
+
+async def test_a_search_reads_its_hits_and_no_other_offers(
     database: Database, reader: LedgerReader
 ) -> None:
-    """Beyond the bound its own cards are not read; every set of capabilities has one read first."""
+    """Above 100,000 agents every search read and sorted them all, and ended after two seconds."""
     store, _ = await open_with_owner(database.service_url)
-    text = "x" * (CARD_BYTES_MAX - 500)
-    crowd = [
-        offering(f"did:t:{n}", "cap.crowd.same.v1", text)
-        for n in range(BYTES_MAX // CARD_BYTES_MAX + 80)
-    ]
-    later = offering("did:t:later", "cap.crowd.other.v1", "Paints horses")
-    last = offering("did:t:last", "cap.crowd.same.v1", "Draws camels")
-    others = offering("did:u:1", "cap.theirs.v1", "Washes elephants", owner="did:test:other")
-    for first in range(0, len(crowd), 100):
-        await store.commit(crowd[first : first + 100], AT)
-    await store.commit([later, last, others], AT + 1)
-    assert await find_capabilities(reader, "camels", limit=9) == []
-    assert await find_capabilities(reader, "horses", limit=9) == ["cap.crowd.other.v1"]
-    assert await find_capabilities(reader, "elephants", limit=9) == ["cap.theirs.v1"]
+    for first in range(0, 2_000, 500):
+        numbers = range(first, first + 500)
+        await store.commit(
+            [offering(f"did:t:{n}", f"cap.n{n}.v1", "Counts sheep") for n in numbers], AT
+        )
+    await store.commit([offering("did:t:z", "cap.z.v1", "Washes elephants")], AT)
+    assert await find_capabilities(reader, "elephants", limit=9) == ["cap.z.v1"]
+    async with reader.searches._engine.connect() as connection:
+        values = {"words": "elephants", "limit": 9, "hits_max": capability_search.HITS_MAX}
+        await connection.execute(sql.text("SET enable_seqscan = on"))
+        explained = sql.text(f"EXPLAIN (ANALYZE, FORMAT JSON) {capability_search._SEARCH.text}")
+        plan = (await connection.execute(explained, values)).scalar_one()[0]["Plan"]
+
+    def scans(node: dict[str, Any]) -> Iterator[tuple[str, int]]:
+        if "Relation Name" in node:
+            read = node["Actual Rows"] + node.get("Rows Removed by Filter", 0)
+            yield node["Relation Name"], read * node["Actual Loops"]
+        for below in node.get("Plans", ()):
+            yield from scans(below)
+
+    assert dict(scans(plan))["offer"] == 1
     await store.close()
 
 

@@ -9,6 +9,8 @@ from collections.abc import AsyncIterator
 import psycopg
 import pytest
 
+import ledger.replies
+from core.errors import ErrorCode, ServiceError
 from ledger.replies import ReplyStore
 from tests.conftest import Database
 
@@ -25,6 +27,25 @@ async def replies(database: Database) -> AsyncIterator[ReplyStore]:
     store = ReplyStore(database.service_url, kept_s=DAY_S, pool_size=5)
     yield store
     await store.close()
+
+
+async def keep_since(
+    replies: ReplyStore, database: Database, key: str, since_s: int, reply: bytes = b"reply"
+) -> None:
+    """Keep a reply that was given some seconds ago."""
+    await replies.open("p", key, HASH)
+    await replies.keep("p", key, HASH, reply)
+    with psycopg.connect(database.superuser_url, autocommit=True) as connection:
+        connection.execute(
+            "UPDATE callboard.http_reply SET expires_ms = expires_ms - %s WHERE key = %s",
+            (since_s * 1_000, key),
+        )
+
+
+def keys_left(database: Database) -> list[str]:
+    with psycopg.connect(database.superuser_url) as connection:
+        rows = connection.execute("SELECT key FROM callboard.http_reply ORDER BY key").fetchall()
+    return [key for (key,) in rows]
 
 
 async def test_a_key_is_taken_once_however_many_ask_at_once(replies: ReplyStore) -> None:
@@ -73,14 +94,58 @@ async def test_replies_are_swept_after_a_day_and_not_before(
     replies: ReplyStore, database: Database
 ) -> None:
     for key in ("old", "young"):
-        await replies.open("p", key, HASH)
-        await replies.keep("p", key, HASH, b"reply")
-    with psycopg.connect(database.superuser_url, autocommit=True) as connection:
-        for key, later_s in (("old", DAY_S + 60), ("young", DAY_S - 60)):
-            connection.execute(
-                "UPDATE callboard.http_reply SET expires_ms = expires_ms - %s WHERE key = %s",
-                (later_s * 1_000, key),
-            )
+        await keep_since(replies, database, key, DAY_S + 60 if key == "old" else DAY_S - 60)
     await replies.sweep()
     assert (await replies.open("p", "old", OTHER)).is_new
     assert (await replies.open("p", "young", HASH)).reply == b"reply"
+
+
+async def test_a_statement_removes_few_replies_the_oldest_first(
+    replies: ReplyStore, database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One removed 10,000 rows of any size, within the time of a caller's request."""
+    monkeypatch.setattr(ledger.replies, "SWEPT_ROWS_MAX", 3)
+    monkeypatch.setattr(ledger.replies, "SWEPT_BYTES_MAX", 1_000)
+    for number, size in enumerate([10, 10, 10, 999, 2, 2, 2_000, 1]):
+        await keep_since(replies, database, f"{number}", DAY_S + 600 - number, b"x" * size)
+    left = []
+    while await replies.sweep_some():
+        left.append("".join(keys_left(database)))
+    assert left == ["34567", "567", "7", ""]
+
+
+async def test_a_sweep_is_neither_a_callers_wait_nor_its_failure(
+    database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A request swept first, and failed after five seconds when that took longer."""
+    monkeypatch.setattr(ledger.replies, "SWEEP_PAUSE_S", -1.0)
+    may_end, begun = asyncio.Event(), 0
+
+    class Store(ReplyStore):
+        async def sweep_some(self) -> int:
+            nonlocal begun
+            begun += 1
+            await may_end.wait()
+            raise ServiceError(ErrorCode.LEDGER_UNAVAILABLE, "the sweep took too long")
+
+    store = Store(database.service_url, kept_s=DAY_S)
+    assert (await store.open("p", "a", HASH)).is_new
+    assert (await store.open("p", "b", HASH)).is_new
+    assert begun == 1, "one sweep at a time"
+    may_end.set()
+    while begun == 1:
+        assert not (await store.open("p", "a", HASH)).is_new
+    await store.close()
+
+
+async def test_a_reply_at_hand_is_left_to_the_next_sweep(
+    replies: ReplyStore, database: Database
+) -> None:
+    for key in ("held", "free"):
+        await keep_since(replies, database, key, DAY_S + 60)
+    with psycopg.connect(database.superuser_url) as other:
+        other.execute("SELECT 1 FROM callboard.http_reply WHERE key = 'held' FOR UPDATE")
+        await replies.sweep()
+        assert keys_left(database) == ["held"]
+    await replies.sweep()
+    assert keys_left(database) == []

@@ -200,7 +200,7 @@ async def test_work_begun_by_one_writer_is_finished_by_the_other(
     for table, rows in held.items():
         assert rows == _left[table], table
     untouched = {name for name, rows in held.items() if not rows}
-    assert untouched == {"agent_live", "blob", "http_reply", "rate_lease"}
+    assert untouched == {"agent_live", "blob", "http_reply", "offer", "rate_lease"}
 
 
 @pytest.mark.parametrize(

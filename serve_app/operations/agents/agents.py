@@ -5,6 +5,7 @@ Spec: Registry; contract.md section 6 (Registry). Look-ups of public cards need 
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import orjson
@@ -32,6 +33,7 @@ from ledger.trust.revocation_reads import revoked_of
 from serve_app.callers.limits import RateClass
 from serve_app.http.bulk import judged, refusal
 from serve_app.http.calls import Call, Operation, Repeats, Reply, not_found
+from serve_app.http.compiling import apart
 from serve_app.http.lists import listed, page_of
 from serve_app.operations.agents.endpoints import endpoint_refusals
 from serve_app.operations.agents.registration import (
@@ -60,6 +62,7 @@ async def _register_one(call: Call, body: Registration) -> Reply:
 
 async def _committed(call: Call, command: RegisterAgent) -> Reply:
     outcome = await call.services.to_the_end(call.services.gateway.commit(command))
+    call.services.reader.offers.follow()
     await call.services.gateway.owners.refresh()
     return Reply(_registered(call, command, outcome))
 
@@ -70,8 +73,8 @@ async def register_bulk(call: Call) -> Reply:
     base_key = call.command_key("")
 
     async def judge(index: int, body: Any) -> RegisterAgent:
-        form = parsed(FlatRegistration, body)
-        command = await registration_before_endpoint(services, call.caller, form)
+        read = await apart(len(orjson.dumps(body)), partial(parsed, FlatRegistration, body))
+        command = await registration_before_endpoint(services, call.caller, read)
         return replace(command, key=f"{base_key}:{index}") if base_key else command
 
     def result(command: RegisterAgent, outcome: Outcome) -> dict[str, Any]:
@@ -83,6 +86,7 @@ async def register_bulk(call: Call) -> Reply:
     endpoints = [command.endpoint for command in found.accepted]
     found.refuse(call, await endpoint_refusals(services, call.caller, endpoints))
     outcomes = await services.to_the_end(services.gateway.commit_many(found.accepted))
+    services.reader.offers.follow()
     await services.gateway.owners.refresh()
     return Reply(await found.answer(outcomes, result))
 

@@ -94,6 +94,7 @@ async def registration_before_endpoint(
         secret_encrypted=_sealed(services, body.signing_secret),
         revision_expected=signed.revision,
         is_unchanged=signed.is_unchanged,
+        owner_agents_max=services.settings.agents_per_owner_max,
     )
 
 

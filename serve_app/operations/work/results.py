@@ -14,28 +14,48 @@ from functools import partial
 from typing import Any, Final
 
 import orjson
+from msgspec import UNSET, DecodeError, Raw, Struct, UnsetType, ValidationError
+from msgspec.json import decode
 
+from actors.dispatch.handed_in_results import (
+    HandedIn,
+    HandedInDefect,
+    HandedInFailure,
+    HandedInResult,
+    JudgedHandIn,
+    judge_handed_in,
+)
+from actors.dispatch.judging_process import HERE_BYTES_MAX, JudgingEnded
 from actors.engine.node_results import escrow_released_error
 from actors.transport.messages import NodeResultReply, NodeResultRequest
-from core.canonical import canonical, hash_bytes
-from core.errors import ErrorCode, NodeErrorCode, ServiceError
+from core.canonical import hash_bytes
+from core.errors import ErrorCode, ServiceError
 from core.ids import event_id
 from core.records.api.shape import parsed
 from core.records.api.workflows import NodeResult, NodeResultTaken
 from core.trust.access import Principal, agent_holder
 from core.trust.derived_keys import KEY_VERSION
 from core.trust.result_token import result_id
-from core.workflow.events import Failure
 from core.workflow.transitions import NodeStatus, is_terminal
-from core.workflow.verdict import Success, is_approved, judge_reply
 from ledger.reads.stored import StoredWorkflow
 from serve_app.callers.limits import RateClass
+from serve_app.http.bodies import load_json, not_json
 from serve_app.http.calls import REPLAYED, Call, Operation, Repeats, Reply, invalid
-from serve_app.http.compiling import apart
 from serve_app.http.repeats import once
 
 # Earlier attempts are known by their token too, to be told that they are late.
 ATTEMPTS_KNOWN_MAX: Final = 256
+# More than any of a body's names may have; it may be written with escapes.
+_NAME_BYTES_MAX: Final = 16 * 1024
+
+
+class _Names(Struct, rename="camel"):
+    """The members of a body that name a dispatch, as they are written."""
+
+    workflow_id: Raw | UnsetType = UNSET
+    node_id: Raw | UnsetType = UNSET
+    result_id: Raw | UnsetType = UNSET
+    agent_did: Raw | UnsetType = UNSET
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,14 +75,15 @@ class _Dispatched:
 async def node_result(call: Call) -> Reply:
     """Take the result of a dispatch that an agent answered with "later".
 
-    1. Count the call for its address, before anything is read. 2. Which dispatch does the token
-    name? 3. Count the call for its agent; one that is allowed is given back to the address, which
-    may be home to many agents. 4. Judge the result as a reply is judged. 5. Take it, once per
-    idempotency key; whose key it is, the token tells.
+    1. Count the call for its address, before anything is parsed. 2. Which dispatch does the token
+    name? Nothing else is parsed for that: the sender may be a stranger. 3. Count the call for its
+    agent; one that is allowed is given back to the address, which may be home to many agents.
+    4. Judge the result as a reply is judged. 5. Take it, once per idempotency key; whose key it is,
+    the token tells.
     """
     services = call.services
     await _counted(call, None)  # 1
-    body = parsed(NodeResult, call.json)
+    body = names_of(call.body)
     workflow_id, sent = await _dispatched(call, body)  # 2
     agent = Principal(agent_holder(sent.agent_did), key_id="result", scopes=frozenset())
     headers = await _counted(call, agent)  # 3
@@ -71,15 +92,15 @@ async def node_result(call: Call) -> Reply:
     if row is None:
         raise _unauthorized()
     stored = StoredWorkflow(row)
-    reply = await _judged(call, stored, sent)  # 4
+    judged = await _judged(call, stored, sent)  # 4
     # Hashed, because what is stored must not be a credential.
     holder = f"result:{hash_bytes(body.result_id.encode())}"
-    taken = await once(call, holder, partial(_taken, stored=stored, sent=sent, reply=reply))  # 5
+    taken = await once(call, holder, partial(_taken, stored=stored, sent=sent, judged=judged))  # 5
     return replace(taken, headers=(*headers, *taken.headers))
 
 
 async def _taken(
-    call: Call, stored: StoredWorkflow, sent: _Dispatched, reply: Success | Failure
+    call: Call, stored: StoredWorkflow, sent: _Dispatched, judged: HandedInResult | HandedInFailure
 ) -> Reply:
     """1. What was stored before is answered from the row. 2. A large result is stored first. 3. The
     owner decides and commits."""
@@ -91,7 +112,7 @@ async def _taken(
     ):  # 1
         known = NodeResultReply(status=NodeStatus.SUCCESS, is_repeat=True)
         return _reply(stored.id, sent, known)
-    if isinstance(reply, Failure):
+    if isinstance(judged, HandedInFailure):
         if is_terminal(stored.status):
             raise escrow_released_error(stored.id)
         request = NodeResultRequest(
@@ -99,12 +120,40 @@ async def _taken(
             node=node["name"],
             attempt=sent.attempt,
             verify_attempt=sent.verify_attempt,
-            failure=reply,
+            failure=judged.failure,
         )
     else:
-        request = await _successful(call, stored.id, sent, reply)  # 2
+        request = await _successful(call, stored.id, sent, judged)  # 2
     taken = await call.services.to_the_end(call.services.gateway.node_result(request))  # 3
     return _reply(stored.id, sent, taken)
+
+
+def names_of(body: bytes) -> NodeResult:
+    """Return a body's members that name its dispatch, and build no other value.
+
+    Raises:
+        ServiceError: INVALID_REQUEST.
+    """
+    try:
+        names = decode(body, type=_Names)
+    except ValidationError:
+        return parsed(NodeResult, None)  # which refuses: no JSON object
+    except (DecodeError, RecursionError, UnicodeDecodeError) as error:
+        raise not_json(error) from None
+    values = {}
+    for name, written in (
+        ("workflowId", names.workflow_id),
+        ("nodeId", names.node_id),
+        ("resultId", names.result_id),
+        ("agentDid", names.agent_did),
+    ):
+        if isinstance(written, UnsetType):
+            continue
+        text = bytes(written)
+        if len(text) > _NAME_BYTES_MAX:
+            raise invalid(name, f"{len(text)} bytes", f"at most {_NAME_BYTES_MAX} bytes")
+        values[name] = load_json(text)
+    return parsed(NodeResult, values)
 
 
 async def _dispatched(call: Call, body: NodeResult) -> tuple[str, _Dispatched]:
@@ -203,47 +252,43 @@ async def _counted(call: Call, agent: Principal | None) -> tuple[tuple[bytes, by
     return tuple(standing.headers(services.now_ms()))
 
 
-async def _judged(call: Call, stored: StoredWorkflow, sent: _Dispatched) -> Success | Failure:
-    """Judge the result as a synchronous reply is judged.
+async def _judged(
+    call: Call, stored: StoredWorkflow, sent: _Dispatched
+) -> HandedInResult | HandedInFailure:
+    """Judge the result as a synchronous reply is judged; a large one in the judging process.
 
     Raises:
-        ServiceError: INVALID_REQUEST; the agent can mend that and hand it in again.
+        ServiceError: INVALID_REQUEST, the agent can mend that and hand it in again; OVERLOADED.
     """
     name = sent.node["name"]
-    event = event_id(stored.id, name, sent.attempt) + ("#verify" if sent.verify_attempt else "")
     definition = orjson.loads(stored.row["manifest"])["nodes"][name]
-    judged = partial(
-        judge_reply,
-        200,
-        "application/json",
-        call.body,
-        event_id=event,
+    is_verdict = sent.verify_attempt > 0
+    handed_in = HandedIn(
+        body=call.body,
+        event_id=event_id(stored.id, name, sent.attempt) + ("#verify" if is_verdict else ""),
         capability_id=definition.get("capabilityId") or definition.get("capability") or name,
+        is_verdict=is_verdict,
     )
-    verdict = await apart(len(call.body), judged)
-    if isinstance(verdict, Failure) and verdict.code is NodeErrorCode.INVALID_REPLY:
-        raise invalid("$", verdict.message, "a result with status success, or an error")
-    if not isinstance(verdict, Success | Failure):
-        raise invalid("$", "neither a result nor an error", "one of them")
-    return verdict
+    judged: JudgedHandIn
+    if len(call.body) <= HERE_BYTES_MAX:
+        judged = judge_handed_in(handed_in)
+    else:
+        try:
+            judging = call.services.gateway.judging
+            judged = await judging.judge_handed_in(sent.agent_did, handed_in)
+        except JudgingEnded:
+            detail = "judging the result took too long or broke off; hand it in again"
+            raise ServiceError(ErrorCode.OVERLOADED, detail) from None
+    if isinstance(judged, HandedInDefect):
+        raise invalid(judged.path, judged.got, judged.expected)
+    return judged
 
 
 async def _successful(
-    call: Call, workflow_id: str, sent: _Dispatched, reply: Success
+    call: Call, workflow_id: str, sent: _Dispatched, result: HandedInResult
 ) -> NodeResultRequest:
-    """Return the request of a good result; a large one is stored and goes by reference.
-
-    Raises:
-        ServiceError: INVALID_REQUEST; the result has no canonical form.
-    """
-    try:
-        is_verdict = sent.verify_attempt > 0
-        text = await apart(
-            len(call.body), partial(result_text, reply.result, is_verdict=is_verdict)
-        )
-    except ValueError as error:
-        raise invalid("result", str(error), "a value with a canonical form") from None
-    services = call.services
+    """Return the request of a good result; a large one is stored and goes by reference."""
+    services, text = call.services, result.text
     is_large = len(text) > services.settings.result_inline_bytes_max
     return NodeResultRequest(
         workflow_id=workflow_id,
@@ -252,24 +297,11 @@ async def _successful(
         verify_attempt=sent.verify_attempt,
         result_json=None if is_large else text.decode(),
         result_ref=await services.gateway.blobs.put(text) if is_large else None,
-        output_hash=hash_bytes(text),
-        metrics=reply.metrics,
-        signature=reply.signature,
-        public_key=reply.public_key,
+        output_hash=result.output_hash,
+        metrics=result.metrics,
+        signature=result.signature,
+        public_key=result.public_key,
     )
-
-
-def result_text(result: Any, *, is_verdict: bool) -> bytes:
-    """Return the canonical text of a result as its owner gets it.
-
-    Args:
-        is_verdict: a verifier's result, of which its owner, who would parse it in its loop, reads
-            only whether it approves.
-
-    Raises:
-        ValueError: the result has no canonical form.
-    """
-    return canonical({"approved": is_approved(result)} if is_verdict else result)
 
 
 def _reply(workflow_id: str, sent: _Dispatched, taken: NodeResultReply) -> Reply:

@@ -12,7 +12,7 @@ import pytest
 from aiohttp import web
 
 from actors.dispatch.dispatcher import Dispatcher
-from actors.dispatch.inflight_bytes import SAMPLED_MAX, estimate_bytes
+from actors.dispatch.envelope import SAMPLED_MAX, estimate_bytes
 from actors.ports import DispatchOrder
 from core.workflow.events import AttemptSucceeded, Event, WorkStarted
 from tests.actors.dispatch.test_dispatcher import PATIENCE_S, Scene, replying, scene

@@ -14,6 +14,13 @@ import orjson
 import pytest
 from aiohttp import web
 
+from actors.dispatch.handed_in_results import (
+    HandedIn,
+    HandedInDefect,
+    HandedInFailure,
+    HandedInResult,
+    judge_handed_in,
+)
 from actors.dispatch.judging_child import EVENTS, REPLIES, ReplyOfOrder, judge_frame
 from actors.dispatch.judging_process import HERE_BYTES_MAX, JudgingEnded, JudgingProcess
 from actors.dispatch.reply_events import ReceivedReply, judge_received
@@ -172,3 +179,31 @@ def test_the_process_ends_with_its_owners_socket() -> None:
         process = subprocess.Popen(command, stdin=theirs.fileno(), stdout=theirs.fileno())
     ours.close()
     assert process.wait(PATIENCE_S) == 0
+
+
+@pytest.mark.parametrize(
+    ("body", "kind"),
+    [
+        (reply_of({"b": [1.0, 1e20], "a": LARGE}), HandedInResult),
+        (reply_of({"approved": True, "why": LARGE}), HandedInResult),
+        (orjson.dumps({"status": "error", "error": "no"}), HandedInFailure),
+        (orjson.dumps({"status": "success", "result": 1, "signature": [LARGE]}), HandedInResult),
+        (reply_of("\0"), HandedInDefect),
+        (reply_of(2**60), HandedInDefect),
+        (b'{"ok": true}', HandedInDefect),
+        (b"[" * 100_000, HandedInDefect),
+    ],
+)
+@pytest.mark.parametrize("is_verdict", [False, True])
+async def test_what_is_handed_in_is_judged_there_as_here(
+    body: bytes, kind: type, *, is_verdict: bool
+) -> None:
+    handed_in = HandedIn(body=body, event_id="e", capability_id="cap.x.v1", is_verdict=is_verdict)
+    here = judge_handed_in(handed_in)
+    if not (is_verdict and kind is HandedInDefect):
+        assert isinstance(here, kind)
+    judging = JudgingProcess(lambda holder: 1)
+    try:
+        assert await judging.judge_handed_in("did:x:agent", handed_in) == here
+    finally:
+        judging.close()

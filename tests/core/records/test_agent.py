@@ -76,20 +76,79 @@ def test_a_stored_card_is_shown_without_its_secrets() -> None:
         "endpoint": "https://user:secret@host/path@1",
         "signingSecret": "s",
         "Signing_Secret": "s",
-        "password": {"policy": "none"},
+        "password": {"is": "s"},
         "capabilities": [{"id": "c", "apiKey": "s", "inputSchema": schema}],
         "metadata": {"name": "N", "access-token": "s"},
     }
     assert without_secrets(stored) == {
         "did": "did:net:a",
         "endpoint": "https://host/path@1",
-        "password": {"policy": "none"},
         "capabilities": [{"id": "c", "inputSchema": schema}],
         "metadata": {"name": "N"},
     }
     assert list(find_secrets(stored, "acard")) == [
         "acard.signingSecret",
         "acard.Signing_Secret",
+        "acard.password",
         "acard.capabilities[0].apiKey",
         "acard.metadata.access-token",
     ]
+
+
+@pytest.mark.parametrize(
+    ("member", "path"),
+    [
+        ({"apiKey": ["s"]}, "apiKey"),
+        ({"apiKey": {"value": "s"}}, "apiKey"),
+        ({"api_keys": ["s"]}, "api_keys"),
+        ({"openaiApiKey": "s"}, "openaiApiKey"),
+        ({"AWS_SECRET_ACCESS_KEY": "s"}, "AWS_SECRET_ACCESS_KEY"),
+        ({"token": "s"}, "token"),
+        ({"bearerToken": "s"}, "bearerToken"),
+        ({"passwd": "s"}, "passwd"),
+        ({"password": 1234}, "password"),
+        ({"credentials": {"user": "u"}}, "credentials"),
+        ({"private-key": "s"}, "private-key"),
+        ({"headers": {"X-API-Key": ["s"]}}, "headers.X-API-Key"),
+        ({"headers": [[{"authorization": "s"}]]}, "headers[0][0].authorization"),
+        ({"inputSchema": {"apiKey": "s"}}, "inputSchema.apiKey"),
+        ({"metadata": {"outputSchema": {"apiKey": "s"}}}, "metadata.outputSchema.apiKey"),
+        (
+            {"metadata": {"capabilities": [{"inputSchema": {"secret": "s"}}]}},
+            "metadata.capabilities[0].inputSchema.secret",
+        ),
+        (
+            {"capabilities": [{"examples": {"inputSchema": {"token": "s"}}}]},
+            "capabilities[0].examples.inputSchema.token",
+        ),
+    ],
+)
+def test_what_is_under_a_secrets_name_is_a_secret_whatever_its_type(
+    member: dict[str, Any], path: str
+) -> None:
+    """Only texts were: a list or an object of the same was stored and shown to everybody."""
+    assert list(find_secrets(member, "acard")) == [f"acard.{path}"]
+    assert "'s'" not in str(without_secrets(member))
+    assert list(find_secrets(without_secrets(member), "acard")) == []
+
+
+@pytest.mark.parametrize(
+    "member",
+    [
+        {"apiKey": None},
+        {"apiKey": ""},
+        {"apiKeys": []},
+        {"credentials": {}},
+        {"password": False},
+        {"authorization": True},
+        {"maxTokens": 4096},
+        {"pricePerToken": 0.1},
+        {"tokens": 7},
+        {"publicKey": "k"},
+        {"keywords": ["a"]},
+        {"capabilities": [{"inputSchema": {"properties": {"password": {"type": "string"}}}}]},
+    ],
+)
+def test_what_is_no_secret_stays_in_a_card(member: dict[str, Any]) -> None:
+    assert list(find_secrets(member, "acard")) == []
+    assert without_secrets(member) == member

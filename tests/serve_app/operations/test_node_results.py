@@ -9,9 +9,18 @@ from collections import Counter
 from typing import Any, cast
 
 import orjson
+import pytest
 
+from actors.dispatch.handed_in_results import (
+    HandedIn,
+    JudgedHandIn,
+    judge_handed_in,
+    result_text,
+)
+from actors.dispatch.judging_process import HERE_BYTES_MAX, JudgingEnded
 from actors.gateway.gateway import Gateway
 from actors.transport.messages import NodeResultReply, NodeResultRequest
+from core.errors import ErrorCode, ServiceError
 from core.settings import Settings
 from core.trust.access import agent_holder
 from core.trust.derived_keys import KEY_VERSION
@@ -24,7 +33,7 @@ from serve_app.callers.limits import Granted, RateLimiter
 from serve_app.callers.peers import PEER_HEADER, Peers, peer_token
 from serve_app.http.endpoint import Endpoint
 from serve_app.operations.agents.heartbeat_store import Heartbeats
-from serve_app.operations.work.results import OPERATIONS, result_text
+from serve_app.operations.work.results import OPERATIONS, names_of
 from serve_app.services import Services
 from tests.serve_app.bounded import run
 
@@ -44,6 +53,8 @@ class Rows:
     def __init__(self) -> None:
         self.read: Counter[str] = Counter()
         self.reads = self
+        self.judged_apart: list[str] = []
+        self.is_judging_broken = False
 
     async def dispatched_node(self, workflow_id: str, node: str) -> RowDict | None:
         self.read["node"] += 1
@@ -62,6 +73,16 @@ class Rows:
         self.read["workflow"] += 1
         nodes = {name: {"capabilityId": "cap.x.v1"} for name in "ab"}
         return {"id": workflow_id, "status": "running", "manifest": orjson.dumps({"nodes": nodes})}
+
+    @property
+    def judging(self) -> Rows:
+        return self
+
+    async def judge_handed_in(self, agent: str, handed_in: HandedIn) -> JudgedHandIn:
+        self.judged_apart.append(agent)
+        if self.is_judging_broken:
+            raise JudgingEnded("it broke off")
+        return judge_handed_in(handed_in)
 
     async def node_result(self, request: NodeResultRequest) -> NodeResultReply:
         self.read["taken"] += 1
@@ -98,12 +119,22 @@ class Api:
         self._endpoint = Endpoint(OPERATIONS, services)
 
     async def hand_in(
-        self, node: str = "a", *, address: str = HERE, **members: object
+        self,
+        node: str = "a",
+        *,
+        address: str = HERE,
+        after: bytes = b"",
+        **members: object,
     ) -> tuple[int, int]:
-        """Hand a result in; return the status and how much has been read for it."""
+        """Hand a result in; return the status and how much has been read for it.
+
+        Args:
+            after: written behind the body's members.
+        """
         token = result_id(KEY, WORKFLOW, node, 1, is_verification=False, key_version=KEY_VERSION)
         ids = {"workflowId": WORKFLOW, "nodeId": node, "resultId": token}
         body = orjson.dumps({**ids, "status": "success", "result": {}, **members})
+        body = body[:-1] + after + body[-1:]
         told = peer_token(KEY).encode() + b" " + address.encode()
         scope = {
             "type": "http",
@@ -178,9 +209,75 @@ def test_results_that_are_taken_leave_their_address_its_calls() -> None:
     run(scenario)
 
 
+# JSON to whoever only looks where a value ends, and to no parser that builds it.
+NO_VALUE = b',"x":"\\u0000","result":{"a":1e999}'
+
+
+def test_of_a_body_without_a_right_token_only_the_token_is_parsed() -> None:
+    """1 MiB of nested arrays was built by the loop for anybody, ten at once for three seconds."""
+
+    async def scenario() -> None:
+        api = Api()
+        assert await api.hand_in(resultId="no token", after=NO_VALUE) == (401, 1)
+        assert await api.hand_in(after=NO_VALUE) == (400, 2)
+
+    run(scenario)
+
+
+def test_a_call_is_counted_for_its_address_before_anything_is_parsed() -> None:
+    async def scenario() -> None:
+        api = Api()
+        assert [await api.hand_in(after=b"no JSON") for _ in range(RATE)] == [(400, 0)] * RATE
+        assert await api.hand_in(after=b"no JSON") == (429, 0)
+
+    run(scenario)
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"",
+        b"[]",
+        b"1",
+        b"{}",
+        b'{"workflowId":1,"nodeId":"a","resultId":"x"}',
+        b'{"workflowId":"w","nodeId":"a","resultId":{}}',
+        b'{"workflowId":"w","nodeId":"a","resultId":"' + b"x" * 20_000 + b'"}',
+        b'{"workflowId":"w","nodeId":"a","resultId":"\\ud800"}',
+        b'{"workflowId":"w","nodeId":"a","resultId":"\xff"}',
+        b'{"\xff":"w"}',
+        b"[" * 100_000,
+        b'{"a":' * 100_000,
+    ],
+)
+def test_a_body_that_names_no_dispatch_is_refused(body: bytes) -> None:
+    with pytest.raises(ServiceError) as refusal:
+        names_of(body)
+    assert refusal.value.code is ErrorCode.INVALID_REQUEST
+    assert refusal.value.problems
+
+
 def test_a_verdict_reaches_its_owner_as_yes_or_no() -> None:
     """The owner would parse it in its loop, up to 1 MiB of it."""
     result = {"approved": True, "why": ["x"] * 10_000}
     assert result_text(result, is_verdict=True) == b'{"approved":true}'
     assert result_text({"approved": "yes"}, is_verdict=True) == b'{"approved":false}'
     assert result_text(result, is_verdict=False) == orjson.dumps(result)
+
+
+def test_a_large_result_is_judged_beside_the_loop() -> None:
+    """1 MiB of a right token's result held the loop for 50 ms in one call, in a thread too."""
+
+    async def scenario() -> None:
+        api = Api()
+        large = "x" * HERE_BYTES_MAX
+        assert await api.hand_in(result=large) == (200, 3)
+        assert await api.hand_in("b", result={}) == (200, 3)
+        assert api.rows.judged_apart == ["did:net:a"]
+        assert await api.hand_in("b", result=large, status="what") == (400, 2)
+        assert await api.hand_in("b", result=large, resultId="no token") == (401, 1)
+        assert api.rows.judged_apart == ["did:net:a", "did:net:b"]
+        api.rows.is_judging_broken = True
+        assert await api.hand_in(result=large) == (503, 2)
+
+    run(scenario)

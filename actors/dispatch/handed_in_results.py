@@ -1,0 +1,109 @@
+"""Judges a result that an agent hands in through the API, as its dispatch's reply would be judged.
+
+Pure: bytes in, what becomes of them out; no value of a large result is needed where it came in.
+Spec: Dispatch response; contract.md section 5 (asynchronous agents). Decision 0170.
+"""
+
+from __future__ import annotations
+
+from typing import Any, TypeAlias
+
+from core.canonical import canonical, hash_bytes
+from core.errors import NodeErrorCode
+from core.json_bounds import text_holds_nul
+from core.message import Message
+from core.workflow.events import Failure
+from core.workflow.verdict import Success, is_approved, judge_reply
+
+
+class HandedIn(Message, frozen=True, kw_only=True):
+    """A result as it came, of a dispatch whose token it bears.
+
+    Args:
+        body: the request's.
+        event_id: the id that the agent may echo.
+        is_verdict: a verifier's result, of which its owner reads only whether it approves.
+    """
+
+    body: bytes
+    event_id: str
+    capability_id: str
+    is_verdict: bool
+
+
+class HandedInResult(Message, frozen=True, kw_only=True):
+    """A good result: its canonical text, and the agent's words about it, which are unchecked."""
+
+    text: bytes
+    output_hash: str
+    metrics: dict[str, Any]
+    signature: Any
+    public_key: Any
+
+
+class HandedInFailure(Message, frozen=True):
+    """The agent says that it has failed."""
+
+    failure: Failure
+
+
+class HandedInDefect(Message, frozen=True):
+    """A body that the agent can mend and hand in again: where it is wrong, and what it should be.
+
+    Args:
+        path: of the value, "$" for the whole body.
+    """
+
+    path: str
+    got: str
+    expected: str
+
+
+JudgedHandIn: TypeAlias = HandedInResult | HandedInFailure | HandedInDefect
+
+
+def judge_handed_in(handed_in: HandedIn) -> JudgedHandIn:
+    """Return what becomes of a result that was handed in."""
+    if text_holds_nul(handed_in.body):
+        return HandedInDefect("$", "U+0000", "text without U+0000")
+    verdict = judge_reply(
+        200,
+        "application/json",
+        handed_in.body,
+        event_id=handed_in.event_id,
+        capability_id=handed_in.capability_id,
+    )
+    if isinstance(verdict, Failure):
+        if verdict.code is not NodeErrorCode.INVALID_REPLY:
+            return HandedInFailure(verdict)
+        return HandedInDefect("$", verdict.message, "a result with status success, or an error")
+    if not isinstance(verdict, Success):
+        return HandedInDefect("$", "neither a result nor an error", "one of them")
+    try:
+        text = result_text(verdict.result, is_verdict=handed_in.is_verdict)
+    except ValueError as error:
+        return HandedInDefect("result", str(error), "a value with a canonical form")
+    return HandedInResult(
+        text=text,
+        output_hash=hash_bytes(text),
+        metrics=verdict.metrics,
+        signature=_words(verdict.signature),
+        public_key=_words(verdict.public_key),
+    )
+
+
+def result_text(result: Any, *, is_verdict: bool) -> bytes:
+    """Return the canonical text of a result as its owner gets it.
+
+    Args:
+        is_verdict: its owner, who would parse it in its loop, gets yes or no.
+
+    Raises:
+        ValueError: the result has no canonical form.
+    """
+    return canonical({"approved": is_approved(result)} if is_verdict else result)
+
+
+def _words(value: Any) -> Any:
+    """Return what an agent signed with; what is no text is no signature, however large."""
+    return value if value is None or isinstance(value, str) else ""
