@@ -166,6 +166,9 @@ class Settings:
     inflight_share: int = _setting(
         4, "a payer has at most 1/n of the dispatches that others leave", low=1, high=1_000
     )
+    inflight_bytes_max: int = _setting(
+        256 * MIB, "bytes of dispatch bodies that an actor is sending", low=MIB
+    )
     dispatch_queue_max: int = _setting(100_000, "dispatches waiting in an actor", low=1)
     payer_weights: tuple[str, ...] = _setting(
         (), "did=weight: payers that an agent's queue serves more often in their turn"

@@ -12,6 +12,7 @@ import orjson
 
 from core.records.statuses import HEARTBEAT_STATUSES, Availability
 from federation.http_client import HttpClient, HttpFailure, HttpFailureKind, HttpRequest
+from federation.name_resolver import NameResolver
 
 PROBE_TIMEOUT_S = 2.0
 BODY_BYTES_MAX = 16_384
@@ -25,21 +26,30 @@ class HealthProbe:
         egress_allow: networks that agents may live in although not public.
         service: the `<service>` of dispatch paths, for endpoints that end in one.
         timeout_s: for a whole probe.
+        names: looks agents' names up; None: at this machine's name servers.
     """
 
     def __init__(
-        self, egress_allow: Sequence[str], service: str, *, timeout_s: float = PROBE_TIMEOUT_S
+        self,
+        egress_allow: Sequence[str],
+        service: str,
+        *,
+        timeout_s: float = PROBE_TIMEOUT_S,
+        names: NameResolver | None = None,
     ) -> None:
         self._service = service
-        self._client = HttpClient(egress_allow, keep_alive_s=0)
+        self._client = HttpClient(egress_allow, keep_alive_s=0, names=names)
         self._timeout_s = timeout_s
 
     async def close(self) -> None:
         """Close what is open."""
         await self._client.close()
 
-    async def is_healthy(self, endpoint: str) -> bool:
-        """Whether an agent at this address answers without an unhealthy status."""
+    async def is_healthy(self, endpoint: str) -> bool | None:
+        """Whether an agent at this address answers without an unhealthy status.
+
+        None: it was not tried, for want of this service's own means.
+        """
         url = health_url(endpoint, self._service)
         headers = {"Accept-Encoding": "identity"}
         request = HttpRequest(
@@ -49,8 +59,11 @@ class HealthProbe:
             outcome = await self._client.request(request)
         except ValueError:
             return False  # the endpoint is no valid URL
-        if isinstance(outcome, HttpFailure) and outcome.kind is not HttpFailureKind.TOO_LARGE:
-            return False
+        if isinstance(outcome, HttpFailure):
+            if outcome.kind is HttpFailureKind.NOT_TRIED:
+                return None
+            if outcome.kind is not HttpFailureKind.TOO_LARGE:
+                return False
         if outcome.status >= 500:
             return outcome.status == NOT_IMPLEMENTED
         return isinstance(outcome, HttpFailure) or _is_reply_healthy(outcome.body)

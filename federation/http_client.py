@@ -13,10 +13,10 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import errno
 import functools
 import socket
 import ssl
-from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum, auto
@@ -24,20 +24,26 @@ from typing import Any, Final
 
 import aiohappyeyeballs
 import httptools
+from msgspec import Struct
 from yarl import URL
 
 from core.content_coding import BodyDecoder, BodyTooLarge, UndecodableBody
 from federation.egress import EgressDenied, gated_socket_factory
+from federation.idle_connections import IdleConnections, Server
+from federation.name_resolver import NameResolver, NameUnavailable, ResolvedAddress
 
 KEEP_ALIVE_S: Final = 30.0
-RESOLVED_S: Final = 10.0
-RESOLVED_MAX: Final = 4_096
+# URLs whose parts are remembered.
+TARGETS_MAX: Final = 4_096
 # Until the next address of a name is tried beside the first.
 NEXT_ADDRESS_S: Final = 0.25
-READ_BYTES_MAX: Final = 256 * 1024
-# Bytes that are not of the body: headers, sizes of chunks (5 for a chunk of one byte), trailers.
+# Of one callback, which lasts some milliseconds at most, whatever the bytes are.
+READ_BYTES_MAX: Final = 32 * 1024
+# A larger body is written apart from its head, so that it is in memory once.
+JOINED_BYTES_MAX: Final = 16 * 1024
+# Bytes that are not of the body: headers, sizes of chunks (5 for a short chunk), trailers. Each
+# chunk costs a callback: at most as many more bytes as the body has, so its chunks are no dust.
 OVERHEAD_BYTES_MAX: Final = 64 * 1024
-OVERHEAD_PER_BODY_BYTE: Final = 8
 
 # What callers read of a reply, and what says how its body ends.
 _KEPT: Final = frozenset(
@@ -47,13 +53,17 @@ _KEPT: Final = frozenset(
 _SAME_FOR_ALL: Final = b"User-Agent: callboard\r\nAccept: */*\r\n"
 _SWITCHING: Final = 101
 
-Server = tuple[str, int, bool]  # host, port, whether by TLS
+# Idle connections that are closed when there is no socket left, and turns until they are gone.
+CLOSED_FOR_ROOM: Final = 64
+TURNS_TO_CLOSE: Final = 3
+_OUR_ERRORS: Final = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
 
 
 class HttpFailureKind(Enum):
     """Why a request has no reply."""
 
     DENIED = auto()  # by the egress policy, before a packet was sent
+    NOT_TRIED = auto()  # for want of our own means, which says nothing of the server
     UNREACHABLE = auto()
     CONNECT_TIMEOUT = auto()
     TIMEOUT = auto()
@@ -70,8 +80,7 @@ class HttpFailure:
     status: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class HttpReply:
+class HttpReply(Struct, frozen=True):
     """A reply.
 
     Args:
@@ -94,8 +103,7 @@ class HttpReply:
 Outcome = HttpReply | HttpFailure
 
 
-@dataclass(frozen=True, slots=True)
-class HttpRequest:
+class HttpRequest(Struct, frozen=True):
     """A request and its bounds.
 
     Args:
@@ -104,6 +112,7 @@ class HttpRequest:
         connect_timeout_s: for resolving the name, connecting and TLS.
         timeout_s: for all of it.
         reply_bytes_max: of the body, as it comes and decoded.
+        payer: in whose share a name is looked up.
     """
 
     method: str
@@ -113,19 +122,35 @@ class HttpRequest:
     connect_timeout_s: float
     timeout_s: float
     reply_bytes_max: int
+    payer: str = ""
 
 
 class Exchange:
     """A request on its way and the callback for its outcome; `cancel` ends it silently."""
 
-    __slots__ = ("_done", "_is_over", "connection", "request", "server", "task", "timer")
+    __slots__ = (
+        "_done",
+        "_is_over",
+        "connection",
+        "reply_bytes_max",
+        "server",
+        "task",
+        "timer",
+        "written",
+    )
 
     def __init__(
-        self, request: HttpRequest, server: Server, done: Callable[[Outcome], None]
+        self,
+        request: HttpRequest,
+        server: Server,
+        done: Callable[[Outcome], None],
+        written: Callable[[], None] | None = None,
     ) -> None:
-        self.request = request
+        # Not the request: its body is let go of when the transport has it.
+        self.reply_bytes_max = request.reply_bytes_max
         self.server = server
         self._done = done
+        self.written = written
         self._is_over = False
         self.timer: asyncio.TimerHandle | None = None
         # Connects, before there is a connection.
@@ -148,6 +173,12 @@ class Exchange:
             self.cancel()
             self._done(outcome)
 
+    def tell_written(self) -> None:
+        """Tell that the request is written, once."""
+        written, self.written = self.written, None
+        if written is not None and not self._is_over:
+            written()
+
     def fail(self, kind: HttpFailureKind, detail: str) -> None:
         """End without a reply."""
         self.end(HttpFailure(kind, detail))
@@ -159,18 +190,24 @@ class HttpClient:
     Args:
         egress_allow: networks that servers may live in although not public.
         keep_alive_s: how long an idle connection is kept; 0: none is.
+        names: looks names up; None: at this machine's name servers.
     """
 
-    def __init__(self, egress_allow: Sequence[str], *, keep_alive_s: float = KEEP_ALIVE_S) -> None:
+    def __init__(
+        self,
+        egress_allow: Sequence[str],
+        *,
+        keep_alive_s: float = KEEP_ALIVE_S,
+        names: NameResolver | None = None,
+    ) -> None:
         self._open_socket = gated_socket_factory(egress_allow)
+        self._names = NameResolver() if names is None else names
         self._keep_alive_s = keep_alive_s
         self._loop = asyncio.get_running_loop()
-        # By server; the one that was used last is at the right end, and is used first.
-        self._idle: dict[Server, deque[_Connection]] = {}
+        self._idle: IdleConnections[_Connection] = IdleConnections()
         self._connections: set[_Connection] = set()
         self._connecting: set[Exchange] = set()
-        self._resolved: dict[tuple[str, int], tuple[float, list[Any]]] = {}
-        self._lookups: dict[tuple[str, int], asyncio.Task[list[Any]]] = {}
+        self._looking_up: set[Exchange] = set()
         self._sweep: asyncio.TimerHandle | None = None
         # One for all connections: what a read brings is parsed before the next read.
         self.buffer = memoryview(bytearray(READ_BYTES_MAX))
@@ -178,30 +215,34 @@ class HttpClient:
     def __repr__(self) -> str:
         return f"<HttpClient connections={len(self._connections)}>"
 
-    def send(self, request: HttpRequest, done: Callable[[Outcome], None]) -> Exchange:
+    def send(
+        self,
+        request: HttpRequest,
+        done: Callable[[Outcome], None],
+        written: Callable[[], None] | None = None,
+    ) -> Exchange:
         """Send a request.
 
         Args:
             done: gets its outcome, once and later; it must not raise.
+            written: called, maybe before this returns, when the server's socket has taken the
+                request but for some 16 KiB at most; not after the outcome.
 
         Raises:
             ValueError: the URL is that of no HTTP server, or a header cannot be sent.
         """
         server, head = _head(request)
-        exchange = Exchange(request, server, done)
+        exchange = Exchange(request, server, done, written)
         connection = self._take_idle(server)
         if connection is not None:
             self._limit(exchange, request.timeout_s)
-            connection.begin(exchange, head)
+            connection.begin(exchange, head, request.body)
             return exchange
         # Both bounds begin here, so the lower one bounds the connecting.
         exchange.timer = self._loop.call_later(
-            min(request.connect_timeout_s, request.timeout_s),
-            exchange.fail,
-            HttpFailureKind.CONNECT_TIMEOUT,
-            "the connection was not accepted in time",
+            min(request.connect_timeout_s, request.timeout_s), self._give_up, exchange
         )
-        exchange.task = self._loop.create_task(self._connect(exchange, head))
+        exchange.task = self._loop.create_task(self._connect(exchange, request, head))
         self._connecting.add(exchange)
         exchange.task.add_done_callback(lambda _: self._connecting.discard(exchange))
         return exchange
@@ -223,8 +264,7 @@ class HttpClient:
         """Cancel what is open, and close every connection."""
         for exchange in list(self._connecting):
             exchange.cancel()
-        for lookup in self._lookups.values():
-            lookup.cancel()
+        self._names.close()
         for connection in list(self._connections):
             connection.cancel()
         if self._sweep is not None:
@@ -238,8 +278,10 @@ class HttpClient:
         if self._keep_alive_s <= 0:
             connection.close()
             return
-        self._idle.setdefault(connection.server, deque()).append(connection)
         connection.idle_since_s = self._loop.time()
+        surplus = self._idle.put(connection)
+        if surplus is not None:
+            surplus.close()
         if self._sweep is None:
             self._sweep = self._loop.call_later(self._keep_alive_s / 2, self._close_idle)
 
@@ -250,17 +292,10 @@ class HttpClient:
     def forget(self, connection: _Connection) -> None:
         """Drop a connection that has ended, if it is still known."""
         self._connections.discard(connection)
-        idle = self._idle.get(connection.server)
-        if idle is not None and connection in idle:
-            idle.remove(connection)
-            if not idle:
-                del self._idle[connection.server]
+        self._idle.drop(connection)
 
     def _take_idle(self, server: Server) -> _Connection | None:
-        while idle := self._idle.get(server):
-            connection = idle.pop()
-            if not idle:
-                del self._idle[server]
+        while (connection := self._idle.take(server)) is not None:
             if connection.is_open:
                 return connection
         return None
@@ -268,9 +303,8 @@ class HttpClient:
     def _close_idle(self) -> None:
         self._sweep = None
         before_s = self._loop.time() - self._keep_alive_s
-        for idle in list(self._idle.values()):
-            for connection in [held for held in idle if held.idle_since_s <= before_s]:
-                connection.close()
+        for connection in self._idle.oldest(before_s, len(self._idle)):
+            connection.close()
         if self._idle:
             self._sweep = self._loop.call_later(self._keep_alive_s / 2, self._close_idle)
 
@@ -281,19 +315,28 @@ class HttpClient:
             left_s, exchange.fail, HttpFailureKind.TIMEOUT, "no reply in time"
         )
 
-    async def _connect(self, exchange: Exchange, head: bytes) -> None:
+    def _give_up(self, exchange: Exchange) -> None:
+        """End an exchange whose connection has not come about in its time."""
+        if exchange in self._looking_up and not self._names.is_answered:
+            exchange.fail(HttpFailureKind.NOT_TRIED, "no name server answers")
+        else:
+            exchange.fail(
+                HttpFailureKind.CONNECT_TIMEOUT, "the connection was not accepted in time"
+            )
+
+    async def _connect(self, exchange: Exchange, request: HttpRequest, head: bytes) -> None:
         began_s = self._loop.time()
-        denied: list[EgressDenied] = []
-        addresses: list[Any] = []
+        refused: list[OSError] = []
+        addresses: Sequence[ResolvedAddress] = []
         connection = _Connection(self, exchange.server)
         host, port, is_tls = exchange.server
         try:
-            addresses = await self._resolve(host, port)
-            opened = await aiohappyeyeballs.start_connection(
-                addresses,
-                happy_eyeballs_delay=NEXT_ADDRESS_S,
-                socket_factory=lambda address: self._gated(address, denied),
-            )
+            self._looking_up.add(exchange)
+            try:
+                addresses = await self._names.resolve(host, port, request.payer)
+            finally:
+                self._looking_up.discard(exchange)
+            opened = await self._open(addresses, refused)
             try:
                 await self._loop.create_connection(
                     lambda: connection,
@@ -310,48 +353,59 @@ class HttpClient:
             ValueError,
         ) as error:  # also: no IDNA; uvloop without a reason
             exchange.task = None
+            denied = [one for one in refused if isinstance(one, EgressDenied)]
             if denied and len(denied) == len(addresses):
                 exchange.fail(HttpFailureKind.DENIED, denied[0].reason)
+            elif any(map(_is_ours, (error, *refused))):
+                exchange.fail(HttpFailureKind.NOT_TRIED, str(error))
             else:
                 exchange.fail(HttpFailureKind.UNREACHABLE, type(error).__name__)
             return
         exchange.task = None
-        self._limit(exchange, exchange.request.timeout_s - (self._loop.time() - began_s))
-        connection.begin(exchange, head)
+        self._limit(exchange, request.timeout_s - (self._loop.time() - began_s))
+        connection.begin(exchange, head, request.body)
 
-    def _gated(self, address: Any, denied: list[EgressDenied]) -> socket.socket:
+    async def _open(
+        self, addresses: Sequence[ResolvedAddress], refused: list[OSError]
+    ) -> socket.socket:
+        """Return a connected socket; where this machine has none left, idle ones make room.
+
+        Args:
+            refused: gets why there is no socket for an address.
+
+        Raises: OSError, RuntimeError.
+        """
+        for idle_max in (CLOSED_FOR_ROOM, 0):
+            refused.clear()
+            try:
+                return await aiohappyeyeballs.start_connection(
+                    addresses,
+                    happy_eyeballs_delay=NEXT_ADDRESS_S,
+                    socket_factory=lambda address: self._gated(address, refused),
+                )
+            except (OSError, RuntimeError) as error:
+                idle = self._idle.oldest(self._loop.time(), idle_max)
+                if not idle or not any(map(_is_ours, (error, *refused))):
+                    raise
+                for connection in idle:
+                    connection.close()
+                for _ in range(TURNS_TO_CLOSE):
+                    await asyncio.sleep(0)
+        raise AssertionError("the last try returns or raises")
+
+    def _gated(self, address: Any, refused: list[OSError]) -> socket.socket:
         try:
             return self._open_socket(address)
-        except EgressDenied as error:
-            denied.append(error)
+        except OSError as error:
+            refused.append(error)
             raise
 
-    async def _resolve(self, host: str, port: int) -> list[Any]:
-        """Return a name's addresses; requests that ask at the same time share a look-up.
 
-        Raises: OSError.
-        """
-        key = (host, port)
-        known = self._resolved.get(key)
-        if known is not None and known[0] > self._loop.time():
-            return known[1]
-        lookup = self._lookups.get(key)
-        if lookup is None:
-            lookup = self._lookups[key] = self._loop.create_task(self._look_up(key))
-            lookup.add_done_callback(lambda ended: self._end_lookup(key, ended))
-        return await asyncio.shield(lookup)
-
-    async def _look_up(self, key: tuple[str, int]) -> list[Any]:
-        found = await self._loop.getaddrinfo(*key, type=socket.SOCK_STREAM)
-        if len(self._resolved) >= RESOLVED_MAX:
-            self._resolved.clear()
-        self._resolved[key] = (self._loop.time() + RESOLVED_S, found)
-        return found
-
-    def _end_lookup(self, key: tuple[str, int], ended: asyncio.Task[list[Any]]) -> None:
-        del self._lookups[key]
-        if not ended.cancelled():
-            ended.exception()  # seen, also when all that asked have gone
+def _is_ours(error: Exception) -> bool:
+    """Say whether a connection failed for want of something that this machine has too little of."""
+    return isinstance(error, NameUnavailable) or (
+        isinstance(error, OSError) and error.errno in _OUR_ERRORS
+    )
 
 
 class _Connection(asyncio.BufferedProtocol):
@@ -370,6 +424,9 @@ class _Connection(asyncio.BufferedProtocol):
             lenient_spaces_after_chunk_size=True,
         )
         self._exchange: Exchange | None = None
+        self._is_writing = False
+        # Of the body, by one read; empty after it.
+        self._pieces: list[bytes] = []
         self._reset()
 
     def __repr__(self) -> str:
@@ -380,14 +437,19 @@ class _Connection(asyncio.BufferedProtocol):
         """Whether it can take a request."""
         return self._transport is not None and not self._transport.is_closing()
 
-    def begin(self, exchange: Exchange, head: bytes) -> None:
+    def begin(self, exchange: Exchange, head: bytes, body: bytes | None) -> None:
         """Send an exchange's request."""
         assert self._transport is not None
         exchange.connection = self
         self._exchange = exchange
         self._reset()
-        body = exchange.request.body
-        self._transport.write(head + body if body else head)
+        if not body or len(body) <= JOINED_BYTES_MAX:
+            self._transport.write(head + body if body else head)
+        else:
+            self._transport.write(head)
+            self._transport.write(body)
+        if exchange.written is not None and not self._is_writing:
+            exchange.tell_written()
 
     def close(self) -> None:
         """Close at once; an exchange that is on it hears nothing from here."""
@@ -419,6 +481,16 @@ class _Connection(asyncio.BufferedProtocol):
         self._transport = transport  # type: ignore[assignment]
         self._client.count(self)
 
+    def pause_writing(self) -> None:
+        """See that the server does not take what is written as fast as it comes."""
+        self._is_writing = True
+
+    def resume_writing(self) -> None:
+        """See that the server has taken nearly all."""
+        self._is_writing = False
+        if self._exchange is not None:
+            self._exchange.tell_written()
+
     def get_buffer(self, sizehint: int) -> memoryview:
         """Return where to read to."""
         return self._client.buffer
@@ -429,14 +501,18 @@ class _Connection(asyncio.BufferedProtocol):
             self.close()  # nothing was asked
             return
         self._received += nbytes
+        broken: Exception | None = None
         try:
             self._parser.feed_data(self._client.buffer[:nbytes])
         except (httptools.HttpParserError, httptools.HttpParserUpgrade) as error:
+            broken = error
+        if self._pieces:
+            self._decode()
+        if broken is not None:
             if not self._is_complete:
-                self._fail(HttpFailureKind.BROKEN, type(error).__name__)
+                self._fail(HttpFailureKind.BROKEN, type(broken).__name__)
             self._is_kept = False
-        overhead_max = OVERHEAD_BYTES_MAX + OVERHEAD_PER_BODY_BYTE * self._body_bytes
-        if self._received - self._body_bytes > overhead_max:
+        if self._received - self._body_bytes > OVERHEAD_BYTES_MAX + self._body_bytes:
             self._fail(HttpFailureKind.BROKEN, "too many bytes beside the body")
         if self._is_complete or self._failure is not None or self._coding_problem is not None:
             self._finish()
@@ -456,6 +532,19 @@ class _Connection(asyncio.BufferedProtocol):
             return True
         return self._headers.get(b"transfer-encoding", b"").lower().endswith(b"chunked")
 
+    def _decode(self) -> None:
+        """Decode what one read has brought of the body, in one piece."""
+        piece = self._pieces[0] if len(self._pieces) == 1 else b"".join(self._pieces)
+        self._pieces.clear()
+        if self._decoder is None or self._failure is not None or self._coding_problem is not None:
+            return
+        try:
+            self._decoder.feed(piece)
+        except BodyTooLarge as error:
+            self._fail(HttpFailureKind.TOO_LARGE, str(error))
+        except UndecodableBody as error:
+            self._coding_problem = str(error)
+
     def _fail(self, kind: HttpFailureKind, detail: str) -> None:
         if self._failure is None and self._coding_problem is None:
             self._failure = HttpFailure(kind, detail, self._status)
@@ -465,8 +554,9 @@ class _Connection(asyncio.BufferedProtocol):
         assert exchange is not None
         exchange.connection = None
         outcome = self._outcome()
+        self._decoder = None  # it holds the body
         is_good = isinstance(outcome, HttpReply) and outcome.coding_problem is None
-        if is_good and self._is_kept and self.is_open:
+        if is_good and self._is_kept and self.is_open and not self._is_writing:
             self._client.keep(self)
         else:
             self.close()
@@ -508,7 +598,7 @@ class _Connection(asyncio.BufferedProtocol):
         self._status = status
         exchange = self._exchange
         assert exchange is not None
-        bytes_max = exchange.request.reply_bytes_max
+        bytes_max = exchange.reply_bytes_max
         coding = self._headers.get(b"content-encoding", b"").decode("latin-1")
         try:
             self._decoder = BodyDecoder(coding, bytes_max)
@@ -520,17 +610,9 @@ class _Connection(asyncio.BufferedProtocol):
 
     def on_body(self, piece: bytes) -> None:
         """Take a piece of the body."""
-        if self._is_complete:
-            return
-        self._body_bytes += len(piece)
-        if self._decoder is None or self._failure is not None or self._coding_problem is not None:
-            return
-        try:
-            self._decoder.feed(piece)
-        except BodyTooLarge as error:
-            self._fail(HttpFailureKind.TOO_LARGE, str(error))
-        except UndecodableBody as error:
-            self._coding_problem = str(error)
+        if not self._is_complete:
+            self._body_bytes += len(piece)
+            self._pieces.append(piece)
 
     def on_message_complete(self) -> None:
         """See the end of a reply, or of an interim one, which is dropped."""
@@ -550,7 +632,7 @@ def tls_context() -> ssl.SSLContext:
     return ssl.create_default_context()
 
 
-@functools.lru_cache(maxsize=RESOLVED_MAX)
+@functools.lru_cache(maxsize=TARGETS_MAX)
 def _target(url: str) -> tuple[Server, bytes, bytes]:
     """Return where a URL leads, its path and the lines of a head that it decides.
 

@@ -17,6 +17,7 @@ from actors.gateway.workflow_reads import WorkflowReads
 from core.ids import uuid7
 from core.settings import Settings
 from core.topology.policy import address_denied
+from federation.name_resolver import NameResolver
 from ledger.reads.reader import LedgerReader
 from ledger.replies import ReplyStore
 from serve_app.callers.admission import Admission
@@ -42,6 +43,7 @@ class Services:
     replies: ReplyStore
     admission: Admission
     peers: Peers
+    names: NameResolver = field(default_factory=NameResolver)
     # One invoice of a payer at a time: two at once would be added up twice, for one of them.
     invoicing: KeyedLocks[str] = field(default_factory=KeyedLocks)
     _unfinished: set[asyncio.Task[Any]] = field(default_factory=set)
@@ -84,17 +86,19 @@ class Services:
         task.add_done_callback(self._unfinished.discard)
         return await asyncio.shield(task)
 
-    async def denied_endpoint(self, host: str, port: int) -> str | None:
+    async def denied_endpoint(self, host: str, port: int, payer: str) -> str | None:
         """Say why agents may not live at this host, or None when they may.
 
         A name is resolved now and every address of it is judged; one that does not resolve is let
         through, because the address is judged again at each connect.
+
+        Args:
+            payer: in whose share the name is looked up.
         """
         try:
-            found = await asyncio.wait_for(
-                asyncio.get_running_loop().getaddrinfo(host, port), _RESOLVE_TIMEOUT_S
-            )
-        except (OSError, UnicodeError, TimeoutError):
+            async with asyncio.timeout(_RESOLVE_TIMEOUT_S):
+                found = await self.names.resolve(host, port, payer)
+        except (OSError, ValueError):
             return None
         for *_, address in found:
             reason = address_denied(str(address[0]), self.settings.egress_allow)

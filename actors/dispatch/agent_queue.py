@@ -72,6 +72,7 @@ class AgentQueues(Generic[Key, Item]):
         concurrency_of: an agent's concurrency, 1 or more.
         weight_of: a payer's weight.
         payer_share: a payer may have 1/payer_share of the sockets that others leave; 1: all.
+        may_open: whether a payer may open an order, for a reason besides sockets.
     """
 
     fresh_max: int
@@ -79,6 +80,7 @@ class AgentQueues(Generic[Key, Item]):
     concurrency_of: Callable[[str], int]
     weight_of: Callable[[str], int]
     payer_share: int = 1
+    may_open: Callable[[str], bool] = lambda _: True
     _queues: dict[str, _AgentQueue[Key, tuple[str, Item]]] = field(default_factory=dict)
     _open: dict[Key, _Open] = field(default_factory=dict)
     _held: dict[Key, str] = field(default_factory=dict)
@@ -269,10 +271,10 @@ class AgentQueues(Generic[Key, Item]):
         return self._fresh_count < self.fresh_max and len(self._open) < self.open_max
 
     def _is_below_share(self, payer: str) -> bool:
-        """Say whether a payer has less than its share of the sockets that others leave."""
+        """Say whether a payer has less than its share, of the sockets that others leave first."""
         own = self._open_of.of(payer)
         free = self.open_max - (len(self._open) - own)
-        return own < max(1, free // self.payer_share)
+        return own < max(1, free // self.payer_share) and self.may_open(payer)
 
     def _mark_open(
         self, queue: _AgentQueue[Key, tuple[str, Item]], did: str, payer: str, key: Key, now_ms: int

@@ -10,8 +10,8 @@ contract.md section 5; design.md section 3.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
+from collections import OrderedDict
 from collections.abc import Callable, Collection, Coroutine, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -20,7 +20,14 @@ import orjson
 from msgspec.structs import replace
 
 from actors.dispatch.agent_queue import AGED_MS, AgentQueues
-from actors.dispatch.envelope import cancel_notice, dispatch_body, dispatch_headers, sent_event_id
+from actors.dispatch.cancel_notices import CancelNotices
+from actors.dispatch.envelope import (
+    UNCOUNTED_BYTES_MAX,
+    dispatch_body,
+    dispatch_headers,
+    estimate_bytes,
+    sent_event_id,
+)
 from actors.dispatch.input_texts import InputText
 from actors.dispatch.judging_process import HERE_BYTES_MAX, JudgingProcess
 from actors.dispatch.large_results import Blobs, is_result_large, store_large_result
@@ -41,10 +48,11 @@ from actors.dispatch.reply_events import (
 )
 from actors.ports import Clock, Contact, DispatchOrder, InputSources
 from actors.process.at_work import AtWork
-from actors.process.slices import Slices, run_in_slices
+from actors.process.slices import SLICE_MS, run_in_slices
 from core.canonical import canonical, hash_bytes
 from core.errors import NodeErrorCode
 from core.market.sharing.fair_queue import parse_weights
+from core.market.sharing.inflight_bytes import InflightBytes
 from core.settings import Settings
 from core.workflow.blob_ref import BlobRef
 from core.workflow.events import (
@@ -63,6 +71,7 @@ from federation.http_client import (
     HttpRequest,
     Outcome,
 )
+from federation.name_resolver import NameResolver
 
 log = logging.getLogger("callboard.dispatch")
 
@@ -71,12 +80,6 @@ TELLING_TIMEOUT_MS = 1_000
 
 Receive = Callable[[str, Event], None]
 
-# Cancel notices queued, enough for one workflow of the largest size, and sent at once.
-CANCELS_MAX = 2_000
-CANCELS_AT_ONCE = 64
-# Of the reply to a notice, which is not looked at.
-_NOTICE_REPLY_BYTES_MAX = 64 * 1024
-
 
 @dataclass(slots=True, eq=False)
 class _Ticket:
@@ -84,14 +87,15 @@ class _Ticket:
 
     Compared by identity: an order may be here twice, for two owners. `is_over`: the order was
     released while its request was open, so a later acceptance is not held. `step`: what an open
-    order waits for.
+    order waits for. `bytes_held`: of its body, until the agent's socket has taken it.
     """
 
     order: DispatchOrder
     receive: Receive
     until: asyncio.TimerHandle | None = None
     is_over: bool = False
-    step: asyncio.Handle | asyncio.Task[None] | Exchange | None = None
+    step: asyncio.Task[None] | Exchange | None = None
+    bytes_held: int = 0
     is_sent: bool = False
     started_ms: int = 0
     started_s: float = 0.0
@@ -117,6 +121,7 @@ class Dispatcher:
         clock: wall time.
         blobs: where large results are; None: results of any size travel as they are.
         at_work: is told whose order is at work.
+        names: looks agents' names up; None: at this machine's name servers.
         begin: told the agent when an order comes.
         note: told the order and what its end tells of reaching the agent, when it is closed.
         concurrency: how many orders an agent takes from here at once; None: the setting.
@@ -132,6 +137,7 @@ class Dispatcher:
         concurrency: Callable[[str], int] | None = None,
         blobs: Blobs | None = None,
         at_work: AtWork | None = None,
+        names: NameResolver | None = None,
     ) -> None:
         self._settings = settings
         self._service = settings.service
@@ -142,6 +148,7 @@ class Dispatcher:
         self._blobs = blobs
         self._at_work = at_work or AtWork()
         weights = parse_weights(settings.payer_weights)
+        self._bytes = InflightBytes(settings.inflight_bytes_max)
 
         def weight_of(payer: str) -> int:
             return weights.get(payer, 1)
@@ -152,19 +159,20 @@ class Dispatcher:
             concurrency or (lambda _: settings.agent_concurrency),
             weight_of,
             settings.inflight_share,
+            self._bytes.has_room,
         )
         self._judging = JudgingProcess(weight_of)
-        self._building = asyncio.Lock()
-        self._built: Slices | None = None
         self._tickets: dict[int, _Ticket] = {}  # by the identity of the order in it
         self._open: set[_Ticket] = set()
+        # Open orders that have not begun.
+        self._beginning: OrderedDict[_Ticket, None] = OrderedDict()
+        self._begins: asyncio.Handle | None = None
         self._starved_timer: asyncio.TimerHandle | None = None
         self._is_closed = False
         self._refusing: dict[tuple[str, str | None], asyncio.Task[None]] = {}
-        self._notices: set[asyncio.Task[None]] = set()
-        self._notice_turns = asyncio.Semaphore(CANCELS_AT_ONCE)
         self._sent = 0
-        self._client = HttpClient(settings.egress_allow)
+        self._client = HttpClient(settings.egress_allow, names=names)
+        self._notices = CancelNotices(settings, self._client, weight_of)
 
     def __repr__(self) -> str:
         return f"<Dispatcher {self._queues!r}>"
@@ -233,17 +241,23 @@ class Dispatcher:
 
     def abort(self, order: DispatchOrder, reason: str) -> None:
         """Stop waiting for the order's reply, or never send it; tell the agent if it was sent."""
+        if self.cancel(order):
+            self.notify(order, reason)
+
+    def cancel(self, order: DispatchOrder) -> bool:
+        """Stop waiting for the order's reply, or never send it; return whether it may be known.
+
+        Returns: False where its agent was not told of it, so that there is nothing to take back.
+        """
         ticket = self._tickets.get(id(order))
         self.release(order)
-        if ticket is not None and ticket.until is None:
-            if ticket not in self._open:
-                return  # it was queued and never sent
-            assert ticket.step is not None
-            ticket.step.cancel()
-            self._close(ticket, Contact.UNKNOWN)
-            if not ticket.is_sent:
-                return
-        self.notify(order, reason)
+        if ticket is None or ticket.until is not None:
+            return True
+        if ticket not in self._open:
+            return False  # it was queued and never sent
+        self._stop(ticket)
+        self._close(ticket, Contact.UNKNOWN)
+        return ticket.is_sent
 
     def refuse_waiting(self, did: str, payer_did: str | None = None) -> None:
         """Answer every order that waits for this agent, which was found to be out of reach.
@@ -274,10 +288,7 @@ class Dispatcher:
 
     def notify(self, order: DispatchOrder, reason: str) -> None:
         """Send the agent a cancel notice, once, best effort (spec: Events 3)."""
-        if len(self._notices) < CANCELS_MAX:
-            notice = asyncio.get_running_loop().create_task(self._notify_cancel(order, reason))
-            self._notices.add(notice)
-            notice.add_done_callback(self._notices.discard)
+        self._notices.add(order, reason)
 
     async def close(self) -> None:
         """Cancel everything in flight and close the connections."""
@@ -288,22 +299,54 @@ class Dispatcher:
             if ticket.until is not None:
                 ticket.until.cancel()
         for ticket in self._open:
-            assert ticket.step is not None
-            ticket.step.cancel()
-        for task in [*self._notices, *self._refusing.values()]:
+            self._stop(ticket)
+        if self._begins is not None:
+            self._begins.cancel()
+        for task in self._refusing.values():
             task.cancel()
+        self._notices.close()
         self._judging.close()
         await self._client.close()
 
     # -- one order --------------------------------------------------------------------------------
 
     def _start(self, ticket: _Ticket) -> None:
-        # In a turn of its own: who sends an order does not hear of it before `send` returns.
+        # In a later turn: who sends an order does not hear of it before `send` returns.
         self._open.add(ticket)
-        ticket.step = asyncio.get_running_loop().call_soon(
-            self._take_step, ticket, self._begin_order
-        )
+        size = estimate_bytes(ticket.order, self._settings.dispatch_body_bytes_max)
+        if size:
+            self._hold_bytes(ticket, size)
+        self._beginning[ticket] = None
+        if self._begins is None:
+            self._begins = asyncio.get_running_loop().call_soon(self._begin_orders)
         self._sent += 1
+
+    def _begin_orders(self) -> None:
+        """Begin open orders for the time of a slice; each may have megabytes to write."""
+        loop = asyncio.get_running_loop()
+        ends_s = loop.time() + SLICE_MS / 1_000
+        while self._beginning:
+            ticket, _ = self._beginning.popitem(last=False)
+            self._take_step(ticket, self._begin_order)
+            if loop.time() >= ends_s:
+                break
+        self._begins = loop.call_soon(self._begin_orders) if self._beginning else None
+
+    def _stop(self, ticket: _Ticket) -> None:
+        """Stop an open order where it is."""
+        self._beginning.pop(ticket, None)
+        if ticket.step is not None:
+            ticket.step.cancel()
+
+    def _hold_bytes(self, ticket: _Ticket, held: int) -> None:
+        """Count an order's body; what waits for its payer's bytes goes on when they are free."""
+        payer = ticket.order.payer_did
+        had_room = self._bytes.has_room(payer)
+        self._bytes.change(payer, ticket.bytes_held, held)
+        ticket.bytes_held = held
+        if not had_room and self._bytes.has_room(payer):
+            self._queues.retry_starved()
+            self._start_waiting()
 
     def _start_waiting(self) -> None:
         if self._is_closed:
@@ -389,16 +432,12 @@ class Dispatcher:
         if order.sources is None:
             self._write_and_post(ticket, (order.inputs, order.parents))
         elif weigh_sources(order.sources) <= BUILT_HERE_BYTES_MAX:
-            self._take_task(ticket, self._build_and_post(ticket, order.sources))
+            self._build_and_post(ticket, order.sources)
         else:
             self._take_task(ticket, self._build_apart_and_post(ticket))
 
-    async def _build_and_post(self, ticket: _Ticket, sources: InputSources) -> None:
-        """Build small inputs in the loop, an order at a time, with its other turns between."""
-        async with self._building:
-            if self._built is None:
-                self._built = Slices()
-            await self._built.pause()
+    def _build_and_post(self, ticket: _Ticket, sources: InputSources) -> None:
+        """Build small inputs in the loop; orders begin in slices."""
         bytes_max = self._settings.dispatch_body_bytes_max
         is_verification = ticket.order.is_verification
         built = build_values(sources, bytes_max, is_verification=is_verification)
@@ -451,13 +490,20 @@ class Dispatcher:
             connect_timeout_s=settings.connect_timeout_ms / 1000,
             timeout_s=order.timeout_ms / 1000,
             reply_bytes_max=settings.agent_reply_bytes_max,
+            payer=order.payer_did,
         )
 
         def answered(outcome: Outcome) -> None:
             self._take_step(ticket, self._answer, event, input_hash, outcome)
 
+        def written() -> None:
+            self._hold_bytes(ticket, 0)
+
+        is_counted = len(body) > UNCOUNTED_BYTES_MAX
+        if is_counted or ticket.bytes_held:
+            self._hold_bytes(ticket, len(body) if is_counted else 0)
         try:
-            ticket.step = self._client.send(request, answered)
+            ticket.step = self._client.send(request, answered, written if is_counted else None)
             ticket.is_sent = True
         except ValueError as error:  # of a card that was registered before it was judged like this
             answered(HttpFailure(HttpFailureKind.BROKEN, str(error)))
@@ -507,6 +553,9 @@ class Dispatcher:
                 message = f"the egress policy forbids {order.agent_did}: {outcome.detail}"
                 failure = Failure(NodeErrorCode.POLICY_DENIED, message, Verdict.FINAL)
                 return failure, Contact.REACHED
+            case HttpFailureKind.NOT_TRIED:
+                message = f"the service could not try: {outcome.detail}"
+                return Failure(NodeErrorCode.AGENT_ERROR, message, is_spared=True), Contact.UNKNOWN
             case HttpFailureKind.UNREACHABLE:
                 failure = offline_failure(order, "the connection was refused")
                 return failure, Contact.UNREACHABLE
@@ -551,23 +600,14 @@ class Dispatcher:
         """Close an open order; `accepted_ms`: how long its agent may still hold it."""
         self._open.remove(ticket)
         ticket.step = None
+        if ticket.bytes_held:
+            self._hold_bytes(ticket, 0)
         if accepted_ms is not None:
             self._park(ticket, contact, accepted_ms)
         else:
             self._queues.close(ticket, self._clock.now_ms())
             self._forget(ticket, contact)
         self._start_waiting()
-
-    async def _notify_cancel(self, order: DispatchOrder, reason: str) -> None:
-        body, headers = cancel_notice(order, reason, self._service)
-        timeout_s = self._settings.cancel_notice_timeout_ms / 1000
-        request = HttpRequest(
-            "POST", order.cancel_url, headers, body, timeout_s, timeout_s, _NOTICE_REPLY_BYTES_MAX
-        )
-        # Best effort by contract: the 409 to its late result tells the agent otherwise.
-        with contextlib.suppress(ValueError):
-            async with self._notice_turns:
-                await self._client.request(request)
 
 
 def _ended_ms(ticket: _Ticket) -> int:

@@ -12,7 +12,8 @@ from collections.abc import Iterable
 
 from core.settings import Settings
 from federation.health_probe import HealthProbe
-from ledger.agents.agent_live import LivenessStore, probes_due
+from federation.name_resolver import NameResolver
+from ledger.agents.agent_live import PROBE_PAUSE_MS, LivenessStore, probes_due
 from ledger.reads.reader import LedgerReader
 
 log = logging.getLogger("callboard.probes")
@@ -28,14 +29,20 @@ class Prober:
     Args:
         settings: the database, the service name and the egress policy.
         reader: finds the agents that are due.
+        names: looks agents' names up; None: at this machine's name servers.
     """
 
-    def __init__(self, settings: Settings, reader: LedgerReader) -> None:
+    def __init__(
+        self, settings: Settings, reader: LedgerReader, names: NameResolver | None = None
+    ) -> None:
         self._reader = reader
         self._store = LivenessStore(settings.database_url)
-        self._probe = HealthProbe(settings.egress_allow, settings.service)
+        self._probe = HealthProbe(settings.egress_allow, settings.service, names=names)
         self._turns = asyncio.Semaphore(PROBES_AT_ONCE)
         self._named: set[str] = set()
+        # Agents that could not be tried, by when they may be again, the soonest first. Nothing is
+        # stored of them, so they would be due in every round, before all others.
+        self._untried: dict[str, float] = {}
 
     def __repr__(self) -> str:
         return f"<Prober named={len(self._named)}>"
@@ -54,12 +61,17 @@ class Prober:
             await asyncio.sleep(ROUND_S)
 
     async def round(self) -> list[tuple[str, bool]]:
-        """Probe the agents that are due; return (did, whether it is healthy) of each."""
+        """Probe the agents that are due; return (did, whether it is healthy) of each that was."""
         named, self._named = self._named, set()
-        due = await probes_due(self._reader, named, limit=PROBES_PER_ROUND)
+        now_s = asyncio.get_running_loop().time()
+        self._untried = {did: at_s for did, at_s in self._untried.items() if at_s > now_s}
+        due = await probes_due(self._reader, named, self._untried, limit=PROBES_PER_ROUND)
         if not due:
             return []
-        found = await asyncio.gather(*(self._probe_agent(did, endpoint) for did, endpoint in due))
+        probed = await asyncio.gather(*(self._probe_agent(did, endpoint) for did, endpoint in due))
+        found = [(did, is_healthy) for did, is_healthy in probed if is_healthy is not None]
+        again_s = now_s + PROBE_PAUSE_MS / 1_000
+        self._untried.update((did, again_s) for did, is_healthy in probed if is_healthy is None)
         await self._store.store_probes(found)
         log.info("probed agents=%d healthy=%d", len(found), sum(is_ok for _, is_ok in found))
         return found
@@ -69,6 +81,6 @@ class Prober:
         await self._probe.close()
         await self._store.close()
 
-    async def _probe_agent(self, did: str, endpoint: str) -> tuple[str, bool]:
+    async def _probe_agent(self, did: str, endpoint: str) -> tuple[str, bool | None]:
         async with self._turns:
             return did, await self._probe.is_healthy(endpoint)

@@ -4,7 +4,8 @@ An order for another machine travels in a batched actor call to that machine's `
 which sends it from its own loop; its events come back the same way. There is no call per node.
 Events are sent repeatedly until they are acknowledged, because duplicates are harmless; the orders
 of a process that ends are lost, except those that their agents have accepted. An accepted order is
-held at the machine that sent it until the owner's machine releases it.
+held at the machine that sent it until the owner's machine releases it. An abort travels, too: the
+other machine closes the request, which frees its socket and the agent's place.
 design.md section 3; decision 0055.
 """
 
@@ -13,6 +14,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import itertools
+from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -36,8 +38,10 @@ Receive = Callable[[str, Event], None]
 # (workflow id, node, attempt, verify attempt): identifies a remote order.
 OrderId = tuple[str, str, int, int]
 Item = TypeVar("Item")
-# (an order, or the id of one that has ended; the owner that sends it).
-RemoteOrder = tuple[DispatchOrder | OrderId, str]
+# The id of an order whose request is to be closed; a process of an older version ignores it.
+AbortedId = tuple[str, str, int, int, bool]
+# (an order, the id of one that has ended, or of one that is aborted; the owner that sends it).
+RemoteOrder = tuple[DispatchOrder | OrderId | AbortedId, str]
 # (the order's id, its event, the machine that returns it).
 RemoteEvent = tuple[OrderId, Event, str]
 
@@ -47,6 +51,8 @@ REPEAT_S = 0.2
 # A peer that could not be reached gets no order for this long, because a lost attempt is repeated
 # at once.
 AVOIDED_MS = 1_000
+# Aborted orders that are remembered, because an abort may overtake its order.
+ABORTED_MAX = 10_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,6 +105,7 @@ class RemoteDispatch:
         self._held_away: dict[OrderId, tuple[str, DispatchOrder]] = {}
         self._foreign: dict[tuple[str, OrderId], DispatchOrder] = {}
         self._held_foreign: dict[tuple[str, OrderId], DispatchOrder] = {}
+        self._aborted: OrderedDict[tuple[str, OrderId], None] = OrderedDict()
         self._avoided: dict[str, int] = {}
         self._next_peer = itertools.count()
 
@@ -185,8 +192,8 @@ class RemoteDispatch:
             self._local.release(order)
 
     def abort(self, order: DispatchOrder, reason: str) -> None:
-        """Abort a local order, or drop a remote one and its late reply; notify the agent."""
-        if self._end_remote(order):
+        """Abort an order, here or at the machine that sends it; notify the agent."""
+        if self._end_remote(order, is_aborted=True):
             self._local.notify(order, reason)
         else:
             self._local.abort(order, reason)
@@ -198,10 +205,10 @@ class RemoteDispatch:
         """
         for item, origin in batch:
             if not isinstance(item, DispatchOrder):
-                self._end_foreign(origin, item)
+                self._end_or_abort_foreign(origin, item)
                 continue
             key = order_id(item)
-            if (origin, key) not in self._foreign:
+            if (origin, key) not in self._foreign and (origin, key) not in self._aborted:
                 self._foreign[origin, key] = item
                 self._local.send(item, partial(self._return_event, origin, key))
         return [None] * len(batch)
@@ -237,22 +244,33 @@ class RemoteDispatch:
         else:  # the origin is gone, and with it the owner that waits for the event
             self._end_foreign(origin, key)
 
+    def _end_or_abort_foreign(self, origin: str, ended: OrderId | AbortedId) -> None:
+        key = ended[:4]
+        if len(ended) > len(key):
+            self._aborted[origin, key] = None
+            if len(self._aborted) > ABORTED_MAX:
+                self._aborted.popitem(last=False)
+            order = self._foreign.pop((origin, key), None)
+            if order is not None:
+                self._local.cancel(order)
+        self._end_foreign(origin, key)
+
     def _end_foreign(self, origin: str, key: OrderId) -> None:
         for orders in (self._foreign, self._held_foreign):
             order = orders.pop((origin, key), None)
             if order is not None:
                 self._local.release(order)
 
-    def _end_remote(self, order: DispatchOrder) -> bool:
-        """Drop an order at another machine and release it there; False when none has it."""
+    def _end_remote(self, order: DispatchOrder, *, is_aborted: bool = False) -> bool:
+        """Drop an order at another machine and end it there; False when none has it."""
         key = order_id(order)
         known = self._remote.pop(key, None) or self._held_away.pop(key, None)
         if known is None:
             return False
-        self._send_end(known[0], key)
+        self._send_end(known[0], (*key, True) if is_aborted else key)
         return True
 
-    def _send_end(self, name: str, key: OrderId) -> None:
+    def _send_end(self, name: str, key: OrderId | AbortedId) -> None:
         peer = self._peers.get(name)
         if peer is None:
             return

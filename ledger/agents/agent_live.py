@@ -75,6 +75,7 @@ _DUE: Final = sql.text(
     LEFT JOIN callboard.agent_live l ON l.did = a.did
     WHERE a.status = 'active' AND a.endpoint <> ''
         AND (a.did = ANY (:named) OR l.heartbeat_ms < {_NOW} - :ttl_ms)
+        AND a.did <> ALL (:left_alone)
         AND (l.probe_ms IS NULL OR l.probe_ms < a.updated_ms OR l.probe_ms < {_NOW}
             - least(:pause_ms * power(2, least(greatest(l.probe_failures - 1, 0), 10)), :most_ms))
     ORDER BY l.probe_ms NULLS FIRST
@@ -82,6 +83,7 @@ _DUE: Final = sql.text(
     """
 ).bindparams(
     sql.bindparam("named", type_=sql.ARRAY(sql.Text)),
+    sql.bindparam("left_alone", type_=sql.ARRAY(sql.Text)),
     sql.bindparam("ttl_ms", type_=sql.BigInteger),
     sql.bindparam("pause_ms", type_=sql.BigInteger),
     sql.bindparam("most_ms", type_=sql.BigInteger),
@@ -172,14 +174,18 @@ async def agent_claims(reader: LedgerReader, dids: Collection[str]) -> list[RowD
 
 
 async def probes_due(
-    reader: LedgerReader, named: Collection[str], *, limit: int
+    reader: LedgerReader, named: Collection[str], left_alone: Collection[str] = (), *, limit: int
 ) -> list[tuple[str, str]]:
     """Return (did, endpoint) of active agents to be probed now, the longest unprobed first.
 
     Those whose heartbeat is overdue, and those named because an owner's circuit for them is open.
+
+    Args:
+        left_alone: not these.
     """
     values = {
         "named": list(named),
+        "left_alone": list(left_alone),
         "ttl_ms": HEARTBEAT_TTL_MS,
         "pause_ms": PROBE_PAUSE_MS,
         "most_ms": PROBE_PAUSE_MS_MAX,

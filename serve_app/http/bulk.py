@@ -44,6 +44,19 @@ class Judged(Generic[T]):
     accepted: list[T] = field(default_factory=list)
     positions: list[int] = field(default_factory=list)
 
+    def refuse(self, call: Call, refused: list[ServiceError | None]) -> None:
+        """Refuse items that were accepted.
+
+        Args:
+            refused: why, for each accepted item; None: it stays.
+        """
+        kept = [index for index, error in enumerate(refused) if error is None]
+        for position, error in zip(self.positions, refused, strict=True):
+            if error is not None:
+                self.results[position] = refusal(call, error)
+        self.accepted = [self.accepted[index] for index in kept]
+        self.positions = [self.positions[index] for index in kept]
+
     async def answer(self, replies: list[R], result: Callable[[T, R], Any]) -> dict[str, Any]:
         """Return the reply of the bulk.
 

@@ -8,6 +8,8 @@ import pytest
 from aiohttp import web
 
 from federation.health_probe import HealthProbe, health_url
+from federation.name_resolver import NameResolver
+from tests.federation.name_servers import name_server
 
 
 @pytest.mark.parametrize(
@@ -65,6 +67,15 @@ async def test_who_hangs_redirects_or_is_absent_is_not_followed() -> None:
     assert not await probe.is_healthy("http://127.0.0.1:1")
     assert not await probe.is_healthy("http://[not an address")
     await probe.close()
+
+
+async def test_an_agent_whose_name_cannot_be_looked_up_is_not_judged() -> None:
+    async with name_server() as server:
+        server.is_silent = True
+        names = NameResolver([server.address])
+        probe = HealthProbe(("127.0.0.0/8",), "callboard", timeout_s=0.05, names=names)
+        assert await probe.is_healthy("http://a.good.test") is None
+        await probe.close()
 
 
 async def test_an_address_the_policy_forbids_is_not_healthy() -> None:

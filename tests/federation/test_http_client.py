@@ -38,6 +38,8 @@ from federation.http_client import (
     _Connection,
     tls_context,
 )
+from federation.name_resolver import NameResolver
+from tests.federation.name_servers import name_server
 
 LOOPBACK = ("127.0.0.0/8",)
 BYTES_MAX = 4_096
@@ -240,6 +242,23 @@ async def test_a_server_that_is_silent_absent_or_forbidden() -> None:
         HttpFailureKind.DENIED,
     ]
     assert here.connections == 1
+
+
+async def test_a_name_without_an_answer_counts_against_it_only_if_others_are_answered() -> None:
+    async with site(replying(REPLY)) as here, name_server() as server:
+        port = here.url.rpartition(":")[2]
+        names = NameResolver([server.address])
+        mine = HttpClient(LOOPBACK, names=names)
+        slow = post(f"http://a.slow.test:{port}", connect_timeout_s=0.05)
+        server.is_silent = True
+        before = await mine.request(slow)
+        server.is_silent = False
+        assert isinstance(await mine.request(post(f"http://a.good.test:{port}")), HttpReply)
+        after = await mine.request(slow)
+        await mine.close()
+    assert isinstance(before, HttpFailure)
+    assert isinstance(after, HttpFailure)
+    assert (before.kind, after.kind) == (HttpFailureKind.NOT_TRIED, HttpFailureKind.CONNECT_TIMEOUT)
 
 
 def is_failure(outcome: Outcome) -> bool:
@@ -520,7 +539,7 @@ def fed(mine: HttpClient, pieces: Iterable[bytes], *, ends: bool) -> tuple[Seen 
     wire = Wire()
     connection.connection_made(wire)
     exchange = Exchange(post("http://127.0.0.1:1/"), connection.server, outcomes.append)
-    connection.begin(exchange, b"")
+    connection.begin(exchange, b"", b"")
     for piece in pieces:
         if piece and not outcomes and not wire.is_closed:
             mine.buffer[: len(piece)] = piece

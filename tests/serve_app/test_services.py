@@ -73,12 +73,12 @@ def test_work_hands_its_result_and_its_failure_on() -> None:
     [("127.0.0.1", False), ("10.1.2.3", True), ("::ffff:10.0.0.1", True), ("1.1.1.1", False)],
 )
 def test_addresses_are_judged_by_the_egress_policy(host: str, is_denied: bool) -> None:
-    reason = asyncio.run(services().denied_endpoint(host, 80))
+    reason = asyncio.run(services().denied_endpoint(host, 80, "did:x:payer"))
     assert (reason is not None) is is_denied
 
 
 def test_a_name_that_does_not_resolve_is_judged_later() -> None:
-    assert asyncio.run(services().denied_endpoint("absent.invalid", 80)) is None
+    assert asyncio.run(services().denied_endpoint("absent.invalid", 80, "did:x:payer")) is None
 
 
 def test_ids_are_new_and_ordered_in_time() -> None:

@@ -35,7 +35,12 @@ from serve_app.http.bulk import judged, refusal
 from serve_app.http.calls import Call, Operation, Repeats, Reply, not_found
 from serve_app.http.compiling import apart
 from serve_app.http.lists import listed, page_of
-from serve_app.operations.agents.registration import changed, registration
+from serve_app.operations.agents.endpoints import endpoint_refusals
+from serve_app.operations.agents.registration import (
+    changed,
+    registration,
+    registration_before_endpoint,
+)
 from serve_app.operations.views import agent_record
 
 
@@ -69,7 +74,7 @@ async def register_bulk(call: Call) -> Reply:
 
     async def judge(index: int, body: Any) -> RegisterAgent:
         read = await apart(len(orjson.dumps(body)), partial(parsed, FlatRegistration, body))
-        command = await registration(services, call.caller, read)
+        command = await registration_before_endpoint(services, call.caller, read)
         return replace(command, key=f"{base_key}:{index}") if base_key else command
 
     def result(command: RegisterAgent, outcome: Outcome) -> dict[str, Any]:
@@ -78,6 +83,8 @@ async def register_bulk(call: Call) -> Reply:
         return _registered(call, command, outcome)
 
     found = await judged(call, "agents", judge)
+    endpoints = [command.endpoint for command in found.accepted]
+    found.refuse(call, await endpoint_refusals(services, call.caller, endpoints))
     outcomes = await services.to_the_end(services.gateway.commit_many(found.accepted))
     services.reader.offers.follow()
     await services.gateway.owners.refresh()

@@ -9,12 +9,11 @@ import base64
 import os
 from dataclasses import dataclass
 from typing import Any
-from urllib.parse import urlsplit
 
 import orjson
 
 from core.canonical import canonical
-from core.errors import ErrorCode, Problem, ProblemList, ServiceError
+from core.errors import ErrorCode, ProblemList, ServiceError
 from core.market.pricing import parse_price
 from core.market.standing_bid import parse_offer
 from core.records.agent import without_secrets
@@ -28,6 +27,7 @@ from core.trust.signatures import is_signed_by, key_bytes
 from ledger.agents.agent_commands import RegisterAgent
 from ledger.reads.reader import RowDict
 from serve_app.http.calls import invalid
+from serve_app.operations.agents.endpoints import endpoint_refusal
 from serve_app.services import Services
 
 
@@ -36,8 +36,25 @@ async def registration(
 ) -> RegisterAgent:
     """Judge a registration and return its command.
 
-    1. the card's prices and size; 2. in whose name; 3. the endpoint's address; 4. the key and the
-    signature, and what the signature alone permits; 5. the secret, sealed.
+    As `registration_before_endpoint`, and the endpoint's address.
+
+    Raises:
+        ServiceError: as there, and POLICY_DENIED.
+    """
+    command = await registration_before_endpoint(services, principal, body)
+    refused = await endpoint_refusal(services, principal, command.endpoint)
+    if refused is not None:
+        raise refused
+    return command
+
+
+async def registration_before_endpoint(
+    services: Services, principal: Principal, body: Registration
+) -> RegisterAgent:
+    """Judge a registration but for where the agent lives, and return its command.
+
+    1. the card's prices and size; 2. in whose name; 3. the key and the signature, and what the
+    signature alone permits; 4. the secret, sealed.
 
     Args:
         services: the replica's.
@@ -45,8 +62,7 @@ async def registration(
         body: checked in its form.
 
     Raises:
-        ServiceError: INVALID_REQUEST with every defect, POLICY_DENIED, INVALID_SIGNATURE,
-            FORBIDDEN or CONFLICT.
+        ServiceError: INVALID_REQUEST with every defect, INVALID_SIGNATURE, FORBIDDEN or CONFLICT.
     """
     card = body.acard.parsed
     _check_prices(body.acard.raw["capabilities"])
@@ -54,8 +70,6 @@ async def registration(
     code = denial(principal, None, (owner_did,))
     if code is not None:
         raise ServiceError(code, f"{principal.did} may not register agents for {owner_did}")
-    if card.endpoint:
-        await _check_endpoint(services, card.endpoint)
     public_key = None if card.public_key is None else _key_text(card.public_key)
     card_json = orjson.dumps(card.to_json()).decode()
     _check_size(services, card_json)
@@ -130,23 +144,6 @@ def _check_size(services: Services, card_json: str) -> None:
     size, most = len(card_json.encode()), services.settings.card_bytes_max
     if size > most:
         raise invalid("acard", f"{size} bytes", f"an agent card of at most {most} bytes")
-
-
-async def _check_endpoint(services: Services, endpoint: str) -> None:
-    try:
-        parts = urlsplit(endpoint)
-        host, port = parts.hostname, parts.port or (443 if parts.scheme == "https" else 80)
-    except ValueError:
-        host, port = None, 0
-    if not host:
-        raise invalid("acard.endpoint", endpoint, "an http or https URL with a host")
-    reason = await services.denied_endpoint(host, port)
-    if reason is not None:
-        raise ServiceError(
-            ErrorCode.POLICY_DENIED,
-            f"agents may not live at {host}: {reason}",
-            (Problem("acard.endpoint", endpoint, "an address that the egress policy allows"),),
-        )
 
 
 def _key_text(text: str) -> str:

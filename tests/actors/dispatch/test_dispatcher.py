@@ -38,6 +38,8 @@ from core.workflow.events import (
     VerificationFinished,
     WorkStarted,
 )
+from federation.name_resolver import NameResolver
+from tests.federation.name_servers import name_server
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 WORKFLOW = "0198c0de-0000-7000-8000-000000000001"
@@ -83,7 +85,11 @@ class Scene:
 
 @asynccontextmanager
 async def scene(
-    handler: Handler, clock: LoopClock | None = None, blobs: Blobs | None = None, **settings: Any
+    handler: Handler,
+    clock: LoopClock | None = None,
+    blobs: Blobs | None = None,
+    names: NameResolver | None = None,
+    **settings: Any,
 ) -> AsyncIterator[Scene]:
     """Serve `handler` at every path and give a dispatcher to it."""
     application = web.Application(client_max_size=64 * 1024 * 1024)
@@ -97,6 +103,7 @@ async def scene(
         clock or LoopClock(),
         begin=lambda _: None,
         note=lambda _, contact: contacts.append(contact),
+        names=names,
         blobs=blobs,
     )
     try:
@@ -393,6 +400,17 @@ async def test_an_address_the_policy_forbids_is_never_connected_to() -> None:
         event = await here.outcome()
     assert isinstance(event, AttemptFailed)
     assert event.failure.code is NodeErrorCode.POLICY_DENIED
+
+
+async def test_a_name_server_that_is_silent_counts_against_no_agent() -> None:
+    async with name_server() as server:
+        server.is_silent = True
+        names = NameResolver([server.address])
+        async with scene(replying(), names=names, connect_timeout_ms=50) as here:
+            failed = await here.outcome(url="http://a.good.test/node")
+    assert isinstance(failed, AttemptFailed)
+    assert failed.failure.is_spared
+    assert here.contacts == [Contact.UNKNOWN]
 
 
 async def test_an_oversized_dispatch_is_not_sent() -> None:

@@ -10,6 +10,7 @@ from aiohttp import web
 
 from actors.dispatch.probes import Prober
 from core.settings import Settings
+from federation.name_resolver import NameResolver
 from ledger.agents.agent_live import (
     Heartbeat,
     LivenessStore,
@@ -18,6 +19,7 @@ from ledger.agents.agent_live import (
 )
 from ledger.reads.reader import LedgerReader
 from tests.conftest import Database
+from tests.federation.name_servers import name_server
 from tests.ledger.making import card, open_with_owner
 from tests.ledger.test_agent_live import age
 
@@ -76,4 +78,26 @@ async def test_the_overdue_and_the_named_are_probed_and_what_was_found_is_stored
         assert await prober.round() == [], "everybody is left alone for a while"
         await prober.close()
     await live.close()
+    await store.close()
+
+
+async def test_an_agent_that_could_not_be_tried_is_left_alone_and_nothing_is_stored_of_it(
+    database: Database,
+) -> None:
+    """Nothing is known of its last probe, so it would be the first in every round."""
+    store, _ = await open_with_owner(database.service_url)
+    settings = Settings(deployment_key="00" * 32, database_url=database.service_url)
+    async with LedgerReader(database.service_url, pool_size=1) as reader, name_server() as server:
+        server.is_broken = True
+        prober = Prober(settings, reader, NameResolver([server.address]))
+        await store.commit([card("did:x:unnamed", endpoint="http://a.good.test")], 1)
+        prober.request_probes(["did:x:unnamed"])
+        assert await prober.round() == []
+        asked = len(server.asked)
+        assert asked > 0
+        prober.request_probes(["did:x:unnamed"])
+        assert await prober.round() == []
+        assert len(server.asked) == asked
+        assert await live_rows(reader, dids=["did:x:unnamed"]) == []
+        await prober.close()
     await store.close()

@@ -17,9 +17,10 @@ from typing import Any
 
 import pytest
 from aiohttp import web
+from msgspec.structs import replace
 
 from actors.dispatch.dispatcher import Dispatcher
-from actors.dispatch.remote_dispatch import PeerCalls, RemoteDispatch
+from actors.dispatch.remote_dispatch import PeerCalls, RemoteDispatch, order_id
 from actors.ports import DispatchOrder
 from actors.process.loop_clock import LoopClock
 from core.settings import Settings
@@ -311,13 +312,47 @@ async def test_an_order_that_ended_before_its_acceptance_was_heard_holds_nothing
             machines.send(f"n{number}", path="/later")
         await machines.wait(lambda: len(machines.seen) == 3)
         for order in machines.orders.values():
-            machines.spreads["a"].abort(order, "user_request")
+            machines.spreads["a"].release(order)
         machines.gate.set()
         await machines.wait(
             lambda: all(d.statistics().in_flight == 0 for d in machines.dispatchers.values())
         )
         await machines.wait(lambda: sum(machines.accepted().values()) == 0)
+        assert set(machines.heard) == {"n0"}, "the reply to its own machine's order is delivered"
+
+
+@pytest.mark.parametrize(
+    "chances", [{}, {"request_lost": 0.4, "answer_lost": 0.4, "repeated": 0.3}], ids=["good", "bad"]
+)
+async def test_an_abort_closes_the_request_at_the_machine_that_sent_it(
+    chances: dict[str, float],
+) -> None:
+    """Its socket and the agent's place were taken until the reply, 30 days at most."""
+    async with three_machines() as machines:
+        machines.gate.clear()
+        for number in range(6):
+            machines.send(f"n{number}")
+        await machines.wait(lambda: len(machines.seen) == 6)
+        for name, chance in chances.items():
+            setattr(machines.wire, name, chance)
+        for order in machines.orders.values():
+            machines.spreads["a"].abort(order, "user_request")
+        await machines.wait(
+            lambda: all(d.statistics().in_flight == 0 for d in machines.dispatchers.values())
+        )
         assert not machines.heard
+        assert set(machines.seen.values()) == {1}
+
+
+async def test_an_abort_that_overtakes_its_order_keeps_it_from_being_sent() -> None:
+    async with three_machines() as machines:
+        for number in range(3):
+            machines.send(f"n{number}")
+        await machines.wait(lambda: len(machines.heard) == 3)
+        order = replace(machines.orders["n0"], attempt=2)
+        other = machines.spreads["b"]
+        other.accept([((*order_id(order), True), "a"), (order, "a")])
+        assert machines.dispatchers["b"].statistics().in_flight == 0
 
 
 async def test_an_acceptance_that_nobody_waits_for_frees_its_place() -> None:

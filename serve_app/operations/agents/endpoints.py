@@ -1,0 +1,105 @@
+"""Where agents may live: the addresses of their endpoints, judged when they are registered.
+
+The egress policy is `core/topology/policy.py`'s; each connect asks it again. contract.md section 3.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Sequence
+from typing import Final
+from urllib.parse import urlsplit
+
+from actors.process.slices import Slices
+from core.errors import ErrorCode, Problem, ServiceError
+from core.trust.access import Principal
+from serve_app.http.calls import invalid
+from serve_app.services import Services
+
+# Of the endpoints of a bulk: names looked up at once, and the time for all of them.
+LOOKUPS_AT_ONCE: Final = 64
+BULK_TIMEOUT_S: Final = 10.0
+
+
+async def endpoint_refusal(
+    services: Services, principal: Principal, endpoint: str | None
+) -> ServiceError | None:
+    """Return why an agent may not live at this endpoint, None where it may or has none.
+
+    Returns: INVALID_REQUEST or POLICY_DENIED.
+    """
+    if not endpoint:
+        return None
+    try:
+        host, port = _host_and_port(endpoint)
+    except ServiceError as error:
+        return error
+    return _denial(endpoint, host, await services.denied_endpoint(host, port, principal.did))
+
+
+async def endpoint_refusals(
+    services: Services,
+    principal: Principal,
+    endpoints: Sequence[str | None],
+    *,
+    timeout_s: float = BULK_TIMEOUT_S,
+) -> list[ServiceError | None]:
+    """Return what `endpoint_refusal` says of each endpoint, several at a time.
+
+    Args:
+        timeout_s: for all; endpoints that are not judged by then are OVERLOADED.
+    """
+    found: list[ServiceError | None] = [None] * len(endpoints)
+    places: dict[tuple[str, int], list[int]] = {}
+    for index, endpoint in enumerate(endpoints):
+        if endpoint:
+            try:
+                places.setdefault(_host_and_port(endpoint), []).append(index)
+            except ServiceError as error:
+                found[index] = error
+    for (host, _), indexes in places.items():
+        for index in indexes:
+            found[index] = ServiceError(
+                ErrorCode.OVERLOADED, f"{host} was not looked up within {timeout_s:g} s; try again"
+            )
+    waiting = iter(places.items())
+
+    async def judge_in_turn() -> None:
+        slices = Slices(foreground=services.gateway.foreground)
+        for (host, port), indexes in waiting:
+            reason = await services.denied_endpoint(host, port, principal.did)
+            for index in indexes:
+                found[index] = _denial(endpoints[index] or "", host, reason)
+            await slices.pause()
+
+    with contextlib.suppress(TimeoutError):
+        async with asyncio.timeout(timeout_s):
+            await asyncio.gather(*(judge_in_turn() for _ in range(LOOKUPS_AT_ONCE)))
+    return found
+
+
+def _host_and_port(endpoint: str) -> tuple[str, int]:
+    """Return where an endpoint is.
+
+    Raises:
+        ServiceError: INVALID_REQUEST.
+    """
+    try:
+        parts = urlsplit(endpoint)
+        host, port = parts.hostname, parts.port or (443 if parts.scheme == "https" else 80)
+    except ValueError:
+        host, port = None, 0
+    if not host:
+        raise invalid("acard.endpoint", endpoint, "an http or https URL with a host")
+    return host, port
+
+
+def _denial(endpoint: str, host: str, reason: str | None) -> ServiceError | None:
+    if reason is None:
+        return None
+    return ServiceError(
+        ErrorCode.POLICY_DENIED,
+        f"agents may not live at {host}: {reason}",
+        (Problem("acard.endpoint", endpoint, "an address that the egress policy allows"),),
+    )

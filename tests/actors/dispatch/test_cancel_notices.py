@@ -1,0 +1,74 @@
+"""Cancel notices: payers in turn, a share of the places for each, nothing kept of those sent."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+
+from aiohttp import web
+
+from actors.dispatch.cancel_notices import SENT_ROOM, WAITING_ROOM
+from core.market.sharing.fair_share import ALONE
+from tests.actors.dispatch.test_dispatcher import PATIENCE_S, Scene, scene
+
+GREEDY, OTHER = "did:x:greedy", "did:x:other"
+SECONDS_60 = {"cancel_notice_timeout_ms": 60_000}
+
+
+class Agents:
+    """Serves `/hang` until it may end, and everything else at once."""
+
+    def __init__(self) -> None:
+        self.may_end, self.told = asyncio.Event(), asyncio.Event()
+        self.came: Counter[str] = Counter()
+
+    async def serve(self, request: web.Request) -> web.Response:
+        """Take a notice."""
+        self.came[request.path] += 1
+        if request.path == "/hang":
+            await self.may_end.wait()
+        else:
+            self.told.set()
+        return web.Response()
+
+
+def notify(here: Scene, payer: str, path: str, count: int = 1) -> None:
+    order = here.order(cancel_url=here.url.removesuffix("/") + path, payer_did=payer)
+    for _ in range(count):
+        here.dispatcher.notify(order, "user_request")
+
+
+async def test_a_payers_notices_leave_room_for_anothers() -> None:
+    """2,000 notices to an agent that hangs displaced those of every other payer."""
+    agents = Agents()
+    async with scene(agents.serve, **SECONDS_60) as here:
+        notify(here, GREEDY, "/hang", 2 * WAITING_ROOM)
+        async with asyncio.timeout(PATIENCE_S):
+            while agents.came["/hang"] < SENT_ROOM * ALONE // (ALONE + 1):
+                await asyncio.sleep(0.001)
+            notify(here, OTHER, "/told")
+            await agents.told.wait()
+        assert agents.came["/hang"] < SENT_ROOM
+        waiting = len(here.dispatcher._notices._waiting)
+        assert waiting <= WAITING_ROOM * ALONE // (ALONE + 1) + 1
+        agents.may_end.set()
+
+
+async def test_notices_of_one_payer_go_on_when_others_of_it_end() -> None:
+    agents = Agents()
+    async with scene(agents.serve, **SECONDS_60) as here:
+        agents.may_end.set()
+        notify(here, GREEDY, "/hang", 3 * SENT_ROOM)
+        async with asyncio.timeout(PATIENCE_S):
+            while repr(here.dispatcher._notices) != "<CancelNotices waiting=0 sent=0>":
+                await asyncio.sleep(0.001)
+    assert agents.came["/hang"] == 3 * SENT_ROOM
+
+
+async def test_a_notice_that_cannot_be_sent_stops_no_other() -> None:
+    agents = Agents()
+    async with scene(agents.serve) as here:
+        here.dispatcher.notify(here.order(cancel_url="nowhere"), "user_request")
+        notify(here, GREEDY, "/told")
+        async with asyncio.timeout(PATIENCE_S):
+            await agents.told.wait()

@@ -1,0 +1,96 @@
+"""Endpoints of a bulk of agents at names that no name server answers, judged side by side."""
+
+from __future__ import annotations
+
+from typing import Any, cast
+
+import pytest
+
+from actors.gateway.gateway import Gateway
+from actors.process.foreground import Foreground
+from core.errors import ErrorCode, ServiceError
+from core.settings import Settings
+from core.trust.access import Principal
+from federation.name_resolver import NameResolver
+from ledger.replies import ReplyStore
+from serve_app.callers.admission import Admission
+from serve_app.callers.auth import Authenticator
+from serve_app.callers.limits import RateLimiter
+from serve_app.callers.peers import Peers
+from serve_app.http.bulk import Judged
+from serve_app.http.calls import Call
+from serve_app.operations.agents.endpoints import LOOKUPS_AT_ONCE, endpoint_refusals
+from serve_app.operations.agents.heartbeat_store import Heartbeats
+from serve_app.services import Services
+from tests.federation.name_servers import NameServer, name_server
+
+OWNER = Principal("did:x:owner", "k", frozenset(("agents:write",)), "unlimited")
+
+
+class Here:
+    """A gateway of which only the settings and the foreground are used."""
+
+    settings = Settings(egress_allow=("127.0.0.0/8",))
+
+    def __init__(self) -> None:
+        self.foreground = Foreground()
+
+
+def services(server: NameServer) -> Services:
+    return Services(
+        cast(Gateway, Here()),
+        cast(Authenticator, None),
+        cast(RateLimiter, None),
+        cast(Heartbeats, None),
+        cast(ReplyStore, None),
+        cast(Admission, None),
+        cast(Peers, None),
+        names=NameResolver([server.address]),
+    )
+
+
+async def test_the_names_of_a_bulk_are_looked_up_side_by_side() -> None:
+    """One after the other, 60 names without an answer took more than 120 s."""
+    async with name_server() as server:
+        made = services(server)
+        slow = [f"http://x{number}.slow.test" for number in range(2 * LOOKUPS_AT_ONCE)]
+        endpoints = [*slow[:2], "http://10.0.0.1", None, *slow[2:], slow[0], "http://["]
+        found = await endpoint_refusals(made, OWNER, endpoints, timeout_s=1.0)
+        made.names.close()
+    codes = [None if error is None else error.code for error in found]
+    slow_names = {url.removeprefix("http://") for url in slow}
+    late = [ErrorCode.OVERLOADED] * len(slow[2:])
+    assert codes[:4] == [ErrorCode.OVERLOADED] * 2 + [ErrorCode.POLICY_DENIED, None]
+    assert codes[4:] == [*late, ErrorCode.OVERLOADED, ErrorCode.INVALID_REQUEST]
+    assert 1 < len({name for name in server.asked if name in slow_names}) <= LOOKUPS_AT_ONCE
+
+
+async def test_a_name_of_a_bulk_that_is_answered_is_judged_by_its_address() -> None:
+    async with name_server() as server:
+        made = services(server)
+        endpoints = ["http://a.good.test", "https://a.good.test/x", "http://absent.test"]
+        assert await endpoint_refusals(made, OWNER, endpoints) == [None, None, None]
+        made.names.close()
+
+
+@pytest.mark.parametrize("refused", [0, 1, 2])
+def test_an_accepted_item_that_is_refused_later_leaves_the_others_in_their_places(
+    refused: int,
+) -> None:
+    found = Judged[str]([None, "wrong", None, None], ["a", "c", "d"], [0, 2, 3])
+    errors: list[Any] = [None, None, None]
+    position = found.positions[refused]
+    errors[refused] = ServiceError(ErrorCode.OVERLOADED, "late")
+    found.refuse(cast(Call, AnyCall()), errors)
+    assert len(found.accepted) == len(found.positions) == 2
+    assert dict(zip([0, 2, 3], "acd", strict=True)) == {
+        **dict(zip(found.positions, found.accepted, strict=True)),
+        position: "acd"[refused],
+    }
+    assert [index for index, result in enumerate(found.results) if result] == sorted({1, position})
+
+
+class AnyCall:
+    """A call of which only the id is used."""
+
+    request_id = "r"
