@@ -59,7 +59,7 @@ class CancelNotices:
             return
         self._added += 1
         # Without its inputs, which may be large.
-        bare = replace(order, inputs={}, parents={}, large=None)
+        bare = replace(order, inputs={}, parents={}, sources=None)
         self._waiting.put(payer, self._added, (bare, reason))
         self._go_on()
 
