@@ -43,6 +43,7 @@ ROWS: dict[str, tuple[tuple[str, ...], ...]] = {
         ("actors",),
         ("process",),
         ("transport",),
+        ("judging",),
         ("directory", "dispatch"),
         ("engine",),
         ("cluster",),

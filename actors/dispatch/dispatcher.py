@@ -28,8 +28,6 @@ from actors.dispatch.envelope import (
     estimate_bytes,
     sent_event_id,
 )
-from actors.dispatch.input_texts import InputText
-from actors.dispatch.judging_process import HERE_BYTES_MAX, JudgingProcess
 from actors.dispatch.large_results import Blobs, is_result_large, store_large_result
 from actors.dispatch.order_inputs import (
     BUILT_HERE_BYTES_MAX,
@@ -39,7 +37,9 @@ from actors.dispatch.order_inputs import (
     build_values,
     weigh_sources,
 )
-from actors.dispatch.reply_events import (
+from actors.judging.input_texts import InputText
+from actors.judging.judging_process import HERE_BYTES_MAX, JudgingProcess
+from actors.judging.reply_events import (
     ReceivedReply,
     build_reply_event,
     judge_received,

@@ -17,7 +17,7 @@ from typing import Any, Final, Protocol
 import orjson
 from msgspec.structs import replace
 
-from actors.dispatch.input_texts import (
+from actors.judging.input_texts import (
     FillTexts,
     InputText,
     MappedTexts,

@@ -11,10 +11,10 @@ from collections.abc import Callable
 
 import orjson
 
-from actors.dispatch.reply_events import check_signature
 from actors.engine.runner import Runner
 from actors.engine.running_workflow import RunningWorkflow
 from actors.engine.step_commands import quarantined_error
+from actors.judging.reply_events import check_signature
 from actors.transport.messages import NodeResultReply, NodeResultRequest
 from core.canonical import canonical, hash_bytes
 from core.errors import ErrorCode, ServiceError

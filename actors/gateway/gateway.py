@@ -15,11 +15,11 @@ from typing import Any
 from msgspec.structs import replace
 
 from actors.cluster.runtime import ensure_runtime
-from actors.dispatch.judging_process import JudgingProcess
 from actors.dispatch.large_results import Blobs
 from actors.gateway.ends import Ends
 from actors.gateway.live_owners import PING_TIMEOUT_S, REQUEST_TIMEOUT_S, Asked, LiveOwners
 from actors.gateway.workflow_reads import WorkflowReads
+from actors.judging.judging_process import JudgingProcess
 from actors.process.bulk_window import request_all
 from actors.process.cached_answer import CachedAnswer
 from actors.process.foreground import Foreground

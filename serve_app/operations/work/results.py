@@ -17,7 +17,8 @@ import orjson
 from msgspec import UNSET, DecodeError, Raw, Struct, UnsetType, ValidationError
 from msgspec.json import decode
 
-from actors.dispatch.handed_in_results import (
+from actors.engine.node_results import escrow_released_error
+from actors.judging.handed_in_results import (
     HandedIn,
     HandedInDefect,
     HandedInFailure,
@@ -25,8 +26,7 @@ from actors.dispatch.handed_in_results import (
     JudgedHandIn,
     judge_handed_in,
 )
-from actors.dispatch.judging_process import HERE_BYTES_MAX, JudgingEnded
-from actors.engine.node_results import escrow_released_error
+from actors.judging.judging_process import HERE_BYTES_MAX, JudgingEnded
 from actors.transport.messages import NodeResultReply, NodeResultRequest
 from core.canonical import hash_bytes
 from core.errors import ErrorCode, ServiceError

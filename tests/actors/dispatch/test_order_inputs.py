@@ -9,14 +9,6 @@ from typing import Any
 import orjson
 import pytest
 
-from actors.dispatch.input_texts import (
-    FillTexts,
-    InputText,
-    MappedTexts,
-    MapTexts,
-    fill_texts,
-    map_texts,
-)
 from actors.dispatch.order_inputs import (
     BUILT_HERE_BYTES_MAX,
     READ_BYTES_MAX,
@@ -25,6 +17,14 @@ from actors.dispatch.order_inputs import (
     build_apart,
     build_values,
     weigh_sources,
+)
+from actors.judging.input_texts import (
+    FillTexts,
+    InputText,
+    MappedTexts,
+    MapTexts,
+    fill_texts,
+    map_texts,
 )
 from actors.ports import DispatchOrder, InputSources
 from core.canonical import canonical, hash_bytes
@@ -315,7 +315,7 @@ def test_a_result_is_written_once_however_often_it_is_mapped(
         written.append(value)
         return canonical(value)
 
-    monkeypatch.setattr("actors.dispatch.input_texts.canonical", write)
+    monkeypatch.setattr("actors.judging.input_texts.canonical", write)
     node = made({f"m{number}": "$.far.result.l" for number in range(50)})
     asked = MapTexts(node, {"far": RESULTS["far"].encode()}, 100_000, 100_000)
     found = map_texts(asked)

@@ -11,14 +11,14 @@ from typing import Any, cast
 import orjson
 import pytest
 
-from actors.dispatch.handed_in_results import (
+from actors.gateway.gateway import Gateway
+from actors.judging.handed_in_results import (
     HandedIn,
     JudgedHandIn,
     judge_handed_in,
     result_text,
 )
-from actors.dispatch.judging_process import HERE_BYTES_MAX, JudgingEnded
-from actors.gateway.gateway import Gateway
+from actors.judging.judging_process import HERE_BYTES_MAX, JudgingEnded
 from actors.transport.messages import NodeResultReply, NodeResultRequest
 from core.errors import ErrorCode, ServiceError
 from core.settings import Settings

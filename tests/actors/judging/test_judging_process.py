@@ -14,16 +14,16 @@ import orjson
 import pytest
 from aiohttp import web
 
-from actors.dispatch.handed_in_results import (
+from actors.judging.handed_in_results import (
     HandedIn,
     HandedInDefect,
     HandedInFailure,
     HandedInResult,
     judge_handed_in,
 )
-from actors.dispatch.judging_child import EVENTS, REQUESTS, ReplyOfOrder, answer_frame
-from actors.dispatch.judging_process import HERE_BYTES_MAX, JudgingEnded, JudgingProcess
-from actors.dispatch.reply_events import ReceivedReply, judge_received
+from actors.judging.judging_child import EVENTS, REQUESTS, ReplyOfOrder, answer_frame
+from actors.judging.judging_process import HERE_BYTES_MAX, JudgingEnded, JudgingProcess
+from actors.judging.reply_events import ReceivedReply, judge_received
 from actors.ports import DispatchOrder
 from core.errors import NodeErrorCode
 from core.workflow.events import AttemptFailed, AttemptSucceeded, Event
@@ -175,7 +175,7 @@ def test_the_process_ends_with_its_owners_socket() -> None:
     """So it also ends when its owner is killed."""
     ours, theirs = socket.socketpair()
     with theirs:
-        command = [sys.executable, "-m", "actors.dispatch.judging_child"]
+        command = [sys.executable, "-m", "actors.judging.judging_child"]
         process = subprocess.Popen(command, stdin=theirs.fileno(), stdout=theirs.fileno())
     ours.close()
     assert process.wait(PATIENCE_S) == 0

@@ -23,9 +23,9 @@ from typing import Final
 
 from msgspec.structs import replace
 
-from actors.dispatch.handed_in_results import HandedIn, JudgedHandIn
-from actors.dispatch.input_texts import FillTexts, InputText, MappedTexts, MapTexts
-from actors.dispatch.judging_child import (
+from actors.judging.handed_in_results import HandedIn, JudgedHandIn
+from actors.judging.input_texts import FillTexts, InputText, MappedTexts, MapTexts
+from actors.judging.judging_child import (
     EVENTS,
     FILLED,
     HAND_INS,
@@ -36,7 +36,7 @@ from actors.dispatch.judging_child import (
     ReplyOfOrder,
     Request,
 )
-from actors.dispatch.reply_events import ReceivedReply
+from actors.judging.reply_events import ReceivedReply
 from actors.ports import DispatchOrder
 from core.market.sharing.fair_queue import FairQueue
 from core.workflow.events import Event, Failure
@@ -48,7 +48,7 @@ HERE_BYTES_MAX: Final = 16 * 1024
 # For a reply, the start of the process included. The worst of 1 MiB takes half a second.
 JUDGE_TIMEOUT_S: Final = 30.0
 
-_CHILD: Final = "actors.dispatch.judging_child"
+_CHILD: Final = "actors.judging.judging_child"
 
 
 class JudgingEnded(Exception):

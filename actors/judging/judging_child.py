@@ -15,8 +15,8 @@ from typing import IO, Final, Literal
 
 from msgspec.structs import replace
 
-from actors.dispatch.handed_in_results import HandedIn, JudgedHandIn, judge_handed_in
-from actors.dispatch.input_texts import (
+from actors.judging.handed_in_results import HandedIn, JudgedHandIn, judge_handed_in
+from actors.judging.input_texts import (
     FillTexts,
     InputText,
     MappedTexts,
@@ -24,7 +24,7 @@ from actors.dispatch.input_texts import (
     fill_texts,
     map_texts,
 )
-from actors.dispatch.reply_events import ReceivedReply, judge_received
+from actors.judging.reply_events import ReceivedReply, judge_received
 from actors.ports import DispatchOrder
 from actors.process.garbage import collect_rarely
 from actors.transport.wire import Wire
