@@ -47,6 +47,7 @@ _UNFINISHED = (WorkflowStatus.PENDING, WorkflowStatus.RUNNING)
 # What a column holds that was stored without a value: zero for counts and amounts, else NULL.
 _COUNTS = ("attempt", "_used", "_micro", "_round", "_version")
 _NODE_COLUMNS = {c.name: 0 if c.name.endswith(_COUNTS) else None for c in node_table.c}
+_NODE_COUNTS = {name: 0 for name, value in _NODE_COLUMNS.items() if value == 0}
 
 
 class LedgerModel(MoneyModel):
@@ -144,10 +145,10 @@ class LedgerModel(MoneyModel):
                 self.trust.change(command, self.now_ms())
                 return {}
             case QuarantineWorkflow(workflow_id=workflow_id, code=code):
-                self._held(workflow_id)
+                self._own(command)
                 return self._quarantine(workflow_id, code)
             case ResumeWorkflow(workflow_id=workflow_id):
-                self._held(workflow_id)
+                self._own(command)
                 self.trust.end_quarantine(workflow_id)
                 self._show_quarantine(workflow_id, None)
                 return {}
@@ -190,6 +191,11 @@ class LedgerModel(MoneyModel):
         if escrow is None or escrow.is_released:
             raise Refused(ErrorCode.ESCROW_RELEASED, "the workflow has ended")
         return escrow
+
+    def _own(self, command: QuarantineWorkflow | ResumeWorkflow) -> None:
+        self._held(command.workflow_id)
+        if self.workflows[command.workflow_id]["owner"] != command.owner:
+            raise Untraced  # another owner's
 
     def _quarantine(self, workflow_id: str, code: str) -> dict[str, Any]:
         is_new = workflow_id not in self.trust.quarantined
@@ -238,7 +244,8 @@ class LedgerModel(MoneyModel):
         self.auctions.store(workflow_id, records)
         for record in records:
             if isinstance(record, NodeChanged):
-                self.nodes[workflow_id][record.node] = node_row(workflow_id, record)
+                row = node_row(workflow_id, record)
+                self.nodes[workflow_id][record.node] = _NODE_COUNTS | row
             elif isinstance(record, AttemptFinished):
                 self.attempts[workflow_id].append(attempt_row(workflow_id, record))
             elif isinstance(record, WorkflowChanged):
