@@ -76,9 +76,11 @@ async def site(
     """Run a server of connections."""
     here = Site()
     handle = serve(here)
+    writers: list[asyncio.StreamWriter] = []
 
     async def connection(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         here.connections += 1
+        writers.append(writer)
         with suppress(asyncio.IncompleteReadError, ConnectionError):
             await handle(reader, writer)
         writer.close()
@@ -89,6 +91,9 @@ async def site(
         yield here
     finally:
         server.close()
+        for writer in writers:
+            writer.close()
+        await asyncio.gather(*(writer.wait_closed() for writer in writers), return_exceptions=True)
 
 
 def replying(*replies: bytes) -> Callable[[Site], Serve]:
