@@ -12,6 +12,7 @@ from enum import Enum, auto
 from typing import Any, Protocol
 
 from msgspec import field
+from msgspec.structs import replace
 
 from core.market.pricing import Price, TokenPrice
 from core.market.standing_bid import Offer
@@ -99,6 +100,10 @@ class DispatchOrder(Message, frozen=True):
     key_version: int = KEY_VERSION
     is_cut_short: bool = False
     ends_ms: int = 0
+
+    def without_inputs(self) -> DispatchOrder:
+        """Return the order without what it sends to the agent: inputs, which may be large."""
+        return replace(self, inputs={}, parents={}, sources=None)
 
 
 class Contact(Enum):

@@ -4,7 +4,7 @@ Theory of operation. c-ares asks the name servers of this machine (resolv.conf, 
 domains) and has one thread for any number of questions; a question without an answer costs two
 small packets, asked again a few times. Requests that ask for the same name at the same time share a
 look-up, and its addresses are kept for a while. The places for look-ups are shared out over payers,
-because whoever registers agents chooses the names.
+because the owners of agents choose the names.
 
 A name fails by itself when a name server says so. No answer at all says nothing of the name unless
 the name servers have lately answered others; where there are no others, they are asked for a name
@@ -195,7 +195,7 @@ class NameResolver:
 
 
 def _numeric(host: str, port: int) -> Sequence[ResolvedAddress]:
-    """Return what an address is to a socket; asks nobody.
+    """Return what an address is to a socket, without a look-up.
 
     Raises: OSError, `host` is a name.
     """

@@ -1,9 +1,9 @@
 """Opens connections so that one whose caller leaves half way is closed at once.
 
 A task that was cancelled keeps its error, the error keeps the frames, and those keep a half-open
-connection for as long as somebody holds the task. The server waits for such a client's password for
-`authentication_timeout`, and nothing that all processes of the server must take note of (DROP
-DATABASE) ends before.
+connection for as long as anything refers to the task. The server waits for the password of such a
+client for `authentication_timeout`, and nothing that all processes of the server must take note of
+(DROP DATABASE) ends before.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ async def connect(
     Raises:
         psycopg.Error: the server cannot be reached or refuses.
     """
-    # A task of its own, which nobody holds any longer when this returns.
+    # A task of its own, to which nothing refers any longer when this returns.
     opening = asyncio.ensure_future(
         psycopg.AsyncConnection.connect(url, autocommit=True, connect_timeout=timeout_s, **options)
     )

@@ -11,8 +11,6 @@ import contextlib
 from collections.abc import Callable
 from typing import Final
 
-from msgspec.structs import replace
-
 from actors.dispatch.envelope import cancel_notice
 from actors.ports import DispatchOrder
 from core.market.sharing.fair_queue import FairQueue
@@ -58,9 +56,7 @@ class CancelNotices:
         if not has_room(self._waiting.waiting_of(payer), len(self._waiting), WAITING_ROOM):
             return
         self._added += 1
-        # Without its inputs, which may be large.
-        bare = replace(order, inputs={}, parents={}, sources=None)
-        self._waiting.put(payer, self._added, (bare, reason))
+        self._waiting.put(payer, self._added, (order.without_inputs(), reason))
         self._go_on()
 
     def close(self) -> None:

@@ -113,7 +113,7 @@ class Runner:
         on_lost: receives the reason when another owner has taken over and this runner must stop.
         on_rows_needed: receives the id of a stored workflow that is not driven: its rows must be
             read and, if they belong to this owner, passed to `restore_stored`.
-        at_work: names the workflow at work, and knows who ended this owner; None: nobody.
+        at_work: names the workflow at work, and knows who ended this owner; may be None.
     """
 
     def __init__(
@@ -190,8 +190,7 @@ class Runner:
         if refused is not None:
             done(refused)
             return
-        now_ms = self._clock.now_ms()
-        bps = self._settings.auction_stake_bps
+        now_ms, bps = self._clock.now_ms(), self._settings.auction_stake_bps
         estimate = estimate_cost(request.compiled, self._directory, auction_stake_bps=bps)
         if request.is_dry_run:
             done(build_dry_run_reply(request, estimate, self._directory, now_ms))
@@ -377,13 +376,12 @@ class Runner:
     def _receive(
         self, run: RunningWorkflow, event: Event, done: Callable[[bool], None] | None
     ) -> None:
-        workflow_id = run.workflow_id
         order = run.close_order(event)
         if order is not None:
             self._dispatcher.release(order)
         records, actions = self._decide(run, event)
         if records:
-            self._submit_step(run, step_key(workflow_id, event), records, actions, done)
+            self._submit_step(run, step_key(run.workflow_id, event), records, actions, done)
         else:
             self._perform(run, actions)
 
@@ -524,9 +522,11 @@ class Runner:
             self._raised += 1
             log.exception("workflow failed inside its owner workflow=%s", run.workflow_id)
             self._quarantine_run(run, QuarantineCode.STEP_FAILED, is_known=False)
+            self._at_work.end(before)
             if otherwise is not None:
                 otherwise()
-        self._at_work.end(before)
+        else:  # not `finally`: what ends the process is known by the workflow that was at work
+            self._at_work.end(before)
 
     def _handle_commit(
         self, run: RunningWorkflow, actions: list[Action], is_last: bool, outcome: Outcome

@@ -94,8 +94,8 @@ class JudgingProcess:
         Raises:
             JudgingEnded: the process ended or timed out.
         """
-        # What a reply is judged by: no inputs, which may be large, and no secret.
-        bare = replace(order, inputs={}, parents={}, sources=None, secret=None)
+        # A reply is judged without the agent's secret.
+        bare = replace(order.without_inputs(), secret=None)
         event = EVENTS.decode(await self._answer(order.payer_did, ReplyOfOrder(bare, reply)))
         self._judged += 1
         return event
@@ -130,7 +130,7 @@ class JudgingProcess:
         try:
             return await answer
         finally:
-            self._waiting.drop(answer)  # whoever waits for it has given up before its turn
+            self._waiting.drop(answer)  # its caller may have given up before its turn
 
     def close(self) -> None:
         """End the process."""

@@ -5,7 +5,7 @@ is killed as silent, or it takes the process with it. Its successor would restor
 end in the same way. So the workflow at work stands in a mapped file of the machine, which outlives
 the process however that ends. A start that finds a trace of its predecessor's last turn
 (`actors/process/loop_watchdog.py`) counts that end against the workflow which it interrupted; an
-end from outside leaves no trace and counts against nobody. What has `ENDS_MAX` is quarantined
+end from outside leaves no trace and counts against no workflow. What has `ENDS_MAX` is quarantined
 instead of restored. Decision 0161.
 """
 
@@ -23,7 +23,7 @@ ENDS_MAX: Final = 3
 COUNTED_MAX: Final = 128
 _NAME_BYTES: Final = 64
 _FILE_BYTES: Final = 16 * 1024
-_NOBODY: Final = bytes(_NAME_BYTES)
+_NO_WORKFLOW: Final = bytes(_NAME_BYTES)
 
 
 class AtWork:
@@ -36,10 +36,10 @@ class AtWork:
 
     def __init__(self, path: Path | None = None, *, is_to_blame: bool = False) -> None:
         self._memory: Any = bytearray(_FILE_BYTES) if path is None else _map(path)
-        self._current = _NOBODY
+        self._current = _NO_WORKFLOW
         self._ends = _read_ends(bytes(self._memory[_NAME_BYTES:_FILE_BYTES]))
         interrupted = bytes(self._memory[:_NAME_BYTES]).rstrip(b"\0")
-        self._memory[:_NAME_BYTES] = _NOBODY
+        self._memory[:_NAME_BYTES] = _NO_WORKFLOW
         if interrupted and is_to_blame:
             name = interrupted.decode(errors="replace")
             self._ends[name] = self._ends.get(name, 0) + 1

@@ -98,8 +98,8 @@ def bid_problem(
 def displaced_bid(bid: Bid, live: Mapping[str, Bid]) -> Bid | ServiceError | None:
     """Return the bid whose place a new one takes in its round, None while there is a free place.
 
-    A round holds the lowest bids, then the earliest, as they win: whoever fills it with high bids
-    keeps none from winning. What it holds follows from the bids alone, not from their order.
+    A round holds the lowest bids, then the earliest, as they win: high bids that fill it
+    keep no lower one from winning. What it holds follows from the bids alone, not from their order.
 
     Args:
         live: the bids that the round holds, by agent.

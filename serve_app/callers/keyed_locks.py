@@ -11,7 +11,7 @@ K = TypeVar("K", bound=Hashable)
 
 
 class KeyedLocks(Generic[K]):
-    """Locks that are made when they are asked for and forgotten when nobody uses them."""
+    """Locks that are made when they are asked for and forgotten when no task uses them."""
 
     def __init__(self) -> None:
         self._locks: WeakValueDictionary[K, asyncio.Lock] = WeakValueDictionary()

@@ -6,6 +6,7 @@ contract.md section 1 (RFC 9457 with extra members).
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 from core.errors import PROBLEMS_MAX, ErrorCode, ServiceError
@@ -94,6 +95,11 @@ def problem(error: ServiceError, request_id: str) -> dict[str, Any]:
             for item in error.problems[:PROBLEMS_MAX]
         ]
     return body
+
+
+def problem_text(error: ServiceError, request_id: str) -> str:
+    """Return the JSON text of `problem`, for a refusal that a replica does not write itself."""
+    return json.dumps(problem(error, request_id), separators=(",", ":"))
 
 
 def problem_headers(error: ServiceError, *, retry_after_s: int) -> list[tuple[bytes, bytes]]:

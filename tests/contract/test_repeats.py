@@ -32,7 +32,7 @@ Json = dict[str, Any]
 
 @dataclass
 class Scene:
-    """Somebody who may do everything here, an agent that answers, and one that never does."""
+    """A caller who may do everything here, an agent that answers, and one that never does."""
 
     http: httpx.Client
     agent: str

@@ -65,7 +65,7 @@ def during_outage(
     refused_before = load.refused
     with outage(victim):  # type: ignore[attr-defined]
         time.sleep(outage_s)  # the length of the outage is what is tested
-        # Whoever waits for a silent Postgres gives up after a while.
+        # A caller that waits for a silent Postgres gives up after a while.
         wait(lambda: load.refused > refused_before, "a publish that is refused")
         ends_ms = time.time_ns() // 1_000_000
     load.wait_progress(PROGRESS)

@@ -406,7 +406,7 @@ def generated(draw: random.Random) -> tuple[bytes, bool]:
     ends_with_connection = False
     framing = draw.random()
     if status[:3] in (b"204", b"304"):
-        body = b""  # more would be bytes that nobody asked for: what those do is tested by itself
+        body = b""  # more would be unasked bytes: what those do is tested by itself
     elif framing < 0.45:
         length = len(body) + draw.choice([0] * 8 + [1])
         lines.append(b"Content-Length: %d" % length)

@@ -1,4 +1,4 @@
-"""A caller that leaves half way leaves no socket behind, whoever still holds its task."""
+"""A caller that leaves half way leaves no socket behind, even while its task is referred to."""
 
 from __future__ import annotations
 

@@ -101,7 +101,7 @@ async def test_an_owner_ends_what_is_past_its_deadline_and_returns_the_rest(
     auditor.check()
     assert scene.lost == []
     assert scene.counts() == {"success": 1, "timeout": 4}
-    # `FINISHED` and `HALF_PAID` have paid for a node each; nobody is to blame for a deadline.
+    # `FINISHED` and `HALF_PAID` have paid for a node each; a deadline is no agent's fault.
     balances = [auditor.balance(did) for did in (PAYER, AGENT, work.BIDDER)]
     assert balances == [97 * CREDIT, 2_850_000, 0]
     query = "SELECT sum(balance) FROM account WHERE kind = %s"

@@ -207,7 +207,7 @@ def test_commit_whose_answer_was_lost_is_found_again(
         store, epoch = await open_with_owner(shared_database.service_url)
         flow = Flow(epoch)
         await store.commit([flow.publish()], AT)
-        await store.commit([last_step(flow)], AT)  # whose reply nobody has seen
+        await store.commit([last_step(flow)], AT)  # whose reply no process has seen
         await store.close()
         await assert_repeat_pays_once(shared_database, watcher, flow, OutcomeStatus.REPEATED)
 

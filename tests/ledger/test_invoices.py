@@ -346,7 +346,7 @@ async def test_case_35_an_invoice_moves_no_money_and_is_settled_once(
     )
     assert paid.status is OutcomeStatus.APPLIED
     assert again.status is OutcomeStatus.REPEATED
-    assert voided.result["status"] == "paid", "whoever comes later is told what it became"
+    assert voided.result["status"] == "paid", "a later caller is told what it became"
     row = await invoice_row(reader, invoice_id)
     assert row is not None
     assert (row["status"], row["settled_ms"]) == ("paid", LATER)

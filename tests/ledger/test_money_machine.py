@@ -38,7 +38,7 @@ WITHOUT_MONEY: Final[dict[type, str]] = {
     CreateKey: "says who may ask; moves nothing and is read by no command",
     RevokeKey: "as CreateKey",
     SetPrice: "binds owners when they choose; what is paid comes as NodePaid, within the escrow",
-    GiveFeedback: "an opinion, read by nobody who moves or counts anything",
+    GiveFeedback: "an opinion, which moves and counts nothing",
 }
 
 

@@ -67,7 +67,7 @@ async def test_a_clock_that_was_set_back_begins_a_new_window(
 
     assert await take(10**9) == (10, WINDOW_MS)
     back_ms = 10**9 - 3_600_000
-    assert await take(back_ms) == (10, WINDOW_MS), "an hour's step locks nobody out for an hour"
+    assert await take(back_ms) == (10, WINDOW_MS), "an hour's step locks no caller out for an hour"
     assert await take(back_ms) == (0, WINDOW_MS)
 
 

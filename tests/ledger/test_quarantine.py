@@ -129,7 +129,7 @@ async def test_owner_quarantines_what_it_cannot_drive_and_the_first_reason_stays
 async def test_an_owner_neither_quarantines_nor_resumes_what_another_drives(
     database: Database, auditor: Auditor
 ) -> None:
-    """Any owner with a current epoch could, whoever drove the workflow."""
+    """Any owner with a current epoch could, even if another one drove the workflow."""
     store, epoch = await open_with_owner(database.service_url)
     register = RegisterOwner(key=new_key(), owner="other", address="other")
     (registered,) = await store.commit([register], AT)

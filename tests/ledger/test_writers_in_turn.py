@@ -53,7 +53,7 @@ SILENT = "owner-2"
 GUEST = "did:test:guest"
 INVOICE = "0199c0de-0000-7000-8000-0000000000e1"
 HALTED, CLAIMED = (f"0199c0de-0000-7000-8000-0000000000f{number}" for number in (1, 2))
-# What differs from run to run: ids that nobody gives, and what is hashed or named with them.
+# What differs from run to run: ids that the database gives, and what is hashed or named with them.
 RANDOM = {
     "audit": {"body", "hash"},
     "command": {"id", "result"},

@@ -206,7 +206,7 @@ class SimulatedDispatch:
             return self._chance.choice(WORDS), latency_ms
         if kind < 0.6:
             words = self._chance.choice(LAST_WORDS)
-            # Nobody judges how a verifier signs.
+            # A verifier's signature is not judged.
             return FORGED if kind < 0.54 and not order.is_verification else words, latency_ms
         if kind < 0.62:
             return OUT_OF_BOUNDS, 0

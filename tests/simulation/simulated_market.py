@@ -132,7 +132,7 @@ def _wrong_award(closed: AuctionClosed) -> str | None:
     amounts = {bid.agent_did: bid.amount_micro for bid in closed.bids}
     counted = sorted(micro for did, micro in amounts.items() if did not in excluded)
     if closed.winner_did is None:
-        return "nobody has won, although there are bids" if counted else None
+        return "no agent has won, although there are bids" if counted else None
     if closed.winner_did in excluded or amounts[closed.winner_did] != counted[0]:
         return "not the lowest has won"
     return None if closed.price_micro == (counted[:2][-1]) else "not the second-lowest is paid"

@@ -264,7 +264,7 @@ async def test_store_says_the_same_as_the_model_of_stakes_and_bids(
     assert_same_balances(database.superuser_url, model)
     assert_same_market(database.superuser_url, model)
     assert unstaked, "no lock was refused"
-    assert any(lost for _, _, lost in model.ended_locks.values()), "nobody lost a stake"
+    assert any(lost for _, _, lost in model.ended_locks.values()), "no agent lost a stake"
     for kind in ("PlaceBid", "EndBidding"):
         assert (kind, OutcomeStatus.APPLIED, None) in seen
         assert (kind, OutcomeStatus.REJECTED, ErrorCode.CONFLICT) in seen

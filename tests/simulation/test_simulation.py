@@ -29,12 +29,12 @@ QUICK_WORKFLOWS, FULL_WORKFLOWS = 2_000, 50_000
 # how agents are chosen changes every run: then `mutants/hunt.py` says which seeds to put here.
 FOUND = {
     13: "a node went to a fourth agent after two had failed for now and the third for good",
-    25: "a workflow was started again, or left to nobody, when its request was repeated",
+    25: "a workflow was started again, or left undriven, when its request was repeated",
     35: "rows older than a workflow's end were acted upon",
     189: "rows were adopted again under a key used before",
     227: "a late answer to an earlier attempt made the runner forget the open one's order",
     334: "a node went to a fourth agent after a crash",
-    426: "a target that was away was given up when nobody could stand in",
+    426: "a target that was away was given up when no agent could stand in",
 }
 # The same of worlds whose agents are revoked.
 FOUND_REVOKING = {

@@ -74,7 +74,7 @@ async def test_slow_commit_of_a_child_does_not_end_it() -> None:
     dedicated = Dedicated(owner, OWNER, spawn, slots=1)
     (reply,) = await dedicated.handle([request()])
     assert isinstance(reply, PublishReply), reply
-    await asyncio.sleep(0)  # whoever would end the child has had a turn
+    await asyncio.sleep(0)  # the task that would end the child has had a turn
     await asyncio.sleep(0)
     assert not children[0].is_ended
     await dedicated.close()

@@ -286,7 +286,7 @@ SIGNATURE = "ed25519:" + base64.b64encode(SIGNED).decode()
         (PUBLIC, {"signature": SIGNATURE, "publicKey": f"ed25519:{PUBLIC}"}),
         (PUBLIC, {}),
         (PUBLIC, {"signature": None}),
-        (None, {"signature": "of a key that nobody knows"}),
+        (None, {"signature": "of an unknown key"}),
     ],
 )
 async def test_a_result_that_its_agent_has_signed_or_nobody_can_judge_is_taken(
@@ -323,7 +323,7 @@ async def test_a_result_signed_wrongly_is_the_agents_last_word_and_forged(
     assert (event.failure.code, event.failure.is_forged) == ("INVALID_REPLY", is_forged)
     assert event.failure.verdict is (Verdict.FINAL_FOR_AGENT if is_forged else Verdict.RETRYABLE)
     assert isinstance(judged, VerificationFinished)
-    assert judged.failure is None, "nobody judges how a verifier signs"
+    assert judged.failure is None, "a verifier's signature is not judged"
 
 
 async def test_a_reply_above_the_limit_is_cut_off_whether_its_length_is_told_or_not() -> None:

@@ -31,7 +31,7 @@ def anyio_backend(request: pytest.FixtureRequest) -> tuple[str, dict[str, bool]]
 
 @contextmanager
 def never_reading() -> Iterator[str]:
-    """Listen where connections are accepted by the kernel alone, and nobody reads."""
+    """Listen where connections are accepted by the kernel alone, and not read."""
     with socket.socket() as listening:
         listening.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4_096)
         listening.bind(("127.0.0.1", 0))

@@ -174,7 +174,7 @@ async def test_a_token_of_another_process_is_answered_as_lost() -> None:
 
 
 async def test_a_late_reply_that_cannot_be_read_is_answered_alone() -> None:
-    """It ended the poll, and whoever waited for another reply heard nothing any more."""
+    """It ended the poll, and the callers that waited for other replies heard nothing any more."""
     good = PublishReply(workflow_id="w", task_id="t", status="pending")
     rounds = [[(1, b"\xc1 no message")], [(2, encode_reply(good))]]
 

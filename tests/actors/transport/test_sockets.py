@@ -120,7 +120,7 @@ async def test_a_lost_connection_is_an_unknown_outcome_and_the_next_call_finds_t
     with pytest.raises(ConnectionError):
         await waiting
     path.unlink(missing_ok=True)
-    assert await call([1]) == ["by ray"], "nobody listens: Ray knows where the actor is"
+    assert await call([1]) == ["by ray"], "no socket listens: Ray knows where the actor is"
     successor = await serve_batches(str(tmp_path), "ledger", {"submit": Actor().submit})
     assert successor is not None
     assert await call([1]) == [2]

@@ -137,7 +137,7 @@ class Engine:
         )
         for name in self.compiled.nodes:
             state = self.machine.node(name)
-            if state.is_accepted:  # the agent is still at it, nobody asks it again
+            if state.is_accepted:  # the agent is still at it and is not asked again
                 self.open.append(DispatchNode(name, state.attempt, state.agent_did or "", 1))
         return self._settle(decision)
 

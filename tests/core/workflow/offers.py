@@ -50,5 +50,5 @@ def answer(
             return selected(did, price)
     is_absent = all(did in action.exclude for did in offers)
     code = NodeErrorCode.NO_CANDIDATE if is_absent else NodeErrorCode.BUDGET_EXCEEDED
-    failure = Failure(code, "nobody takes it", Verdict.FINAL)
+    failure = Failure(code, "no agent takes it", Verdict.FINAL)
     return AgentNotSelected(action.node, failure, at_ms)

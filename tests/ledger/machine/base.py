@@ -109,7 +109,7 @@ class MoneyMachine(RuleBasedStateMachine):
         return self.payers[0] if did == self.agents[0] else did
 
     def actor(self, did: str, asking: str) -> str:
-        """Return who asks: the agent itself, its owner, or somebody who is neither."""
+        """Return who asks: the agent itself, its owner, or a caller who is neither."""
         if asking == "stranger":
             return self.payers[2]
         return self.owner_of(did) if asking == "owner" else did

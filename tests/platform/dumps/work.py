@@ -255,7 +255,7 @@ def _make_key(admin: httpx.Client, did: str) -> str:
 
 
 def _register(admin: httpx.Client, owner: httpx.Client, judge: httpx.Client, endpoint: str) -> None:
-    """Register the agents; each is heard of once, and nobody hears of them after the stop."""
+    """Register the agents; each is heard of once, and none after the stop."""
     for did, card in _cards(endpoint).items():
         secret = {"signingSecret": SIGNING_SECRET} if did == SIGNED else {}
         caller = judge if did == JUDGE else owner

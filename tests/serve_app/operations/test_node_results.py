@@ -209,7 +209,7 @@ def test_results_that_are_taken_leave_their_address_its_calls() -> None:
     run(scenario)
 
 
-# JSON to whoever only looks where a value ends, and to no parser that builds it.
+# JSON to a scan that only looks where a value ends, and to no parser that builds it.
 NO_VALUE = b',"x":"\\u0000","result":{"a":1e999}'
 
 
