@@ -29,7 +29,7 @@ READ_RETRY_S: Final = 0.5
 IDS_MAX: Final = 100
 # Restored steps in the ledger's queue, beyond which the next page waits: publishes queue behind
 # them.
-AHEAD_MAX: Final = 1_000
+AHEAD_MAX: Final = 200
 
 
 class Rows(Protocol):

@@ -33,6 +33,8 @@ RETRY_DELAY_S_MIN = 0.05
 RETRY_DELAY_S_MAX = 2.0
 # Bounds the time that another payer's command waits for a call to be read and committed.
 CALL_BYTES_MAX: Final = 128 * 1024
+# What a command weighs in a call beside its bytes: its transaction's work for the least of them.
+COMMAND_WEIGHT: Final = 512
 _CALLER_LEFT: Final = Outcome(
     OutcomeStatus.REJECTED, {}, ErrorCode.LEDGER_UNAVAILABLE, "its caller has left"
 )
@@ -81,7 +83,7 @@ class LedgerClient:
             self._call_until_known,
             capacity=capacity,
             batch_size=batch_size,
-            weight_of=lambda pending: len(pending.body),
+            weight_of=lambda pending: COMMAND_WEIGHT + len(pending.body),
             batch_weight=CALL_BYTES_MAX,
         )
 

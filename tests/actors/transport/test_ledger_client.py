@@ -10,7 +10,7 @@ import msgspec
 import pytest
 
 from actors.transport.actor_calls import is_unknown_outcome
-from actors.transport.ledger_client import CALL_BYTES_MAX, LedgerClient
+from actors.transport.ledger_client import CALL_BYTES_MAX, COMMAND_WEIGHT, LedgerClient
 from actors.transport.wire import answer_commands
 from core.errors import ErrorCode, ServiceError
 from ledger.accounts.account_commands import Deposit
@@ -185,6 +185,20 @@ async def test_calls_are_bounded_by_bytes() -> None:
         while len(heard) < 8:
             await asyncio.sleep(0)
     assert max(map(len, ledger.batches)) == 4
+
+
+async def test_a_call_holds_a_few_hundred_commands_however_small() -> None:
+    """The 650 empty steps of a restore were one transaction, for which a deposit waited 100 ms."""
+    ledger = Ledger()
+    submit = partial(answer_commands, ledger.submit)
+    client = LedgerClient(submit, is_unknown_outcome, capacity=2_000, batch_size=1_000)
+    heard: list[object] = []
+    for number in range(1_000):
+        client.submit(command(f"k{number}"), heard.append)
+    async with asyncio.timeout(60):
+        while len(heard) < 1_000:
+            await asyncio.sleep(0)
+    assert max(map(len, ledger.batches)) <= CALL_BYTES_MAX // COMMAND_WEIGHT
 
 
 async def test_command_without_bytes_is_refused_alone() -> None:
