@@ -389,9 +389,10 @@ class Dispatcher:
         before = self._at_work.begin(ticket.order.workflow_id)
         try:
             step(ticket, *arguments)
-        except Exception:
+        except Exception:  # the edge of one order: the others go on
             self._end_broken(ticket)
-        self._at_work.end(before)
+        finally:
+            self._at_work.end(before)
 
     def _take_task(self, ticket: _Ticket, work: Coroutine[Any, Any, None]) -> None:
         """Do a step that waits, for the store or the judging, until its workflow's end at most."""

@@ -71,6 +71,8 @@ class Quarantine:
         submit: commits a command in its payer's order; a fenced-off owner gets no callback.
         request_rows: requests a read of a workflow's rows, for `end` or for driving it on.
         on_changed: receives the id of a workflow whose rows, read before, are out of date.
+        on_resumed: receives the id of a workflow whose resume is committed, before its rows are
+            requested: what is known against its restore holds no longer.
         on_ended: receives (workflow id, watchers) after the commit of a workflow's end.
     """
 
@@ -83,6 +85,7 @@ class Quarantine:
         submit: Callable[[Command, Callable[[Outcome], None], str], None],
         request_rows: Callable[[str], None],
         on_changed: Callable[[str], None],
+        on_resumed: Callable[[str], None],
         on_ended: Callable[[str, set[str]], None],
     ) -> None:
         self._commands = commands
@@ -91,6 +94,7 @@ class Quarantine:
         self._submit = submit
         self._request_rows = request_rows
         self._on_changed = on_changed
+        self._on_resumed = on_resumed
         self._on_ended = on_ended
         self._workflows: dict[str, _QuarantinedWorkflow] = {}
         self._count = 0
@@ -204,6 +208,7 @@ class Quarantine:
             quarantined = self._workflows.get(workflow_id)
             if quarantined is not None and quarantined.ending is None:
                 self.remove(workflow_id)
+            self._on_resumed(workflow_id)
             self._request_rows(workflow_id)
             done(ResumeReply(workflow_id=workflow_id, resumed_ms=self._clock.now_ms()))
 

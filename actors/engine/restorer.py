@@ -144,12 +144,12 @@ class Restorer:
                 await self._wait_room(AHEAD_MAX)
         finally:
             reading[1].cancel()
-            self._runner.end_read(reading[0])
+            self._runner.reads.end(reading[0])
 
     def _start_page(
         self, after: PageKey | None
     ) -> tuple[set[str], asyncio.Task[tuple[Sequence[StoredWorkflow], PageKey | None]]]:
-        changed_ids = self._runner.begin_read()
+        changed_ids = self._runner.reads.begin()
         return changed_ids, asyncio.create_task(read_until_success(partial(self._rows.page, after)))
 
     # -- single workflows -------------------------------------------------------------------------
@@ -170,7 +170,7 @@ class Restorer:
     async def _read_ids(self, ids: Sequence[str]) -> None:
         # The directory first: a revocation may be the reason for this read.
         await read_until_success(self._refresh)
-        changed_ids = self._runner.begin_read()
+        changed_ids = self._runner.reads.begin()
         workflows = await read_until_success(partial(self._rows.by_ids, ids))
         found = {stored.workflow_id for stored in workflows}
         for workflow_id in ids:
@@ -190,7 +190,7 @@ class Restorer:
                     log.exception("workflow not restored workflow=%s", stored.workflow_id)
                 await slices.pause()
         finally:
-            self._runner.end_read(changed_ids)
+            self._runner.reads.end(changed_ids)
 
 
 async def read_until_success(read: Callable[[], Awaitable[Result]]) -> Result:

@@ -56,7 +56,7 @@ from actors.engine.step_commands import (
     revoked_at_work,
     step_key,
 )
-from actors.engine.workflow_restore import restore_workflow
+from actors.engine.workflow_restore import RowReads, restore_workflow
 from actors.ports import Clock, DirectoryPort, DispatchOrder, DispatchPort, LedgerPort
 from actors.process.at_work import AtWork
 from actors.transport.messages import (
@@ -112,7 +112,7 @@ class Runner:
         on_finished: receives (workflow id, watchers) after the last commit of a workflow.
         on_lost: receives the reason when another owner has taken over and this runner must stop.
         on_rows_needed: receives the id of a stored workflow that is not driven: its rows must be
-            read and, if they belong to this owner, passed to `restore_stored`.
+            read, as one of `reads`, and, if they belong to this owner, passed to `restore_stored`.
         at_work: names the workflow at work, and knows who ended this owner; may be None.
     """
 
@@ -149,15 +149,15 @@ class Runner:
         self._commands = OwnerCommands(owner, epoch, settings)
         self._submitted = 0
         self._raised = 0
-        # For each read of rows under way: the ids of workflows whose rows in it are out of date.
-        self._reads: list[set[str]] = []
+        self.reads = RowReads()
         self._quarantine = Quarantine(
             self._commands,
             clock,
             self._door,
             submit=self._submit_unfenced,
             request_rows=on_rows_needed,
-            on_changed=self._mark_changed,
+            on_changed=self.reads.mark_changed,
+            on_resumed=self._at_work.forget,
             on_ended=self._handle_quarantined_end,
         )
 
@@ -262,7 +262,6 @@ class Runner:
     def resume(self, request: ResumeRequest, done: Resume) -> None:
         """Resume a quarantined workflow; the arguments are those of `cancel`."""
         if request.workflow_id in self._running or request.workflow_id in self._quarantine:
-            self._at_work.forget(request.workflow_id)  # or its restore would be refused again
             self._quarantine.resume(request, done)
         else:
             done(None)
@@ -273,23 +272,13 @@ class Runner:
 
     # -- rows -------------------------------------------------------------------------------------
 
-    def begin_read(self) -> set[str]:
-        """Begin a read of rows; return its handle for `restore_stored` and `end_read`."""
-        changed_ids: set[str] = set()
-        self._reads.append(changed_ids)
-        return changed_ids
-
-    def end_read(self, changed_ids: set[str]) -> None:
-        """End a read of rows after all of them were restored."""
-        self._reads = [other for other in self._reads if other is not changed_ids]
-
     def restore_stored(self, stored: StoredWorkflow, changed_ids: set[str]) -> bool:
         """Drive a stored workflow on, keep it quarantined, or end it; return whether it is driven.
 
         Args:
             stored: its rows.
-            changed_ids: the handle of their read, from `begin_read`: a workflow in it has changed
-                since, and its own callback requests another read.
+            changed_ids: of their read, from `reads`: a workflow in it has changed since, and its
+                own callback requests another read.
         """
         workflow_id = stored.workflow_id
         is_ending = self._quarantine.is_ending(workflow_id)
@@ -297,11 +286,13 @@ class Runner:
         if self.is_driving(workflow_id) or (is_left and not is_ending):
             return False
         code, deadline_ms = stored.row["quarantine_code"], stored.row["deadline_ms"]
-        is_poison = code is None and self._at_work.is_poison(workflow_id)
-        if (code is not None or is_poison) and not is_ending:
-            code = code or QuarantineCode.STEP_FAILED
-            payer_did = stored.payer_did
-            self._quarantine.add(workflow_id, code, deadline_ms, payer_did, is_known=not is_poison)
+        is_poison, is_known = self._at_work.is_poison(workflow_id), code is not None
+        if is_poison and is_ending:
+            self._quarantine.end(stored, None)  # its restore would end this process
+            return False
+        if (is_poison or is_known) and not is_ending:
+            code, payer_did = code or QuarantineCode.STEP_FAILED, stored.payer_did
+            self._quarantine.add(workflow_id, code, deadline_ms, payer_did, is_known=is_known)
             return False
         before = self._at_work.begin(workflow_id)
         try:
@@ -315,13 +306,14 @@ class Runner:
                 lost = QuarantineCode.NOT_RESTORABLE
                 self._quarantine.add(workflow_id, lost, deadline_ms, stored.payer_did)
             return False
+        else:
+            if is_ending:
+                self._quarantine.end(stored, restored[:2])
+            else:
+                self.adopt(*restored)
+            return not is_ending
         finally:
             self._at_work.end(before)
-        if is_ending:
-            self._quarantine.end(stored, restored[:2])
-            return False
-        self.adopt(*restored)
-        return True
 
     def handle_missing_rows(self, workflow_id: str) -> None:
         """Drop a workflow of which a read found no unfinished rows of this owner."""
@@ -522,11 +514,12 @@ class Runner:
             self._raised += 1
             log.exception("workflow failed inside its owner workflow=%s", run.workflow_id)
             self._quarantine_run(run, QuarantineCode.STEP_FAILED, is_known=False)
+        else:
+            otherwise = None
+        finally:
             self._at_work.end(before)
-            if otherwise is not None:
-                otherwise()
-        else:  # not `finally`: what ends the process is known by the workflow that was at work
-            self._at_work.end(before)
+        if otherwise is not None:
+            otherwise()
 
     def _handle_commit(
         self, run: RunningWorkflow, actions: list[Action], is_last: bool, outcome: Outcome
@@ -571,7 +564,7 @@ class Runner:
 
     def _forget(self, run: RunningWorkflow) -> None:
         self._leave(run.workflow_id)
-        self._mark_changed(run.workflow_id)
+        self.reads.mark_changed(run.workflow_id)
         run.cancel_timers()
         for order in run.orders.values():
             self._dispatcher.release(order)
@@ -594,7 +587,7 @@ class Runner:
 
     def _stop(self, run: RunningWorkflow) -> None:
         run.is_halted = True
-        self._mark_changed(run.workflow_id)
+        self.reads.mark_changed(run.workflow_id)
         run.cancel_timers()
         for order in run.orders.values():
             self._dispatcher.abort(order, HALTED_REASON)
@@ -617,11 +610,6 @@ class Runner:
     def _handle_quarantined_end(self, workflow_id: str, watchers: set[str]) -> None:
         self._finished += 1
         self._on_finished(workflow_id, watchers)
-
-    def _mark_changed(self, workflow_id: str) -> None:
-        """Note that the workflow's rows in reads under way are out of date."""
-        for changed_ids in self._reads:
-            changed_ids.add(workflow_id)
 
     # -- acting -----------------------------------------------------------------------------------
 

@@ -180,10 +180,10 @@ class Bench:
 
     def adopt_all(self) -> None:
         """Restore what the ledger has, as an owner's start does."""
-        touched = self.runner.begin_read()
+        touched = self.runner.reads.begin()
         for stored in self.model.unfinished("one"):
             self.runner.restore_stored(stored, touched)
-        self.runner.end_read(touched)
+        self.runner.reads.end(touched)
 
     def status(self) -> str:
         """Return the stored status of the workflow."""

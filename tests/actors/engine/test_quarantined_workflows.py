@@ -411,7 +411,7 @@ def test_quarantined_workflows_count_against_the_bound() -> None:
 
 def test_rows_read_before_a_quarantine_do_not_start_the_workflow_again() -> None:
     bench = published()
-    touched = bench.runner.begin_read()
+    touched = bench.runner.reads.begin()
     rows = bench.model.unfinished("one")
     damaged(bench)
     bench.deliver(bench.outbox.sent[0])
