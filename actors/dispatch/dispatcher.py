@@ -281,9 +281,7 @@ class Dispatcher:
                 self._forget(ticket, Contact.UNKNOWN)
                 order, now_ms = ticket.order, self._clock.now_ms()
                 failure = unhealthy_failure(order, "its circuit opened while others waited for it")
-                ticket.receive(
-                    order.workflow_id, build_reply_event(order, failure, "", now_ms, now_ms)
-                )
+                _deliver(ticket, build_reply_event(order, failure, "", now_ms, now_ms))
             yield
 
     def notify(self, order: DispatchOrder, reason: str) -> None:
@@ -325,12 +323,14 @@ class Dispatcher:
         """Begin open orders for the time of a slice; each may have megabytes to write."""
         loop = asyncio.get_running_loop()
         ends_s = loop.time() + SLICE_MS / 1_000
-        while self._beginning:
-            ticket, _ = self._beginning.popitem(last=False)
-            self._take_step(ticket, self._begin_order)
-            if loop.time() >= ends_s:
-                break
-        self._begins = loop.call_soon(self._begin_orders) if self._beginning else None
+        try:
+            while self._beginning:
+                ticket, _ = self._beginning.popitem(last=False)
+                self._take_step(ticket, self._begin_order)
+                if loop.time() >= ends_s:
+                    break
+        finally:  # an exception that is not of one order ends this slice, not the ones after it
+            self._begins = loop.call_soon(self._begin_orders) if self._beginning else None
 
     def _stop(self, ticket: _Ticket) -> None:
         """Stop an open order where it is."""
@@ -404,7 +404,7 @@ class Dispatcher:
             try:
                 async with asyncio.timeout(left_s):
                     await work
-            except Exception:
+            except Exception:  # as in `_take_step`
                 self._end_broken(ticket)
 
         ticket.step = asyncio.get_running_loop().create_task(guarded())
@@ -413,21 +413,20 @@ class Dispatcher:
         order = ticket.order
         log.exception("dispatch failed workflow=%s node=%s", order.workflow_id, order.node)
         if ticket not in self._open:
-            return  # its event is out: it was the receiver that failed
+            return  # its event is out
         message = "the dispatch failed inside the service"
         broken = Failure(NodeErrorCode.AGENT_ERROR, message, is_spared=True)
         at_ms = self._clock.now_ms()
         event = build_reply_event(order, broken, "", ticket.started_ms or at_ms, at_ms)
         self._close(ticket, Contact.UNKNOWN)
-        ticket.receive(order.workflow_id, event)
+        _deliver(ticket, event)
 
     def _begin_order(self, ticket: _Ticket) -> None:
         order = ticket.order
         ticket.started_ms = self._clock.now_ms()
         ticket.started_s = asyncio.get_running_loop().time()
         if not order.is_verification:
-            started = WorkStarted(order.node, order.attempt, ticket.started_ms)
-            ticket.receive(order.workflow_id, started)
+            _deliver(ticket, WorkStarted(order.node, order.attempt, ticket.started_ms))
             if ticket not in self._open:
                 return  # the receiver has aborted it
         if order.sources is None:
@@ -584,7 +583,7 @@ class Dispatcher:
         if isinstance(event, AttemptAccepted) and not ticket.is_over:
             remaining_ms = ticket.started_ms + ticket.order.timeout_ms - event.at_ms
         self._close(ticket, contact, remaining_ms)
-        ticket.receive(ticket.order.workflow_id, event)
+        _deliver(ticket, event)
 
     def _is_stored(self, event: Event) -> bool:
         """Say whether the event's result is to be stored by itself."""
@@ -595,7 +594,7 @@ class Dispatcher:
         assert self._blobs is not None
         stored = await store_large_result(event, self._blobs)
         self._close(ticket, contact)
-        ticket.receive(ticket.order.workflow_id, stored)
+        _deliver(ticket, stored)
 
     def _close(self, ticket: _Ticket, contact: Contact, accepted_ms: int | None = None) -> None:
         """Close an open order; `accepted_ms`: how long its agent may still hold it."""
@@ -609,6 +608,17 @@ class Dispatcher:
             self._queues.close(ticket, self._clock.now_ms())
             self._forget(ticket, contact)
         self._start_waiting()
+
+
+def _deliver(ticket: _Ticket, event: Event) -> None:
+    """Give an order's event to its receiver."""
+    order = ticket.order
+    try:
+        ticket.receive(order.workflow_id, event)
+    except Exception:  # the edge to who sent the order: it fails for this event alone
+        log.exception(
+            "an event was not received workflow=%s node=%s", order.workflow_id, order.node
+        )
 
 
 def _ended_ms(ticket: _Ticket) -> int:

@@ -240,7 +240,7 @@ class RemoteDispatch:
             self._held_foreign[origin, key] = order
         peer = self._peers.get(origin)
         if peer is not None:
-            peer.replies.submit((key, event, self._name), lambda _: None)
+            peer.replies.submit_always((key, event, self._name), lambda _: None)
         else:  # the origin is gone, and with it the owner that waits for the event
             self._end_foreign(origin, key)
 

@@ -183,6 +183,42 @@ async def test_what_waits_for_others_stays_when_an_agent_is_out_of_reach_for_one
     assert agents.nodes == ["open", "patient"]
 
 
+def raising(_: str, event: Event) -> None:
+    """Receive an event as a receiver with a defect does."""
+    raise RuntimeError("a defect")
+
+
+async def test_a_receiver_that_raises_stops_no_other_order() -> None:
+    """Its order began in the turn of others, and no order began after it."""
+    agents = Agents()
+    async with scene(agents.serve) as here:
+        bad = here.order(url=f"{here.url}/well", agent_did="did:x:bad", node="bad")
+        here.dispatcher.send(bad, raising)
+        send(here, "/well", "good")
+        (event,) = await ends(here, 1)
+        assert isinstance(event, AttemptSucceeded)
+        send(here, "/well", "later")
+        (event,) = await ends(here, 1)
+        assert isinstance(event, AttemptSucceeded)
+        await agents.wait_nodes(3)
+        async with asyncio.timeout(PATIENCE_S):
+            while here.dispatcher.statistics().in_flight:
+                await asyncio.sleep(0.001)
+
+
+async def test_a_receiver_that_raises_keeps_no_other_waiting_order_unanswered() -> None:
+    agents = Agents()
+    async with scene(agents.serve, agent_concurrency=1) as here:
+        send(here, "/gated", "open")
+        bad = here.order(url=f"{here.url}/gated", agent_did="did:x:gated", node="bad")
+        here.dispatcher.send(bad, raising)
+        send(here, "/gated", "good")
+        await agents.wait_nodes(1)
+        here.dispatcher.refuse_waiting("did:x:gated")
+        (event,) = await ends(here, 1)
+        assert isinstance(event, AttemptFailed) and event.node == "good"
+
+
 async def test_an_aborted_order_that_waits_is_never_sent_and_nobody_is_told() -> None:
     agents = Agents()
     async with scene(agents.serve, agent_concurrency=1) as here:

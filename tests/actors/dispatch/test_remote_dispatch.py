@@ -355,6 +355,25 @@ async def test_an_abort_that_overtakes_its_order_keeps_it_from_being_sent() -> N
         assert machines.dispatchers["b"].statistics().in_flight == 0
 
 
+async def test_replies_are_kept_for_a_machine_out_of_reach_however_many_wait() -> None:
+    """They follow from accepted orders: one that was refused was lost, and its node hung."""
+    async with three_machines() as machines:
+        machines.gate.clear()
+        for number in range(12):
+            machines.send(f"n{number}")
+        await machines.wait(lambda: len(machines.seen) == 12)
+        machines.wire.is_cut = True
+        for name in "bc":
+            machines.spreads[name]._peers["a"].replies._capacity = 1
+        machines.gate.set()
+        await machines.wait(
+            lambda: all(d.statistics().in_flight == 0 for d in machines.dispatchers.values())
+        )
+        machines.wire.is_cut = False
+        await machines.wait(lambda: len(machines.heard) == 12)
+    assert all(isinstance(events[0], AttemptSucceeded) for events in machines.heard.values())
+
+
 async def test_an_acceptance_that_nobody_waits_for_frees_its_place() -> None:
     """The owner's process is new; the other machine has not heard of that yet."""
     async with three_machines() as machines:
