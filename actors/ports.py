@@ -57,7 +57,7 @@ class LedgerPort(Protocol):
 class InputSources(Message, frozen=True):
     """What a node's inputs are made of: texts of results, or references of stored ones.
 
-    `unverified`: the result to be verified.
+    `unverified`: the result to be verified; then the node has no parents, which are not sent.
     """
 
     node: CompiledNode

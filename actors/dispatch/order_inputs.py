@@ -29,6 +29,7 @@ from actors.ports import DispatchOrder, InputSources
 from core.errors import NodeErrorCode
 from core.records.mapping import InputMapping
 from core.workflow.blob_ref import BlobRef
+from core.workflow.dag import CompiledNode
 from core.workflow.events import Failure, Verdict
 from core.workflow.inputs import DispatchRoom, build_inputs, weigh_inputs, weigh_templates
 
@@ -60,6 +61,20 @@ class OrderInputs:
     parents: dict[str, Any]
 
 
+def verifier_sources(
+    node: CompiledNode, results: Mapping[str, str | BlobRef], unverified: str | BlobRef | None
+) -> InputSources:
+    """Return what the inputs of a verification are made of: its parents only where it maps them.
+
+    Args:
+        node: the node whose result is to be judged.
+        results: those that its own inputs need.
+        unverified: the result to be judged.
+    """
+    mapped = {mapping.source: results[mapping.source] for mapping in node.mappings}
+    return InputSources(replace(node, depends_on=()), mapped, unverified)
+
+
 def weigh_sources(sources: InputSources) -> int:
     """Return how many bytes are read and written to build inputs in one piece.
 
@@ -80,7 +95,7 @@ def build_values(
 
     Args:
         bytes_max: largest dispatch body; larger inputs are not built.
-        is_verification: a result is to be judged, its parents are not sent.
+        is_verification: a result is to be judged.
     """
     results = {name: _value(item) for name, item in sources.results.items()}
     built = build_inputs(sources.node, results, bytes_max)
@@ -96,14 +111,14 @@ async def build_apart(
 ) -> OrderInputs | Failure:
     """Return what an order with sources sends, or the failure to build it.
 
-    1. What is sent whole is measured. 2. What is mapped of each result is read, first of those at
+    1. What is sent whole is measured, parents or a result to be judged. 2. What is mapped of each result is read, first of those at
     hand, then of stored ones, a group at a time; the first that exceeds the dispatch ends it.
     3. The inputs are made of that.
 
     Args:
         load: loads results.
         apart: reads and writes texts beside the loop.
-        bytes_max: largest dispatch body; larger parents are not loaded.
+        bytes_max: largest dispatch body; more is not loaded to be sent whole.
     """
     sources = order.sources
     assert sources is not None, "an order without sources has its inputs"
@@ -113,7 +128,7 @@ async def build_apart(
         carried.append(sources.unverified)
     size = sum(map(_size, carried))
     if size > bytes_max:  # 1
-        message = f"the parents' results have {size} bytes, limit {bytes_max}"
+        message = f"the results that are sent whole have {size} bytes, limit {bytes_max}"
         return Failure(NodeErrorCode.INPUT_TOO_LARGE, message, Verdict.FINAL)
     try:
         return await _build(order, sources, load, apart, bytes_max)
@@ -156,8 +171,6 @@ async def _build(
         filled = fill_texts(filling)
     if isinstance(filled, Failure):
         return filled
-    if order.is_verification:
-        return OrderInputs(filled, {})
     ordered = {name: {"result": orjson.Fragment(parents[name])} for name in node.depends_on}
     return OrderInputs(filled, ordered)
 

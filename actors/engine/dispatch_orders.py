@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from actors.dispatch.order_inputs import build_values, weigh_sources
+from actors.dispatch.order_inputs import build_values, verifier_sources, weigh_sources
 from actors.engine.running_workflow import RunningWorkflow
 from actors.ports import AgentEntry, DispatchOrder, InputSources
 from core.errors import NodeErrorCode
@@ -86,11 +86,10 @@ def _input_sources(
     machine: WorkflowMachine, action: DispatchNode | DispatchVerification
 ) -> InputSources:
     """Return what the inputs of a dispatch are made of."""
-    unverified = None
+    node, results = machine.compiled.nodes[action.node], machine.results_for(action.node)
     if isinstance(action, DispatchVerification):
-        unverified = machine.unverified_result(action.node)
-    node = machine.compiled.nodes[action.node]
-    return InputSources(node, machine.results_for(action.node), unverified)
+        return verifier_sources(node, results, machine.unverified_result(action.node))
+    return InputSources(node, results)
 
 
 def rebuild_accepted_orders(

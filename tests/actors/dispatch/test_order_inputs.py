@@ -16,6 +16,7 @@ from actors.dispatch.order_inputs import (
     OrderInputs,
     build_apart,
     build_values,
+    verifier_sources,
     weigh_sources,
 )
 from actors.judging.input_texts import (
@@ -116,11 +117,34 @@ async def test_an_order_travels_to_another_machine_with_what_it_is_made_of() -> 
 
 
 async def test_verifier_gets_the_result_itself() -> None:
-    sources = InputSources(NODE, {"far": '{"n":1}', "near": "{}"}, REF)
+    sources = verifier_sources(NODE, {"far": '{"n":1}', "near": "{}"}, REF)
     inputs, parents = await built(order(sources, is_verification=True), load, 100_000)
     own = {"own": 1, "n": 1}
     assert inputs == {"capabilityId": "cap.x", "inputs": own, "result": {"n": 7}}
     assert parents == {}
+
+
+async def test_a_verification_is_not_refused_for_parents_that_it_does_not_send() -> None:
+    """They were even loaded for it."""
+    near, unverified = BlobRef("sha256:near", 90_000), BlobRef("sha256:unverified", 20_000)
+    loaded: list[str] = []
+
+    async def load_noted(refs: Collection[BlobRef]) -> dict[str, bytes]:
+        loaded.extend(ref.hash for ref in refs)
+        return {ref.hash: b'"v"' for ref in refs}
+
+    sources = verifier_sources(NODE, {"far": '{"n":1}', "near": near}, unverified)
+    assert sources.results.keys() == {"far"}
+    inputs, parents = await built(order(sources, is_verification=True), load_noted, 100_000)
+    assert (inputs["result"], parents) == ("v", {})
+    assert loaded == [unverified.hash]
+
+
+async def test_a_result_to_be_verified_that_is_too_large_is_not_even_loaded() -> None:
+    sources = verifier_sources(NODE, {"far": "{}", "near": "{}"}, REF)
+    failure = await built(order(sources, is_verification=True), nothing, 69_999)
+    assert isinstance(failure, Failure)
+    assert (failure.code, failure.verdict) == (NodeErrorCode.INPUT_TOO_LARGE, Verdict.FINAL)
 
 
 async def test_parents_that_are_too_large_are_not_even_loaded() -> None:
@@ -247,7 +271,9 @@ async def test_inputs_are_the_same_wherever_they_are_built(
     mappings: dict[str, str], payload: dict[str, Any], *, is_verification: bool
 ) -> None:
     node = made(mappings, payload)
-    sources = InputSources(node, RESULTS, '{"v":[0]}' if is_verification else None)
+    sources = InputSources(node, RESULTS)
+    if is_verification:
+        sources = verifier_sources(node, RESULTS, '{"v":[0]}')
     here = build_values(sources, 100_000, is_verification=is_verification)
     apart = await built(order(sources, is_verification=is_verification), nothing, 100_000)
     assert apart == here

@@ -49,6 +49,22 @@ def test_children_are_sent_after_their_parents_commit() -> None:
     assert bench.outbox.sent[1].parents == {"a": {"result": {"from": "a"}}}
 
 
+def test_a_verification_is_sent_without_the_parents_of_its_node() -> None:
+    """They were read, shipped and counted for it, and its body has none."""
+    node = {"capabilityId": CAPABILITIES[1]}
+    last = {**node, "dependsOn": ["a"], "requiresVerification": True}
+    bench = Bench()
+    bench.publish(compiled({"nodes": {"a": node, "b": last}}))
+    bench.gate.commit()
+    bench.deliver(bench.outbox.sent[-1], {"text": "x" * BUILT_HERE_BYTES_MAX})
+    bench.gate.commit()
+    bench.deliver(bench.outbox.sent[-1], {"of": "b"})
+    bench.gate.commit()
+    verification = bench.outbox.sent[-1]
+    assert verification.is_verification and verification.sources is None
+    assert (verification.inputs["result"], verification.parents) == ({"of": "b"}, {})
+
+
 def test_one_step_builds_the_inputs_of_a_few_of_its_dispatches_and_leaves_the_rest() -> None:
     """999 children that map one result were built in one turn of the loop."""
     nodes: dict[str, Any] = {"a": {"capabilityId": CAPABILITIES[1]}}
