@@ -72,7 +72,7 @@ class AgentQueues(Generic[Key, Item]):
         concurrency_of: an agent's concurrency, 1 or more.
         weight_of: a payer's weight.
         payer_share: a payer may have 1/payer_share of the sockets that others leave; 1: all.
-        may_open: whether a payer may open an order, for a reason besides sockets.
+        may_open: whether a payer may open this order, for a reason besides sockets.
     """
 
     fresh_max: int
@@ -80,7 +80,7 @@ class AgentQueues(Generic[Key, Item]):
     concurrency_of: Callable[[str], int]
     weight_of: Callable[[str], int]
     payer_share: int = 1
-    may_open: Callable[[str], bool] = lambda _: True
+    may_open: Callable[[str, Item], bool] = lambda payer, item: True
     _queues: dict[str, _AgentQueue[Key, tuple[str, Item]]] = field(default_factory=dict)
     _open: dict[Key, _Open] = field(default_factory=dict)
     _held: dict[Key, str] = field(default_factory=dict)
@@ -137,12 +137,13 @@ class AgentQueues(Generic[Key, Item]):
         queue = self._queue_of(did)
         has_room = queue.taken < self.concurrency_of(did)
         is_next = has_room and not queue.waiting and not self._ready
-        if is_next and self._has_capacity(now_ms) and self._is_below_share(payer):
+        may_open = self._may_take(payer, (payer, item))
+        if is_next and may_open and self._has_capacity(now_ms):
             self._mark_open(queue, did, payer, key, now_ms)
             return True
         queue.waiting.put(payer, key, (payer, item))
         self._waiting.add(payer)
-        if has_room and self._is_below_share(payer):
+        if has_room and may_open:
             self._ready[did] = None
         elif has_room and did not in self._ready:
             self._starved[did] = None
@@ -156,7 +157,7 @@ class AgentQueues(Generic[Key, Item]):
             concurrency = self.concurrency_of(did)
             if not queue.waiting or queue.taken >= concurrency:
                 continue  # the agent's card may have changed since it became ready
-            taken = queue.waiting.take(self._is_below_share)
+            taken = queue.waiting.take(self._may_take)
             if taken is None:
                 self._starved[did] = None
                 continue
@@ -270,11 +271,14 @@ class AgentQueues(Generic[Key, Item]):
             self._fresh.popleft()
         return self._fresh_count < self.fresh_max and len(self._open) < self.open_max
 
+    def _may_take(self, payer: str, waiting: tuple[str, Item]) -> bool:
+        return self._is_below_share(payer) and self.may_open(payer, waiting[1])
+
     def _is_below_share(self, payer: str) -> bool:
         """Say whether a payer has less than its share, of the sockets that others leave first."""
         own = self._open_of.of(payer)
         free = self.open_max - (len(self._open) - own)
-        return own < max(1, free // self.payer_share) and self.may_open(payer)
+        return own < max(1, free // self.payer_share)
 
     def _mark_open(
         self, queue: _AgentQueue[Key, tuple[str, Item]], did: str, payer: str, key: Key, now_ms: int

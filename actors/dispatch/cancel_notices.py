@@ -78,7 +78,7 @@ class CancelNotices:
             with contextlib.suppress(ValueError):
                 self._send(order, reason)
 
-    def _may_send(self, payer: str) -> bool:
+    def _may_send(self, payer: str, _: tuple[DispatchOrder, str]) -> bool:
         return has_room(self._sent_of.of(payer), len(self._sent), SENT_ROOM)
 
     def _send(self, order: DispatchOrder, reason: str) -> None:

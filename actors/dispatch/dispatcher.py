@@ -21,20 +21,16 @@ from msgspec.structs import replace
 
 from actors.dispatch.agent_queue import AGED_MS, AgentQueues
 from actors.dispatch.cancel_notices import CancelNotices
-from actors.dispatch.envelope import (
-    UNCOUNTED_BYTES_MAX,
-    dispatch_body,
-    dispatch_headers,
-    estimate_bytes,
-    sent_event_id,
-)
+from actors.dispatch.envelope import dispatch_body, dispatch_headers, sent_event_id
 from actors.dispatch.large_results import Blobs, is_result_large, store_large_result
 from actors.dispatch.order_inputs import (
     BUILT_HERE_BYTES_MAX,
+    UNCOUNTED_BYTES_MAX,
     Built,
     OrderInputs,
     build_apart,
     build_values,
+    limit_bytes,
     weigh_sources,
 )
 from actors.judging.input_texts import InputText
@@ -87,7 +83,8 @@ class _Ticket:
 
     Compared by identity: an order may be here twice, for two owners. `is_over`: the order was
     released while its request was open, so a later acceptance is not held. `step`: what an open
-    order waits for. `bytes_held`: of its body, until the agent's socket has taken it.
+    order waits for. `bytes_max`: the most that its body has, 0 where that does not count.
+    `bytes_held`: of its body, until the agent's socket has taken it; `untaken`: the timer of that.
     """
 
     order: DispatchOrder
@@ -95,7 +92,9 @@ class _Ticket:
     until: asyncio.TimerHandle | None = None
     is_over: bool = False
     step: asyncio.Task[None] | Exchange | None = None
+    bytes_max: int = 0
     bytes_held: int = 0
+    untaken: asyncio.TimerHandle | None = None
     is_sent: bool = False
     started_ms: int = 0
     started_s: float = 0.0
@@ -159,7 +158,7 @@ class Dispatcher:
             concurrency or (lambda _: settings.agent_concurrency),
             weight_of,
             settings.inflight_share,
-            self._bytes.has_room,
+            self._may_open,
         )
         self._judging = JudgingProcess(weight_of)
         self._tickets: dict[int, _Ticket] = {}  # by the identity of the order in it
@@ -207,6 +206,7 @@ class Dispatcher:
     def send(self, order: DispatchOrder, receive: Receive) -> None:
         """Send the order once its agent and the limits allow; `receive` gets its events."""
         ticket = self._tickets[id(order)] = _Ticket(order, receive)
+        ticket.bytes_max = limit_bytes(order, self._settings.dispatch_body_bytes_max)
         did = order.agent_did
         self._begin(did)
         if self._queues.put(did, order.payer_did, ticket, ticket, self._clock.now_ms()):
@@ -311,9 +311,8 @@ class Dispatcher:
     def _start(self, ticket: _Ticket) -> None:
         # In a later turn: who sends an order does not hear of it before `send` returns.
         self._open.add(ticket)
-        size = estimate_bytes(ticket.order, self._settings.dispatch_body_bytes_max)
-        if size:
-            self._hold_bytes(ticket, size)
+        if ticket.bytes_max:
+            self._hold_bytes(ticket, ticket.bytes_max)
         self._beginning[ticket] = None
         if self._begins is None:
             self._begins = asyncio.get_running_loop().call_soon(self._begin_orders)
@@ -338,8 +337,14 @@ class Dispatcher:
         if ticket.step is not None:
             ticket.step.cancel()
 
+    def _may_open(self, payer: str, ticket: _Ticket) -> bool:
+        """Whether a payer may open an order: what does not count needs no room."""
+        return not ticket.bytes_max or self._bytes.has_room(payer)
+
     def _hold_bytes(self, ticket: _Ticket, held: int) -> None:
         """Count an order's body; what waits for its payer's bytes goes on when they are free."""
+        if not held and ticket.untaken is not None:
+            ticket.untaken.cancel()
         payer = ticket.order.payer_did
         had_room = self._bytes.has_room(payer)
         self._bytes.change(payer, ticket.bytes_held, held)
@@ -494,6 +499,8 @@ class Dispatcher:
         )
 
         def answered(outcome: Outcome) -> None:
+            if ticket.bytes_held:
+                self._hold_bytes(ticket, 0)  # the reply came before the request was taken
             self._take_step(ticket, self._answer, event, input_hash, outcome)
 
         def written() -> None:
@@ -502,6 +509,14 @@ class Dispatcher:
         is_counted = len(body) > UNCOUNTED_BYTES_MAX
         if is_counted or ticket.bytes_held:
             self._hold_bytes(ticket, len(body) if is_counted else 0)
+        if is_counted:
+            limit_s = settings.transfer_timeout_s + len(body) / settings.transfer_rate_min
+
+            def not_taken() -> None:
+                self._stop(ticket)
+                answered(HttpFailure(HttpFailureKind.BROKEN, f"not taken within {limit_s:.0f} s"))
+
+            ticket.untaken = asyncio.get_running_loop().call_later(limit_s, not_taken)
         try:
             ticket.step = self._client.send(request, answered, written if is_counted else None)
             ticket.is_sent = True

@@ -7,7 +7,7 @@ sections 3 and 5.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Final
+from typing import Any
 
 import orjson
 
@@ -16,14 +16,8 @@ from core.ids import event_id, span_id, trace_id
 from core.timestamps import iso_ms
 from core.trust.result_token import result_id
 from core.trust.signing import sign_body
-from core.workflow.blob_ref import BlobRef
 
 PROTOCOL_VERSION = "0.4"
-
-# Values that are looked at for an estimate; what has more is taken for the largest body.
-SAMPLED_MAX: Final = 256
-# Bodies up to this do not count: 2,048 open orders have 32 MiB of them at most.
-UNCOUNTED_BYTES_MAX: Final = 16 * 1024
 
 
 def sent_event_id(order: DispatchOrder) -> str:
@@ -116,36 +110,3 @@ def cancel_notice(order: DispatchOrder, reason: str, service: str) -> tuple[byte
 def header_text(value: str) -> str:
     """Return a node name as a header value: characters outside visible ASCII are escaped."""
     return value.encode("ascii", "backslashreplace").decode()
-
-
-def estimate_bytes(order: DispatchOrder, bytes_max: int) -> int:
-    """Return about how many bytes an order's body has that count, at the cost of a few values.
-
-    Args:
-        bytes_max: the largest body.
-    """
-    sources = order.sources
-    if sources is None:
-        # Inputs are in a body under two names.
-        size = 2 * _length([order.inputs], bytes_max) + _length([order.parents], bytes_max)
-    else:
-        size = 2 * _length([*sources.results.values(), sources.unverified], bytes_max)
-    return 0 if size <= UNCOUNTED_BYTES_MAX else min(size, bytes_max)
-
-
-def _length(waiting: list[Any], bytes_max: int) -> int:
-    """Return the length of the texts in these values, or `bytes_max` where they are many."""
-    left, size = SAMPLED_MAX, 0
-    while waiting:
-        value = waiting.pop()
-        kind = type(value)
-        if kind is str:
-            size += len(value)
-        elif kind is dict or kind is list:
-            left -= len(value)
-            if left < 0:
-                return bytes_max
-            waiting.extend(value.values() if kind is dict else value)
-        elif kind is BlobRef:
-            size += value.size
-    return size

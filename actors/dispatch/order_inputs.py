@@ -37,6 +37,10 @@ from core.workflow.inputs import DispatchRoom, build_inputs, weigh_inputs, weigh
 BUILT_HERE_BYTES_MAX: Final = 16 * 1024
 # Results that are read at once beside the loop: other payers' requests come between.
 READ_BYTES_MAX: Final = 1024 * 1024
+# Bodies up to this do not count: 2,048 open orders have 32 MiB of them at most.
+UNCOUNTED_BYTES_MAX: Final = 16 * 1024
+# Inputs are in a body under two names, and what fills a template may need twice its characters.
+_WRITTEN_PER_BYTE: Final = 4
 # The weight of what must be loaded: it is never built at once.
 _UNBOUNDED: Final = 2**62
 
@@ -93,6 +97,26 @@ def weigh_sources(sources: InputSources) -> int:
     return weight if sources.unverified is None else weight + _size(sources.unverified)
 
 
+def limit_bytes(order: DispatchOrder, bytes_max: int) -> int:
+    """Return how many bytes an order's body has at most, of those that count, before it is built.
+
+    What the loop builds is small and counts when it is built. Of anything else this is no estimate
+    but a limit: what is held can only become less, so a payer's bodies exceed its share by one.
+
+    Args:
+        bytes_max: the largest body.
+    """
+    sources = order.sources
+    if sources is None or weigh_sources(sources) <= BUILT_HERE_BYTES_MAX:
+        return 0
+    weight = weigh_inputs(
+        sources.node, {name: _utf8_bytes(item) for name, item in sources.results.items()}
+    )
+    if sources.unverified is not None:
+        weight += _utf8_bytes(sources.unverified)
+    return min(_WRITTEN_PER_BYTE * weight, bytes_max)
+
+
 def build_values(
     sources: InputSources, bytes_max: int, *, is_verification: bool
 ) -> Built | Failure:
@@ -116,9 +140,9 @@ async def build_apart(
 ) -> OrderInputs | Failure:
     """Return what an order with sources sends, or the failure to build it.
 
-    1. What is sent whole is measured, parents or a result to be judged. 2. What is mapped of each result is read, first of those at
-    hand, then of stored ones, a group at a time; the first that exceeds the dispatch ends it.
-    3. The inputs are made of that.
+    1. What is sent whole is measured, parents or a result to be judged. 2. What is mapped of each
+    result is read, first of those at hand, then of stored ones, a group at a time; the first that
+    exceeds the dispatch ends it. 3. The inputs are made of that.
 
     Args:
         load: loads results.
@@ -226,6 +250,12 @@ def _weigh_filling(asked: FillTexts) -> int:
 def _size(item: str | BlobRef) -> int:
     """Return the bytes of a stored result, or the characters of one at hand."""
     return item.size if isinstance(item, BlobRef) else len(item)
+
+
+def _utf8_bytes(item: str | BlobRef) -> int:
+    if isinstance(item, BlobRef):
+        return item.size
+    return len(item) if item.isascii() else len(item.encode())
 
 
 def _value(item: str | BlobRef) -> Any:

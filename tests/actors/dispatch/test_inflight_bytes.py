@@ -12,9 +12,12 @@ import pytest
 from aiohttp import web
 
 from actors.dispatch.dispatcher import Dispatcher
-from actors.dispatch.envelope import SAMPLED_MAX, estimate_bytes
-from actors.ports import DispatchOrder
-from core.workflow.events import AttemptSucceeded, Event, WorkStarted
+from actors.dispatch.order_inputs import build_values, limit_bytes
+from actors.ports import DispatchOrder, InputSources
+from core.canonical import canonical
+from core.records.manifest import parse_manifest
+from core.workflow.dag import CompiledNode, compile_workflow
+from core.workflow.events import AttemptFailed, AttemptSucceeded, Event, WorkStarted
 from tests.actors.dispatch.test_dispatcher import PATIENCE_S, Scene, replying, scene
 
 MIB = 1024 * 1024
@@ -54,14 +57,15 @@ async def begun(here: Scene, orders: list[DispatchOrder]) -> set[str]:
     return nodes
 
 
-async def test_bodies_that_nobody_reads_are_bounded_and_leave_others_room() -> None:
+async def test_bodies_that_are_not_read_are_bounded_and_leave_others_room() -> None:
     """100 such orders of 6 MiB took 1.2 GB; all places of a payer would have taken 7 GB."""
-    large = {"text": "x" * 3 * MIB}  # a body of 6 MiB, of which the sockets take some
+    # A body of 6 MiB, of which the sockets take some.
+    large = InputSources(node_of({"text": "x" * 3 * MIB}), {"p": "1"})
     room = 16 * MIB
     with never_reading() as sink:
         async with scene(GOOD, inflight_bytes_max=room) as here:
             hanging = [
-                here.order(node=f"n{n}", url=sink, cancel_url=sink, inputs=large, payer_did=GREEDY)
+                here.order(node=f"n{n}", url=sink, cancel_url=sink, sources=large, payer_did=GREEDY)
                 for n in range(10)
             ]
             nodes = await begun(here, hanging)
@@ -74,7 +78,7 @@ async def test_bodies_that_nobody_reads_are_bounded_and_leave_others_room() -> N
             for order in hanging:
                 here.dispatcher.abort(order, "user_request")
             assert here.dispatcher._bytes.total == 0
-            done = await here.outcome(agent_did="did:x:good", inputs=large, payer_did=GREEDY)
+            done = await here.outcome(agent_did="did:x:good", sources=large, payer_did=GREEDY)
             assert isinstance(done, AttemptSucceeded)
     assert here.dispatcher._bytes.total == 0
 
@@ -129,20 +133,82 @@ async def test_large_orders_begin_in_slices_of_the_loop() -> None:
     assert len(set(begun_in)) > 3
 
 
+def node_of(payload: dict[str, Any], *mapped: str) -> CompiledNode:
+    """Return a node that maps parts of its parent's result."""
+    names = {f"m{number}": f"$.p.{path}" for number, path in enumerate(mapped)}
+    node = {"capabilityId": "cap.x.v1", "payload": payload, "inputMappings": names}
+    nodes = {"p": {"capabilityId": "cap.x.v1"}, "n": {**node, "dependsOn": ["p"]}}
+    return compile_workflow(parse_manifest({"nodes": nodes})).nodes["n"]
+
+
+# 8 KB that become 7 MB.
+MANY_TEMPLATES = {"v": "x" * 4_243, "t": "{{v}}" * 849}
+
+
 @pytest.mark.parametrize(
-    ("inputs", "parents", "low", "high"),
+    ("payload", "mapped", "result"),
     [
-        ({}, {}, 0, 0),
-        ({"a": "x" * 8_000}, {}, 0, 0),
-        ({"a": "x" * 9_000}, {}, 18_000, 19_000),
-        ({"a": "x" * MIB, "b": {"c": ["y" * MIB]}}, {}, 4 * MIB, 5 * MIB),
-        ({}, {"p": {"result": "x" * MIB}}, MIB, 2 * MIB),
-        ({"many": [0] * (SAMPLED_MAX + 1)}, {}, BYTES_MAX, BYTES_MAX),
-        ({"a": "x" * 9 * MIB}, {}, BYTES_MAX, BYTES_MAX),
+        ({}, [], "r" * MIB),
+        ({}, ["result.text"], {"text": "x" * MIB}),
+        ({}, ["result.text", "result.text", "result.text"], {"text": "x" * (MIB // 2)}),
+        (MANY_TEMPLATES, [], None),
+        ({"t": "{{m0}}" * 100}, ["result.text"], {"text": "\u0001" * 5_000}),
+        ({"t": "{{m0}}" * 100}, ["result.list"], {"list": ['"'] * 2_000}),
+        ({"t": "{{m0}}" * 100}, ["result.text"], {"text": "\U0001f600" * 2_000}),
+        ({"v": '"' * 3_000, "t": "{{v}}" * 500}, [], None),
+        ({}, ["result"], [0.1, 1e300, "\u20ac"] * 50_000),
     ],
 )
-def test_a_body_is_estimated_before_it_is_built(
-    inputs: dict[str, Any], parents: dict[str, Any], low: int, high: int
+def test_a_body_is_no_larger_than_what_counts_before_it_is_built(
+    payload: dict[str, Any], mapped: list[str], result: Any
 ) -> None:
-    order = Scene(cast(Dispatcher, None), "http://x").order(inputs=inputs, parents=parents)
-    assert low <= estimate_bytes(order, BYTES_MAX) <= high
+    node = node_of(payload, *mapped)
+    sources = InputSources(node, {"p": canonical(result).decode()})
+    order = Scene(cast(Dispatcher, None), "http://x").order(sources=sources)
+    built = build_values(sources, 10**9, is_verification=False)
+    assert isinstance(built, tuple)
+    body = 2 * len(canonical(built[0])) + len(canonical(built[1]))
+    assert body <= limit_bytes(order, 10**9)
+    assert limit_bytes(order, BYTES_MAX) == min(BYTES_MAX, limit_bytes(order, 10**9))
+
+
+def test_a_small_body_does_not_count() -> None:
+    sources = InputSources(node_of({"a": "x" * 8_000}), {"p": "[1]"})
+    order = Scene(cast(Dispatcher, None), "http://x").order(sources=sources)
+    assert limit_bytes(order, BYTES_MAX) == 0
+
+
+async def test_orders_that_do_not_count_go_on_while_others_hold_all_bytes() -> None:
+    """Bodies of 7 MB were estimated as none, and beyond twice the room nothing was sent."""
+    room = 8 * MIB
+    sources = InputSources(node_of(MANY_TEMPLATES), {"p": "1"})
+    with never_reading() as sink:
+        async with scene(GOOD, inflight_bytes_max=room) as here:
+            # Six payers, each with more orders than its share.
+            orders = [
+                here.order(
+                    node=f"n{n}", url=sink, cancel_url=sink, inputs={}, parents={},
+                    sources=sources, payer_did=f"{GREEDY}{n % 6}",
+                )
+                for n in range(18)
+            ]  # fmt: skip
+            await begun(here, orders)
+            assert 2 * room <= here.dispatcher._bytes.total < 2 * room + BYTES_MAX
+            async with asyncio.timeout(PATIENCE_S):
+                done = await here.outcome(agent_did="did:x:good", payer_did=OTHER)
+            assert isinstance(done, AttemptSucceeded)
+            for order in orders:
+                here.dispatcher.abort(order, "user_request")
+            assert here.dispatcher._bytes.total == 0
+
+
+async def test_a_body_that_the_agent_does_not_take_is_given_up() -> None:
+    """It held its bytes for as long as the payer allowed the node to work, up to 29 days."""
+    large = {"text": "x" * 3 * MIB}
+    with never_reading() as sink:
+        async with scene(GOOD, transfer_timeout_s=1, transfer_rate_min=10**9) as here:
+            done = await here.outcome(url=sink, inputs=large, timeout_ms=3_600_000)
+            assert isinstance(done, AttemptFailed)
+            assert done.failure.is_spared
+            assert "not taken within 1 s" in done.failure.message
+            assert here.dispatcher._bytes.total == 0

@@ -124,9 +124,9 @@ def test_payer_that_may_not_be_served_is_passed_over_and_keeps_its_order() -> No
     for key in range(4):
         payer = "held" if key % 2 == 0 else "free"
         queue.put(payer, key, (payer, key))
-    assert queue.take(lambda payer: payer != "held") == ("free", 1)
-    assert queue.take(lambda payer: payer != "held") == ("free", 3)
-    assert queue.take(lambda payer: payer != "held") is None
+    assert queue.take(lambda payer, _: payer != "held") == ("free", 1)
+    assert queue.take(lambda payer, _: payer != "held") == ("free", 3)
+    assert queue.take(lambda payer, _: payer != "held") is None
     assert [queue.take(), queue.take(), queue.take()] == [("held", 0), ("held", 2), None]
 
 
