@@ -40,9 +40,14 @@ READ_BYTES_MAX: Final = 1024 * 1024
 # The weight of what must be loaded: it is never built at once.
 _UNBOUNDED: Final = 2**62
 
-# Returns the JSON texts of results by their hash.
+# Returns the JSON texts of results by their hash; raises LookupError for one that is lost,
+# ValueError for one that is damaged.
 Load = Callable[[Collection[BlobRef]], Awaitable[Mapping[str, bytes]]]
 Built = tuple[dict[str, Any], dict[str, Any]]
+
+
+class _Unreadable(Exception):
+    """A stored result is lost, or its bytes have another hash."""
 
 
 class Apart(Protocol):
@@ -111,9 +116,9 @@ async def build_apart(
 ) -> OrderInputs | Failure:
     """Return what an order with sources sends, or the failure to build it.
 
-    1. What is sent whole is measured, parents or a result to be judged. 2. What is mapped of each result is read, first of those at
-    hand, then of stored ones, a group at a time; the first that exceeds the dispatch ends it.
-    3. The inputs are made of that.
+    1. What is sent whole is measured, parents or a result to be judged. 2. What is mapped of each
+    result is read, first of those at hand, then of stored ones, a group at a time; the first that
+    exceeds the dispatch ends it. 3. The inputs are made of that.
 
     Args:
         load: loads results.
@@ -132,7 +137,7 @@ async def build_apart(
         return Failure(NodeErrorCode.INPUT_TOO_LARGE, message, Verdict.FINAL)
     try:
         return await _build(order, sources, load, apart, bytes_max)
-    except LookupError as error:
+    except _Unreadable as error:
         return unreadable_failure(error)
 
 
@@ -177,7 +182,10 @@ async def _build(
 
 async def _load(results: Mapping[str, str | BlobRef], load: Load) -> dict[str, bytes]:
     refs = {item for item in results.values() if isinstance(item, BlobRef)}
-    loaded = await load(refs) if refs else {}
+    try:
+        loaded = await load(refs) if refs else {}
+    except (LookupError, ValueError) as error:
+        raise _Unreadable(*error.args) from error
     return {
         name: item.encode() if isinstance(item, str) else loaded[item.hash]
         for name, item in results.items()

@@ -166,6 +166,31 @@ async def test_a_lost_result_fails_the_node_and_nothing_else() -> None:
     assert "not stored" in failure.message
 
 
+async def test_a_damaged_result_fails_the_node_as_a_lost_one_does() -> None:
+    """The attempt was retried and spared, although no agent could be sent its inputs."""
+
+    async def damaged(refs: Collection[BlobRef]) -> dict[str, bytes]:
+        raise ValueError("the bytes stored under it have another hash")
+
+    failure = await built(order(InputSources(NODE, {"far": REF, "near": "{}"})), damaged, 100_000)
+    assert isinstance(failure, Failure)
+    assert (failure.code, failure.verdict) == (NodeErrorCode.INPUT_MAPPING_FAILED, Verdict.FINAL)
+    assert "another hash" in failure.message
+
+
+@pytest.mark.parametrize("error", [KeyError, ValueError])
+async def test_a_defect_of_the_service_is_no_unreadable_result(error: type[Exception]) -> None:
+    """A KeyError was a final failure of the node, and stood in no log."""
+
+    class Defective(Beside):
+        async def map_texts(self, payer_did: str, asked: MapTexts) -> MappedTexts | Failure:
+            raise error("a defect")
+
+    asked = order(InputSources(NODE, {"far": '{"n":1}', "near": "{}"}))
+    with pytest.raises(error):
+        await build_apart(asked, nothing, Defective(), 100_000)
+
+
 async def test_inputs_are_measured_while_they_are_built() -> None:
     """A result mapped 400 times was a dispatch of 801 MB before it was found too large."""
     asked = {f"m{number}": "$.far.result" for number in range(400)}
