@@ -228,9 +228,11 @@ class AgentQueues(Generic[Key, Item]):
 
     def _close_open(self, key: Key, now_ms: int) -> str:
         """Free an order's socket; return its agent, whose concurrency it still counts against."""
-        ended = self._open.pop(key)
+        ended = self._open[key]
+        # While it counts: its payer has its share, which is one less afterwards.
         if self._starved and not self._is_below_share(ended.payer):
             self._wake_starved(ended.payer)
+        del self._open[key]
         self._open_of.remove(ended.payer)
         if ended.is_fresh:
             self._fresh_count -= 1
