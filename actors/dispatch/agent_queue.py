@@ -79,8 +79,8 @@ class AgentQueues(Generic[Key, Item]):
     open_max: int
     concurrency_of: Callable[[str], int]
     weight_of: Callable[[str], int]
-    payer_share: int = 1
-    may_open: Callable[[str], bool] = lambda _: True
+    payer_share: int
+    may_open: Callable[[str], bool]
     _queues: dict[str, _AgentQueue[Key, tuple[str, Item]]] = field(default_factory=dict)
     _open: dict[Key, _Open] = field(default_factory=dict)
     _held: dict[Key, str] = field(default_factory=dict)

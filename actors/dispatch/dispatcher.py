@@ -12,7 +12,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import OrderedDict
-from collections.abc import Callable, Collection, Coroutine, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -394,7 +394,9 @@ class Dispatcher:
         finally:
             self._at_work.end(before)
 
-    def _take_task(self, ticket: _Ticket, work: Coroutine[Any, Any, None]) -> None:
+    def _take_task(
+        self, ticket: _Ticket, step: Callable[..., Awaitable[None]], *arguments: Any
+    ) -> None:
         """Do a step that waits, for the store or the judging, until its workflow's end at most."""
         order = ticket.order
         ends_ms = order.ends_ms or ticket.started_ms + order.timeout_ms
@@ -403,7 +405,7 @@ class Dispatcher:
         async def guarded() -> None:
             try:
                 async with asyncio.timeout(left_s):
-                    await work
+                    await step(ticket, *arguments)
             except Exception:  # as in `_take_step`
                 self._end_broken(ticket)
 
@@ -434,7 +436,7 @@ class Dispatcher:
         elif weigh_sources(order.sources) <= BUILT_HERE_BYTES_MAX:
             self._build_and_post(ticket, order.sources)
         else:
-            self._take_task(ticket, self._build_apart_and_post(ticket))
+            self._take_task(ticket, self._build_apart_and_post)
 
     def _build_and_post(self, ticket: _Ticket, sources: InputSources) -> None:
         """Build small inputs in the loop; orders begin in slices."""
@@ -527,7 +529,7 @@ class Dispatcher:
         )
         if len(outcome.body) > HERE_BYTES_MAX:
             # Before the order is closed: the limit of open orders bounds the bytes that wait.
-            self._take_task(ticket, self._judge_and_end(ticket, received))
+            self._take_task(ticket, self._judge_and_end, received)
         else:
             self._end(ticket, judge_received(order, received), Contact.REACHED)
 
@@ -577,7 +579,7 @@ class Dispatcher:
     def _end(self, ticket: _Ticket, event: Event, contact: Contact) -> None:
         """End an order with the event of its reply; a large result is stored first."""
         if self._is_stored(event):
-            self._take_task(ticket, self._store_and_end(ticket, event, contact))
+            self._take_task(ticket, self._store_and_end, event, contact)
             return
         remaining_ms = None
         if isinstance(event, AttemptAccepted) and not ticket.is_over:

@@ -15,12 +15,17 @@ FRESH_MAX, OPEN_MAX = 3, 6
 Item = tuple[str, int]
 
 
+def anyone(_: str) -> bool:
+    """Let each payer open an order."""
+    return True
+
+
 def queues(
     fresh_max: int = FRESH_MAX, open_max: int = OPEN_MAX, payer_share: int = 1
 ) -> AgentQueues[int, Item]:
     """Return queues of agents with these concurrencies; a key is an item's number."""
     return AgentQueues(
-        fresh_max, open_max, CONCURRENCY.__getitem__, lambda _: 1, payer_share, lambda _: True
+        fresh_max, open_max, CONCURRENCY.__getitem__, lambda _: 1, payer_share, anyone
     )
 
 
@@ -202,7 +207,9 @@ def test_what_an_agent_has_accepted_keeps_its_place_there_but_no_socket() -> Non
 
 def test_a_card_that_allows_less_is_obeyed_from_the_next_order_on() -> None:
     concurrency = {"a": 3}
-    made: AgentQueues[int, Item] = AgentQueues(100, 100, concurrency.__getitem__, lambda _: 1)
+    made: AgentQueues[int, Item] = AgentQueues(
+        100, 100, concurrency.__getitem__, lambda _: 1, 1, anyone
+    )
     for number in range(5):
         assert made.put("a", "p", number, ("a", number), 0) is (number < 3)
     concurrency["a"] = 1
@@ -215,7 +222,7 @@ def test_a_card_that_allows_less_is_obeyed_from_the_next_order_on() -> None:
 
 def shared(open_max: int = 64, payer_share: int = 4) -> AgentQueues[int, Item]:
     """Return queues of agents that take anything, whose places payers share."""
-    return AgentQueues(open_max, open_max, lambda _: 1_000, lambda _: 1, payer_share)
+    return AgentQueues(open_max, open_max, lambda _: 1_000, lambda _: 1, payer_share, anyone)
 
 
 def test_agents_that_never_answer_keep_places_from_their_own_payers_only() -> None:
@@ -298,7 +305,7 @@ def test_a_place_that_a_payer_frees_is_taken_whatever_the_number_of_places(
 def test_a_place_that_a_payer_frees_goes_to_the_agent_that_has_starved_longest_for_it() -> None:
     """The agent that had starved longest for any payer was woken, for nothing, and the one with
     this payer's orders waited for a timer."""
-    made: AgentQueues[int, Item] = AgentQueues(6, 6, lambda _: 100, lambda _: 1, payer_share=2)
+    made: AgentQueues[int, Item] = AgentQueues(6, 6, lambda _: 100, lambda _: 1, 2, anyone)
     for key, payer in enumerate(["p", "p", "q", "q"]):
         assert made.put("a", payer, key, ("a", key), 0), "a payer has two of six at most"
     for key, (did, payer) in enumerate([("b", "q"), ("c", "p"), ("a", "p"), ("c", "p")], 10):
