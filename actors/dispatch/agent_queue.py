@@ -126,10 +126,16 @@ class AgentQueues(Generic[Key, Item]):
         """Whether orders wait for a socket alone, so that time may free one."""
         return bool(self._ready or self._starved)
 
-    def retry_starved(self) -> None:
-        """Make some starved agents ready again: their payers' share may have grown."""
-        for _ in range(min(len(self._starved), STARVED_RETRIES_MAX)):
-            self._ready[self._starved.popitem(last=False)[0]] = None
+    def retry_starved(self, payer: str | None = None) -> None:
+        """Make some starved agents ready again: their payers' share may have grown.
+
+        Args:
+            payer: for whose orders they starve; None: for anybody's.
+        """
+        for did in list(islice(self._starved, STARVED_RETRIES_MAX)):
+            if payer is None or self._queues[did].waiting.waiting_of(payer):
+                del self._starved[did]
+                self._ready[did] = None
 
     def put(self, did: str, payer: str, key: Key, item: Item, now_ms: int) -> bool:
         """Queue an order; True when it may leave at once and counts as open."""

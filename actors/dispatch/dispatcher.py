@@ -339,13 +339,20 @@ class Dispatcher:
             ticket.step.cancel()
 
     def _hold_bytes(self, ticket: _Ticket, held: int) -> None:
-        """Count an order's body; what waits for its payer's bytes goes on when they are free."""
+        """Count an order's body; what waits for bytes goes on when they are free.
+
+        Every payer's orders, when all have room again; else its own payer's alone, and a timer
+        retries the others.
+        """
         payer = ticket.order.payer_did
-        had_room = self._bytes.has_room(payer)
+        was_roomy, had_room = self._bytes.is_roomy, self._bytes.has_room(payer)
         self._bytes.change(payer, ticket.bytes_held, held)
         ticket.bytes_held = held
-        if not had_room and self._bytes.has_room(payer):
+        if self._bytes.is_roomy and not was_roomy:
             self._queues.retry_starved()
+            self._start_waiting()
+        elif not had_room and self._bytes.has_room(payer):
+            self._queues.retry_starved(payer)
             self._start_waiting()
 
     def _start_waiting(self) -> None:
