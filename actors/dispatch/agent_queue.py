@@ -79,8 +79,8 @@ class AgentQueues(Generic[Key, Item]):
     open_max: int
     concurrency_of: Callable[[str], int]
     weight_of: Callable[[str], int]
-    payer_share: int = 1
-    may_open: Callable[[str, Item], bool] = lambda payer, item: True
+    payer_share: int
+    may_open: Callable[[str, Item], bool]
     _queues: dict[str, _AgentQueue[Key, tuple[str, Item]]] = field(default_factory=dict)
     _open: dict[Key, _Open] = field(default_factory=dict)
     _held: dict[Key, str] = field(default_factory=dict)
@@ -126,10 +126,16 @@ class AgentQueues(Generic[Key, Item]):
         """Whether orders wait for a socket alone, so that time may free one."""
         return bool(self._ready or self._starved)
 
-    def retry_starved(self) -> None:
-        """Make some starved agents ready again: their payers' share may have grown."""
-        for _ in range(min(len(self._starved), STARVED_RETRIES_MAX)):
-            self._ready[self._starved.popitem(last=False)[0]] = None
+    def retry_starved(self, payer: str | None = None) -> None:
+        """Make some starved agents ready again: their payers' share may have grown.
+
+        Args:
+            payer: for whose orders they starve; None: for anybody's.
+        """
+        for did in list(islice(self._starved, STARVED_RETRIES_MAX)):
+            if payer is None or self._queues[did].waiting.waiting_of(payer):
+                del self._starved[did]
+                self._ready[did] = None
 
     def put(self, did: str, payer: str, key: Key, item: Item, now_ms: int) -> bool:
         """Queue an order; True when it may leave at once and counts as open."""
@@ -229,9 +235,11 @@ class AgentQueues(Generic[Key, Item]):
 
     def _close_open(self, key: Key, now_ms: int) -> str:
         """Free an order's socket; return its agent, whose concurrency it still counts against."""
-        ended = self._open.pop(key)
+        ended = self._open[key]
+        # While it counts: its payer has its share, which is one less afterwards.
         if self._starved and not self._is_below_share(ended.payer):
             self._wake_starved(ended.payer)
+        del self._open[key]
         self._open_of.remove(ended.payer)
         if ended.is_fresh:
             self._fresh_count -= 1

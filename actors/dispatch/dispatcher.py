@@ -12,7 +12,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import OrderedDict
-from collections.abc import Callable, Collection, Coroutine, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -342,15 +342,22 @@ class Dispatcher:
         return not ticket.bytes_max or self._bytes.has_room(payer)
 
     def _hold_bytes(self, ticket: _Ticket, held: int) -> None:
-        """Count an order's body; what waits for its payer's bytes goes on when they are free."""
+        """Count an order's body; what waits for bytes goes on when they are free.
+
+        Every payer's orders, when all have room again; else its own payer's alone, and a timer
+        retries the others.
+        """
         if not held and ticket.untaken is not None:
             ticket.untaken.cancel()
         payer = ticket.order.payer_did
-        had_room = self._bytes.has_room(payer)
+        was_roomy, had_room = self._bytes.is_roomy, self._bytes.has_room(payer)
         self._bytes.change(payer, ticket.bytes_held, held)
         ticket.bytes_held = held
-        if not had_room and self._bytes.has_room(payer):
+        if self._bytes.is_roomy and not was_roomy:
             self._queues.retry_starved()
+            self._start_waiting()
+        elif not had_room and self._bytes.has_room(payer):
+            self._queues.retry_starved(payer)
             self._start_waiting()
 
     def _start_waiting(self) -> None:
@@ -399,7 +406,9 @@ class Dispatcher:
         finally:
             self._at_work.end(before)
 
-    def _take_task(self, ticket: _Ticket, work: Coroutine[Any, Any, None]) -> None:
+    def _take_task(
+        self, ticket: _Ticket, step: Callable[..., Awaitable[None]], *arguments: Any
+    ) -> None:
         """Do a step that waits, for the store or the judging, until its workflow's end at most."""
         order = ticket.order
         ends_ms = order.ends_ms or ticket.started_ms + order.timeout_ms
@@ -408,7 +417,7 @@ class Dispatcher:
         async def guarded() -> None:
             try:
                 async with asyncio.timeout(left_s):
-                    await work
+                    await step(ticket, *arguments)
             except Exception:  # as in `_take_step`
                 self._end_broken(ticket)
 
@@ -439,7 +448,7 @@ class Dispatcher:
         elif weigh_sources(order.sources) <= BUILT_HERE_BYTES_MAX:
             self._build_and_post(ticket, order.sources)
         else:
-            self._take_task(ticket, self._build_apart_and_post(ticket))
+            self._take_task(ticket, self._build_apart_and_post)
 
     def _build_and_post(self, ticket: _Ticket, sources: InputSources) -> None:
         """Build small inputs in the loop; orders begin in slices."""
@@ -542,7 +551,7 @@ class Dispatcher:
         )
         if len(outcome.body) > HERE_BYTES_MAX:
             # Before the order is closed: the limit of open orders bounds the bytes that wait.
-            self._take_task(ticket, self._judge_and_end(ticket, received))
+            self._take_task(ticket, self._judge_and_end, received)
         else:
             self._end(ticket, judge_received(order, received), Contact.REACHED)
 
@@ -592,7 +601,7 @@ class Dispatcher:
     def _end(self, ticket: _Ticket, event: Event, contact: Contact) -> None:
         """End an order with the event of its reply; a large result is stored first."""
         if self._is_stored(event):
-            self._take_task(ticket, self._store_and_end(ticket, event, contact))
+            self._take_task(ticket, self._store_and_end, event, contact)
             return
         remaining_ms = None
         if isinstance(event, AttemptAccepted) and not ticket.is_over:

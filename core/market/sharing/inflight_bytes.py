@@ -32,10 +32,14 @@ class InflightBytes:
         """How many bytes are held."""
         return self._held.total
 
+    @property
+    def is_roomy(self) -> bool:
+        """Whether each payer has room, whatever it holds."""
+        return self._held.total < self._roomy
+
     def has_room(self, payer: str) -> bool:
         """Whether a payer may start another order; of each, the last may exceed its share."""
-        total = self._held.total
-        return total < self._roomy or has_room(self._held.of(payer), total, self._room)
+        return self.is_roomy or has_room(self._held.of(payer), self._held.total, self._room)
 
     def change(self, payer: str, before: int, after: int) -> None:
         """Count an order's bytes as `after`, where `before` were counted."""

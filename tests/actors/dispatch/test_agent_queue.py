@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections import Counter
 
-from hypothesis import given
+import pytest
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from actors.dispatch.agent_queue import AGED_MS, AgentQueues
@@ -14,9 +15,18 @@ FRESH_MAX, OPEN_MAX = 3, 6
 Item = tuple[str, int]
 
 
-def queues(fresh_max: int = FRESH_MAX, open_max: int = OPEN_MAX) -> AgentQueues[int, Item]:
+def anyone(payer: str, item: object) -> bool:
+    """Let each payer open an order."""
+    return True
+
+
+def queues(
+    fresh_max: int = FRESH_MAX, open_max: int = OPEN_MAX, payer_share: int = 1
+) -> AgentQueues[int, Item]:
     """Return queues of agents with these concurrencies; a key is an item's number."""
-    return AgentQueues(fresh_max, open_max, CONCURRENCY.__getitem__, lambda _: 1)
+    return AgentQueues(
+        fresh_max, open_max, CONCURRENCY.__getitem__, lambda _: 1, payer_share, anyone
+    )
 
 
 def take(made: AgentQueues[int, Item], now_ms: int) -> Item | None:
@@ -36,17 +46,30 @@ STEPS = st.lists(
 )
 
 
-@given(STEPS)
+@example(
+    [("put", "c", 0), ("put", "c", 1), ("put", "c", 1), ("put", "b", 1), ("close", "c", 1)],
+    2,
+    OPEN_MAX,
+)
+@given(STEPS, st.integers(1, 3), st.sampled_from([FRESH_MAX, OPEN_MAX]))
 def test_limits_are_kept_and_nobody_waits_without_a_reason(
-    steps: list[tuple[str, str, int]],
+    steps: list[tuple[str, str, int]], payer_share: int, fresh_max: int
 ) -> None:
-    made, now_ms, number = queues(), 0, 0
+    """Of a payer's share: whose order ends has its place taken, and a timer does the rest."""
+    made, now_ms, number = queues(fresh_max, payer_share=payer_share), 0, 0
     under_way: dict[int, tuple[str, int]] = {}
     waiting: dict[int, str] = {}
     held: dict[int, str] = {}
     payers: dict[int, str] = {}
     foreign: Counter[str] = Counter()  # of the held ones, those that others than this had sent
+
+    def is_below_share(payer: str) -> bool:
+        own = sum(payers[key] == payer for key in under_way)
+        free = OPEN_MAX - len(under_way) + own
+        return own < max(1, free // payer_share)
+
     for what, did, many in steps:
+        freed: set[str] = set()  # whose place at its share is free again
         if what == "put":
             number += 1
             payers[number] = f"payer {many % 3}"
@@ -56,6 +79,7 @@ def test_limits_are_kept_and_nobody_waits_without_a_reason(
                 waiting[number] = did
         elif what == "close" and under_way:
             key = sorted(under_way)[many % len(under_way)]
+            freed = {payers[key]} - set(filter(is_below_share, payers.values()))
             del under_way[key]
             made.close(key, now_ms)
         elif what == "park" and under_way:
@@ -82,9 +106,14 @@ def test_limits_are_kept_and_nobody_waits_without_a_reason(
             waiting = {key: agent for key, agent in waiting.items() if agent != did}
         else:
             now_ms += many
+            made.retry_starved()
+            freed = set(payers.values())
         while (item := take(made, now_ms)) is not None:
+            assert is_below_share(payers[item[1]])
             assert waiting.pop(item[1]) == item[0]
             under_way[item[1]] = (item[0], now_ms)
+        if payer_share == 1:
+            freed = set(payers.values())
         busy = Counter([*held.values(), *(agent for agent, _ in under_way.values())])
         fresh = sum(now_ms - left_ms < AGED_MS for _, left_ms in under_way.values())
         assert all(busy[agent] <= CONCURRENCY[agent] + foreign[agent] for agent in busy)
@@ -96,7 +125,11 @@ def test_limits_are_kept_and_nobody_waits_without_a_reason(
         assert all(made.waiting_of(payer) == waiting_of[payer] for payer in payers.values())
         assert fresh <= found.fresh_max
         if fresh < found.fresh_max and len(under_way) < OPEN_MAX:
-            assert all(busy[agent] >= CONCURRENCY[agent] for agent in waiting.values())
+            assert all(
+                busy[agent] >= CONCURRENCY[agent]
+                for key, agent in waiting.items()
+                if payers[key] in freed and is_below_share(payers[key])
+            )
         assert found.agents == len({*busy, *waiting.values()}), "no line is left behind"
 
 
@@ -174,7 +207,9 @@ def test_what_an_agent_has_accepted_keeps_its_place_there_but_no_socket() -> Non
 
 def test_a_card_that_allows_less_is_obeyed_from_the_next_order_on() -> None:
     concurrency = {"a": 3}
-    made: AgentQueues[int, Item] = AgentQueues(100, 100, concurrency.__getitem__, lambda _: 1)
+    made: AgentQueues[int, Item] = AgentQueues(
+        100, 100, concurrency.__getitem__, lambda _: 1, 1, anyone
+    )
     for number in range(5):
         assert made.put("a", "p", number, ("a", number), 0) is (number < 3)
     concurrency["a"] = 1
@@ -187,7 +222,7 @@ def test_a_card_that_allows_less_is_obeyed_from_the_next_order_on() -> None:
 
 def shared(open_max: int = 64, payer_share: int = 4) -> AgentQueues[int, Item]:
     """Return queues of agents that take anything, whose places payers share."""
-    return AgentQueues(open_max, open_max, lambda _: 1_000, lambda _: 1, payer_share)
+    return AgentQueues(open_max, open_max, lambda _: 1_000, lambda _: 1, payer_share, anyone)
 
 
 def test_agents_that_never_answer_keep_places_from_their_own_payers_only() -> None:
@@ -251,10 +286,26 @@ def test_share_of_a_waiting_payer_survives_its_agents_leaving() -> None:
     assert made.statistics().agents == 0
 
 
+@pytest.mark.parametrize("open_max", range(6, 14))
+@pytest.mark.parametrize("payer_share", [2, 3])
+def test_a_place_that_a_payer_frees_is_taken_whatever_the_number_of_places(
+    open_max: int, payer_share: int
+) -> None:
+    """Of some numbers, the order that ended counted as gone already, and no agent was woken."""
+    made = shared(open_max, payer_share)
+    share = open_max // payer_share
+    for number in range(share):
+        assert made.put("a", "p", number, ("a", number), 0)
+    assert not made.put("b", "p", share, ("b", share), 0)
+    assert take(made, 0) is None
+    made.close(0, 0)
+    assert take(made, 0) == ("b", share)
+
+
 def test_a_place_that_a_payer_frees_goes_to_the_agent_that_has_starved_longest_for_it() -> None:
     """The agent that had starved longest for any payer was woken, for nothing, and the one with
     this payer's orders waited for a timer."""
-    made: AgentQueues[int, Item] = AgentQueues(6, 6, lambda _: 100, lambda _: 1, payer_share=2)
+    made: AgentQueues[int, Item] = AgentQueues(6, 6, lambda _: 100, lambda _: 1, 2, anyone)
     for key, payer in enumerate(["p", "p", "q", "q"]):
         assert made.put("a", payer, key, ("a", key), 0), "a payer has two of six at most"
     for key, (did, payer) in enumerate([("b", "q"), ("c", "p"), ("a", "p"), ("c", "p")], 10):

@@ -11,7 +11,7 @@ from typing import Any, cast
 import pytest
 from aiohttp import web
 
-from actors.dispatch.dispatcher import Dispatcher
+from actors.dispatch.dispatcher import Dispatcher, _Ticket
 from actors.dispatch.order_inputs import build_values, limit_bytes
 from actors.ports import DispatchOrder, InputSources
 from core.canonical import canonical
@@ -81,6 +81,41 @@ async def test_bodies_that_are_not_read_are_bounded_and_leave_others_room() -> N
             done = await here.outcome(agent_did="did:x:good", sources=large, payer_did=GREEDY)
             assert isinstance(done, AttemptSucceeded)
     assert here.dispatcher._bytes.total == 0
+
+
+@pytest.mark.parametrize(
+    ("other_held", "given_back", "waiting"),
+    [
+        (17 * MIB // 2, MIB, {OTHER: 3}),
+        (4 * MIB, 11 * MIB // 2, {}),
+        (15 * MIB // 2, MIB, {}),
+    ],
+    ids=["its own payer has room", "all have room", "its own payer had room before"],
+)
+async def test_bytes_that_are_given_back_let_those_go_that_have_room_then(
+    monkeypatch: pytest.MonkeyPatch, other_held: int, given_back: int, waiting: dict[str, int]
+) -> None:
+    """Where their own payer had room before, the orders of others waited for a timer."""
+    monkeypatch.setattr("actors.dispatch.dispatcher.AGED_MS", 3_600_000)
+    never = asyncio.Event()
+
+    async def work(_: web.Request) -> web.Response:
+        await never.wait()
+        raise AssertionError
+
+    async with scene(work, inflight_bytes_max=9 * MIB) as here:
+        held = here.dispatcher._bytes
+        held.change(OTHER, 0, other_held)
+        held.change(GREEDY, 0, given_back)
+        for number, payer in enumerate([GREEDY, OTHER] * 3):
+            sources = InputSources(node_of({"text": "x" * 20_000}), {"p": "1"})  # that counts
+            order = here.order(payer_did=payer, agent_did=f"did:x:{number}", sources=sources)
+            here.dispatcher.send(order, lambda *_: None)
+        assert here.dispatcher.waiting_of(OTHER) == 3
+        ended = _Ticket(here.order(payer_did=GREEDY), lambda *_: None, bytes_held=given_back)
+        here.dispatcher._hold_bytes(ended, 0)
+        found = {payer: here.dispatcher.waiting_of(payer) for payer in (GREEDY, OTHER)}
+        assert {payer: count for payer, count in found.items() if count} == waiting
 
 
 async def test_a_body_that_is_written_counts_no_more_while_the_agent_works() -> None:
