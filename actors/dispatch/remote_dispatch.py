@@ -14,6 +14,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import itertools
+import logging
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
@@ -33,6 +34,8 @@ from core.workflow.events import (
     VerificationFinished,
     WorkStarted,
 )
+
+log = logging.getLogger("callboard.dispatch")
 
 Receive = Callable[[str, Event], None]
 # (workflow id, node, attempt, verify attempt): identifies a remote order.
@@ -142,13 +145,13 @@ class RemoteDispatch:
                     ),
                     Channel(
                         f"ended orders to {name}",
-                        partial(_repeat_until_answered, peer.send),
+                        partial(_repeat_until_answered, f"ended orders to {name}", peer.send),
                         capacity=QUEUE_MAX,
                         batch_size=BATCH_SIZE,
                     ),
                     Channel(
                         f"replies to {name}",
-                        partial(_repeat_until_answered, peer.return_events),
+                        partial(_repeat_until_answered, f"replies to {name}", peer.return_events),
                         capacity=QUEUE_MAX,
                         batch_size=BATCH_SIZE,
                     ),
@@ -228,7 +231,12 @@ class RemoteDispatch:
                 del self._remote[key]
             if isinstance(event, AttemptAccepted):
                 self._held_away[key] = (holder, order)
-            receive(order.workflow_id, event)
+            try:
+                receive(order.workflow_id, event)
+            except Exception:  # the edge of one workflow: its machine would repeat the batch
+                log.exception(
+                    "event not received workflow=%s node=%s", order.workflow_id, order.node
+                )
         return [None] * len(batch)
 
     def _return_event(self, origin: str, key: OrderId, _: str, event: Event) -> None:
@@ -296,14 +304,21 @@ class RemoteDispatch:
 
 
 async def _repeat_until_answered(
-    call: Callable[[list[Item]], Awaitable[Sequence[None]]], batch: list[Item]
+    name: str, call: Callable[[list[Item]], Awaitable[Sequence[None]]], batch: list[Item]
 ) -> Sequence[None]:
     """Repeat a call until the other machine answers; removing the peer cancels it."""
-    while True:
+    for failures in itertools.count():
         try:
-            return await call(batch)
-        except Exception:  # the edge to another process: after any error the batch may be lost
+            replies = await call(batch)
+        except Exception as error:  # the edge to another process: after any the batch may be lost
+            if failures == 0:
+                log.warning("%s fail and are repeated count=%d", name, len(batch), exc_info=error)
             await asyncio.sleep(REPEAT_S)
+        else:
+            if failures:
+                log.info("%s go on after %d failures", name, failures)
+            break
+    return replies
 
 
 def _build_lost_event(order: DispatchOrder, machine: str, at_ms: int) -> Event:

@@ -74,6 +74,9 @@ class JudgingProcess:
         self._process: subprocess.Popen[bytes] | None = None
         self._streams: tuple[asyncio.StreamReader, asyncio.StreamWriter] | None = None
         self._judged = 0
+        # What is asked and not answered, whether its turn has come or not.
+        self._open: set[asyncio.Future[bytes]] = set()
+        self._is_closed = False
 
     def __repr__(self) -> str:
         return f"<JudgingProcess pid={self.pid} judged={self._judged} waiting={len(self._waiting)}>"
@@ -92,7 +95,7 @@ class JudgingProcess:
         """Return the event of a reply; that of a success has `result_json` and no `result`.
 
         Raises:
-            JudgingEnded: the process ended or timed out.
+            JudgingEnded: the process ended, was closed, or timed out.
         """
         # A reply is judged without the agent's secret.
         bare = replace(order.without_inputs(), secret=None)
@@ -107,7 +110,7 @@ class JudgingProcess:
             agent: in whose turn it is judged.
 
         Raises:
-            JudgingEnded: the process ended or timed out.
+            JudgingEnded: as `judge`.
         """
         judged = HAND_INS.decode(await self._answer(agent, handed_in))
         self._judged += 1
@@ -122,20 +125,28 @@ class JudgingProcess:
         return FILLED.decode(await self._answer(payer_did, asked))
 
     async def _answer(self, holder: str, asked: Request) -> bytes:
+        if self._is_closed:
+            raise JudgingEnded("closed")
         request = REQUESTS.encode(asked)
         answer: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()
+        self._open.add(answer)
         self._waiting.put(holder, answer, (request, answer))
         if self._turns is None or self._turns.done():
             self._turns = asyncio.get_running_loop().create_task(self._take_turns())
         try:
             return await answer
         finally:
+            self._open.discard(answer)
             self._waiting.drop(answer)  # its caller may have given up before its turn
 
     def close(self) -> None:
-        """End the process."""
+        """End the process; open requests and later ones fail with `JudgingEnded`."""
+        self._is_closed = True
         if self._turns is not None:
             self._turns.cancel()
+        for answer in self._open:
+            if not answer.done():
+                answer.set_exception(JudgingEnded("closed"))
         self._end_process()
 
     async def _take_turns(self) -> None:

@@ -5,9 +5,10 @@ read the count of ticks while the loop is blocked: a growing count means that th
 constant count that the process is frozen or stuck.
 
 A turn that lasts too long, or a fatal error of the interpreter, has its stack written to a file, by
-a thread of C: it needs no interpreter lock, which a call that never returns may hold. The next
-process of this name finds the trace; a process that is ended from outside in a usual turn leaves
-none. design.md section 3 (no turn of an event loop lasts > 10 ms). Decisions 0091, 0092 and 0161.
+a signal handler of C: it needs no interpreter lock, which a call that never returns may hold. The
+next process of this name finds the trace; a process that is ended from outside in a usual turn
+leaves none. design.md section 3 (no turn of an event loop lasts > 10 ms). Decisions 0091, 0092 and
+0161.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from __future__ import annotations
 import asyncio
 import faulthandler
 import logging
+import signal
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -31,7 +33,10 @@ STUCK_S: Final = 2.0
 
 
 class TurnTrace:
-    """The trace of a process's turn; one of a process, since `faulthandler` has one timer.
+    """The trace of a process's turn; one of a process, which has one alarm.
+
+    The alarm is the kernel's interval timer, which costs a system call to set. SIGALRM reaches the
+    process in whichever thread, and the loop of an actor need not be in its main thread.
 
     Args:
         path: the trace's file.
@@ -49,21 +54,15 @@ class TurnTrace:
     def start(self) -> None:
         """Trace fatal errors, and the turn that goes on."""
         faulthandler.enable(self._file, all_threads=False)
+        faulthandler.register(signal.SIGALRM, self._file, all_threads=True, chain=False)
         self.note_turn()
 
     def note_turn(self) -> None:
         """Note that a turn has ended: what was written of it is of no account."""
-        faulthandler.dump_traceback_later(self._stuck_s, file=self._file)
+        signal.setitimer(signal.ITIMER_REAL, self._stuck_s)
         if self._file.tell():
             self._file.seek(0)
             self._file.truncate()
-
-    def stop(self) -> None:
-        """End the trace without one."""
-        faulthandler.cancel_dump_traceback_later()
-        faulthandler.disable()
-        self._file.truncate(0)
-        self._file.close()
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,6 +19,7 @@ import pytest
 from aiohttp import web
 from msgspec.structs import replace
 
+from actors.dispatch import remote_dispatch
 from actors.dispatch.dispatcher import Dispatcher
 from actors.dispatch.remote_dispatch import PeerCalls, RemoteDispatch, order_id
 from actors.ports import DispatchOrder
@@ -372,6 +373,43 @@ async def test_replies_are_kept_for_a_machine_out_of_reach_however_many_wait() -
         machines.wire.is_cut = False
         await machines.wait(lambda: len(machines.heard) == 12)
     assert all(isinstance(events[0], AttemptSucceeded) for events in machines.heard.values())
+
+
+async def test_a_machine_that_refuses_is_logged_once_and_once_when_it_takes(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """What it refused was repeated five times a second, without a word."""
+    monkeypatch.setattr(remote_dispatch, "REPEAT_S", 0.0)
+    refusals = iter([RuntimeError("a defect")] * 5)
+
+    async def call(batch: list[int]) -> list[None]:
+        for refusal in refusals:
+            raise refusal
+        return [None] * len(batch)
+
+    with caplog.at_level("INFO"):
+        await remote_dispatch._repeat_until_answered("replies to b", call, [1, 2])
+        await remote_dispatch._repeat_until_answered("replies to b", call, [3])
+    assert [(record.levelname, record.exc_info is not None) for record in caplog.records] == [
+        ("WARNING", True),
+        ("INFO", False),
+    ]
+    assert all("replies to b" in record.message for record in caplog.records)
+
+
+async def test_an_event_that_its_receiver_refuses_holds_up_no_other() -> None:
+    """The machine that returned it repeated it for ever, and all its later ones waited behind."""
+
+    def defective(_: str, event: Event) -> None:
+        raise RuntimeError("a defect")
+
+    async with three_machines() as machines:
+        for number in range(9):
+            machines.send(f"n{number}")
+        sent = machines.spreads["a"]._remote
+        holder, order, _ = sent[order_id(machines.orders["n1"])]
+        sent[order_id(order)] = (holder, order, defective)
+        await machines.wait(lambda: len(machines.heard) == 8)
 
 
 async def test_an_acceptance_that_nobody_waits_for_frees_its_place() -> None:

@@ -120,13 +120,36 @@ async def test_a_process_that_is_killed_fails_one_reply_without_blame_and_is_rep
 
 
 async def test_a_process_that_does_not_answer_is_replaced() -> None:
-    process = JudgingProcess(lambda _: 1, timeout_s=0.0)
+    process = JudgingProcess(lambda _: 1)
     try:
+        await process.judge(an_order(), received(b"{}"))
+        first = process.pid
+        assert first is not None
+        os.kill(first, signal.SIGSTOP)
+        process._timeout_s = 0.05
         with pytest.raises(JudgingEnded):
             await asyncio.wait_for(process.judge(an_order(), received(b"{}")), PATIENCE_S)
-        assert process.pid is None
+        process._timeout_s = PATIENCE_S
+        await process.judge(an_order(), received(b"{}"))
+        assert process.pid not in (None, first)
     finally:
         process.close()
+
+
+async def test_what_waits_for_a_process_that_is_closed_ends() -> None:
+    """It waited for ever, and a later request started a process that nobody ended."""
+    process = JudgingProcess(lambda _: 1)
+    handed_in = HandedIn(body=b"{}", event_id="e", capability_id="c", is_verdict=False)
+    waiting = [asyncio.create_task(process.judge_handed_in("a", handed_in)) for _ in range(3)]
+    for _ in range(3):
+        await asyncio.sleep(0)
+    assert len(process._waiting) == 2, "one was taken"
+    process.close()
+    found = await asyncio.wait_for(asyncio.gather(*waiting, return_exceptions=True), PATIENCE_S)
+    assert [type(one) for one in found] == [JudgingEnded] * 3
+    with pytest.raises(JudgingEnded):
+        await asyncio.wait_for(process.judge_handed_in("a", handed_in), PATIENCE_S)
+    assert process.pid is None
 
 
 async def test_an_order_whose_judging_fails_is_spared() -> None:
