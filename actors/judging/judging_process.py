@@ -38,6 +38,7 @@ from actors.judging.judging_child import (
 )
 from actors.judging.reply_events import ReceivedReply
 from actors.ports import DispatchOrder
+from actors.transport.wire import Unencodable
 from core.market.sharing.fair_queue import FairQueue
 from core.workflow.events import Event, Failure
 
@@ -67,9 +68,8 @@ class JudgingProcess:
         self, weight_of: Callable[[str], int], *, timeout_s: float = JUDGE_TIMEOUT_S
     ) -> None:
         self._timeout_s = timeout_s
-        self._waiting: FairQueue[asyncio.Future[bytes], tuple[bytes, asyncio.Future[bytes]]] = (
-            FairQueue(weight_of)
-        )
+        self._waiting: FairQueue[asyncio.Future[bytes], tuple[Request, asyncio.Future[bytes]]]
+        self._waiting = FairQueue(weight_of)
         self._turns: asyncio.Task[None] | None = None
         self._process: subprocess.Popen[bytes] | None = None
         self._streams: tuple[asyncio.StreamReader, asyncio.StreamWriter] | None = None
@@ -127,10 +127,9 @@ class JudgingProcess:
     async def _answer(self, holder: str, asked: Request) -> bytes:
         if self._is_closed:
             raise JudgingEnded("closed")
-        request = REQUESTS.encode(asked)
         answer: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()
         self._open.add(answer)
-        self._waiting.put(holder, answer, (request, answer))
+        self._waiting.put(holder, answer, (asked, answer))
         if self._turns is None or self._turns.done():
             self._turns = asyncio.get_running_loop().create_task(self._take_turns())
         try:
@@ -151,10 +150,15 @@ class JudgingProcess:
 
     async def _take_turns(self) -> None:
         while (taken := self._waiting.take()) is not None:
-            request, answer = taken
+            asked, answer = taken
             try:
+                # Not before its turn: a hundred large replies may come at once.
+                request = REQUESTS.encode(asked)
                 async with asyncio.timeout(self._timeout_s):
                     found = await self._ask(request)
+            except Unencodable as error:
+                if not answer.done():
+                    answer.set_exception(error)
             except (OSError, EOFError, TimeoutError) as error:
                 log.error("judging failed pid=%s error=%r", self.pid, error)
                 self._end_process()
