@@ -254,7 +254,12 @@ class HttpClient:
             ValueError: as `send`.
         """
         outcome: asyncio.Future[Outcome] = self._loop.create_future()
-        exchange = self.send(request, outcome.set_result)
+
+        def take(found: Outcome) -> None:
+            if not outcome.done():  # cancelled in this turn, in which the exchange ended by itself
+                outcome.set_result(found)
+
+        exchange = self.send(request, take)
         try:
             return await outcome
         finally:

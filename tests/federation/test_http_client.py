@@ -308,6 +308,17 @@ async def test_a_cancelled_exchange_says_nothing_and_closes_its_connection() -> 
     assert here.connections == 1
 
 
+async def test_a_request_that_is_cancelled_as_its_time_ends_raises_nowhere() -> None:
+    async with client() as mine:
+        asked = asyncio.create_task(mine.request(post("http://127.0.0.1:1/")))
+        await asyncio.sleep(0)
+        (exchange,) = mine._connecting
+        asked.cancel()
+        exchange.fail(HttpFailureKind.TIMEOUT, "its timer runs in the same turn")
+        await asyncio.wait([asked])
+    assert asked.cancelled()
+
+
 async def test_a_server_by_tls_is_who_it_says_it_is(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
