@@ -15,6 +15,7 @@ import asyncio
 import base64
 import errno
 import functools
+import logging
 import socket
 import ssl
 from collections.abc import Callable, Mapping, Sequence
@@ -31,6 +32,8 @@ from core.content_coding import BodyDecoder, BodyTooLarge, UndecodableBody
 from federation.egress import EgressDenied, gated_socket_factory
 from federation.idle_connections import IdleConnections, Server
 from federation.name_resolver import NameResolver, NameUnavailable, ResolvedAddress
+
+log = logging.getLogger("callboard.federation")
 
 KEEP_ALIVE_S: Final = 30.0
 # URLs whose parts are remembered.
@@ -331,6 +334,20 @@ class HttpClient:
 
     async def _connect(self, exchange: Exchange, request: HttpRequest, head: bytes) -> None:
         began_s = self._loop.time()
+        try:
+            found = await self._connected(exchange, request.payer)
+        except Exception:  # the edge of the task: a defect of ours says nothing of the server
+            log.exception("connecting failed server=%s", exchange.server)
+            found = HttpFailure(HttpFailureKind.NOT_TRIED, "connecting failed inside the service")
+        exchange.task = None
+        if isinstance(found, HttpFailure):
+            exchange.end(found)
+            return
+        self._limit(exchange, request.timeout_s - (self._loop.time() - began_s))
+        found.begin(exchange, head, request.body)
+
+    async def _connected(self, exchange: Exchange, payer: str) -> _Connection | HttpFailure:
+        """Return a new connection to the exchange's server, or why there is none."""
         refused: list[OSError] = []
         addresses: Sequence[ResolvedAddress] = []
         connection = _Connection(self, exchange.server)
@@ -338,7 +355,7 @@ class HttpClient:
         try:
             self._looking_up.add(exchange)
             try:
-                addresses = await self._names.resolve(host, port, request.payer)
+                addresses = await self._names.resolve(host, port, payer)
             finally:
                 self._looking_up.discard(exchange)
             opened = await self._open(addresses, refused)
@@ -352,23 +369,14 @@ class HttpClient:
             except BaseException:
                 opened.close()
                 raise
-        except (
-            OSError,
-            RuntimeError,
-            ValueError,
-        ) as error:  # also: no IDNA; uvloop without a reason
-            exchange.task = None
+        except OSError as error:
             denied = [one for one in refused if isinstance(one, EgressDenied)]
             if denied and len(denied) == len(addresses):
-                exchange.fail(HttpFailureKind.DENIED, denied[0].reason)
-            elif any(map(_is_ours, (error, *refused))):
-                exchange.fail(HttpFailureKind.NOT_TRIED, str(error))
-            else:
-                exchange.fail(HttpFailureKind.UNREACHABLE, type(error).__name__)
-            return
-        exchange.task = None
-        self._limit(exchange, request.timeout_s - (self._loop.time() - began_s))
-        connection.begin(exchange, head, request.body)
+                return HttpFailure(HttpFailureKind.DENIED, denied[0].reason)
+            if any(map(_is_ours, (error, *refused))):
+                return HttpFailure(HttpFailureKind.NOT_TRIED, str(error))
+            return HttpFailure(HttpFailureKind.UNREACHABLE, type(error).__name__)
+        return connection
 
     async def _open(
         self, addresses: Sequence[ResolvedAddress], refused: list[OSError]
@@ -378,7 +386,7 @@ class HttpClient:
         Args:
             refused: gets why there is no socket for an address.
 
-        Raises: OSError, RuntimeError.
+        Raises: OSError.
         """
         for idle_max in (CLOSED_FOR_ROOM, 0):
             refused.clear()
@@ -391,6 +399,8 @@ class HttpClient:
             except (OSError, RuntimeError) as error:
                 idle = self._idle.oldest(self._loop.time(), idle_max)
                 if not idle or not any(map(_is_ours, (error, *refused))):
+                    if isinstance(error, RuntimeError):  # what uvloop raises without a reason
+                        raise OSError(str(error)) from None
                     raise
                 for connection in idle:
                     connection.close()

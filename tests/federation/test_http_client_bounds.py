@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import codecs
 import os
 import resource
 import sys
 import tracemalloc
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
-from typing import cast
+from typing import NoReturn, cast
 
 import pytest
 from msgspec.structs import replace
@@ -18,6 +19,7 @@ from federation.http_client import (
     OVERHEAD_BYTES_MAX,
     READ_BYTES_MAX,
     Exchange,
+    HttpClient,
     HttpFailure,
     HttpFailureKind,
     HttpReply,
@@ -25,7 +27,10 @@ from federation.http_client import (
     _Connection,
 )
 from federation.idle_connections import IDLE_MAX
+from federation.name_resolver import NameResolver
+from tests.federation.name_servers import name_server
 from tests.federation.test_http_client import (
+    LOOPBACK,
     PATIENCE_S,
     REPLY,
     Serve,
@@ -145,6 +150,33 @@ async def test_idle_connections_make_room_when_no_descriptor_is_left() -> None:
     assert isinstance(nothing_to_close, HttpFailure)
     assert nothing_to_close.kind is HttpFailureKind.NOT_TRIED
     assert isinstance(after_closing, HttpReply)
+
+
+async def test_a_look_up_without_a_descriptor_counts_against_no_agent() -> None:
+    """The resolver's failure ended the connecting task unseen: the agent counted as unreachable."""
+    codecs.lookup("idna")  # loading it needs a descriptor, too
+    async with name_server() as server:
+        mine = HttpClient(LOOPBACK, names=NameResolver([server.address]))
+        with without_descriptors():
+            outcome = await mine.request(post("http://a.good.test:1", connect_timeout_s=5.0))
+        await mine.close()
+    assert isinstance(outcome, HttpFailure)
+    assert outcome.kind is HttpFailureKind.NOT_TRIED
+
+
+async def test_a_defect_in_connecting_is_logged_and_counts_against_no_agent(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    class Broken(NameResolver):
+        async def resolve(self, *_: object) -> NoReturn:
+            raise ValueError("a defect")
+
+    mine = HttpClient(LOOPBACK, names=Broken())
+    outcome = await mine.request(post("http://a.good.test", connect_timeout_s=5.0))
+    await mine.close()
+    assert isinstance(outcome, HttpFailure)
+    assert outcome.kind is HttpFailureKind.NOT_TRIED
+    assert "a defect" in caplog.text
 
 
 async def test_an_idle_connection_holds_no_reply() -> None:
