@@ -18,7 +18,8 @@ from sqlalchemy.dialects.postgresql import ARRAY
 from sqlalchemy.ext.asyncio import AsyncEngine
 
 from ledger.agents.offer_index import OfferIndex
-from ledger.pools import pool_of
+from ledger.connections.pools import pool_of
+from ledger.connections.timeouts import cut_after, driver_connection_of
 from ledger.reads.audit_filter import (
     LOOKED_AT_MAX,
     PARTY_LOOKED_AT_MAX,
@@ -46,7 +47,6 @@ from ledger.schema import (
     unreachable,
     workflow,
 )
-from ledger.timeouts import cut_after, driver_connection_of
 from ledger.workflows.workflow_statements import NODES, WORKFLOWS, workflow_select
 from ledger.writer.state_cache import wallet_address
 

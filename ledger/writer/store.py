@@ -29,7 +29,8 @@ from core.money import CENTS_PER_CREDIT, CURRENCY, MICRO_PER_CREDIT
 from core.workflow.events import NodeChanged, NodePaid
 from ledger.code_version import CODE_VERSION
 from ledger.commands import Command, Outcome, OutcomeStatus
-from ledger.connecting import connect
+from ledger.connections.connecting import connect
+from ledger.connections.timeouts import cut_after
 from ledger.errors import (
     BatchRefused,
     LedgerFenced,
@@ -42,7 +43,6 @@ from ledger.registry import kind_of
 from ledger.schema import WRITER_ROLE, driver_url, session_options
 from ledger.tables.encoding import Encoded, EncodedDumper
 from ledger.tables.write_function import FUNCTION, PARAMETERS
-from ledger.timeouts import cut_after
 from ledger.workflows.quarantine_plan import quarantined
 from ledger.workflows.workflow_commands import AdvanceWorkflow
 from ledger.writer.batch import Batch, Refusal
