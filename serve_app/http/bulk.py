@@ -88,7 +88,8 @@ async def judged(call: Call, plural: str, judge: Callable[[int, Any], Awaitable[
     settings = call.services.settings
     slices = Slices(foreground=call.services.gateway.foreground)
     outline, parts = await cut(call.body, settings.body_bytes_max, slices)
-    body, _pieces = await parse_large_json(outline, depth_max=settings.json_depth_max)
+    # `_…_pieces` keep the parts of a value that was parsed in pieces, to be freed a few at a time.
+    body, _outline_pieces = await parse_large_json(outline, depth_max=settings.json_depth_max)
     items = body.get(plural) if isinstance(body, dict) else None
     if not isinstance(items, list):
         raise invalid(plural, kind_of(items), f"an array of 1 to {settings.bulk_items_max}")
@@ -96,12 +97,12 @@ async def judged(call: Call, plural: str, judge: Callable[[int, Any], Awaitable[
         raise invalid(plural, f"{len(items)} items", f"1 to {settings.bulk_items_max} items")
     found: Judged[T] = Judged([None] * len(items))
     for index, item in enumerate(items):
-        value, _pieces, part = item, None, b""
+        value, _item_pieces, part = item, None, b""
         if isinstance(item, list):  # it names the part that was cut out there
             part = parts[item[0]]
         try:
             if part:
-                value, _pieces = await _loaded(part, settings, index)
+                value, _item_pieces = await _loaded(part, settings, index)
             found.accepted.append(await judge(index, value))
             found.positions.append(index)
         except ServiceError as error:
