@@ -150,7 +150,7 @@ class Endpoint:
         if standing is not None:
             sent_headers.extend(standing.headers(services.now_ms()))
             if not standing.is_allowed:
-                if rate is (RateClass.READ if operation.method == "GET" else RateClass.WRITE):
+                if rate is operation.class_by_method:
                     sent_headers.append(standing.spent_header(services.now_ms()))
                 raise standing.refusal()
         if _may_wait(call.headers, operation):
