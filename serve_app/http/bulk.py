@@ -73,13 +73,16 @@ class Judged(Generic[T]):
         return {"results": self.results}
 
 
-async def judged(call: Call, plural: str, judge: Callable[[int, Any], Awaitable[T]]) -> Judged[T]:
+async def judged(
+    call: Call, plural: str, judge: Callable[[int, Any, int], Awaitable[T]]
+) -> Judged[T]:
     """Parse and judge the items of a bulk body; what is wrong with one concerns that one alone.
 
     Args:
         call: its body is read, not parsed.
         plural: the member that holds the items.
-        judge: gets the index and the item, and returns what is to be done.
+        judge: gets the index, the item and its text's bytes (0 of one that is no container), and
+            returns what is to be done.
 
     Raises:
         ServiceError: INVALID_REQUEST or PAYLOAD_TOO_LARGE; what stands around the items is no JSON
@@ -103,7 +106,7 @@ async def judged(call: Call, plural: str, judge: Callable[[int, Any], Awaitable[
         try:
             if part:
                 value, _item_pieces = await _loaded(part, settings, index)
-            found.accepted.append(await judge(index, value))
+            found.accepted.append(await judge(index, value, len(part)))
             found.positions.append(index)
         except ServiceError as error:
             found.results[index] = refusal(call, error)

@@ -72,8 +72,8 @@ async def register_bulk(call: Call) -> Reply:
     services = call.services
     base_key = call.command_key("")
 
-    async def judge(index: int, body: Any) -> RegisterAgent:
-        read = await apart(len(orjson.dumps(body)), partial(parsed, FlatRegistration, body))
+    async def judge(index: int, body: Any, size: int) -> RegisterAgent:
+        read = await apart(size, partial(parsed, FlatRegistration, body))
         command = await registration_before_endpoint(services, call.caller, read)
         return replace(command, key=f"{base_key}:{index}") if base_key else command
 

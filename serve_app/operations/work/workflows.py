@@ -140,22 +140,20 @@ async def publish_bulk(call: Call) -> Reply:
     limits = workflow_limits(call.services.settings)
     base_key = call.command_key("")
 
-    async def judge(index: int, raw: Any) -> PackedPublish:
-        text = orjson.dumps(raw)
-
+    async def judge(index: int, raw: Any, size: int) -> PackedPublish:
         def compiled() -> PackedPublish:
             request = publish_request(
                 call.services,
                 call.caller,
                 parse_manifest(raw),
-                text,
+                orjson.dumps(raw),
                 limits=limits,
                 command_key=f"{base_key}:{index}" if base_key else None,
                 body_hash=call.request_hash,
             )
             return packed(request)
 
-        return await apart(len(text), compiled)
+        return await apart(size, compiled)
 
     def result(request: PackedPublish, reply: PublishReply | ServiceError) -> dict[str, Any]:
         if isinstance(reply, ServiceError):

@@ -91,7 +91,7 @@ class LargeBodies(SettingsOnly):
 def judge_all(
     body: bytes,
     gateway: SettingsOnly | None = None,
-    judge: Callable[[int, Any], Awaitable[Any]] | None = None,
+    judge: Callable[[int, Any, int], Awaitable[Any]] | None = None,
 ) -> Judged[Any]:
     services = Services(
         cast(Gateway, gateway or SettingsOnly()),
@@ -113,7 +113,7 @@ def judge_all(
         body=body,
     )
 
-    async def by_itself(index: int, item: Any) -> tuple[int, Any]:
+    async def by_itself(index: int, item: Any, _: int) -> tuple[int, Any]:
         assert item != {"defect": 1}
         if item == {"bad": True}:
             raise ServiceError(ErrorCode.INVALID_MANIFEST, "bad")
@@ -131,6 +131,13 @@ def test_each_item_is_judged_by_itself_in_order() -> None:
     codes = [None if result is None else result["code"] for result in found.results]
     assert codes == [None, "INVALID_MANIFEST", "PAYLOAD_TOO_LARGE", "INVALID_REQUEST", None]
     assert [result["requestId"] for result in found.results if result] == ["r"] * 3
+
+
+def test_an_item_comes_with_the_length_of_its_text() -> None:
+    async def judge(_: int, __: Any, size: int) -> int:
+        return size
+
+    assert judge_all(b'{"items": [{"n":  1}, 7, [ ]]}', judge=judge).accepted == [9, 0, 3]
 
 
 def test_a_nul_in_one_item_refuses_that_one() -> None:
@@ -199,7 +206,7 @@ def test_a_dense_text_beside_the_items_is_kept_in_pieces_until_all_are_judged() 
     """Its pieces were let go of at the first item, and its value was freed in one go after all."""
     kept: list[int] = []
 
-    async def judge(index: int, _: Any) -> int:
+    async def judge(index: int, _: Any, __: int) -> int:
         kept.append(sum(isinstance(one, Pieces) for one in gc.get_objects()))
         return index
 
