@@ -33,7 +33,7 @@ from ledger.trust.revocation_reads import revoked_of
 from serve_app.callers.limits import RateClass
 from serve_app.http.bulk import judged, refusal
 from serve_app.http.calls import Call, Operation, Repeats, Reply, not_found
-from serve_app.http.compiling import apart
+from serve_app.http.compiling import in_thread
 from serve_app.http.lists import listed, page_of
 from serve_app.operations.agents.endpoints import endpoint_refusals
 from serve_app.operations.agents.registration import (
@@ -73,7 +73,7 @@ async def register_bulk(call: Call) -> Reply:
     base_key = call.command_key("")
 
     async def judge(index: int, body: Any, size: int) -> RegisterAgent:
-        read = await apart(size, partial(parsed, FlatRegistration, body))
+        read = await in_thread(size, partial(parsed, FlatRegistration, body))
         command = await registration_before_endpoint(services, call.caller, read)
         return replace(command, key=f"{base_key}:{index}") if base_key else command
 
