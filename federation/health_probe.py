@@ -11,7 +11,8 @@ from collections.abc import Sequence
 import orjson
 
 from core.records.statuses import HEARTBEAT_STATUSES, Availability
-from federation.http_client import HttpClient, HttpFailure, HttpFailureKind, HttpRequest
+from federation.http_client import HttpClient, HttpRequest
+from federation.http_connection import HttpFailure, HttpFailureKind
 from federation.name_resolver import NameResolver
 
 PROBE_TIMEOUT_S = 2.0

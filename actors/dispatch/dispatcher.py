@@ -63,14 +63,8 @@ from core.workflow.events import (
     Verdict,
     WorkStarted,
 )
-from federation.http_client import (
-    Exchange,
-    HttpClient,
-    HttpFailure,
-    HttpFailureKind,
-    HttpRequest,
-    Outcome,
-)
+from federation.http_client import HttpClient, HttpRequest
+from federation.http_connection import Exchange, HttpFailure, HttpFailureKind, Outcome
 from federation.name_resolver import NameResolver
 
 log = logging.getLogger("callboard.dispatch")

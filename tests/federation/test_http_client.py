@@ -27,16 +27,14 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
 from core.content_coding import BodyDecoder, BodyTooLarge, UndecodableBody
-from federation.http_client import (
+from federation.http_client import HttpClient, HttpRequest, tls_context
+from federation.http_connection import (
+    Connection,
     Exchange,
-    HttpClient,
     HttpFailure,
     HttpFailureKind,
     HttpReply,
-    HttpRequest,
     Outcome,
-    _Connection,
-    tls_context,
 )
 from federation.name_resolver import NameResolver
 from tests.federation.name_servers import name_server
@@ -551,10 +549,10 @@ class Wire(asyncio.Transport):
 def fed(mine: HttpClient, pieces: Iterable[bytes], *, ends: bool) -> tuple[Seen | None, bool]:
     """Return what a reply in these pieces is, and whether its connection is used again."""
     outcomes: list[Outcome] = []
-    connection = _Connection(mine, ("127.0.0.1", 1, False))
+    connection = Connection(mine, ("127.0.0.1", 1, False))
     wire = Wire()
     connection.connection_made(wire)
-    exchange = Exchange(post("http://127.0.0.1:1/"), connection.server, outcomes.append)
+    exchange = Exchange(connection.server, BYTES_MAX, outcomes.append)
     connection.begin(exchange, b"", b"")
     for piece in pieces:
         if piece and not outcomes and not wire.is_closed:

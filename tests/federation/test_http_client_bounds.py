@@ -15,21 +15,21 @@ from typing import NoReturn, cast
 import pytest
 from msgspec.structs import replace
 
-from federation.http_client import (
+from federation.http_client import READ_BYTES_MAX, HttpClient
+from federation.http_connection import (
     OVERHEAD_BYTES_MAX,
-    READ_BYTES_MAX,
+    Connection,
     Exchange,
-    HttpClient,
     HttpFailure,
     HttpFailureKind,
     HttpReply,
     Outcome,
-    _Connection,
 )
 from federation.idle_connections import IDLE_MAX
 from federation.name_resolver import NameResolver
 from tests.federation.name_servers import name_server
 from tests.federation.test_http_client import (
+    BYTES_MAX,
     LOOPBACK,
     PATIENCE_S,
     REPLY,
@@ -109,7 +109,7 @@ async def test_idle_connections_above_the_bound_are_closed() -> None:
     async with client() as mine:
         wires = [Wire() for _ in range(IDLE_MAX + 1)]
         for number, wire in enumerate(wires):
-            connection = _Connection(mine, (f"host{number}", 80, False))
+            connection = Connection(mine, (f"host{number}", 80, False))
             connection.connection_made(wire)
             mine.keep(connection)
         assert [wire.is_closed for wire in wires] == [True] + [False] * IDLE_MAX
@@ -196,9 +196,9 @@ def in_chunks(body: bytes, size: int) -> bytes:
 async def test_what_one_read_brings_is_decoded_in_one_piece() -> None:
     """Each chunk of one byte cost a call of the decoder: 89 ms in one turn of the loop."""
     async with client() as mine:
-        connection = _Connection(mine, ("127.0.0.1", 1, False))
+        connection = Connection(mine, ("127.0.0.1", 1, False))
         connection.connection_made(Wire())
-        exchange = Exchange(post("http://127.0.0.1:1/"), connection.server, lambda _: None)
+        exchange = Exchange(connection.server, BYTES_MAX, lambda _: None)
         connection.begin(exchange, b"", b"")
         reads = in_chunks(b"x" * 3_000, 1)[:-5]
         for start in range(0, len(reads), 10_000):
