@@ -94,6 +94,7 @@ class HttpClient:
         self._connecting: set[Exchange] = set()
         self._looking_up: set[Exchange] = set()
         self._sweep: asyncio.TimerHandle | None = None
+        self._tls_context: ssl.SSLContext | None = None
         # One for all connections: what a read brings is parsed before the next read.
         self.buffer = memoryview(bytearray(READ_BYTES_MAX))
 
@@ -245,7 +246,7 @@ class HttpClient:
                 await self._loop.create_connection(
                     lambda: connection,
                     sock=opened,
-                    ssl=await asyncio.to_thread(tls_context) if is_tls else None,
+                    ssl=await self._tls() if is_tls else None,
                     server_hostname=host.rstrip(".") if is_tls else None,
                 )
             except BaseException:
@@ -259,6 +260,11 @@ class HttpClient:
                 return HttpFailure(HttpFailureKind.NOT_TRIED, str(error))
             return HttpFailure(HttpFailureKind.UNREACHABLE, type(error).__name__)
         return connection
+
+    async def _tls(self) -> ssl.SSLContext:
+        if self._tls_context is None:
+            self._tls_context = await asyncio.to_thread(tls_context)
+        return self._tls_context
 
     async def _open(
         self, addresses: Sequence[ResolvedAddress], refused: list[OSError]
