@@ -74,19 +74,19 @@ class HttpClient:
 
     Args:
         egress_allow: networks that servers may live in although not public.
+        names: looks names up; closed with the client.
         keep_alive_s: how long an idle connection is kept; 0: none is.
-        names: looks names up; None: at this machine's name servers.
     """
 
     def __init__(
         self,
         egress_allow: Sequence[str],
+        names: NameResolver,
         *,
         keep_alive_s: float = KEEP_ALIVE_S,
-        names: NameResolver | None = None,
     ) -> None:
         self._open_socket = gated_socket_factory(egress_allow)
-        self._names = NameResolver() if names is None else names
+        self._names = names
         self._keep_alive_s = keep_alive_s
         self._loop = asyncio.get_running_loop()
         self._idle: IdleConnections[Connection] = IdleConnections()

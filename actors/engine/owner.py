@@ -43,6 +43,7 @@ from actors.transport.messages import (
 )
 from core.errors import ErrorCode, ServiceError
 from core.settings import Settings
+from federation.name_resolver import NameResolver
 from ledger.blobs import BlobStore
 from ledger.commands import Command, Outcome, OutcomeStatus
 from ledger.merged_runs import MergedRuns
@@ -110,6 +111,7 @@ class Owner:
             self._clock,
             begin=self._directory.begin,
             note=self._note_outcome,
+            names=NameResolver(),
             concurrency=self._concurrency,
             at_work=self._at_work,
             blobs=Blobs(self._blob_store, cache_bytes_max=settings.blob_cache_bytes_max),

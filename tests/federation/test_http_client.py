@@ -134,7 +134,7 @@ def post(url: str, body: bytes | None = b"{}", **bounds: float) -> HttpRequest:
 @asynccontextmanager
 async def client(**options: float) -> AsyncIterator[HttpClient]:
     """Run a client that may call this machine."""
-    made = HttpClient(LOOPBACK, **options)
+    made = HttpClient(LOOPBACK, NameResolver(), **options)
     try:
         yield made
     finally:
@@ -234,7 +234,7 @@ async def test_a_server_that_is_silent_absent_or_forbidden() -> None:
         late = await mine.request(post(here.url, timeout_s=0.02))
         absent = await mine.request(post("http://127.0.0.1:1/"))
         nameless = await mine.request(post("http://name.invalid/"))
-    forbidding = HttpClient(())
+    forbidding = HttpClient((), NameResolver())
     denied = await forbidding.request(post(here.url))
     await forbidding.close()
     kinds = [outcome.kind for outcome in (late, absent, nameless, denied) if is_failure(outcome)]
@@ -251,7 +251,7 @@ async def test_a_name_without_an_answer_counts_against_it_only_if_others_are_ans
     async with site(replying(REPLY)) as here, name_server() as server:
         port = here.url.rpartition(":")[2]
         names = NameResolver([server.address])
-        mine = HttpClient(LOOPBACK, names=names)
+        mine = HttpClient(LOOPBACK, names)
         slow = post(f"http://a.slow.test:{port}", connect_timeout_s=0.05)
         server.is_silent = True
         before = await mine.request(slow)

@@ -156,7 +156,7 @@ async def test_a_look_up_without_a_descriptor_counts_against_no_agent() -> None:
     """The resolver's failure ended the connecting task unseen: the agent counted as unreachable."""
     codecs.lookup("idna")  # loading it needs a descriptor, too
     async with name_server() as server:
-        mine = HttpClient(LOOPBACK, names=NameResolver([server.address]))
+        mine = HttpClient(LOOPBACK, NameResolver([server.address]))
         with without_descriptors():
             outcome = await mine.request(post("http://a.good.test:1", connect_timeout_s=5.0))
         await mine.close()
@@ -171,7 +171,7 @@ async def test_a_defect_in_connecting_is_logged_and_counts_against_no_agent(
         async def resolve(self, *_: object) -> NoReturn:
             raise ValueError("a defect")
 
-    mine = HttpClient(LOOPBACK, names=Broken())
+    mine = HttpClient(LOOPBACK, Broken())
     outcome = await mine.request(post("http://a.good.test", connect_timeout_s=5.0))
     await mine.close()
     assert isinstance(outcome, HttpFailure)
