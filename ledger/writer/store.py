@@ -19,7 +19,7 @@ import logging
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, LiteralString
 
 import psycopg
 from psycopg.errors import UniqueViolation
@@ -378,7 +378,7 @@ class LedgerStore:
     async def _run(self, batch: Batch) -> None:
         self.round_trips += 1
         try:
-            await self._write(batch)
+            await self._connection.execute(*self._statement(batch), prepare=True)
         except UniqueViolation as error:
             constraint = error.diag.constraint_name
             if constraint == "command_pkey":
@@ -401,8 +401,9 @@ class LedgerStore:
             self._cache = None
             raise
 
-    async def _write(self, batch: Batch) -> None:
-        await self._connection.execute(_COMMIT, batch.parameters(), prepare=True)
+    def _statement(self, batch: Batch) -> tuple[LiteralString, Sequence[Any]]:
+        """Return what commits a batch, and its parameters."""
+        return _COMMIT, batch.parameters()
 
     async def _failed(self, error: psycopg.Error) -> Exception:
         """Return what a failed statement means; after a refusal the state cache is read again."""
