@@ -1,9 +1,9 @@
-"""The index of what agents offer, as its readers keep it: cards are parsed by who searches.
+"""The index of what agents offer, kept outside the writer: its callers have cards parsed.
 
 The writer only notes which agents have changed. `index_offers`, a function of the database, reads
 their cards and stores their words, a bounded number of rows and bytes in one transaction. A search
-calls it first, so that what was registered before is found; a process whose caller has registered
-agents calls it beside its calls, so that searches seldom have much to do. Decision 0172.
+calls it first, so that what was registered before is found; a replica calls it after a registration
+in the background, so that searches seldom have much to do. Decision 0172.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ class OfferIndex:
                 return
 
     def follow(self) -> None:
-        """Read all cards that have changed, beside the caller."""
+        """Read all cards that have changed, in the background."""
         self._reads.soon()
 
     async def _index_all(self) -> None:

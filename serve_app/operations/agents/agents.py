@@ -62,7 +62,7 @@ async def _register_one(call: Call, body: Registration) -> Reply:
 
 async def _committed(call: Call, command: RegisterAgent) -> Reply:
     outcome = await call.services.to_the_end(call.services.gateway.commit(command))
-    call.services.reader.offers.follow()
+    call.services.gateway.offers.follow()
     await call.services.gateway.owners.refresh()
     return Reply(_registered(call, command, outcome))
 
@@ -86,7 +86,7 @@ async def register_bulk(call: Call) -> Reply:
     endpoints = [command.endpoint for command in found.accepted]
     found.refuse(call, await endpoint_refusals(services, call.caller, endpoints))
     outcomes = await services.to_the_end(services.gateway.commit_many(found.accepted))
-    services.reader.offers.follow()
+    services.gateway.offers.follow()
     await services.gateway.owners.refresh()
     return Reply(await found.answer(outcomes, result))
 
