@@ -95,13 +95,16 @@ class NameResolver:
             payer: whose share of the places a look-up takes.
 
         Raises:
-            NameUnavailable: the payer has its share of look-ups, or no name server is at work.
-            OSError: the name has no address.
-            ValueError: there can be no such name.
+            NameUnavailable: the payer has its share of look-ups, no name server is at work, or this
+                machine has too little of something.
+            OSError: the name has no address, or there can be no such name.
         """
-        with contextlib.suppress(OSError):  # an address is itself
-            return _numeric(host, port)
-        key = (host.encode("idna").decode("ascii"), port)
+        try:
+            with contextlib.suppress(OSError):  # an address is itself
+                return _numeric(host, port)
+            key = (host.encode("idna").decode("ascii"), port)
+        except ValueError as error:
+            raise socket.gaierror(socket.EAI_NONAME, str(error)) from None
         known = self._resolved.get(key)
         if known is not None and known[0] > asyncio.get_running_loop().time():
             return known[1]
@@ -123,21 +126,25 @@ class NameResolver:
     def _begin(self, key: _Key, payer: str) -> asyncio.Future[Sequence[ResolvedAddress]]:
         if not has_room(self._held.of(payer), self._held.total, LOOKUPS_ROOM):
             raise NameUnavailable("too many names are being looked up")
-        if self._channel is None:
-            flags = pycares.ARES_FLAG_EDNS | pycares.ARES_FLAG_IGNTC  # no reply above a packet
-            self._channel = pycares.Channel(
-                flags=flags, timeout=TRY_S, tries=TRIES, servers=self._servers or None
-            )
         self._looked_up += 1
-        if self._looked_up % CACHED_MAX == 0:
-            self._channel.reinit()
+        try:
+            if self._channel is None:
+                flags = pycares.ARES_FLAG_EDNS | pycares.ARES_FLAG_IGNTC  # no reply above a packet
+                self._channel = pycares.Channel(
+                    flags=flags, timeout=TRY_S, tries=TRIES, servers=self._servers or None
+                )
+            if self._looked_up % CACHED_MAX == 0:
+                self._channel.reinit()
+        except pycares.AresError as error:  # without a descriptor, for example
+            raise NameUnavailable(str(error)) from None
         loop = asyncio.get_running_loop()
         if not self.is_answered and not self._is_checking:
             # No search domains, and new each time: the answer is in no cache.
             self._is_checking = True
             absent = f"callboard-{time.time_ns()}.invalid"
             checked = _in_loop(loop, self._end_check)
-            self._channel.query(absent, pycares.QUERY_TYPE_A, callback=checked)
+            with contextlib.suppress(pycares.AresError):  # not sent; its callback says so, too
+                self._channel.query(absent, pycares.QUERY_TYPE_A, callback=checked)
         lookup: asyncio.Future[Sequence[ResolvedAddress]] = loop.create_future()
         lookup.add_done_callback(_see)
         self._lookups[key] = lookup

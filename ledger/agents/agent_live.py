@@ -15,7 +15,7 @@ import orjson
 import sqlalchemy as sql
 
 from core.market.agent_liveness import HEARTBEAT_TTL_MS, Liveness
-from ledger.pools import OPERATIONAL_TIMEOUT_S, OperationalPool
+from ledger.connections.pools import OPERATIONAL_TIMEOUT_S, OperationalPool
 from ledger.reads.pages import changed_pages
 from ledger.reads.reader import LedgerReader, RowDict
 from ledger.schema import agent, agent_live

@@ -14,7 +14,7 @@ from msgspec.structs import replace
 from ledger.agents import capability_search, offer_index
 from ledger.agents.agent_commands import DeregisterAgent, RegisterAgent
 from ledger.agents.capability_search import find_capabilities
-from ledger.agents.offer_index import STEPS_MAX
+from ledger.agents.offer_index import STEPS_MAX, OfferIndex
 from ledger.reads.reader import LedgerReader
 from tests.conftest import Database
 from tests.ledger.making import AT, PAYER, card, new_key, open_with_owner
@@ -33,6 +33,14 @@ async def reader(database: Database) -> AsyncIterator[LedgerReader]:
         yield opened
 
 
+@pytest.fixture
+async def offers(database: Database) -> AsyncIterator[OfferIndex]:
+    """The index of the test's ledger."""
+    index = OfferIndex(database.service_url)
+    yield index
+    await index.close()
+
+
 def offering(
     did: str, capability_id: str, description: str, name: str = "", owner: str = PAYER
 ) -> RegisterAgent:
@@ -47,7 +55,7 @@ def offering(
 
 
 async def test_search_prefers_ids_to_names_to_descriptions_and_any_word_is_enough(
-    database: Database, reader: LedgerReader
+    database: Database, reader: LedgerReader, offers: OfferIndex
 ) -> None:
     store, _ = await open_with_owner(database.service_url)
     await store.commit(
@@ -61,7 +69,7 @@ async def test_search_prefers_ids_to_names_to_descriptions_and_any_word_is_enoug
     )
 
     async def found(words: str, limit: int = 9) -> list[str]:
-        return await find_capabilities(reader, words, limit=limit)
+        return await find_capabilities(reader, offers, words, limit=limit)
 
     order = ["cap.text.summarise.v1", "cap.web.fetch.v1", "cap.text.other.v1"]
     assert await found("please summarise this") == order
@@ -73,7 +81,7 @@ async def test_search_prefers_ids_to_names_to_descriptions_and_any_word_is_enoug
 
 
 async def test_search_passes_over_agents_that_left_and_cards_it_cannot_read(
-    database: Database, reader: LedgerReader
+    database: Database, reader: LedgerReader, offers: OfferIndex
 ) -> None:
     store, _ = await open_with_owner(database.service_url)
     odd = '{"did":"did:t:9","capabilities":%s}'
@@ -91,8 +99,10 @@ async def test_search_passes_over_agents_that_left_and_cards_it_cannot_read(
         ],
         AT,
     )
-    assert await find_capabilities(reader, "translate", limit=9) == ["cap.text.translate.v1"]
-    assert await find_capabilities(reader, "7", limit=9) == ["cap.b"]
+    assert await find_capabilities(reader, offers, "translate", limit=9) == [
+        "cap.text.translate.v1"
+    ]
+    assert await find_capabilities(reader, offers, "7", limit=9) == ["cap.b"]
     await store.close()
 
 
@@ -102,18 +112,20 @@ def large(did: str, capability_id: str, owner: str = PAYER) -> RegisterAgent:
 
 
 async def test_a_large_card_is_found_by_its_ids_and_its_words_are_never_read(
-    database: Database, reader: LedgerReader
+    database: Database, reader: LedgerReader, offers: OfferIndex
 ) -> None:
     """Two hundred cards of 60 KB made every search of everybody take longer than anybody waits."""
     store, _ = await open_with_owner(database.service_url)
     await store.commit([large("did:t:1", "cap.text.translate.v1")], AT)
-    assert await find_capabilities(reader, "zebra", limit=9) == []
-    assert await find_capabilities(reader, "translate", limit=9) == ["cap.text.translate.v1"]
+    assert await find_capabilities(reader, offers, "zebra", limit=9) == []
+    assert await find_capabilities(reader, offers, "translate", limit=9) == [
+        "cap.text.translate.v1"
+    ]
     await store.close()
 
 
 async def test_what_an_owner_registers_hides_nothing_of_the_others(
-    database: Database, reader: LedgerReader, monkeypatch: pytest.MonkeyPatch
+    database: Database, reader: LedgerReader, offers: OfferIndex, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Of many hits those are ranked that their owners registered first."""
     monkeypatch.setattr(capability_search, "HITS_MAX", 5)
@@ -125,14 +137,14 @@ async def test_what_an_owner_registers_hides_nothing_of_the_others(
             f"did:u:{number}", f"cap.their.c{number}.v1", "Washes", owner=f"did:test:{number}"
         )
         await store.commit([other], AT + 1 + number)
-    found = await find_capabilities(reader, "washes elephants", limit=99)
+    found = await find_capabilities(reader, offers, "washes elephants", limit=99)
     assert found[:3] == [f"cap.crowd.c{n}.v1" for n in range(3)], "those rank higher"
     assert found[3:] == [f"cap.their.c{n}.v1" for n in range(2)]
     await store.close()
 
 
 async def test_words_find_only_the_first_offers_of_an_owner(
-    database: Database, reader: LedgerReader, monkeypatch: pytest.MonkeyPatch
+    database: Database, reader: LedgerReader, offers: OfferIndex, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(offer_index, "OWNER_OFFERS_MAX", 3)
     store, _ = await open_with_owner(database.service_url)
@@ -140,7 +152,7 @@ async def test_words_find_only_the_first_offers_of_an_owner(
         await store.commit([offering(f"did:t:{number}", f"cap.c{number}.v1", "Paints")], AT)
     others = offering("did:u:1", "cap.theirs.v1", "Paints", owner="did:test:other")
     await store.commit([others], AT)
-    found = await find_capabilities(reader, "paints", limit=9)
+    found = await find_capabilities(reader, offers, "paints", limit=9)
     assert found == ["cap.c0.v1", "cap.c1.v1", "cap.c2.v1", "cap.theirs.v1"]
     await store.close()
 
@@ -152,7 +164,7 @@ async def due(reader: LedgerReader) -> int:
 
 
 async def test_changed_cards_are_read_a_few_at_a_time_owner_beside_owner(
-    database: Database, reader: LedgerReader, monkeypatch: pytest.MonkeyPatch
+    database: Database, reader: LedgerReader, offers: OfferIndex, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A search read all cards; now it reads those that have changed, and not too many of them."""
     monkeypatch.setattr(offer_index, "ROWS_MAX", 4)
@@ -162,19 +174,19 @@ async def test_changed_cards_are_read_a_few_at_a_time_owner_beside_owner(
     others = offering("did:u:1", "cap.theirs.v1", "Paints", owner="did:test:other")
     await store.commit([others], AT + 1)
     assert await due(reader) == 21
-    assert await reader.offers.index_some() == 4
+    assert await offers.index_some() == 4
     (row,) = await reader.rows(
         sql.text("SELECT count(*) AS of_other FROM callboard.offer WHERE did = 'did:u:1'")
     )
     assert row["of_other"] == 1, "the first of an owner come before the second of any"
-    assert len(await find_capabilities(reader, "paints", limit=99)) == 4 + 4 * STEPS_MAX
+    assert len(await find_capabilities(reader, offers, "paints", limit=99)) == 4 + 4 * STEPS_MAX
     assert await due(reader) == 1
-    assert len(await find_capabilities(reader, "paints", limit=99)) == 21
+    assert len(await find_capabilities(reader, offers, "paints", limit=99)) == 21
     assert await due(reader) == 0
     monkeypatch.setattr(offer_index, "BYTES_MAX", 1)
     await store.commit(crowd_again(crowd), AT + 2)
-    assert await reader.offers.index_some() == 1, "until the bytes are counted"
-    reader.offers.follow()
+    assert await offers.index_some() == 1, "until the bytes are counted"
+    offers.follow()
     while await due(reader):
         await asyncio.sleep(0)
     await store.close()
@@ -185,23 +197,23 @@ def crowd_again(crowd: list[RegisterAgent]) -> list[RegisterAgent]:
 
 
 async def test_what_a_card_no_longer_says_finds_it_no_more(
-    database: Database, reader: LedgerReader, monkeypatch: pytest.MonkeyPatch
+    database: Database, reader: LedgerReader, offers: OfferIndex, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Not even while its new words have not been read."""
     store, _ = await open_with_owner(database.service_url)
     await store.commit([offering("did:t:1", "cap.a.v1", "Paints")], AT)
-    assert await find_capabilities(reader, "paints", limit=9) == ["cap.a.v1"]
+    assert await find_capabilities(reader, offers, "paints", limit=9) == ["cap.a.v1"]
     await store.commit([offering("did:t:1", "cap.a.v1", "Draws")], AT + 1)
     monkeypatch.setattr(offer_index, "STEPS_MAX", 0)
-    assert await find_capabilities(reader, "paints", limit=9) == []
+    assert await find_capabilities(reader, offers, "paints", limit=9) == []
     monkeypatch.undo()
-    assert await find_capabilities(reader, "paints", limit=9) == []
-    assert await find_capabilities(reader, "draws", limit=9) == ["cap.a.v1"]
+    assert await find_capabilities(reader, offers, "paints", limit=9) == []
+    assert await find_capabilities(reader, offers, "draws", limit=9) == ["cap.a.v1"]
     await store.close()
 
 
 async def test_a_search_reads_its_hits_and_no_other_offers(
-    database: Database, reader: LedgerReader
+    database: Database, reader: LedgerReader, offers: OfferIndex
 ) -> None:
     """Above 100,000 agents every search read and sorted them all, and ended after two seconds."""
     store, _ = await open_with_owner(database.service_url)
@@ -211,7 +223,7 @@ async def test_a_search_reads_its_hits_and_no_other_offers(
             [offering(f"did:t:{n}", f"cap.n{n}.v1", "Counts sheep") for n in numbers], AT
         )
     await store.commit([offering("did:t:z", "cap.z.v1", "Washes elephants")], AT)
-    assert await find_capabilities(reader, "elephants", limit=9) == ["cap.z.v1"]
+    assert await find_capabilities(reader, offers, "elephants", limit=9) == ["cap.z.v1"]
     async with reader.searches._engine.connect() as connection:
         values = {"words": "elephants", "limit": 9, "hits_max": capability_search.HITS_MAX}
         await connection.execute(sql.text("SET enable_seqscan = on"))
@@ -230,7 +242,7 @@ async def test_a_search_reads_its_hits_and_no_other_offers(
 
 
 async def test_a_card_of_very_many_capabilities_hides_none_of_its_owners(
-    database: Database, reader: LedgerReader
+    database: Database, reader: LedgerReader, offers: OfferIndex
 ) -> None:
     store, _ = await open_with_owner(database.service_url)
     ids = tuple(f"cap.many.a{n}.v1" for n in range(300))
@@ -238,6 +250,6 @@ async def test_a_card_of_very_many_capabilities_hides_none_of_its_owners(
     assert WORDS_BYTES_MAX // len(ids) < len(body)
     await store.commit([card("did:t:0", card_json=body, capability_ids=ids)], AT)
     await store.commit([offering("did:t:1", "cap.one.v1", "Washes elephants")], AT + 1)
-    assert await find_capabilities(reader, "elephants", limit=9) == ["cap.one.v1"]
-    assert await find_capabilities(reader, "a299", limit=9) == ["cap.many.a299.v1"]
+    assert await find_capabilities(reader, offers, "elephants", limit=9) == ["cap.one.v1"]
+    assert await find_capabilities(reader, offers, "a299", limit=9) == ["cap.many.a299.v1"]
     await store.close()

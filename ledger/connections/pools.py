@@ -13,7 +13,8 @@ from typing import Any, Final
 import sqlalchemy as sql
 from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
 
-from ledger.connecting import connect
+from ledger.connections.connecting import connect
+from ledger.connections.timeouts import cut_after, driver_connection_of
 from ledger.schema import (
     OPERATIONAL_ROLE,
     UNREACHABLE,
@@ -22,7 +23,6 @@ from ledger.schema import (
     session_options,
     unreachable,
 )
-from ledger.timeouts import cut_after, driver_connection_of
 
 OPERATIONAL_TIMEOUT_S: Final = 5.0
 
