@@ -46,6 +46,11 @@ class BodyDecoder:
         self._parts: list[bytes] = []
         self._stream: zlib._Decompress | None = None
 
+    @property
+    def decoded_bytes(self) -> int:
+        """How many bytes were decoded; 0 for a body without a coding."""
+        return self._size
+
     def feed(self, piece: bytes) -> None:
         """Take the next piece of the body.
 

@@ -28,6 +28,7 @@ from federation.egress import EgressDenied, gated_socket_factory
 from federation.http_connection import Connection, Exchange, HttpFailure, HttpFailureKind, Outcome
 from federation.idle_connections import IdleConnections, Server
 from federation.name_resolver import NameResolver, NameUnavailable, ResolvedAddress
+from federation.read_turns import ReadTurns
 
 log = logging.getLogger("callboard.federation")
 
@@ -97,6 +98,7 @@ class HttpClient:
         self._tls_context: ssl.SSLContext | None = None
         # One for all connections: what a read brings is parsed before the next read.
         self.buffer = memoryview(bytearray(READ_BYTES_MAX))
+        self.read_turns = ReadTurns()
 
     def __repr__(self) -> str:
         return f"<HttpClient connections={len(self._connections)}>"
@@ -158,6 +160,7 @@ class HttpClient:
         self._names.close()
         for connection in list(self._connections):
             connection.cancel()
+        self.read_turns.close()
         if self._sweep is not None:
             self._sweep.cancel()
         await asyncio.sleep(0)  # transports close in the next turn

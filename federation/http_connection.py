@@ -18,6 +18,7 @@ from msgspec import Struct
 
 from core.content_coding import BodyDecoder, BodyTooLarge, UndecodableBody
 from federation.idle_connections import Server
+from federation.read_turns import ReadTurns
 
 # A larger body is written apart from its head, so that it is in memory once.
 JOINED_BYTES_MAX: Final = 16 * 1024
@@ -140,6 +141,7 @@ class Connections(Protocol):
 
     # One for all connections: what a read brings is parsed before the next read.
     buffer: memoryview
+    read_turns: ReadTurns
 
     def count(self, connection: Connection) -> None:
         """Count a connection that is open."""
@@ -158,7 +160,7 @@ class Connection(asyncio.BufferedProtocol):
         self.server = server
         self.idle_since_s = 0.0
         self._client = client
-        self._transport: asyncio.WriteTransport | None = None
+        self._transport: asyncio.Transport | None = None
         self._parser = httptools.HttpResponseParser(self)
         # As lenient as aiohttp is: agents' servers are sloppy, and connections are not shared.
         self._parser.set_dangerous_leniencies(
@@ -234,6 +236,18 @@ class Connection(asyncio.BufferedProtocol):
         if self._exchange is not None:
             self._exchange.tell_written()
 
+    def pause_reading(self) -> None:
+        """Leave what comes with the socket for a while."""
+        if self.is_open:
+            assert self._transport is not None
+            self._transport.pause_reading()
+
+    def resume_reading(self) -> None:
+        """Read on, unless the connection has ended."""
+        if self.is_open:
+            assert self._transport is not None
+            self._transport.resume_reading()
+
     def get_buffer(self, sizehint: int) -> memoryview:
         """Return where to read to."""
         return self._client.buffer
@@ -249,8 +263,8 @@ class Connection(asyncio.BufferedProtocol):
             self._parser.feed_data(self._client.buffer[:nbytes])
         except (httptools.HttpParserError, httptools.HttpParserUpgrade) as error:
             broken = error
-        if self._pieces:
-            self._decode()
+        decoded_bytes = self._decode() if self._pieces else 0
+        self._client.read_turns.count(self, max(nbytes, decoded_bytes))
         if broken is not None:
             if not self._is_complete:
                 self._fail(HttpFailureKind.BROKEN, type(broken).__name__)
@@ -275,18 +289,20 @@ class Connection(asyncio.BufferedProtocol):
             return True
         return self._headers.get(b"transfer-encoding", b"").lower().endswith(b"chunked")
 
-    def _decode(self) -> None:
-        """Decode what one read has brought of the body, in one piece."""
+    def _decode(self) -> int:
+        """Decode what one read has brought of the body, in one piece; return the decoded bytes."""
         piece = self._pieces[0] if len(self._pieces) == 1 else b"".join(self._pieces)
         self._pieces.clear()
         if self._decoder is None or self._failure is not None or self._coding_problem is not None:
-            return
+            return 0
+        before = self._decoder.decoded_bytes
         try:
             self._decoder.feed(piece)
         except BodyTooLarge as error:
             self._fail(HttpFailureKind.TOO_LARGE, str(error))
         except UndecodableBody as error:
             self._coding_problem = str(error)
+        return self._decoder.decoded_bytes - before
 
     def _fail(self, kind: HttpFailureKind, detail: str) -> None:
         if self._failure is None and self._coding_problem is None:
