@@ -127,6 +127,7 @@ class Process:
             self.loop.call_later(LOOK_S, self._look)
         else:
             self.ready_ms = self.world.clock.now_ms()
+            self.world.ready_ms[self.name].append(self.ready_ms)
 
     async def _answer(
         self, requests: list[OwnerRequest], done: Callable[[list[OwnerReply]], None]

@@ -39,6 +39,8 @@ BACKOFF_MS = (1_000, 5_000, 30_000)
 FEE_BPS = 500
 AGENTS_MAX = 3
 STUCK_MS = 60_000
+# Within this time after it has ended what was due, an owner's new process says that it is ready.
+AWAY_MS = 1_000
 # A workflow whose rows have to be read again may be read so often: a read may come too early.
 READS_OF_ONE = 3
 # How often one order may be sent: a verification again after each restore of its workflow.
@@ -413,7 +415,11 @@ class Checks:
         key = (workflow_id, name)
         due_ms = max(node.get("deadline_ms") or 0, self._retry_at_ms.get(key, (0, None))[0])
         is_idle = due_ms + STUCK_MS < row["deadline_ms"]
-        require(not is_idle or key in self.vanished, "forgotten:", node)
+        # A process that freezes at its start is replaced later than one that works.
+        ready_ms = self._world.ready_ms[row["owner"]]
+        late_ms = row["deadline_ms"] - STUCK_MS
+        was_away = any(late_ms < one <= row["completed_ms"] + AWAY_MS for one in ready_ms)
+        require(not is_idle or was_away or key in self.vanished, "forgotten:", node)
 
     def _check_failure(self, workflow_id: str, row: Row, shape: Shape) -> None:
         """The node that failed first must have used up what the manifest allows it."""

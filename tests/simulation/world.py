@@ -145,6 +145,8 @@ class World:
             self._know_prices(row)
         self.model.commit(opening(seed, stake_bps, self.rows))
         self.all_processes: list[Process] = []
+        # When each owner's processes, one after the other, had restored everything.
+        self.ready_ms: dict[str, list[int]] = {name: [] for name in OWNERS}
         self.processes = {name: self._new_process(name) for name in OWNERS}
 
     def new_model(self) -> LedgerModel:
