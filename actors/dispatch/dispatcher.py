@@ -28,7 +28,7 @@ from actors.dispatch.envelope import (
     estimate_bytes,
     sent_event_id,
 )
-from actors.dispatch.large_results import Blobs, is_result_large, store_large_result
+from actors.dispatch.large_results import Blobs, large_body, store_large_result
 from actors.dispatch.order_inputs import (
     BUILT_HERE_BYTES_MAX,
     Built,
@@ -542,10 +542,14 @@ class Dispatcher:
 
     async def _judge_and_end(self, ticket: _Ticket, received: ReceivedReply) -> None:
         event = await self._judging.judge(ticket.order, received)
-        if isinstance(event, AttemptSucceeded) and not self._is_stored(event):
+        body = self._large_body(event)
+        if body is not None:
+            await self._store_and_end(ticket, event, body, Contact.REACHED)
+            return
+        if isinstance(event, AttemptSucceeded):
             assert event.result_json is not None
             event = replace(event, result=orjson.loads(event.result_json))
-        self._end(ticket, event, Contact.REACHED)
+        self._close_and_deliver(ticket, event, Contact.REACHED)
 
     def _failure(self, order: DispatchOrder, outcome: HttpFailure) -> tuple[Failure, Contact]:
         """Return what a request without a reply is to its attempt, and what it says of reaching."""
@@ -585,25 +589,32 @@ class Dispatcher:
 
     def _end(self, ticket: _Ticket, event: Event, contact: Contact) -> None:
         """End an order with the event of its reply; a large result is stored first."""
-        if self._is_stored(event):
-            self._take_task(ticket, self._store_and_end, event, contact)
-            return
+        body = self._large_body(event)
+        if body is None:
+            self._close_and_deliver(ticket, event, contact)
+        else:
+            self._take_task(ticket, self._store_and_end, event, body, contact)
+
+    def _large_body(self, event: Event) -> bytes | None:
+        """Return the bytes of the event's result if they are to be stored by themselves."""
+        if self._blobs is None:
+            return None
+        return large_body(event, self._settings.result_inline_bytes_max)
+
+    async def _store_and_end(
+        self, ticket: _Ticket, event: Event, body: bytes, contact: Contact
+    ) -> None:
+        assert self._blobs is not None
+        stored = await store_large_result(event, body, self._blobs)
+        self._close_and_deliver(ticket, stored, contact)
+
+    def _close_and_deliver(self, ticket: _Ticket, event: Event, contact: Contact) -> None:
+        """Close an order and deliver its last event, or hold its place while its agent works."""
         remaining_ms = None
         if isinstance(event, AttemptAccepted) and not ticket.is_over:
             remaining_ms = ticket.started_ms + ticket.order.timeout_ms - event.at_ms
         self._close(ticket, contact, remaining_ms)
         _deliver(ticket, event)
-
-    def _is_stored(self, event: Event) -> bool:
-        """Say whether the event's result is to be stored by itself."""
-        inline_bytes_max = self._settings.result_inline_bytes_max
-        return self._blobs is not None and is_result_large(event, inline_bytes_max)
-
-    async def _store_and_end(self, ticket: _Ticket, event: Event, contact: Contact) -> None:
-        assert self._blobs is not None
-        stored = await store_large_result(event, self._blobs)
-        self._close(ticket, contact)
-        _deliver(ticket, stored)
 
     def _close(self, ticket: _Ticket, contact: Contact, accepted_ms: int | None = None) -> None:
         """Close an open order; `accepted_ms`: how long its agent may still hold it."""
