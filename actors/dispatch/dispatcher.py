@@ -120,10 +120,10 @@ class Dispatcher:
         settings: service name, deployment key, egress allow-list and bounds.
         clock: wall time.
         blobs: where large results are; None: results of any size travel as they are.
-        at_work: is told whose order is at work.
         names: looks agents' names up; None: at this machine's name servers.
-        begin: told the agent when an order comes.
-        note: told the order and what its end tells of reaching the agent, when it is closed.
+        begin: receives the agent when an order comes.
+        note: receives the order and what its end tells of reaching the agent, when it is closed.
+        at_work: notes whose order is at work.
         concurrency: how many orders an agent takes from here at once; None: the setting.
     """
 
@@ -134,9 +134,9 @@ class Dispatcher:
         *,
         begin: Callable[[str], None],
         note: Callable[[DispatchOrder, Contact], None],
+        at_work: AtWork,
         concurrency: Callable[[str], int] | None = None,
         blobs: Blobs | None = None,
-        at_work: AtWork | None = None,
         names: NameResolver | None = None,
     ) -> None:
         self._settings = settings
@@ -146,7 +146,7 @@ class Dispatcher:
         self._begin = begin
         self._note = note
         self._blobs = blobs
-        self._at_work = at_work or AtWork()
+        self._at_work = at_work
         weights = parse_weights(settings.payer_weights)
         self._bytes = InflightBytes(settings.inflight_bytes_max)
 

@@ -22,6 +22,7 @@ from actors.dispatch.dispatcher import TELLING_TIMEOUT_MS, Dispatcher
 from actors.dispatch.large_results import Blobs
 from actors.dispatch.order_inputs import BUILT_HERE_BYTES_MAX
 from actors.ports import Contact, DispatchOrder, InputSources
+from actors.process.at_work import AtWork
 from actors.process.loop_clock import LoopClock
 from core.canonical import canonical, hash_text
 from core.errors import NodeErrorCode
@@ -103,6 +104,7 @@ async def scene(
         clock or LoopClock(),
         begin=lambda _: None,
         note=lambda _, contact: contacts.append(contact),
+        at_work=AtWork(),
         names=names,
         blobs=blobs,
     )
