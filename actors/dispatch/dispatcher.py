@@ -28,6 +28,7 @@ from actors.dispatch.envelope import (
     estimate_bytes,
     sent_event_id,
 )
+from actors.dispatch.http_failures import judge_failure
 from actors.dispatch.large_results import Blobs, large_body, store_large_result
 from actors.dispatch.order_inputs import (
     BUILT_HERE_BYTES_MAX,
@@ -43,7 +44,6 @@ from actors.judging.reply_events import (
     ReceivedReply,
     build_reply_event,
     judge_received,
-    offline_failure,
     unhealthy_failure,
 )
 from actors.ports import Clock, Contact, DispatchOrder, InputSources
@@ -74,9 +74,6 @@ from federation.http_client import (
 from federation.name_resolver import NameResolver
 
 log = logging.getLogger("callboard.dispatch")
-
-# A passed timeout shorter than this says nothing about the agent.
-TELLING_TIMEOUT_MS = 1_000
 
 Receive = Callable[[str, Event], None]
 
@@ -520,7 +517,7 @@ class Dispatcher:
     def _answer(self, ticket: _Ticket, event: str, input_hash: str, outcome: Outcome) -> None:
         order = ticket.order
         if isinstance(outcome, HttpFailure):
-            failure, contact = self._failure(order, outcome)
+            failure, contact = judge_failure(order, outcome, self._settings)
             self._fail(ticket, input_hash, failure, contact)
             return
         received = ReceivedReply(
@@ -550,36 +547,6 @@ class Dispatcher:
             assert event.result_json is not None
             event = replace(event, result=orjson.loads(event.result_json))
         self._close_and_deliver(ticket, event, Contact.REACHED)
-
-    def _failure(self, order: DispatchOrder, outcome: HttpFailure) -> tuple[Failure, Contact]:
-        """Return what a request without a reply is to its attempt, and what it says of reaching."""
-        match outcome.kind:
-            case HttpFailureKind.CONNECT_TIMEOUT:
-                failure = offline_failure(order, outcome.detail)
-                if order.timeout_ms >= self._settings.connect_timeout_ms:
-                    return failure, Contact.UNREACHABLE  # no payer has chosen that time
-                return failure, _contact_of_timeout(order)
-            case HttpFailureKind.TIMEOUT:
-                message = f"no reply within {order.timeout_ms} ms"
-                return Failure(NodeErrorCode.AGENT_TIMEOUT, message), _contact_of_timeout(order)
-            case HttpFailureKind.DENIED:
-                message = f"the egress policy forbids {order.agent_did}: {outcome.detail}"
-                failure = Failure(NodeErrorCode.POLICY_DENIED, message, Verdict.FINAL)
-                return failure, Contact.REACHED
-            case HttpFailureKind.NOT_TRIED:
-                message = f"the service could not try: {outcome.detail}"
-                return Failure(NodeErrorCode.AGENT_ERROR, message, is_spared=True), Contact.UNKNOWN
-            case HttpFailureKind.UNREACHABLE:
-                failure = offline_failure(order, "the connection was refused")
-                return failure, Contact.UNREACHABLE
-            case HttpFailureKind.TOO_LARGE:
-                bytes_max = self._settings.agent_reply_bytes_max
-                message = f"the reply is larger than {bytes_max} bytes"
-                return Failure(NodeErrorCode.RESULT_TOO_LARGE, message), Contact.REACHED
-            case HttpFailureKind.BROKEN:
-                message = f"the connection broke: {outcome.detail}"
-                broken = Failure(NodeErrorCode.AGENT_ERROR, message, is_spared=True)
-                return broken, Contact.UNANSWERED  # a payer's input may be what breaks it
 
     def _fail(self, ticket: _Ticket, input_hash: str, failure: Failure, contact: Contact) -> None:
         """End an order without a reply."""
@@ -648,16 +615,6 @@ def _ended_ms(ticket: _Ticket) -> int:
     """
     span_s = asyncio.get_running_loop().time() - ticket.started_s
     return ticket.started_ms + int(span_s * 1_000)
-
-
-def _contact_of_timeout(order: DispatchOrder) -> Contact:
-    """Return `UNANSWERED`, or `UNKNOWN` where the agent was given too little time.
-
-    It may be the workflow's rest: that ends then, and mostly takes its order back, but its commit
-    may be slower. Or its payer has set a time-out in which no agent can answer.
-    """
-    is_telling = order.timeout_ms >= TELLING_TIMEOUT_MS and not order.is_cut_short
-    return Contact.UNANSWERED if is_telling else Contact.UNKNOWN
 
 
 def _ticket_key(ticket: _Ticket) -> _Ticket:

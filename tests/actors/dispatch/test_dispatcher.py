@@ -18,7 +18,8 @@ import pytest
 from aiohttp import web
 from nacl.signing import SigningKey
 
-from actors.dispatch.dispatcher import TELLING_TIMEOUT_MS, Dispatcher
+from actors.dispatch.dispatcher import Dispatcher
+from actors.dispatch.http_failures import TELLING_TIMEOUT_MS
 from actors.dispatch.large_results import Blobs
 from actors.dispatch.order_inputs import BUILT_HERE_BYTES_MAX
 from actors.ports import Contact, DispatchOrder, InputSources
