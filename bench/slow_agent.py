@@ -18,6 +18,7 @@ import time
 
 from actors.dispatch.dispatcher import Dispatcher
 from actors.ports import DispatchOrder
+from actors.process.at_work import AtWork
 from actors.process.loop_clock import LoopClock
 from core.settings import Settings
 from core.workflow.events import Event, WorkStarted
@@ -76,6 +77,7 @@ async def one_round(port: int, hanging_port: int | None, count: int) -> list[flo
         begin=lambda _: None,
         note=lambda _, __: None,
         names=NameResolver(),
+        at_work=AtWork(),
     )
     try:
         await healthy(dispatcher, port, AT_ONCE)  # connections

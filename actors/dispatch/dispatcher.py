@@ -22,7 +22,8 @@ from msgspec.structs import replace
 from actors.dispatch.agent_queue import AGED_MS, AgentQueues
 from actors.dispatch.cancel_notices import CancelNotices
 from actors.dispatch.envelope import dispatch_body, dispatch_headers, sent_event_id
-from actors.dispatch.large_results import Blobs, is_result_large, store_large_result
+from actors.dispatch.http_failures import judge_failure
+from actors.dispatch.large_results import Blobs, large_body, store_large_result
 from actors.dispatch.order_inputs import (
     BUILT_HERE_BYTES_MAX,
     UNCOUNTED_BYTES_MAX,
@@ -39,7 +40,6 @@ from actors.judging.reply_events import (
     ReceivedReply,
     build_reply_event,
     judge_received,
-    offline_failure,
     unhealthy_failure,
 )
 from actors.ports import Clock, Contact, DispatchOrder, InputSources
@@ -64,9 +64,6 @@ from federation.http_connection import Exchange, HttpFailure, HttpFailureKind, O
 from federation.name_resolver import NameResolver
 
 log = logging.getLogger("callboard.dispatch")
-
-# A passed timeout shorter than this says nothing about the agent.
-TELLING_TIMEOUT_MS = 1_000
 
 Receive = Callable[[str, Event], None]
 
@@ -113,10 +110,10 @@ class Dispatcher:
         settings: service name, deployment key, egress allow-list and bounds.
         clock: wall time.
         blobs: where large results are; None: results of any size travel as they are.
-        at_work: is told whose order is at work.
         names: looks agents' names up; closed with this.
-        begin: told the agent when an order comes.
-        note: told the order and what its end tells of reaching the agent, when it is closed.
+        begin: receives the agent when an order comes.
+        note: receives the order and what its end tells of reaching the agent, when it is closed.
+        at_work: notes whose order is at work.
         concurrency: how many orders an agent takes from here at once; None: the setting.
     """
 
@@ -128,9 +125,9 @@ class Dispatcher:
         begin: Callable[[str], None],
         note: Callable[[DispatchOrder, Contact], None],
         names: NameResolver,
+        at_work: AtWork,
         concurrency: Callable[[str], int] | None = None,
         blobs: Blobs | None = None,
-        at_work: AtWork | None = None,
     ) -> None:
         self._settings = settings
         self._service = settings.service
@@ -139,7 +136,7 @@ class Dispatcher:
         self._begin = begin
         self._note = note
         self._blobs = blobs
-        self._at_work = at_work or AtWork()
+        self._at_work = at_work
         weights = parse_weights(settings.payer_weights)
         self._bytes = InflightBytes(settings.inflight_bytes_max)
 
@@ -529,7 +526,7 @@ class Dispatcher:
     def _answer(self, ticket: _Ticket, event: str, input_hash: str, outcome: Outcome) -> None:
         order = ticket.order
         if isinstance(outcome, HttpFailure):
-            failure, contact = self._failure(order, outcome)
+            failure, contact = judge_failure(order, outcome, self._settings)
             self._fail(ticket, input_hash, failure, contact)
             return
         received = ReceivedReply(
@@ -551,40 +548,14 @@ class Dispatcher:
 
     async def _judge_and_end(self, ticket: _Ticket, received: ReceivedReply) -> None:
         event = await self._judging.judge(ticket.order, received)
-        if isinstance(event, AttemptSucceeded) and not self._is_stored(event):
+        body = self._large_body(event)
+        if body is not None:
+            await self._store_and_end(ticket, event, body, Contact.REACHED)
+            return
+        if isinstance(event, AttemptSucceeded):
             assert event.result_json is not None
             event = replace(event, result=orjson.loads(event.result_json))
-        self._end(ticket, event, Contact.REACHED)
-
-    def _failure(self, order: DispatchOrder, outcome: HttpFailure) -> tuple[Failure, Contact]:
-        """Return what a request without a reply is to its attempt, and what it says of reaching."""
-        match outcome.kind:
-            case HttpFailureKind.CONNECT_TIMEOUT:
-                failure = offline_failure(order, outcome.detail)
-                if order.timeout_ms >= self._settings.connect_timeout_ms:
-                    return failure, Contact.UNREACHABLE  # no payer has chosen that time
-                return failure, _contact_of_timeout(order)
-            case HttpFailureKind.TIMEOUT:
-                message = f"no reply within {order.timeout_ms} ms"
-                return Failure(NodeErrorCode.AGENT_TIMEOUT, message), _contact_of_timeout(order)
-            case HttpFailureKind.DENIED:
-                message = f"the egress policy forbids {order.agent_did}: {outcome.detail}"
-                failure = Failure(NodeErrorCode.POLICY_DENIED, message, Verdict.FINAL)
-                return failure, Contact.REACHED
-            case HttpFailureKind.NOT_TRIED:
-                message = f"the service could not try: {outcome.detail}"
-                return Failure(NodeErrorCode.AGENT_ERROR, message, is_spared=True), Contact.UNKNOWN
-            case HttpFailureKind.UNREACHABLE:
-                failure = offline_failure(order, "the connection was refused")
-                return failure, Contact.UNREACHABLE
-            case HttpFailureKind.TOO_LARGE:
-                bytes_max = self._settings.agent_reply_bytes_max
-                message = f"the reply is larger than {bytes_max} bytes"
-                return Failure(NodeErrorCode.RESULT_TOO_LARGE, message), Contact.REACHED
-            case HttpFailureKind.BROKEN:
-                message = f"the connection broke: {outcome.detail}"
-                broken = Failure(NodeErrorCode.AGENT_ERROR, message, is_spared=True)
-                return broken, Contact.UNANSWERED  # a payer's input may be what breaks it
+        self._close_and_deliver(ticket, event, Contact.REACHED)
 
     def _fail(self, ticket: _Ticket, input_hash: str, failure: Failure, contact: Contact) -> None:
         """End an order without a reply."""
@@ -594,25 +565,32 @@ class Dispatcher:
 
     def _end(self, ticket: _Ticket, event: Event, contact: Contact) -> None:
         """End an order with the event of its reply; a large result is stored first."""
-        if self._is_stored(event):
-            self._take_task(ticket, self._store_and_end, event, contact)
-            return
+        body = self._large_body(event)
+        if body is None:
+            self._close_and_deliver(ticket, event, contact)
+        else:
+            self._take_task(ticket, self._store_and_end, event, body, contact)
+
+    def _large_body(self, event: Event) -> bytes | None:
+        """Return the bytes of the event's result if they are to be stored by themselves."""
+        if self._blobs is None:
+            return None
+        return large_body(event, self._settings.result_inline_bytes_max)
+
+    async def _store_and_end(
+        self, ticket: _Ticket, event: Event, body: bytes, contact: Contact
+    ) -> None:
+        assert self._blobs is not None
+        stored = await store_large_result(event, body, self._blobs)
+        self._close_and_deliver(ticket, stored, contact)
+
+    def _close_and_deliver(self, ticket: _Ticket, event: Event, contact: Contact) -> None:
+        """Close an order and deliver its last event, or hold its place while its agent works."""
         remaining_ms = None
         if isinstance(event, AttemptAccepted) and not ticket.is_over:
             remaining_ms = ticket.started_ms + ticket.order.timeout_ms - event.at_ms
         self._close(ticket, contact, remaining_ms)
         _deliver(ticket, event)
-
-    def _is_stored(self, event: Event) -> bool:
-        """Say whether the event's result is to be stored by itself."""
-        inline_bytes_max = self._settings.result_inline_bytes_max
-        return self._blobs is not None and is_result_large(event, inline_bytes_max)
-
-    async def _store_and_end(self, ticket: _Ticket, event: Event, contact: Contact) -> None:
-        assert self._blobs is not None
-        stored = await store_large_result(event, self._blobs)
-        self._close(ticket, contact)
-        _deliver(ticket, stored)
 
     def _close(self, ticket: _Ticket, contact: Contact, accepted_ms: int | None = None) -> None:
         """Close an open order; `accepted_ms`: how long its agent may still hold it."""
@@ -646,16 +624,6 @@ def _ended_ms(ticket: _Ticket) -> int:
     """
     span_s = asyncio.get_running_loop().time() - ticket.started_s
     return ticket.started_ms + int(span_s * 1_000)
-
-
-def _contact_of_timeout(order: DispatchOrder) -> Contact:
-    """Return `UNANSWERED`, or `UNKNOWN` where the agent was given too little time.
-
-    It may be the workflow's rest: that ends then, and mostly takes its order back, but its commit
-    may be slower. Or its payer has set a time-out in which no agent can answer.
-    """
-    is_telling = order.timeout_ms >= TELLING_TIMEOUT_MS and not order.is_cut_short
-    return Contact.UNANSWERED if is_telling else Contact.UNKNOWN
 
 
 def _ticket_key(ticket: _Ticket) -> _Ticket:

@@ -100,23 +100,25 @@ class Blobs:
             self._cached_bytes -= len(oldest)
 
 
-def is_result_large(event: Event, inline_bytes_max: int) -> bool:
-    """Whether the event has a result that is to be stored by itself."""
+def large_body(event: Event, inline_bytes_max: int) -> bytes | None:
+    """Return the bytes of an event's result that is to be stored by itself, None for others."""
     if not isinstance(event, AttemptSucceeded) or event.result_json is None:
-        return False
+        return None
     if len(event.result_json) * 4 <= inline_bytes_max:
-        return False  # a character has at most 4 bytes
-    return len(event.result_json.encode()) > inline_bytes_max
+        return None  # a character has at most 4 bytes
+    body = event.result_json.encode()
+    return body if len(body) > inline_bytes_max else None
 
 
-async def store_large_result(event: Event, blobs: Blobs) -> Event:
+async def store_large_result(event: Event, body: bytes, blobs: Blobs) -> Event:
     """Store a large result, and return its event with the reference.
 
     Retries for as long as the caller waits.
+
+    Args:
+        body: the result's, from `large_body`.
     """
     assert isinstance(event, AttemptSucceeded)
-    assert event.result_json is not None
-    body = event.result_json.encode()
     ref = await _retry_while_unavailable(lambda: blobs.put(body))
     assert ref.hash == event.output_hash, "a result is stored under the hash of its canonical form"
     return replace(event, result=ref, result_json=None)

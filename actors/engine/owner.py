@@ -67,8 +67,7 @@ class Owner:
         settings: the deployment's.
         ledger: the client of the ledger actor.
         on_lost: ends this process, so that a new one starts from the stored rows.
-        at_work: the workflow at work, and those that have ended this owner's processes before;
-            None: nothing is known of earlier ones.
+        at_work: the workflow at work, and those that have ended this owner's processes before.
     """
 
     def __init__(
@@ -77,9 +76,9 @@ class Owner:
         settings: Settings,
         ledger: LedgerClient,
         on_lost: Callable[[str], None],
-        at_work: AtWork | None = None,
+        at_work: AtWork,
     ) -> None:
-        self._at_work = at_work or AtWork()
+        self._at_work = at_work
         self._name = name
         self._settings = settings
         self._ledger = ledger

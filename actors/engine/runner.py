@@ -113,7 +113,7 @@ class Runner:
         on_lost: receives the reason when another owner has taken over and this runner must stop.
         on_rows_needed: receives the id of a stored workflow that is not driven: its rows must be
             read, as one of `reads`, and, if they belong to this owner, passed to `restore_stored`.
-        at_work: names the workflow at work, and knows who ended this owner; may be None.
+        at_work: names the workflow at work, and knows which of them have ended this owner.
     """
 
     def __init__(
@@ -129,7 +129,7 @@ class Runner:
         on_finished: Callable[[str, set[str]], None],
         on_lost: Callable[[str], None],
         on_rows_needed: Callable[[str], None],
-        at_work: AtWork | None = None,
+        at_work: AtWork,
     ) -> None:
         self._owner = owner
         self._epoch = epoch
@@ -141,7 +141,7 @@ class Runner:
         self._on_finished = on_finished
         self._on_lost = on_lost
         self._on_rows_needed = on_rows_needed
-        self._at_work = at_work or AtWork()
+        self._at_work = at_work
         self._running: dict[str, RunningWorkflow] = {}
         self._door = Door(settings, dispatcher, ledger)
         self._published = 0

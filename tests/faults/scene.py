@@ -14,6 +14,7 @@ from functools import partial
 from aiohttp import web
 
 from actors.engine.owner import Owner
+from actors.process.at_work import AtWork
 from actors.transport.actor_calls import is_unknown_outcome
 from actors.transport.ledger_client import LedgerClient
 from actors.transport.messages import PublishReply, PublishRequest
@@ -88,7 +89,7 @@ class Scene:
             capacity=10_000,
             batch_size=20,
         )
-        owner = Owner(name, self.settings, client, self.lost.append)
+        owner = Owner(name, self.settings, client, self.lost.append, AtWork())
         self.owners.append(owner)
         await owner.start()
         return owner

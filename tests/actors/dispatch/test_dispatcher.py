@@ -18,10 +18,12 @@ import pytest
 from aiohttp import web
 from nacl.signing import SigningKey
 
-from actors.dispatch.dispatcher import TELLING_TIMEOUT_MS, Dispatcher
+from actors.dispatch.dispatcher import Dispatcher
+from actors.dispatch.http_failures import TELLING_TIMEOUT_MS
 from actors.dispatch.large_results import Blobs
 from actors.dispatch.order_inputs import BUILT_HERE_BYTES_MAX
 from actors.ports import Contact, DispatchOrder, InputSources
+from actors.process.at_work import AtWork
 from actors.process.loop_clock import LoopClock
 from core.canonical import canonical, hash_text
 from core.errors import NodeErrorCode
@@ -104,6 +106,7 @@ async def scene(
         begin=lambda _: None,
         note=lambda _, contact: contacts.append(contact),
         names=names or NameResolver(),
+        at_work=AtWork(),
         blobs=blobs,
     )
     try:

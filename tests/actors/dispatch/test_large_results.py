@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 import orjson
 import pytest
 
-from actors.dispatch.large_results import Blobs, is_result_large, store_large_result
+from actors.dispatch.large_results import Blobs, large_body, store_large_result
 from actors.ports import InputSources
 from core.errors import ErrorCode, NodeErrorCode, ServiceError
 from core.records.manifest import parse_manifest
@@ -54,13 +54,14 @@ def succeeded(text: str) -> AttemptSucceeded:
 
 def test_small_results_and_other_events_travel_as_they_are() -> None:
     for event in (succeeded("x" * 80), succeeded("x" * 20), WorkStarted("a", 1, 0)):
-        assert not is_result_large(event, 100)
+        assert large_body(event, 100) is None
 
 
 async def test_size_is_counted_in_bytes_not_characters() -> None:
     event = succeeded("ä" * 50)
-    assert is_result_large(event, 100)
-    stored = await store_large_result(event, Blobs(Shelf(), cache_bytes_max=1_000))
+    body = large_body(event, 100)
+    assert body is not None and len(body) > 100
+    stored = await store_large_result(event, body, Blobs(Shelf(), cache_bytes_max=1_000))
     assert isinstance(stored, AttemptSucceeded) and stored.result_json is None
 
 
@@ -68,7 +69,9 @@ async def test_large_result_is_stored_before_its_event_goes_on_however_long_that
     shelf = Shelf(away=2)
     blobs = Blobs(shelf, cache_bytes_max=0)
     event = succeeded("x" * 200)
-    changed = await store_large_result(event, blobs)
+    body = large_body(event, 100)
+    assert body is not None
+    changed = await store_large_result(event, body, blobs)
     assert isinstance(changed, AttemptSucceeded)
     assert changed.result == BlobRef(event.output_hash, len(event.result_json or ""))
     assert changed.result_json is None

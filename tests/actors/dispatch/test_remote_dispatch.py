@@ -23,6 +23,7 @@ from actors.dispatch import remote_dispatch
 from actors.dispatch.dispatcher import Dispatcher
 from actors.dispatch.remote_dispatch import PeerCalls, RemoteDispatch, order_id
 from actors.ports import DispatchOrder
+from actors.process.at_work import AtWork
 from actors.process.loop_clock import LoopClock
 from core.settings import Settings
 from core.workflow.events import (
@@ -174,6 +175,7 @@ async def three_machines(**chances: float) -> AsyncIterator[Machines]:
             begin=lambda _: None,
             note=lambda *_, **__: None,
             names=NameResolver(),
+            at_work=AtWork(),
         )
         for name in "abc"
     }

@@ -141,7 +141,7 @@ class Bench:
             on_finished=on_finished or (lambda workflow_id, _: self.finished.append(workflow_id)),
             on_lost=self.lost.append,
             on_rows_needed=self.unsure.append,
-            at_work=at_work,
+            at_work=at_work or AtWork(),
         )
 
     def publish(self, shape: Shape = CHAIN, *, workflow_id: str = "w1", **changes: Any) -> None:

@@ -12,6 +12,7 @@ from msgspec.structs import replace
 from actors.directory import directory_sync
 from actors.directory.directory_sync import DirectorySync
 from actors.engine.owner import Owner
+from actors.process.at_work import AtWork
 from actors.transport.actor_calls import is_unknown_outcome
 from actors.transport.late_replies import LateReplies
 from actors.transport.ledger_client import LedgerClient
@@ -70,7 +71,8 @@ async def owner() -> AsyncIterator[Owner]:
         raise AssertionError("no command is sent")
 
     client = LedgerClient(call, is_unknown_outcome, capacity=1, batch_size=1)
-    made: Any = Owner("o", Settings(database_url="postgresql://"), client, lambda _: None)
+    settings = Settings(database_url="postgresql://")
+    made: Any = Owner("o", settings, client, lambda _: None, AtWork())
     made._runner, made._restorer = PublishesAtOnce(), Restored()
     made._directory.put(agent_rows())
     yield made

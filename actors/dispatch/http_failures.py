@@ -1,0 +1,66 @@
+"""What a request without a reply is to its attempt, and to its agent's health.
+
+Pure. Spec: Dispatch response; contract.md section 5. Decisions 0006 and 0154.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from actors.judging.reply_events import offline_failure
+from actors.ports import Contact, DispatchOrder
+from core.errors import NodeErrorCode
+from core.settings import Settings
+from core.workflow.events import Failure, Verdict
+from federation.http_connection import HttpFailure, HttpFailureKind
+
+# A passed timeout shorter than this says nothing about the agent.
+TELLING_TIMEOUT_MS: Final = 1_000
+
+
+def judge_failure(
+    order: DispatchOrder, outcome: HttpFailure, settings: Settings
+) -> tuple[Failure, Contact]:
+    """Return the failure of an attempt without a reply, and what it tells of reaching the agent.
+
+    Args:
+        outcome: why no reply came.
+        settings: the connect timeout and the largest reply.
+    """
+    match outcome.kind:
+        case HttpFailureKind.CONNECT_TIMEOUT:
+            failure = offline_failure(order, outcome.detail)
+            if order.timeout_ms >= settings.connect_timeout_ms:
+                return failure, Contact.UNREACHABLE  # no payer has chosen that time
+            return failure, _contact_of_timeout(order)
+        case HttpFailureKind.TIMEOUT:
+            message = f"no reply within {order.timeout_ms} ms"
+            return Failure(NodeErrorCode.AGENT_TIMEOUT, message), _contact_of_timeout(order)
+        case HttpFailureKind.DENIED:
+            message = f"the egress policy forbids {order.agent_did}: {outcome.detail}"
+            failure = Failure(NodeErrorCode.POLICY_DENIED, message, Verdict.FINAL)
+            return failure, Contact.REACHED
+        case HttpFailureKind.NOT_TRIED:
+            message = f"the service could not try: {outcome.detail}"
+            return Failure(NodeErrorCode.AGENT_ERROR, message, is_spared=True), Contact.UNKNOWN
+        case HttpFailureKind.UNREACHABLE:
+            failure = offline_failure(order, "the connection was refused")
+            return failure, Contact.UNREACHABLE
+        case HttpFailureKind.TOO_LARGE:
+            bytes_max = settings.agent_reply_bytes_max
+            message = f"the reply is larger than {bytes_max} bytes"
+            return Failure(NodeErrorCode.RESULT_TOO_LARGE, message), Contact.REACHED
+        case HttpFailureKind.BROKEN:
+            message = f"the connection broke: {outcome.detail}"
+            broken = Failure(NodeErrorCode.AGENT_ERROR, message, is_spared=True)
+            return broken, Contact.UNANSWERED  # a payer's input may be what breaks it
+
+
+def _contact_of_timeout(order: DispatchOrder) -> Contact:
+    """Return `UNANSWERED`, or `UNKNOWN` where the agent was given too little time.
+
+    It may be the workflow's rest: that ends then, and mostly takes its order back, but its commit
+    may be slower. Or its payer has set a time-out in which no agent can answer.
+    """
+    is_telling = order.timeout_ms >= TELLING_TIMEOUT_MS and not order.is_cut_short
+    return Contact.UNANSWERED if is_telling else Contact.UNKNOWN
