@@ -24,7 +24,7 @@ import orjson
 import uvloop
 
 from bench.checkouts import Checkout
-from bench.load.clients import Api, Target, chain, unique
+from bench.load.clients import PAYER_RIGHTS, Api, Target, chain, unique
 from bench.load.stub_agent import ANSWER, StubAgent, Tally
 
 CAPABILITY = "cap.bench.v1"
@@ -116,7 +116,7 @@ async def measure(target: Target, count: int) -> Times:
     server = await loop.create_server(partial(StampingAgent, calls), "127.0.0.1", 0)
     payer = unique("did:bench:payer-")
     async with Api(target.url, target.admin_key) as admin:
-        key = await admin.make_key(payer)
+        key = await admin.make_key(payer, rateClass="unlimited", scopes=PAYER_RIGHTS)
         await admin.register_agent(CAPABILITY, server.sockets[0].getsockname()[1])
         await admin.must("POST", "/v1/ledger/deposit", {"amount": 100_000, "ownerDid": payer})
     body = orjson.dumps(chain(CAPABILITY, NODES))
@@ -137,7 +137,7 @@ async def measure(target: Target, count: int) -> Times:
                 times.add("last reply -> answer", ended - calls[-1])
                 times.add("whole", ended - began)
         singles = {
-            "balance": ("GET", f"/v1/ledger/balance/{payer}", b""),
+            "balance": ("GET", "/v1/ledger/balance", b""),
             "deposit": ("POST", "/v1/ledger/deposit", b'{"amount":1}'),
             "health": ("GET", "/health", b""),
         }

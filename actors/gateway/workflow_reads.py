@@ -1,6 +1,7 @@
 """A replica's reads of workflows: what many requests ask for at once travels as one query.
 
-Each kind of read has a queue of its own, in which callers take turns. contract.md section 6;
+Each kind of read has a queue of its own, in which callers take turns; a value that the database
+refuses fails its own read alone. contract.md section 6;
 decision 0108.
 """
 
@@ -12,6 +13,7 @@ from actors.dispatch.large_results import Blobs
 from actors.gateway.record_bound import bound_results
 from actors.transport.channel import Channel
 from core.settings import Settings
+from ledger.reads.batch_halves import in_halves
 from ledger.reads.reader import LedgerReader
 from ledger.reads.stored import RowDict, StoredWorkflow, WorkflowHead
 from ledger.workflows.endings import have_ended
@@ -40,13 +42,13 @@ class WorkflowReads:
         capacity = settings.replica_requests_max
         self._heads: Channel[tuple[str, str], WorkflowHead | None] = Channel(
             "workflow heads",
-            partial(workflow_heads, reader),
+            in_halves(partial(workflow_heads, reader)),
             capacity=capacity,
             batch_size=RECORDS_BATCH,
         )
         self._records: Channel[tuple[str, int], StoredWorkflow | None] = Channel(
             "workflow records",
-            self._read_records,
+            in_halves(self._read_records),
             capacity=capacity,
             batch_size=RECORDS_BATCH,
             weight_of=lambda asked: min(asked[1], settings.record_bytes_max),
@@ -54,19 +56,19 @@ class WorkflowReads:
         )
         self._dispatched: Channel[tuple[str, str], RowDict | None] = Channel(
             "dispatched nodes",
-            partial(dispatched_nodes, reader),
+            in_halves(partial(dispatched_nodes, reader)),
             capacity=capacity,
             batch_size=ENDINGS_BATCH,
         )
         self._rows: Channel[str, RowDict | None] = Channel(
             "workflow rows",
-            partial(workflow_rows, reader),
+            in_halves(partial(workflow_rows, reader)),
             capacity=capacity,
             batch_size=RECORDS_BATCH,
         )
         self._endings: Channel[str, bool] = Channel(
             "ends of workflows",
-            partial(have_ended, reader),
+            in_halves(partial(have_ended, reader)),
             capacity=capacity,
             batch_size=ENDINGS_BATCH,
         )

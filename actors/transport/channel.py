@@ -50,8 +50,8 @@ class Channel(Generic[Request, Reply]):
 
     Args:
         name: for messages.
-        call: sends one batch; returns the replies in the order of the requests. Its exception is
-            the reply to every request of the batch.
+        call: sends one batch; returns the replies in the order of the requests, an exception as
+            the reply of a request that failed alone. What it raises is the reply to every one.
         capacity: most requests that may wait; beyond it OVERLOADED is raised.
         batch_size: most requests in one call.
         weight_of: the weight of a request, 0 or more; None: requests are only counted.
@@ -62,7 +62,7 @@ class Channel(Generic[Request, Reply]):
     def __init__(
         self,
         name: str,
-        call: Callable[[list[Request]], Awaitable[Sequence[Reply]]],
+        call: Callable[[list[Request]], Awaitable[Sequence[Reply | BaseException]]],
         *,
         capacity: int,
         batch_size: int,

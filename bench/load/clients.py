@@ -17,6 +17,8 @@ from yarl import URL
 from ledger.embedded.server import DATABASE, SUPERUSER, EmbeddedPostgres
 from serve_app.supervisor.deployment import run_folder_of
 
+# What a payer may do by default, and pay in.
+PAYER_RIGHTS = ("workflows:read", "workflows:write", "ledger:read", "ledger:deposit")
 TIMEOUT_S = 30.0
 LOOK_S = 0.5
 

@@ -11,12 +11,10 @@ from datetime import UTC, datetime, timedelta
 
 import orjson
 
-from bench.load.clients import Api, chain, unique
+from bench.load.clients import PAYER_RIGHTS, Api, chain, unique
 from bench.load.stub_agent import ACCEPT, ANSWER, Tally, serve_stub
 from bench.noise.attack import Attack
 from core.money import MICRO_MAX, MICRO_PER_CREDIT
-
-DEFAULT_RIGHTS_AND_DEPOSIT = ("workflows:read", "workflows:write", "ledger:read", "ledger:deposit")
 
 
 class KeyWithNul(Attack):
@@ -86,9 +84,7 @@ class FullWallet(Attack):
         self._capability = unique("cap.bench.") + ".v1"
         await admin.register_agent(self._capability, port)
         self._keys = [
-            await admin.make_key(
-                unique(self.did), scopes=DEFAULT_RIGHTS_AND_DEPOSIT, rateClass="unlimited"
-            )
+            await admin.make_key(unique(self.did), scopes=PAYER_RIGHTS, rateClass="unlimited")
             for _ in range(self.WALLETS)
         ]
 

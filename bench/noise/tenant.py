@@ -21,7 +21,7 @@ import aiohttp
 import orjson
 import uvloop
 
-from bench.load.clients import Api, Target, chain, unique
+from bench.load.clients import PAYER_RIGHTS, Api, Target, chain, unique
 from bench.noise.gate import Shared
 from bench.noise.remotes import FailedOrder
 from core.money import micro_from_credits
@@ -31,7 +31,6 @@ DEPOSITS_PER_S = 2
 NODES = 3
 FIRST_DEPOSIT = 10_000
 SETTLED_WITHIN_S = 90.0
-RIGHTS = ("workflows:read", "workflows:write", "ledger:read", "ledger:deposit")
 PUBLISH, DEPOSIT = "publish", "deposit"
 
 
@@ -104,7 +103,7 @@ class Tenant:
         """Register the agent, create an unlimited key, fill the wallet; return the tenant's DID."""
         async with Api(self._target.url, self._target.admin_key) as admin:
             await admin.register_agent(self._capability, self._port)
-            self._key = await admin.make_key(self.did, rateClass="unlimited", scopes=RIGHTS)
+            self._key = await admin.make_key(self.did, rateClass="unlimited", scopes=PAYER_RIGHTS)
         async with Api(self._target.url, self._key) as api:
             await api.must("POST", "/v1/ledger/deposit", {"amount": FIRST_DEPOSIT})
             self._count(FIRST_DEPOSIT)

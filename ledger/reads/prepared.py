@@ -99,6 +99,8 @@ class PreparedReads:
             await self.close()
             if not was_open or time_s() >= ends_s:
                 raise
+        except psycopg.DataError:
+            raise  # a value was refused; the connection is as before
         except BaseException:
             # Cancelled on the way, perhaps in the middle of an answer.
             await self.close()

@@ -170,6 +170,18 @@ async def test_prepared_reads_survive_the_loss_of_their_connection(
     assert other != first
 
 
+async def test_a_value_that_is_refused_costs_prepared_reads_no_connection(
+    reader: LedgerReader,
+) -> None:
+    """Whoever had a value refused made the next read of all others connect first."""
+    one = PreparedStatement.of(sql.select(sql.func.pg_backend_pid().label("pid")))
+    before = await reader.lookups.rows(one, {})
+    for wrong_id, name in ((new_id(), "a\0b"), ("no UUID", "a")):
+        with pytest.raises(psycopg.DataError):
+            await dispatched_nodes(reader, [(wrong_id, name)])
+    assert await reader.lookups.rows(one, {}) == before
+
+
 async def test_a_cancelled_read_leaves_no_answer_to_the_next(reader: LedgerReader) -> None:
     slow = PreparedStatement.of(sql.select(sql.func.pg_sleep(60), sql.literal(1).label("n")))
     one = PreparedStatement.of(sql.select(sql.literal(2).label("n")))

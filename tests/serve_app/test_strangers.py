@@ -1,4 +1,5 @@
-"""Reads of workflows on a real database: strangers cost no results, and callers take turns."""
+"""Reads of workflows on a real database: strangers cost no results, callers take turns, and what
+one asks for fails no other's read."""
 
 from __future__ import annotations
 
@@ -8,13 +9,16 @@ from pathlib import Path
 from typing import Any, cast
 
 import orjson
+import psycopg
 import pytest
+import sqlalchemy.exc
 
 from actors.gateway.gateway import Gateway
 from core.settings import Settings
 from core.trust.access import Principal
 from core.workflow.events import NodeChanged
 from core.workflow.transitions import NodeStatus
+from ledger.agents.agent_live import LivenessStore
 from ledger.replies import ReplyStore
 from ledger.writer.store import LedgerStore
 from serve_app.callers.admission import Admission
@@ -166,4 +170,36 @@ async def test_a_callers_many_large_records_do_not_stand_before_anothers_small_o
         tasks.create_task(read("modest", small))
     assert ended.index("modest") <= 2, ended
     assert gateway.reads._records.statistics().batch_max == 1, "each weighs more than a quarter"
+    await store.close()
+
+
+async def test_a_value_that_the_database_refuses_fails_no_other_read_of_its_batch(
+    database: Database, gateway: Gateway
+) -> None:
+    """Strangers' nodeIds with U+0000 failed 148 of 150 results that another tenant handed in."""
+    store, epoch = await open_with_owner(database.service_url)
+    workflow_id, reads = await stored_workflow(store, epoch, results=1), gateway.reads
+    store_of_heartbeats = LivenessStore(database.service_url)  # opens nothing to read claims
+    heartbeats = Heartbeats(store_of_heartbeats, gateway.reader, 100, cast(Any, None))
+    nul, no_id = "a\0b", "no UUID"
+    good = [
+        reads.dispatched_node(workflow_id, "n0"),
+        reads.head(workflow_id, PAYER),
+        reads.row(workflow_id),
+        reads.has_ended(workflow_id),
+        heartbeats.claim(AGENT),
+    ]
+    bad = [
+        reads.dispatched_node(workflow_id, nul),
+        reads.dispatched_node(no_id, "n0"),
+        reads.head(workflow_id, nul),
+        reads.row(no_id),
+        reads.has_ended(no_id),
+        heartbeats.claim(nul),
+    ]
+    found = await asyncio.gather(*good, *bad, return_exceptions=True)
+    for answer in found[: len(good)]:
+        assert not isinstance(answer, BaseException), answer
+    for answer in found[len(good) :]:
+        assert isinstance(answer, psycopg.DataError | sqlalchemy.exc.DataError), answer
     await store.close()

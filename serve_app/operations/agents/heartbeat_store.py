@@ -21,6 +21,7 @@ from ledger.agents.agent_live import (
     StoredHeartbeat,
     agent_claims,
 )
+from ledger.reads.batch_halves import in_halves
 from ledger.reads.reader import LedgerReader, RowDict
 
 BATCH_MAX: Final = 1_000
@@ -48,7 +49,7 @@ class Heartbeats:
         self._tell_owners = tell_owners
         self._tell_from_s = 0.0
         self._claims: Channel[str, RowDict | None] = Channel(
-            "agents of heartbeats", self._find, capacity=capacity, batch_size=BATCH_MAX
+            "agents of heartbeats", in_halves(self._find), capacity=capacity, batch_size=BATCH_MAX
         )
         self._writes: Channel[Heartbeat, StoredHeartbeat] = Channel(
             "heartbeats", store.store_heartbeats, capacity=capacity, batch_size=BATCH_MAX

@@ -39,7 +39,7 @@ from core.trust.result_token import result_id
 from core.workflow.transitions import NodeStatus, is_terminal
 from ledger.reads.stored import StoredWorkflow
 from serve_app.callers.limits import RateClass
-from serve_app.http.bodies import load_json, not_json
+from serve_app.http.bodies import check_nul, load_json, not_json
 from serve_app.http.calls import REPLAYED, Call, Operation, Repeats, Reply, invalid
 from serve_app.http.repeats import once
 
@@ -153,6 +153,7 @@ def names_of(body: bytes) -> NodeResult:
         if len(text) > _NAME_BYTES_MAX:
             raise invalid(name, f"{len(text)} bytes", f"at most {_NAME_BYTES_MAX} bytes")
         values[name] = load_json(text)
+        check_nul({name: values[name]}, text)
     return parsed(NodeResult, values)
 
 
