@@ -110,7 +110,7 @@ class Exchange:
         self.connection: Connection | None = None
 
     def cancel(self) -> None:
-        """Stop, and close the connection; the callback hears nothing."""
+        """Stop, and close the connection; the callback is not called."""
         self._is_over = True
         if self.timer is not None:
             self.timer.cancel()
@@ -120,13 +120,13 @@ class Exchange:
             self.connection.close()
 
     def end(self, outcome: Outcome) -> None:
-        """Stop and tell the callback, unless it is over."""
+        """Stop and call the callback, unless it is over."""
         if not self._is_over:
             self.cancel()
             self._done(outcome)
 
-    def tell_written(self) -> None:
-        """Tell that the request is written, once."""
+    def call_written(self) -> None:
+        """Call back once, when the request is written."""
         written, self.written = self.written, None
         if written is not None and not self._is_over:
             written()
@@ -194,10 +194,10 @@ class Connection(asyncio.BufferedProtocol):
             self._transport.write(head)
             self._transport.write(body)
         if exchange.written is not None and not self._is_writing:
-            exchange.tell_written()
+            exchange.call_written()
 
     def close(self) -> None:
-        """Close at once; an exchange that is on it hears nothing from here."""
+        """Close at once; an exchange that is on it gets no outcome from here."""
         self._exchange = None
         self._client.forget(self)
         if self._transport is not None:
@@ -227,14 +227,14 @@ class Connection(asyncio.BufferedProtocol):
         self._client.count(self)
 
     def pause_writing(self) -> None:
-        """See that the server does not take what is written as fast as it comes."""
+        """Note that the server does not take what is written as fast as it comes."""
         self._is_writing = True
 
     def resume_writing(self) -> None:
-        """See that the server has taken nearly all."""
+        """Note that the server has taken nearly all."""
         self._is_writing = False
         if self._exchange is not None:
-            self._exchange.tell_written()
+            self._exchange.call_written()
 
     def pause_reading(self) -> None:
         """Leave what comes with the socket for a while."""
@@ -253,7 +253,7 @@ class Connection(asyncio.BufferedProtocol):
         return self._client.buffer
 
     def buffer_updated(self, nbytes: int) -> None:
-        """Parse what has come; tell the exchange when its reply is there or cannot be."""
+        """Parse what has come; end the exchange when its reply is there or cannot be."""
         if self._exchange is None:
             self.close()  # nothing was asked
             return
@@ -336,7 +336,7 @@ class Connection(asyncio.BufferedProtocol):
     # -- called by the parser, within buffer_updated ---------------------------------------------
 
     def on_message_begin(self) -> None:
-        """See what comes after a whole reply: no request has asked for it."""
+        """Keep no connection on which more than a whole reply comes: nothing has asked for it."""
         if self._is_complete:
             self._is_kept = False
 
@@ -374,7 +374,7 @@ class Connection(asyncio.BufferedProtocol):
             self._pieces.append(piece)
 
     def on_message_complete(self) -> None:
-        """See the end of a reply, or of an interim one, which is dropped."""
+        """Note the end of a reply; an interim one is dropped."""
         if self._is_complete:
             return
         if self._is_informational:

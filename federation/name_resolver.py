@@ -72,7 +72,7 @@ class NameResolver:
         self._lookups: dict[_Key, asyncio.Future[Sequence[ResolvedAddress]]] = {}
         self._held = Held()
         self._looked_up = 0
-        # Whether it is being asked if the name servers are at work, and what waits to hear it.
+        # Whether a question is out that shows if the name servers work, and what waits for it.
         self._is_checking = False
         self._undecided: list[asyncio.Future[Sequence[ResolvedAddress]]] = []
         self._answered_s = -ANSWERED_S
@@ -146,7 +146,7 @@ class NameResolver:
             with contextlib.suppress(pycares.AresError):  # not sent; its callback says so, too
                 self._channel.query(absent, pycares.QUERY_TYPE_A, callback=checked)
         lookup: asyncio.Future[Sequence[ResolvedAddress]] = loop.create_future()
-        lookup.add_done_callback(_see)
+        lookup.add_done_callback(_retrieve)
         self._lookups[key] = lookup
         self._held.add(payer)
         end = partial(self._end, key, payer, lookup)
@@ -182,7 +182,7 @@ class NameResolver:
         elif self._is_checking and not self.is_answered:
             self._undecided.append(lookup)
         else:
-            self._blame(lookup)
+            self._end_unanswered(lookup)
 
     def _end_check(self, _: object, error: int | None, is_asked: bool) -> None:
         self._is_checking = False
@@ -191,10 +191,10 @@ class NameResolver:
         while self._undecided:
             lookup = self._undecided.pop()
             if not lookup.done():
-                self._blame(lookup)
+                self._end_unanswered(lookup)
 
-    def _blame(self, lookup: asyncio.Future[Sequence[ResolvedAddress]]) -> None:
-        """End a look-up without an answer, for which the name or the name servers are to blame."""
+    def _end_unanswered(self, lookup: asyncio.Future[Sequence[ResolvedAddress]]) -> None:
+        """End a look-up without an answer: as a failure of the name, or of all name servers."""
         if self.is_answered:
             lookup.set_exception(socket.gaierror(socket.EAI_AGAIN, "the name was not answered"))
         else:
@@ -232,7 +232,7 @@ def _in_loop(
     return ended
 
 
-def _see(lookup: asyncio.Future[Sequence[ResolvedAddress]]) -> None:
-    """Look at a failure, also when all that asked have gone."""
+def _retrieve(lookup: asyncio.Future[Sequence[ResolvedAddress]]) -> None:
+    """Retrieve a failure, which asyncio logs otherwise, also when all that asked have gone."""
     if not lookup.cancelled():
         lookup.exception()

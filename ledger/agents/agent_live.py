@@ -1,4 +1,4 @@
-"""Heartbeats and probes: written by the operational role in batches, read by who chooses agents.
+"""Heartbeats and probes: written by the operational role in batches, read to choose agents.
 
 Worth little and never audited; a crash may forget the last ones, the next come within seconds. All
 times are the database's, so that machines need not agree about theirs when they write.

@@ -44,7 +44,7 @@ def add_bid_reads(command: PlaceBid, read_set: ReadSet) -> None:
 
 
 def add_end_bidding_reads(command: EndBidding, read_set: ReadSet) -> None:
-    """Add what is looked at before a round's bids are told."""
+    """Add what is looked at before a round's bids are sent to its owner."""
     read_set.rounds.add((command.workflow_id, command.node))
 
 

@@ -28,7 +28,7 @@ async def load_rounds(
     for workflow_id, node, number, reserve_micro, closes_ms in await cursor.fetchall():
         cache.rounds[workflow_id, node] = OpenRound(number, reserve_micro, closes_ms)
         asked[bids_key(workflow_id, node, number)] = (workflow_id, node)
-    # Bids that another writer has told are all there are, however far its clock was ahead.
+    # Bids that another writer has sent are all there are, however far its clock was ahead.
     cursor = await connection.execute(
         "SELECT id FROM callboard.command WHERE id = ANY(%s)", (list(asked),)
     )

@@ -104,7 +104,7 @@ class Usage:
 class OpenRound:
     """A round of an auction that has not been closed; `bids` are the live ones it holds, by agent.
 
-    `is_over`: its owner has been told the bids, so no more come, whatever the clock says.
+    `is_over`: its owner has been sent the bids, so no more come, whatever the clock says.
     """
 
     number: int

@@ -6,7 +6,7 @@ their first outcome, (4) one call of `commit_batch` in its newest version, which
 Another key that was used before shows as a conflict: then the batch starts again, knowing it.
 Not a commit → the state cache is dropped and read again.
 
-A refusal by the database is blamed on a command of the batch, unless the connection is gone, the
+A refusal by the database is that of a command of the batch, unless the connection is gone, the
 server cannot work now, or this writer's own memory is wrong (`_translated`). Decision 0116.
 
 It must not know who waits for the outcomes (group_commit.py). design.md section 3; money.md 4.

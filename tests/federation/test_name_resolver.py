@@ -83,7 +83,7 @@ async def test_a_name_that_is_denied_has_failed() -> None:
             await names.resolve("absent.test", 80)
 
 
-async def test_a_name_that_fails_is_to_blame_only_while_the_servers_are_at_work() -> None:
+async def test_a_failure_is_the_names_only_while_the_name_servers_are_at_work() -> None:
     async with scene() as (server, names):
         server.is_broken = True
         with pytest.raises(NameUnavailable):
