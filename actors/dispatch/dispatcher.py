@@ -603,9 +603,7 @@ def _deliver(ticket: _Ticket, event: Event) -> None:
     try:
         ticket.receive(order.workflow_id, event)
     except Exception:  # the edge to who sent the order: it fails for this event alone
-        log.exception(
-            "an event was not received workflow=%s node=%s", order.workflow_id, order.node
-        )
+        log.exception("event not received workflow=%s node=%s", order.workflow_id, order.node)
 
 
 def _ended_ms(ticket: _Ticket) -> int:
