@@ -43,7 +43,7 @@ ROWS: dict[str, tuple[tuple[str, ...], ...]] = {
         ("actors",),
         ("process",),
         ("transport",),
-        ("judging",),
+        ("values",),
         ("directory", "dispatch"),
         ("engine",),
         ("cluster",),

@@ -25,26 +25,26 @@ from actors.dispatch.envelope import dispatch_body, dispatch_headers, sent_event
 from actors.dispatch.http_failures import judge_failure
 from actors.dispatch.large_results import Blobs, large_body, store_large_result
 from actors.dispatch.order_inputs import (
-    BUILT_HERE_BYTES_MAX,
+    BUILT_IN_LOOP_BYTES_MAX,
     UNCOUNTED_BYTES_MAX,
     Built,
     OrderInputs,
-    build_apart,
+    build_in_child,
     build_values,
     limit_bytes,
     weigh_sources,
 )
-from actors.judging.input_texts import InputText
-from actors.judging.judging_process import HERE_BYTES_MAX, JudgingProcess
-from actors.judging.reply_events import (
+from actors.ports import Clock, Contact, DispatchOrder, InputSources
+from actors.process.at_work import AtWork
+from actors.process.slices import SLICE_MS, run_in_slices
+from actors.values.input_texts import InputText
+from actors.values.reply_events import (
     ReceivedReply,
     build_reply_event,
     judge_received,
     unhealthy_failure,
 )
-from actors.ports import Clock, Contact, DispatchOrder, InputSources
-from actors.process.at_work import AtWork
-from actors.process.slices import SLICE_MS, run_in_slices
+from actors.values.value_process import JUDGED_IN_LOOP_BYTES_MAX, ValueProcess
 from core.canonical import canonical, hash_bytes
 from core.errors import NodeErrorCode
 from core.market.sharing.fair_queue import parse_weights
@@ -93,14 +93,14 @@ class _Ticket:
 
 @dataclass(frozen=True, slots=True)
 class DispatchStatistics:
-    """Counters since the dispatcher was made; `judged_apart`: replies, in the judging process."""
+    """Counters since the dispatcher was made; `judged_in_child`: replies, in the value process."""
 
     sent: int
     in_flight: int
     in_flight_limit: int
     queued: int
     accepted: int
-    judged_apart: int
+    judged_in_child: int
 
 
 class Dispatcher:
@@ -151,7 +151,7 @@ class Dispatcher:
             settings.inflight_share,
             self._may_open,
         )
-        self._judging = JudgingProcess(weight_of)
+        self._value_process = ValueProcess(weight_of)
         self._tickets: dict[int, _Ticket] = {}  # by the identity of the order in it
         self._open: set[_Ticket] = set()
         # Open orders that have not begun.
@@ -176,7 +176,7 @@ class Dispatcher:
             queues.fresh_max,
             queues.waiting,
             queues.held,
-            self._judging.judged,
+            self._value_process.judged,
         )
 
     @property
@@ -294,7 +294,7 @@ class Dispatcher:
         for task in self._refusing.values():
             task.cancel()
         self._notices.close()
-        self._judging.close()
+        self._value_process.close()
         await self._client.close()
 
     # -- one order --------------------------------------------------------------------------------
@@ -436,10 +436,10 @@ class Dispatcher:
                 return  # the receiver has aborted it
         if order.sources is None:
             self._write_and_post(ticket, (order.inputs, order.parents))
-        elif weigh_sources(order.sources) <= BUILT_HERE_BYTES_MAX:
+        elif weigh_sources(order.sources) <= BUILT_IN_LOOP_BYTES_MAX:
             self._build_and_post(ticket, order.sources)
         else:
-            self._take_task(ticket, self._build_apart_and_post)
+            self._take_task(ticket, self._build_in_child_and_post)
 
     def _build_and_post(self, ticket: _Ticket, sources: InputSources) -> None:
         """Build small inputs in the loop; orders begin in slices."""
@@ -451,9 +451,9 @@ class Dispatcher:
         else:
             self._write_and_post(ticket, built)
 
-    async def _build_apart_and_post(self, ticket: _Ticket) -> None:
+    async def _build_in_child_and_post(self, ticket: _Ticket) -> None:
         bytes_max = self._settings.dispatch_body_bytes_max
-        built = await build_apart(ticket.order, self._load, self._judging, bytes_max)
+        built = await build_in_child(ticket.order, self._load, self._value_process, bytes_max)
         if isinstance(built, Failure):
             self._fail(ticket, "", built, Contact.UNKNOWN)
         else:
@@ -540,14 +540,14 @@ class Dispatcher:
             ticket.started_ms,
             _ended_ms(ticket),
         )
-        if len(outcome.body) > HERE_BYTES_MAX:
+        if len(outcome.body) > JUDGED_IN_LOOP_BYTES_MAX:
             # Before the order is closed: the limit of open orders bounds the bytes that wait.
             self._take_task(ticket, self._judge_and_end, received)
         else:
             self._end(ticket, judge_received(order, received), Contact.REACHED)
 
     async def _judge_and_end(self, ticket: _Ticket, received: ReceivedReply) -> None:
-        event = await self._judging.judge(ticket.order, received)
+        event = await self._value_process.judge(ticket.order, received)
         body = self._large_body(event)
         if body is not None:
             await self._store_and_end(ticket, event, body, Contact.REACHED)
@@ -612,9 +612,7 @@ def _deliver(ticket: _Ticket, event: Event) -> None:
     try:
         ticket.receive(order.workflow_id, event)
     except Exception:  # the edge to who sent the order: it fails for this event alone
-        log.exception(
-            "an event was not received workflow=%s node=%s", order.workflow_id, order.node
-        )
+        log.exception("event not received workflow=%s node=%s", order.workflow_id, order.node)
 
 
 def _ended_ms(ticket: _Ticket) -> int:

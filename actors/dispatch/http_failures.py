@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from typing import Final
 
-from actors.judging.reply_events import offline_failure
 from actors.ports import Contact, DispatchOrder
+from actors.values.reply_events import offline_failure
 from core.errors import NodeErrorCode
 from core.settings import Settings
 from core.workflow.events import Failure, Verdict

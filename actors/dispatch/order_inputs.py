@@ -17,7 +17,8 @@ from typing import Any, Final, Protocol
 import orjson
 from msgspec.structs import replace
 
-from actors.judging.input_texts import (
+from actors.ports import DispatchOrder, InputSources
+from actors.values.input_texts import (
     FillTexts,
     InputText,
     MappedTexts,
@@ -25,7 +26,6 @@ from actors.judging.input_texts import (
     fill_texts,
     unreadable_failure,
 )
-from actors.ports import DispatchOrder, InputSources
 from core.errors import NodeErrorCode
 from core.records.mapping import InputMapping
 from core.workflow.blob_ref import BlobRef
@@ -34,7 +34,7 @@ from core.workflow.events import Failure, Verdict
 from core.workflow.inputs import DispatchRoom, build_inputs, weigh_inputs, weigh_templates
 
 # What is built in one turn of the loop. The worst texts of this size take 5 ms.
-BUILT_HERE_BYTES_MAX: Final = 16 * 1024
+BUILT_IN_LOOP_BYTES_MAX: Final = 16 * 1024
 # Results that are read at once beside the loop: other payers' requests come between.
 READ_BYTES_MAX: Final = 1024 * 1024
 # Bodies up to this do not count: 2,048 open orders have 32 MiB of them at most.
@@ -54,7 +54,7 @@ class _Unreadable(Exception):
     """A stored result is lost, or its bytes have another hash."""
 
 
-class Apart(Protocol):
+class InputBuilder(Protocol):
     """Builds inputs beside the loop, for payers in turn."""
 
     async def map_texts(self, payer_did: str, asked: MapTexts) -> MappedTexts | Failure: ...
@@ -107,7 +107,7 @@ def limit_bytes(order: DispatchOrder, bytes_max: int) -> int:
         bytes_max: the largest body.
     """
     sources = order.sources
-    if sources is None or weigh_sources(sources) <= BUILT_HERE_BYTES_MAX:
+    if sources is None or weigh_sources(sources) <= BUILT_IN_LOOP_BYTES_MAX:
         return 0
     weight = weigh_inputs(
         sources.node, {name: _utf8_bytes(item) for name, item in sources.results.items()}
@@ -135,8 +135,8 @@ def build_values(
     return {"capabilityId": capability_id, "inputs": built[0], "result": result}, {}
 
 
-async def build_apart(
-    order: DispatchOrder, load: Load, apart: Apart, bytes_max: int
+async def build_in_child(
+    order: DispatchOrder, load: Load, builder: InputBuilder, bytes_max: int
 ) -> OrderInputs | Failure:
     """Return what an order with sources sends, or the failure to build it.
 
@@ -146,7 +146,7 @@ async def build_apart(
 
     Args:
         load: loads results.
-        apart: reads and writes texts beside the loop.
+        builder: reads and writes texts beside the loop.
         bytes_max: largest dispatch body; more is not loaded to be sent whole.
     """
     sources = order.sources
@@ -160,13 +160,13 @@ async def build_apart(
         message = f"the results that are sent whole have {size} bytes, limit {bytes_max}"
         return Failure(NodeErrorCode.INPUT_TOO_LARGE, message, Verdict.FINAL)
     try:
-        return await _build(order, sources, load, apart, bytes_max)
+        return await _build(order, sources, load, builder, bytes_max)
     except _Unreadable as error:
         return unreadable_failure(error)
 
 
 async def _build(
-    order: DispatchOrder, sources: InputSources, load: Load, apart: Apart, bytes_max: int
+    order: DispatchOrder, sources: InputSources, load: Load, builder: InputBuilder, bytes_max: int
 ) -> OrderInputs | Failure:
     node, payer_did, left = sources.node, order.payer_did, bytes_max
     by_source: dict[str, list[InputMapping]] = {}
@@ -182,7 +182,7 @@ async def _build(
             wanted = tuple(mapping for name in names for mapping in by_source[name])
             part = replace(node, payload={}, has_templates=False, mappings=wanted)
             asked = MapTexts(part, {name: read[name] for name in names}, bytes_max, left)
-            found = await apart.map_texts(payer_did, asked)
+            found = await builder.map_texts(payer_did, asked)
             if isinstance(found, Failure):
                 return found
             mapped |= found.values
@@ -194,8 +194,8 @@ async def _build(
     if order.is_verification and sources.unverified is not None:
         unverified = (await _load({"": sources.unverified}, load))[""]
     filling = FillTexts(replace(node, mappings=()), mapped, bytes_max, left, unverified)
-    if _weigh_filling(filling) > BUILT_HERE_BYTES_MAX:  # 3
-        filled = await apart.fill_texts(payer_did, filling)
+    if _weigh_filling(filling) > BUILT_IN_LOOP_BYTES_MAX:  # 3
+        filled = await builder.fill_texts(payer_did, filling)
     else:
         filled = fill_texts(filling)
     if isinstance(filled, Failure):

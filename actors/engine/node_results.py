@@ -14,8 +14,8 @@ import orjson
 from actors.engine.runner import Runner
 from actors.engine.running_workflow import RunningWorkflow
 from actors.engine.step_commands import quarantined_error
-from actors.judging.reply_events import check_signature
 from actors.transport.messages import NodeResultReply, NodeResultRequest
+from actors.values.reply_events import check_signature
 from core.canonical import canonical, hash_bytes
 from core.errors import ErrorCode, ServiceError
 from core.workflow.events import (

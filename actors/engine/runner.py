@@ -23,7 +23,7 @@ from typing import Any, Final
 
 from msgspec.structs import replace
 
-from actors.dispatch.order_inputs import BUILT_HERE_BYTES_MAX
+from actors.dispatch.order_inputs import BUILT_IN_LOOP_BYTES_MAX
 from actors.engine.dispatch_orders import (
     build_order,
     build_timeout_event,
@@ -618,7 +618,7 @@ class Runner:
     ) -> None:
         """Perform actions, except dispatches that the commit's result lists as not to be sent."""
         unlocked, revoked = result.get("unstaked", ()), result.get("revoked", ())
-        buildable = BUILT_HERE_BYTES_MAX  # of inputs, in this turn
+        buildable = BUILT_IN_LOOP_BYTES_MAX  # of inputs, in this turn
         for action in actions:
             match action:
                 case DispatchNode(node=node) if node in revoked:

@@ -19,7 +19,6 @@ from actors.dispatch.large_results import Blobs
 from actors.gateway.ends import Ends
 from actors.gateway.live_owners import PING_TIMEOUT_S, REQUEST_TIMEOUT_S, Asked, LiveOwners
 from actors.gateway.workflow_reads import WorkflowReads
-from actors.judging.judging_process import JudgingProcess
 from actors.process.bulk_window import request_all
 from actors.process.cached_answer import CachedAnswer
 from actors.process.foreground import Foreground
@@ -41,6 +40,7 @@ from actors.transport.messages import (
     WatchRequest,
 )
 from actors.transport.names import LEDGER, TIMEKEEPER
+from actors.values.value_process import ValueProcess
 from core.errors import ErrorCode, ServiceError
 from core.settings import Settings
 from core.workflow.transitions import is_terminal
@@ -69,7 +69,7 @@ class Gateway:
         self.foreground = Foreground()
         self._blob_store = BlobStore(settings.database_url, self.reader)
         self.blobs = Blobs(self._blob_store, cache_bytes_max=settings.blob_cache_bytes_max)
-        self.judging = JudgingProcess(lambda agent: 1)
+        self.value_process = ValueProcess(lambda agent: 1)
         self.reads = WorkflowReads(settings, self.reader, self.blobs)
         self._ledger = LedgerClient(
             BatchCall(settings.run_folder, LEDGER, "submit"),
@@ -94,7 +94,7 @@ class Gateway:
     async def close(self) -> None:
         """End every task and connection."""
         self.owners.close()
-        self.judging.close()
+        self.value_process.close()
         await self._blob_store.close()
         await self.offers.close()
         await self.reader.close()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 from collections.abc import AsyncIterator
+from typing import Any
 
 import psycopg
 import pytest
@@ -89,6 +90,31 @@ async def test_bytes_under_a_wrong_hash_are_refused(database: Database) -> None:
 async def test_blobs_are_on_disk_when_put_returns(blobs: BlobStore) -> None:
     shown = await blobs._pool.rows(sql.text("SHOW synchronous_commit"))
     assert shown == [{"synchronous_commit": "on"}]
+
+
+async def test_the_loop_turns_between_two_bodies_that_are_checked() -> None:
+    """8 MiB were hashed in one turn."""
+    bodies = [str(number).encode() for number in range(5)]
+    rows = [{"hash": hashlib.sha256(body).digest(), "bytes": body} for body in bodies]
+    turns = 0
+
+    class Reader:
+        async def rows(self, _: object) -> list[dict[str, bytes]]:
+            asyncio.get_running_loop().call_soon(turn)
+            return rows
+
+    def turn() -> None:
+        nonlocal turns
+        turns += 1
+        if turns < len(rows):
+            asyncio.get_running_loop().call_soon(turn)
+
+    reader: Any = Reader()
+    store = BlobStore("postgresql://", reader)
+    found = await store.get(["sha256:" + hashlib.sha256(body).hexdigest() for body in bodies])
+    assert list(found.values()) == bodies
+    assert turns == len(rows)
+    await store.close()
 
 
 async def test_an_absent_database_is_said_to_be_away() -> None:

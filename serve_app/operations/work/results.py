@@ -18,7 +18,8 @@ from msgspec import UNSET, DecodeError, Raw, Struct, UnsetType, ValidationError
 from msgspec.json import decode
 
 from actors.engine.node_results import escrow_released_error
-from actors.judging.handed_in_results import (
+from actors.transport.messages import NodeResultReply, NodeResultRequest
+from actors.values.handed_in_results import (
     HandedIn,
     HandedInDefect,
     HandedInFailure,
@@ -26,8 +27,7 @@ from actors.judging.handed_in_results import (
     JudgedHandIn,
     judge_handed_in,
 )
-from actors.judging.judging_process import HERE_BYTES_MAX, JudgingEnded
-from actors.transport.messages import NodeResultReply, NodeResultRequest
+from actors.values.value_process import JUDGED_IN_LOOP_BYTES_MAX, ValueProcessEnded
 from core.canonical import hash_bytes
 from core.errors import ErrorCode, ServiceError
 from core.ids import event_id
@@ -256,7 +256,7 @@ async def _counted(call: Call, agent: Principal | None) -> tuple[tuple[bytes, by
 async def _judged(
     call: Call, stored: StoredWorkflow, sent: _Dispatched
 ) -> HandedInResult | HandedInFailure:
-    """Judge the result as a synchronous reply is judged; a large one in the judging process.
+    """Judge the result as a synchronous reply is judged; a large one in the value process.
 
     Raises:
         ServiceError: INVALID_REQUEST, the agent can mend that and hand it in again; OVERLOADED.
@@ -271,13 +271,13 @@ async def _judged(
         is_verdict=is_verdict,
     )
     judged: JudgedHandIn
-    if len(call.body) <= HERE_BYTES_MAX:
+    if len(call.body) <= JUDGED_IN_LOOP_BYTES_MAX:
         judged = judge_handed_in(handed_in)
     else:
         try:
-            judging = call.services.gateway.judging
-            judged = await judging.judge_handed_in(sent.agent_did, handed_in)
-        except JudgingEnded:
+            process = call.services.gateway.value_process
+            judged = await process.judge_handed_in(sent.agent_did, handed_in)
+        except ValueProcessEnded:
             detail = "judging the result took too long or broke off; hand it in again"
             raise ServiceError(ErrorCode.OVERLOADED, detail) from None
     if isinstance(judged, HandedInDefect):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterable
 
 import pytest
 from hypothesis import example, given
@@ -12,6 +13,7 @@ from actors.dispatch.agent_queue import AGED_MS, AgentQueues
 
 CONCURRENCY = {"a": 1, "b": 2, "c": 100}
 FRESH_MAX, OPEN_MAX = 3, 6
+PAYERS = ["payer 0", "payer 1", "payer 2"]
 Item = tuple[str, int]
 
 
@@ -31,6 +33,13 @@ def queues(
 
 def take(made: AgentQueues[int, Item], now_ms: int) -> Item | None:
     return made.take(now_ms, lambda item: item[1])
+
+
+def below_share(opened: Iterable[str], payer_share: int) -> set[str]:
+    """Return the payers that may open an order beside these, each named once for each order."""
+    own = Counter(opened)
+    free = OPEN_MAX - own.total()
+    return {payer for payer in PAYERS if own[payer] < max(1, (free + own[payer]) // payer_share)}
 
 
 # What happens, to which agent's order or how many ms pass, at which payer's cost.
@@ -63,23 +72,21 @@ def test_limits_are_kept_and_nobody_waits_without_a_reason(
     payers: dict[int, str] = {}
     foreign: Counter[str] = Counter()  # of the held ones, those that others than this had sent
 
-    def is_below_share(payer: str) -> bool:
-        own = sum(payers[key] == payer for key in under_way)
-        free = OPEN_MAX - len(under_way) + own
-        return own < max(1, free // payer_share)
+    def may_open() -> set[str]:
+        return below_share((payers[key] for key in under_way), payer_share)
 
     for what, did, many in steps:
-        freed: set[str] = set()  # whose place at its share is free again
+        served = set(PAYERS) if payer_share == 1 else set()  # whose orders wait for no timer
         if what == "put":
             number += 1
-            payers[number] = f"payer {many % 3}"
+            payers[number] = PAYERS[many % 3]
             if made.put(did, payers[number], number, (did, number), now_ms):
                 under_way[number] = (did, now_ms)
             else:
                 waiting[number] = did
         elif what == "close" and under_way:
             key = sorted(under_way)[many % len(under_way)]
-            freed = {payers[key]} - set(filter(is_below_share, payers.values()))
+            served |= {payers[key]} - may_open()
             del under_way[key]
             made.close(key, now_ms)
         elif what == "park" and under_way:
@@ -93,8 +100,7 @@ def test_limits_are_kept_and_nobody_waits_without_a_reason(
             made.hold(did, -number)
         elif what == "release" and held:
             key = sorted(held)[many % len(held)]
-            foreign[held[key]] -= key < 0
-            del held[key]
+            foreign[held.pop(key)] -= key < 0
             made.release(key)
         elif what == "drop":
             assert made.drop(did, many) is (waiting.get(many) == did)
@@ -107,29 +113,23 @@ def test_limits_are_kept_and_nobody_waits_without_a_reason(
         else:
             now_ms += many
             made.retry_starved()
-            freed = set(payers.values())
+            served = set(PAYERS)
         while (item := take(made, now_ms)) is not None:
-            assert is_below_share(payers[item[1]])
+            assert payers[item[1]] in may_open()
             assert waiting.pop(item[1]) == item[0]
             under_way[item[1]] = (item[0], now_ms)
-        if payer_share == 1:
-            freed = set(payers.values())
         busy = Counter([*held.values(), *(agent for agent, _ in under_way.values())])
         fresh = sum(now_ms - left_ms < AGED_MS for _, left_ms in under_way.values())
         assert all(busy[agent] <= CONCURRENCY[agent] + foreign[agent] for agent in busy)
-        assert len(under_way) <= OPEN_MAX
         found = made.statistics()
         counts = (len(under_way), len(waiting), len(held))
         assert (found.open, found.waiting, found.held) == counts
         waiting_of = Counter(payers[key] for key in waiting)
         assert all(made.waiting_of(payer) == waiting_of[payer] for payer in payers.values())
-        assert fresh <= found.fresh_max
+        assert fresh <= found.fresh_max and len(under_way) <= OPEN_MAX
         if fresh < found.fresh_max and len(under_way) < OPEN_MAX:
-            assert all(
-                busy[agent] >= CONCURRENCY[agent]
-                for key, agent in waiting.items()
-                if payers[key] in freed and is_below_share(payers[key])
-            )
+            idle = {payers[key] for key, did in waiting.items() if busy[did] < CONCURRENCY[did]}
+            assert not idle & served & may_open()
         assert found.agents == len({*busy, *waiting.values()}), "no line is left behind"
 
 

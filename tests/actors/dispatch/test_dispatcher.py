@@ -21,7 +21,7 @@ from nacl.signing import SigningKey
 from actors.dispatch.dispatcher import Dispatcher
 from actors.dispatch.http_failures import TELLING_TIMEOUT_MS
 from actors.dispatch.large_results import Blobs
-from actors.dispatch.order_inputs import BUILT_HERE_BYTES_MAX
+from actors.dispatch.order_inputs import BUILT_IN_LOOP_BYTES_MAX
 from actors.ports import Contact, DispatchOrder, InputSources
 from actors.process.at_work import AtWork
 from actors.process.loop_clock import LoopClock
@@ -512,14 +512,14 @@ async def test_an_order_of_sources_is_sent_with_the_inputs_that_are_made_of_them
         seen.append(await request.json())
         return web.json_response({"status": "success", "result": {}})
 
-    result = ["é" * (BUILT_HERE_BYTES_MAX if is_large else 1), 1e300]
+    result = ["é" * (BUILT_IN_LOOP_BYTES_MAX if is_large else 1), 1e300]
     async with scene(handler) as here:
         event = await here.outcome(
             sources=_sources({"p": canonical(result).decode()}), inputs={}, parents={}
         )
         assert isinstance(event, AttemptSucceeded)
-        judging = here.dispatcher._judging
-        assert (judging.pid is not None) is is_large
+        process = here.dispatcher._value_process
+        assert (process.pid is not None) is is_large
     inputs = {"all": result, "first": result[0], "own": 1.0, "text": result[0]}
     assert (seen[0]["inputs"], seen[0]["input"]) == (inputs, inputs)
     assert seen[0]["parents"] == {"p": {"result": result}}
@@ -528,7 +528,7 @@ async def test_an_order_of_sources_is_sent_with_the_inputs_that_are_made_of_them
 
 @pytest.mark.parametrize("is_large", [False, True])
 async def test_an_order_of_sources_that_lack_what_is_mapped_fails(*, is_large: bool) -> None:
-    text = canonical({"t": "x" * (BUILT_HERE_BYTES_MAX if is_large else 1)}).decode()
+    text = canonical({"t": "x" * (BUILT_IN_LOOP_BYTES_MAX if is_large else 1)}).decode()
     async with scene(replying()) as here:
         event = await here.outcome(sources=_sources({"p": text}), inputs={}, parents={})
         assert isinstance(event, AttemptFailed)
@@ -539,7 +539,7 @@ async def test_an_order_of_sources_that_lack_what_is_mapped_fails(*, is_large: b
 
 @pytest.mark.parametrize("is_large", [False, True])
 async def test_an_order_of_sources_that_exceed_a_dispatch_fails(*, is_large: bool) -> None:
-    text = canonical(["x" * (BUILT_HERE_BYTES_MAX if is_large else 600)]).decode()
+    text = canonical(["x" * (BUILT_IN_LOOP_BYTES_MAX if is_large else 600)]).decode()
     async with scene(replying(), dispatch_body_bytes_max=1_024) as here:
         event = await here.outcome(sources=_sources({"p": text}), inputs={}, parents={})
         assert isinstance(event, AttemptFailed)

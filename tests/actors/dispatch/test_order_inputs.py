@@ -10,16 +10,17 @@ import orjson
 import pytest
 
 from actors.dispatch.order_inputs import (
-    BUILT_HERE_BYTES_MAX,
+    BUILT_IN_LOOP_BYTES_MAX,
     READ_BYTES_MAX,
     Load,
     OrderInputs,
-    build_apart,
+    build_in_child,
     build_values,
     verifier_sources,
     weigh_sources,
 )
-from actors.judging.input_texts import (
+from actors.ports import DispatchOrder, InputSources
+from actors.values.input_texts import (
     FillTexts,
     InputText,
     MappedTexts,
@@ -27,7 +28,6 @@ from actors.judging.input_texts import (
     fill_texts,
     map_texts,
 )
-from actors.ports import DispatchOrder, InputSources
 from core.canonical import canonical, hash_bytes
 from core.errors import NodeErrorCode
 from core.records.manifest import parse_manifest
@@ -82,7 +82,7 @@ class Beside:
 
 async def built(asked: DispatchOrder, load: Load, bytes_max: int) -> Any:
     """Return (inputs, parents) as values, or the failure."""
-    found = await build_apart(asked, load, Beside(), bytes_max)
+    found = await build_in_child(asked, load, Beside(), bytes_max)
     if isinstance(found, Failure):
         return found
     assert isinstance(found, OrderInputs)
@@ -188,7 +188,7 @@ async def test_a_defect_of_the_service_is_no_unreadable_result(error: type[Excep
 
     asked = order(InputSources(NODE, {"far": '{"n":1}', "near": "{}"}))
     with pytest.raises(error):
-        await build_apart(asked, nothing, Defective(), 100_000)
+        await build_in_child(asked, nothing, Defective(), 100_000)
 
 
 async def test_inputs_are_measured_while_they_are_built() -> None:
@@ -300,10 +300,10 @@ async def test_inputs_are_the_same_wherever_they_are_built(
     if is_verification:
         sources = verifier_sources(node, RESULTS, '{"v":[0]}')
     here = build_values(sources, 100_000, is_verification=is_verification)
-    apart = await built(order(sources, is_verification=is_verification), nothing, 100_000)
-    assert apart == here
+    there = await built(order(sources, is_verification=is_verification), nothing, 100_000)
+    assert there == here
     if not isinstance(here, Failure):
-        found = await build_apart(
+        found = await build_in_child(
             order(sources, is_verification=is_verification), nothing, Beside(), 100_000
         )
         assert isinstance(found, OrderInputs)
@@ -320,20 +320,20 @@ async def test_what_is_too_large_here_is_too_large_there(bytes_max: int) -> None
 
 def test_each_mapping_template_and_parent_counts_for_what_may_be_built_here() -> None:
     """999 children that map of one result were built in one turn of the loop."""
-    half = f'["{"x" * (BUILT_HERE_BYTES_MAX // 2)}"]'
+    half = f'["{"x" * (BUILT_IN_LOOP_BYTES_MAX // 2)}"]'
 
     def weigh(mappings: dict[str, str], payload: dict[str, Any], near: str, far: str) -> int:
         return weigh_sources(InputSources(made(mappings, payload), {"near": near, "far": far}))
 
-    assert weigh({"a": "$.far.result[0]"}, {}, "1", half) <= BUILT_HERE_BYTES_MAX
+    assert weigh({"a": "$.far.result[0]"}, {}, "1", half) <= BUILT_IN_LOOP_BYTES_MAX
     twice = {"a": "$.far.result[0]", "b": "$.far.result[0]"}
-    assert weigh(twice, {}, "1", half) > BUILT_HERE_BYTES_MAX
-    assert weigh({"a": "$.far.result[0]"}, {}, half, half) > BUILT_HERE_BYTES_MAX
-    assert weigh({"a": "$.far.result[0]"}, {"t": "{{a}}"}, "1", half) > BUILT_HERE_BYTES_MAX
-    assert weigh({}, {"t": "x" * BUILT_HERE_BYTES_MAX}, "1", "1") > BUILT_HERE_BYTES_MAX
-    named = {"t": "{{t}}{{u}}", "u": "x" * (BUILT_HERE_BYTES_MAX // 2)}
-    assert weigh({}, named, "1", "1") > BUILT_HERE_BYTES_MAX
-    assert weigh_sources(InputSources(NODE, {"far": REF, "near": "1"})) > BUILT_HERE_BYTES_MAX
+    assert weigh(twice, {}, "1", half) > BUILT_IN_LOOP_BYTES_MAX
+    assert weigh({"a": "$.far.result[0]"}, {}, half, half) > BUILT_IN_LOOP_BYTES_MAX
+    assert weigh({"a": "$.far.result[0]"}, {"t": "{{a}}"}, "1", half) > BUILT_IN_LOOP_BYTES_MAX
+    assert weigh({}, {"t": "x" * BUILT_IN_LOOP_BYTES_MAX}, "1", "1") > BUILT_IN_LOOP_BYTES_MAX
+    named = {"t": "{{t}}{{u}}", "u": "x" * (BUILT_IN_LOOP_BYTES_MAX // 2)}
+    assert weigh({}, named, "1", "1") > BUILT_IN_LOOP_BYTES_MAX
+    assert weigh_sources(InputSources(NODE, {"far": REF, "near": "1"})) > BUILT_IN_LOOP_BYTES_MAX
 
 
 async def test_no_value_of_a_large_text_is_built_in_the_loop() -> None:
@@ -348,7 +348,7 @@ async def test_no_value_of_a_large_text_is_built_in_the_loop() -> None:
     node = compile_workflow(parse_manifest({"nodes": nodes})).nodes["b"]
     texts = dict.fromkeys(names, orjson.dumps(["x" * 60_000]).decode())
     sources = InputSources(node, {**texts, "near": "{}"})
-    found = await build_apart(order(sources), nothing, beside, 8 * READ_BYTES_MAX)
+    found = await build_in_child(order(sources), nothing, beside, 8 * READ_BYTES_MAX)
     assert isinstance(found, OrderInputs)
     reads = [asked for asked in beside.asked if isinstance(asked, MapTexts)]
     assert [len(asked.texts) for asked in reads] == [17, 17, 6]
@@ -366,7 +366,7 @@ def test_a_result_is_written_once_however_often_it_is_mapped(
         written.append(value)
         return canonical(value)
 
-    monkeypatch.setattr("actors.judging.input_texts.canonical", write)
+    monkeypatch.setattr("actors.values.input_texts.canonical", write)
     node = made({f"m{number}": "$.far.result.l" for number in range(50)})
     asked = MapTexts(node, {"far": RESULTS["far"].encode()}, 100_000, 100_000)
     found = map_texts(asked)

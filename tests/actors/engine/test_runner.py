@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from actors.dispatch.order_inputs import BUILT_HERE_BYTES_MAX
+from actors.dispatch.order_inputs import BUILT_IN_LOOP_BYTES_MAX
 from actors.engine.step_commands import step_key
 from actors.engine.workflow_restore import restore_workflow
 from actors.transport.messages import CancelReply, PublishReply, ResumeRequest
@@ -56,7 +56,7 @@ def test_a_verification_is_sent_without_the_parents_of_its_node() -> None:
     bench = Bench()
     bench.publish(compiled({"nodes": {"a": node, "b": last}}))
     bench.gate.commit()
-    bench.deliver(bench.outbox.sent[-1], {"text": "x" * BUILT_HERE_BYTES_MAX})
+    bench.deliver(bench.outbox.sent[-1], {"text": "x" * BUILT_IN_LOOP_BYTES_MAX})
     bench.gate.commit()
     bench.deliver(bench.outbox.sent[-1], {"of": "b"})
     bench.gate.commit()
@@ -74,7 +74,7 @@ def test_one_step_builds_the_inputs_of_a_few_of_its_dispatches_and_leaves_the_re
     bench = Bench()
     bench.publish(compiled({"nodes": nodes}))
     bench.gate.commit()
-    text = "x" * (BUILT_HERE_BYTES_MAX // 5)
+    text = "x" * (BUILT_IN_LOOP_BYTES_MAX // 5)
     bench.deliver(bench.outbox.sent[0], {"text": text})
     bench.gate.commit()
     children = bench.outbox.sent[1:]

@@ -12,14 +12,14 @@ import orjson
 import pytest
 
 from actors.gateway.gateway import Gateway
-from actors.judging.handed_in_results import (
+from actors.transport.messages import NodeResultReply, NodeResultRequest
+from actors.values.handed_in_results import (
     HandedIn,
     JudgedHandIn,
     judge_handed_in,
     result_text,
 )
-from actors.judging.judging_process import HERE_BYTES_MAX, JudgingEnded
-from actors.transport.messages import NodeResultReply, NodeResultRequest
+from actors.values.value_process import JUDGED_IN_LOOP_BYTES_MAX, ValueProcessEnded
 from core.errors import ErrorCode, ServiceError
 from core.settings import Settings
 from core.trust.access import agent_holder
@@ -53,8 +53,8 @@ class Rows:
     def __init__(self) -> None:
         self.read: Counter[str] = Counter()
         self.reads = self
-        self.judged_apart: list[str] = []
-        self.is_judging_broken = False
+        self.judged_in_child: list[str] = []
+        self.is_process_broken = False
 
     async def dispatched_node(self, workflow_id: str, node: str) -> RowDict | None:
         self.read["node"] += 1
@@ -75,13 +75,13 @@ class Rows:
         return {"id": workflow_id, "status": "running", "manifest": orjson.dumps({"nodes": nodes})}
 
     @property
-    def judging(self) -> Rows:
+    def value_process(self) -> Rows:
         return self
 
     async def judge_handed_in(self, agent: str, handed_in: HandedIn) -> JudgedHandIn:
-        self.judged_apart.append(agent)
-        if self.is_judging_broken:
-            raise JudgingEnded("it broke off")
+        self.judged_in_child.append(agent)
+        if self.is_process_broken:
+            raise ValueProcessEnded("it broke off")
         return judge_handed_in(handed_in)
 
     async def node_result(self, request: NodeResultRequest) -> NodeResultReply:
@@ -275,14 +275,14 @@ def test_a_large_result_is_judged_beside_the_loop() -> None:
 
     async def scenario() -> None:
         api = Api()
-        large = "x" * HERE_BYTES_MAX
+        large = "x" * JUDGED_IN_LOOP_BYTES_MAX
         assert await api.hand_in(result=large) == (200, 3)
         assert await api.hand_in("b", result={}) == (200, 3)
-        assert api.rows.judged_apart == ["did:net:a"]
+        assert api.rows.judged_in_child == ["did:net:a"]
         assert await api.hand_in("b", result=large, status="what") == (400, 2)
         assert await api.hand_in("b", result=large, resultId="no token") == (401, 1)
-        assert api.rows.judged_apart == ["did:net:a", "did:net:b"]
-        api.rows.is_judging_broken = True
+        assert api.rows.judged_in_child == ["did:net:a", "did:net:b"]
+        api.rows.is_process_broken = True
         assert await api.hand_in(result=large) == (503, 2)
 
     run(scenario)

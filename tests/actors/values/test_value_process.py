@@ -15,25 +15,25 @@ import pytest
 from aiohttp import web
 from msgspec.structs import replace
 
-from actors.judging.handed_in_results import (
+from actors.ports import DispatchOrder
+from actors.transport.wire import Unencodable
+from actors.values.handed_in_results import (
     HandedIn,
     HandedInDefect,
     HandedInFailure,
     HandedInResult,
     judge_handed_in,
 )
-from actors.judging.judging_child import EVENTS, REQUESTS, ReplyOfOrder, answer_frame
-from actors.judging.judging_process import HERE_BYTES_MAX, JudgingEnded, JudgingProcess
-from actors.judging.reply_events import ReceivedReply, judge_received
-from actors.ports import DispatchOrder
-from actors.transport.wire import Unencodable
+from actors.values.reply_events import ReceivedReply, judge_received
+from actors.values.value_child import EVENTS, REQUESTS, ReplyOfOrder, answer_frame
+from actors.values.value_process import JUDGED_IN_LOOP_BYTES_MAX, ValueProcess, ValueProcessEnded
 from core.errors import NodeErrorCode
 from core.workflow.events import AttemptFailed, AttemptSucceeded, Event
 from tests.actors.dispatch.test_dispatcher import PATIENCE_S, replying, scene
 
 pytestmark = pytest.mark.anyio
 
-LARGE = "x" * HERE_BYTES_MAX
+LARGE = "x" * JUDGED_IN_LOOP_BYTES_MAX
 
 
 def an_order(payer_did: str = "did:x:payer", **fields: Any) -> DispatchOrder:
@@ -76,32 +76,36 @@ def test_the_event_is_the_one_that_is_made_in_the_loop(
     here = judge_received(order, received(body, status))
     bare = an_order(is_verification=is_verification, verify_attempt=int(is_verification))
     asked = ReplyOfOrder(DispatchOrder(**_fields(bare) | {"inputs": {}}), received(body, status))
-    apart = EVENTS.decode(answer_frame(REQUESTS.encode(asked)))
+    there = EVENTS.decode(answer_frame(REQUESTS.encode(asked)))
     if isinstance(here, AttemptSucceeded):
-        assert isinstance(apart, AttemptSucceeded) and apart.result is None
-        assert apart.result_json is not None
-        apart = AttemptSucceeded(**_fields(apart) | {"result": orjson.loads(apart.result_json)})
-    assert apart == here
+        assert isinstance(there, AttemptSucceeded) and there.result is None
+        assert there.result_json is not None
+        there = AttemptSucceeded(**_fields(there) | {"result": orjson.loads(there.result_json)})
+    assert there == here
 
 
 def _fields(value: Any) -> dict[str, Any]:
     return {name: getattr(value, name) for name in value.__struct_fields__}
 
 
-@pytest.mark.parametrize(("chars", "apart"), [(HERE_BYTES_MAX - 100, 0), (HERE_BYTES_MAX, 1)])
+@pytest.mark.parametrize(
+    ("chars", "in_child"), [(JUDGED_IN_LOOP_BYTES_MAX - 100, 0), (JUDGED_IN_LOOP_BYTES_MAX, 1)]
+)
 @pytest.mark.parametrize("status", [200, 400])
-async def test_only_large_replies_are_judged_apart(chars: int, apart: int, status: int) -> None:
+async def test_only_large_replies_are_judged_in_child(
+    chars: int, in_child: int, status: int
+) -> None:
     """An error's body is parsed as well: it held the loop as a result did."""
     async with scene(replying(status, status="success", result={"t": "x" * chars})) as here:
         event = await here.outcome()
         assert isinstance(event, AttemptSucceeded if status == 200 else AttemptFailed)
         if isinstance(event, AttemptSucceeded):
             assert event.result == {"t": "x" * chars}
-        assert here.dispatcher.statistics().judged_apart == apart
+        assert here.dispatcher.statistics().judged_in_child == in_child
 
 
 async def test_a_process_that_is_killed_fails_one_reply_without_blame_and_is_replaced() -> None:
-    process = JudgingProcess(lambda _: 1)
+    process = ValueProcess(lambda _: 1)
     body = received(reply_of(LARGE))
     try:
         await process.judge(an_order(), body)
@@ -112,7 +116,7 @@ async def test_a_process_that_is_killed_fails_one_reply_without_blame_and_is_rep
         second = asyncio.ensure_future(process.judge(an_order(), body))
         await asyncio.sleep(0)
         os.kill(first, signal.SIGKILL)
-        with pytest.raises(JudgingEnded):
+        with pytest.raises(ValueProcessEnded):
             await asyncio.wait_for(waiting, PATIENCE_S)
         assert isinstance(await asyncio.wait_for(second, PATIENCE_S), AttemptSucceeded)
         assert process.pid not in (None, first)
@@ -122,14 +126,14 @@ async def test_a_process_that_is_killed_fails_one_reply_without_blame_and_is_rep
 
 
 async def test_a_process_that_does_not_answer_is_replaced() -> None:
-    process = JudgingProcess(lambda _: 1)
+    process = ValueProcess(lambda _: 1)
     try:
         await process.judge(an_order(), received(b"{}"))
         first = process.pid
         assert first is not None
         os.kill(first, signal.SIGSTOP)
         process._timeout_s = 0.05
-        with pytest.raises(JudgingEnded):
+        with pytest.raises(ValueProcessEnded):
             await asyncio.wait_for(process.judge(an_order(), received(b"{}")), PATIENCE_S)
         process._timeout_s = PATIENCE_S
         await process.judge(an_order(), received(b"{}"))
@@ -140,7 +144,7 @@ async def test_a_process_that_does_not_answer_is_replaced() -> None:
 
 async def test_what_waits_for_a_process_that_is_closed_ends() -> None:
     """It waited for ever, and a later request started a process that nobody ended."""
-    process = JudgingProcess(lambda _: 1)
+    process = ValueProcess(lambda _: 1)
     handed_in = HandedIn(body=b"{}", event_id="e", capability_id="c", is_verdict=False)
     waiting = [asyncio.create_task(process.judge_handed_in("a", handed_in)) for _ in range(3)]
     for _ in range(3):
@@ -148,15 +152,15 @@ async def test_what_waits_for_a_process_that_is_closed_ends() -> None:
     assert len(process._waiting) == 2, "one was taken"
     process.close()
     found = await asyncio.wait_for(asyncio.gather(*waiting, return_exceptions=True), PATIENCE_S)
-    assert [type(one) for one in found] == [JudgingEnded] * 3
-    with pytest.raises(JudgingEnded):
+    assert [type(one) for one in found] == [ValueProcessEnded] * 3
+    with pytest.raises(ValueProcessEnded):
         await asyncio.wait_for(process.judge_handed_in("a", handed_in), PATIENCE_S)
     assert process.pid is None
 
 
 async def test_a_request_is_written_in_its_turn_and_fails_alone() -> None:
     """100 replies of 1 MiB at once were all written before the loop turned: 270 ms of CPU."""
-    judging = JudgingProcess(lambda payer: 1)
+    judging = ValueProcess(lambda payer: 1)
     ended: list[str] = []
 
     async def judge(name: str, reply: ReceivedReply) -> None:
@@ -185,10 +189,10 @@ async def test_an_order_whose_judging_fails_is_spared() -> None:
         return web.json_response({"status": "success", "result": LARGE})
 
     async with scene(handler) as here:
-        judging = here.dispatcher._judging
-        await judging.judge(an_order(), received(b"{}"))
-        assert judging.pid is not None
-        os.kill(judging.pid, signal.SIGKILL)
+        process = here.dispatcher._value_process
+        await process.judge(an_order(), received(b"{}"))
+        assert process.pid is not None
+        os.kill(process.pid, signal.SIGKILL)
         gate.set()
         event = await here.outcome()
         assert isinstance(event, AttemptFailed)
@@ -197,7 +201,7 @@ async def test_an_order_whose_judging_fails_is_spared() -> None:
 
 
 async def test_payers_take_turns_and_what_is_aborted_is_not_judged() -> None:
-    process = JudgingProcess(lambda _: 1)
+    process = ValueProcess(lambda _: 1)
     ended: list[str] = []
     body = received(reply_of(1))
 
@@ -223,7 +227,7 @@ def test_the_process_ends_with_its_owners_socket() -> None:
     """So it also ends when its owner is killed."""
     ours, theirs = socket.socketpair()
     with theirs:
-        command = [sys.executable, "-m", "actors.judging.judging_child"]
+        command = [sys.executable, "-m", "actors.values.value_child"]
         process = subprocess.Popen(command, stdin=theirs.fileno(), stdout=theirs.fileno())
     ours.close()
     assert process.wait(PATIENCE_S) == 0
@@ -250,8 +254,8 @@ async def test_what_is_handed_in_is_judged_there_as_here(
     here = judge_handed_in(handed_in)
     if not (is_verdict and kind is HandedInDefect):
         assert isinstance(here, kind)
-    judging = JudgingProcess(lambda holder: 1)
+    process = ValueProcess(lambda holder: 1)
     try:
-        assert await judging.judge_handed_in("did:x:agent", handed_in) == here
+        assert await process.judge_handed_in("did:x:agent", handed_in) == here
     finally:
-        judging.close()
+        process.close()

@@ -15,8 +15,11 @@ from typing import IO, Final, Literal
 
 from msgspec.structs import replace
 
-from actors.judging.handed_in_results import HandedIn, JudgedHandIn, judge_handed_in
-from actors.judging.input_texts import (
+from actors.ports import DispatchOrder
+from actors.process.garbage import collect_rarely
+from actors.transport.wire import Wire
+from actors.values.handed_in_results import HandedIn, JudgedHandIn, judge_handed_in
+from actors.values.input_texts import (
     FillTexts,
     InputText,
     MappedTexts,
@@ -24,10 +27,7 @@ from actors.judging.input_texts import (
     fill_texts,
     map_texts,
 )
-from actors.judging.reply_events import ReceivedReply, judge_received
-from actors.ports import DispatchOrder
-from actors.process.garbage import collect_rarely
-from actors.transport.wire import Wire
+from actors.values.reply_events import ReceivedReply, judge_received
 from core.message import Message
 from core.workflow.events import AttemptSucceeded, Event, Failure
 

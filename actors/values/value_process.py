@@ -23,9 +23,12 @@ from typing import Final
 
 from msgspec.structs import replace
 
-from actors.judging.handed_in_results import HandedIn, JudgedHandIn
-from actors.judging.input_texts import FillTexts, InputText, MappedTexts, MapTexts
-from actors.judging.judging_child import (
+from actors.ports import DispatchOrder
+from actors.transport.wire import Unencodable
+from actors.values.handed_in_results import HandedIn, JudgedHandIn
+from actors.values.input_texts import FillTexts, InputText, MappedTexts, MapTexts
+from actors.values.reply_events import ReceivedReply
+from actors.values.value_child import (
     EVENTS,
     FILLED,
     HAND_INS,
@@ -36,27 +39,24 @@ from actors.judging.judging_child import (
     ReplyOfOrder,
     Request,
 )
-from actors.judging.reply_events import ReceivedReply
-from actors.ports import DispatchOrder
-from actors.transport.wire import Unencodable
 from core.market.sharing.fair_queue import FairQueue
 from core.workflow.events import Event, Failure
 
 log = logging.getLogger("callboard.dispatch")
 
 # Replies up to this size cost the owner's loop a few milliseconds at most.
-HERE_BYTES_MAX: Final = 16 * 1024
+JUDGED_IN_LOOP_BYTES_MAX: Final = 16 * 1024
 # For a reply, the start of the process included. The worst of 1 MiB takes half a second.
 JUDGE_TIMEOUT_S: Final = 30.0
 
-_CHILD: Final = "actors.judging.judging_child"
+_CHILD: Final = "actors.values.value_child"
 
 
-class JudgingEnded(Exception):
-    """The judging process ended, or did not answer, before it had answered a request."""
+class ValueProcessEnded(Exception):
+    """The value process ended, or did not answer, before it had answered a request."""
 
 
-class JudgingProcess:
+class ValueProcess:
     """Judges replies, and builds inputs, in a process of its own.
 
     Args:
@@ -79,7 +79,7 @@ class JudgingProcess:
         self._is_closed = False
 
     def __repr__(self) -> str:
-        return f"<JudgingProcess pid={self.pid} judged={self._judged} waiting={len(self._waiting)}>"
+        return f"<ValueProcess pid={self.pid} judged={self._judged} waiting={len(self._waiting)}>"
 
     @property
     def pid(self) -> int | None:
@@ -95,7 +95,7 @@ class JudgingProcess:
         """Return the event of a reply; that of a success has `result_json` and no `result`.
 
         Raises:
-            JudgingEnded: the process ended, was closed, or timed out.
+            ValueProcessEnded: the process ended, was closed, or timed out.
         """
         # A reply is judged without the agent's secret.
         bare = replace(order.without_inputs(), secret=None)
@@ -110,23 +110,23 @@ class JudgingProcess:
             agent: in whose turn it is judged.
 
         Raises:
-            JudgingEnded: as `judge`.
+            ValueProcessEnded: as `judge`.
         """
         judged = HAND_INS.decode(await self._answer(agent, handed_in))
         self._judged += 1
         return judged
 
     async def map_texts(self, payer_did: str, asked: MapTexts) -> MappedTexts | Failure:
-        """Return what a node maps of results. Raises JudgingEnded as `judge` does."""
+        """Return what a node maps of results. Raises ValueProcessEnded as `judge` does."""
         return MAPPED.decode(await self._answer(payer_did, asked))
 
     async def fill_texts(self, payer_did: str, asked: FillTexts) -> InputText | Failure:
-        """Return the inputs of a node. Raises JudgingEnded as `judge` does."""
+        """Return the inputs of a node. Raises ValueProcessEnded as `judge` does."""
         return FILLED.decode(await self._answer(payer_did, asked))
 
     async def _answer(self, holder: str, asked: Request) -> bytes:
         if self._is_closed:
-            raise JudgingEnded("closed")
+            raise ValueProcessEnded("closed")
         answer: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()
         self._open.add(answer)
         self._waiting.put(holder, answer, (asked, answer))
@@ -139,13 +139,13 @@ class JudgingProcess:
             self._waiting.drop(answer)  # its caller may have given up before its turn
 
     def close(self) -> None:
-        """End the process; open requests and later ones fail with `JudgingEnded`."""
+        """End the process; open requests and later ones fail with `ValueProcessEnded`."""
         self._is_closed = True
         if self._turns is not None:
             self._turns.cancel()
         for answer in self._open:
             if not answer.done():
-                answer.set_exception(JudgingEnded("closed"))
+                answer.set_exception(ValueProcessEnded("closed"))
         self._end_process()
 
     async def _take_turns(self) -> None:
@@ -160,10 +160,10 @@ class JudgingProcess:
                 if not answer.done():
                     answer.set_exception(error)
             except (OSError, EOFError, TimeoutError) as error:
-                log.error("judging failed pid=%s error=%r", self.pid, error)
+                log.error("value process failed pid=%s error=%r", self.pid, error)
                 self._end_process()
                 if not answer.done():
-                    answer.set_exception(JudgingEnded(repr(error)))
+                    answer.set_exception(ValueProcessEnded(repr(error)))
             else:
                 if not answer.done():
                     answer.set_result(found)
