@@ -14,6 +14,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Generator, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import count
 from pathlib import Path
@@ -176,27 +177,32 @@ def migrated_template(postgres: EmbeddedPostgres) -> str:
     return _TEMPLATE
 
 
+@contextmanager
+def copied_database(server: EmbeddedPostgres, template: str, name: str) -> Iterator[Database]:
+    """Make a copy of a database for the length of a block."""
+    names = [sql.Identifier(part) for part in (name, template, OWNER)]
+    with psycopg.connect(server.superuser_url, autocommit=True) as connection:
+        # Files are copied as such, not page by page through the log: a third of the CPU.
+        copy = sql.SQL("CREATE DATABASE {} TEMPLATE {} OWNER {} STRATEGY FILE_COPY")
+        connection.execute(copy.format(*names))
+    yield Database(
+        name=name,
+        service_url=server.url_for(SERVICE, name),
+        owner_url=server.url_for(OWNER, name),
+        superuser_url=server.url_for(SUPERUSER, name),
+    )
+    with psycopg.connect(server.superuser_url, autocommit=True) as connection:
+        connection.execute(sql.SQL("DROP DATABASE {} WITH (FORCE)").format(names[0]))
+
+
 _numbers = count(1)
 
 
 @pytest.fixture
 def database(postgres: EmbeddedPostgres, migrated_template: str) -> Iterator[Database]:
     """A migrated database of its own for one test."""
-    name = f"test_{next(_numbers)}"
-    with psycopg.connect(postgres.superuser_url, autocommit=True) as connection:
-        connection.execute(
-            sql.SQL("CREATE DATABASE {} TEMPLATE {} OWNER {}").format(
-                sql.Identifier(name), sql.Identifier(migrated_template), sql.Identifier(OWNER)
-            )
-        )
-    yield Database(
-        name=name,
-        service_url=postgres.url_for(SERVICE, name),
-        owner_url=postgres.url_for(OWNER, name),
-        superuser_url=postgres.url_for(SUPERUSER, name),
-    )
-    with psycopg.connect(postgres.superuser_url, autocommit=True) as connection:
-        connection.execute(sql.SQL("DROP DATABASE {} WITH (FORCE)").format(sql.Identifier(name)))
+    with copied_database(postgres, migrated_template, f"test_{next(_numbers)}") as made:
+        yield made
 
 
 @pytest.fixture(scope="session")
