@@ -1,4 +1,4 @@
-"""The number of kills per kind, and a deployment of its own for the tests that break one."""
+"""The number of kills per kind, load on the deployment that tests may break, and a scene."""
 
 from __future__ import annotations
 
@@ -11,28 +11,16 @@ from core.settings import Settings
 from ledger.writer.group_commit import GroupCommit
 from tests.conftest import Database
 from tests.faults.load import Load
-from tests.faults.market_load import SETTINGS
 from tests.faults.scene import Scene, agent, registration
 from tests.ledger.checking import Auditor
 from tests.ledger.making import CREDIT, GENESIS, deposit
-from tests.platform.deployments import RunningDeployment, free_port, start_deployment
+from tests.platform.deployments import RunningDeployment
 
 
 @pytest.fixture
 def kills(request: pytest.FixtureRequest) -> int:
     """How often each process is killed: few in the usual run, many with `--kills`."""
     return int(request.config.getoption("--kills"))
-
-
-@pytest.fixture(scope="package")
-def victim(short_folder: Path) -> Iterator[RunningDeployment]:
-    """A deployment that tests may break, with stakes at risk; the contract tests use another."""
-    home = short_folder / "victim"
-    home.mkdir()
-    (home / "callboard.toml").write_text(SETTINGS, encoding="utf-8")
-    running = start_deployment(home, port=free_port())
-    yield running
-    running.down()
 
 
 @pytest.fixture
