@@ -42,15 +42,16 @@ def test_files_of_a_unit_run_in_its_order() -> None:
 def test_a_shared_deployment_ends_with_the_last_test_that_uses_it() -> None:
     """Else it runs, and takes a fifth of a core, until the last test of all."""
     ended: list[str] = []
-    session = SimpleNamespace(stash=pytest.Stash(), items=[])
+    session: Any = SimpleNamespace(stash=pytest.Stash(), items=[])
     names = (["victim"], [], ["victim"], [])
     for number, fixturenames in enumerate(names):
         session.items.append(
             SimpleNamespace(nodeid=str(number), fixturenames=fixturenames, session=session)
         )
-    pytest_collection_finish(session)  # type: ignore[arg-type]
-    definition = SimpleNamespace(argname="victim", finish=lambda _: ended.append("victim"))
-    run(pytest_fixture_setup(definition, SimpleNamespace(session=session)))  # type: ignore[arg-type]
+    pytest_collection_finish(session)
+    definition: Any = SimpleNamespace(argname="victim", finish=lambda _: ended.append("victim"))
+    setting_up: Any = SimpleNamespace(session=session)
+    run(pytest_fixture_setup(definition, setting_up))
     told = []
     for item in session.items:
         run(pytest_runtest_teardown(item))

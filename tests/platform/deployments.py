@@ -64,7 +64,9 @@ def supervisor(*arguments: str, code: Path = ROOT) -> subprocess.CompletedProces
 def copy_code(folder: Path) -> Path:
     """Make a folder with the code of the service, which a test may change, and return it."""
     for package in PACKAGES:
-        shutil.copytree(ROOT / package, folder / package)
+        # With what is compiled; a file that another process compiles now may be gone when copied.
+        ignored = shutil.ignore_patterns("*.pyc.*")
+        shutil.copytree(ROOT / package, folder / package, ignore=ignored)
     return folder
 
 
