@@ -10,7 +10,7 @@ import pytest
 from core.settings import Settings
 from ledger.writer.group_commit import GroupCommit
 from tests.conftest import Database
-from tests.faults.load import Load
+from tests.faults.load import PAUSE_S, Load
 from tests.faults.scene import Scene, agent, registration
 from tests.ledger.checking import Auditor
 from tests.ledger.making import CREDIT, GENESIS, deposit
@@ -24,9 +24,12 @@ def kills(request: pytest.FixtureRequest) -> int:
 
 
 @pytest.fixture
-def load(victim: RunningDeployment, tmp_path: Path) -> Iterator[Load]:
-    """Clients that publish without pause until they are told to stop."""
-    running = Load(victim, tmp_path)
+def load(
+    victim: RunningDeployment, tmp_path: Path, request: pytest.FixtureRequest
+) -> Iterator[Load]:
+    """Clients that publish until they are told to stop; in the soak without a pause."""
+    is_soak = request.node.get_closest_marker("soak") is not None
+    running = Load(victim, tmp_path, pause_s=0 if is_soak else PAUSE_S)
     running.start()
     yield running
     running.stop()

@@ -1,7 +1,7 @@
 """kill -9 of each kind of process, alone and in pairs, again and again, under load.
 
 Goal: every accepted workflow ends, each node is paid once, the books balance, the chain holds.
-Method: clients publish without pause; a process is killed, or two at the same time, progress is
+Method: clients publish all the time; a process is killed, or two at the same time, progress is
 awaited, the next is killed; then publishing stops and everything that was accepted must end in
 success within a minute. `make soak` kills every kind and every pair; the usual run some.
 """
