@@ -11,7 +11,7 @@ BIN := .venv/bin
 STAMP := .venv/.locked
 DEMO_ARGS := $(if $(DOC),--doc "$(DOC)",)
 
-.PHONY: venv demo test test-fast soak bench lint format lock wheels clean
+.PHONY: venv demo test test-fast soak bench lint style types usual format lock wheels clean
 
 $(STAMP): requirements.lock pyproject.toml .ci/venv
 	@PYTHON="$(PYTHON)" .ci/venv
@@ -22,7 +22,11 @@ venv: $(STAMP)
 demo: $(STAMP)
 	@$(BIN)/callboard demo $(DEMO_ARGS)
 
-test: lint
+# Types are checked beside the first tests, which wait for the start of deployments.
+test: style
+	@$(MAKE) --no-print-directory -j2 types usual
+
+usual: $(STAMP)
 	$(NICE) $(BIN)/python -m pytest -n $(WORKERS) -m "not soak"
 
 test-fast: $(STAMP)
@@ -35,9 +39,13 @@ soak: $(STAMP)
 bench: $(STAMP)
 	$(BIN)/python -m bench.workflows
 
-lint: $(STAMP)
+lint: style types
+
+style: $(STAMP)
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
+
+types: $(STAMP)
 	$(BIN)/mypy
 
 format: $(STAMP)

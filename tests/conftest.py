@@ -1,7 +1,8 @@
-"""What tests stand on: one real Postgres and one real deployment per session, made when first used.
+"""What tests stand on: one real Postgres and two real deployments, made when first used.
 
-`database` gives each test a database of its own, copied from a migrated template. Folders have
-short paths: a Unix socket's path holds 107 bytes. When the session ends, nothing of it is left.
+`database` gives each test a database of its own, copied from a migrated template. A deployment ends
+with the last test that uses it: an idle one takes a fifth of a core. Folders have short paths: a
+Unix socket's path holds 107 bytes. When the session ends, nothing of it is left.
 """
 
 from __future__ import annotations
@@ -14,7 +15,9 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Generator, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -25,14 +28,22 @@ from hypothesis import HealthCheck, settings
 from psycopg import sql
 
 from ledger.embedded.server import OWNER, SERVICE, SUPERUSER, EmbeddedPostgres
-from tests.platform.deployments import RunningDeployment, free_port, start_deployment
-from tests.workers import LongestFirst, unit_of
+from tests.faults.market_load import SETTINGS
+from tests.platform.deployments import (
+    RunningDeployment,
+    copy_code,
+    free_port,
+    start_deployment,
+)
+from tests.workers import SHARED, LongestFirst, place_in_unit, unit_of
 
 ROOT = Path(__file__).resolve().parent.parent
 _TEMPLATE = "callboard_template"
 _SEEDS_PER_RUN = 100_000
 # There are three such tests, and two workers.
 _LONG_SHARE = 0.2
+_LAST_USERS: pytest.StashKey[dict[str, str]] = pytest.StashKey()
+_ENDS: pytest.StashKey[dict[str, Callable[[], None]]] = pytest.StashKey()
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,12 +64,24 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Let the seed decide what a run with a bound begins with: it does not come to its end."""
+    """Keep together what shares a deployment, in its order.
+
+    The seed decides what a run with a bound begins with: it does not come to its end.
+    """
     if config.getoption("--minutes") is not None:
         random.Random(config.getoption("--hypothesis-seed")).shuffle(items)
-        # What shares a file's or a package's fixtures stays together.
-        units = {unit: rank for rank, unit in enumerate(unit_of(item.nodeid) for item in items)}
-        items.sort(key=lambda item: units[unit_of(item.nodeid)])
+    units: dict[str, int] = {}
+    for item in items:
+        units.setdefault(unit_of(item.nodeid), len(units))
+    items.sort(key=lambda item: (units[unit_of(item.nodeid)], place_in_unit(item.nodeid)))
+
+
+def pytest_collection_finish(session: pytest.Session) -> None:
+    """Note the last test that uses each shared deployment."""
+    for item in session.items:
+        for name in SHARED:
+            if name in getattr(item, "fixturenames", ()):
+                session.stash.setdefault(_LAST_USERS, {})[name] = item.nodeid
 
 
 _began_s = time.monotonic()
@@ -70,6 +93,28 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
     minutes = item.config.getoption("--minutes")
     if minutes is not None and time.monotonic() > _began_s + minutes * 60:
         pytest.skip(f"{minutes:g} minutes are over")
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_fixture_setup(
+    fixturedef: pytest.FixtureDef[Any], request: pytest.FixtureRequest
+) -> Generator[None, object, object]:
+    """Note how each shared deployment is ended."""
+    if fixturedef.argname in SHARED:
+        request.session.stash.setdefault(_ENDS, {})[fixturedef.argname] = partial(
+            fixturedef.finish, request
+        )
+    return (yield)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_teardown(item: pytest.Item) -> Generator[None, None, None]:
+    """End a shared deployment, and what depends on it, with the last test that uses it."""
+    yield
+    ends = item.session.stash.get(_ENDS, {})
+    for name, last in item.session.stash.get(_LAST_USERS, {}).items():
+        if item.nodeid == last and name in ends:
+            ends.pop(name)()
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -176,32 +221,38 @@ def migrated_template(postgres: EmbeddedPostgres) -> str:
     return _TEMPLATE
 
 
+@contextmanager
+def copied_database(server: EmbeddedPostgres, template: str, name: str) -> Iterator[Database]:
+    """Make a copy of a database for the length of a block."""
+    names = [sql.Identifier(part) for part in (name, template, OWNER)]
+    with psycopg.connect(server.superuser_url, autocommit=True) as connection:
+        # Files are copied as such, not page by page through the log: a third of the CPU.
+        copy = sql.SQL("CREATE DATABASE {} TEMPLATE {} OWNER {} STRATEGY FILE_COPY")
+        connection.execute(copy.format(*names))
+    yield Database(
+        name=name,
+        service_url=server.url_for(SERVICE, name),
+        owner_url=server.url_for(OWNER, name),
+        superuser_url=server.url_for(SUPERUSER, name),
+    )
+    with psycopg.connect(server.superuser_url, autocommit=True) as connection:
+        connection.execute(sql.SQL("DROP DATABASE {} WITH (FORCE)").format(names[0]))
+
+
 _numbers = count(1)
 
 
 @pytest.fixture
 def database(postgres: EmbeddedPostgres, migrated_template: str) -> Iterator[Database]:
     """A migrated database of its own for one test."""
-    name = f"test_{next(_numbers)}"
-    with psycopg.connect(postgres.superuser_url, autocommit=True) as connection:
-        connection.execute(
-            sql.SQL("CREATE DATABASE {} TEMPLATE {} OWNER {}").format(
-                sql.Identifier(name), sql.Identifier(migrated_template), sql.Identifier(OWNER)
-            )
-        )
-    yield Database(
-        name=name,
-        service_url=postgres.url_for(SERVICE, name),
-        owner_url=postgres.url_for(OWNER, name),
-        superuser_url=postgres.url_for(SUPERUSER, name),
-    )
-    with psycopg.connect(postgres.superuser_url, autocommit=True) as connection:
-        connection.execute(sql.SQL("DROP DATABASE {} WITH (FORCE)").format(sql.Identifier(name)))
+    with copied_database(postgres, migrated_template, f"test_{next(_numbers)}") as made:
+        yield made
 
 
 @pytest.fixture(scope="session")
 def deployment(short_folder: Path) -> Iterator[RunningDeployment]:
-    """The session's whole deployment: `callboard up` in a folder of its own, over real HTTP.
+    """A whole deployment that many tests use: `callboard up` in a folder of its own, over real
+    HTTP.
 
     No test kills a part of it. One that a busy machine keeps from answering is not to be replaced.
     """
@@ -211,5 +262,17 @@ def deployment(short_folder: Path) -> Iterator[RunningDeployment]:
         "owner_silence_ms = 60_000\nledger_silence_ms = 60_000\n", encoding="utf-8"
     )
     running = start_deployment(home, port=free_port())
+    yield running
+    running.down()
+
+
+@pytest.fixture(scope="session")
+def victim(short_folder: Path) -> Iterator[RunningDeployment]:
+    """A deployment that tests may break, with stakes at risk; its code is a copy to change."""
+    home = short_folder / "victim"
+    home.mkdir()
+    (home / "callboard.toml").write_text(SETTINGS, encoding="utf-8")
+    code = copy_code(short_folder / "code")
+    running = start_deployment(home, port=free_port(), code=code)
     yield running
     running.down()

@@ -1,9 +1,9 @@
 """Which worker of `pytest -n` runs which tests, and in which order they are handed out.
 
 A file is handed out whole: its fixtures are made once. Mutants share nothing and are handed out one
-by one. Files that share a deployment are one unit, so that one worker alone starts it. What lasts
-longest is handed out first; the many short files fill up what is left, and all workers end at about
-the same time.
+by one. Files that share a deployment are one unit, so that one worker alone starts it, and run in
+the order of `UNITS`. What lasts longest is handed out first; the many short files fill up what is
+left, and all workers end at about the same time.
 """
 
 from __future__ import annotations
@@ -12,34 +12,39 @@ from typing import Any
 
 from xdist.scheduler.loadscope import LoadScopeScheduling
 
-# By the beginning of the path.
+# By the beginning of the path, in the order in which a unit's files run.
 UNITS = {
     "tests/contract/": "contract",
+    "tests/platform/test_wheels.py": "contract",
+    "tests/examples/test_readme.py": "contract",
+    "tests/platform/test_down.py": "contract",
     "tests/faults/test_hostile_agents.py": "victim",
     "tests/faults/test_kills.py": "victim",
     "tests/faults/test_later.py": "victim",
     "tests/faults/test_lost_actors.py": "victim",
     "tests/faults/test_outages.py": "victim",
     "tests/faults/test_slow_clients.py": "victim",
+    "tests/faults/test_newer_code.py": "victim",
+    "tests/platform/test_supervisor.py": "victim",
 }
+# The fixtures that start what a unit shares. Each is ended with the last test that uses it.
+SHARED = {"deployment": "contract", "victim": "victim"}
 # Has tests that share nothing: each is a unit.
 ALONE = "tests/simulation/test_mutants.py"
 # Longest first; everything else comes after them as it is collected. A name that no unit has, here
 # or above, costs time and nothing else.
 FIRST = (
-    "victim",
     "contract",
-    "tests/examples/test_readme.py",
-    "tests/platform/test_supervisor.py",
+    "victim",
     "tests/ledger/test_money_machine.py",
-    "tests/simulation/test_mutants.py",
-    "tests/simulation/test_faults.py",
     "tests/simulation/test_simulation.py",
-    "tests/faults/test_newer_code.py",
-    "tests/platform/test_wheels.py",
-    "tests/simulation/test_ledger_model.py",
+    "tests/platform/test_restored_deployment.py",
     "tests/ledger/test_group_commit.py",
+    "tests/simulation/test_faults.py",
+    "tests/simulation/test_mutants.py",
+    "tests/simulation/test_ledger_model.py",
 )
+_PLACES = tuple(UNITS)
 
 
 def unit_of(nodeid: str) -> str:
@@ -48,6 +53,11 @@ def unit_of(nodeid: str) -> str:
     if file == ALONE:
         return nodeid
     return next((unit for start, unit in UNITS.items() if file.startswith(start)), file)
+
+
+def place_in_unit(nodeid: str) -> int:
+    """Return the rank of a test's file among those of its unit."""
+    return next((n for n, start in enumerate(_PLACES) if nodeid.startswith(start)), 0)
 
 
 class LongestFirst(LoadScopeScheduling):

@@ -24,7 +24,7 @@ from tests.contract.conftest import (
 
 Json = dict[str, Any]
 # Every bid of a test is to arrive by then, on a busy machine too.
-WINDOW_MS = 4_000
+WINDOW_MS = 2_500
 RESERVE = 1
 
 

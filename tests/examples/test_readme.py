@@ -11,6 +11,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import httpx
 import pytest
 
 from tests.platform.deployments import RunningDeployment
@@ -86,7 +87,8 @@ def test_the_agent_and_the_workflow_of_the_readme_run(deployment: RunningDeploym
 
 
 @pytest.mark.slow
-def test_the_demonstration_prints_what_the_readme_shows() -> None:
+def test_the_demonstration_prints_what_the_readme_shows(deployment: RunningDeployment) -> None:
+    """Its own deployment answers beside one that runs, which answers as before."""
     shown = next(block for block in blocks("console") if block.startswith("$ make demo\n"))
     command = [sys.executable, "-m", "callboard.cli", "demo"]
     run = subprocess.run(
@@ -94,3 +96,6 @@ def test_the_demonstration_prints_what_the_readme_shows() -> None:
     )
     assert run.returncode == 0, run.stdout + run.stderr
     assert comparable(run.stdout) == comparable(shown)
+    with httpx.Client(base_url=deployment.url) as http:
+        listed = http.get("/v1/keys", headers={"x-api-key": deployment.admin_key})
+    assert listed.status_code == 200

@@ -1,4 +1,4 @@
-"""The number of kills per kind, and a deployment of its own for the tests that break one."""
+"""The number of kills per kind, load on the deployment that tests may break, and a scene."""
 
 from __future__ import annotations
 
@@ -10,12 +10,11 @@ import pytest
 from core.settings import Settings
 from ledger.writer.group_commit import GroupCommit
 from tests.conftest import Database
-from tests.faults.load import Load
-from tests.faults.market_load import SETTINGS
+from tests.faults.load import PAUSE_S, Load
 from tests.faults.scene import Scene, agent, registration
 from tests.ledger.checking import Auditor
 from tests.ledger.making import CREDIT, GENESIS, deposit
-from tests.platform.deployments import RunningDeployment, free_port, start_deployment
+from tests.platform.deployments import RunningDeployment
 
 
 @pytest.fixture
@@ -24,21 +23,13 @@ def kills(request: pytest.FixtureRequest) -> int:
     return int(request.config.getoption("--kills"))
 
 
-@pytest.fixture(scope="package")
-def victim(short_folder: Path) -> Iterator[RunningDeployment]:
-    """A deployment that tests may break, with stakes at risk; the contract tests use another."""
-    home = short_folder / "victim"
-    home.mkdir()
-    (home / "callboard.toml").write_text(SETTINGS, encoding="utf-8")
-    running = start_deployment(home, port=free_port())
-    yield running
-    running.down()
-
-
 @pytest.fixture
-def load(victim: RunningDeployment, tmp_path: Path) -> Iterator[Load]:
-    """Clients that publish without pause until they are told to stop."""
-    running = Load(victim, tmp_path)
+def load(
+    victim: RunningDeployment, tmp_path: Path, request: pytest.FixtureRequest
+) -> Iterator[Load]:
+    """Clients that publish until they are told to stop; in the soak without a pause."""
+    is_soak = request.node.get_closest_marker("soak") is not None
+    running = Load(victim, tmp_path, pause_s=0 if is_soak else PAUSE_S)
     running.start()
     yield running
     running.stop()

@@ -40,6 +40,9 @@ CLIENTS = 4
 PAYER = "did:fault:payer"
 DEADLINE_S = 240.0
 AGENTS = 2
+# Between two workflows of a client. Without it four clients take both cores for as long as a test
+# waits, and nothing more is in flight at a kill.
+PAUSE_S = 0.1
 # How long agents work on a node of the load: some are always in flight when a process is killed.
 WORK_S = 0.05
 # What is allowed from the healing to the end of everything accepted.
@@ -53,7 +56,8 @@ UNFINISHED = ("pending", "running", "missing")
 @dataclass
 class Load:
     """Running clients and agents. `accepted`: workflow ids that were answered with 200; `doomed`:
-    those of them whose last node an agent fails; `bids`: workflows in which a bid was taken."""
+    those of them whose last node an agent fails; `bids`: workflows in which a bid was taken;
+    `pause_s`: how long a client waits after each."""
 
     deployment: RunningDeployment
     folder: Path
@@ -64,6 +68,7 @@ class Load:
     refused: int = 0
     refused_without_time: int = 0
     clients: int = CLIENTS
+    pause_s: float = PAUSE_S
 
     def start(self) -> None:
         """Register agents, fill the wallet, start the clients."""
@@ -217,7 +222,7 @@ class Load:
 
     def _publish(self) -> None:
         with self.client() as client:
-            while not self._stop.is_set():
+            while not self._stop.wait(self.pause_s):
                 number = next(self._numbers)
                 chosen = work(number, delay_s=WORK_S)
                 record = self._until_answered(client, "/v1/workflows/publish", chosen.manifest)

@@ -32,6 +32,8 @@ pytestmark = pytest.mark.slow
 MIB = 1024 * 1024
 GROWTH_MAX = 150 * MIB
 HEALTHY = 150
+# Before the hostile ones come: nothing is judged of these but that they succeed.
+BEFORE = 40
 NODES_AT_ONCE = 20
 # Those that never end are given up soon; the others have the time that a busy machine needs.
 TIMEOUT_MS = {"hang": 2_000, "slow": 2_000, "huge": 60_000, "redirect": 60_000, "bomb": 60_000}
@@ -58,11 +60,11 @@ def hostile(manner: str) -> dict[str, Any]:
     return {"intent": manner, "nodes": {f"n{number}": node for number in range(NODES_AT_ONCE)}}
 
 
-def healthy_times(load: Load) -> list[float]:
+def healthy_times(load: Load, count: int) -> list[float]:
     """Run healthy workflows one after the other and return how long each took, in ms, sorted."""
     times = []
     with load.client() as client:
-        for _ in range(HEALTHY):
+        for _ in range(count):
             began = time.perf_counter()
             reply = client.post(
                 "/v1/workflows/publish", json=chain(), headers={"Prefer": "wait=60"}, timeout=90.0
@@ -98,8 +100,8 @@ def test_hostile_agents_harm_nobody_else(victim: RunningDeployment, tmp_path: Pa
     try:
         for index, manner in enumerate(REASONS):
             load.add_agent(f"did:fault:{manner}{index}", f"cap.{manner}.v1")
-        healthy_times(load)  # warm
-        before = healthy_times(load)
+        healthy_times(load, BEFORE)  # warm
+        before = healthy_times(load, BEFORE)
         owner = await_one(victim, "workflows")
         began_rss = psutil.Process(owner).memory_info().rss
         with (
@@ -115,15 +117,14 @@ def test_hostile_agents_harm_nobody_else(victim: RunningDeployment, tmp_path: Pa
                 for manner in REASONS
                 for _ in range(2)
             }
-            beside = healthy_times(load)
+            beside = healthy_times(load, HEALTHY)
             records = {
                 workflow_id: waiting.finished(f"/v1/workflows/{workflow_id}") for workflow_id in ids
             }
         growth = highest[0] - began_rss
-        p99 = int(HEALTHY * 0.99)
         sys.stdout.write(
-            f"healthy p50 {before[HEALTHY // 2]:.1f} ms, p99 {before[p99]:.1f} ms alone;"
-            f" {beside[HEALTHY // 2]:.1f} and {beside[p99]:.1f} ms beside hostile agents;"
+            f"healthy p50 {before[BEFORE // 2]:.1f} ms, longest {before[-1]:.1f} ms alone;"
+            f" {beside[HEALTHY // 2]:.1f} and {beside[-1]:.1f} ms beside hostile agents;"
             f" memory +{growth / MIB:.0f} MiB\n"
         )
         for workflow_id, manner in ids.items():

@@ -1,83 +1,34 @@
 """Actors that older code made are started again by newer code: none of them dies for good.
 
 Goal: a setting that is added in the middle of `Settings` shifts no value of a detached actor's
-arguments. Method: a deployment runs from a copy of the code; the copy gets a setting, then the
+arguments. Method: the victim runs from a copy of the code; the copy gets a setting, then the
 processes of the writer and of the owner are killed, and a workflow must run as before. Issue row
 16; decision 0094.
 """
 
 from __future__ import annotations
 
-import os
-import shutil
-import subprocess
-import sys
-from collections.abc import Iterator
-from pathlib import Path
-
 import httpx
 import pytest
 
 from tests.contract.stub_agent import stub_agent
 from tests.faults.victims import await_one, kill, wait
-from tests.platform.deployments import (
-    ROOT,
-    RunningDeployment,
-    end_with_this_process,
-    free_port,
-)
+from tests.platform.deployments import RunningDeployment
 
 pytestmark = pytest.mark.slow
 
-PACKAGES = ("actors", "callboard", "core", "federation", "ledger", "serve_app")
 FIRST_SETTING = "    host: str = _setting("
 ADDED = '    a_newer_bound: int = _setting(7, "a bound that older code does not know", low=1)\n'
 CAPABILITY = "cap.newer-code.v1"
 
 
-@pytest.fixture
-def copied_code(tmp_path: Path) -> Path:
-    """A folder with the code of the service, which a test may change."""
-    for package in PACKAGES:
-        without = shutil.ignore_patterns("__pycache__")
-        shutil.copytree(ROOT / package, tmp_path / package, ignore=without)
-    return tmp_path
-
-
-@pytest.fixture
-def copied(short_folder: Path, copied_code: Path) -> Iterator[RunningDeployment]:
-    """A deployment that runs from the copied code."""
-    home = short_folder / "copied"
-    home.mkdir()
-
-    def supervisor(*arguments: str) -> None:
-        command = [sys.executable, "-m", "serve_app.supervisor", *arguments, "--home", str(home)]
-        ended = subprocess.run(
-            command,
-            cwd=copied_code,
-            env={**os.environ, "PYTHONPATH": str(copied_code)},
-            capture_output=True,
-            text=True,
-        )
-        assert ended.returncode == 0, ended.stdout + ended.stderr
-
-    end_with_this_process(home)
-    supervisor("up", "--port", str(free_port()), "--detach")
-    yield RunningDeployment(
-        home=home,
-        url=(home / "url").read_text(encoding="utf-8").strip(),
-        admin_key=(home / "admin.key").read_text(encoding="utf-8").strip(),
-    )
-    supervisor("down")
-
-
 def test_an_added_setting_does_not_end_the_actors_that_older_code_made(
-    copied_code: Path, copied: RunningDeployment
+    victim: RunningDeployment,
 ) -> None:
-    own = {"x-api-key": copied.admin_key}
+    own = {"x-api-key": victim.admin_key}
     with (
         stub_agent() as agent,
-        httpx.Client(base_url=copied.url, headers=own, timeout=90.0) as http,
+        httpx.Client(base_url=victim.url, headers=own, timeout=90.0) as http,
     ):
         card = {
             "did": "did:net:newer-code",
@@ -94,11 +45,11 @@ def test_an_added_setting_does_not_end_the_actors_that_older_code_made(
             return reply.json()["status"]
 
         assert status_of_a_run() == "success"
-        settings = copied_code / "core" / "settings.py"
+        settings = victim.code / "core" / "settings.py"
         text = settings.read_text(encoding="utf-8")
         assert text.count(FIRST_SETTING) == 1
         settings.write_text(text.replace(FIRST_SETTING, ADDED + FIRST_SETTING), encoding="utf-8")
         for kind in ("workflows", "ledger"):
-            killed = kill(copied, kind)
-            await_one(copied, kind, after=killed)
+            killed = kill(victim, kind)
+            await_one(victim, kind, after=killed)
         wait(lambda: status_of_a_run() == "success", "a workflow of the newer code's owner")

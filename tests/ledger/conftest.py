@@ -4,12 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-import psycopg
 import pytest
-from psycopg import sql
 
-from ledger.embedded.server import OWNER, SERVICE, SUPERUSER, EmbeddedPostgres
-from tests.conftest import Database
+from ledger.embedded.server import EmbeddedPostgres
+from tests.conftest import Database, copied_database
 from tests.ledger.checking import Auditor
 
 
@@ -28,17 +26,5 @@ def shared_database(
 ) -> Iterator[Database]:
     """A migrated database for tests that leave nothing behind or do not mind each other."""
     name = "shared_" + request.module.__name__.rpartition(".")[2]
-    with psycopg.connect(postgres.superuser_url, autocommit=True) as connection:
-        connection.execute(
-            sql.SQL("CREATE DATABASE {} TEMPLATE {} OWNER {}").format(
-                sql.Identifier(name), sql.Identifier(migrated_template), sql.Identifier(OWNER)
-            )
-        )
-    yield Database(
-        name=name,
-        service_url=postgres.url_for(SERVICE, name),
-        owner_url=postgres.url_for(OWNER, name),
-        superuser_url=postgres.url_for(SUPERUSER, name),
-    )
-    with psycopg.connect(postgres.superuser_url, autocommit=True) as connection:
-        connection.execute(sql.SQL("DROP DATABASE {} WITH (FORCE)").format(sql.Identifier(name)))
+    with copied_database(postgres, migrated_template, name) as made:
+        yield made

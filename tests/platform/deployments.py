@@ -5,6 +5,7 @@ from __future__ import annotations
 import atexit
 import os
 import secrets
+import shutil
 import socket
 import subprocess
 import sys
@@ -15,6 +16,7 @@ from pathlib import Path
 from serve_app.supervisor.deployment import run_folder_of
 
 ROOT = Path(__file__).resolve().parent.parent.parent
+PACKAGES = ("actors", "callboard", "core", "federation", "ledger", "serve_app")
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,10 +26,17 @@ class RunningDeployment:
     home: Path
     url: str
     admin_key: str
+    # The folder with the packages that it runs.
+    code: Path = ROOT
+
+    def up_again(self) -> None:
+        """Start it once more at its port after its supervisor has died; nothing of it is new."""
+        again = start_deployment(self.home, port=int(self.url.rpartition(":")[2]), code=self.code)
+        assert again == self
 
     def down(self) -> None:
         """End every process of it."""
-        ended = supervisor("down", "--home", str(self.home))
+        ended = supervisor("down", "--home", str(self.home), code=self.code)
         assert ended.returncode == 0, ended.stdout + ended.stderr
 
 
@@ -46,21 +55,31 @@ def free_port() -> int:
             return port
 
 
-def supervisor(*arguments: str) -> subprocess.CompletedProcess[str]:
-    """Run `python -m serve_app.supervisor` to its end."""
+def supervisor(*arguments: str, code: Path = ROOT) -> subprocess.CompletedProcess[str]:
+    """Run `python -m serve_app.supervisor` of this code to its end."""
     command = [sys.executable, "-m", "serve_app.supervisor", *arguments]
-    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
+    return subprocess.run(command, cwd=code, capture_output=True, text=True)
 
 
-def start_deployment(home: Path, *, port: int) -> RunningDeployment:
+def copy_code(folder: Path) -> Path:
+    """Make a folder with the code of the service, which a test may change, and return it."""
+    for package in PACKAGES:
+        # With what is compiled; a file that another process compiles now may be gone when copied.
+        ignored = shutil.ignore_patterns("*.pyc.*")
+        shutil.copytree(ROOT / package, folder / package, ignore=ignored)
+    return folder
+
+
+def start_deployment(home: Path, *, port: int, code: Path = ROOT) -> RunningDeployment:
     """Run `up --detach` and return when the deployment is ready."""
     end_with_this_process(home)
-    started = supervisor("up", "--home", str(home), "--port", str(port), "--detach")
+    started = supervisor("up", "--home", str(home), "--port", str(port), "--detach", code=code)
     assert started.returncode == 0, started.stdout + started.stderr
     return RunningDeployment(
         home=home,
         url=(home / "url").read_text(encoding="utf-8").strip(),
         admin_key=(home / "admin.key").read_text(encoding="utf-8").strip(),
+        code=code,
     )
 
 

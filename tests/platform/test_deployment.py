@@ -32,7 +32,7 @@ sys.stdin.read()
 
 
 @pytest.fixture
-def deployment(tmp_path: Path) -> Deployment:
+def prepared(tmp_path: Path) -> Deployment:
     return Deployment(tmp_path / "home", tmp_path / "run")
 
 
@@ -54,37 +54,37 @@ def test_run_folder_leaves_room_for_socket_names(tmp_path: Path) -> None:
     assert 0 < len(shown.stdout.strip()) <= 32, shown.stderr
 
 
-def test_lock_is_exclusive_and_ends_with_its_holder(deployment: Deployment) -> None:
-    command = [sys.executable, "-c", _HOLDER, str(deployment.home), str(deployment.run_folder)]
+def test_lock_is_exclusive_and_ends_with_its_holder(prepared: Deployment) -> None:
+    command = [sys.executable, "-c", _HOLDER, str(prepared.home), str(prepared.run_folder)]
     with subprocess.Popen(
         command, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE
     ) as holder:
         assert holder.stdout is not None
         assert holder.stdout.readline() == b"held\n"
-        assert deployment.holder() == holder.pid
+        assert prepared.holder() == holder.pid
         with pytest.raises(AlreadyRunning, match=str(holder.pid)):
-            deployment.lock()
+            prepared.lock()
         holder.kill()
-    assert deployment.holder() is None
-    os.close(deployment.lock())
+    assert prepared.holder() is None
+    os.close(prepared.lock())
 
 
-def test_secrets_are_made_once_and_private(deployment: Deployment) -> None:
-    deployment.prepare()
-    key = deployment.deployment_key_file.read_text(encoding="ascii")
-    deployment.prepare()
-    assert deployment.deployment_key_file.read_text(encoding="ascii") == key
+def test_secrets_are_made_once_and_private(prepared: Deployment) -> None:
+    prepared.prepare()
+    key = prepared.deployment_key_file.read_text(encoding="ascii")
+    prepared.prepare()
+    assert prepared.deployment_key_file.read_text(encoding="ascii") == key
     assert len(bytes.fromhex(key)) == 32
-    for path in (deployment.deployment_key_file, deployment.ray_token_file):
+    for path in (prepared.deployment_key_file, prepared.ray_token_file):
         assert path.stat().st_mode & 0o777 == 0o600
-    assert deployment.run_folder.stat().st_mode & 0o777 == 0o700
+    assert prepared.run_folder.stat().st_mode & 0o777 == 0o700
 
 
-def test_run_folder_that_a_stranger_put_there_is_refused(deployment: Deployment) -> None:
-    (deployment.run_folder.parent / "elsewhere").mkdir()
-    deployment.run_folder.symlink_to(deployment.run_folder.parent / "elsewhere")
+def test_run_folder_that_a_stranger_put_there_is_refused(prepared: Deployment) -> None:
+    (prepared.run_folder.parent / "elsewhere").mkdir()
+    prepared.run_folder.symlink_to(prepared.run_folder.parent / "elsewhere")
     with pytest.raises(DeploymentError, match="belongs to another user"):
-        deployment.make_run_folder()
+        prepared.make_run_folder()
 
 
 def test_two_deployments_get_different_ports_and_one_gets_the_same_again() -> None:

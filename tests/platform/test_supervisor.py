@@ -1,7 +1,7 @@
-"""`up` and `down` of whole deployments: kills, restarts, two side by side, nothing left behind.
+"""`up` of whole deployments: what it refuses, what it replaces, what ends with it.
 
-One deployment goes through its life in order, for each start costs many seconds of CPU; the
-session's `deployment` runs beside it the whole time.
+The victim comes to its end here, in order, for each start costs many seconds of CPU. That `up`
+finds what was stored is seen in tests/faults/test_kills.py, and `down` in test_down.py.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import sys
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -26,7 +26,6 @@ from tests.platform.deployments import (
     RunningDeployment,
     free_port,
     processes_below,
-    start_deployment,
     supervisor,
 )
 
@@ -53,33 +52,18 @@ def postgres_pid(home: Path) -> int:
     return int((home / "postgres" / "postmaster.pid").read_text(encoding="ascii").split()[0])
 
 
-@pytest.fixture(scope="module")
-def life(short_folder: Path) -> Iterator[RunningDeployment]:
-    """A deployment that the tests below kill and start again."""
-    running = start_deployment(short_folder / "life", port=free_port())
-    yield running
-    running.down()
-
-
-def test_two_deployments_answer_side_by_side(
-    deployment: RunningDeployment, life: RunningDeployment
-) -> None:
-    wait_until(lambda: is_healthy(deployment.url) and is_healthy(life.url))
-    assert deployment.admin_key != life.admin_key
-
-
-def test_second_up_of_a_running_home_is_refused(life: RunningDeployment) -> None:
+def test_second_up_of_a_running_home_is_refused(victim: RunningDeployment) -> None:
     for flags in ((), ("--detach",)):
-        second = supervisor("up", "--home", str(life.home), *flags)
+        second = supervisor("up", "--home", str(victim.home), *flags)
         assert second.returncode == 3
-        assert f"{life.home} is already up" in second.stderr
+        assert f"{victim.home} is already up" in second.stderr
 
 
-def test_killed_postgres_comes_back(life: RunningDeployment) -> None:
-    killed = postgres_pid(life.home)
+def test_killed_postgres_comes_back(victim: RunningDeployment) -> None:
+    killed = postgres_pid(victim.home)
     os.kill(killed, signal.SIGKILL)
-    wait_until(lambda: postgres_pid_or_none(life.home) not in {None, killed})
-    wait_until(lambda: is_healthy(life.url))
+    wait_until(lambda: postgres_pid_or_none(victim.home) not in {None, killed})
+    wait_until(lambda: is_healthy(victim.url))
 
 
 def postgres_pid_or_none(home: Path) -> int | None:
@@ -89,30 +73,23 @@ def postgres_pid_or_none(home: Path) -> int | None:
         return None
 
 
-def test_killed_head_is_replaced(life: RunningDeployment) -> None:
+def test_killed_head_is_replaced(victim: RunningDeployment) -> None:
     def heads() -> set[int]:
-        marked = marked_processes(Deployment(life.home, Path()).id)
+        marked = marked_processes(Deployment(victim.home, Path()).id)
         return {pid for pid in marked if process_name(pid) == "gcs_server"}
 
     [killed] = heads()
     os.kill(killed, signal.SIGKILL)
     wait_until(lambda: bool(heads() - {killed}))
-    wait_until(lambda: is_healthy(life.url))
+    wait_until(lambda: is_healthy(victim.url))
 
 
-def test_killed_supervisor_takes_all_with_it_and_up_finds_what_was_stored(
-    life: RunningDeployment,
-) -> None:
-    supervising = Deployment(life.home, Path()).holder()
+def test_killed_supervisor_takes_all_with_it(victim: RunningDeployment) -> None:
+    supervising = Deployment(victim.home, Path()).holder()
     assert supervising is not None
     os.kill(supervising, signal.SIGKILL)
-    wait_until(lambda: processes_below(life.home) == [])
-    port = int(life.url.rsplit(":", 1)[1])
-    again = start_deployment(life.home, port=port)
-    assert again == life  # the same URL and the same admin key
-    request = urllib.request.Request(f"{life.url}/v1/keys", headers={"x-api-key": life.admin_key})
-    with urllib.request.urlopen(request, timeout=30) as reply:
-        assert reply.status == 200
+    wait_until(lambda: processes_below(victim.home) == [])
+    wait_until(lambda: marked_processes(Deployment(victim.home, Path()).id) == [])
 
 
 def test_deployment_ends_with_a_test_process_that_was_killed(short_folder: Path) -> None:
@@ -152,20 +129,3 @@ def test_database_that_does_not_answer_is_named_with_what_to_do(short_folder: Pa
     assert "port 1 failed: Connection refused" in refused.stderr
     assert processes_below(home) == []
     assert not run_folder_of(home).exists()
-
-
-def test_down_leaves_nothing_but_the_home(life: RunningDeployment) -> None:
-    life.down()
-    assert processes_below(life.home) == []
-    assert marked_processes(Deployment(life.home, Path()).id, run_folder_of(life.home)) == []
-    assert not run_folder_of(life.home).exists()
-    assert not (life.home / "url").exists()
-    assert (life.home / "postgres" / "PG_VERSION").exists()
-    assert not is_healthy(life.url)
-
-
-def test_down_of_what_is_down_says_so(short_folder: Path) -> None:
-    ended = supervisor("down", "--home", str(short_folder / "never"))
-    assert ended.returncode == 0
-    assert "is down" in ended.stdout
-    assert not (short_folder / "never").exists()

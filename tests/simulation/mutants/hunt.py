@@ -73,8 +73,9 @@ def tree_copy() -> Iterator[Path]:
         tree = Path(folder)
         for name in COPIED:
             if (ROOT / name).is_dir():
-                ignored = shutil.ignore_patterns("__pycache__")
-                shutil.copytree(ROOT / name, tree / name, ignore=ignored)
+                # With what is compiled, which is good for as long as its file is not changed; what
+                # another process compiles now has another name until it is done.
+                shutil.copytree(ROOT / name, tree / name, ignore=shutil.ignore_patterns("*.pyc.*"))
             else:
                 shutil.copy(ROOT / name, tree / name)
         yield tree
