@@ -40,8 +40,8 @@ CLIENTS = 4
 PAYER = "did:fault:payer"
 DEADLINE_S = 240.0
 AGENTS = 2
-# Between two workflows of a client. Without it four clients take both cores for as long as a test
-# waits, and nothing more is in flight at a kill.
+# What the usual run's clients wait after each workflow: without a pause four of them take both
+# cores for as long as a test waits.
 PAUSE_S = 0.1
 # How long agents work on a node of the load: some are always in flight when a process is killed.
 WORK_S = 0.05
@@ -68,7 +68,7 @@ class Load:
     refused: int = 0
     refused_without_time: int = 0
     clients: int = CLIENTS
-    pause_s: float = PAUSE_S
+    pause_s: float = 0.0
 
     def start(self) -> None:
         """Register agents, fill the wallet, start the clients."""
