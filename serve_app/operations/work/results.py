@@ -13,7 +13,6 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Final
 
-import orjson
 from msgspec import UNSET, DecodeError, Raw, Struct, UnsetType, ValidationError
 from msgspec.json import decode
 
@@ -33,6 +32,7 @@ from core.errors import ErrorCode, ServiceError
 from core.ids import event_id
 from core.records.api.shape import parsed
 from core.records.api.workflows import NodeResult, NodeResultTaken
+from core.records.stored_manifest import read_stored_manifest
 from core.trust.access import Principal, agent_holder
 from core.trust.derived_keys import KEY_VERSION
 from core.trust.result_token import result_id
@@ -262,12 +262,12 @@ async def _judged(
         ServiceError: INVALID_REQUEST, the agent can mend that and hand it in again; OVERLOADED.
     """
     name = sent.node["name"]
-    definition = orjson.loads(stored.row["manifest"])["nodes"][name]
+    definition = read_stored_manifest(stored.row["manifest"]).nodes[name]
     is_verdict = sent.verify_attempt > 0
     handed_in = HandedIn(
         body=call.body,
         event_id=event_id(stored.id, name, sent.attempt) + ("#verify" if is_verdict else ""),
-        capability_id=definition.get("capabilityId") or definition.get("capability") or name,
+        capability_id=definition.capability_id or definition.capability or name,
         is_verdict=is_verdict,
     )
     judged: JudgedHandIn
