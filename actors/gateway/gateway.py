@@ -67,7 +67,7 @@ class Gateway:
         self.foreground = Foreground()
         self._blob_store = BlobStore(settings.database_url, self.reader)
         self.blobs = Blobs(self._blob_store, cache_bytes_max=settings.blob_cache_bytes_max)
-        self.judging = JudgingProcess(lambda agent: 1)
+        self.judging = JudgingProcess(lambda owner_did: 1)
         self.reads = WorkflowReads(settings, self.reader, self.blobs)
         self._ledger = LedgerClient(
             BatchCall(settings.run_folder, LEDGER, "submit"),

@@ -258,6 +258,8 @@ async def _judged(
 ) -> HandedInResult | HandedInFailure:
     """Judge the result as a synchronous reply is judged; a large one in the judging process.
 
+    There the agent's owner has its turn: an owner may have any number of agents.
+
     Raises:
         ServiceError: INVALID_REQUEST, the agent can mend that and hand it in again; OVERLOADED.
     """
@@ -274,9 +276,11 @@ async def _judged(
     if len(call.body) <= HERE_BYTES_MAX:
         judged = judge_handed_in(handed_in)
     else:
+        agent = await call.services.heartbeats.claim(sent.agent_did)
+        owner_did = sent.agent_did if agent is None else agent["owner_did"]
         try:
             judging = call.services.gateway.judging
-            judged = await judging.judge_handed_in(sent.agent_did, handed_in)
+            judged = await judging.judge_handed_in(owner_did, handed_in)
         except JudgingEnded:
             detail = "judging the result took too long or broke off; hand it in again"
             raise ServiceError(ErrorCode.OVERLOADED, detail) from None
