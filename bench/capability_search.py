@@ -20,6 +20,7 @@ import psycopg
 import sqlalchemy as sql
 
 from ledger.agents import capability_search
+from ledger.agents.offer_index import OfferIndex
 from ledger.embedded.server import OWNER, SERVICE, EmbeddedPostgres
 from ledger.migrate import migrate
 from ledger.reads.reader import LedgerReader
@@ -52,14 +53,16 @@ async def _explained(reader: LedgerReader, words: str) -> dict[str, Any]:
 
 async def _measure(server: EmbeddedPostgres, counts: list[int]) -> None:
     before = 0
-    async with LedgerReader(server.url_for(SERVICE, "bench"), pool_size=1) as reader:
+    url = server.url_for(SERVICE, "bench")
+    offers = OfferIndex(url)
+    async with LedgerReader(url, pool_size=1) as reader:
         for count in counts:
             with psycopg.connect(server.url_for(OWNER, "bench"), autocommit=True) as connection:
                 connection.execute(_AGENTS.replace("n % ", "n %% "), (before + 1, count))
             began, steps, longest = time.perf_counter(), 0, 0.0
             while True:
                 step_began = time.perf_counter()
-                if not await reader.offers.index_some():
+                if not await offers.index_some():
                     break
                 longest = max(longest, time.perf_counter() - step_began)
                 steps += 1
@@ -75,6 +78,7 @@ async def _measure(server: EmbeddedPostgres, counts: list[int]) -> None:
                 plans = [await _explained(reader, words) for _ in range(TIMES)]
                 took = statistics.median(plan["Execution Time"] for plan in plans)
                 print(f"  {name}: {took:.2f} ms")
+    await offers.close()
 
 
 def main() -> None:

@@ -21,6 +21,7 @@ from actors.ports import DispatchOrder
 from actors.process.loop_clock import LoopClock
 from core.settings import Settings
 from core.workflow.events import Event, WorkStarted
+from federation.name_resolver import NameResolver
 
 AT_ONCE = 32
 HANGING_ORDERS = 1_000
@@ -74,6 +75,7 @@ async def one_round(port: int, hanging_port: int | None, count: int) -> list[flo
         LoopClock(),
         begin=lambda _: None,
         note=lambda _, __: None,
+        names=NameResolver(),
     )
     try:
         await healthy(dispatcher, port, AT_ONCE)  # connections

@@ -11,7 +11,8 @@ from collections.abc import Sequence
 import orjson
 
 from core.records.statuses import HEARTBEAT_STATUSES, Availability
-from federation.http_client import HttpClient, HttpFailure, HttpFailureKind, HttpRequest
+from federation.http_client import HttpClient, HttpRequest
+from federation.http_connection import HttpFailure, HttpFailureKind
 from federation.name_resolver import NameResolver
 
 PROBE_TIMEOUT_S = 2.0
@@ -25,20 +26,20 @@ class HealthProbe:
     Args:
         egress_allow: networks that agents may live in although not public.
         service: the `<service>` of dispatch paths, for endpoints that end in one.
+        names: looks agents' names up; closed with this.
         timeout_s: for a whole probe.
-        names: looks agents' names up; None: at this machine's name servers.
     """
 
     def __init__(
         self,
         egress_allow: Sequence[str],
         service: str,
+        names: NameResolver,
         *,
         timeout_s: float = PROBE_TIMEOUT_S,
-        names: NameResolver | None = None,
     ) -> None:
         self._service = service
-        self._client = HttpClient(egress_allow, keep_alive_s=0, names=names)
+        self._client = HttpClient(egress_allow, names, keep_alive_s=0)
         self._timeout_s = timeout_s
 
     async def close(self) -> None:

@@ -72,7 +72,7 @@ class NameResolver:
         self._lookups: dict[_Key, asyncio.Future[Sequence[ResolvedAddress]]] = {}
         self._held = Held()
         self._looked_up = 0
-        # Whether it is being asked if the name servers are at work, and what waits to hear it.
+        # Whether a question is out that shows if the name servers work, and what waits for it.
         self._is_checking = False
         self._undecided: list[asyncio.Future[Sequence[ResolvedAddress]]] = []
         self._answered_s = -ANSWERED_S
@@ -95,13 +95,16 @@ class NameResolver:
             payer: whose share of the places a look-up takes.
 
         Raises:
-            NameUnavailable: the payer has its share of look-ups, or no name server is at work.
-            OSError: the name has no address.
-            ValueError: there can be no such name.
+            NameUnavailable: the payer has its share of look-ups, no name server is at work, or this
+                machine has too little of something.
+            OSError: the name has no address, or there can be no such name.
         """
-        with contextlib.suppress(OSError):  # an address is itself
-            return _numeric(host, port)
-        key = (host.encode("idna").decode("ascii"), port)
+        try:
+            with contextlib.suppress(OSError):  # an address is itself
+                return _numeric(host, port)
+            key = (host.encode("idna").decode("ascii"), port)
+        except ValueError as error:
+            raise socket.gaierror(socket.EAI_NONAME, str(error)) from None
         known = self._resolved.get(key)
         if known is not None and known[0] > asyncio.get_running_loop().time():
             return known[1]
@@ -123,23 +126,27 @@ class NameResolver:
     def _begin(self, key: _Key, payer: str) -> asyncio.Future[Sequence[ResolvedAddress]]:
         if not has_room(self._held.of(payer), self._held.total, LOOKUPS_ROOM):
             raise NameUnavailable("too many names are being looked up")
-        if self._channel is None:
-            flags = pycares.ARES_FLAG_EDNS | pycares.ARES_FLAG_IGNTC  # no reply above a packet
-            self._channel = pycares.Channel(
-                flags=flags, timeout=TRY_S, tries=TRIES, servers=self._servers or None
-            )
         self._looked_up += 1
-        if self._looked_up % CACHED_MAX == 0:
-            self._channel.reinit()
+        try:
+            if self._channel is None:
+                flags = pycares.ARES_FLAG_EDNS | pycares.ARES_FLAG_IGNTC  # no reply above a packet
+                self._channel = pycares.Channel(
+                    flags=flags, timeout=TRY_S, tries=TRIES, servers=self._servers or None
+                )
+            if self._looked_up % CACHED_MAX == 0:
+                self._channel.reinit()
+        except pycares.AresError as error:  # without a descriptor, for example
+            raise NameUnavailable(str(error)) from None
         loop = asyncio.get_running_loop()
         if not self.is_answered and not self._is_checking:
             # No search domains, and new each time: the answer is in no cache.
             self._is_checking = True
             absent = f"callboard-{time.time_ns()}.invalid"
             checked = _in_loop(loop, self._end_check)
-            self._channel.query(absent, pycares.QUERY_TYPE_A, callback=checked)
+            with contextlib.suppress(pycares.AresError):  # not sent; its callback says so, too
+                self._channel.query(absent, pycares.QUERY_TYPE_A, callback=checked)
         lookup: asyncio.Future[Sequence[ResolvedAddress]] = loop.create_future()
-        lookup.add_done_callback(_see)
+        lookup.add_done_callback(_retrieve)
         self._lookups[key] = lookup
         self._held.add(payer)
         end = partial(self._end, key, payer, lookup)
@@ -175,7 +182,7 @@ class NameResolver:
         elif self._is_checking and not self.is_answered:
             self._undecided.append(lookup)
         else:
-            self._blame(lookup)
+            self._end_unanswered(lookup)
 
     def _end_check(self, _: object, error: int | None, is_asked: bool) -> None:
         self._is_checking = False
@@ -184,10 +191,10 @@ class NameResolver:
         while self._undecided:
             lookup = self._undecided.pop()
             if not lookup.done():
-                self._blame(lookup)
+                self._end_unanswered(lookup)
 
-    def _blame(self, lookup: asyncio.Future[Sequence[ResolvedAddress]]) -> None:
-        """End a look-up without an answer, for which the name or the name servers are to blame."""
+    def _end_unanswered(self, lookup: asyncio.Future[Sequence[ResolvedAddress]]) -> None:
+        """End a look-up without an answer: as a failure of the name, or of all name servers."""
         if self.is_answered:
             lookup.set_exception(socket.gaierror(socket.EAI_AGAIN, "the name was not answered"))
         else:
@@ -225,7 +232,7 @@ def _in_loop(
     return ended
 
 
-def _see(lookup: asyncio.Future[Sequence[ResolvedAddress]]) -> None:
-    """Look at a failure, also when all that asked have gone."""
+def _retrieve(lookup: asyncio.Future[Sequence[ResolvedAddress]]) -> None:
+    """Retrieve a failure, which asyncio logs otherwise, also when all that asked have gone."""
     if not lookup.cancelled():
         lookup.exception()

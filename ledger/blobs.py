@@ -12,7 +12,7 @@ from typing import Final
 import sqlalchemy as sql
 
 from core.canonical import hash_bytes
-from ledger.pools import OperationalPool
+from ledger.connections.pools import OperationalPool
 from ledger.reads.reader import LedgerReader
 
 # No conflict target: naming one would need the right to read the table.

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 import sqlalchemy as sql
 
-from ledger.pools import OPERATIONAL_TIMEOUT_S, OperationalPool
+from ledger.connections.pools import OPERATIONAL_TIMEOUT_S, OperationalPool
 
 # A statement reads the clock, then waits for the row: a later one may have begun the window.
 _OVERTAKEN_MS = 1_000

@@ -8,18 +8,14 @@ number of rows and bytes at a time. contract.md section 2 (Idempotency-Key); mon
 
 from __future__ import annotations
 
-import asyncio
-import logging
 import time
 from dataclasses import dataclass
 from typing import Final
 
 import sqlalchemy as sql
 
-from core.errors import ServiceError
-from ledger.pools import OPERATIONAL_TIMEOUT_S, OperationalPool
-
-log = logging.getLogger("callboard.ledger")
+from ledger.connections.pools import OPERATIONAL_TIMEOUT_S, OperationalPool
+from ledger.merged_runs import MergedRuns
 
 SWEEP_PAUSE_S: Final = 60.0
 # One statement removes so many rows at most, and ends with the one that passes so many bytes.
@@ -99,7 +95,8 @@ class ReplyStore:
     ) -> None:
         self._kept_ms = kept_s * 1_000
         self._swept_at = time.monotonic()
-        self._sweeping: asyncio.Task[None] | None = None
+        # Beside the calls; no caller waits for a sweep, or fails with it.
+        self._sweeps = MergedRuns("sweeping replies", self.sweep)
         self._pool = OperationalPool(
             url, "callboard-replies", size=pool_size, timeout_s=timeout_s, is_durable=True
         )
@@ -112,9 +109,7 @@ class ReplyStore:
 
     async def close(self) -> None:
         """Close all connections."""
-        if self._sweeping is not None:
-            self._sweeping.cancel()
-            await asyncio.wait([self._sweeping])
+        await self._sweeps.close()
         await self._sweep_pool.close()
         await self._pool.close()
 
@@ -129,7 +124,8 @@ class ReplyStore:
             ServiceError: LEDGER_UNAVAILABLE.
         """
         if time.monotonic() - self._swept_at > SWEEP_PAUSE_S:
-            self._begin_sweep()
+            self._swept_at = time.monotonic()
+            self._sweeps.soon()
         values = {"principal": principal, "key": key, "request_hash": request_hash}
         (row,) = await self._pool.rows(_OPEN, {**values, "kept_ms": self._kept_ms})
         reply = None if row["reply"] is None else bytes(row["reply"])
@@ -151,18 +147,6 @@ class ReplyStore:
             ServiceError: LEDGER_UNAVAILABLE.
         """
         await self._pool.rows(_DROP, {"principal": principal, "key": key})
-
-    def _begin_sweep(self) -> None:
-        """Sweep beside the calls; no caller waits for it, or fails with it."""
-        self._swept_at = time.monotonic()
-        if self._sweeping is None or self._sweeping.done():
-            self._sweeping = asyncio.get_running_loop().create_task(self._sweep_or_log())
-
-    async def _sweep_or_log(self) -> None:
-        try:
-            await self.sweep()
-        except ServiceError as error:
-            log.warning("sweeping replies ended error=%r", error)
 
     async def sweep(self) -> None:
         """Remove the replies that were kept long enough, a few with each statement.

@@ -84,7 +84,7 @@ def was_ended(error: Exception) -> bool:
 
 
 def unreachable(error: Exception) -> ServiceError:
-    """Return what a caller is told when Postgres cannot be read: to come again."""
+    """Return what a caller gets when Postgres cannot be read: LEDGER_UNAVAILABLE."""
     return ServiceError(
         ErrorCode.LEDGER_UNAVAILABLE, f"the database cannot be reached ({type(error).__name__})"
     )

@@ -98,7 +98,7 @@ class Services:
         try:
             async with asyncio.timeout(_RESOLVE_TIMEOUT_S):
                 found = await self.names.resolve(host, port, payer)
-        except (OSError, ValueError):
+        except OSError:
             return None
         for *_, address in found:
             reason = address_denied(str(address[0]), self.settings.egress_allow)

@@ -26,6 +26,7 @@ from actors.process.logs import configure_logging
 from actors.transport.actor_calls import BatchCall, is_unknown_outcome
 from actors.transport.ledger_client import LedgerClient
 from actors.transport.names import LEDGER
+from federation.name_resolver import NameResolver
 from ledger.owners.owner_commands import ClaimWorkflows
 from ledger.reads.reader import LedgerReader
 
@@ -53,7 +54,7 @@ class Timekeeper:
         self._watch = OwnerWatch(silence_ms_max=settings.owner_silence_ms)
         self._owners = OwnerActors(settings)
         self._rounds = 0
-        self._prober = Prober(settings, self._reader)
+        self._prober = Prober(settings, self._reader, NameResolver())
         watches = (LedgerWatch(settings), EscrowWatch(self._reader))
         loops = (self._prober.run, *(watch.run for watch in watches), self._run)
         self._loops = [asyncio.create_task(loop()) for loop in loops]

@@ -16,7 +16,8 @@ from actors.ports import DispatchOrder
 from core.market.sharing.fair_queue import FairQueue
 from core.market.sharing.fair_share import Held, has_room
 from core.settings import Settings
-from federation.http_client import Exchange, HttpClient, HttpRequest, Outcome
+from federation.http_client import HttpClient, HttpRequest
+from federation.http_connection import Exchange, Outcome
 
 # Notices that wait: one payer alone has 8/9 of them, enough for two workflows of the usual limit.
 WAITING_ROOM: Final = 2_250

@@ -63,14 +63,8 @@ from core.workflow.events import (
     Verdict,
     WorkStarted,
 )
-from federation.http_client import (
-    Exchange,
-    HttpClient,
-    HttpFailure,
-    HttpFailureKind,
-    HttpRequest,
-    Outcome,
-)
+from federation.http_client import HttpClient, HttpRequest
+from federation.http_connection import Exchange, HttpFailure, HttpFailureKind, Outcome
 from federation.name_resolver import NameResolver
 
 log = logging.getLogger("callboard.dispatch")
@@ -121,7 +115,7 @@ class Dispatcher:
         clock: wall time.
         blobs: where large results are; None: results of any size travel as they are.
         at_work: is told whose order is at work.
-        names: looks agents' names up; None: at this machine's name servers.
+        names: looks agents' names up; closed with this.
         begin: told the agent when an order comes.
         note: told the order and what its end tells of reaching the agent, when it is closed.
         concurrency: how many orders an agent takes from here at once; None: the setting.
@@ -134,10 +128,10 @@ class Dispatcher:
         *,
         begin: Callable[[str], None],
         note: Callable[[DispatchOrder, Contact], None],
+        names: NameResolver,
         concurrency: Callable[[str], int] | None = None,
         blobs: Blobs | None = None,
         at_work: AtWork | None = None,
-        names: NameResolver | None = None,
     ) -> None:
         self._settings = settings
         self._service = settings.service
@@ -171,7 +165,7 @@ class Dispatcher:
         self._is_closed = False
         self._refusing: dict[tuple[str, str | None], asyncio.Task[None]] = {}
         self._sent = 0
-        self._client = HttpClient(settings.egress_allow, names=names)
+        self._client = HttpClient(settings.egress_allow, names)
         self._notices = CancelNotices(settings, self._client, weight_of)
 
     def __repr__(self) -> str:

@@ -29,15 +29,13 @@ class Prober:
     Args:
         settings: the database, the service name and the egress policy.
         reader: finds the agents that are due.
-        names: looks agents' names up; None: at this machine's name servers.
+        names: looks agents' names up; closed with this.
     """
 
-    def __init__(
-        self, settings: Settings, reader: LedgerReader, names: NameResolver | None = None
-    ) -> None:
+    def __init__(self, settings: Settings, reader: LedgerReader, names: NameResolver) -> None:
         self._reader = reader
         self._store = LivenessStore(settings.database_url)
-        self._probe = HealthProbe(settings.egress_allow, settings.service, names=names)
+        self._probe = HealthProbe(settings.egress_allow, settings.service, names)
         self._turns = asyncio.Semaphore(PROBES_AT_ONCE)
         self._named: set[str] = set()
         # Agents that could not be tried, by when they may be again, the soonest first. Nothing is

@@ -27,7 +27,6 @@ from actors.engine.step_commands import rereading_error
 from actors.ports import Contact, DispatchOrder
 from actors.process.at_work import AtWork
 from actors.process.loop_clock import LoopClock
-from actors.process.merged_runs import MergedRuns
 from actors.process.slices import Slices, run_in_slices
 from actors.transport.late_replies import LateReplies
 from actors.transport.ledger_client import LedgerClient, ledger_unavailable_error
@@ -44,8 +43,10 @@ from actors.transport.messages import (
 )
 from core.errors import ErrorCode, ServiceError
 from core.settings import Settings
+from federation.name_resolver import NameResolver
 from ledger.blobs import BlobStore
 from ledger.commands import Command, Outcome, OutcomeStatus
+from ledger.merged_runs import MergedRuns
 from ledger.owners.owner_commands import ClaimWorkflows, RegisterOwner
 from ledger.reads.reader import LedgerReader
 from ledger.workflows.unfinished import UnfinishedPages
@@ -110,6 +111,7 @@ class Owner:
             self._clock,
             begin=self._directory.begin,
             note=self._note_outcome,
+            names=NameResolver(),
             concurrency=self._concurrency,
             at_work=self._at_work,
             blobs=Blobs(self._blob_store, cache_bytes_max=settings.blob_cache_bytes_max),

@@ -44,6 +44,7 @@ from actors.transport.names import LEDGER, TIMEKEEPER
 from core.errors import ErrorCode, ServiceError
 from core.settings import Settings
 from core.workflow.transitions import is_terminal
+from ledger.agents.offer_index import OfferIndex
 from ledger.blobs import BlobStore
 from ledger.commands import Command, Outcome
 from ledger.reads.reader import LedgerReader, StoredWorkflow
@@ -64,6 +65,7 @@ class Gateway:
     def __init__(self, settings: Settings) -> None:
         self.settings = settings
         self.reader = LedgerReader(settings.database_url, pool_size=settings.reader_pool_size)
+        self.offers = OfferIndex(settings.database_url)
         self.foreground = Foreground()
         self._blob_store = BlobStore(settings.database_url, self.reader)
         self.blobs = Blobs(self._blob_store, cache_bytes_max=settings.blob_cache_bytes_max)
@@ -94,6 +96,7 @@ class Gateway:
         self.owners.close()
         self.judging.close()
         await self._blob_store.close()
+        await self.offers.close()
         await self.reader.close()
 
     # -- requests ---------------------------------------------------------------------------------

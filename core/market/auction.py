@@ -95,24 +95,30 @@ def bid_problem(
     )
 
 
-def displaced_bid(bid: Bid, live: Mapping[str, Bid]) -> Bid | ServiceError | None:
+def highest_held(live: Mapping[str, Bid]) -> Bid | None:
+    """Return the bid whose place is the next to be taken, None while the round has a free place.
+
+    Args:
+        live: the bids that the round holds, by agent.
+    """
+    return max(live.values(), key=_held_order) if len(live) >= LIVE_BIDS_MAX else None
+
+
+def displaced_bid(bid: Bid, highest: Bid | None) -> Bid | ServiceError | None:
     """Return the bid whose place a new one takes in its round, None while there is a free place.
 
     A round holds the lowest bids, then the earliest, as they win: high bids that fill it
     keep no lower one from winning. What it holds follows from the bids alone, not from their order.
 
     Args:
-        live: the bids that the round holds, by agent.
+        highest: `highest_held` of the round.
 
     Returns:
         CONFLICT where the round is full of lower bids.
 
     Decision 0150.
     """
-    if len(live) < LIVE_BIDS_MAX:
-        return None
-    highest = max(live.values(), key=_held_order)
-    if _held_order(bid) < _held_order(highest):
+    if highest is None or _held_order(bid) < _held_order(highest):
         return highest
     message = f"the round has {LIVE_BIDS_MAX} bids that are as low, which is as many as it holds"
     return ServiceError(ErrorCode.CONFLICT, message)

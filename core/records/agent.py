@@ -110,36 +110,42 @@ class _Place(Enum):
     ELSEWHERE = "elsewhere"
 
 
-def find_secrets(value: Any, path: str, _place: _Place = _Place.CARD) -> Iterator[str]:
+def find_secrets(card: Any, path: str) -> Iterator[str]:
     """Find the members of a card that hold credentials.
 
     Args:
-        value: the card.
+        card: as it was sent.
         path: where that stands.
 
     Returns: the path of each.
     """
+    return _secrets_in(card, path, _Place.CARD)
+
+
+def without_secrets(card: Any) -> Any:
+    """Return a card without credentials that an earlier version let in."""
+    return _cleaned(card, _Place.CARD)
+
+
+def _secrets_in(value: Any, path: str, place: _Place) -> Iterator[str]:
     if isinstance(value, list):
         for position, item in enumerate(value):
-            yield from find_secrets(item, f"{path}[{position}]", _item_place(_place))
+            yield from _secrets_in(item, f"{path}[{position}]", _item_place(place))
     elif isinstance(value, dict):
         for name, item in value.items():
             if _is_secret(name, item):
                 yield f"{path}.{name}"
-            elif not _is_schema(name, _place) and isinstance(item, dict | list):
-                yield from find_secrets(item, f"{path}.{name}", _member_place(name, _place))
+            elif not _is_schema(name, place) and isinstance(item, dict | list):
+                yield from _secrets_in(item, f"{path}.{name}", _member_place(name, place))
 
 
-def without_secrets(value: Any, _place: _Place = _Place.CARD) -> Any:
-    """Return a card without credentials that an earlier version let in."""
+def _cleaned(value: Any, place: _Place) -> Any:
     if isinstance(value, list):
-        return [without_secrets(item, _item_place(_place)) for item in value]
+        return [_cleaned(item, _item_place(place)) for item in value]
     if not isinstance(value, dict):
         return value
     kept = {
-        name: item
-        if _is_schema(name, _place)
-        else without_secrets(item, _member_place(name, _place))
+        name: item if _is_schema(name, place) else _cleaned(item, _member_place(name, place))
         for name, item in value.items()
         if not _is_secret(name, item)
     }

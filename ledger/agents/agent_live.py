@@ -1,4 +1,4 @@
-"""Heartbeats and probes: written by the operational role in batches, read by who chooses agents.
+"""Heartbeats and probes: written by the operational role in batches, read to choose agents.
 
 Worth little and never audited; a crash may forget the last ones, the next come within seconds. All
 times are the database's, so that machines need not agree about theirs when they write.
@@ -15,7 +15,7 @@ import orjson
 import sqlalchemy as sql
 
 from core.market.agent_liveness import HEARTBEAT_TTL_MS, Liveness
-from ledger.pools import OPERATIONAL_TIMEOUT_S, OperationalPool
+from ledger.connections.pools import OPERATIONAL_TIMEOUT_S, OperationalPool
 from ledger.reads.pages import changed_pages
 from ledger.reads.reader import LedgerReader, RowDict
 from ledger.schema import agent, agent_live

@@ -15,6 +15,7 @@ from typing import Final
 
 import sqlalchemy as sql
 
+from ledger.agents.offer_index import OfferIndex
 from ledger.reads.reader import LedgerReader
 
 WORDS_MAX: Final = 500
@@ -43,16 +44,17 @@ _SEARCH: Final = sql.text(
 
 
 async def find_capabilities(
-    reader: LedgerReader, words: str, *, limit: int, caller: str = ""
+    reader: LedgerReader, offers: OfferIndex, words: str, *, limit: int, caller: str = ""
 ) -> list[str]:
     """Return the ids of the capabilities that fit these words, the best first.
 
     Args:
-        caller: who searches, by DID; callers take turns.
+        offers: brings the index up to date first.
+        caller: the DID that searches; callers take turns.
 
     Raises:
         ServiceError: OVERLOADED, LEDGER_UNAVAILABLE.
     """
     values = {"words": words[:WORDS_MAX].replace("\x00", " "), "limit": limit, "hits_max": HITS_MAX}
-    rows = await reader.searches.rows(_SEARCH, values, caller=caller, before=reader.offers.catch_up)
+    rows = await reader.searches.rows(_SEARCH, values, caller=caller, before=offers.catch_up)
     return [str(row["id"]) for row in rows]

@@ -1,7 +1,7 @@
 """Agents and prices as dispatching needs them, whole or only what has changed.
 
-Reads like those of `reader.py`, over the same pool. What has changed is told by the audit chain,
-whose ids are in the order of the commits whatever any clock says. Spec: Registry; design.md
+Reads like those of `reader.py`, over the same pool. What has changed is read from the audit
+chain, whose ids are in the order of the commits whatever any clock says. Spec: Registry; design.md
 section 3 (Events). Decision 0003.
 """
 

@@ -1,21 +1,21 @@
-"""The index of what agents offer, as its readers keep it: cards are parsed by who searches.
+"""The index of what agents offer, kept outside the writer: its callers have cards parsed.
 
 The writer only notes which agents have changed. `index_offers`, a function of the database, reads
 their cards and stores their words, a bounded number of rows and bytes in one transaction. A search
-calls it first, so that what was registered before is found; a process whose caller has registered
-agents calls it beside its calls, so that searches seldom have much to do. Decision 0172.
+calls it first, so that what was registered before is found; a replica calls it after a registration
+in the background, so that searches seldom have much to do. Decision 0172.
 """
 
 from __future__ import annotations
 
-import asyncio
 import logging
 from typing import Final
 
 import sqlalchemy as sql
 
 from core.errors import ErrorCode, ServiceError
-from ledger.pools import OPERATIONAL_TIMEOUT_S, OperationalPool
+from ledger.connections.pools import OPERATIONAL_TIMEOUT_S, OperationalPool
+from ledger.merged_runs import MergedRuns
 
 log = logging.getLogger("callboard.ledger")
 
@@ -65,16 +65,14 @@ class OfferIndex:
         )
         # One for each step that failed, one less for each that did not.
         self._halvings = 0
-        self._following: asyncio.Task[None] | None = None
+        self._reads = MergedRuns("reading changed cards", self._index_all)
 
     def __repr__(self) -> str:
         return f"OfferIndex({self._pool!r})"
 
     async def close(self) -> None:
         """Close the connection."""
-        if self._following is not None:
-            self._following.cancel()
-            await asyncio.wait([self._following])
+        await self._reads.close()
         await self._pool.close()
 
     async def catch_up(self) -> None:
@@ -94,16 +92,12 @@ class OfferIndex:
                 return
 
     def follow(self) -> None:
-        """Read all cards that have changed, beside the caller."""
-        if self._following is None or self._following.done():
-            self._following = asyncio.get_running_loop().create_task(self._follow())
+        """Read all cards that have changed, in the background."""
+        self._reads.soon()
 
-    async def _follow(self) -> None:
-        try:
-            while await self.index_some():
-                pass
-        except ServiceError as error:
-            log.warning("reading changed cards ended error=%r", error)
+    async def _index_all(self) -> None:
+        while await self.index_some():
+            pass
 
     async def index_some(self) -> int:
         """Read some cards that have changed; return how many changes are done.

@@ -51,5 +51,5 @@ def bid_key(workflow_id: str, node: str, round_: int, agent_did: str) -> str:
 
 
 def bids_key(workflow_id: str, node: str, round_: int) -> str:
-    """Return the key under which a round's bids are told: once it stands, no bid is taken."""
+    """Return the key under which a round's bids are sent: once it stands, no bid is taken."""
     return composed_key("bids", workflow_id, node, str(round_))

@@ -44,7 +44,7 @@ def add_bid_reads(command: PlaceBid, read_set: ReadSet) -> None:
 
 
 def add_end_bidding_reads(command: EndBidding, read_set: ReadSet) -> None:
-    """Add what is looked at before a round's bids are told."""
+    """Add what is looked at before a round's bids are sent to its owner."""
     read_set.rounds.add((command.workflow_id, command.node))
 
 
@@ -85,12 +85,10 @@ def plan_place_bid(command: PlaceBid, batch: Batch) -> Outcome:
         command.stake_offered_micro,
         batch.clock_ms,
     )
-    displaced = displaced_bid(bid, round_.bids)  # (4)
+    displaced = displaced_bid(bid, round_.highest())  # (4)
     if isinstance(displaced, ServiceError):
         raise Refusal(displaced.code, str(displaced), is_stored=False)
-    if displaced is not None:
-        del round_.bids[displaced.agent_did]
-    round_.bids[command.agent_did] = bid
+    round_.hold(bid, displaced)
     _store_bid(command.workflow_id, command.node, command.round, bid, batch)
     audit_id = batch.record(
         AuditEventType.BID_PLACED,

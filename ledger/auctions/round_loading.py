@@ -28,7 +28,7 @@ async def load_rounds(
     for workflow_id, node, number, reserve_micro, closes_ms in await cursor.fetchall():
         cache.rounds[workflow_id, node] = OpenRound(number, reserve_micro, closes_ms)
         asked[bids_key(workflow_id, node, number)] = (workflow_id, node)
-    # Bids that another writer has told are all there are, however far its clock was ahead.
+    # Bids that another writer has sent are all there are, however far its clock was ahead.
     cursor = await connection.execute(
         "SELECT id FROM callboard.command WHERE id = ANY(%s)", (list(asked),)
     )
@@ -41,7 +41,7 @@ async def load_rounds(
         " b.stake_offered_micro, b.received_ms FROM callboard.auction a"
         " JOIN unnest(%s::uuid[], %s::text[]) AS p(workflow_id, node)"
         " ON a.workflow_id = p.workflow_id AND a.node = p.node"
-        # The bids that the round holds: `displaced_bid` has the same order.
+        # The bids that the round holds: `highest_held` has the same order.
         " CROSS JOIN LATERAL (SELECT * FROM callboard.bid WHERE workflow_id = a.workflow_id"
         " AND node = a.node AND round = a.round AND NOT is_standing"
         ' ORDER BY amount_micro, received_ms, agent_did COLLATE "C" LIMIT %s) AS b'

@@ -1,4 +1,4 @@
-"""What the embedded Postgres is told at its start: one file of settings, one of access rules.
+"""The configuration of the embedded Postgres: one file of settings, one of access rules.
 
 Pure text, no process. Figures and reasons: money.md section 3, design.md section 4.
 """
@@ -60,7 +60,7 @@ def server_conf(*, socket_folder: Path, shared_buffers_mib: int, max_connections
         "autovacuum_vacuum_cost_limit": "1000",
         # A forgotten snapshot triples the cost of a batch (money.md section 3).
         "idle_in_transaction_session_timeout": "60s",
-        # A client that connects and never says who it is holds a place of all for so long.
+        # A client that connects and never authenticates holds a place of all for so long.
         "authentication_timeout": "10s",
         "password_encryption": "scram-sha-256",
         "timezone": "'UTC'",

@@ -60,7 +60,7 @@ class EmbeddedPostgres:
         run_folder: short, existing folder; the socket goes into `pg/` below it.
         shared_buffers_mib: memory for the server's own cache, MiB.
         max_connections: connections at most.
-        progress: gets one line per thing worth telling a person who waits.
+        progress: gets a line for each step that takes long.
     """
 
     def __init__(
@@ -291,13 +291,13 @@ def end_leftovers(folder: Path, progress: Callable[[str], None]) -> None:
     `postmaster.pid` does not name, and never another process that was given the old id, nor a
     shell that an operator has opened in the folder.
     """
-    told = False
+    is_announced = False
     escalation = [signal.SIGINT, signal.SIGQUIT, signal.SIGKILL]
     next_at = 0.0
     while leftovers := _servers_in(folder):
-        if not told:
+        if not is_announced:
             progress(f"waiting for an earlier Postgres in {folder} to end")
-            told = True
+            is_announced = True
         if time.monotonic() >= next_at and escalation:
             number = escalation.pop(0)
             next_at = time.monotonic() + _IMMEDIATE_STOP_S

@@ -3,7 +3,7 @@
 Run as a script with `python -I -S`, it prepares itself and then becomes the command. It exists so
 that nothing runs between fork and exec in a process that has threads. In order:
 
-1. drop root when told: groups, group, user; on request keep one capability, CAP_DAC_READ_SEARCH,
+1. drop root if asked: groups, group, user; on request keep one capability, CAP_DAC_READ_SEARCH,
    with which a binary or folder below a private folder (such as /root, 0700) can be reached;
 2. ask the kernel for a signal when the owner dies (after 1: a change of user forgets the request);
 3. check that the owner still lives: it may have died before 2;

@@ -13,7 +13,7 @@ import sqlalchemy as sql
 from msgspec.structs import replace
 
 from core.errors import ErrorCode, ServiceError
-from ledger.invoices.invoice_commands import CreateInvoice, overlap_text
+from ledger.invoices.invoice_commands import CreateInvoice
 from ledger.reads.reader import LedgerReader, RowDict
 from ledger.schema import invoice
 from ledger.writer.state_cache import wallet_address
@@ -126,35 +126,29 @@ async def with_content(reader: LedgerReader, command: CreateInvoice) -> CreateIn
 async def standing_invoice(
     reader: LedgerReader, payer_did: str, period: tuple[int, int], workflow_id: str | None
 ) -> RowDict | None:
-    """Return the invoice of exactly this period or workflow that is not void, None without one."""
+    """Return the invoice beside which this one cannot stand, None without one.
+
+    It is not void, and of the same workflow or of a period that overlaps. Periods of a payer never
+    overlap, so the first that ends later tells, as in ledger/writer/barrier_loading.py.
+    """
     query = sql.select(invoice).where(invoice.c.payer_did == payer_did, invoice.c.status != "void")
     if workflow_id is not None:
         query = query.where(invoice.c.workflow_id == workflow_id)
     else:
-        query = query.where(
-            invoice.c.workflow_id.is_(None),
-            invoice.c.period_start_ms == period[0],
-            invoice.c.period_end_ms == period[1],
-        )
-    rows = await reader.rows(query.limit(1))
-    return rows[0] if rows else None
-
-
-async def refuse_overlapping(reader: LedgerReader, payer_did: str, period: tuple[int, int]) -> None:
-    """Refuse what the writer would refuse, before the work of adding up.
-
-    Raises:
-        ServiceError: CONFLICT, a part of the period is on another invoice.
-    """
-    query = sql.select(invoice.c.id).where(
-        invoice.c.payer_did == payer_did,
-        invoice.c.status != "void",
-        invoice.c.workflow_id.is_(None),
-        invoice.c.period_start_ms < period[1],
-        invoice.c.period_end_ms > period[0],
-    )
+        query = query.where(invoice.c.workflow_id.is_(None), invoice.c.period_end_ms > period[0])
+        query = query.order_by(invoice.c.period_end_ms)
     for row in await reader.rows(query.limit(1)):
-        raise ServiceError(ErrorCode.CONFLICT, overlap_text(row["id"]))
+        if workflow_id is not None or row["period_start_ms"] < period[1]:
+            return row
+    return None
+
+
+def is_same(standing: RowDict, period: tuple[int, int], workflow_id: str | None) -> bool:
+    """Say whether a standing invoice is the one of exactly this period or workflow."""
+    return (
+        workflow_id is not None
+        or (standing["period_start_ms"], standing["period_end_ms"]) == period
+    )
 
 
 async def _content(reader: LedgerReader, paid: str, back: str, values: dict[str, Any]) -> RowDict:

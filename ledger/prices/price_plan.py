@@ -33,7 +33,7 @@ def plan_set_price(command: SetPrice, batch: Batch) -> Outcome:
         case _:
             assert_never(command.price)
     batch.put(PRICES, command.capability_id, row)
-    # Owners reserve by it: they hear of it as of a card.
+    # Owners reserve by it: they are notified as of a card.
     batch.is_directory_changed = True
     audit_id = batch.record(
         AuditEventType.CAPABILITY_PRICED,

@@ -15,7 +15,7 @@ from typing import Any, Final, Self
 import psycopg
 
 from ledger.agents.directory_reads import DIRECTORY_EVENTS
-from ledger.connecting import connect
+from ledger.connections.connecting import connect
 from ledger.schema import READER_ROLE, driver_url, session_options
 
 CHANNEL: Final = "callboard_directory"

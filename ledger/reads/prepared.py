@@ -18,10 +18,10 @@ from psycopg.rows import dict_row
 from psycopg.types.string import TextLoader
 from sqlalchemy.dialects.postgresql import psycopg as postgresql
 
-from ledger.connecting import connect
+from ledger.connections.connecting import connect
+from ledger.connections.timeouts import cut_after
 from ledger.reads.stored import RowDict
 from ledger.schema import READER_ROLE, driver_url, session_options, unreachable
-from ledger.timeouts import cut_after
 
 
 @dataclass(frozen=True, slots=True)

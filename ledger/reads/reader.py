@@ -17,8 +17,8 @@ from sqlalchemy import LargeBinary
 from sqlalchemy.dialects.postgresql import ARRAY
 from sqlalchemy.ext.asyncio import AsyncEngine
 
-from ledger.agents.offer_index import OfferIndex
-from ledger.pools import pool_of
+from ledger.connections.pools import pool_of
+from ledger.connections.timeouts import cut_after, driver_connection_of
 from ledger.reads.audit_filter import (
     LOOKED_AT_MAX,
     PARTY_LOOKED_AT_MAX,
@@ -46,7 +46,6 @@ from ledger.schema import (
     unreachable,
     workflow,
 )
-from ledger.timeouts import cut_after, driver_connection_of
 from ledger.workflows.workflow_statements import NODES, WORKFLOWS, workflow_select
 from ledger.writer.state_cache import wallet_address
 
@@ -96,7 +95,6 @@ class LedgerReader:
         self.records = PreparedReads(url, timeout_s=timeout_s)
         self.lookups = PreparedReads(url, timeout_s=timeout_s)
         self.searches = SearchReads(url, timeout_s=timeout_s)
-        self.offers = OfferIndex(url)
 
     def __repr__(self) -> str:
         return f"LedgerReader({self._engine.pool.status()})"
@@ -106,7 +104,6 @@ class LedgerReader:
         await self.records.close()
         await self.lookups.close()
         await self.searches.close()
-        await self.offers.close()
         await self._engine.dispose()
 
     async def ping(self) -> None:

@@ -15,11 +15,11 @@ import sqlalchemy as sql
 from sqlalchemy.ext.asyncio import AsyncEngine
 
 from core.errors import ErrorCode, ServiceError
-from ledger.pools import pool_of
+from ledger.connections.pools import pool_of
+from ledger.connections.timeouts import cut_after, driver_connection_of
 from ledger.reads.stored import RowDict
 from ledger.reads.turns import ReadTurns
 from ledger.schema import READER_ROLE, UNREACHABLE, unreachable, was_ended
-from ledger.timeouts import cut_after, driver_connection_of
 
 SEARCH_TIMEOUT_MS: Final = 2_000
 

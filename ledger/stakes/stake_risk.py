@@ -214,7 +214,7 @@ def _lock(command: PublishWorkflow | AdvanceWorkflow, record: StakeLocked, batch
 def _free(command: AdvanceWorkflow, record: StakeFreed, batch: Batch) -> None:
     """End a lock: the payer's part first, the rest is the agent's again.
 
-    A lock that was refused or has ended, of which its owner had not heard yet, has nothing to end.
+    A lock that was refused or has ended, of which its owner had no notice yet, has nothing to end.
     A refund may have taken from the locked stake meanwhile: then less is left than was locked.
     """
     staked = batch.cache.staked.pop((command.workflow_id, record.node), None)
@@ -223,9 +223,9 @@ def _free(command: AdvanceWorkflow, record: StakeFreed, batch: Batch) -> None:
     free, locked = stake_accounts(record.agent_did, batch)
     lock = _Lock(command, record.agent_did, command.workflow_id, record.node, record.attempt)
     micro = min(staked[1], locked.balance)
-    blame = _blame(record)
-    if blame is not None:
-        reason, code = blame
+    trigger = _slash_trigger(record)
+    if trigger is not None:
+        reason, code = trigger
         escrow = batch.cache.escrows[command.workflow_id]
         assert escrow is not None, command
         micro -= _slash(
@@ -240,7 +240,7 @@ def _free(command: AdvanceWorkflow, record: StakeFreed, batch: Batch) -> None:
     _unlock(lock, (locked, free), micro, batch)
 
 
-def _blame(record: StakeFreed) -> tuple[SlashTrigger, NodeErrorCode] | None:
+def _slash_trigger(record: StakeFreed) -> tuple[SlashTrigger, NodeErrorCode] | None:
     """Say what the end of an attempt costs its agent stake for: a wrong signature, or a failure of
     its own after which it is given up for the node."""
     if record.is_forged:

@@ -1,7 +1,7 @@
 """Planning who is trusted: agents are revoked and taken back, and what follows for their work.
 
 The one writer decides it, so that the chain has no payment and no new attempt of an agent between
-its revocation and that one's end, however late an owner hears of it. A step that is refused for it
+its revocation and that one's end, however late an owner is notified. A step that is refused for it
 halts its workflow: what its owner has decided since, it has decided on what did not happen.
 Spec: Revocation; contract.md section 6 (Revocation); money.md case 19. Decision 0085.
 """

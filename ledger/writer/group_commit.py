@@ -300,7 +300,7 @@ class GroupCommit:
         divided = self._queue.divided
         while divided:
             part = divided.popleft()
-            # A caller that was told that the outcome is unknown asks again.
+            # A caller whose outcome is unknown asks again.
             part.places = [place for place in part.places if not place[0].reply.done()]
             if part.places:
                 return part
@@ -346,7 +346,7 @@ class GroupCommit:
                 commands, self._now_ms(), statement_timeout_s=part.statement_timeout_s
             )
         except BatchRefused as error:
-            await self._blame(store, part, error)
+            await self._isolate(store, part, error)
             return
         took_ms = (time.perf_counter() - began) * 1000
         counts = self._counts
@@ -361,8 +361,8 @@ class GroupCommit:
             for command in commands:
                 self._losses.pop(command.key, None)
 
-    async def _blame(self, store: LedgerStore, part: _Part, error: BatchRefused) -> None:
-        """Find the guilty command of a refused part: it stands alone, or the part is divided."""
+    async def _isolate(self, store: LedgerStore, part: _Part, error: BatchRefused) -> None:
+        """Find the command that a part was refused for: it stands alone, or the part is divided."""
         self._counts.divided += 1
         if len(part.places) > 1:
             _log.warning("batch divided commands=%d reason=%s", len(part.places), error.reason)
@@ -389,7 +389,7 @@ class GroupCommit:
         submission.settle(position, outcome)
 
     def _divide(self, part: _Part, timeout_s: float, position: int | None = None) -> None:
-        """Put a part back in pieces: around the guilty command where it is known, else halves."""
+        """Put a part back in pieces: around the refused command where it is known, else halves."""
         places = part.places
         if position is None:
             middle = len(places) // 2
@@ -423,7 +423,7 @@ class GroupCommit:
         return any(one is not None and one.batches >= LOSSES_BEFORE_DIVISION for one in known)
 
     def _note_losses(self, part: _Part, error: LedgerUnavailable) -> None:
-        """Note a lost batch. A command that was alone in it is blamed, unless the server is."""
+        """Note a lost batch; it counts against a command alone in it, unless the server failed."""
         for command in part.commands():
             losses = self._losses.setdefault(command.key, _Losses())
             losses.batches += 1

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Final, TypeVar
 
 from core.errors import QuarantineCode
-from core.market.auction import Bid
+from core.market.auction import Bid, highest_held
 from core.market.sharing.quota import QuotaLimits
 from ledger.writer.barrier_reads import BarrierReads
 
@@ -104,7 +104,7 @@ class Usage:
 class OpenRound:
     """A round of an auction that has not been closed; `bids` are the live ones it holds, by agent.
 
-    `is_over`: its owner has been told the bids, so no more come, whatever the clock says.
+    `is_over`: its owner has been sent the bids, so no more come, whatever the clock says.
     """
 
     number: int
@@ -112,6 +112,21 @@ class OpenRound:
     closes_ms: int
     bids: dict[str, Bid] = field(default_factory=dict)
     is_over: bool = False
+    # Of a full round; a caller may have bids refused as often as its rate allows.
+    _highest: Bid | None = None
+
+    def highest(self) -> Bid | None:
+        """Return the highest of its bids where it is full, else None."""
+        if self._highest is None:
+            self._highest = highest_held(self.bids)
+        return self._highest
+
+    def hold(self, bid: Bid, displaced: Bid | None) -> None:
+        """Take a bid, in the place of another."""
+        if displaced is not None:
+            del self.bids[displaced.agent_did]
+        self.bids[bid.agent_did] = bid
+        self._highest = None
 
 
 @dataclass(slots=True)

@@ -6,7 +6,7 @@ their first outcome, (4) one call of `commit_batch` in its newest version, which
 Another key that was used before shows as a conflict: then the batch starts again, knowing it.
 Not a commit → the state cache is dropped and read again.
 
-A refusal by the database is blamed on a command of the batch, unless the connection is gone, the
+A refusal by the database is that of a command of the batch, unless the connection is gone, the
 server cannot work now, or this writer's own memory is wrong (`_translated`). Decision 0116.
 
 It must not know who waits for the outcomes (group_commit.py). design.md section 3; money.md 4.
@@ -19,7 +19,7 @@ import logging
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, LiteralString
 
 import psycopg
 from psycopg.errors import UniqueViolation
@@ -29,7 +29,8 @@ from core.money import CENTS_PER_CREDIT, CURRENCY, MICRO_PER_CREDIT
 from core.workflow.events import NodeChanged, NodePaid
 from ledger.code_version import CODE_VERSION
 from ledger.commands import Command, Outcome, OutcomeStatus
-from ledger.connecting import connect
+from ledger.connections.connecting import connect
+from ledger.connections.timeouts import cut_after
 from ledger.errors import (
     BatchRefused,
     LedgerFenced,
@@ -42,7 +43,6 @@ from ledger.registry import kind_of
 from ledger.schema import WRITER_ROLE, driver_url, session_options
 from ledger.tables.encoding import Encoded, EncodedDumper
 from ledger.tables.write_function import FUNCTION, PARAMETERS
-from ledger.timeouts import cut_after
 from ledger.workflows.quarantine_plan import quarantined
 from ledger.workflows.workflow_commands import AdvanceWorkflow
 from ledger.writer.batch import Batch, Refusal
@@ -378,7 +378,7 @@ class LedgerStore:
     async def _run(self, batch: Batch) -> None:
         self.round_trips += 1
         try:
-            await self._write(batch)
+            await self._connection.execute(*self._statement(batch), prepare=True)
         except UniqueViolation as error:
             constraint = error.diag.constraint_name
             if constraint == "command_pkey":
@@ -401,8 +401,9 @@ class LedgerStore:
             self._cache = None
             raise
 
-    async def _write(self, batch: Batch) -> None:
-        await self._connection.execute(_COMMIT, batch.parameters(), prepare=True)
+    def _statement(self, batch: Batch) -> tuple[LiteralString, Sequence[Any]]:
+        """Return what commits a batch, and its parameters."""
+        return _COMMIT, batch.parameters()
 
     async def _failed(self, error: psycopg.Error) -> Exception:
         """Return what a failed statement means; after a refusal the state cache is read again."""

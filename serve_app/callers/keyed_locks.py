@@ -20,5 +20,5 @@ class KeyedLocks(Generic[K]):
         return f"<KeyedLocks {len(self._locks)}>"
 
     def of(self, key: K) -> asyncio.Lock:
-        """Return the lock of this key; the caller keeps it until the end of its `async with`."""
+        """Return the lock of this key; the caller refers to it until it is released."""
         return self._locks.setdefault(key, asyncio.Lock())

@@ -23,7 +23,7 @@ from serve_app.callers.keyed_locks import KeyedLocks
 from serve_app.callers.windows import WINDOW_MS, AddressWindows, Window
 
 UNLIMITED = "unlimited"
-# By this header of a refusal HAProxy learns whom it may refuse itself (decision 0151).
+# By this header of a refusal HAProxy refuses the caller's next calls itself (decision 0151).
 SPENT_HEADER = b"x-callboard-spent"
 
 _BLOCKS_PER_WINDOW = 10

@@ -51,10 +51,10 @@ class Peers:
 
         IPv4 as it is, IPv6 by its /64 network: its holder has all addresses of it.
         """
-        told = headers.get(PEER_HEADER)
+        named = headers.get(PEER_HEADER)
         size = len(self._prefix)
-        if told is not None and size > 1 and hmac.compare_digest(told[:size], self._prefix):
-            return _counted(told[size:].decode("ascii", "replace"))
+        if named is not None and size > 1 and hmac.compare_digest(named[:size], self._prefix):
+            return _counted(named[size:].decode("ascii", "replace"))
         client = scope.get("client")
         return _counted(str(client[0])) if client else UNKNOWN
 

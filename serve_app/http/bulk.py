@@ -73,13 +73,16 @@ class Judged(Generic[T]):
         return {"results": self.results}
 
 
-async def judged(call: Call, plural: str, judge: Callable[[int, Any], Awaitable[T]]) -> Judged[T]:
+async def judged(
+    call: Call, plural: str, judge: Callable[[int, Any, int], Awaitable[T]]
+) -> Judged[T]:
     """Parse and judge the items of a bulk body; what is wrong with one concerns that one alone.
 
     Args:
         call: its body is read, not parsed.
         plural: the member that holds the items.
-        judge: gets the index and the item, and returns what is to be done.
+        judge: gets the index, the item and its text's bytes (0 of one that is no container), and
+            returns what is to be done.
 
     Raises:
         ServiceError: INVALID_REQUEST or PAYLOAD_TOO_LARGE; what stands around the items is no JSON
@@ -88,7 +91,8 @@ async def judged(call: Call, plural: str, judge: Callable[[int, Any], Awaitable[
     settings = call.services.settings
     slices = Slices(foreground=call.services.gateway.foreground)
     outline, parts = await cut(call.body, settings.body_bytes_max, slices)
-    body, _pieces = await parse_large_json(outline, depth_max=settings.json_depth_max)
+    # `_…_pieces` keep the parts of a value that was parsed in pieces, to be freed a few at a time.
+    body, _outline_pieces = await parse_large_json(outline, depth_max=settings.json_depth_max)
     items = body.get(plural) if isinstance(body, dict) else None
     if not isinstance(items, list):
         raise invalid(plural, kind_of(items), f"an array of 1 to {settings.bulk_items_max}")
@@ -96,13 +100,13 @@ async def judged(call: Call, plural: str, judge: Callable[[int, Any], Awaitable[
         raise invalid(plural, f"{len(items)} items", f"1 to {settings.bulk_items_max} items")
     found: Judged[T] = Judged([None] * len(items))
     for index, item in enumerate(items):
-        value, _pieces, part = item, None, b""
+        value, _item_pieces, part = item, None, b""
         if isinstance(item, list):  # it names the part that was cut out there
             part = parts[item[0]]
         try:
             if part:
-                value, _pieces = await _loaded(part, settings, index)
-            found.accepted.append(await judge(index, value))
+                value, _item_pieces = await _loaded(part, settings, index)
+            found.accepted.append(await judge(index, value, len(part)))
             found.positions.append(index)
         except ServiceError as error:
             found.results[index] = refusal(call, error)

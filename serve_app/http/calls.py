@@ -242,6 +242,11 @@ class Operation:
     media_type: str = "application/json"
 
     @property
+    def class_by_method(self) -> RateClass:
+        """What HAProxy takes it to count as, which knows methods (spent_callers.py)."""
+        return RateClass.READ if self.method == "GET" else RateClass.WRITE
+
+    @property
     def is_parsed_by_handler(self) -> bool:
         """Whether its handler parses the body: item by item, or once it knows who sends it."""
         return self.is_bulk_body or self.is_agent_reply

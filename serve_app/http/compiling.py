@@ -17,7 +17,7 @@ from typing import Final, TypeVar
 T = TypeVar("T")
 
 # Below, the work takes a few milliseconds at most.
-HERE_MAX: Final = 16 * 1024
+IN_LOOP_BYTES_MAX: Final = 16 * 1024
 SWITCH_INTERVAL_S: Final = 0.001
 
 _COMPILER: Final = ThreadPoolExecutor(1, thread_name_prefix="compiler")
@@ -28,13 +28,13 @@ def switch_threads_often() -> None:
     sys.setswitchinterval(SWITCH_INTERVAL_S)
 
 
-async def apart(size: int, work: Callable[[], T]) -> T:
-    """Do the work on one manifest or result, and return or raise what it does.
+async def in_thread(size: int, work: Callable[[], T]) -> T:
+    """Do the work on one manifest or result, small in the loop; return or raise what it does.
 
     Args:
         size: of its text, bytes.
         work: on this text alone; touches nothing that the event loop changes.
     """
-    if size <= HERE_MAX:
+    if size <= IN_LOOP_BYTES_MAX:
         return work()
     return await asyncio.get_running_loop().run_in_executor(_COMPILER, work)

@@ -26,7 +26,7 @@ from serve_app.callers.auth import Unproven
 from serve_app.callers.limits import Headers, RateClass
 from serve_app.http.bodies import ClientGone, check_media_type, held_bytes, read_body
 from serve_app.http.calls import Call, Operation, Repeats, Reply
-from serve_app.http.compiling import apart
+from serve_app.http.compiling import in_thread
 from serve_app.http.errors import PROBLEM_TYPE, STATUS, problem, problem_headers
 from serve_app.http.large_json import parse_large_json
 from serve_app.http.pace import Pace
@@ -150,7 +150,7 @@ class Endpoint:
         if standing is not None:
             sent_headers.extend(standing.headers(services.now_ms()))
             if not standing.is_allowed:
-                if rate is (RateClass.READ if operation.method == "GET" else RateClass.WRITE):
+                if rate is operation.class_by_method:
                     sent_headers.append(standing.spent_header(services.now_ms()))
                 raise standing.refusal()
         if _may_wait(call.headers, operation):
@@ -160,7 +160,7 @@ class Endpoint:
             depth_max = services.settings.json_depth_max
             call.json, call.pieces = await parse_large_json(call.body, depth_max=depth_max)
         parsed_bytes = 0 if operation.is_parsed_by_handler else len(call.body)
-        await apart(parsed_bytes, partial(call.parse, operation))
+        await in_thread(parsed_bytes, partial(call.parse, operation))
         # A read that comes as a POST (a dry run) stores nothing, so there is nothing to repeat.
         if operation.repeats is not Repeats.IGNORED and rate is not RateClass.READ:
             call.repeats, call.repeat_key = operation.repeats, await repeat_key(call)

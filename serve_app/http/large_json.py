@@ -26,12 +26,12 @@ from serve_app.http.bodies import (
     parse_json,
     too_deep,
 )
-from serve_app.http.compiling import HERE_MAX, apart
+from serve_app.http.compiling import IN_LOOP_BYTES_MAX, in_thread
 
 # Members are parsed together up to so many bytes; a larger one is split if it is dense.
 PIECE_BYTES: Final = 8 * 1024
 # Fewer containers are built and freed within a few milliseconds.
-CONTAINERS_HERE_MAX: Final = 16 * 1024
+CONTAINERS_AT_ONCE_MAX: Final = 16 * 1024
 # One call after a slice may take twice as long.
 PARSE_SLICE_MS: Final = 2
 
@@ -71,7 +71,7 @@ async def parse_large_json(text: bytes, *, depth_max: int) -> tuple[Any, Pieces 
     Raises:
         ServiceError: INVALID_REQUEST as of `parse_json`.
     """
-    if len(text) <= HERE_MAX:
+    if len(text) <= IN_LOOP_BYTES_MAX:
         return parse_json(text, depth_max=depth_max), None
     parser = _Parser(depth_max)
     value = await parser.parse(text, 0)
@@ -105,7 +105,7 @@ class _Parser:
         await self._slices.pause()
         left = self._depth_max - above
         # Looking takes 20 ms for 512 KiB, but in Python's steps: the loop goes on meanwhile.
-        if bracket_count(text) > left and await apart(
+        if bracket_count(text) > left and await in_thread(
             len(text), partial(is_deeper_than, value, left)
         ):
             raise too_deep(self._depth_max)
@@ -157,7 +157,7 @@ class _Parser:
 def _is_dense(text: bytes) -> bool:
     """Say whether building a text's values at once takes longer than splitting it first."""
     brackets = bracket_count(text)
-    if brackets <= CONTAINERS_HERE_MAX or 2 * brackets <= text.count(b","):
+    if brackets <= CONTAINERS_AT_ONCE_MAX or 2 * brackets <= text.count(b","):
         return False
     return text.lstrip(_BLANK).startswith((b"{", b"["))
 

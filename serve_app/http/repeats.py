@@ -28,7 +28,7 @@ from serve_app.http.errors import STATUS
 
 KEY_LENGTH_MAX: Final = 255
 # Hashing a larger body takes long enough to be another thread's.
-HASHED_HERE_MAX: Final = 512 * 1024
+HASHED_IN_LOOP_BYTES_MAX: Final = 512 * 1024
 
 
 async def repeat_key(call: Call) -> RepeatKey | None:
@@ -47,7 +47,7 @@ async def repeat_key(call: Call) -> RepeatKey | None:
         expected = f"1 to {KEY_LENGTH_MAX} printable ASCII characters"
         raise invalid("Idempotency-Key", f"{len(given)} bytes", expected)
     digest = hashlib.sha256(call.method.encode() + b" " + call.raw_path + b"\n")
-    if len(call.body) > HASHED_HERE_MAX:
+    if len(call.body) > HASHED_IN_LOOP_BYTES_MAX:
         await asyncio.to_thread(digest.update, call.body)
     else:
         digest.update(call.body)

@@ -31,7 +31,7 @@ from serve_app.supervisor.admin_key import FILE, admin_key_command, prepared_key
 
 READY_TIMEOUT_S = 120.0
 START_ATTEMPTS = 5
-WHEN_TOLD = "--when-told"
+AFTER_INPUT = "--after-input"
 
 _PAUSE_S = 0.05
 _PROGRESS_S = 5.0
@@ -44,7 +44,7 @@ def main() -> int:
     except SettingsError as defect:
         print(f"callboard: {defect}", file=sys.stderr)
         return 2
-    if WHEN_TOLD in sys.argv[1:]:
+    if AFTER_INPUT in sys.argv[1:]:
         # Its modules take seconds to load: the supervisor starts it early, and a line on standard
         # input says that the cluster is there.
         sys.stdin.readline()

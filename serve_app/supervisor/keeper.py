@@ -180,7 +180,7 @@ class Keeper:
         The deploying program loads its modules, seconds of work, while Ray starts.
         """
         log = self._deployment.logs / "deploy.log"
-        command = ["serve_app.supervisor.deploy", "--when-told"]
+        command = ["serve_app.supervisor.deploy", "--after-input"]
         with log.open("ab") as file, self._step(command, file, self._ray_environment()) as step:
             try:
                 self._wait_head()

@@ -1,4 +1,4 @@
-"""HAProxy refuses callers whose minute is spent, as a replica told it, without asking the replica.
+"""HAProxy refuses callers whose minute is spent by itself, after a replica has refused one call.
 
 Theory of operation: the reply that refuses a call beyond its rate limit carries `SPENT_HEADER`:
 until when (Unix time, seconds) and the limit. HAProxy takes it out, and keeps both for the caller

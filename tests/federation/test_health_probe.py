@@ -63,7 +63,7 @@ async def test_who_hangs_redirects_or_is_absent_is_not_followed() -> None:
 
     assert not await _probed(hang, timeout_s=0.05)
     assert await _probed(redirect), "it is there; where it points is not looked at"
-    probe = HealthProbe(("127.0.0.0/8",), "callboard")
+    probe = HealthProbe(("127.0.0.0/8",), "callboard", NameResolver())
     assert not await probe.is_healthy("http://127.0.0.1:1")
     assert not await probe.is_healthy("http://[not an address")
     await probe.close()
@@ -73,7 +73,7 @@ async def test_an_agent_whose_name_cannot_be_looked_up_is_not_judged() -> None:
     async with name_server() as server:
         server.is_silent = True
         names = NameResolver([server.address])
-        probe = HealthProbe(("127.0.0.0/8",), "callboard", timeout_s=0.05, names=names)
+        probe = HealthProbe(("127.0.0.0/8",), "callboard", names, timeout_s=0.05)
         assert await probe.is_healthy("http://a.good.test") is None
         await probe.close()
 
@@ -97,7 +97,7 @@ async def _probed(
     runner = web.AppRunner(application, shutdown_timeout=0.1)
     await runner.setup()
     await web.TCPSite(runner, "127.0.0.1", 0).start()
-    probe = HealthProbe(allow, "callboard", timeout_s=timeout_s)
+    probe = HealthProbe(allow, "callboard", NameResolver(), timeout_s=timeout_s)
     try:
         return await probe.is_healthy(f"http://127.0.0.1:{runner.addresses[0][1]}")
     finally:

@@ -27,16 +27,14 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
 from core.content_coding import BodyDecoder, BodyTooLarge, UndecodableBody
-from federation.http_client import (
+from federation.http_client import HttpClient, HttpRequest, tls_context
+from federation.http_connection import (
+    Connection,
     Exchange,
-    HttpClient,
     HttpFailure,
     HttpFailureKind,
     HttpReply,
-    HttpRequest,
     Outcome,
-    _Connection,
-    tls_context,
 )
 from federation.name_resolver import NameResolver
 from tests.federation.name_servers import name_server
@@ -136,7 +134,7 @@ def post(url: str, body: bytes | None = b"{}", **bounds: float) -> HttpRequest:
 @asynccontextmanager
 async def client(**options: float) -> AsyncIterator[HttpClient]:
     """Run a client that may call this machine."""
-    made = HttpClient(LOOPBACK, **options)
+    made = HttpClient(LOOPBACK, NameResolver(), **options)
     try:
         yield made
     finally:
@@ -236,7 +234,7 @@ async def test_a_server_that_is_silent_absent_or_forbidden() -> None:
         late = await mine.request(post(here.url, timeout_s=0.02))
         absent = await mine.request(post("http://127.0.0.1:1/"))
         nameless = await mine.request(post("http://name.invalid/"))
-    forbidding = HttpClient(())
+    forbidding = HttpClient((), NameResolver())
     denied = await forbidding.request(post(here.url))
     await forbidding.close()
     kinds = [outcome.kind for outcome in (late, absent, nameless, denied) if is_failure(outcome)]
@@ -253,7 +251,7 @@ async def test_a_name_without_an_answer_counts_against_it_only_if_others_are_ans
     async with site(replying(REPLY)) as here, name_server() as server:
         port = here.url.rpartition(":")[2]
         names = NameResolver([server.address])
-        mine = HttpClient(LOOPBACK, names=names)
+        mine = HttpClient(LOOPBACK, names)
         slow = post(f"http://a.slow.test:{port}", connect_timeout_s=0.05)
         server.is_silent = True
         before = await mine.request(slow)
@@ -306,6 +304,17 @@ async def test_a_cancelled_exchange_says_nothing_and_closes_its_connection() -> 
         at_once.cancel()
     assert outcomes == []
     assert here.connections == 1
+
+
+async def test_a_request_that_is_cancelled_as_its_time_ends_raises_nowhere() -> None:
+    async with client() as mine:
+        asked = asyncio.create_task(mine.request(post("http://127.0.0.1:1/")))
+        await asyncio.sleep(0)
+        (exchange,) = mine._connecting
+        asked.cancel()
+        exchange.fail(HttpFailureKind.TIMEOUT, "its timer runs in the same turn")
+        await asyncio.wait([asked])
+    assert asked.cancelled()
 
 
 async def test_a_server_by_tls_is_who_it_says_it_is(
@@ -540,10 +549,10 @@ class Wire(asyncio.Transport):
 def fed(mine: HttpClient, pieces: Iterable[bytes], *, ends: bool) -> tuple[Seen | None, bool]:
     """Return what a reply in these pieces is, and whether its connection is used again."""
     outcomes: list[Outcome] = []
-    connection = _Connection(mine, ("127.0.0.1", 1, False))
+    connection = Connection(mine, ("127.0.0.1", 1, False))
     wire = Wire()
     connection.connection_made(wire)
-    exchange = Exchange(post("http://127.0.0.1:1/"), connection.server, outcomes.append)
+    exchange = Exchange(connection.server, BYTES_MAX, outcomes.append)
     connection.begin(exchange, b"", b"")
     for piece in pieces:
         if piece and not outcomes and not wire.is_closed:

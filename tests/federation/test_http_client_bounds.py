@@ -3,29 +3,34 @@
 from __future__ import annotations
 
 import asyncio
+import codecs
 import os
 import resource
 import sys
 import tracemalloc
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
-from typing import cast
+from typing import NoReturn, cast
 
 import pytest
 from msgspec.structs import replace
 
-from federation.http_client import (
+from federation.http_client import READ_BYTES_MAX, HttpClient
+from federation.http_connection import (
     OVERHEAD_BYTES_MAX,
-    READ_BYTES_MAX,
+    Connection,
     Exchange,
     HttpFailure,
     HttpFailureKind,
     HttpReply,
     Outcome,
-    _Connection,
 )
 from federation.idle_connections import IDLE_MAX
+from federation.name_resolver import NameResolver
+from tests.federation.name_servers import name_server
 from tests.federation.test_http_client import (
+    BYTES_MAX,
+    LOOPBACK,
     PATIENCE_S,
     REPLY,
     Serve,
@@ -104,7 +109,7 @@ async def test_idle_connections_above_the_bound_are_closed() -> None:
     async with client() as mine:
         wires = [Wire() for _ in range(IDLE_MAX + 1)]
         for number, wire in enumerate(wires):
-            connection = _Connection(mine, (f"host{number}", 80, False))
+            connection = Connection(mine, (f"host{number}", 80, False))
             connection.connection_made(wire)
             mine.keep(connection)
         assert [wire.is_closed for wire in wires] == [True] + [False] * IDLE_MAX
@@ -147,6 +152,33 @@ async def test_idle_connections_make_room_when_no_descriptor_is_left() -> None:
     assert isinstance(after_closing, HttpReply)
 
 
+async def test_a_look_up_without_a_descriptor_counts_against_no_agent() -> None:
+    """The resolver's failure ended the connecting task unseen: the agent counted as unreachable."""
+    codecs.lookup("idna")  # loading it needs a descriptor, too
+    async with name_server() as server:
+        mine = HttpClient(LOOPBACK, NameResolver([server.address]))
+        with without_descriptors():
+            outcome = await mine.request(post("http://a.good.test:1", connect_timeout_s=5.0))
+        await mine.close()
+    assert isinstance(outcome, HttpFailure)
+    assert outcome.kind is HttpFailureKind.NOT_TRIED
+
+
+async def test_a_defect_in_connecting_is_logged_and_counts_against_no_agent(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    class Broken(NameResolver):
+        async def resolve(self, *_: object) -> NoReturn:
+            raise ValueError("a defect")
+
+    mine = HttpClient(LOOPBACK, Broken())
+    outcome = await mine.request(post("http://a.good.test", connect_timeout_s=5.0))
+    await mine.close()
+    assert isinstance(outcome, HttpFailure)
+    assert outcome.kind is HttpFailureKind.NOT_TRIED
+    assert "a defect" in caplog.text
+
+
 async def test_an_idle_connection_holds_no_reply() -> None:
     async with site(replying(REPLY, REPLY)) as here, client() as mine:
         assert isinstance(await mine.request(post(here.url)), HttpReply)
@@ -164,9 +196,9 @@ def in_chunks(body: bytes, size: int) -> bytes:
 async def test_what_one_read_brings_is_decoded_in_one_piece() -> None:
     """Each chunk of one byte cost a call of the decoder: 89 ms in one turn of the loop."""
     async with client() as mine:
-        connection = _Connection(mine, ("127.0.0.1", 1, False))
+        connection = Connection(mine, ("127.0.0.1", 1, False))
         connection.connection_made(Wire())
-        exchange = Exchange(post("http://127.0.0.1:1/"), connection.server, lambda _: None)
+        exchange = Exchange(connection.server, BYTES_MAX, lambda _: None)
         connection.begin(exchange, b"", b"")
         reads = in_chunks(b"x" * 3_000, 1)[:-5]
         for start in range(0, len(reads), 10_000):

@@ -83,7 +83,7 @@ async def test_a_name_that_is_denied_has_failed() -> None:
             await names.resolve("absent.test", 80)
 
 
-async def test_a_name_that_fails_is_to_blame_only_while_the_servers_are_at_work() -> None:
+async def test_a_failure_is_the_names_only_while_the_name_servers_are_at_work() -> None:
     async with scene() as (server, names):
         server.is_broken = True
         with pytest.raises(NameUnavailable):
@@ -92,6 +92,22 @@ async def test_a_name_that_fails_is_to_blame_only_while_the_servers_are_at_work(
         with pytest.raises(socket.gaierror):
             await names.resolve("a.broken.test", 80)  # others are asked for, there being none
         assert names.is_answered
+
+
+async def test_a_question_that_cannot_be_sent_says_nothing_of_the_name() -> None:
+    names = NameResolver(["255.255.255.255"])  # refused at once, as where the network is down
+    for _ in range(2):
+        with pytest.raises(NameUnavailable):
+            await names.resolve("a.test", 80)
+        assert await names.resolve("localhost", 80), "the hosts file needs no question"
+    names.close()
+
+
+@pytest.mark.parametrize("host", [".a.test", "a..test", "x" * 64, "\ud800"])
+async def test_what_can_be_no_name_has_no_address(host: str) -> None:
+    async with scene() as (_, names):
+        with pytest.raises(socket.gaierror):
+            await names.resolve(host, 80)
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "::1", "localhost"])

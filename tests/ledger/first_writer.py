@@ -6,8 +6,8 @@ is described now.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any, Final
+from collections.abc import Mapping, Sequence
+from typing import Any, Final, LiteralString
 
 import orjson
 from psycopg.types.json import Json
@@ -53,8 +53,8 @@ _MARKET: Final = {
 class FirstWriter(LedgerStore):
     """A store that commits as the code of before did."""
 
-    async def _write(self, batch: Batch) -> None:
-        await self._connection.execute(_COMMIT, first_parameters(batch), prepare=True)
+    def _statement(self, batch: Batch) -> tuple[LiteralString, Sequence[Any]]:
+        return _COMMIT, first_parameters(batch)
 
 
 def first_parameters(batch: Batch) -> tuple[Any, ...]:

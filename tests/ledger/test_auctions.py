@@ -23,6 +23,7 @@ from ledger.auctions.auction_commands import (
 from ledger.commands import Outcome, OutcomeStatus
 from ledger.workflows.workflow_plan import weight_of_advance
 from ledger.writer.command_kind import ROW_WEIGHT
+from ledger.writer.state_cache import OpenRound
 from ledger.writer.store import LedgerStore
 from tests.conftest import Database
 from tests.ledger.checking import Auditor
@@ -382,17 +383,32 @@ async def test_a_full_round_holds_its_lowest_bids(database: Database, auditor: A
     await store.close()
 
 
+def test_a_refused_bid_is_compared_with_one_bid_alone() -> None:
+    class Bids(dict[str, Bid]):
+        looked_through = 0
+
+        def values(self) -> Any:
+            self.looked_through += 1
+            return super().values()
+
+    held = Bids({f"a{n}": Bid(f"a{n}", 1, None, None, n) for n in range(LIVE_BIDS_MAX)})
+    round_ = OpenRound(1, 9, 9, held)
+    for _ in range(3):
+        refused = displaced_bid(Bid("b", 2, None, None, 0), round_.highest())
+        assert isinstance(refused, ServiceError)
+    assert held.looked_through == 1
+
+
 @given(st.lists(st.integers(0, 3), min_size=1, max_size=12))
 def test_what_a_round_holds_does_not_depend_on_when_it_was_full(amounts: list[int]) -> None:
     filler = {f"low{number}": Bid(f"low{number}", 0, None, None, 0) for number in range(1_021)}
-    live = dict(filler)
+    round_ = OpenRound(1, 9, 9, dict(filler))
     bids = [Bid(f"did:{at}", micro + 1, None, None, at) for at, micro in enumerate(amounts)]
     for new in bids:
-        displaced = displaced_bid(new, live)
-        if isinstance(displaced, ServiceError):
-            continue
-        if displaced is not None:
-            del live[displaced.agent_did]
-        live[new.agent_did] = new
+        displaced = displaced_bid(new, round_.highest())
+        if not isinstance(displaced, ServiceError):
+            round_.hold(new, displaced)
     lowest = sorted(bids, key=lambda one: (one.amount_micro, one.received_ms))
-    assert set(live) - set(filler) == {one.agent_did for one in lowest[: LIVE_BIDS_MAX - 1_021]}
+    assert set(round_.bids) - set(filler) == {
+        one.agent_did for one in lowest[: LIVE_BIDS_MAX - 1_021]
+    }

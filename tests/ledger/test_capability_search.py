@@ -35,6 +35,14 @@ async def reader(database: Database) -> AsyncIterator[LedgerReader]:
         yield opened
 
 
+@pytest.fixture
+async def offers(database: Database) -> AsyncIterator[OfferIndex]:
+    """The index of the test's ledger."""
+    index = OfferIndex(database.service_url)
+    yield index
+    await index.close()
+
+
 def offering(
     did: str, capability_id: str, description: str, name: str = "", owner: str = PAYER
 ) -> RegisterAgent:
@@ -49,7 +57,7 @@ def offering(
 
 
 async def test_search_prefers_ids_to_names_to_descriptions_and_any_word_is_enough(
-    database: Database, reader: LedgerReader
+    database: Database, reader: LedgerReader, offers: OfferIndex
 ) -> None:
     store, _ = await open_with_owner(database.service_url)
     await store.commit(
@@ -63,7 +71,7 @@ async def test_search_prefers_ids_to_names_to_descriptions_and_any_word_is_enoug
     )
 
     async def found(words: str, limit: int = 9) -> list[str]:
-        return await find_capabilities(reader, words, limit=limit)
+        return await find_capabilities(reader, offers, words, limit=limit)
 
     order = ["cap.text.summarise.v1", "cap.web.fetch.v1", "cap.text.other.v1"]
     assert await found("please summarise this") == order
@@ -75,7 +83,7 @@ async def test_search_prefers_ids_to_names_to_descriptions_and_any_word_is_enoug
 
 
 async def test_search_passes_over_agents_that_left_and_cards_it_cannot_read(
-    database: Database, reader: LedgerReader
+    database: Database, reader: LedgerReader, offers: OfferIndex
 ) -> None:
     store, _ = await open_with_owner(database.service_url)
     odd = '{"did":"did:t:9","capabilities":%s}'
@@ -93,8 +101,10 @@ async def test_search_passes_over_agents_that_left_and_cards_it_cannot_read(
         ],
         AT,
     )
-    assert await find_capabilities(reader, "translate", limit=9) == ["cap.text.translate.v1"]
-    assert await find_capabilities(reader, "7", limit=9) == ["cap.b"]
+    assert await find_capabilities(reader, offers, "translate", limit=9) == [
+        "cap.text.translate.v1"
+    ]
+    assert await find_capabilities(reader, offers, "7", limit=9) == ["cap.b"]
     await store.close()
 
 
@@ -104,18 +114,20 @@ def large(did: str, capability_id: str, owner: str = PAYER) -> RegisterAgent:
 
 
 async def test_a_large_card_is_found_by_its_ids_and_its_words_are_never_read(
-    database: Database, reader: LedgerReader
+    database: Database, reader: LedgerReader, offers: OfferIndex
 ) -> None:
     """Two hundred cards of 60 KB made every search of everybody take longer than anybody waits."""
     store, _ = await open_with_owner(database.service_url)
     await store.commit([large("did:t:1", "cap.text.translate.v1")], AT)
-    assert await find_capabilities(reader, "zebra", limit=9) == []
-    assert await find_capabilities(reader, "translate", limit=9) == ["cap.text.translate.v1"]
+    assert await find_capabilities(reader, offers, "zebra", limit=9) == []
+    assert await find_capabilities(reader, offers, "translate", limit=9) == [
+        "cap.text.translate.v1"
+    ]
     await store.close()
 
 
 async def test_what_an_owner_registers_hides_nothing_of_the_others(
-    database: Database, reader: LedgerReader, monkeypatch: pytest.MonkeyPatch
+    database: Database, reader: LedgerReader, offers: OfferIndex, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Of many hits those are ranked that their owners registered first."""
     monkeypatch.setattr(capability_search, "HITS_MAX", 5)
@@ -127,14 +139,14 @@ async def test_what_an_owner_registers_hides_nothing_of_the_others(
             f"did:u:{number}", f"cap.their.c{number}.v1", "Washes", owner=f"did:test:{number}"
         )
         await store.commit([other], AT + 1 + number)
-    found = await find_capabilities(reader, "washes elephants", limit=99)
+    found = await find_capabilities(reader, offers, "washes elephants", limit=99)
     assert found[:3] == [f"cap.crowd.c{n}.v1" for n in range(3)], "those rank higher"
     assert found[3:] == [f"cap.their.c{n}.v1" for n in range(2)]
     await store.close()
 
 
 async def test_words_find_only_the_first_offers_of_an_owner(
-    database: Database, reader: LedgerReader, monkeypatch: pytest.MonkeyPatch
+    database: Database, reader: LedgerReader, offers: OfferIndex, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(offer_index, "OWNER_OFFERS_MAX", 3)
     store, _ = await open_with_owner(database.service_url)
@@ -142,7 +154,7 @@ async def test_words_find_only_the_first_offers_of_an_owner(
         await store.commit([offering(f"did:t:{number}", f"cap.c{number}.v1", "Paints")], AT)
     others = offering("did:u:1", "cap.theirs.v1", "Paints", owner="did:test:other")
     await store.commit([others], AT)
-    found = await find_capabilities(reader, "paints", limit=9)
+    found = await find_capabilities(reader, offers, "paints", limit=9)
     assert found == ["cap.c0.v1", "cap.c1.v1", "cap.c2.v1", "cap.theirs.v1"]
     await store.close()
 
@@ -154,7 +166,7 @@ async def due(reader: LedgerReader) -> int:
 
 
 async def test_changed_cards_are_read_a_few_at_a_time_owner_beside_owner(
-    database: Database, reader: LedgerReader, monkeypatch: pytest.MonkeyPatch
+    database: Database, reader: LedgerReader, offers: OfferIndex, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A search read all cards; now it reads those that have changed, and not too many of them."""
     monkeypatch.setattr(offer_index, "ROWS_MAX", 4)
@@ -164,19 +176,19 @@ async def test_changed_cards_are_read_a_few_at_a_time_owner_beside_owner(
     others = offering("did:u:1", "cap.theirs.v1", "Paints", owner="did:test:other")
     await store.commit([others], AT + 1)
     assert await due(reader) == 21
-    assert await reader.offers.index_some() == 4
+    assert await offers.index_some() == 4
     (row,) = await reader.rows(
         sql.text("SELECT count(*) AS of_other FROM callboard.offer WHERE did = 'did:u:1'")
     )
     assert row["of_other"] == 1, "the first of an owner come before the second of any"
-    assert len(await find_capabilities(reader, "paints", limit=99)) == 4 + 4 * STEPS_MAX
+    assert len(await find_capabilities(reader, offers, "paints", limit=99)) == 4 + 4 * STEPS_MAX
     assert await due(reader) == 1
-    assert len(await find_capabilities(reader, "paints", limit=99)) == 21
+    assert len(await find_capabilities(reader, offers, "paints", limit=99)) == 21
     assert await due(reader) == 0
     monkeypatch.setattr(offer_index, "BYTES_MAX", 1)
     await store.commit(crowd_again(crowd), AT + 2)
-    assert await reader.offers.index_some() == 1, "until the bytes are counted"
-    reader.offers.follow()
+    assert await offers.index_some() == 1, "until the bytes are counted"
+    offers.follow()
     while await due(reader):
         await asyncio.sleep(0)
     await store.close()
@@ -187,23 +199,23 @@ def crowd_again(crowd: list[RegisterAgent]) -> list[RegisterAgent]:
 
 
 async def test_what_a_card_no_longer_says_finds_it_no_more(
-    database: Database, reader: LedgerReader, monkeypatch: pytest.MonkeyPatch
+    database: Database, reader: LedgerReader, offers: OfferIndex, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Not even while its new words have not been read."""
     store, _ = await open_with_owner(database.service_url)
     await store.commit([offering("did:t:1", "cap.a.v1", "Paints")], AT)
-    assert await find_capabilities(reader, "paints", limit=9) == ["cap.a.v1"]
+    assert await find_capabilities(reader, offers, "paints", limit=9) == ["cap.a.v1"]
     await store.commit([offering("did:t:1", "cap.a.v1", "Draws")], AT + 1)
     monkeypatch.setattr(offer_index, "STEPS_MAX", 0)
-    assert await find_capabilities(reader, "paints", limit=9) == []
+    assert await find_capabilities(reader, offers, "paints", limit=9) == []
     monkeypatch.undo()
-    assert await find_capabilities(reader, "paints", limit=9) == []
-    assert await find_capabilities(reader, "draws", limit=9) == ["cap.a.v1"]
+    assert await find_capabilities(reader, offers, "paints", limit=9) == []
+    assert await find_capabilities(reader, offers, "draws", limit=9) == ["cap.a.v1"]
     await store.close()
 
 
 async def test_a_search_reads_its_hits_and_no_other_offers(
-    database: Database, reader: LedgerReader
+    database: Database, reader: LedgerReader, offers: OfferIndex
 ) -> None:
     """Above 100,000 agents every search read and sorted them all, and ended after two seconds."""
     store, _ = await open_with_owner(database.service_url)
@@ -213,7 +225,7 @@ async def test_a_search_reads_its_hits_and_no_other_offers(
             [offering(f"did:t:{n}", f"cap.n{n}.v1", "Counts sheep") for n in numbers], AT
         )
     await store.commit([offering("did:t:z", "cap.z.v1", "Washes elephants")], AT)
-    assert await find_capabilities(reader, "elephants", limit=9) == ["cap.z.v1"]
+    assert await find_capabilities(reader, offers, "elephants", limit=9) == ["cap.z.v1"]
     async with reader.searches._engine.connect() as connection:
         values = {"words": "elephants", "limit": 9, "hits_max": capability_search.HITS_MAX}
         await connection.execute(sql.text("SET enable_seqscan = on"))
@@ -232,7 +244,7 @@ async def test_a_search_reads_its_hits_and_no_other_offers(
 
 
 async def test_a_card_of_very_many_capabilities_hides_none_of_its_owners(
-    database: Database, reader: LedgerReader
+    database: Database, reader: LedgerReader, offers: OfferIndex
 ) -> None:
     store, _ = await open_with_owner(database.service_url)
     ids = tuple(f"cap.many.a{n}.v1" for n in range(300))
@@ -240,8 +252,8 @@ async def test_a_card_of_very_many_capabilities_hides_none_of_its_owners(
     assert WORDS_BYTES_MAX // len(ids) < len(body)
     await store.commit([card("did:t:0", card_json=body, capability_ids=ids)], AT)
     await store.commit([offering("did:t:1", "cap.one.v1", "Washes elephants")], AT + 1)
-    assert await find_capabilities(reader, "elephants", limit=9) == ["cap.one.v1"]
-    assert await find_capabilities(reader, "a299", limit=9) == ["cap.many.a299.v1"]
+    assert await find_capabilities(reader, offers, "elephants", limit=9) == ["cap.one.v1"]
+    assert await find_capabilities(reader, offers, "a299", limit=9) == ["cap.many.a299.v1"]
     await store.close()
 
 
@@ -253,13 +265,13 @@ def many(number: int, *, version: int = 1) -> RegisterAgent:
 
 
 async def test_one_step_writes_and_removes_few_offers_of_many_large_cards(
-    database: Database, reader: LedgerReader
+    database: Database, offers: OfferIndex
 ) -> None:
     """1,000 such cards counted as half a step: 10 s, undone, and every search began it again."""
     store, _ = await open_with_owner(database.service_url)
     await store.commit([many(number) for number in range(60)], AT)
-    assert await reader.offers.index_some() == 11, "each writes 100 offers of 1 KiB"
-    while await reader.offers.index_some():
+    assert await offers.index_some() == 11, "each writes 100 offers of 1 KiB"
+    while await offers.index_some():
         pass
     leaving = [
         DeregisterAgent(
@@ -268,12 +280,12 @@ async def test_one_step_writes_and_removes_few_offers_of_many_large_cards(
         for number in range(60)
     ]
     await store.commit(leaving, AT + 1)
-    assert await reader.offers.index_some() == 41, "each takes 100 away, of 256 bytes"
+    assert await offers.index_some() == 41, "each takes 100 away, of 256 bytes"
     await store.close()
 
 
 async def test_a_step_that_takes_too_long_is_followed_by_smaller_ones_until_one_succeeds(
-    database: Database, reader: LedgerReader, monkeypatch: pytest.MonkeyPatch
+    database: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It was undone and begun again as it was, so it failed for ever."""
     monkeypatch.setattr(offer_index, "ROWS_MAX", 8)
@@ -292,18 +304,17 @@ async def test_a_step_that_takes_too_long_is_followed_by_smaller_ones_until_one_
 
 
 async def test_a_search_finds_what_is_indexed_although_reading_changes_takes_too_long(
-    database: Database, reader: LedgerReader
+    database: Database, reader: LedgerReader, offers: OfferIndex
 ) -> None:
     """Every search was answered 503, for as long as one step did not succeed."""
     store, _ = await open_with_owner(database.service_url)
     await store.commit([offering("did:t:1", "cap.a.v1", "Paints")], AT)
-    assert await find_capabilities(reader, "paints", limit=9) == ["cap.a.v1"]
+    assert await find_capabilities(reader, offers, "paints", limit=9) == ["cap.a.v1"]
     await store.commit([offering("did:t:2", "cap.b.v1", "Paints")], AT)
-    usual, reader.offers = reader.offers, OfferIndex(database.service_url, step_timeout_ms=50)
+    slow = OfferIndex(database.service_url, step_timeout_ms=50)
     with psycopg.connect(database.superuser_url) as other:
         other.execute("SELECT pg_advisory_xact_lock(hashtext('callboard.index_offers'))")
-        assert await find_capabilities(reader, "paints", limit=9) == ["cap.a.v1"]
-    await reader.offers.close()
-    reader.offers = usual
-    assert await find_capabilities(reader, "paints", limit=9) == ["cap.a.v1", "cap.b.v1"]
+        assert await find_capabilities(reader, slow, "paints", limit=9) == ["cap.a.v1"]
+    await slow.close()
+    assert await find_capabilities(reader, offers, "paints", limit=9) == ["cap.a.v1", "cap.b.v1"]
     await store.close()

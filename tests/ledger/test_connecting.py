@@ -9,8 +9,8 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
-from ledger.connecting import connect
-from ledger.pools import pool_of
+from ledger.connections.connecting import connect
+from ledger.connections.pools import pool_of
 from ledger.schema import READER_ROLE
 from tests.conftest import Database
 

@@ -7,7 +7,8 @@ the tables then hold what they hold when one of them has done all. Decisions 013
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Sequence
+from typing import Any, LiteralString
 
 import pytest
 
@@ -171,12 +172,12 @@ class CheckedWriter(LedgerStore):
     JSON would let another one pass, and nothing would be stored of it.
     """
 
-    async def _write(self, batch: Batch) -> None:
+    def _statement(self, batch: Batch) -> tuple[LiteralString, Sequence[Any]]:
         for write in WRITES:
             known = {*(column.name for column in write.given), write.lines}
             for row in batch.rows(write):
                 assert row.keys() <= known, (write.name, row.keys() - known)
-        await super()._write(batch)
+        return super()._statement(batch)
 
 
 # What the first of the runs below has left, for the others to leave as well.

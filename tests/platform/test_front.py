@@ -10,7 +10,6 @@ import pytest
 
 from core.settings import Settings
 from serve_app.api import all_operations
-from serve_app.callers.limits import RateClass
 from serve_app.callers.peers import peer_token
 from serve_app.supervisor.front import ANCHOR, MARK, connections_possible, write_front
 from serve_app.supervisor.spent_callers import NOT_WRITES, WRITES_BY_BODY
@@ -85,8 +84,7 @@ def test_what_counts_as_its_method_does_not_say_is_left_to_the_replicas() -> Non
     others = {
         operation.path
         for operation in all_operations()
-        if operation.path.startswith("/v1/")
-        and operation.rate is not (RateClass.READ if operation.method == "GET" else RateClass.WRITE)
+        if operation.path.startswith("/v1/") and operation.rate is not operation.class_by_method
     }
     assert others == set(NOT_WRITES)
     by_body = {operation.path for operation in all_operations() if operation.rate_of is not None}

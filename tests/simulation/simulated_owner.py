@@ -17,11 +17,11 @@ from actors.engine.restorer import Restorer
 from actors.engine.runner import Runner
 from actors.process.at_work import AtWork
 from actors.process.loop_clock import LoopClock, SteadyTime
-from actors.process.merged_runs import MergedRuns
 from actors.transport.ledger_client import LedgerClient
 from actors.transport.messages import PublishRequest
 from actors.transport.wire import answer_commands
 from ledger.commands import Command, Outcome
+from ledger.merged_runs import MergedRuns
 from ledger.reads.stored import StoredWorkflow
 from ledger.workflows import unfinished
 from ledger.workflows.workflow_commands import AdvanceWorkflow, PublishWorkflow

@@ -33,7 +33,7 @@ from ledger.trust.revocation_reads import revoked_of
 from serve_app.callers.limits import RateClass
 from serve_app.http.bulk import judged, refusal
 from serve_app.http.calls import Call, Operation, Repeats, Reply, not_found
-from serve_app.http.compiling import apart
+from serve_app.http.compiling import in_thread
 from serve_app.http.lists import listed, page_of
 from serve_app.operations.agents.endpoints import endpoint_refusals
 from serve_app.operations.agents.registration import (
@@ -62,7 +62,7 @@ async def _register_one(call: Call, body: Registration) -> Reply:
 
 async def _committed(call: Call, command: RegisterAgent) -> Reply:
     outcome = await call.services.to_the_end(call.services.gateway.commit(command))
-    call.services.reader.offers.follow()
+    call.services.gateway.offers.follow()
     await call.services.gateway.owners.refresh()
     return Reply(_registered(call, command, outcome))
 
@@ -72,8 +72,8 @@ async def register_bulk(call: Call) -> Reply:
     services = call.services
     base_key = call.command_key("")
 
-    async def judge(index: int, body: Any) -> RegisterAgent:
-        read = await apart(len(orjson.dumps(body)), partial(parsed, FlatRegistration, body))
+    async def judge(index: int, body: Any, size: int) -> RegisterAgent:
+        read = await in_thread(size, partial(parsed, FlatRegistration, body))
         command = await registration_before_endpoint(services, call.caller, read)
         return replace(command, key=f"{base_key}:{index}") if base_key else command
 
@@ -86,7 +86,7 @@ async def register_bulk(call: Call) -> Reply:
     endpoints = [command.endpoint for command in found.accepted]
     found.refuse(call, await endpoint_refusals(services, call.caller, endpoints))
     outcomes = await services.to_the_end(services.gateway.commit_many(found.accepted))
-    services.reader.offers.follow()
+    services.gateway.offers.follow()
     await services.gateway.owners.refresh()
     return Reply(await found.answer(outcomes, result))
 

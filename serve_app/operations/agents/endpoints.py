@@ -22,22 +22,6 @@ LOOKUPS_AT_ONCE: Final = 64
 BULK_TIMEOUT_S: Final = 10.0
 
 
-async def endpoint_refusal(
-    services: Services, principal: Principal, endpoint: str | None
-) -> ServiceError | None:
-    """Return why an agent may not live at this endpoint, None where it may or has none.
-
-    Returns: INVALID_REQUEST or POLICY_DENIED.
-    """
-    if not endpoint:
-        return None
-    try:
-        host, port = _host_and_port(endpoint)
-    except ServiceError as error:
-        return error
-    return _denial(endpoint, host, await services.denied_endpoint(host, port, principal.did))
-
-
 async def endpoint_refusals(
     services: Services,
     principal: Principal,
@@ -45,10 +29,12 @@ async def endpoint_refusals(
     *,
     timeout_s: float = BULK_TIMEOUT_S,
 ) -> list[ServiceError | None]:
-    """Return what `endpoint_refusal` says of each endpoint, several at a time.
+    """Return why agents may not live at these endpoints, None where one may or has none.
 
     Args:
         timeout_s: for all; endpoints that are not judged by then are OVERLOADED.
+
+    Returns: INVALID_REQUEST, POLICY_DENIED or OVERLOADED.
     """
     found: list[ServiceError | None] = [None] * len(endpoints)
     places: dict[tuple[str, int], list[int]] = {}
@@ -74,8 +60,9 @@ async def endpoint_refusals(
             await slices.pause()
 
     with contextlib.suppress(TimeoutError):
-        async with asyncio.timeout(timeout_s):
-            await asyncio.gather(*(judge_in_turn() for _ in range(LOOKUPS_AT_ONCE)))
+        async with asyncio.timeout(timeout_s), asyncio.TaskGroup() as group:
+            for _ in range(min(len(places), LOOKUPS_AT_ONCE)):
+                group.create_task(judge_in_turn())
     return found
 
 

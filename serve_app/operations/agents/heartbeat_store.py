@@ -1,9 +1,9 @@
 """Heartbeats on their way in: checked against the registry, written in batches.
 
 However many arrive at once, one query finds whose they are and one statement stores them: each
-waits only for the batch before it. One that changes whether its agent takes work is told to the
+waits only for the batch before it. One that changes whether its agent takes work is sent to the
 owners of workflows before it is answered, at most every `CHANGE_PAUSE_S`, so that an agent that
-changes its mind all the time does not keep them busy. contract.md sections 6 and 7 (Heartbeat).
+changes all the time does not keep them busy. contract.md sections 6 and 7 (Heartbeat).
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class Heartbeats:
     Args:
         store: where they are written.
         reader: where it is read whose agents they are of.
-        capacity: most that may wait; beyond it the caller is told to come again.
+        capacity: most that may wait; beyond it calls are OVERLOADED.
         tell_owners: returns when the owners of workflows know what is stored.
     """
 

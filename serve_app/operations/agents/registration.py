@@ -27,7 +27,7 @@ from core.trust.signatures import is_signed_by, key_bytes
 from ledger.agents.agent_commands import RegisterAgent
 from ledger.reads.reader import RowDict
 from serve_app.http.calls import invalid
-from serve_app.operations.agents.endpoints import endpoint_refusal
+from serve_app.operations.agents.endpoints import endpoint_refusals
 from serve_app.services import Services
 
 
@@ -39,10 +39,10 @@ async def registration(
     As `registration_before_endpoint`, and the endpoint's address.
 
     Raises:
-        ServiceError: as there, and POLICY_DENIED.
+        ServiceError: as there, POLICY_DENIED or OVERLOADED.
     """
     command = await registration_before_endpoint(services, principal, body)
-    refused = await endpoint_refusal(services, principal, command.endpoint)
+    (refused,) = await endpoint_refusals(services, principal, [command.endpoint])
     if refused is not None:
         raise refused
     return command

@@ -23,8 +23,13 @@ from core.records.api.review import (
 )
 from core.timestamps import iso_ms
 from core.trust.access import ADMIN
-from ledger.invoices.invoice_commands import CreateInvoice, SettleInvoice, invoice_settled_key
-from ledger.invoices.invoice_content import refuse_overlapping, standing_invoice, with_content
+from ledger.invoices.invoice_commands import (
+    CreateInvoice,
+    SettleInvoice,
+    invoice_settled_key,
+    overlap_text,
+)
+from ledger.invoices.invoice_content import is_same, standing_invoice, with_content
 from ledger.invoices.invoice_reads import (
     REFUND_KINDS,
     invoice_row,
@@ -54,13 +59,38 @@ async def create(call: Call) -> Reply:
         workflow_id, payer_did = await _paid_workflow(call, body, workflow_id)
     else:
         start_ms, end_ms = _period(body)
-    async with call.services.invoicing.of(payer_did):
-        period = (start_ms, end_ms)
-        row = await standing_invoice(call.services.reader, payer_did, period, workflow_id)
-        if row is None:
-            work = _issue(call, payer_did, period, workflow_id)
-            row = await call.services.to_the_end(work)
-    return Reply({"success": True, **invoice_record(row)})
+    lock = call.services.invoicing.of(payer_did)
+    await lock.acquire()  # a client that leaves before has begun nothing
+    work = _standing_or_issued(call, lock, payer_did, (start_ms, end_ms), workflow_id)
+    return Reply({"success": True, **invoice_record(await call.services.to_the_end(work))})
+
+
+async def _standing_or_issued(
+    call: Call,
+    lock: asyncio.Lock,
+    payer_did: str,
+    period: tuple[int, int],
+    workflow_id: str | None,
+) -> RowDict:
+    """Return the invoice that is asked for: the one that stands, or a new one.
+
+    Args:
+        lock: the payer's, taken; it is released at the end, which a client that leaves waits for no
+            longer.
+    """
+    try:
+        standing = await standing_invoice(call.services.reader, payer_did, period, workflow_id)
+        if standing is not None and is_same(standing, period, workflow_id):
+            return standing
+        now_ms = call.services.now_ms()
+        if period[1] > now_ms:
+            expected = f"a time not after {iso_time(now_ms)}"
+            raise invalid("periodEnd", str(iso_time(period[1])), expected)
+        if standing is not None:
+            raise ServiceError(ErrorCode.CONFLICT, overlap_text(standing["id"]))
+        return await _issue(call, payer_did, period, workflow_id)
+    finally:
+        lock.release()
 
 
 async def _issue(
@@ -68,12 +98,6 @@ async def _issue(
 ) -> RowDict:
     """Add up and commit; once more when something came between the two."""
     services = call.services
-    now_ms = services.now_ms()
-    if period[1] > now_ms:
-        expected = f"a time not after {iso_time(now_ms)}"
-        raise invalid("periodEnd", str(iso_time(period[1])), expected)
-    if workflow_id is None:
-        await refuse_overlapping(services.reader, payer_did, period)
     empty = CreateInvoice(
         key=call.command_key(f"invoice:{services.new_id()}"),
         actor_did=call.caller.did,

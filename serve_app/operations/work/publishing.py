@@ -51,7 +51,7 @@ def publish_request(
         limits: bounds and defaults.
         command_key: the caller's idempotency key, None to make one of the new id.
         body_hash: what a repeat under the same key must equal.
-        watcher: the replica that is told when it has finished, "" for none.
+        watcher: the replica that is notified when it has finished, "" for none.
 
     Raises:
         ServiceError: INVALID_MANIFEST with every defect; FORBIDDEN for another's money.

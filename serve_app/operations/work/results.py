@@ -43,7 +43,7 @@ from serve_app.http.bodies import check_nul, load_json, not_json
 from serve_app.http.calls import REPLAYED, Call, Operation, Repeats, Reply, invalid
 from serve_app.http.repeats import once
 
-# Earlier attempts are known by their token too, to be told that they are late.
+# Earlier attempts are known by their token too, and answered that they are late.
 ATTEMPTS_KNOWN_MAX: Final = 256
 # More than any of a body's names may have; it may be written with escapes.
 _NAME_BYTES_MAX: Final = 16 * 1024

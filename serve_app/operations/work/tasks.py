@@ -165,8 +165,9 @@ async def _capability(call: Call, description: str) -> tuple[str, str]:
     if named is not None:
         rest = description[named.end() :].strip()
         return named.group(1), rest or description.strip()
+    services = call.services
     found = await find_capabilities(
-        call.services.reader, description, limit=1, caller=call.caller.did
+        services.reader, services.gateway.offers, description, limit=1, caller=call.caller.did
     )
     if not found:
         raise ServiceError(

@@ -50,7 +50,7 @@ from serve_app.http.calls import (
     Reply,
     not_found,
 )
-from serve_app.http.compiling import HERE_MAX, apart
+from serve_app.http.compiling import IN_LOOP_BYTES_MAX, in_thread
 from serve_app.http.lists import listed, page_of
 from serve_app.operations.views import iso_time, visible_workflow, workflow_record, workflow_summary
 from serve_app.operations.whose import visible_head
@@ -104,9 +104,9 @@ async def _publish_one(call: Call, parsed: Callable[[], tuple[WorkflowManifest, 
             body_hash=call.request_hash,
             watcher=services.gateway.owners.watcher if wait_s is not None else "",
         )
-        return request if len(call.body) <= HERE_MAX else packed(request)
+        return request if len(call.body) <= IN_LOOP_BYTES_MAX else packed(request)
 
-    request = await apart(len(call.body), compiled)
+    request = await in_thread(len(call.body), compiled)
     reply = await services.to_the_end(services.gateway.publish(request))
     headers = (REPLAYED,) if reply.is_repeat else ()
     if wait_s is None or request.is_dry_run:
@@ -149,22 +149,20 @@ async def publish_bulk(call: Call) -> Reply:
     limits = workflow_limits(call.services.settings)
     base_key = call.command_key("")
 
-    async def judge(index: int, raw: Any) -> PackedPublish:
-        text = orjson.dumps(raw)
-
+    async def judge(index: int, raw: Any, size: int) -> PackedPublish:
         def compiled() -> PackedPublish:
             request = publish_request(
                 call.services,
                 call.caller,
                 parse_manifest(raw),
-                text,
+                orjson.dumps(raw),
                 limits=limits,
                 command_key=f"{base_key}:{index}" if base_key else None,
                 body_hash=call.request_hash,
             )
             return packed(request)
 
-        return await apart(len(text), compiled)
+        return await in_thread(size, compiled)
 
     def result(request: PackedPublish, reply: PublishReply | ServiceError) -> dict[str, Any]:
         if isinstance(reply, ServiceError):

@@ -103,7 +103,7 @@ async def scene(
         clock or LoopClock(),
         begin=lambda _: None,
         note=lambda _, contact: contacts.append(contact),
-        names=names,
+        names=names or NameResolver(),
         blobs=blobs,
     )
     try:

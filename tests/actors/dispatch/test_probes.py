@@ -53,7 +53,7 @@ async def test_the_overdue_and_the_named_are_probed_and_what_was_found_is_stored
     settings = Settings(deployment_key="00" * 32, database_url=database.service_url)
     live = LivenessStore(database.service_url)
     async with LedgerReader(database.service_url, pool_size=1) as reader, agent() as endpoint:
-        prober = Prober(settings, reader)
+        prober = Prober(settings, reader, NameResolver())
         await store.commit(
             [
                 card("did:x:well", endpoint=endpoint),

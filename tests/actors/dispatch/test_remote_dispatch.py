@@ -32,6 +32,7 @@ from core.workflow.events import (
     Verdict,
     WorkStarted,
 )
+from federation.name_resolver import NameResolver
 
 pytestmark = pytest.mark.anyio
 
@@ -166,7 +167,13 @@ async def three_machines(**chances: float) -> AsyncIterator[Machines]:
     clock = LoopClock()
     settings = Settings(deployment_key="00" * 32, agent_concurrency=ORDERS)
     dispatchers = {
-        name: Dispatcher(settings, clock, begin=lambda _: None, note=lambda *_, **__: None)
+        name: Dispatcher(
+            settings,
+            clock,
+            begin=lambda _: None,
+            note=lambda *_, **__: None,
+            names=NameResolver(),
+        )
         for name in "abc"
     }
     spreads = {

@@ -10,7 +10,7 @@ from ledger.agents.agent_commands import RebuildReputation
 from ledger.agents.reputation import corrections, read_compared
 from ledger.commands import Outcome, OutcomeStatus
 from ledger.invoices.invoice_commands import CreateInvoice, SettleInvoice, invoice_settled_key
-from ledger.invoices.invoice_content import standing_invoice, with_content
+from ledger.invoices.invoice_content import is_same, standing_invoice, with_content
 from tests.ledger.disputing import about, decide, slash
 from tests.ledger.machine.base import MoneyMachine, any_index, four, share_of
 from tests.ledger.machine.reviewing import Complaint, Invoice
@@ -229,7 +229,7 @@ class ReviewRules(MoneyMachine):
         period = (command.period_start_ms, command.period_end_ms)
         payer, workflow_id = command.payer_did, command.workflow_id
         row = self.read(lambda reader: standing_invoice(reader, payer, period, workflow_id))
-        if row is not None:
+        if row is not None and is_same(row, period, workflow_id):
             result = {"invoiceId": row["id"], "isNew": False}
             return Outcome(OutcomeStatus.APPLIED, result)
         try:

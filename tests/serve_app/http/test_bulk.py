@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import json
+from collections.abc import Awaitable, Callable
 from typing import Any, cast
 
 import orjson
@@ -23,6 +25,7 @@ from serve_app.callers.limits import RateLimiter
 from serve_app.callers.peers import Peers
 from serve_app.http.bulk import Judged, cut, judged
 from serve_app.http.calls import Call
+from serve_app.http.large_json import Pieces
 from serve_app.operations.agents.heartbeat_store import Heartbeats
 from serve_app.services import Services
 
@@ -79,9 +82,19 @@ class SettingsOnly:
         self.foreground = Foreground()
 
 
-def judge_all(body: bytes) -> Judged[Any]:
+class LargeBodies(SettingsOnly):
+    """The same, with a larger bound."""
+
+    settings = Settings(body_bytes_max=64 * KIB)
+
+
+def judge_all(
+    body: bytes,
+    gateway: SettingsOnly | None = None,
+    judge: Callable[[int, Any, int], Awaitable[Any]] | None = None,
+) -> Judged[Any]:
     services = Services(
-        cast(Gateway, SettingsOnly()),
+        cast(Gateway, gateway or SettingsOnly()),
         cast(Authenticator, None),
         cast(RateLimiter, None),
         cast(Heartbeats, None),
@@ -100,13 +113,13 @@ def judge_all(body: bytes) -> Judged[Any]:
         body=body,
     )
 
-    async def judge(index: int, item: Any) -> tuple[int, Any]:
+    async def by_itself(index: int, item: Any, _: int) -> tuple[int, Any]:
         assert item != {"defect": 1}
         if item == {"bad": True}:
             raise ServiceError(ErrorCode.INVALID_MANIFEST, "bad")
         return index, item
 
-    return asyncio.run(judged(call, "items", judge))
+    return asyncio.run(judged(call, "items", judge or by_itself))
 
 
 def test_each_item_is_judged_by_itself_in_order() -> None:
@@ -118,6 +131,13 @@ def test_each_item_is_judged_by_itself_in_order() -> None:
     codes = [None if result is None else result["code"] for result in found.results]
     assert codes == [None, "INVALID_MANIFEST", "PAYLOAD_TOO_LARGE", "INVALID_REQUEST", None]
     assert [result["requestId"] for result in found.results if result] == ["r"] * 3
+
+
+def test_an_item_comes_with_the_length_of_its_text() -> None:
+    async def judge(_: int, __: Any, size: int) -> int:
+        return size
+
+    assert judge_all(b'{"items": [{"n":  1}, 7, [ ]]}', judge=judge).accepted == [9, 0, 3]
 
 
 def test_a_nul_in_one_item_refuses_that_one() -> None:
@@ -180,6 +200,20 @@ def test_a_body_that_is_no_bulk_is_refused_whole(body: bytes) -> None:
     with pytest.raises(ServiceError) as refused:
         judge_all(body)
     assert refused.value.code is ErrorCode.INVALID_REQUEST
+
+
+def test_a_dense_text_beside_the_items_is_kept_in_pieces_until_all_are_judged() -> None:
+    """Its pieces were let go of at the first item, and its value was freed in one go after all."""
+    kept: list[int] = []
+
+    async def judge(index: int, _: Any, __: int) -> int:
+        kept.append(sum(isinstance(one, Pieces) for one in gc.get_objects()))
+        return index
+
+    beside = b'{"a": [' + b"[]," * (8 * KIB) + b"[]]}"
+    gc.collect()
+    judge_all(b'{"more": ' + beside + b', "items": [1, {"n": 2}, 3]}', LargeBodies(), judge)
+    assert kept == [1, 1, 1]
 
 
 def test_what_stands_beside_the_items_is_bounded() -> None:

@@ -7,14 +7,16 @@ import threading
 
 import pytest
 
-from serve_app.http.compiling import HERE_MAX, apart
+from serve_app.http.compiling import IN_LOOP_BYTES_MAX, in_thread
 
 
 def test_small_work_is_done_here_and_large_work_in_one_other_thread() -> None:
     async def scenario() -> None:
         here = threading.get_ident()
-        assert await apart(HERE_MAX, threading.get_ident) == here
-        others = await asyncio.gather(*(apart(HERE_MAX + 1, threading.get_ident) for _ in range(4)))
+        assert await in_thread(IN_LOOP_BYTES_MAX, threading.get_ident) == here
+        others = await asyncio.gather(
+            *(in_thread(IN_LOOP_BYTES_MAX + 1, threading.get_ident) for _ in range(4))
+        )
         assert len(set(others)) == 1
         assert here not in others
 
@@ -24,7 +26,7 @@ def test_small_work_is_done_here_and_large_work_in_one_other_thread() -> None:
 def test_the_loop_goes_on_while_large_work_is_done() -> None:
     async def scenario() -> None:
         may_end = threading.Event()
-        work = asyncio.ensure_future(apart(HERE_MAX + 1, lambda: may_end.wait(60)))
+        work = asyncio.ensure_future(in_thread(IN_LOOP_BYTES_MAX + 1, lambda: may_end.wait(60)))
         for _ in range(10):
             await asyncio.sleep(0)
         assert not work.done()
@@ -34,10 +36,10 @@ def test_the_loop_goes_on_while_large_work_is_done() -> None:
     asyncio.run(scenario())
 
 
-@pytest.mark.parametrize("size", [0, HERE_MAX + 1])
+@pytest.mark.parametrize("size", [0, IN_LOOP_BYTES_MAX + 1])
 def test_what_the_work_refuses_is_refused(size: int) -> None:
     def refuse() -> None:
         raise ValueError("no")
 
     with pytest.raises(ValueError, match="no"):
-        asyncio.run(apart(size, refuse))
+        asyncio.run(in_thread(size, refuse))

@@ -165,8 +165,8 @@ def test_splitting_changes_neither_the_value_nor_its_depth(value: Any, depth_max
 
     async def split() -> Any:
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(large_json, "HERE_MAX", 0)
-            patch.setattr(large_json, "CONTAINERS_HERE_MAX", 0)
+            patch.setattr(large_json, "IN_LOOP_BYTES_MAX", 0)
+            patch.setattr(large_json, "CONTAINERS_AT_ONCE_MAX", 0)
             patch.setattr(large_json, "PIECE_BYTES", 4)
             return (await parse_large_json(text, depth_max=depth_max))[0]
 

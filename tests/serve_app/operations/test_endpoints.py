@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any, cast
+import asyncio
+from typing import Any, NoReturn, cast
 
 import pytest
 
@@ -22,7 +23,7 @@ from serve_app.http.calls import Call
 from serve_app.operations.agents.endpoints import LOOKUPS_AT_ONCE, endpoint_refusals
 from serve_app.operations.agents.heartbeat_store import Heartbeats
 from serve_app.services import Services
-from tests.federation.name_servers import NameServer, name_server
+from tests.federation.name_servers import name_server
 
 OWNER = Principal("did:x:owner", "k", frozenset(("agents:write",)), "unlimited")
 
@@ -36,7 +37,7 @@ class Here:
         self.foreground = Foreground()
 
 
-def services(server: NameServer) -> Services:
+def services(names: NameResolver) -> Services:
     return Services(
         cast(Gateway, Here()),
         cast(Authenticator, None),
@@ -45,14 +46,14 @@ def services(server: NameServer) -> Services:
         cast(ReplyStore, None),
         cast(Admission, None),
         cast(Peers, None),
-        names=NameResolver([server.address]),
+        names=names,
     )
 
 
 async def test_the_names_of_a_bulk_are_looked_up_side_by_side() -> None:
     """One after the other, 60 names without an answer took more than 120 s."""
     async with name_server() as server:
-        made = services(server)
+        made = services(NameResolver([server.address]))
         slow = [f"http://x{number}.slow.test" for number in range(2 * LOOKUPS_AT_ONCE)]
         endpoints = [*slow[:2], "http://10.0.0.1", None, *slow[2:], slow[0], "http://["]
         found = await endpoint_refusals(made, OWNER, endpoints, timeout_s=1.0)
@@ -67,10 +68,36 @@ async def test_the_names_of_a_bulk_are_looked_up_side_by_side() -> None:
 
 async def test_a_name_of_a_bulk_that_is_answered_is_judged_by_its_address() -> None:
     async with name_server() as server:
-        made = services(server)
+        made = services(NameResolver([server.address]))
         endpoints = ["http://a.good.test", "https://a.good.test/x", "http://absent.test"]
         assert await endpoint_refusals(made, OWNER, endpoints) == [None, None, None]
         made.names.close()
+
+
+class Failing(NameResolver):
+    """A resolver with a defect in one name; it never answers the others."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.running = 0
+
+    async def resolve(self, host: str, port: int, payer: str = "") -> NoReturn:
+        if host == "bad.test":
+            raise ValueError("a defect")
+        self.running += 1
+        try:
+            await asyncio.Event().wait()
+            raise AssertionError
+        finally:
+            self.running -= 1
+
+
+async def test_a_defect_in_one_look_up_of_a_bulk_leaves_none_running() -> None:
+    names = Failing()
+    endpoints = [*(f"http://x{number}.test" for number in range(9)), "http://bad.test"]
+    with pytest.raises(ExceptionGroup):
+        await endpoint_refusals(services(names), OWNER, endpoints)
+    assert names.running == 0
 
 
 @pytest.mark.parametrize("refused", [0, 1, 2])

@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 
-from actors.process.merged_runs import MergedRuns
+import pytest
+
+from core.errors import ErrorCode, ServiceError
+from ledger.merged_runs import MergedRuns
 
 
 class Work:
@@ -51,13 +55,23 @@ async def test_what_is_asked_for_during_a_run_is_one_more_run() -> None:
     await runs.close()
 
 
-async def test_run_that_fails_keeps_no_other_from_beginning() -> None:
+@pytest.mark.parametrize(
+    ("failure", "level"),
+    [
+        (RuntimeError("unforeseen"), logging.ERROR),
+        (ServiceError(ErrorCode.LEDGER_UNAVAILABLE, "foreseen"), logging.WARNING),
+    ],
+)
+async def test_run_that_fails_keeps_no_other_from_beginning(
+    failure: Exception, level: int, caplog: pytest.LogCaptureFixture
+) -> None:
     work = Work()
     runs = MergedRuns("test", work.run)
     runs.soon()
     await turns()
     runs.soon()
-    work.ends.put_nowait(RuntimeError("unforeseen"))
+    work.ends.put_nowait(failure)
     await turns()
     assert work.begun == 2
+    assert [record.levelno for record in caplog.records] == [level]
     await runs.close()

@@ -9,7 +9,9 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable
 
-log = logging.getLogger("callboard.process")
+from core.errors import ServiceError
+
+log = logging.getLogger("callboard.ledger")
 
 
 class MergedRuns:
@@ -17,7 +19,8 @@ class MergedRuns:
 
     Args:
         name: for messages.
-        work: does it; an exception is logged, and the next run is not kept from beginning.
+        work: does it; an exception is logged, and the next run is not kept from beginning. A
+            `ServiceError` is a warning: the work is left to a later run.
     """
 
     def __init__(self, name: str, work: Callable[[], Awaitable[None]]) -> None:
@@ -47,6 +50,8 @@ class MergedRuns:
                 self._is_wanted = False
                 try:
                     await self._work()
+                except ServiceError as error:
+                    log.warning("work ended name=%s error=%r", self._name, error)
                 except Exception:  # the edge of the task: later runs have nothing to do with it
                     log.exception("work failed name=%s", self._name)
         finally:

@@ -14,7 +14,8 @@ import sqlalchemy as sql
 from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
 
 from core.errors import ErrorCode, ServiceError
-from ledger.connecting import connect
+from ledger.connections.connecting import connect
+from ledger.connections.timeouts import cut_after, driver_connection_of
 from ledger.schema import (
     OPERATIONAL_ROLE,
     UNREACHABLE,
@@ -24,7 +25,6 @@ from ledger.schema import (
     unreachable,
     was_ended,
 )
-from ledger.timeouts import cut_after, driver_connection_of
 
 OPERATIONAL_TIMEOUT_S: Final = 5.0
 

@@ -1,0 +1,369 @@
+"""One connection to an agent's server: what was asked on it, and its reply as it comes.
+
+Parses (httptools) and decodes the reply within its bounds; the callback of the exchange runs inside
+the read, when the connection is free for the next request. Knows nothing of names, addresses and
+other connections. contract.md section 5; decision 0140.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from enum import Enum, auto
+from typing import Final, Protocol
+
+import httptools
+from msgspec import Struct
+
+from core.content_coding import BodyDecoder, BodyTooLarge, UndecodableBody
+from federation.idle_connections import Server
+
+# A larger body is written apart from its head, so that it is in memory once.
+JOINED_BYTES_MAX: Final = 16 * 1024
+# Bytes that are not of the body: headers, sizes of chunks (5 for a short chunk), trailers. Each
+# chunk costs a callback: at most as many more bytes as the body has, so its chunks are no dust.
+OVERHEAD_BYTES_MAX: Final = 64 * 1024
+
+# What callers read of a reply, and what says how its body ends.
+_KEPT: Final = frozenset(
+    (b"content-type", b"content-encoding", b"retry-after", b"content-length", b"transfer-encoding")
+)
+_SWITCHING: Final = 101
+
+
+class HttpFailureKind(Enum):
+    """Why a request has no reply."""
+
+    DENIED = auto()  # by the egress policy, before a packet was sent
+    NOT_TRIED = auto()  # for want of our own means, which says nothing of the server
+    UNREACHABLE = auto()
+    CONNECT_TIMEOUT = auto()
+    TIMEOUT = auto()
+    BROKEN = auto()
+    TOO_LARGE = auto()
+
+
+@dataclass(frozen=True, slots=True)
+class HttpFailure:
+    """A request without a reply, why in words, and the status of a reply that is too large."""
+
+    kind: HttpFailureKind
+    detail: str
+    status: int = 0
+
+
+class HttpReply(Struct, frozen=True):
+    """A reply.
+
+    Args:
+        headers: those that this client keeps, by lower-case name; the first of a repeated one.
+        body: decoded; empty when it could not be.
+        coding_problem: why the body could not be decoded.
+    """
+
+    status: int
+    headers: Mapping[bytes, bytes]
+    body: bytes
+    coding_problem: str | None = None
+
+    def header(self, name: bytes) -> str | None:
+        """Return the value of a kept header; bytes outside ASCII are replaced."""
+        value = self.headers.get(name)
+        return None if value is None else value.decode("ascii", "replace")
+
+
+Outcome = HttpReply | HttpFailure
+
+
+class Exchange:
+    """A request on its way and the callback for its outcome; `cancel` ends it silently."""
+
+    __slots__ = (
+        "_done",
+        "_is_over",
+        "connection",
+        "reply_bytes_max",
+        "server",
+        "task",
+        "timer",
+        "written",
+    )
+
+    def __init__(
+        self,
+        server: Server,
+        reply_bytes_max: int,
+        done: Callable[[Outcome], None],
+        written: Callable[[], None] | None = None,
+    ) -> None:
+        # Not the request: its body is let go of when the transport has it.
+        self.server = server
+        self.reply_bytes_max = reply_bytes_max
+        self._done = done
+        self.written = written
+        self._is_over = False
+        self.timer: asyncio.TimerHandle | None = None
+        # Connects, before there is a connection.
+        self.task: asyncio.Task[None] | None = None
+        self.connection: Connection | None = None
+
+    def cancel(self) -> None:
+        """Stop, and close the connection; the callback is not called."""
+        self._is_over = True
+        if self.timer is not None:
+            self.timer.cancel()
+        if self.task is not None:
+            self.task.cancel()
+        if self.connection is not None:
+            self.connection.close()
+
+    def end(self, outcome: Outcome) -> None:
+        """Stop and call the callback, unless it is over."""
+        if not self._is_over:
+            self.cancel()
+            self._done(outcome)
+
+    def call_written(self) -> None:
+        """Call back once, when the request is written."""
+        written, self.written = self.written, None
+        if written is not None and not self._is_over:
+            written()
+
+    def fail(self, kind: HttpFailureKind, detail: str) -> None:
+        """End without a reply."""
+        self.end(HttpFailure(kind, detail))
+
+
+class Connections(Protocol):
+    """The client that a connection belongs to."""
+
+    # One for all connections: what a read brings is parsed before the next read.
+    buffer: memoryview
+
+    def count(self, connection: Connection) -> None:
+        """Count a connection that is open."""
+
+    def keep(self, connection: Connection) -> None:
+        """Keep a connection that is free for its server's next request."""
+
+    def forget(self, connection: Connection) -> None:
+        """Drop a connection that has ended."""
+
+
+class Connection(asyncio.BufferedProtocol):
+    """One connection to a server, with one exchange at a time."""
+
+    def __init__(self, client: Connections, server: Server) -> None:
+        self.server = server
+        self.idle_since_s = 0.0
+        self._client = client
+        self._transport: asyncio.WriteTransport | None = None
+        self._parser = httptools.HttpResponseParser(self)
+        # As lenient as aiohttp is: agents' servers are sloppy, and connections are not shared.
+        self._parser.set_dangerous_leniencies(
+            lenient_headers=True,
+            lenient_optional_cr_before_lf=True,
+            lenient_spaces_after_chunk_size=True,
+        )
+        self._exchange: Exchange | None = None
+        self._is_writing = False
+        # Of the body, by one read; empty after it.
+        self._pieces: list[bytes] = []
+        self._reset()
+
+    def __repr__(self) -> str:
+        return f"<Connection {self.server} busy={self._exchange is not None}>"
+
+    @property
+    def is_open(self) -> bool:
+        """Whether it can take a request."""
+        return self._transport is not None and not self._transport.is_closing()
+
+    def begin(self, exchange: Exchange, head: bytes, body: bytes | None) -> None:
+        """Send an exchange's request."""
+        assert self._transport is not None
+        exchange.connection = self
+        self._exchange = exchange
+        self._reset()
+        if not body or len(body) <= JOINED_BYTES_MAX:
+            self._transport.write(head + body if body else head)
+        else:
+            self._transport.write(head)
+            self._transport.write(body)
+        if exchange.written is not None and not self._is_writing:
+            exchange.call_written()
+
+    def close(self) -> None:
+        """Close at once; an exchange that is on it gets no outcome from here."""
+        self._exchange = None
+        self._client.forget(self)
+        if self._transport is not None:
+            self._transport.abort()
+
+    def cancel(self) -> None:
+        """Close, and cancel the exchange that is on it."""
+        if self._exchange is not None:
+            self._exchange.cancel()
+        else:
+            self.close()
+
+    def _reset(self) -> None:
+        self._status = 0
+        self._headers: dict[bytes, bytes] = {}
+        self._decoder: BodyDecoder | None = None
+        self._received = self._body_bytes = 0
+        self._is_informational = self._is_complete = self._is_kept = False
+        self._failure: HttpFailure | None = None
+        self._coding_problem: str | None = None
+
+    # -- called by the loop -----------------------------------------------------------------------
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Take the open connection."""
+        self._transport = transport  # type: ignore[assignment]
+        self._client.count(self)
+
+    def pause_writing(self) -> None:
+        """Note that the server does not take what is written as fast as it comes."""
+        self._is_writing = True
+
+    def resume_writing(self) -> None:
+        """Note that the server has taken nearly all."""
+        self._is_writing = False
+        if self._exchange is not None:
+            self._exchange.call_written()
+
+    def get_buffer(self, sizehint: int) -> memoryview:
+        """Return where to read to."""
+        return self._client.buffer
+
+    def buffer_updated(self, nbytes: int) -> None:
+        """Parse what has come; end the exchange when its reply is there or cannot be."""
+        if self._exchange is None:
+            self.close()  # nothing was asked
+            return
+        self._received += nbytes
+        broken: Exception | None = None
+        try:
+            self._parser.feed_data(self._client.buffer[:nbytes])
+        except (httptools.HttpParserError, httptools.HttpParserUpgrade) as error:
+            broken = error
+        if self._pieces:
+            self._decode()
+        if broken is not None:
+            if not self._is_complete:
+                self._fail(HttpFailureKind.BROKEN, type(broken).__name__)
+            self._is_kept = False
+        if self._received - self._body_bytes > OVERHEAD_BYTES_MAX + self._body_bytes:
+            self._fail(HttpFailureKind.BROKEN, "too many bytes beside the body")
+        if self._is_complete or self._failure is not None or self._coding_problem is not None:
+            self._finish()
+
+    def connection_lost(self, error: Exception | None) -> None:
+        """End the exchange: a reply without a length ends like this, others are broken."""
+        self._client.forget(self)
+        if self._exchange is None:
+            return
+        if error is not None or not self._status or self._has_length():
+            self._fail(HttpFailureKind.BROKEN, "the server closed the connection")
+        self._is_kept = False
+        self._finish()
+
+    def _has_length(self) -> bool:
+        if b"content-length" in self._headers:
+            return True
+        return self._headers.get(b"transfer-encoding", b"").lower().endswith(b"chunked")
+
+    def _decode(self) -> None:
+        """Decode what one read has brought of the body, in one piece."""
+        piece = self._pieces[0] if len(self._pieces) == 1 else b"".join(self._pieces)
+        self._pieces.clear()
+        if self._decoder is None or self._failure is not None or self._coding_problem is not None:
+            return
+        try:
+            self._decoder.feed(piece)
+        except BodyTooLarge as error:
+            self._fail(HttpFailureKind.TOO_LARGE, str(error))
+        except UndecodableBody as error:
+            self._coding_problem = str(error)
+
+    def _fail(self, kind: HttpFailureKind, detail: str) -> None:
+        if self._failure is None and self._coding_problem is None:
+            self._failure = HttpFailure(kind, detail, self._status)
+
+    def _finish(self) -> None:
+        exchange, self._exchange = self._exchange, None
+        assert exchange is not None
+        exchange.connection = None
+        outcome = self._outcome()
+        self._decoder = None  # it holds the body
+        is_good = isinstance(outcome, HttpReply) and outcome.coding_problem is None
+        if is_good and self._is_kept and self.is_open and not self._is_writing:
+            self._client.keep(self)
+        else:
+            self.close()
+        exchange.end(outcome)
+
+    def _outcome(self) -> Outcome:
+        if self._failure is not None:
+            return self._failure
+        body, problem = b"", self._coding_problem
+        if problem is None:
+            assert self._decoder is not None
+            try:
+                body = self._decoder.finish()
+            except UndecodableBody as error:
+                problem = str(error)
+        return HttpReply(self._status, self._headers, body, problem)
+
+    # -- called by the parser, within buffer_updated ---------------------------------------------
+
+    def on_message_begin(self) -> None:
+        """Keep no connection on which more than a whole reply comes: nothing has asked for it."""
+        if self._is_complete:
+            self._is_kept = False
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        """Keep a header; trailers are not read."""
+        lower = name.lower()
+        if lower in _KEPT and not self._status:
+            self._headers.setdefault(lower, value)
+
+    def on_headers_complete(self) -> None:
+        """Prepare for the body."""
+        status = self._parser.get_status_code()
+        if self._is_complete:
+            return
+        if 100 <= status < 200 and status != _SWITCHING:
+            self._is_informational = True
+            return
+        self._status = status
+        exchange = self._exchange
+        assert exchange is not None
+        bytes_max = exchange.reply_bytes_max
+        coding = self._headers.get(b"content-encoding", b"").decode("latin-1")
+        try:
+            self._decoder = BodyDecoder(coding, bytes_max)
+        except UndecodableBody as error:
+            self._coding_problem = str(error)
+            return
+        if int(self._headers.get(b"content-length", b"0")) > bytes_max:
+            self._fail(HttpFailureKind.TOO_LARGE, f"the reply is larger than {bytes_max} bytes")
+
+    def on_body(self, piece: bytes) -> None:
+        """Take a piece of the body."""
+        if not self._is_complete:
+            self._body_bytes += len(piece)
+            self._pieces.append(piece)
+
+    def on_message_complete(self) -> None:
+        """Note the end of a reply; an interim one is dropped."""
+        if self._is_complete:
+            return
+        if self._is_informational:
+            self._is_informational = False
+            self._headers.clear()
+            return
+        self._is_complete = True
+        self._is_kept = self._parser.should_keep_alive()

@@ -1,0 +1,103 @@
+"""Invoices of one payer are added up one after another, also when clients do not wait for them."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any, NoReturn, cast
+
+import sqlalchemy as sql
+
+from actors.gateway.gateway import Gateway
+from core.errors import ErrorCode, ServiceError
+from core.trust.access import Principal
+from ledger.reads.turns import ReadTurns
+from ledger.replies import ReplyStore
+from serve_app.callers.admission import Admission
+from serve_app.callers.auth import Authenticator
+from serve_app.callers.limits import RateLimiter
+from serve_app.callers.peers import Peers
+from serve_app.http.calls import Call
+from serve_app.operations.agents.heartbeat_store import Heartbeats
+from serve_app.operations.money import invoices
+from serve_app.services import Services
+from tests.serve_app.bounded import run
+
+PAYER = Principal("did:x:payer", "k", frozenset(("ledger:write",)), "unlimited")
+
+
+class Ledger:
+    """A gateway and its reader without invoices, in which adding up takes until `ends`."""
+
+    def __init__(self) -> None:
+        self.reader = self
+        self.turns = ReadTurns()
+        self.looked_up = 0
+        self.ends = asyncio.Event()
+
+    async def rows(self, query: object, _: object = None) -> list[dict[str, Any]]:
+        if isinstance(query, sql.Select):
+            self.looked_up += 1
+            return []
+        await self.ends.wait()
+        raise ServiceError(ErrorCode.LEDGER_UNAVAILABLE, "the end of the test")
+
+    async def commit(self, _: object) -> NoReturn:
+        raise AssertionError("nothing is added up")
+
+
+def asked(services: Services, hours: int) -> Call:
+    """Ask for the invoice of so many hours."""
+    operation = invoices.OPERATIONS[0]
+    call = Call(
+        services=services,
+        method="POST",
+        path_values={},
+        headers={},
+        query_string=b"",
+        raw_path=b"/v1/invoices",
+        request_id="r",
+        right=operation.scope,
+        principal=PAYER,
+        json={"periodStart": f"2026-01-01T{hours:02}:00:00Z", "periodEnd": "2026-01-02"},
+        body=b"{}",
+    )
+    call.parse(operation)
+    return call
+
+
+async def settled() -> None:
+    """Let everything run that can."""
+    for _ in range(10):
+        await asyncio.sleep(0)
+
+
+def test_an_invoice_whose_client_left_is_still_the_only_one_of_its_payer() -> None:
+    """A client that left freed the lock while its invoice was added up: 20 of them, 20 at once."""
+
+    async def scenario() -> None:
+        ledger = Ledger()
+        services = Services(
+            cast(Gateway, ledger),
+            cast(Authenticator, None),
+            cast(RateLimiter, None),
+            cast(Heartbeats, None),
+            cast(ReplyStore, None),
+            cast(Admission, None),
+            cast(Peers, None),
+        )
+        first = asyncio.create_task(invoices.create(asked(services, 0)))
+        await settled()
+        of_first = ledger.looked_up
+        others = [asyncio.create_task(invoices.create(asked(services, n))) for n in range(1, 20)]
+        for left in (first, *others[:-1]):
+            await settled()
+            left.cancel()  # as Serve does when a client disconnects
+        await settled()
+        assert ledger.looked_up == of_first > 0
+        ledger.ends.set()
+        await settled()
+        assert ledger.looked_up == 2 * of_first, "those that left while they waited began nothing"
+        (outcome,) = await asyncio.gather(others[-1], return_exceptions=True)
+        assert isinstance(outcome, ServiceError)
+
+    run(scenario)
