@@ -11,6 +11,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any, Final
 
+import psycopg
 import sqlalchemy
 from sqlalchemy import (
     JSON,
@@ -27,7 +28,7 @@ from sqlalchemy import (
     Uuid,
 )
 from sqlalchemy.dialects.postgresql import ARRAY
-from sqlalchemy.exc import InterfaceError, OperationalError
+from sqlalchemy.exc import DBAPIError, InterfaceError, OperationalError
 from sqlalchemy.exc import TimeoutError as PoolTimeoutError
 from sqlalchemy.types import TypeEngine
 
@@ -74,6 +75,12 @@ READER_ROLE: Final = "ledger_reader"
 OPERATIONAL_ROLE: Final = "ops_writer"
 
 metadata = MetaData(schema=SCHEMA)
+
+
+def was_ended(error: Exception) -> bool:
+    """Say whether the server ended a statement that took longer than it may."""
+    cause = error.orig if isinstance(error, DBAPIError) else None
+    return isinstance(cause, psycopg.errors.QueryCanceled)
 
 
 def unreachable(error: Exception) -> ServiceError:

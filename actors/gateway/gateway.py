@@ -69,7 +69,7 @@ class Gateway:
         self.foreground = Foreground()
         self._blob_store = BlobStore(settings.database_url, self.reader)
         self.blobs = Blobs(self._blob_store, cache_bytes_max=settings.blob_cache_bytes_max)
-        self.value_process = ValueProcess(lambda agent: 1)
+        self.value_process = ValueProcess(lambda owner_did: 1)
         self.reads = WorkflowReads(settings, self.reader, self.blobs)
         self._ledger = LedgerClient(
             BatchCall(settings.run_folder, LEDGER, "submit"),

@@ -103,16 +103,16 @@ class ValueProcess:
         self._judged += 1
         return event
 
-    async def judge_handed_in(self, agent: str, handed_in: HandedIn) -> JudgedHandIn:
+    async def judge_handed_in(self, owner_did: str, handed_in: HandedIn) -> JudgedHandIn:
         """Return what becomes of a result that was handed in.
 
         Args:
-            agent: in whose turn it is judged.
+            owner_did: the agent's owner, in whose turn it is judged.
 
         Raises:
             ValueProcessEnded: as `judge`.
         """
-        judged = HAND_INS.decode(await self._answer(agent, handed_in))
+        judged = HAND_INS.decode(await self._answer(owner_did, handed_in))
         self._judged += 1
         return judged
 

@@ -32,6 +32,8 @@ from core.records.api.shape import (
 
 BULK_MAX: Final = 1_000
 SIGNING_SECRET_CHARS_MAX: Final = 1_024
+# Of what stands beside a card: that secret in UTF-8, a DID, a signature, and their names.
+BESIDE_BYTES_MAX: Final = 8 * 1_024
 _GOT_CHARS_MAX: Final = 200
 _NOT_IN_IDS: Final = re.compile(r"[^A-Za-z0-9._-]+")
 # Cards are public. Never the value: problems are logged by clients.

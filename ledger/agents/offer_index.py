@@ -8,15 +8,22 @@ in the background, so that searches seldom have much to do. Decision 0172.
 
 from __future__ import annotations
 
+import logging
 from typing import Final
 
 import sqlalchemy as sql
 
+from core.errors import ErrorCode, ServiceError
 from ledger.connections.pools import OPERATIONAL_TIMEOUT_S, OperationalPool
 from ledger.merged_runs import MergedRuns
 
+log = logging.getLogger("callboard.ledger")
+
 # One transaction: a tenth of a second of parsing.
 ROWS_MAX: Final = 1_000
+# The server ends one that takes longer, and the next one reads half as many changes: what is begun
+# again as it was would end as it did. Shorter than a caller waits, so that the work ends as well.
+STEP_TIMEOUT_MS: Final = 2_000
 BYTES_MAX: Final = 1024 * 1024
 # A search waits for so many transactions at most; what is due then is found by a later one.
 STEPS_MAX: Final = 4
@@ -37,13 +44,27 @@ class OfferIndex:
 
     Args:
         url: `postgresql://…` of a login that is a member of `ops_writer`.
-        timeout_s: how long a call waits for the connection, and then for the server.
+        timeout_s: how long a call waits for the connection, and then for a silent server.
+        step_timeout_ms: how long the server works on one transaction.
     """
 
-    def __init__(self, url: str, *, timeout_s: float = OPERATIONAL_TIMEOUT_S) -> None:
+    def __init__(
+        self,
+        url: str,
+        *,
+        timeout_s: float = OPERATIONAL_TIMEOUT_S,
+        step_timeout_ms: int = STEP_TIMEOUT_MS,
+    ) -> None:
         self._pool = OperationalPool(
-            url, "callboard-offers", size=1, timeout_s=timeout_s, is_durable=False
+            url,
+            "callboard-offers",
+            size=1,
+            timeout_s=timeout_s,
+            is_durable=False,
+            statement_timeout_ms=step_timeout_ms,
         )
+        # One for each step that failed, one less for each that did not.
+        self._halvings = 0
         self._reads = MergedRuns("reading changed cards", self._index_all)
 
     def __repr__(self) -> str:
@@ -55,13 +76,19 @@ class OfferIndex:
         await self._pool.close()
 
     async def catch_up(self) -> None:
-        """Read the cards that have changed, up to a bound.
+        """Read the cards that have changed, up to a bound; those of a slow step are read later.
 
         Raises:
             ServiceError: LEDGER_UNAVAILABLE.
         """
         for _ in range(STEPS_MAX):
-            if not await self.index_some():
+            try:
+                if not await self.index_some():
+                    return
+            except ServiceError as error:
+                if error.code is not ErrorCode.OVERLOADED:
+                    raise
+                log.warning("reading changed cards takes too long, next rows=%d", self._rows_max)
                 return
 
     def follow(self) -> None:
@@ -76,8 +103,21 @@ class OfferIndex:
         """Read some cards that have changed; return how many changes are done.
 
         Raises:
-            ServiceError: LEDGER_UNAVAILABLE.
+            ServiceError: LEDGER_UNAVAILABLE; OVERLOADED, the step took too long.
         """
-        bounds = {"rows_max": ROWS_MAX, "bytes_max": BYTES_MAX, "owner_max": OWNER_OFFERS_MAX}
-        (row,) = await self._pool.rows(_INDEX, bounds)
+        values = {
+            "rows_max": self._rows_max,
+            "bytes_max": BYTES_MAX,
+            "owner_max": OWNER_OFFERS_MAX,
+        }
+        try:
+            (row,) = await self._pool.rows(_INDEX, values)
+        except ServiceError:
+            self._halvings = min(self._halvings + 1, ROWS_MAX.bit_length())
+            raise
+        self._halvings = max(0, self._halvings - 1)
         return int(row["done"])
+
+    @property
+    def _rows_max(self) -> int:
+        return max(1, ROWS_MAX >> self._halvings)

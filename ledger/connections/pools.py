@@ -13,6 +13,7 @@ from typing import Any, Final
 import sqlalchemy as sql
 from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
 
+from core.errors import ErrorCode, ServiceError
 from ledger.connections.connecting import connect
 from ledger.connections.timeouts import cut_after, driver_connection_of
 from ledger.schema import (
@@ -22,6 +23,7 @@ from ledger.schema import (
     engine_url,
     session_options,
     unreachable,
+    was_ended,
 )
 
 OPERATIONAL_TIMEOUT_S: Final = 5.0
@@ -36,10 +38,18 @@ class OperationalPool:
         size: connections, 1 or more.
         timeout_s: how long a statement waits for a connection, and then for the server.
         is_durable: whether a statement waits for the disk; otherwise a crash may forget the last.
+        statement_timeout_ms: how long the server works on a statement; 0: as long as it takes.
     """
 
     def __init__(
-        self, url: str, name: str, *, size: int, timeout_s: float, is_durable: bool
+        self,
+        url: str,
+        name: str,
+        *,
+        size: int,
+        timeout_s: float,
+        is_durable: bool,
+        statement_timeout_ms: int = 0,
     ) -> None:
         self._name = name
         self._timeout_s = timeout_s
@@ -50,6 +60,7 @@ class OperationalPool:
             size=size,
             timeout_s=timeout_s,
             synchronous_commit="on" if is_durable else "off",
+            statement_timeout=str(statement_timeout_ms),
         )
 
     def __repr__(self) -> str:
@@ -65,7 +76,8 @@ class OperationalPool:
         """Run one statement as a transaction and return its rows, if it has any.
 
         Raises:
-            ServiceError: LEDGER_UNAVAILABLE; whether it was carried out is not known.
+            ServiceError: LEDGER_UNAVAILABLE, whether it was carried out is not known; OVERLOADED,
+                the server ended it at its timeout.
         """
         try:
             async with self._engine.connect() as connection:
@@ -74,6 +86,9 @@ class OperationalPool:
                     found = result.mappings() if result.returns_rows else ()
                     return [dict(row) for row in found]
         except UNREACHABLE as error:
+            if was_ended(error):
+                detail = f"a statement of {self._name} took too long"
+                raise ServiceError(ErrorCode.OVERLOADED, detail, retry_after_s=1) from None
             raise unreachable(error) from None
 
 

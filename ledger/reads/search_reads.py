@@ -11,9 +11,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, Final
 
-import psycopg
 import sqlalchemy as sql
-from sqlalchemy.exc import DBAPIError
 from sqlalchemy.ext.asyncio import AsyncEngine
 
 from core.errors import ErrorCode, ServiceError
@@ -21,7 +19,7 @@ from ledger.connections.pools import pool_of
 from ledger.connections.timeouts import cut_after, driver_connection_of
 from ledger.reads.stored import RowDict
 from ledger.reads.turns import ReadTurns
-from ledger.schema import READER_ROLE, UNREACHABLE, unreachable
+from ledger.schema import READER_ROLE, UNREACHABLE, unreachable, was_ended
 
 SEARCH_TIMEOUT_MS: Final = 2_000
 
@@ -84,12 +82,7 @@ class SearchReads:
                         result = await connection.execute(query, values)
                     return [dict(row) for row in result.mappings()]
             except UNREACHABLE as error:
-                raise _too_slow(error) or unreachable(error) from None
-
-
-def _too_slow(error: Exception) -> ServiceError | None:
-    cause = error.orig if isinstance(error, DBAPIError) else None
-    if not isinstance(cause, psycopg.errors.QueryCanceled):
-        return None
-    detail = "the search took too long; ask for less, or again later"
-    return ServiceError(ErrorCode.OVERLOADED, detail, retry_after_s=5)
+                if was_ended(error):
+                    detail = "the search took too long; ask for less, or again later"
+                    raise ServiceError(ErrorCode.OVERLOADED, detail, retry_after_s=5) from None
+                raise unreachable(error) from None

@@ -216,6 +216,7 @@ class Operation:
     `core/records/api`; a body or reply may be another that describes its schema, and that the
     handler parses. A tuple of replies means one of them. `errors`: the refusals it can answer
     besides those that every operation has. `repeats`: what an idempotency key means to it.
+    `check`: refuses a parsed body as a whole, before its members are read.
     `may_wait`: it heeds `Prefer: wait`. `is_health`: it answers 503 with its usual reply.
     """
 
@@ -238,6 +239,7 @@ class Operation:
     is_health: bool = False
     may_wait: bool = False
     rate_of: Callable[[Call], RateClass] | None = None
+    check: Callable[[Call], None] | None = None
     repeats: Repeats = Repeats.IGNORED
     media_type: str = "application/json"
 

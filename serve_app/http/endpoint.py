@@ -159,6 +159,8 @@ class Endpoint:
         if has_body and not operation.is_parsed_by_handler:
             depth_max = services.settings.json_depth_max
             call.json, call.pieces = await parse_large_json(call.body, depth_max=depth_max)
+            if operation.check is not None:
+                operation.check(call)
         parsed_bytes = 0 if operation.is_parsed_by_handler else len(call.body)
         await in_thread(parsed_bytes, partial(call.parse, operation))
         # A read that comes as a POST (a dry run) stores nothing, so there is nothing to repeat.

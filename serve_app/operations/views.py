@@ -25,6 +25,7 @@ from core.records.api.money import Entry
 from core.records.api.record import Record
 from core.records.api.shape import members_of
 from core.records.statuses import Availability
+from core.records.stored_manifest import read_stored_manifest
 from core.timestamps import iso_ms
 from core.workflow.blob_ref import BlobRef
 from core.workflow.transitions import NodeStatus, WorkflowStatus, is_terminal
@@ -122,10 +123,10 @@ def workflow_record(stored: StoredWorkflow) -> dict[str, Any]:
     is_over = is_terminal(WorkflowStatus(stored.status))
     unseen = NodeStatus.SKIPPED if is_over else NodeStatus.PENDING
     nodes: dict[str, Any] = {}
-    for name, definition in orjson.loads(stored.row["manifest"])["nodes"].items():
+    for name, definition in read_stored_manifest(stored.row["manifest"]).nodes.items():
         nodes[name] = node_state(rows[name]) if name in rows else {"status": unseen}
-        if definition.get("dependsOn"):
-            nodes[name]["dependsOn"] = definition["dependsOn"]
+        if definition.depends_on:
+            nodes[name]["dependsOn"] = definition.depends_on
     record["nodes"] = nodes
     return record
 

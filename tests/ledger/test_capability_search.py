@@ -7,10 +7,12 @@ from collections.abc import AsyncIterator, Iterator
 from typing import Any
 
 import orjson
+import psycopg
 import pytest
 import sqlalchemy as sql
 from msgspec.structs import replace
 
+from core.errors import ServiceError
 from ledger.agents import capability_search, offer_index
 from ledger.agents.agent_commands import DeregisterAgent, RegisterAgent
 from ledger.agents.capability_search import find_capabilities
@@ -252,4 +254,67 @@ async def test_a_card_of_very_many_capabilities_hides_none_of_its_owners(
     await store.commit([offering("did:t:1", "cap.one.v1", "Washes elephants")], AT + 1)
     assert await find_capabilities(reader, offers, "elephants", limit=9) == ["cap.one.v1"]
     assert await find_capabilities(reader, offers, "a299", limit=9) == ["cap.many.a299.v1"]
+    await store.close()
+
+
+def many(number: int, *, version: int = 1) -> RegisterAgent:
+    """Register an agent of an owner with 100 capabilities, whose card compresses well."""
+    ids = tuple(f"{'elephants.' * 12}{number}.{version}.c{n}" for n in range(100))
+    body = {"did": f"did:t:{number}", "capabilities": [{"id": one} for one in ids]}
+    return card(f"did:t:{number}", card_json=orjson.dumps(body).decode(), capability_ids=ids)
+
+
+async def test_one_step_writes_and_removes_few_offers_of_many_large_cards(
+    database: Database, offers: OfferIndex
+) -> None:
+    """1,000 such cards counted as half a step: 10 s, undone, and every search began it again."""
+    store, _ = await open_with_owner(database.service_url)
+    await store.commit([many(number) for number in range(60)], AT)
+    assert await offers.index_some() == 11, "each writes 100 offers of 1 KiB"
+    while await offers.index_some():
+        pass
+    leaving = [
+        DeregisterAgent(
+            key=new_key(), actor_did=PAYER, owner_did=PAYER, is_admin=False, did=f"did:t:{number}"
+        )
+        for number in range(60)
+    ]
+    await store.commit(leaving, AT + 1)
+    assert await offers.index_some() == 41, "each takes 100 away, of 256 bytes"
+    await store.close()
+
+
+async def test_a_step_that_takes_too_long_is_followed_by_smaller_ones_until_one_succeeds(
+    database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It was undone and begun again as it was, so it failed for ever."""
+    monkeypatch.setattr(offer_index, "ROWS_MAX", 8)
+    store, _ = await open_with_owner(database.service_url)
+    crowd = [offering(f"did:t:{n}", f"cap.c{n}.v1", "Paints") for n in range(20)]
+    await store.commit(crowd, AT)
+    index = OfferIndex(database.service_url, step_timeout_ms=300)
+    with psycopg.connect(database.superuser_url) as other:
+        other.execute("SELECT pg_advisory_xact_lock(hashtext('callboard.index_offers'))")
+        for _ in range(2):
+            with pytest.raises(ServiceError, match="took too long"):
+                await index.index_some()
+    assert [await index.index_some() for _ in range(5)] == [2, 4, 8, 6, 0]
+    await index.close()
+    await store.close()
+
+
+async def test_a_search_finds_what_is_indexed_although_reading_changes_takes_too_long(
+    database: Database, reader: LedgerReader, offers: OfferIndex
+) -> None:
+    """Every search was answered 503, for as long as one step did not succeed."""
+    store, _ = await open_with_owner(database.service_url)
+    await store.commit([offering("did:t:1", "cap.a.v1", "Paints")], AT)
+    assert await find_capabilities(reader, offers, "paints", limit=9) == ["cap.a.v1"]
+    await store.commit([offering("did:t:2", "cap.b.v1", "Paints")], AT)
+    slow = OfferIndex(database.service_url, step_timeout_ms=50)
+    with psycopg.connect(database.superuser_url) as other:
+        other.execute("SELECT pg_advisory_xact_lock(hashtext('callboard.index_offers'))")
+        assert await find_capabilities(reader, slow, "paints", limit=9) == ["cap.a.v1"]
+    await slow.close()
+    assert await find_capabilities(reader, offers, "paints", limit=9) == ["cap.a.v1", "cap.b.v1"]
     await store.close()

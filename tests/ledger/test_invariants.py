@@ -154,6 +154,25 @@ def test_owner_is_stopped_by_the_trigger_not_by_rights(owner: Session, table: st
             owner.execute(statement.format(table, HISTORY.get(table)))  # type: ignore[arg-type]
 
 
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "UPDATE invoice_line SET invoice_id = gen_random_uuid()",
+        "UPDATE invoice_line SET entry_id = entry_id + 1",
+        "UPDATE invoice_line SET amount_micro = 1",
+        "UPDATE invoice SET id = gen_random_uuid()",
+    ],
+)
+def test_a_line_is_never_moved_to_an_invoice_that_is_not_stored(
+    shared_database: Database, flow: Flow, statement: str
+) -> None:
+    """The trigger that replaced the foreign key looked at new lines alone."""
+    with _rolled_back(shared_database.superuser_url) as connection:
+        connection.execute("SET session_replication_role = replica")
+        with _refused(connection, "append-only"):
+            connection.execute(statement)  # type: ignore[arg-type]
+
+
 @pytest.mark.parametrize("table", ["account", "escrow", "head"])
 def test_money_is_never_removed(owner: Session, table: str) -> None:
     for statement in ("DELETE FROM {}", "TRUNCATE {} CASCADE"):

@@ -173,7 +173,7 @@ async def test_prepared_reads_survive_the_loss_of_their_connection(
 async def test_a_value_that_is_refused_costs_prepared_reads_no_connection(
     reader: LedgerReader,
 ) -> None:
-    """Whoever had a value refused made the next read of all others connect first."""
+    """A refused value made the next read of all callers connect first."""
     one = PreparedStatement.of(sql.select(sql.func.pg_backend_pid().label("pid")))
     before = await reader.lookups.rows(one, {})
     for wrong_id, name in ((new_id(), "a\0b"), ("no UUID", "a")):

@@ -60,7 +60,7 @@ class Rows:
         return {
             "id": workflow_id,
             "status": "running",
-            "manifest": orjson.dumps({"nodes": {"task": 0}}),
+            "manifest": orjson.dumps({"nodes": {"task": {}}}),
         }
 
 

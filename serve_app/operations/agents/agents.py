@@ -38,10 +38,15 @@ from serve_app.http.lists import listed, page_of
 from serve_app.operations.agents.endpoints import endpoint_refusals
 from serve_app.operations.agents.registration import (
     changed,
+    check_size,
     registration,
     registration_before_endpoint,
 )
 from serve_app.operations.views import agent_record
+
+
+def _check_size(call: Call) -> None:
+    check_size(call.services.settings, call.json, len(call.body))
 
 
 async def register(call: Call) -> Reply:
@@ -73,6 +78,7 @@ async def register_bulk(call: Call) -> Reply:
     base_key = call.command_key("")
 
     async def judge(index: int, body: Any, size: int) -> RegisterAgent:
+        check_size(services.settings, body, size)
         read = await in_thread(size, partial(parsed, FlatRegistration, body))
         command = await registration_before_endpoint(services, call.caller, read)
         return replace(command, key=f"{base_key}:{index}") if base_key else command
@@ -120,9 +126,13 @@ async def change(call: Call) -> Reply:
     call.require(call.right, row["owner_did"])
     if row["status"] != "active":
         raise ServiceError(ErrorCode.CONFLICT, f"{row['did']} was deregistered; register it again")
-    services = call.services
-    body = changed(row["did"], orjson.loads(row["card"]), call.object_body())
-    whole = parsed(Registration, {**body, "ownerDid": row["owner_did"]})
+    services, patch = call.services, call.object_body()
+
+    def judged_whole() -> Registration:
+        body = changed(row["did"], orjson.loads(row["card"]), patch)
+        return parsed(Registration, {**body, "ownerDid": row["owner_did"]})
+
+    whole = await in_thread(len(call.body) + len(row["card"]), judged_whole)
     command = await registration(services, call.caller, whole)
     # Two changes at once must not lose one of them: each names the card that it started from.
     return await _committed(call, replace(command, revision_expected=row["revision"]))
@@ -205,6 +215,7 @@ OPERATIONS = (
         rate=RateClass.WRITE,
         tag="agents",
         body=Registration,
+        check=_check_size,
         reply=Registered,
         errors=_REGISTER_ERRORS,
         repeats=Repeats.BY_REPLY,
@@ -231,6 +242,7 @@ OPERATIONS = (
         rate=RateClass.WRITE,
         tag="agents",
         body=FlatRegistration,
+        check=_check_size,
         reply=Registered,
         errors=_REGISTER_ERRORS,
         repeats=Repeats.BY_REPLY,
@@ -269,6 +281,7 @@ OPERATIONS = (
         rate=RateClass.WRITE,
         tag="agents",
         body=CardChange,
+        check=_check_size,
         reply=Registered,
         errors=(ErrorCode.NOT_FOUND, *_REGISTER_ERRORS),
     ),

@@ -5,15 +5,13 @@ Spec: Account, Entry, Escrow, Balance response; contract.md section 6 (Ledger, M
 
 from __future__ import annotations
 
-import orjson
-
 from core.errors import ErrorCode
 from core.money import MICRO_PER_CENT, cents_ceil, credits_number
 from core.records.api.money import Account, Balance, HistoryPage
 from core.records.api.path_values import AnyDidPath, WorkflowPath
 from core.records.api.record import PageQuery
 from core.records.api.workflows import Budget, Escrow
-from core.records.manifest import parse_manifest
+from core.records.stored_manifest import read_stored_manifest
 from ledger.accounts.account_reads import account_row, history
 from serve_app.callers.limits import RateClass
 from serve_app.http.calls import Call, Operation, Reply, not_found
@@ -73,7 +71,7 @@ async def get_budget(call: Call) -> Reply:
     escrow = await call.services.reader.escrow(stored.id)
     row = await call.services.reads.row(stored.id)
     assert row is not None, stored.id
-    budget_micro = parse_manifest(orjson.loads(row["manifest"])).budget_micro
+    budget_micro = read_stored_manifest(row["manifest"]).budget_micro
     most = stored.row["hold_micro"] if budget_micro is None else budget_micro
     spent = stored.row["spent_micro"]
     # What may be and what is left is rounded down, what is spent rounded up.

@@ -13,7 +13,6 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Final
 
-import orjson
 from msgspec import UNSET, DecodeError, Raw, Struct, UnsetType, ValidationError
 from msgspec.json import decode
 
@@ -33,6 +32,7 @@ from core.errors import ErrorCode, ServiceError
 from core.ids import event_id
 from core.records.api.shape import parsed
 from core.records.api.workflows import NodeResult, NodeResultTaken
+from core.records.stored_manifest import read_stored_manifest
 from core.trust.access import Principal, agent_holder
 from core.trust.derived_keys import KEY_VERSION
 from core.trust.result_token import result_id
@@ -258,25 +258,29 @@ async def _judged(
 ) -> HandedInResult | HandedInFailure:
     """Judge the result as a synchronous reply is judged; a large one in the value process.
 
+    There the agent's owner has its turn: an owner may have any number of agents.
+
     Raises:
         ServiceError: INVALID_REQUEST, the agent can mend that and hand it in again; OVERLOADED.
     """
     name = sent.node["name"]
-    definition = orjson.loads(stored.row["manifest"])["nodes"][name]
+    definition = read_stored_manifest(stored.row["manifest"]).nodes[name]
     is_verdict = sent.verify_attempt > 0
     handed_in = HandedIn(
         body=call.body,
         event_id=event_id(stored.id, name, sent.attempt) + ("#verify" if is_verdict else ""),
-        capability_id=definition.get("capabilityId") or definition.get("capability") or name,
+        capability_id=definition.capability_id or definition.capability or name,
         is_verdict=is_verdict,
     )
     judged: JudgedHandIn
     if len(call.body) <= JUDGED_IN_LOOP_BYTES_MAX:
         judged = judge_handed_in(handed_in)
     else:
+        agent = await call.services.heartbeats.claim(sent.agent_did)
+        owner_did = sent.agent_did if agent is None else agent["owner_did"]
         try:
             process = call.services.gateway.value_process
-            judged = await process.judge_handed_in(sent.agent_did, handed_in)
+            judged = await process.judge_handed_in(owner_did, handed_in)
         except ValueProcessEnded:
             detail = "judging the result took too long or broke off; hand it in again"
             raise ServiceError(ErrorCode.OVERLOADED, detail) from None

@@ -26,6 +26,7 @@ from core.records.api.review import (
     TaskSettled,
 )
 from core.records.manifest import parse_manifest
+from core.records.stored_manifest import read_stored_manifest
 from core.workflow.transitions import WorkflowStatus, is_terminal
 from ledger.agents.capability_search import find_capabilities
 from ledger.reads.reader import StoredWorkflow
@@ -105,7 +106,7 @@ async def bid(call: Call) -> Reply:
         raise unknown
     node = body.node_id
     if node is None:
-        names = list(orjson.loads(row["manifest"])["nodes"])
+        names = list(read_stored_manifest(row["manifest"]).nodes)
         if len(names) > 1:
             raise unknown
         (node,) = names

@@ -143,7 +143,7 @@ async def test_a_process_that_does_not_answer_is_replaced() -> None:
 
 
 async def test_what_waits_for_a_process_that_is_closed_ends() -> None:
-    """It waited for ever, and a later request started a process that nobody ended."""
+    """It waited for ever, and a later request started a process that was never ended."""
     process = ValueProcess(lambda _: 1)
     handed_in = HandedIn(body=b"{}", event_id="e", capability_id="c", is_verdict=False)
     waiting = [asyncio.create_task(process.judge_handed_in("a", handed_in)) for _ in range(3)]
