@@ -55,6 +55,9 @@ OWNERS = ("workflow@one", "workflow@two")
 HAND_IN_PATIENCE_MS = 3_000
 RESTART_MS, GATEWAY_RETRY_MS, GATEWAY_PATIENCE_MS = 1_000, 100, 15_000
 TROUBLE_S = 30
+# How long the ledger is away; and how long a process takes, when it is not, to answer at most.
+OUTAGES_MS = (500, 5_000, 30_000)
+ANSWER_MS_MAX = 40_000
 BULK_AT_MS = 500  # when every owner has started
 Script = Callable[[DispatchOrder], list[bool | Failure]]
 
@@ -314,7 +317,10 @@ class World:
                 require(reply.code is ErrorCode.NOT_CANCELLABLE, "cancel:", reply)
 
         process.ask([request], done)
-        self.clock.call_in(40_000, self._is_answered, answers, process)
+        # A process that starts in an outage answers after it, and outages begin until `TROUBLE_S`.
+        troubled_ms = max(0, START_MS + 1_000 * TROUBLE_S - self.clock.now_ms())
+        away_ms = troubled_ms + OUTAGES_MS[-1] if self.troubles.outage else 0
+        self.clock.call_in(away_ms + ANSWER_MS_MAX, self._is_answered, answers, process)
 
     def _is_answered(self, answers: list[OwnerReply], process: Process) -> None:
         is_silent = process.is_alive and not process.was_frozen
@@ -394,7 +400,7 @@ class World:
 
     def _outage(self) -> None:
         self.ledger.is_away = True
-        self.clock.call_in(self.chance.choice((500, 5_000, 30_000)), self._ledger_back)
+        self.clock.call_in(self.chance.choice(OUTAGES_MS), self._ledger_back)
 
     def _ledger_back(self) -> None:
         self.ledger.is_away = False
