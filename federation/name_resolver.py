@@ -32,9 +32,11 @@ RESOLVED_MAX: Final = 4_096
 ADDRESSES_MAX: Final = 16
 # Look-ups at once, 8/9 of them of one payer; each is a few kilobytes.
 LOOKUPS_ROOM: Final = 1_024
-# The first try's time; each further one has twice the time of the last, 15 s in all.
-TRY_S: Final = 1.0
-TRIES: Final = 4
+# The first try's time; each further one has twice the time of the last, 10 to 15 s in all, since
+# c-ares takes some off at random. It learns how fast answers come, too, and then begins with this,
+# its least: what one name has must not depend on how fast others were answered.
+TRY_S: Final = 0.25
+TRIES: Final = 6
 # Look-ups until the resolver's own cache, which has no bound but time, is emptied.
 CACHED_MAX: Final = 1_024
 # How long an answer shows that the name servers are at work.

@@ -138,7 +138,7 @@ class Authenticator:
             if authorization is None:
                 return None
             kind, _, credential = authorization.partition(b" ")
-            credential = credential.strip()
+            credential = credential.strip(b" \t")  # as HAProxy does (spent_callers.py)
             if kind.lower() != b"bearer":
                 raise _refused("the Authorization header is not of the Bearer scheme")
             # An API key has no full stop in it, a signed token has two.

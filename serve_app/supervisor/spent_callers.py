@@ -52,7 +52,9 @@ def refusing_lines() -> list[str]:
     """Return the lines of the frontend."""
     not_writes = "|".join(_pattern(path) for path in NOT_WRITES)
     by_body = "|".join(_pattern(path) for path in WRITES_BY_BODY)
-    is_limited, is_write = "{ path_beg /v1/ }", "{ var(txn.spent_class) -m str write }"
+    # As a replica reads a path: decoded, and with any number of slashes in front.
+    is_limited = "{ path,url_dec -m reg ^/+v1/ }"
+    is_write = "{ var(txn.spent_class) -m str write }"
     left = "{ var(txn.spent_left) -m int gt 0 }"
     code = ErrorCode.RATE_LIMITED
     detail = (
@@ -74,7 +76,7 @@ def refusing_lines() -> list[str]:
         "    http-request set-var(txn.spent_class) str(write)",
         "    http-request set-var(txn.spent_class) str(read) if { method GET HEAD }",
         "    http-request set-var(txn.spent_caller) src",
-        "    http-request set-var(txn.spent_caller) req.fhdr(authorization),word(-1,' ')"
+        "    http-request set-var(txn.spent_caller) req.fhdr(authorization),word(-1,' '\\t)"
         " if { req.fhdr(authorization) -m found }",
         "    http-request set-var(txn.spent_caller) req.fhdr(x-api-key)"
         " if { req.fhdr(x-api-key) -m found }",

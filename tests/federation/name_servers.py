@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import cast
 
+LATE_S = 3.0
 _HEADER_BYTES = 12
 _QUESTION_END_BYTES = 4  # type and class
 _TYPE_A = 1
@@ -20,6 +21,7 @@ _ADDRESS_UNTIL_LATER = b"\xc0\x0c\0\1\0\1\0\0\x0e\x10\0\4"
 class NameServer(asyncio.DatagramProtocol):
     """Says 127.0.0.1 of *.good.test, nothing of *.slow.test, fails for *.broken.test.
 
+    *.late.test is answered as *.good.test, `LATE_S` later.
     *.many.test has 30 addresses. There are no other names. `asked`: the names of all questions,
     `is_silent`: it answers nothing, `is_broken`: it fails for all.
     """
@@ -53,13 +55,14 @@ class NameServer(asyncio.DatagramProtocol):
         flags, answers = _NO_SUCH_NAME, 0
         if self.is_broken or name.endswith("broken.test"):
             flags = _BROKEN
-        elif name.endswith(("good.test", "many.test")):
+        elif name.endswith(("good.test", "many.test", "late.test")):
             flags, answers = _ANSWERED, (30 if name.endswith("many.test") else 1) * is_a
         counts = bytes((0, 1, 0, answers, 0, 0, 0, 0))
         reply = data[:2] + flags + counts + question
         for last in range(1, answers + 1):
             reply += _ADDRESS_UNTIL_LATER + bytes((127, 0, 0, last))
-        self._transport.sendto(reply, addr)
+        wait_s = LATE_S if name.endswith("late.test") else 0.0
+        asyncio.get_running_loop().call_later(wait_s, self._transport.sendto, reply, addr)
 
 
 @asynccontextmanager

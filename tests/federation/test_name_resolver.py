@@ -56,6 +56,16 @@ async def test_names_that_are_never_answered_delay_no_other() -> None:
         await asyncio.gather(*slow, return_exceptions=True)
 
 
+@pytest.mark.slow
+async def test_a_name_that_is_answered_late_is_found_although_others_were_answered_fast() -> None:
+    """c-ares learns how fast answers come: it gave up after 2.5 s, which was the agent's fault."""
+    async with scene() as (_, names):
+        for number in range(20):
+            await names.resolve(f"a{number}.good.test", 80, OTHER)
+        (found,) = await names.resolve("a.late.test", 80, OTHER)
+        assert found[4] == ("127.0.0.1", 80)
+
+
 async def test_a_payers_look_ups_leave_room_for_anothers() -> None:
     async with scene() as (server, names):
         slow = await begin_slow(names, SHARE + 1)
