@@ -9,6 +9,7 @@ absolute figures drift with the machine. Refuses to measure what does not write 
 from __future__ import annotations
 
 import argparse
+import signal
 import tempfile
 import time
 from collections.abc import Iterator
@@ -18,6 +19,7 @@ from pathlib import Path
 import psutil
 import uvloop
 
+from bench.checkouts import Checkout
 from bench.peers import environment
 from bench.peers.durability import POSTGRES, RESTATE, refuse_unless_durable
 from bench.peers.graphs import CROWDED
@@ -115,14 +117,24 @@ def run(results: Results, names: list[str], rounds: int) -> None:
 
 def open_results(options: argparse.Namespace) -> Results:
     """Return the results to go on with, or new ones."""
+    commit = Checkout.at(None).commit
     if options.resume is not None:
-        return Results.read(options.resume)
+        found = Results.read(options.resume)
+        if found.commit != commit and not options.report:
+            raise SystemExit(f"{options.resume}: got commit {found.commit}, expected {commit}")
+        return found
     prefix, scale = ("quick", SMALL) if options.quick else ("peers", FULL)
-    return Results.new(options.output, prefix, scale, describe_machine())
+    return Results.new(options.output, prefix, commit, scale, describe_machine())
+
+
+def end(number: int, frame: object) -> None:
+    """End like Ctrl-C does: what was started is ended too."""
+    raise SystemExit(f"ended by signal {number}")
 
 
 def main() -> None:
     """Measure and report."""
+    signal.signal(signal.SIGTERM, end)
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rounds", type=int)
     parser.add_argument("--workloads", help=f"of {', '.join(WORKLOADS)}; separated by commas")
@@ -134,7 +146,9 @@ def main() -> None:
     names = list(QUICK if options.quick else WORKLOADS)
     if options.workloads is not None:
         names = options.workloads.split(",")
-    blocks(names)
+    blocks(names)  # before anything is started: the names are known
+    if options.report and options.resume is None:
+        parser.error("--report: expected --resume FILE")
     environment.require()
     results = open_results(options)
     rounds = options.rounds or (1 if options.quick else ROUNDS)

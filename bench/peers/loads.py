@@ -13,7 +13,7 @@ import psutil
 
 from bench.peers.caller import Caller
 from bench.peers.systems.system import AGENTS, CLIENT, System, connect_callers
-from bench.peers.workloads import Job, Workload
+from bench.peers.workloads import PACE, Job, Workload
 
 _MIB = 1024 * 1024
 Act = Callable[[Caller, int, Job], Awaitable[None]]
@@ -52,6 +52,7 @@ class Round:
         latencies_ms: p50, p95 and p99 of a caller's wait; empty in bulk and when idle.
         cpu_s: CPU seconds by kind of process, agents and client included.
         memory_mib: memory by kind of process after the round, MiB (proportional set size).
+        database: what Postgres counted: transactions, rows written, bytes of WAL; empty without it.
     """
 
     workload: str
@@ -62,6 +63,7 @@ class Round:
     latencies_ms: dict[str, float] = field(default_factory=dict)
     cpu_s: dict[str, float] = field(default_factory=dict)
     memory_mib: dict[str, float] = field(default_factory=dict)
+    database: dict[str, float] = field(default_factory=dict)
 
     @property
     def rate(self) -> float:
@@ -124,6 +126,7 @@ class Load:
         """
         if workload.kind != "idle":
             await self._repeat(workload.job, 8, self._scale.warm_up_s, self._system.run_one)
+        counted = self._system.database_counters()
         before, own = self._cpu_seconds(), time.process_time()
         began = time.perf_counter()
         workflows, latencies = await self._run(workload)
@@ -132,6 +135,7 @@ class Load:
         spent = {kind: after[kind] - before.get(kind, 0.0) for kind in after}
         memory = memory_mib(self._system.members())
         await self._system.wait_idle()
+        counted_after = self._system.database_counters()
         return Round(
             workload=workload.name,
             system=self._system.name,
@@ -141,6 +145,7 @@ class Load:
             latencies_ms=quantiles(latencies),
             cpu_s={**spent, CLIENT: client_s},
             memory_mib=memory,
+            database={name: counted_after[name] - counted[name] for name in counted},
         )
 
     async def _run(self, workload: Workload) -> tuple[int, list[float]]:
@@ -152,6 +157,9 @@ class Load:
                 count = max(1, int(workload.count * self._scale.bulk_share))
                 await self._system.run_bulk(workload.job, count)
                 return count, []
+            case "paced":
+                latencies = await self._pace(workload.job, workload.count, self._scale.callers_s)
+                return len(latencies), latencies
             case "callers" | "accepted":
                 act = self._system.run_one if workload.kind == "callers" else self._system.accept
                 seconds = self._scale.alone_s if workload.count == 1 else self._scale.callers_s
@@ -175,6 +183,28 @@ class Load:
                     latencies.append(1_000 * (time.perf_counter() - sent))
 
             await asyncio.gather(*(work(caller) for caller in callers))
+        return latencies
+
+    async def _pace(self, job: Job, count: int, seconds: float) -> list[float]:
+        """Let callers run workflows at set times, `PACE` a second together; return all waits, ms.
+
+        A wait begins at its set time: a caller that is kept waiting sends late, and that counts.
+        """
+        latencies: list[float] = []
+        async with AsyncExitStack() as stack:
+            callers = await connect_callers(stack, self._system, count)
+            began = time.perf_counter()
+
+            async def work(caller: Caller, turns: range) -> None:
+                for turn in turns:
+                    due = began + turn / PACE
+                    await asyncio.sleep(due - time.perf_counter())
+                    await self._system.run_one(caller, turn, job)
+                    latencies.append(1_000 * (time.perf_counter() - due))
+
+            whole = int(seconds * PACE)
+            each = [range(number, whole, count) for number in range(count)]
+            await asyncio.gather(*map(work, callers, each))
         return latencies
 
     def _cpu_seconds(self) -> dict[str, float]:

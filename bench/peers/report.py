@@ -20,7 +20,7 @@ from bench.peers.systems.system import AGENTS, CLIENT, DATABASE, WORKERS
 from bench.peers.workloads import ALL, LARGE, WORKLOADS, Workload
 
 OURS, PEERS = "callboard", ("restate", "dbos")
-_INTERVAL_FROM = 4
+_INTERVAL_FROM, _EARLIER_MAX = 4, 10
 _NOT_THE_SYSTEM = {AGENTS, CLIENT}
 
 
@@ -28,7 +28,7 @@ def write_report(results: Results) -> Path:
     """Write the report and its plots beside the results; return the report's path."""
     path = results.path.with_suffix(".md")
     lines = [
-        f"# The service beside Restate and DBOS, {results.began}",
+        f"# The service at {results.commit} beside Restate and DBOS, {results.began}",
         "",
         "Each round starts a system afresh, alone on the machine, with the same stub agents and the"
         " same callers; the order of the systems changes from round to round. fsync is on: the"
@@ -41,6 +41,8 @@ def write_report(results: Results) -> Path:
         *_plots(results),
         *_figures(results),
         *_kinds(results),
+        *_database(results),
+        *_earlier(results),
         *_systems(results),
     ]
     path.write_text("\n".join(lines) + "\n", "utf-8")
@@ -189,6 +191,49 @@ def _kinds(results: Results) -> list[str]:
         " peer's steps. Memory is the sum of the proportional set sizes after a round.", "",
         *_table(["workload", "system", "CPU by kind", "memory, MiB"], rows),
     ]  # fmt: skip
+
+
+def _database(results: Results) -> list[str]:
+    rows = []
+    for workload in _present(results):
+        for system in ALL:
+            rounds = [one for one in measured(results, workload.name, system) if one.database]
+            if not rounds or workload.kind == "idle":
+                continue
+            nodes = len(GRAPHS[workload.job.shape])
+            rows.append([
+                workload.title, system,
+                *(
+                    f"{statistics.median(per_node):.2f}"
+                    for per_node in (
+                        [one.database[of] / one.workflows / nodes for one in rounds]
+                        for of in ("transactions", "rows_written", "wal_bytes")
+                    )
+                ),
+            ])  # fmt: skip
+    heads = ["workload", "system", "transactions", "rows written", "WAL bytes"]
+    return ["## Postgres, per node", "", "Medians.", "", *_table(heads, rows)]
+
+
+def _earlier(results: Results) -> list[str]:
+    """Return the throughput of the last runs of this kind in the folder, as multiples of Restate's.
+
+    That of Restate in the same run, so that the machine's hour matters less.
+    """
+    runs = results.read_earlier()[-_EARLIER_MAX:]
+    names = [
+        one.name for one in _present(results) if one.kind != "idle" and PEERS[0] in one.systems
+    ]
+    rows = []
+    for one in runs:
+        cells = []
+        for name in names:
+            pairs = _pairs(one, name, PEERS[0])
+            ratios = [ours.rate / theirs.rate for ours, theirs in pairs]
+            cells.append(f"{statistics.median(ratios):.2f}" if ratios else "-")
+        rows.append([one.began, one.commit, *cells])
+    note = f"Throughput as a multiple of Restate's, of the last {_EARLIER_MAX} runs of this kind."
+    return ["## Beside earlier runs", "", note, "", *_table(["began", "commit", *names], rows)]
 
 
 def _systems(results: Results) -> list[str]:

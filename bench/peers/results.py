@@ -14,6 +14,10 @@ from bench.peers.loads import Round, Scale
 FORMAT = 1
 
 
+class UnknownResults(SystemExit):
+    """A file holds no results, or those of another format."""
+
+
 @dataclass(slots=True)
 class Results:
     """What a run has measured so far.
@@ -21,6 +25,7 @@ class Results:
     Attributes:
         path: of the JSON file.
         began: date and time, UTC.
+        commit: of the service that is measured; a run is resumed with the same.
         scale: how long rounds last; a run is resumed with its own.
         machine: what it runs on.
         systems: versions, settings and the servers' answers about durability, by system.
@@ -29,40 +34,56 @@ class Results:
 
     path: Path
     began: str
+    commit: str
     scale: Scale
     machine: dict[str, str]
     systems: dict[str, dict[str, dict[str, str]]] = field(default_factory=dict)
     rounds: list[Round] = field(default_factory=list)
 
     @classmethod
-    def new(cls, folder: Path, prefix: str, scale: Scale, machine: dict[str, str]) -> Results:
+    def new(
+        cls, folder: Path, prefix: str, commit: str, scale: Scale, machine: dict[str, str]
+    ) -> Results:
         """Return empty results with a file of their own, named by prefix, date and time."""
         folder.mkdir(parents=True, exist_ok=True)
         now = datetime.datetime.now(datetime.UTC)
         path = folder / f"{prefix}-{now:%Y%m%dT%H%M%SZ}.json"
-        return cls(path, f"{now:%Y-%m-%d %H:%M} UTC", scale, machine)
+        return cls(path, f"{now:%Y-%m-%d %H:%M} UTC", commit, scale, machine)
 
     @classmethod
     def read(cls, path: Path) -> Results:
         """Return the results in a file.
 
         Raises:
-            SystemExit: it is none of this bench, or of another format.
+            UnknownResults: it is none of this bench, or of another format.
         """
         try:
             found: dict[str, Any] = json.loads(path.read_text("utf-8"))
         except (OSError, ValueError) as error:
-            raise SystemExit(f"{path}: {error}") from None
+            raise UnknownResults(f"{path}: {error}") from None
         if found.get("format") != FORMAT:
-            raise SystemExit(f"{path}: got format {found.get('format')}, expected {FORMAT}")
+            raise UnknownResults(f"{path}: got format {found.get('format')}, expected {FORMAT}")
         return cls(
             path,
             found["began"],
+            found["commit"],
             Scale(**found["scale"]),
             found["machine"],
             found["systems"],
             [Round(**one) for one in found["rounds"]],
         )
+
+    def read_earlier(self) -> list[Results]:
+        """Return the results of runs of the same kind in the same folder, up to these, by date."""
+        kind = self.path.name.partition("-")[0]
+        found = []
+        for path in sorted(self.path.parent.glob(f"{kind}-*.json")):
+            if path.name <= self.path.name:
+                try:
+                    found.append(Results.read(path))
+                except UnknownResults:
+                    continue  # a run of an older bench
+        return found
 
     def has(self, workload: str, system: str, number: int) -> bool:
         """Say whether a round is measured already."""
@@ -81,6 +102,7 @@ class Results:
         content = {
             "format": FORMAT,
             "began": self.began,
+            "commit": self.commit,
             "scale": dataclasses.asdict(self.scale),
             "machine": self.machine,
             "systems": self.systems,

@@ -12,7 +12,9 @@ from bench.peers.graphs import CAPABILITY, CROWDED, TITLES
 
 ALL = ("callboard", "restate", "dbos")
 CALLERS = 32
-Kind = Literal["callers", "accepted", "bulk", "idle"]
+# Together, workflows a second.
+PACE = 200
+Kind = Literal["callers", "paced", "accepted", "bulk", "idle"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,6 +68,10 @@ WORKLOADS: dict[str, Workload] = {
     for one in (
         *_of_shape("chain3"),
         *_of_shape("fan10"),
+        Workload(
+            "chain3:paced", f"chain of 3, {CALLERS} callers paced to {PACE}/s", "paced", "paced",
+            CALLERS, Job("chain3"), ("callboard", "restate"),
+        ),
         *(
             Workload(
                 f"accepted:{count}", f"accepted without waiting, {count} callers", "accepted",

@@ -105,7 +105,7 @@ def test_a_server_that_does_not_answer_is_refused() -> None:
 
 def results_in(folder: Path, rounds: int) -> Results:
     """Return results of a chain on two systems, ours twice as fast and half as slow."""
-    results = Results.new(folder, "peers", SMALL, {"cores": "2"})
+    results = Results.new(folder, "peers", "abc1234", SMALL, {"cores": "2"})
     for number in range(rounds):
         for system, rate in (("callboard", 200), ("restate", 100 + number)):
             results.add(
@@ -113,6 +113,7 @@ def results_in(folder: Path, rounds: int) -> Results:
                     "chain3:waiting", system, number, 5 * rate, 5.0,
                     {"p50": 1_000 / rate, "p95": 20.0, "p99": 30.0},
                     {"engine": 1.0, "client": 0.5}, {"engine": 100.0},
+                    {"transactions": 15.0 * rate, "rows_written": 0.0, "wal_bytes": 0.0},
                 )
             )  # fmt: skip
     return results
@@ -144,6 +145,19 @@ def test_results_of_another_format_are_refused(tmp_path: Path) -> None:
         Results.read(path)
 
 
+def test_earlier_results_are_those_of_the_same_kind_and_format(tmp_path: Path) -> None:
+    results = results_in(tmp_path, 1)
+    for name, text in (
+        ("peers-2000.json", '{"format": 0}'),
+        ("quick-2000.json", results.path.read_text("utf-8")),
+        ("peers-2001.json", results.path.read_text("utf-8")),
+        ("peers-9999.json", results.path.read_text("utf-8")),
+    ):
+        (tmp_path / name).write_text(text, "utf-8")
+    found = [one.path.name for one in results.read_earlier()]
+    assert found == ["peers-2001.json", results.path.name]
+
+
 def test_an_unknown_workload_is_refused() -> None:
     with pytest.raises(SystemExit, match="got chain4:bulk, expected some of"):
         blocks(["chain4:bulk"])
@@ -162,6 +176,8 @@ def test_a_report_has_ratios_figures_and_plots(tmp_path: Path) -> None:
     assert [cell.strip()[:4] for cell in line.split("|")[3:6]] == ["1.97", "0.51", "1.00"]
     # 1.0 s of the engine in 1,000 workflows of 3 nodes; half as much again with the client.
     assert "| 200 (200 to 200) | 5.0 | 20.0 | 30.0 | 0.33 | 0.50 |" in text
+    assert "| chain of 3, 32 callers | callboard | 1.00 | 0.00 | 0.00 |" in text
+    assert f"| {results.began} | abc1234 | 1.97 |" in text
 
 
 def test_a_chart_is_well_formed_whatever_is_named() -> None:

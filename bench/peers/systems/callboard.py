@@ -7,13 +7,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
 from typing import Any
 
 import orjson
 import psutil
 
 from bench.checkouts import Checkout
+from bench.figures.postgres_counters import read_counters
 from bench.figures.process_usage import POSTGRES, members
 from bench.load.clients import Api, Target
 from bench.peers.caller import REPLY_WITHIN_S, Caller
@@ -33,14 +33,12 @@ class Callboard:
 
     Args:
         target: where it is.
-        checkout: whose code it runs.
     """
 
     name = "callboard"
 
-    def __init__(self, target: Target, checkout: Checkout) -> None:
+    def __init__(self, target: Target) -> None:
         self._target = target
-        self._checkout = checkout
         self.urls = [target.url]
         self.headers: list[dict[str, str]] = []
 
@@ -53,11 +51,14 @@ class Callboard:
         """Return what Postgres says, and what it says for single roles."""
         return ask_postgres(self._target.database_url)
 
+    def database_counters(self) -> dict[str, float]:
+        """Return what Postgres has counted."""
+        return read_counters(self._target.database_url)
+
     def settings(self) -> dict[str, str]:
         """Return what is on; nothing was tuned."""
         return {
             "settings": "the defaults, with audit, signatures, escrow and receipts",
-            "commit": self._checkout.commit,
             "payers": f"{PAYERS}, each with a wallet of its own; in bulk one",
             "bulk": "bulk publishes of 1,000, then waits until the last has ended",
         }
@@ -137,6 +138,5 @@ def callboard(toml: str = "") -> Iterator[Callboard]:
     Args:
         toml: its settings.
     """
-    checkout = Checkout.at(None)
-    with checkout.deployment(toml) as home:
-        yield Callboard(Target.at(Path(home)), checkout)
+    with Checkout.at(None).deployment(toml) as home:
+        yield Callboard(Target.at(home))

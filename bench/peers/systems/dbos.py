@@ -16,6 +16,7 @@ from pathlib import Path
 
 import psutil
 
+from bench.figures.postgres_counters import read_counters
 from bench.peers import environment
 from bench.peers.caller import Caller
 from bench.peers.durability import ask_postgres
@@ -58,6 +59,10 @@ class Dbos:
     def ask_durability(self) -> dict[str, str]:
         """Return what Postgres says on a connection like the workers'."""
         return ask_postgres(self._server.url_for(OWNER, DATABASE_NAME))
+
+    def database_counters(self) -> dict[str, float]:
+        """Return what Postgres has counted."""
+        return read_counters(self._server.url_for(OWNER, DATABASE_NAME))
 
     def settings(self) -> dict[str, str]:
         """Return what was tuned."""

@@ -35,6 +35,9 @@ class System(Protocol):
     def ask_durability(self) -> dict[str, str]:
         """Return the running servers' own answers about what they write through to the disk."""
 
+    def database_counters(self) -> dict[str, float]:
+        """Return what its Postgres has counted since its start; empty without one."""
+
     def settings(self) -> dict[str, str]:
         """Return the settings that were chosen for speed, and why they are safe."""
 
