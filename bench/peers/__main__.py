@@ -104,9 +104,9 @@ def list_unmeasured(
     ]
 
 
-def run(results: Results, names: list[str], rounds: int) -> None:
+def run(results: Results, planned: list[list[Workload]], rounds: int) -> None:
     """Measure what is not measured yet, block by block and round by round."""
-    for block in blocks(names):
+    for block in planned:
         systems = [name for name in WANTED if any(name in one.systems for one in block)]
         for number in range(rounds):
             turn = number % len(systems)
@@ -146,14 +146,14 @@ def main() -> None:
     names = list(QUICK if options.quick else WORKLOADS)
     if options.workloads is not None:
         names = options.workloads.split(",")
-    blocks(names)  # before anything is started: the names are known
+    planned = blocks(names, is_one=options.quick)
     if options.report and options.resume is None:
         parser.error("--report: expected --resume FILE")
     environment.require()
     results = open_results(options)
     rounds = options.rounds or (1 if options.quick else ROUNDS)
     if not options.report:
-        run(results, names, rounds)
+        run(results, planned, rounds)
     print(f"results: {results.path}\nreport: {write_report(results)}")
 
 

@@ -25,6 +25,7 @@ class Scale:
 
     Attributes:
         alone_s, callers_s, idle_s: seconds of the rounds of that kind.
+        accepted_s: the same; short, because what is accepted has to be run before the next round.
         bulk_share: of the workload's count, above 0 and at most 1.
         settle_s: between a system's start and its first load.
         warm_up_s: of load before each measured round.
@@ -33,13 +34,17 @@ class Scale:
     alone_s: float = 5.0
     callers_s: float = 8.0
     idle_s: float = 30.0
+    accepted_s: float = 2.0
     bulk_share: float = 1.0
     settle_s: float = 3.0
     warm_up_s: float = 2.0
 
 
 FULL = Scale()
-SMALL = Scale(1.5, 2.5, 5.0, 0.2, 1.0, 1.0)
+SMALL = Scale(
+    alone_s=1.5, callers_s=2.5, idle_s=5.0, accepted_s=0.5, bulk_share=0.2, settle_s=1.0,
+    warm_up_s=1.0,
+)  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,10 +165,16 @@ class Load:
             case "paced":
                 latencies = await self._pace(workload.job, workload.count, self._scale.callers_s)
                 return len(latencies), latencies
-            case "callers" | "accepted":
-                act = self._system.run_one if workload.kind == "callers" else self._system.accept
+            case "accepted":
+                latencies = await self._repeat(
+                    workload.job, workload.count, self._scale.accepted_s, self._system.accept
+                )
+                return len(latencies), latencies
+            case "callers":
                 seconds = self._scale.alone_s if workload.count == 1 else self._scale.callers_s
-                latencies = await self._repeat(workload.job, workload.count, seconds, act)
+                latencies = await self._repeat(
+                    workload.job, workload.count, seconds, self._system.run_one
+                )
                 return len(latencies), latencies
 
     async def _repeat(self, job: Job, count: int, seconds: float, act: Act) -> list[float]:

@@ -26,7 +26,7 @@ _NOT_THE_SYSTEM = {AGENTS, CLIENT}
 
 def write_report(results: Results) -> Path:
     """Write the report and its plots beside the results; return the report's path."""
-    path = results.path.with_suffix(".md")
+    path, scale = results.path.with_suffix(".md"), results.scale
     lines = [
         f"# The service at {results.commit} beside Restate and DBOS, {results.began}",
         "",
@@ -35,6 +35,11 @@ def write_report(results: Results) -> Path:
         " servers were asked. Neither peer does escrow, payments, receipts or audit; the service"
         " does all of them in every workflow. Ratios within this run count; absolute figures drift"
         " with the machine. Each claim is from `python -m bench.peers`.",
+        "",
+        f"Rounds last {scale.alone_s:g} s alone, {scale.callers_s:g} s with many callers,"
+        f" {scale.accepted_s:g} s of publishes without waiting and {scale.idle_s:g} s idle, after"
+        f" {scale.warm_up_s:g} s of the same load; bulks are {scale.bulk_share:.0%} of the number"
+        " in their names.",
         "",
         *_machine(results),
         *_ratios(results),

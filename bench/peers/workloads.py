@@ -100,8 +100,12 @@ QUICK = (
 )  # fmt: skip
 
 
-def blocks(names: list[str]) -> list[list[Workload]]:
+def blocks(names: list[str], *, is_one: bool = False) -> list[list[Workload]]:
     """Return the workloads of these names by block, in the order of the tables above.
+
+    Args:
+        names: of workloads.
+        is_one: put all into one block: fewer starts, for a quick look.
 
     Raises:
         SystemExit: a name is none of a workload.
@@ -113,5 +117,5 @@ def blocks(names: list[str]) -> list[list[Workload]]:
     found: dict[str, list[Workload]] = {}
     for name, workload in known.items():
         if name in names:
-            found.setdefault(workload.block, []).append(workload)
+            found.setdefault("" if is_one else workload.block, []).append(workload)
     return list(found.values())

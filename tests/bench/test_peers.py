@@ -22,7 +22,7 @@ from bench.peers.loads import SMALL, Round, quantiles
 from bench.peers.plots import bars
 from bench.peers.report import ratio_text, write_report
 from bench.peers.results import Results
-from bench.peers.workloads import WORKLOADS, blocks
+from bench.peers.workloads import QUICK, WORKLOADS, blocks
 from tests.conftest import Database
 
 PRINTED = """\
@@ -162,6 +162,7 @@ def test_an_unknown_workload_is_refused() -> None:
     with pytest.raises(SystemExit, match="got chain4:bulk, expected some of"):
         blocks(["chain4:bulk"])
     assert [one.name for block in blocks(list(WORKLOADS)) for one in block] == list(WORKLOADS)
+    assert [len(block) for block in blocks(list(QUICK), is_one=True)] == [len(QUICK)]
 
 
 def test_a_ratio_has_an_interval_from_four_rounds_on() -> None:

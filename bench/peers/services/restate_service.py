@@ -1,8 +1,8 @@
 """The graphs as a Restate service: each node is a `ctx.run`, whose result is in the journal.
 
 Run by the peers' interpreter as `python -m bench.peers.services.restate_service NAME PORT`. Tuned
-like DBOS's: aiohttp and uvloop in the steps, no log line per invocation. Served by granian: its
-HTTP/2 is compiled, and it took a third less CPU per workflow than hypercorn, of the SDK's examples.
+like DBOS's: aiohttp and uvloop in the steps, no log line per invocation. Served by granian,
+whose HTTP/2 is compiled, instead of hypercorn, of the SDK's examples (decision 0190).
 """
 
 from __future__ import annotations

@@ -94,14 +94,20 @@ def tree(pid: int, kind: str) -> Iterator[tuple[psutil.Process, str]]:
 
 
 @contextmanager
-def ended(processes: Sequence[subprocess.Popen[bytes]]) -> Iterator[None]:
-    """End processes at the end of the block, all at once."""
+def ended(
+    processes: Sequence[subprocess.Popen[bytes]], number: signal.Signals = signal.SIGTERM
+) -> Iterator[None]:
+    """End processes at the end of the block, all at once.
+
+    Args:
+        number: the signal that asks them; 20 s later they are killed.
+    """
     try:
         yield
     finally:
         for process in processes:
             if process.poll() is None:
-                process.send_signal(signal.SIGTERM)
+                process.send_signal(number)
         for process in processes:
             try:
                 process.wait(_END_WITHIN_S)
