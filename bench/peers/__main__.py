@@ -98,9 +98,14 @@ def print_round(measured: Round) -> None:
 def list_unmeasured(
     block: list[Workload], system: str, number: int, results: Results
 ) -> list[Workload]:
-    """Return the workloads of a block that a system still has to run in a round."""
+    """Return the workloads of a block that a system still has to run in a round, in its order.
+
+    The order turns from round to round: what comes later finds more stored.
+    """
     return [
-        one for one in block if system in one.systems and not results.has(one.name, system, number)
+        one
+        for one in (block if number % 2 == 0 else reversed(block))
+        if system in one.systems and not results.has(one.name, system, number)
     ]
 
 

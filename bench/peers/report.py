@@ -43,6 +43,7 @@ def write_report(results: Results) -> Path:
         "",
         *_machine(results),
         *_ratios(results),
+        *_crowd(results),
         *_plots(results),
         *_figures(results),
         *_kinds(results),
@@ -136,6 +137,21 @@ def _ratios(results: Results) -> list[str]:
     ]  # fmt: skip
 
 
+def _crowd(results: Results) -> list[str]:
+    """Return how much the number of candidates costs: the same load in the same round."""
+    rows = []
+    for case in ("waiting", "bulk"):
+        few = {one.number: one for one in measured(results, f"candidates-2:{case}", OURS)}
+        many = measured(results, f"candidates-100:{case}", OURS)
+        pairs = [(one.rate, few[one.number].rate) for one in many if one.number in few]
+        if pairs:
+            rows.append([case, ratio_text(*zip(*pairs, strict=True))])
+    if not rows:
+        return []
+    heads = ["chain of 3", "throughput with 100 agents to choose from / with 2"]
+    return ["## Candidates", "", *_table(heads, rows)]
+
+
 def _middle(rounds: Sequence[Round], of: str) -> str:
     values = sorted(one.latencies_ms[of] for one in rounds if one.latencies_ms)
     return f"{statistics.median(values):.1f}" if values else "-"
@@ -159,7 +175,8 @@ def _figures(results: Results) -> list[str]:
                 workload.title, system,
                 f"{statistics.median(rates):.0f} ({min(rates):.0f} to {max(rates):.0f})",
                 *(_middle(rounds, of) for of in ("p50", "p95", "p99")),
-                *(f"{one:.2f}" for one in cpu),
+                # What is accepted runs partly after the round.
+                *("-" if workload.kind == "accepted" else f"{one:.2f}" for one in cpu),
             ])  # fmt: skip
     heads = ["workload", "system", "workflows/s (least to most)", "p50 ms", "p95 ms", "p99 ms",
              "CPU-ms per node", "with agents and client"]  # fmt: skip

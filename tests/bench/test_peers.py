@@ -136,6 +136,18 @@ def test_a_resumed_run_measures_what_is_missing(tmp_path: Path) -> None:
     waiting = {(system, number) for system, number, name in left if name == "chain3:waiting"}
     assert waiting == {("callboard", 2), ("dbos", 0), ("dbos", 1), ("dbos", 2)}
     assert sum(name == "chain3:bulk" for _, _, name in left) == 6
+    assert [name for system, number, name in left if (system, number) == ("dbos", 1)] == [
+        "chain3:bulk",
+        "chain3:waiting",
+    ]
+
+
+def test_the_cost_of_candidates_is_a_ratio_within_rounds(tmp_path: Path) -> None:
+    results = Results.new(tmp_path, "peers", "abc1234", SMALL, {})
+    for number in range(4):
+        for name, count in (("candidates-2:bulk", 100), ("candidates-100:bulk", 90)):
+            results.add(Round(name, "callboard", number, count * (number + 1), 1.0))
+    assert "| bulk | 0.90 (0.90 to 0.90) |" in write_report(results).read_text("utf-8")
 
 
 def test_results_of_another_format_are_refused(tmp_path: Path) -> None:
