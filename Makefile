@@ -9,15 +9,24 @@ SEED ?= $(shell date +%s)
 MINUTES ?=
 BIN := .venv/bin
 STAMP := .venv/.locked
+PEERS := .peers/.locked
 DEMO_ARGS := $(if $(DOC),--doc "$(DOC)",)
 
-.PHONY: venv demo test test-fast soak bench lint style types usual format lock wheels clean
+.PHONY: venv peers demo test test-fast soak bench bench-quick lint style types usual format lock \
+	peers-lock wheels clean
 
 $(STAMP): requirements.lock pyproject.toml .ci/venv
 	@PYTHON="$(PYTHON)" .ci/venv
 	@touch $@
 
 venv: $(STAMP)
+
+# What `make bench` runs beside the service: DBOS and Restate, in a folder of their own.
+$(PEERS): bench/peers/requirements.lock bench/peers/package-lock.json .ci/peers | $(STAMP)
+	@.ci/peers
+	@touch $@
+
+peers: $(PEERS)
 
 demo: $(STAMP)
 	@$(BIN)/callboard demo $(DEMO_ARGS)
@@ -36,8 +45,13 @@ soak: $(STAMP)
 	$(NICE) $(BIN)/python -m pytest -n $(WORKERS) -m "soak or hypothesis" --hypothesis-seed=$(SEED) \
 		$(if $(MINUTES),--minutes=$(MINUTES))
 
-bench: $(STAMP)
-	$(BIN)/python -m bench.workflows
+# At most an hour; what is measured already is kept: `make bench BENCH_ARGS="--resume FILE"`.
+bench: $(STAMP) $(PEERS)
+	$(BIN)/python -m bench.peers $(BENCH_ARGS)
+
+# At most 3 minutes: one round of everything that is measured beside the peers.
+bench-quick: $(STAMP) $(PEERS)
+	$(BIN)/python -m bench.peers --quick $(BENCH_ARGS)
 
 lint: style types
 
@@ -59,10 +73,18 @@ lock: $(STAMP)
 		--no-header --no-annotate --upgrade --quiet --no-emit-package callboard \
 		pyproject.toml packaging/server/pyproject.toml -o requirements.lock
 
+# Renews the peers' pins, which only `make bench` installs.
+peers-lock: $(STAMP)
+	$(BIN)/uv pip compile --universal --python-version 3.11 --generate-hashes \
+		--no-header --no-annotate --upgrade --quiet \
+		bench/peers/requirements.in -o bench/peers/requirements.lock
+	cd bench/peers && npm install --package-lock-only --ignore-scripts --no-audit --no-fund \
+		--omit-lockfile-registry-resolved --loglevel=error
+
 # Both wheels, into dist/.
 wheels: $(STAMP)
 	$(BIN)/python -m hatchling build -t wheel -d dist
 	cd packaging/server && ../../$(BIN)/python -m hatchling build -t wheel -d ../../dist
 
 clean:
-	rm -rf .venv .mypy_cache .ruff_cache .pytest_cache .hypothesis dist
+	rm -rf .venv .peers .mypy_cache .ruff_cache .pytest_cache .hypothesis dist

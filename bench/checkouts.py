@@ -65,8 +65,9 @@ class Checkout:
         with tempfile.TemporaryDirectory(prefix="callboard-bench-") as folder:
             home = Path(folder)
             (home / "callboard.toml").write_text(toml, encoding="utf-8")
-            self.supervisor("up", "--home", folder, "--port", str(free_port()), "--detach")
             try:
+                # A start that is broken off is ended too.
+                self.supervisor("up", "--home", folder, "--port", str(free_port()), "--detach")
                 yield home
             finally:
                 self.supervisor("down", "--home", folder)

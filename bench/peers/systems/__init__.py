@@ -1,0 +1,1 @@
+"""The systems that are measured: how each is started, asked, watched and ended."""

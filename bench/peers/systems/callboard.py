@@ -1,0 +1,142 @@
+"""The service: a deployment of its own with default settings, everything on.
+
+Escrow, payments, receipts, audit and signatures are part of every workflow; neither peer has them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import orjson
+import psutil
+
+from bench.checkouts import Checkout
+from bench.figures.postgres_counters import read_counters
+from bench.figures.process_usage import POSTGRES, members
+from bench.load.clients import Api, Target
+from bench.peers.caller import REPLY_WITHIN_S, Caller
+from bench.peers.durability import ask_postgres
+from bench.peers.graphs import CAPABILITY, CROWDED, manifest
+from bench.peers.systems.system import DATABASE
+from bench.peers.workloads import Job
+
+# One payer alone may not hold more than an eighth of what is free: 256 callers are of several.
+PAYERS = 8
+BULK_MAX = 1_000
+_WAIT = "wait=60"
+
+
+class Callboard:
+    """A running deployment.
+
+    Args:
+        target: where it is.
+    """
+
+    name = "callboard"
+
+    def __init__(self, target: Target) -> None:
+        self._target = target
+        self.urls = [target.url]
+        self.headers: list[dict[str, str]] = []
+
+    def members(self) -> Iterator[tuple[psutil.Process, str]]:
+        """Yield the deployment's processes; Postgres is the database."""
+        for process, kind in members(self._target.home):
+            yield process, DATABASE if kind == POSTGRES else kind
+
+    def ask_durability(self) -> dict[str, str]:
+        """Return what Postgres says, and what it says for single roles."""
+        return ask_postgres(self._target.database_url)
+
+    def database_counters(self) -> dict[str, float]:
+        """Return what Postgres has counted."""
+        return read_counters(self._target.database_url)
+
+    def settings(self) -> dict[str, str]:
+        """Return what is on; nothing was tuned."""
+        return {
+            "settings": "the defaults, with audit, signatures, escrow and receipts",
+            "payers": f"{PAYERS}, each with a wallet of its own; in bulk one",
+            "bulk": "bulk publishes of 1,000, then waits until the last has ended",
+        }
+
+    async def prepare(self, ports: list[int], *, crowd: int = 0) -> None:
+        """Register the stub agents, and payers with filled wallets.
+
+        Args:
+            crowd: how many agents offer the crowded capability, at the same addresses.
+        """
+        async with self._api(self._target.admin_key) as admin:
+            for port in ports:
+                await admin.register_agent(CAPABILITY, port)
+            for number in range(crowd):
+                await admin.register_agent(CROWDED, ports[number % len(ports)])
+            for number in range(PAYERS):
+                payer = f"did:bench:payer-{number}"
+                key = await admin.make_key(payer, rateClass="unlimited")
+                self.headers.append({"x-api-key": key})
+                deposit = {"amount": 1_000_000, "ownerDid": payer}
+                await admin.must("POST", "/v1/ledger/deposit", deposit)
+
+    async def run_one(self, caller: Caller, turn: int, job: Job) -> None:
+        """Publish and wait for the end."""
+        reply = orjson.loads(
+            await caller.send("POST", "/v1/workflows/publish", self._body(job), _WAIT)
+        )
+        if reply.get("status") != "success":
+            raise SystemExit(f"callboard: got {reply}, expected success")
+
+    async def run_bulk(self, job: Job, count: int) -> None:
+        """Publish by bulk requests; wait for the last published, then for all others."""
+        one = self._manifest(job)
+        async with self._api(self.headers[0]["x-api-key"]) as payer:
+            left = count
+            while left:
+                size = min(BULK_MAX, left)
+                reply = await payer.must(
+                    "POST", "/v1/workflows/publish/bulk", {"workflows": [one] * size}
+                )
+                last = reply["results"][-1]["workflowId"]
+                left -= size
+            await self._wait(payer, last)
+        await self.wait_idle()
+
+    async def accept(self, caller: Caller, turn: int, job: Job) -> None:
+        """Publish without waiting."""
+        await caller.send("POST", "/v1/workflows/publish", self._body(job))
+
+    async def wait_idle(self) -> None:
+        """Return when no workflow is unfinished."""
+        async with self._api(self._target.admin_key) as admin:
+            for status in ("pending", "running"):
+                path = f"/v1/workflows?status={status}&limit=1"
+                while found := (await admin.must("GET", path))["workflows"]:
+                    await self._wait(admin, found[0]["id"])
+
+    def _api(self, key: str) -> Api:
+        return Api(self._target.url, key, timeout_s=REPLY_WITHIN_S)
+
+    async def _wait(self, api: Api, workflow_id: str) -> None:
+        record = await api.must("GET", f"/v1/workflows/{workflow_id}", prefer=_WAIT)
+        if record["status"] not in ("success", "running", "pending"):
+            raise SystemExit(f"{workflow_id}: got {record}, expected success")
+
+    def _manifest(self, job: Job) -> dict[str, Any]:
+        return manifest(job.shape, job.capability)
+
+    def _body(self, job: Job) -> bytes:
+        return orjson.dumps(self._manifest(job))
+
+
+@contextmanager
+def callboard(toml: str = "") -> Iterator[Callboard]:
+    """Run a deployment of this checkout.
+
+    Args:
+        toml: its settings.
+    """
+    with Checkout.at(None).deployment(toml) as home:
+        yield Callboard(Target.at(home))
