@@ -1,4 +1,4 @@
-"""Stored manifests: read as they were published, and without what nobody asks for."""
+"""Stored manifests: read as they were published, and without what no request asks for."""
 
 from __future__ import annotations
 
