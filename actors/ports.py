@@ -72,8 +72,8 @@ class DispatchOrder(Message, frozen=True):
     `secret`: the agent's signing secret, None for unsigned dispatches. `payer_did`: the payer in
     whose turn the order leaves its agent's queue. `public_key`: verifies the result's signature,
     None where the agent has registered no key.
-    `sources`: set when `inputs` and `parents` are not built yet, because results have to be loaded
-    or it would hold the loop.
+    `sources`: what its inputs are made of; None when another process has sent it, so that it can be
+    held, judged and cancelled alone.
     `key_version`: the version of the key that the attempt's token is derived from, as stored.
     `is_cut_short`: the workflow's remaining runtime limits `timeout_ms`, not the node's timeout.
     `ends_ms`: when the workflow ends at the latest, after which nothing of the order is of use; 0:
@@ -89,21 +89,19 @@ class DispatchOrder(Message, frozen=True):
     url: str
     cancel_url: str
     secret: str | None
-    inputs: dict[str, Any]
-    parents: dict[str, Any]
     timeout_ms: int
+    sources: InputSources | None = None
     is_verification: bool = False
     verify_attempt: int = 0
     payer_did: str = ""
-    sources: InputSources | None = None
     public_key: str | None = None
     key_version: int = KEY_VERSION
     is_cut_short: bool = False
     ends_ms: int = 0
 
     def without_inputs(self) -> DispatchOrder:
-        """Return the order without what it sends to the agent: inputs, which may be large."""
-        return replace(self, inputs={}, parents={}, sources=None)
+        """Return the order without what its inputs are made of, which may be large."""
+        return replace(self, sources=None)
 
 
 class Contact(Enum):

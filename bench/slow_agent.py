@@ -17,13 +17,17 @@ import sys
 import time
 
 from actors.dispatch.dispatcher import Dispatcher
-from actors.ports import DispatchOrder
+from actors.ports import DispatchOrder, InputSources
 from actors.process.at_work import AtWork
 from actors.process.loop_clock import LoopClock
+from core.records.manifest import parse_manifest
 from core.settings import Settings
+from core.workflow.dag import compile_workflow
 from core.workflow.events import Event, WorkStarted
 from federation.name_resolver import NameResolver
 
+_NODES = {"a": {"capabilityId": "cap.bench.v1", "payload": {"n": 1}}}
+SOURCES = InputSources(compile_workflow(parse_manifest({"nodes": _NODES})).nodes["a"], {})
 AT_ONCE = 32
 HANGING_ORDERS = 1_000
 ROUNDS = 3
@@ -41,9 +45,8 @@ def order(did: str, port: int, node: str) -> DispatchOrder:
         url=f"http://127.0.0.1:{port}/node",
         cancel_url=f"http://127.0.0.1:{port}/cancel",
         secret=None,
-        inputs={"n": 1},
-        parents={},
         timeout_ms=600_000,
+        sources=SOURCES,
     )
 
 

@@ -27,17 +27,15 @@ from actors.dispatch.large_results import Blobs, large_body, store_large_result
 from actors.dispatch.order_inputs import (
     BUILT_IN_LOOP_BYTES_MAX,
     UNCOUNTED_BYTES_MAX,
-    Built,
     OrderInputs,
     build_in_child,
-    build_values,
+    build_in_loop,
     limit_bytes,
     weigh_sources,
 )
 from actors.ports import Clock, Contact, DispatchOrder, InputSources
 from actors.process.at_work import AtWork
 from actors.process.slices import SLICE_MS, run_in_slices
-from actors.values.input_texts import InputText
 from actors.values.reply_events import (
     ReceivedReply,
     build_reply_event,
@@ -45,7 +43,6 @@ from actors.values.reply_events import (
     unhealthy_failure,
 )
 from actors.values.value_process import JUDGED_IN_LOOP_BYTES_MAX, ValueProcess
-from core.canonical import canonical, hash_bytes
 from core.errors import NodeErrorCode
 from core.market.sharing.fair_queue import parse_weights
 from core.market.sharing.inflight_bytes import InflightBytes
@@ -197,7 +194,9 @@ class Dispatcher:
     def send(self, order: DispatchOrder, receive: Receive) -> None:
         """Send the order once its agent and the limits allow; `receive` gets its events."""
         ticket = self._tickets[id(order)] = _Ticket(order, receive)
-        ticket.bytes_max = limit_bytes(order, self._settings.dispatch_body_bytes_max)
+        assert order.sources is not None, "an order that is held elsewhere was sent"
+        if weigh_sources(order.sources) > BUILT_IN_LOOP_BYTES_MAX:
+            ticket.bytes_max = limit_bytes(order.sources, self._settings.dispatch_body_bytes_max)
         did = order.agent_did
         self._begin(did)
         if self._queues.put(did, order.payer_did, ticket, ticket, self._clock.now_ms()):
@@ -434,26 +433,23 @@ class Dispatcher:
             _deliver(ticket, WorkStarted(order.node, order.attempt, ticket.started_ms))
             if ticket not in self._open:
                 return  # the receiver has aborted it
-        if order.sources is None:
-            self._write_and_post(ticket, (order.inputs, order.parents))
-        elif weigh_sources(order.sources) <= BUILT_IN_LOOP_BYTES_MAX:
-            self._build_and_post(ticket, order.sources)
-        else:
-            self._take_task(ticket, self._build_in_child_and_post)
+        sources, bytes_max = order.sources, self._settings.dispatch_body_bytes_max
+        assert sources is not None
+        if ticket.bytes_max:
+            self._take_task(ticket, self._build_in_child_and_post, sources, bytes_max)
+        else:  # small; orders begin in slices
+            self._post_or_fail(ticket, build_in_loop(sources, bytes_max))
 
-    def _build_and_post(self, ticket: _Ticket, sources: InputSources) -> None:
-        """Build small inputs in the loop; orders begin in slices."""
-        bytes_max = self._settings.dispatch_body_bytes_max
-        is_verification = ticket.order.is_verification
-        built = build_values(sources, bytes_max, is_verification=is_verification)
-        if isinstance(built, Failure):
-            self._fail(ticket, "", built, Contact.UNKNOWN)
-        else:
-            self._write_and_post(ticket, built)
+    async def _build_in_child_and_post(
+        self, ticket: _Ticket, sources: InputSources, bytes_max: int
+    ) -> None:
+        payer_did = ticket.order.payer_did
+        built = await build_in_child(
+            payer_did, sources, self._load, self._value_process, bytes_max
+        )
+        self._post_or_fail(ticket, built)
 
-    async def _build_in_child_and_post(self, ticket: _Ticket) -> None:
-        bytes_max = self._settings.dispatch_body_bytes_max
-        built = await build_in_child(ticket.order, self._load, self._value_process, bytes_max)
+    def _post_or_fail(self, ticket: _Ticket, built: OrderInputs | Failure) -> None:
         if isinstance(built, Failure):
             self._fail(ticket, "", built, Contact.UNKNOWN)
         else:
@@ -462,16 +458,6 @@ class Dispatcher:
     async def _load(self, refs: Collection[BlobRef]) -> Mapping[str, bytes]:
         assert self._blobs is not None, "a large result was stored without a store"
         return await self._blobs.load(refs)
-
-    def _write_and_post(self, ticket: _Ticket, built: Built) -> None:
-        """Send the request of an order whose inputs are values."""
-        try:
-            inputs = canonical(built[0])
-        except ValueError as error:
-            failure = Failure(NodeErrorCode.INPUT_MAPPING_FAILED, str(error), Verdict.FINAL)
-            self._fail(ticket, "", failure, Contact.UNKNOWN)
-            return
-        self._post(ticket, OrderInputs(InputText(inputs, hash_bytes(inputs)), built[1]))
 
     def _post(self, ticket: _Ticket, built: OrderInputs) -> None:
         """Send the request of an order whose inputs are complete."""

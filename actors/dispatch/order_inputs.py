@@ -1,11 +1,11 @@
 """The inputs of an order: built in the owner's loop from small texts, beside it from large ones.
 
-Building a value, writing its canonical form and hashing it hold the loop, 300 ms per MiB of some
-texts. So an owner builds only what is small in a turn; orders of more carry the sources, and the
-process that sends one builds its inputs, of stored large results too, which it loads first. Of an
-ancestor only what is mapped is kept, so ancestors are loaded in groups, each within the bound of a
-dispatch. Spec: Dispatch request, Verification; contract.md section 6 (Large results). Decision
-0160.
+The process that sends an order builds its inputs from the texts that the order carries. Building a
+value, writing its canonical form and hashing it hold the loop, 300 ms per MiB of some texts, so
+only what is small is built there, and only what is mapped is read; parents go on as they are. The
+rest is built beside the loop, of stored large results too, which are loaded first: in groups, each
+within the bound of a dispatch, since of an ancestor only what is mapped is kept. Spec: Dispatch
+request, Verification; contract.md section 6 (Large results). Decision 0160.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from typing import Any, Final, Protocol
 import orjson
 from msgspec.structs import replace
 
-from actors.ports import DispatchOrder, InputSources
+from actors.ports import InputSources
 from actors.values.input_texts import (
     FillTexts,
     InputText,
@@ -26,12 +26,19 @@ from actors.values.input_texts import (
     fill_texts,
     unreadable_failure,
 )
+from core.canonical import canonical, hash_bytes
 from core.errors import NodeErrorCode
 from core.records.mapping import InputMapping
 from core.workflow.blob_ref import BlobRef
 from core.workflow.dag import CompiledNode
 from core.workflow.events import Failure, Verdict
-from core.workflow.inputs import DispatchRoom, build_inputs, weigh_inputs, weigh_templates
+from core.workflow.inputs import (
+    DispatchRoom,
+    fill_payload,
+    map_inputs,
+    weigh_inputs,
+    weigh_templates,
+)
 
 # What is built in one turn of the loop. The worst texts of this size take 5 ms.
 BUILT_IN_LOOP_BYTES_MAX: Final = 16 * 1024
@@ -41,13 +48,12 @@ READ_BYTES_MAX: Final = 1024 * 1024
 UNCOUNTED_BYTES_MAX: Final = 16 * 1024
 # Inputs are in a body under two names, and what fills a template may need twice its characters.
 _WRITTEN_PER_BYTE: Final = 4
-# The weight of what must be loaded: it is never built at once.
+# The weight of what must be loaded: it is never built in the loop.
 _UNBOUNDED: Final = 2**62
 
 # Returns the JSON texts of results by their hash; raises LookupError for one that is lost,
 # ValueError for one that is damaged.
 Load = Callable[[Collection[BlobRef]], Awaitable[Mapping[str, bytes]]]
-Built = tuple[dict[str, Any], dict[str, Any]]
 
 
 class _Unreadable(Exception):
@@ -85,9 +91,9 @@ def verifier_sources(
 
 
 def weigh_sources(sources: InputSources) -> int:
-    """Return how many bytes are read and written to build inputs in one piece.
+    """Return how many bytes are read and written to build inputs; of stored results, any number.
 
-    More than any bound when results have to be loaded.
+    What weighs at most `BUILT_IN_LOOP_BYTES_MAX` is built in the loop.
     """
     if any(type(item) is BlobRef for item in (sources.unverified, *sources.results.values())):
         return _UNBOUNDED
@@ -97,18 +103,15 @@ def weigh_sources(sources: InputSources) -> int:
     return weight if sources.unverified is None else weight + _size(sources.unverified)
 
 
-def limit_bytes(order: DispatchOrder, bytes_max: int) -> int:
-    """Return how many bytes an order's body has at most, of those that count, before it is built.
+def limit_bytes(sources: InputSources, bytes_max: int) -> int:
+    """Return how many bytes the body of an order has at most, before it is built.
 
-    What the loop builds is small and counts when it is built. Of anything else this is no estimate
-    but a limit: what is held can only become less, so a payer's bodies exceed its share by one.
+    No estimate but a limit: what is held can only become less, so a payer's bodies exceed its
+    share by one. It is asked for what is not built in the loop; the rest does not count.
 
     Args:
         bytes_max: the largest body.
     """
-    sources = order.sources
-    if sources is None or weigh_sources(sources) <= BUILT_IN_LOOP_BYTES_MAX:
-        return 0
     weight = weigh_inputs(
         sources.node, {name: _utf8_bytes(item) for name, item in sources.results.items()}
     )
@@ -117,40 +120,58 @@ def limit_bytes(order: DispatchOrder, bytes_max: int) -> int:
     return min(_WRITTEN_PER_BYTE * weight, bytes_max)
 
 
-def build_values(
-    sources: InputSources, bytes_max: int, *, is_verification: bool
-) -> Built | Failure:
-    """Return (inputs, parents) of sources without references, or why there are none.
+def build_in_loop(sources: InputSources, bytes_max: int) -> OrderInputs | Failure:
+    """Return what an order sends that is made of small texts, or the failure to build it.
 
     Args:
-        bytes_max: largest dispatch body; larger inputs are not built.
-        is_verification: a result is to be judged.
+        bytes_max: largest dispatch body.
     """
-    results = {name: _value(item) for name, item in sources.results.items()}
-    built = build_inputs(sources.node, results, bytes_max)
-    if isinstance(built, Failure) or not is_verification:
-        return built
-    capability_id, unverified = sources.node.capability_id, sources.unverified
-    result = None if unverified is None else _value(unverified)
-    return {"capabilityId": capability_id, "inputs": built[0], "result": result}, {}
+    node, room = sources.node, DispatchRoom(bytes_max)
+    parents = {name: _text(sources.results[name]).encode() for name in node.depends_on}
+    mapped_from = {mapping.source for mapping in node.mappings}
+    results = {name: orjson.loads(_text(sources.results[name])) for name in mapped_from}
+    mapped = map_inputs(node, results, room)
+    if isinstance(mapped, Failure):
+        return mapped
+    inputs = fill_payload(node, mapped, room)
+    if isinstance(inputs, Failure):
+        return inputs
+    if room.left < sum(map(len, parents.values())):
+        return room.failure()
+    inputs.update(mapped)
+    if sources.unverified is not None:
+        result = orjson.loads(_text(sources.unverified))
+        inputs = {"capabilityId": node.capability_id, "inputs": inputs, "result": result}
+    try:
+        text = canonical(inputs)
+    except ValueError as error:
+        return Failure(NodeErrorCode.INPUT_MAPPING_FAILED, str(error), Verdict.FINAL)
+    return _order_inputs(node, InputText(text, hash_bytes(text)), parents)
+
+
+def hash_small_inputs(sources: InputSources) -> str | None:
+    """Return the hash of an order's inputs; None of those that are not built in the loop."""
+    if weigh_sources(sources) > BUILT_IN_LOOP_BYTES_MAX:
+        return None
+    built = build_in_loop(sources, _WRITTEN_PER_BYTE * BUILT_IN_LOOP_BYTES_MAX)
+    return None if isinstance(built, Failure) else built.inputs.hash
 
 
 async def build_in_child(
-    order: DispatchOrder, load: Load, builder: InputBuilder, bytes_max: int
+    payer_did: str, sources: InputSources, load: Load, builder: InputBuilder, bytes_max: int
 ) -> OrderInputs | Failure:
-    """Return what an order with sources sends, or the failure to build it.
+    """Return what an order sends that is made of any texts, or the failure to build it.
 
     1. What is sent whole is measured, parents or a result to be judged. 2. What is mapped of each
     result is read, first of those at hand, then of stored ones, a group at a time; the first that
     exceeds the dispatch ends it. 3. The inputs are made of that.
 
     Args:
+        payer_did: in whose turn it is built.
         load: loads results.
         builder: reads and writes texts beside the loop.
         bytes_max: largest dispatch body; more is not loaded to be sent whole.
     """
-    sources = order.sources
-    assert sources is not None, "an order without sources has its inputs"
     node = sources.node
     carried = [sources.results[name] for name in node.depends_on]
     if sources.unverified is not None:
@@ -160,15 +181,15 @@ async def build_in_child(
         message = f"the results that are sent whole have {size} bytes, limit {bytes_max}"
         return Failure(NodeErrorCode.INPUT_TOO_LARGE, message, Verdict.FINAL)
     try:
-        return await _build(order, sources, load, builder, bytes_max)
+        return await _build(payer_did, sources, load, builder, bytes_max)
     except _Unreadable as error:
         return unreadable_failure(error)
 
 
 async def _build(
-    order: DispatchOrder, sources: InputSources, load: Load, builder: InputBuilder, bytes_max: int
+    payer_did: str, sources: InputSources, load: Load, builder: InputBuilder, bytes_max: int
 ) -> OrderInputs | Failure:
-    node, payer_did, left = sources.node, order.payer_did, bytes_max
+    node, left = sources.node, bytes_max
     by_source: dict[str, list[InputMapping]] = {}
     for mapping in node.mappings:
         by_source.setdefault(mapping.source, []).append(mapping)
@@ -191,7 +212,7 @@ async def _build(
     if left < 0:
         return DispatchRoom(bytes_max).failure()
     unverified = None
-    if order.is_verification and sources.unverified is not None:
+    if sources.unverified is not None:
         unverified = (await _load({"": sources.unverified}, load))[""]
     filling = FillTexts(replace(node, mappings=()), mapped, bytes_max, left, unverified)
     if _weigh_filling(filling) > BUILT_IN_LOOP_BYTES_MAX:  # 3
@@ -200,8 +221,15 @@ async def _build(
         filled = fill_texts(filling)
     if isinstance(filled, Failure):
         return filled
-    ordered = {name: {"result": orjson.Fragment(parents[name])} for name in node.depends_on}
-    return OrderInputs(filled, ordered)
+    return _order_inputs(node, filled, parents)
+
+
+def _order_inputs(
+    node: CompiledNode, inputs: InputText, parents: Mapping[str, bytes]
+) -> OrderInputs:
+    """Return what an order sends, its parents in the order of the manifest."""
+    results = {name: {"result": orjson.Fragment(parents[name])} for name in node.depends_on}
+    return OrderInputs(inputs, results)
 
 
 async def _load(results: Mapping[str, str | BlobRef], load: Load) -> dict[str, bytes]:
@@ -258,6 +286,6 @@ def _utf8_bytes(item: str | BlobRef) -> int:
     return len(item) if item.isascii() else len(item.encode())
 
 
-def _value(item: str | BlobRef) -> Any:
+def _text(item: str | BlobRef) -> str:
     assert isinstance(item, str), "a stored result is loaded first"
-    return orjson.loads(item)
+    return item

@@ -7,13 +7,11 @@ its failure out. Spec: Dispatch request, Verification; contract.md section 5.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
-from actors.dispatch.order_inputs import build_values, verifier_sources, weigh_sources
+from actors.dispatch.order_inputs import verifier_sources
 from actors.engine.running_workflow import RunningWorkflow
 from actors.ports import AgentEntry, DispatchOrder, InputSources
 from core.errors import NodeErrorCode
-from core.settings import Settings
 from core.workflow.actions import AwaitResult, DispatchNode, DispatchVerification
 from core.workflow.events import AttemptFailed, Event, Failure, Verdict, VerificationFinished
 from core.workflow.machine import WorkflowMachine
@@ -23,41 +21,24 @@ def build_order(
     run: RunningWorkflow,
     action: DispatchNode | DispatchVerification,
     entry: AgentEntry | None,
-    settings: Settings,
     now_ms: int,
-    buildable: int,
-) -> tuple[DispatchOrder | Event, int]:
-    """Return the order of a dispatch, or the event of its failure, and what was built for it.
+) -> DispatchOrder | Event:
+    """Return the order of a dispatch, or the event of its failure.
 
     Args:
         entry: the agent's directory entry, None when it was deregistered.
-        settings: the largest dispatch body.
         now_ms: the time of a failure.
-        buildable: bytes of inputs that may be built now; an order of more carries their sources.
-
-    Returns: the order or event, and how many of these bytes its inputs are.
     """
     machine = run.machine
     node = machine.compiled.nodes[action.node]
     if entry is None:
-        return build_failure_event(action, _deregistered_failure(action.agent_did), now_ms), 0
+        return build_failure_event(action, _deregistered_failure(action.agent_did), now_ms)
     capability_id = node.capability_id
     verify_attempt = 0
     if isinstance(action, DispatchVerification):
         capability_id = node.verifier_capability_id
         verify_attempt = action.verify_attempt
-    inputs: dict[str, Any] = {}
-    parents: dict[str, Any] = {}
-    sources = _input_sources(machine, action)
-    weight = weigh_sources(sources)
-    is_built = weight <= buildable
-    if is_built:
-        bytes_max = settings.dispatch_body_bytes_max
-        built = build_values(sources, bytes_max, is_verification=verify_attempt > 0)
-        if isinstance(built, Failure):
-            return build_failure_event(action, built, now_ms), weight
-        inputs, parents = built
-    order = DispatchOrder(
+    return DispatchOrder(
         workflow_id=machine.workflow_id,
         task_id=run.task_id,
         payer_did=run.payer_did,
@@ -68,18 +49,15 @@ def build_order(
         url=entry.url,
         cancel_url=entry.cancel_url,
         secret=entry.secret,
-        inputs=inputs,
-        parents=parents,
         timeout_ms=action.timeout_ms,
+        sources=_input_sources(machine, action),
         is_verification=verify_attempt > 0,
         verify_attempt=verify_attempt,
-        sources=None if is_built else sources,
         public_key=entry.public_key,
         key_version=machine.node(action.node).key_version,
         is_cut_short=action.timeout_ms < node.timeout_ms,
         ends_ms=machine.deadline_ms,
     )
-    return order, weight if is_built else 0
 
 
 def _input_sources(
@@ -119,8 +97,6 @@ def rebuild_accepted_orders(
             url=entry.url,
             cancel_url=entry.cancel_url,
             secret=entry.secret,
-            inputs={},
-            parents={},
             timeout_ms=max(1, due_ms - now_ms),
             public_key=entry.public_key,
         )

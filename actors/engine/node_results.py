@@ -11,12 +11,12 @@ from collections.abc import Callable
 
 import orjson
 
+from actors.dispatch.order_inputs import hash_small_inputs
 from actors.engine.runner import Runner
 from actors.engine.running_workflow import RunningWorkflow
 from actors.engine.step_commands import quarantined_error
 from actors.transport.messages import NodeResultReply, NodeResultRequest
 from actors.values.reply_events import check_signature
-from core.canonical import canonical, hash_bytes
 from core.errors import ErrorCode, ServiceError
 from core.workflow.events import (
     AttemptFailed,
@@ -156,6 +156,6 @@ def _check_signature(run: RunningWorkflow, request: NodeResultRequest) -> Failur
 def _hash_inputs(run: RunningWorkflow, node: str) -> str | None:
     """Return the hash of the sent inputs, for a result that arrives before its acceptance."""
     order = run.orders.get((node, False))
-    if order is None or order.sources is not None:
+    if order is None or order.sources is None:
         return None
-    return hash_bytes(canonical(order.inputs))
+    return hash_small_inputs(order.sources)

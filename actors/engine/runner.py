@@ -23,7 +23,6 @@ from typing import Any, Final
 
 from msgspec.structs import replace
 
-from actors.dispatch.order_inputs import BUILT_IN_LOOP_BYTES_MAX
 from actors.engine.dispatch_orders import (
     build_order,
     build_timeout_event,
@@ -618,7 +617,6 @@ class Runner:
     ) -> None:
         """Perform actions, except dispatches that the commit's result lists as not to be sent."""
         unlocked, revoked = result.get("unstaked", ()), result.get("revoked", ())
-        buildable = BUILT_IN_LOOP_BYTES_MAX  # of inputs, in this turn
         for action in actions:
             match action:
                 case DispatchNode(node=node) if node in revoked:
@@ -628,7 +626,7 @@ class Runner:
                     unstaked = build_unstaked_event(action, self._clock.now_ms())
                     self.receive(run.workflow_id, unstaked)
                 case DispatchNode() | DispatchVerification():
-                    buildable -= self._dispatch(run, action, buildable)
+                    self._dispatch(run, action)
                 case ScheduleRetry(node, due_ms):
                     self._call_at(run, node, due_ms, RetryDue(node, due_ms))
                 case CloseAuction(node, _, due_ms):
@@ -642,24 +640,19 @@ class Runner:
                 case _:
                     raise AssertionError(f"{action} was not resolved before the commit")
 
-    def _dispatch(
-        self, run: RunningWorkflow, action: DispatchNode | DispatchVerification, buildable: int
-    ) -> int:
-        """Send an order; return how many of the bytes that may be built now its inputs are."""
+    def _dispatch(self, run: RunningWorkflow, action: DispatchNode | DispatchVerification) -> None:
         if not is_dispatch_wanted(run.machine, action):
-            return 0
+            return
         did, now_ms = action.agent_did, self._clock.now_ms()
         if self._directory.is_revoked(did, now_ms):
             self.receive(run.workflow_id, AgentRevoked(did, now_ms))
-            return 0
-        entry = self._directory.entry(did)
-        order, built = build_order(run, action, entry, self._settings, now_ms, buildable)
+            return
+        order = build_order(run, action, self._directory.entry(did), now_ms)
         if isinstance(order, DispatchOrder):
             run.orders[(action.node, order.is_verification)] = order
             self._dispatcher.send(order, self.receive)
         else:
             self.receive(run.workflow_id, order)
-        return built
 
     def _end_bidding(self, run: RunningWorkflow, action: CloseAuction) -> None:
         """Ask the ledger for a round's bids; again a little later while its clock holds it open."""

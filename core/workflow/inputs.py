@@ -1,4 +1,4 @@
-"""Builds an agent's inputs: a node's payload, its mapped values and its parents' results.
+"""Builds an agent's inputs: a node's payload with what it maps of its ancestors' results.
 
 Results fill templates of the payload, but templates in results are not expanded. What a few bytes
 of a manifest ask for can be far larger than a dispatch, so it is measured while it is built.
@@ -19,7 +19,6 @@ from core.records.mapping import InputMapping
 from core.workflow.dag import CompiledNode
 from core.workflow.events import Failure, Verdict
 
-DISPATCH_BYTES_MAX: Final = 8 * 1024 * 1024
 # Inputs stand twice in a dispatch, as `inputs` and as `input`.
 _COPIES: Final = 2
 _NAME_CHARS_MAX: Final = 80
@@ -67,28 +66,6 @@ class DispatchRoom:
             raise _TooLarge
 
 
-def build_inputs(
-    node: CompiledNode, results: Mapping[str, Any], bytes_max: int = DISPATCH_BYTES_MAX
-) -> tuple[dict[str, Any], dict[str, Any]] | Failure:
-    """Return (inputs, parents) of a dispatch, or the failure.
-
-    Args:
-        results: the result of every node that has succeeded, by name.
-        bytes_max: largest dispatch body. Building stops soon after it: what is built has at most
-            this size, and the largest result on top. What comes close to it is not refused here,
-            but where the body is complete.
-
-    Returns:
-        INPUT_MAPPING_FAILED where a path is absent, INPUT_TOO_LARGE beyond the bound. Containers
-        with filled templates are copies; all others are shared and must not be modified.
-
-    Spec: Input mapping expressions.
-    """
-    room = DispatchRoom(bytes_max)
-    mapped = map_inputs(node, results, room)
-    return mapped if isinstance(mapped, Failure) else fill_inputs(node, mapped, results, room)
-
-
 def map_inputs(
     node: CompiledNode, results: Mapping[str, Any], room: DispatchRoom
 ) -> dict[str, Any] | Failure:
@@ -115,28 +92,6 @@ def map_inputs(
     except _TooLarge:
         return room.failure()
     return mapped
-
-
-def fill_inputs(
-    node: CompiledNode, mapped: dict[str, Any], results: Mapping[str, Any], room: DispatchRoom
-) -> tuple[dict[str, Any], dict[str, Any]] | Failure:
-    """Return (inputs, parents) of a dispatch whose mapped inputs are known, or the failure.
-
-    Args:
-        results: the results of the node's parents, by name.
-        room: what is left of the dispatch.
-    """
-    inputs = fill_payload(node, mapped, room)
-    if isinstance(inputs, Failure):
-        return inputs
-    inputs.update(mapped)
-    try:
-        for parent in node.depends_on:
-            room.take(len(orjson.dumps(results[parent])))
-    except _TooLarge:
-        return room.failure()
-    parents = {parent: {"result": results[parent]} for parent in node.depends_on}
-    return inputs, parents
 
 
 def fill_payload(

@@ -122,7 +122,8 @@ class Checks:
         identity = order_id(order)
         self._sent[identity] += 1
         require(self._sent[identity] <= SENT_MAX, "repeated without bound:", order)
-        workflow_id, node = order.workflow_id, order.node
+        workflow_id, node, sources = order.workflow_id, order.node, order.sources
+        assert sources is not None
         require(workflow_id not in process.refused, "dispatch after a refused commit", order)
         now_ms = process.owner.clock.now_ms()
         is_known = process.directory.is_revoked(order.agent_did, now_ms)
@@ -134,7 +135,8 @@ class Checks:
             key = (workflow_id, node, order.verify_attempt, order.agent_did)
             require(key in self._verifying, "verification before its commit", order)
             value = {"value": f"{node}/{order.attempt}"}
-            require(order.inputs["result"] == value, "a verifier got", order.inputs)
+            given = sources.unverified
+            require(given is not None and orjson.loads(given) == value, "a verifier got", given)
         else:
             key = (workflow_id, node, order.attempt, order.agent_did)
             require(key in self._opened, "dispatch before its commit", order)
@@ -142,10 +144,11 @@ class Checks:
             require(not is_mistrusted, "dispatched to a revoked agent", order)
             if self._world.market.stake_bps and self._world.is_current(process):
                 self._check_staked(order, stored)
-            for parent, given in order.parents.items():
+            for parent in sources.node.depends_on:
                 row = self._model.nodes[workflow_id].get(parent, {})
                 require(row.get("status") == NodeStatus.SUCCESS, "dispatched before", parent, order)
-                require(given == {"result": orjson.loads(row["result_json"])}, "inputs", order)
+                is_equal = orjson.loads(sources.results[parent]) == orjson.loads(row["result_json"])
+                require(is_equal, "inputs", order)
         if self._world.is_current(process):
             due_ms, of_attempt = self._retry_at_ms.get((workflow_id, node), (0, None))
             # A verification that was waited for is over when its agent's work counts no longer.

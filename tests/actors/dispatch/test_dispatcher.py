@@ -41,9 +41,11 @@ from core.workflow.events import (
     WorkStarted,
 )
 from federation.name_resolver import NameResolver
+from tests.actors.orders import sources_of
 from tests.federation.name_servers import name_server
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
+SOURCES = sources_of({"n": 1}, {"p": {"z": 2}})
 WORKFLOW = "0198c0de-0000-7000-8000-000000000001"
 # For a broken program, not for a slow machine.
 PATIENCE_S = 60.0
@@ -70,9 +72,8 @@ class Scene:
             "url": f"{self.url}/node",
             "cancel_url": f"{self.url}/cancel",
             "secret": None,
-            "inputs": {"n": 1},
-            "parents": {"p": {"result": {"z": 2}}},
             "timeout_ms": 60_000,
+            "sources": SOURCES,
         }
         return DispatchOrder(**{**values, **fields})
 
@@ -418,7 +419,7 @@ async def test_a_name_server_that_is_silent_counts_against_no_agent() -> None:
 
 async def test_an_oversized_dispatch_is_not_sent() -> None:
     async with scene(replying(), dispatch_body_bytes_max=2_000) as here:
-        event = await here.outcome(inputs={"text": "x" * 3_000})
+        event = await here.outcome(sources=sources_of({"text": "x" * 3_000}))
     assert isinstance(event, AttemptFailed)
     assert event.failure.code is NodeErrorCode.INPUT_TOO_LARGE
 
@@ -488,18 +489,10 @@ async def test_what_exceeds_the_limit_waits_and_leaves_in_order() -> None:
     assert open_max == 2
 
 
-def _sources(texts: dict[str, str]) -> InputSources:
+def _sources(result: Any) -> InputSources:
     """Return the sources of a node that maps all of a parent's list."""
-    nodes: dict[str, Any] = {
-        "p": {"capabilityId": "cap.x.v1"},
-        "a": {
-            "capabilityId": "cap.x.v1",
-            "dependsOn": ["p"],
-            "payload": {"own": 1.0, "text": "{{first}}"},
-            "inputMappings": {"all": "$.p.result", "first": "$.p.result[0]"},
-        },
-    }
-    return InputSources(compile_workflow(parse_manifest({"nodes": nodes})).nodes["a"], texts)
+    mappings = {"all": "$.p.result", "first": "$.p.result[0]"}
+    return sources_of({"own": 1.0, "text": "{{first}}"}, {"p": result}, mappings)
 
 
 @pytest.mark.parametrize("is_large", [False, True])
@@ -514,9 +507,7 @@ async def test_an_order_of_sources_is_sent_with_the_inputs_that_are_made_of_them
 
     result = ["é" * (BUILT_IN_LOOP_BYTES_MAX if is_large else 1), 1e300]
     async with scene(handler) as here:
-        event = await here.outcome(
-            sources=_sources({"p": canonical(result).decode()}), inputs={}, parents={}
-        )
+        event = await here.outcome(sources=_sources(result))
         assert isinstance(event, AttemptSucceeded)
         process = here.dispatcher._value_process
         assert (process.pid is not None) is is_large
@@ -528,9 +519,9 @@ async def test_an_order_of_sources_is_sent_with_the_inputs_that_are_made_of_them
 
 @pytest.mark.parametrize("is_large", [False, True])
 async def test_an_order_of_sources_that_lack_what_is_mapped_fails(*, is_large: bool) -> None:
-    text = canonical({"t": "x" * (BUILT_IN_LOOP_BYTES_MAX if is_large else 1)}).decode()
+    result = {"t": "x" * (BUILT_IN_LOOP_BYTES_MAX if is_large else 1)}
     async with scene(replying()) as here:
-        event = await here.outcome(sources=_sources({"p": text}), inputs={}, parents={})
+        event = await here.outcome(sources=_sources(result))
         assert isinstance(event, AttemptFailed)
         assert event.failure.code is NodeErrorCode.INPUT_MAPPING_FAILED
         assert here.dispatcher.statistics().in_flight == 0
@@ -539,8 +530,8 @@ async def test_an_order_of_sources_that_lack_what_is_mapped_fails(*, is_large: b
 
 @pytest.mark.parametrize("is_large", [False, True])
 async def test_an_order_of_sources_that_exceed_a_dispatch_fails(*, is_large: bool) -> None:
-    text = canonical(["x" * (BUILT_IN_LOOP_BYTES_MAX if is_large else 600)]).decode()
+    result = ["x" * (BUILT_IN_LOOP_BYTES_MAX if is_large else 600)]
     async with scene(replying(), dispatch_body_bytes_max=1_024) as here:
-        event = await here.outcome(sources=_sources({"p": text}), inputs={}, parents={})
+        event = await here.outcome(sources=_sources(result))
         assert isinstance(event, AttemptFailed)
         assert event.failure.code is NodeErrorCode.INPUT_TOO_LARGE

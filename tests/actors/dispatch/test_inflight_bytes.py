@@ -6,22 +6,32 @@ import asyncio
 import socket
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any, cast
+from typing import Any
 
+import orjson
 import pytest
 from aiohttp import web
 
-from actors.dispatch.dispatcher import Dispatcher, _Ticket
-from actors.dispatch.order_inputs import build_values, limit_bytes
+from actors.dispatch.dispatcher import _Ticket
+from actors.dispatch.order_inputs import (
+    BUILT_IN_LOOP_BYTES_MAX,
+    OrderInputs,
+    build_in_loop,
+    limit_bytes,
+)
 from actors.ports import DispatchOrder, InputSources
 from core.canonical import canonical
 from core.records.manifest import parse_manifest
 from core.workflow.dag import CompiledNode, compile_workflow
 from core.workflow.events import AttemptFailed, AttemptSucceeded, Event, WorkStarted
+from tests.actors.orders import sources_of
 from tests.actors.dispatch.test_dispatcher import PATIENCE_S, Scene, replying, scene
 
 MIB = 1024 * 1024
 BYTES_MAX = 8 * MIB
+LARGE = sources_of({"text": "x" * MIB})
+# What is built in the loop, at its bound.
+DENSE = sources_of({"items": [{"n": number} for number in range(1_000)]})
 GOOD = replying(status="success", result={})
 GREEDY, OTHER = "did:x:greedy", "did:x:other"
 
@@ -128,7 +138,7 @@ async def test_a_body_that_is_written_counts_no_more_while_the_agent_works() -> 
         return web.json_response({"status": "success", "result": {}})
 
     async with scene(work, inflight_bytes_max=MIB) as here:
-        sent = asyncio.create_task(here.outcome(inputs={"text": "x" * MIB}))
+        sent = asyncio.create_task(here.outcome(sources=LARGE))
         async with asyncio.timeout(PATIENCE_S):
             await came.wait()
             while here.dispatcher._bytes.total:
@@ -138,8 +148,8 @@ async def test_a_body_that_is_written_counts_no_more_while_the_agent_works() -> 
         assert isinstance(await sent, AttemptSucceeded)
 
 
-async def test_large_orders_begin_in_slices_of_the_loop() -> None:
-    """100 of them held the loop for 1.5 s."""
+async def test_orders_begin_in_slices_of_the_loop() -> None:
+    """100 of 1 MiB held it for 1.5 s; of those that are built in it, many may begin at once."""
     turns = 0
     begun_in: list[int] = []
     ends = asyncio.Event()
@@ -157,11 +167,11 @@ async def test_large_orders_begin_in_slices_of_the_loop() -> None:
     with never_reading() as sink:
         async with scene(GOOD) as here:
             counting = asyncio.create_task(count())
-            for n in range(30):
-                order = here.order(node=f"n{n}", url=sink, inputs={"text": "x" * MIB})
+            for n in range(500):
+                order = here.order(node=f"n{n}", url=sink, sources=DENSE)
                 here.dispatcher.send(order, receive)
             async with asyncio.timeout(PATIENCE_S):
-                while len(begun_in) < 30:
+                while len(begun_in) < 500:
                     await asyncio.sleep(0)
             ends.set()
             await counting
@@ -199,18 +209,21 @@ def test_a_body_is_no_larger_than_what_counts_before_it_is_built(
 ) -> None:
     node = node_of(payload, *mapped)
     sources = InputSources(node, {"p": canonical(result).decode()})
-    order = Scene(cast(Dispatcher, None), "http://x").order(sources=sources)
-    built = build_values(sources, 10**9, is_verification=False)
-    assert isinstance(built, tuple)
-    body = 2 * len(canonical(built[0])) + len(canonical(built[1]))
-    assert body <= limit_bytes(order, 10**9)
-    assert limit_bytes(order, BYTES_MAX) == min(BYTES_MAX, limit_bytes(order, 10**9))
+    built = build_in_loop(sources, 10**9)
+    assert isinstance(built, OrderInputs)
+    body = 2 * len(built.inputs.inputs) + len(orjson.dumps(built.parents))
+    assert body <= limit_bytes(sources, 10**9)
+    assert limit_bytes(sources, BYTES_MAX) == min(BYTES_MAX, limit_bytes(sources, 10**9))
 
 
-def test_a_small_body_does_not_count() -> None:
-    sources = InputSources(node_of({"a": "x" * 8_000}), {"p": "[1]"})
-    order = Scene(cast(Dispatcher, None), "http://x").order(sources=sources)
-    assert limit_bytes(order, BYTES_MAX) == 0
+async def test_a_small_body_does_not_count() -> None:
+    room = 8 * MIB
+    async with scene(GOOD, inflight_bytes_max=room) as here:
+        here.dispatcher._bytes.change(GREEDY, 0, 2 * room)
+        small = sources_of({"a": "x" * (BUILT_IN_LOOP_BYTES_MAX // 2)})
+        done = await here.outcome(payer_did=GREEDY, sources=small)
+        assert isinstance(done, AttemptSucceeded)
+        here.dispatcher._bytes.change(GREEDY, 2 * room, 0)
 
 
 async def test_orders_that_do_not_count_go_on_while_others_hold_all_bytes() -> None:
@@ -222,7 +235,7 @@ async def test_orders_that_do_not_count_go_on_while_others_hold_all_bytes() -> N
             # Six payers, each with more orders than its share.
             orders = [
                 here.order(
-                    node=f"n{n}", url=sink, cancel_url=sink, inputs={}, parents={},
+                    node=f"n{n}", url=sink, cancel_url=sink,
                     sources=sources, payer_did=f"{GREEDY}{n % 6}",
                 )
                 for n in range(18)
@@ -239,10 +252,10 @@ async def test_orders_that_do_not_count_go_on_while_others_hold_all_bytes() -> N
 
 async def test_a_body_that_the_agent_does_not_take_is_given_up() -> None:
     """It held its bytes for as long as the payer allowed the node to work, up to 29 days."""
-    large = {"text": "x" * 3 * MIB}
+    large = sources_of({"text": "x" * 3 * MIB})
     with never_reading() as sink:
         async with scene(GOOD, transfer_timeout_s=1, transfer_rate_min=10**9) as here:
-            done = await here.outcome(url=sink, inputs=large, timeout_ms=3_600_000)
+            done = await here.outcome(url=sink, sources=large, timeout_ms=3_600_000)
             assert isinstance(done, AttemptFailed)
             assert done.failure.is_spared
             assert "not taken within 1 s" in done.failure.message

@@ -15,11 +15,11 @@ from actors.dispatch.order_inputs import (
     Load,
     OrderInputs,
     build_in_child,
-    build_values,
+    build_in_loop,
     verifier_sources,
     weigh_sources,
 )
-from actors.ports import DispatchOrder, InputSources
+from actors.ports import InputSources
 from actors.values.input_texts import (
     FillTexts,
     InputText,
@@ -56,15 +56,6 @@ NODE = compile_workflow(
 ).nodes["b"]
 
 
-def order(sources: InputSources, *, is_verification: bool = False) -> DispatchOrder:
-    """Return an order whose inputs are still to be made."""
-    return DispatchOrder(
-        "w", "t", "b", 1, "cap.x", "did:x:a", "http://a/node", "http://a/cancel", None, {}, {},
-        1_000, is_verification=is_verification, verify_attempt=int(is_verification),
-        sources=sources,
-    )  # fmt: skip
-
-
 class Beside:
     """Builds texts in the caller's process, and keeps what it is asked."""
 
@@ -80,9 +71,14 @@ class Beside:
         return fill_texts(asked)
 
 
-async def built(asked: DispatchOrder, load: Load, bytes_max: int) -> Any:
+async def built(asked: InputSources, load: Load, bytes_max: int) -> Any:
     """Return (inputs, parents) as values, or the failure."""
-    found = await build_in_child(asked, load, Beside(), bytes_max)
+    found = await build_in_child("did:x:payer", asked, load, Beside(), bytes_max)
+    return values_of(found)
+
+
+def values_of(found: OrderInputs | Failure) -> Any:
+    """Return (inputs, parents) as values, or the failure."""
     if isinstance(found, Failure):
         return found
     assert isinstance(found, OrderInputs)
@@ -105,20 +101,20 @@ async def nothing(refs: Collection[BlobRef]) -> dict[str, bytes]:
 
 
 async def test_references_become_inputs_and_parents() -> None:
-    asked = order(InputSources(NODE, {"far": REF, "near": REF}))
+    asked = InputSources(NODE, {"far": REF, "near": REF})
     inputs, parents = await built(asked, load, 100_000)
     assert inputs == {"own": 1, "n": 7}
     assert parents == {"near": {"result": {"n": 7}}}
 
 
-async def test_an_order_travels_to_another_machine_with_what_it_is_made_of() -> None:
-    sent = order(InputSources(NODE, {"far": REF, "near": '{"n":1}'}))
+async def test_what_inputs_are_made_of_travels_to_another_machine() -> None:
+    sent = InputSources(NODE, {"far": REF, "near": '{"n":1}'})
     assert pickle.loads(pickle.dumps(sent)) == sent
 
 
 async def test_verifier_gets_the_result_itself() -> None:
     sources = verifier_sources(NODE, {"far": '{"n":1}', "near": "{}"}, REF)
-    inputs, parents = await built(order(sources, is_verification=True), load, 100_000)
+    inputs, parents = await built(sources, load, 100_000)
     own = {"own": 1, "n": 1}
     assert inputs == {"capabilityId": "cap.x", "inputs": own, "result": {"n": 7}}
     assert parents == {}
@@ -135,14 +131,14 @@ async def test_a_verification_is_not_refused_for_parents_that_it_does_not_send()
 
     sources = verifier_sources(NODE, {"far": '{"n":1}', "near": near}, unverified)
     assert sources.results.keys() == {"far"}
-    inputs, parents = await built(order(sources, is_verification=True), load_noted, 100_000)
+    inputs, parents = await built(sources, load_noted, 100_000)
     assert (inputs["result"], parents) == ("v", {})
     assert loaded == [unverified.hash]
 
 
 async def test_a_result_to_be_verified_that_is_too_large_is_not_even_loaded() -> None:
     sources = verifier_sources(NODE, {"far": "{}", "near": "{}"}, REF)
-    failure = await built(order(sources, is_verification=True), nothing, 69_999)
+    failure = await built(sources, nothing, 69_999)
     assert isinstance(failure, Failure)
     assert (failure.code, failure.verdict) == (NodeErrorCode.INPUT_TOO_LARGE, Verdict.FINAL)
 
@@ -188,7 +184,7 @@ async def test_a_defect_of_the_service_is_no_unreadable_result(error: type[Excep
 
     asked = order(InputSources(NODE, {"far": '{"n":1}', "near": "{}"}))
     with pytest.raises(error):
-        await build_in_child(asked, nothing, Defective(), 100_000)
+        await build_in_child("did:x:payer", asked, nothing, Defective(), 100_000)
 
 
 async def test_inputs_are_measured_while_they_are_built() -> None:
@@ -199,13 +195,13 @@ async def test_inputs_are_measured_while_they_are_built() -> None:
         "b": {"capabilityId": "cap.x", "dependsOn": ["far"], "inputMappings": asked},
     }
     node = compile_workflow(parse_manifest({"nodes": nodes})).nodes["b"]
-    inputs, _ = await built(order(InputSources(node, {"far": REF})), load, 100_000)
+    inputs, _ = await built(InputSources(node, {"far": REF}), load, 100_000)
     assert len(inputs) == 400
 
     async def load_large(refs: Collection[BlobRef]) -> dict[str, bytes]:
         return {ref.hash: orjson.dumps({"t": "x" * 70_000}) for ref in refs}
 
-    failure = await built(order(InputSources(node, {"far": REF})), load_large, 100_000)
+    failure = await built(InputSources(node, {"far": REF}), load_large, 100_000)
     assert isinstance(failure, Failure)
     assert (failure.code, failure.verdict) == (NodeErrorCode.INPUT_TOO_LARGE, Verdict.FINAL)
 
@@ -227,8 +223,8 @@ class Ancestors:
         self.loaded: list[int] = []
 
     @property
-    def order(self) -> DispatchOrder:
-        """Return an order that maps something of each."""
+    def sources(self) -> InputSources:
+        """Return the sources of a node that maps something of each."""
         return order(InputSources(self.node, {**self.refs, "near": "{}"}))
 
     async def load(self, refs: Collection[BlobRef]) -> dict[str, bytes]:
@@ -240,14 +236,14 @@ class Ancestors:
 async def test_ancestors_are_loaded_in_groups_within_the_bound_of_a_dispatch() -> None:
     """400 ancestors of 1 MB of which a number each is mapped were 400 MB at once."""
     ancestors = Ancestors(whole=False)
-    inputs, _ = await built(ancestors.order, ancestors.load, 100_000)
+    inputs, _ = await built(ancestors.sources, ancestors.load, 100_000)
     assert inputs == dict.fromkeys(ancestors.refs, 7)
     assert ancestors.loaded == [100_000] * 4
 
 
 async def test_the_first_ancestor_that_exceeds_the_dispatch_ends_the_loading() -> None:
     ancestors = Ancestors(whole=True)
-    failure = await built(ancestors.order, ancestors.load, 100_000)
+    failure = await built(ancestors.sources, ancestors.load, 100_000)
     assert isinstance(failure, Failure)
     assert (failure.code, failure.verdict) == (NodeErrorCode.INPUT_TOO_LARGE, Verdict.FINAL)
     assert len(ancestors.loaded) == 1, "each stands twice in a dispatch: five are too many"
@@ -255,7 +251,7 @@ async def test_the_first_ancestor_that_exceeds_the_dispatch_ends_the_loading() -
 
 async def test_a_result_above_the_bound_of_which_little_is_mapped_is_a_group_of_its_own() -> None:
     ancestors = Ancestors(whole=False)
-    inputs, _ = await built(ancestors.order, ancestors.load, Ancestors.SIZE - 1)
+    inputs, _ = await built(ancestors.sources, ancestors.load, Ancestors.SIZE - 1)
     assert inputs == dict.fromkeys(ancestors.refs, 7)
     assert ancestors.loaded == [Ancestors.SIZE] * 40
 
@@ -299,23 +295,20 @@ async def test_inputs_are_the_same_wherever_they_are_built(
     sources = InputSources(node, RESULTS)
     if is_verification:
         sources = verifier_sources(node, RESULTS, '{"v":[0]}')
-    here = build_values(sources, 100_000, is_verification=is_verification)
-    there = await built(order(sources, is_verification=is_verification), nothing, 100_000)
-    assert there == here
-    if not isinstance(here, Failure):
-        found = await build_in_child(
-            order(sources, is_verification=is_verification), nothing, Beside(), 100_000
-        )
-        assert isinstance(found, OrderInputs)
-        assert found.inputs.inputs == canonical(here[0])
+    here = build_in_loop(sources, 100_000)
+    there = await build_in_child("did:x:payer", sources, nothing, Beside(), 100_000)
+    assert values_of(there) == values_of(here)
+    if isinstance(here, OrderInputs):
+        assert isinstance(there, OrderInputs)
+        assert there.inputs == here.inputs
 
 
 @pytest.mark.parametrize("bytes_max", range(60, 200, 7))
 async def test_what_is_too_large_here_is_too_large_there(bytes_max: int) -> None:
     node = made({"l": "$.far.result.l", "n": "$.near.result.t"}, {"text": "{{l}}"})
     sources = InputSources(node, RESULTS)
-    here = build_values(sources, bytes_max, is_verification=False)
-    assert await built(order(sources), nothing, bytes_max) == here
+    here = values_of(build_in_loop(sources, bytes_max))
+    assert await built(sources, nothing, bytes_max) == here
 
 
 def test_each_mapping_template_and_parent_counts_for_what_may_be_built_here() -> None:
@@ -348,7 +341,7 @@ async def test_no_value_of_a_large_text_is_built_in_the_loop() -> None:
     node = compile_workflow(parse_manifest({"nodes": nodes})).nodes["b"]
     texts = dict.fromkeys(names, orjson.dumps(["x" * 60_000]).decode())
     sources = InputSources(node, {**texts, "near": "{}"})
-    found = await build_in_child(order(sources), nothing, beside, 8 * READ_BYTES_MAX)
+    found = await build_in_child("did:x:payer", sources, nothing, beside, 8 * READ_BYTES_MAX)
     assert isinstance(found, OrderInputs)
     reads = [asked for asked in beside.asked if isinstance(asked, MapTexts)]
     assert [len(asked.texts) for asked in reads] == [17, 17, 6]

@@ -128,9 +128,8 @@ class Machines:
             url=f"{self.url}{path}",
             cancel_url=f"{self.url}/cancel",
             secret=None,
-            inputs={},
-            parents={},
             timeout_ms=60_000,
+            sources=sources_of(),
         )
         self.orders[node] = order
         self.spreads["a"].send(order, receive)

@@ -6,7 +6,6 @@ from typing import Any
 
 import pytest
 
-from actors.dispatch.order_inputs import BUILT_IN_LOOP_BYTES_MAX
 from actors.engine.step_commands import step_key
 from actors.engine.workflow_restore import restore_workflow
 from actors.transport.messages import CancelReply, PublishReply, ResumeRequest
@@ -46,7 +45,9 @@ def test_children_are_sent_after_their_parents_commit() -> None:
     assert len(bench.outbox.sent) == 1
     bench.gate.commit()
     assert [order.node for order in bench.outbox.sent] == ["a", "b"]
-    assert bench.outbox.sent[1].parents == {"a": {"result": {"from": "a"}}}
+    sources = bench.outbox.sent[1].sources
+    assert sources is not None
+    assert sources.results == {"a": '{"from":"a"}'}
 
 
 def test_a_verification_is_sent_without_the_parents_of_its_node() -> None:
@@ -56,33 +57,15 @@ def test_a_verification_is_sent_without_the_parents_of_its_node() -> None:
     bench = Bench()
     bench.publish(compiled({"nodes": {"a": node, "b": last}}))
     bench.gate.commit()
-    bench.deliver(bench.outbox.sent[-1], {"text": "x" * BUILT_IN_LOOP_BYTES_MAX})
+    bench.deliver(bench.outbox.sent[-1])
     bench.gate.commit()
     bench.deliver(bench.outbox.sent[-1], {"of": "b"})
     bench.gate.commit()
     verification = bench.outbox.sent[-1]
-    assert verification.is_verification and verification.sources is None
-    assert (verification.inputs["result"], verification.parents) == ({"of": "b"}, {})
-
-
-def test_one_step_builds_the_inputs_of_a_few_of_its_dispatches_and_leaves_the_rest() -> None:
-    """999 children that map one result were built in one turn of the loop."""
-    nodes: dict[str, Any] = {"a": {"capabilityId": CAPABILITIES[1]}}
-    for number in range(5):
-        mappings = {"text": "$.a.result.text"}
-        nodes[f"b{number}"] = {**nodes["a"], "dependsOn": ["a"], "inputMappings": mappings}
-    bench = Bench()
-    bench.publish(compiled({"nodes": nodes}))
-    bench.gate.commit()
-    text = "x" * (BUILT_IN_LOOP_BYTES_MAX // 5)
-    bench.deliver(bench.outbox.sent[0], {"text": text})
-    bench.gate.commit()
-    children = bench.outbox.sent[1:]
-    assert [order.sources is None for order in children] == [True, True, False, False, False]
-    assert [order.inputs for order in children] == [{"text": text}] * 2 + [{}] * 3
-    sources = children[-1].sources
-    assert sources is not None
-    assert sources.results == {"a": f'{{"text":"{text}"}}'}
+    sources = verification.sources
+    assert verification.is_verification and sources is not None
+    assert (sources.unverified, sources.results) == ('{"of":"b"}', {})
+    assert sources.node.depends_on == ()
 
 
 def test_three_node_chain_is_four_commands() -> None:

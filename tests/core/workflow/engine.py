@@ -48,10 +48,10 @@ from core.workflow.events import (
     WorkflowAccepted,
     WorkflowChanged,
 )
-from core.workflow.inputs import build_inputs
 from core.workflow.machine import WorkflowMachine
 from core.workflow.terms import NodeTerms
 from core.workflow.transitions import NodeStatus, WorkflowStatus, is_terminal
+from tests.core.workflow.node_inputs import build_inputs
 from tests.core.workflow.offers import answer
 from tests.core.workflow.stake_book import StakeBook
 
@@ -354,10 +354,10 @@ class Engine:
 
 
 def inputs_of(run: Engine, name: str) -> object:
-    """Return (inputs, parents) for a dispatch of a node, or why they cannot be built."""
-    texts = run.machine.results_for(name)
+    """Return the inputs of a dispatch of a node, or why they cannot be built."""
+    node, texts = run.machine.compiled.nodes[name], run.machine.results_for(name)
     results = {key: orjson.loads(text) for key, text in texts.items() if isinstance(text, str)}
-    return build_inputs(run.machine.compiled.nodes[name], results)
+    return build_inputs(node, results)
 
 
 def chain(*names: str, **options: Any) -> dict[str, Any]:

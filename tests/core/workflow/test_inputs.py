@@ -7,7 +7,6 @@ import tracemalloc
 from collections.abc import Callable
 from typing import Any
 
-import orjson
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -16,7 +15,8 @@ from core.canonical import canonical
 from core.records.manifest import parse_manifest
 from core.workflow.dag import CompiledNode, compile_workflow
 from core.workflow.events import Failure
-from core.workflow.inputs import build_inputs, sent_bytes
+from core.workflow.inputs import sent_bytes
+from tests.core.workflow.node_inputs import build_inputs
 
 RESULTS: dict[str, Any] = {
     "a": {"text": "hello", "n": None, "list": [{"x": 1}, [2, 3]], "tricky": "{{lang}}"},
@@ -38,10 +38,13 @@ def node(payload: dict[str, Any], mappings: dict[str, str]) -> CompiledNode:
     return compile_workflow(parse_manifest({"nodes": nodes})).nodes["c"]
 
 
+BOUND = 1_000_000
+
+
 def inputs(payload: dict[str, Any], mappings: dict[str, str] | None = None) -> Any:
     built = build_inputs(node(payload, mappings or {}), RESULTS)
     assert not isinstance(built, Failure), built
-    return built[0]
+    return built
 
 
 @pytest.mark.parametrize(
@@ -78,12 +81,6 @@ def test_index_is_no_key_and_key_is_no_index() -> None:
 
 def test_mapped_values_override_the_payload() -> None:
     assert inputs({"v": 1, "w": 2}, {"v": "$.a.result.text"}) == {"v": "hello", "w": 2}
-
-
-def test_parents_are_the_direct_ones_only() -> None:
-    built = build_inputs(node({}, {"v": "$.a.result.text"}), RESULTS)
-    assert not isinstance(built, Failure)
-    assert built[1] == {"b": {"result": "a plain text"}}
 
 
 @pytest.mark.parametrize(
@@ -144,7 +141,6 @@ def test_payload_is_not_changed() -> None:
 
 
 LARGE = {"t": "x" * 100_000}
-BOUND = 1_000_000
 
 
 def of_mappings(count: int) -> CompiledNode:
@@ -179,14 +175,6 @@ def test_building_stops_at_the_largest_dispatch(make: Callable[[int], CompiledNo
     assert isinstance(failure, Failure)
     assert (failure.code, failure.verdict) == ("INPUT_TOO_LARGE", "final")
     assert peak < 3 * BOUND
-
-
-def test_parents_count_once_and_inputs_twice() -> None:
-    size = len(orjson.dumps(LARGE))
-    compiled = node({}, {"m": "$.a.result"})
-    results = {"a": LARGE, "b": LARGE}
-    assert not isinstance(build_inputs(compiled, results, 3 * size), Failure)
-    assert isinstance(build_inputs(compiled, results, 3 * size - 1), Failure)
 
 
 @given(

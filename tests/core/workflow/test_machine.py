@@ -348,14 +348,11 @@ def test_max_cost_credits_bounds_the_price() -> None:
     assert run.selections[0].price_max_micro == 15
 
 
-def test_inputs_hold_payload_mapped_values_and_direct_parents() -> None:
+def test_inputs_hold_payload_and_mapped_values_of_any_ancestor() -> None:
     manifest = chain("a", "b", "c")
     manifest["nodes"]["c"]["payload"] = {"lang": "en", "text": "?"}
     manifest["nodes"]["c"]["inputMappings"] = {"text": "$.a.result.text"}
     run = engine(manifest)
     run.succeed("a", {"text": "hello"})
     run.succeed("b", {"n": 1})
-    assert inputs_of(run, "c") == (
-        {"lang": "en", "text": "hello"},
-        {"b": {"result": {"n": 1}}},
-    )
+    assert inputs_of(run, "c") == {"lang": "en", "text": "hello"}
