@@ -444,9 +444,7 @@ class Dispatcher:
         self, ticket: _Ticket, sources: InputSources, bytes_max: int
     ) -> None:
         payer_did = ticket.order.payer_did
-        built = await build_in_child(
-            payer_did, sources, self._load, self._value_process, bytes_max
-        )
+        built = await build_in_child(payer_did, sources, self._load, self._value_process, bytes_max)
         self._post_or_fail(ticket, built)
 
     def _post_or_fail(self, ticket: _Ticket, built: OrderInputs | Failure) -> None:

@@ -25,13 +25,11 @@ from actors.dispatch.order_inputs import BUILT_IN_LOOP_BYTES_MAX
 from actors.ports import Contact, DispatchOrder, InputSources
 from actors.process.at_work import AtWork
 from actors.process.loop_clock import LoopClock
-from core.canonical import canonical, hash_text
+from core.canonical import hash_text
 from core.errors import NodeErrorCode
 from core.ids import event_id
-from core.records.manifest import parse_manifest
 from core.settings import Settings
 from core.trust.signing import is_signature_valid
-from core.workflow.dag import compile_workflow
 from core.workflow.events import (
     AttemptFailed,
     AttemptSucceeded,

@@ -24,8 +24,8 @@ from core.canonical import canonical
 from core.records.manifest import parse_manifest
 from core.workflow.dag import CompiledNode, compile_workflow
 from core.workflow.events import AttemptFailed, AttemptSucceeded, Event, WorkStarted
-from tests.actors.orders import sources_of
 from tests.actors.dispatch.test_dispatcher import PATIENCE_S, Scene, replying, scene
+from tests.actors.orders import sources_of
 
 MIB = 1024 * 1024
 BYTES_MAX = 8 * MIB
@@ -165,13 +165,14 @@ async def test_orders_begin_in_slices_of_the_loop() -> None:
             await asyncio.sleep(0)
 
     with never_reading() as sink:
-        async with scene(GOOD) as here:
+        async with scene(GOOD, inflight_start=200) as here:
             counting = asyncio.create_task(count())
-            for n in range(500):
-                order = here.order(node=f"n{n}", url=sink, sources=DENSE)
+            for n in range(200):
+                did = f"did:x:{n}"
+                order = here.order(agent_did=did, node=f"n{n}", url=sink, sources=DENSE)
                 here.dispatcher.send(order, receive)
             async with asyncio.timeout(PATIENCE_S):
-                while len(begun_in) < 500:
+                while len(begun_in) < 200:
                     await asyncio.sleep(0)
             ends.set()
             await counting

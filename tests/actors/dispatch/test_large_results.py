@@ -107,7 +107,8 @@ async def test_a_store_that_stays_away_is_waited_for_until_the_workflows_end(
     blobs = Blobs(shelf, cache_bytes_max=0)
     reply = replying(status="success", result="x" * 2_000)
     node = compile_workflow(parse_manifest({"nodes": {"a": {"capabilityId": "cap.x"}}})).nodes["a"]
-    sources = InputSources(node, {}, BlobRef("sha256:" + "0" * 64, 1)) if is_read else None
+    stored = BlobRef("sha256:" + "0" * 64, 1)
+    sources = InputSources(node, {}, stored if is_read else None)
     async with scene(reply, blobs=blobs, result_inline_bytes_max=1_024) as here:
         ended = await here.outcome(ends_ms=1, sources=sources)
         assert isinstance(ended, AttemptFailed)
@@ -115,5 +116,5 @@ async def test_a_store_that_stays_away_is_waited_for_until_the_workflows_end(
         assert here.dispatcher.statistics().in_flight == 0
         if not is_read:
             shelf.away = 1
-            stored = await here.outcome(ends_ms=2**53)
-            assert isinstance(stored, AttemptSucceeded) and type(stored.result) is BlobRef
+            event = await here.outcome(ends_ms=2**53)
+            assert isinstance(event, AttemptSucceeded) and type(event.result) is BlobRef

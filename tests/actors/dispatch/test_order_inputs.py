@@ -144,18 +144,18 @@ async def test_a_result_to_be_verified_that_is_too_large_is_not_even_loaded() ->
 
 
 async def test_parents_that_are_too_large_are_not_even_loaded() -> None:
-    failure = await built(order(InputSources(NODE, {"far": "{}", "near": REF})), nothing, 69_999)
+    failure = await built(InputSources(NODE, {"far": "{}", "near": REF}), nothing, 69_999)
     assert isinstance(failure, Failure)
     assert (failure.code, failure.verdict) == (NodeErrorCode.INPUT_TOO_LARGE, Verdict.FINAL)
 
 
 async def test_an_ancestor_does_not_count_as_a_parent() -> None:
-    inputs, _ = await built(order(InputSources(NODE, {"far": REF, "near": "{}"})), load, 69_999)
+    inputs, _ = await built(InputSources(NODE, {"far": REF, "near": "{}"}), load, 69_999)
     assert inputs == {"own": 1, "n": 7}
 
 
 async def test_a_lost_result_fails_the_node_and_nothing_else() -> None:
-    asked = order(InputSources(NODE, {"far": REF, "near": "{}"}))
+    asked = InputSources(NODE, {"far": REF, "near": "{}"})
     failure = await built(asked, nothing, 100_000)
     assert isinstance(failure, Failure)
     assert failure.code is NodeErrorCode.INPUT_MAPPING_FAILED
@@ -168,7 +168,7 @@ async def test_a_damaged_result_fails_the_node_as_a_lost_one_does() -> None:
     async def damaged(refs: Collection[BlobRef]) -> dict[str, bytes]:
         raise ValueError("the bytes stored under it have another hash")
 
-    failure = await built(order(InputSources(NODE, {"far": REF, "near": "{}"})), damaged, 100_000)
+    failure = await built(InputSources(NODE, {"far": REF, "near": "{}"}), damaged, 100_000)
     assert isinstance(failure, Failure)
     assert (failure.code, failure.verdict) == (NodeErrorCode.INPUT_MAPPING_FAILED, Verdict.FINAL)
     assert "another hash" in failure.message
@@ -182,7 +182,7 @@ async def test_a_defect_of_the_service_is_no_unreadable_result(error: type[Excep
         async def map_texts(self, payer_did: str, asked: MapTexts) -> MappedTexts | Failure:
             raise error("a defect")
 
-    asked = order(InputSources(NODE, {"far": '{"n":1}', "near": "{}"}))
+    asked = InputSources(NODE, {"far": '{"n":1}', "near": "{}"})
     with pytest.raises(error):
         await build_in_child("did:x:payer", asked, nothing, Defective(), 100_000)
 
@@ -225,7 +225,7 @@ class Ancestors:
     @property
     def sources(self) -> InputSources:
         """Return the sources of a node that maps something of each."""
-        return order(InputSources(self.node, {**self.refs, "near": "{}"}))
+        return InputSources(self.node, {**self.refs, "near": "{}"})
 
     async def load(self, refs: Collection[BlobRef]) -> dict[str, bytes]:
         """Return texts of about the size."""

@@ -35,6 +35,7 @@ from core.workflow.events import (
     WorkStarted,
 )
 from federation.name_resolver import NameResolver
+from tests.actors.orders import sources_of
 
 pytestmark = pytest.mark.anyio
 

@@ -77,7 +77,9 @@ def test_result_is_answered_after_its_commit_and_the_child_goes_out() -> None:
     assert not answers, "nothing is promised before the commit"
     bench.gate.commit()
     assert answers == [NodeResultReply(status="success")]
-    assert bench.outbox.sent[-1].parents == {"a": {"result": {"n": 1}}}
+    sources = bench.outbox.sent[-1].sources
+    assert sources is not None
+    assert sources.results == {"a": '{"n":1}'}
     row = bench.model.nodes["w1"]["a"]
     assert (row["status"], row["attempt"], row["input_hash"]) == ("success", 1, "sha256:i")
 
