@@ -40,16 +40,22 @@ from serve_app.services import Services
 class Api:
     """The ASGI application of one replica.
 
+    A path without values is found by its text, since a router that tries one pattern after the
+    other takes a tenth of a small request's time; all others by Starlette's router.
+
     Args:
         routes: one per path.
     """
 
     def __init__(self, routes: Sequence[Route]) -> None:
         self.router = Router(routes, redirect_slashes=False, default=_unknown_path)
+        self._fixed = {route.path: route.app for route in routes if not route.param_convertors}
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Route a request; a slash within a value of its path parts nothing."""
-        await self.router(kept_apart(scope), receive, send)
+        scope = kept_apart(scope)
+        fixed = self._fixed.get(scope["path"]) if scope["type"] == "http" else None
+        await (fixed or self.router)(scope, receive, send)
 
 
 def service_version() -> str:

@@ -82,7 +82,8 @@ def build(settings: Settings) -> Any:
         max_ongoing_requests=max(settings.connections_max, 2 * settings.replica_requests_max),
         graceful_shutdown_wait_loop_s=0.2,
         graceful_shutdown_timeout_s=5.0,
-        logging_config=LoggingConfig(enable_access_log=False),
+        # At INFO each request makes a record that nothing writes.
+        logging_config=LoggingConfig(enable_access_log=False, log_level="WARNING"),
     )
     return deployment.bind(settings_argument(settings))
 

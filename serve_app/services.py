@@ -25,6 +25,7 @@ from serve_app.callers.auth import Authenticator
 from serve_app.callers.keyed_locks import KeyedLocks
 from serve_app.callers.limits import RateLimiter
 from serve_app.callers.peers import Peers
+from serve_app.callers.turns import RequestTurns
 from serve_app.operations.agents.heartbeat_store import Heartbeats
 
 T = TypeVar("T")
@@ -43,6 +44,7 @@ class Services:
     replies: ReplyStore
     admission: Admission
     peers: Peers
+    turns: RequestTurns = field(default_factory=RequestTurns)
     names: NameResolver = field(default_factory=NameResolver)
     # One invoice of a payer at a time: two at once would be added up twice, for one of them.
     invoicing: KeyedLocks[str] = field(default_factory=KeyedLocks)
