@@ -21,6 +21,7 @@ from bench.peers.durability import ask_postgres
 from bench.peers.graphs import CAPABILITY, CROWDED, manifest
 from bench.peers.systems.system import DATABASE
 from bench.peers.workloads import Job
+from core.workflow.transitions import WorkflowStatus
 
 # One payer alone may not hold more than an eighth of what is free: 256 callers are of several.
 PAYERS = 8
@@ -91,17 +92,9 @@ class Callboard:
 
     async def run_bulk(self, job: Job, count: int) -> None:
         """Publish by bulk requests; wait for the last published, then for all others."""
-        one = self._manifest(job)
         async with self._api(self.headers[0]["x-api-key"]) as payer:
-            left = count
-            while left:
-                size = min(BULK_MAX, left)
-                reply = await payer.must(
-                    "POST", "/v1/workflows/publish/bulk", {"workflows": [one] * size}
-                )
-                last = reply["results"][-1]["workflowId"]
-                left -= size
-            await self._wait(payer, last)
+            published = await payer.publish_bulk(self._manifest(job), count, at_once=BULK_MAX)
+            await self._wait(payer, published[-1])
         await self.wait_idle()
 
     async def accept(self, caller: Caller, turn: int, job: Job) -> None:
@@ -109,9 +102,13 @@ class Callboard:
         await caller.send("POST", "/v1/workflows/publish", self._body(job))
 
     async def wait_idle(self) -> None:
-        """Return when no workflow is unfinished."""
+        """Return when no workflow is unfinished.
+
+        Raises:
+            SystemExit: not all have succeeded.
+        """
         async with self._api(self._target.admin_key) as admin:
-            for status in ("pending", "running"):
+            for status in (one for one in WorkflowStatus if one is not WorkflowStatus.SUCCESS):
                 path = f"/v1/workflows?status={status}&limit=1"
                 while found := (await admin.must("GET", path))["workflows"]:
                     await self._wait(admin, found[0]["id"])
@@ -132,11 +129,7 @@ class Callboard:
 
 
 @contextmanager
-def callboard(toml: str = "") -> Iterator[Callboard]:
-    """Run a deployment of this checkout.
-
-    Args:
-        toml: its settings.
-    """
-    with Checkout.at(None).deployment(toml) as home:
+def callboard() -> Iterator[Callboard]:
+    """Run a deployment of this checkout."""
+    with Checkout.at(None).deployment() as home:
         yield Callboard(Target.at(home))

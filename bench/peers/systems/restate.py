@@ -209,15 +209,15 @@ def restate(folder: Path, agent_ports: list[int]) -> Iterator[Restate]:
             )
         stack.enter_context(ended([server]))
         agents = {PORTS_VARIABLE: ",".join(map(str, agent_ports))}
-        workers = [
-            environment.start(
+        workers = []
+        for number, port in enumerate(worker_ports):
+            worker = environment.start(
                 "restate_service", f"bench{number}", str(port),
                 environment=agents, log=folder / "workers.log",
-            )
-            for number, port in enumerate(worker_ports)
-        ]  # fmt: skip
-        # The SDK takes SIGTERM for itself, and the process stays. Workers hold nothing.
-        stack.enter_context(ended(workers, signal.SIGKILL))
+            )  # fmt: skip
+            # The SDK takes SIGTERM for itself, and the process stays. Workers hold nothing.
+            stack.enter_context(ended([worker], signal.SIGKILL))
+            workers.append(worker)
         system = Restate(server, workers, ports, log)
         system.wait_ready()
         system.register(worker_ports)
