@@ -27,7 +27,13 @@ from ledger.embedded.tethered import tethered_command
 from serve_app.settings_from_env import LoadedSettings, child_environment, settings_as_environment
 from serve_app.supervisor.deployment import Deployment, DeploymentError, PortBlock, is_free
 from serve_app.supervisor.processes import end_marked, wait_end
-from serve_app.supervisor.ray_head import VITAL_COUNT, ray_environment, start_head, vital_processes
+from serve_app.supervisor.ray_head import (
+    VITAL_COUNT,
+    end_client_server,
+    ray_environment,
+    start_head,
+    vital_processes,
+)
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 HEAD_START_TIMEOUT_S = 120.0
@@ -184,6 +190,7 @@ class Keeper:
         with log.open("ab") as file, self._step(command, file, self._ray_environment()) as step:
             try:
                 self._wait_head()
+                end_client_server(self._deployment)
                 self._say("deploying the API")
                 assert step.stdin is not None
                 with suppress(BrokenPipeError):  # it has failed already; its log says why

@@ -62,6 +62,15 @@ def process_name(pid: int) -> str:
         return ""
 
 
+def command_of(pid: int) -> list[str]:
+    """Return the words of a process's command line, none when it is gone."""
+    try:
+        with open(f"/proc/{pid}/cmdline", encoding="utf-8", errors="replace") as file:
+            return file.read().split("\0")
+    except OSError:
+        return []
+
+
 def send(pids: Iterable[int], number: signal.Signals) -> None:
     """Send a signal to processes; those that have ended are passed over."""
     for pid in pids:

@@ -18,13 +18,17 @@ from ledger.embedded.tethered import tethered_command
 from serve_app.settings_from_env import DEPLOYMENT_MARK, child_environment
 from serve_app.supervisor.deployment import Deployment, PortBlock
 from serve_app.supervisor.front import connections_possible, write_front
-from serve_app.supervisor.processes import marked_processes, process_name
+from serve_app.supervisor.processes import command_of, marked_processes, process_name, send
 
 # Offsets in the deployment's block of ports.
 _GCS, _DASHBOARD, _AGENT, _CLIENT, _METRICS, _PROXY_STATS, _PROXY_METRICS = range(7)
 _FALLBACK_HTTP, _FALLBACK_GRPC = 7, 8
 _HTTP_FROM, _HTTP_TO = 20, 59
 _GRPC_FROM, _GRPC_TO = 60, 99
+# Where the dashboard's server cannot listen: `ray start` then goes on without it, and no option
+# leaves it out. An address that is kept for documentation (RFC 5737). Decision 0192.
+_NOWHERE = "192.0.2.1"
+_CLIENT_SERVER = "ray.util.client.server"
 # The kernel cuts a process name after 15 characters.
 _VITAL = {"gcs_server", "raylet"}
 VITAL_COUNT = len(_VITAL)
@@ -115,7 +119,7 @@ def start_head(
     # The `ray` script of this very environment, found beside its interpreter.
     command = [sys.executable, str(Path(sys.executable).parent / "ray"), "start", "--head"]
     command += ["--block", "--node-ip-address=127.0.0.1", f"--port={ports.first + _GCS}"]
-    command += [f"--dashboard-port={ports.first + _DASHBOARD}"]
+    command += [f"--dashboard-host={_NOWHERE}", f"--dashboard-port={ports.first + _DASHBOARD}"]
     command += [f"--dashboard-agent-listen-port={ports.first + _AGENT}"]
     command += [f"--ray-client-server-port={ports.first + _CLIENT}"]
     command += [f"--metrics-export-port={ports.first + _METRICS}"]
@@ -132,6 +136,15 @@ def start_head(
             env=environment, stdin=subprocess.DEVNULL, stdout=log, stderr=log,
             cwd=deployment.run_folder, start_new_session=True,
         )  # fmt: skip
+
+
+def end_client_server(deployment: Deployment) -> None:
+    """End the server for drivers of other machines, which `ray start` cannot be told to leave out.
+
+    To `ray start` an end by SIGTERM is an ordinary one.
+    """
+    pids = marked_processes(deployment.id)
+    send([pid for pid in pids if _CLIENT_SERVER in command_of(pid)], signal.SIGTERM)
 
 
 def vital_processes(deployment: Deployment) -> list[int]:

@@ -8,10 +8,20 @@ import httpx
 import pytest
 
 from serve_app.supervisor.deployment import Deployment, run_folder_of
-from serve_app.supervisor.processes import marked_processes
+from serve_app.supervisor.processes import command_of, marked_processes
 from tests.platform.deployments import RunningDeployment, processes_below, supervisor
 
 pytestmark = pytest.mark.slow
+
+
+def test_no_process_runs_that_nothing_asks(deployment: RunningDeployment) -> None:
+    """Ray's servers for its page and for remote drivers took 120 MB, and a percent of a core each."""
+    run_folder = run_folder_of(deployment.home)
+    pids = marked_processes(Deployment(deployment.home, Path()).id, run_folder)
+    commands = [" ".join(command_of(pid)) for pid in pids]
+    assert any("gcs_server" in command for command in commands)
+    unused = ("dashboard.py", "ray.util.client")
+    assert [command for command in commands if any(name in command for name in unused)] == []
 
 
 def test_down_leaves_nothing_but_the_home(deployment: RunningDeployment) -> None:
