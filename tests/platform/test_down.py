@@ -15,7 +15,7 @@ pytestmark = pytest.mark.slow
 
 
 def test_no_process_runs_that_nothing_asks(deployment: RunningDeployment) -> None:
-    """Ray's servers for its page and for remote drivers took 120 MB, and a percent of a core each."""
+    """Ray's servers for its page and for remote drivers took 120 MB, and two percent of a core."""
     run_folder = run_folder_of(deployment.home)
     pids = marked_processes(Deployment(deployment.home, Path()).id, run_folder)
     commands = [" ".join(command_of(pid)) for pid in pids]
