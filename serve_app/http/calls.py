@@ -109,10 +109,9 @@ class Call:
         if operation.query is not None:
             values = query_values(self.query_string, problems) if self.query_string else {}
             self._parsed[operation.query] = shape.read(operation.query, values, problems)
-        is_parsed_here = not operation.is_parsed_by_handler
-        if is_parsed_here and isinstance(operation.body, type) and issubclass(operation.body, Body):
+        if (model := operation.parsed_body) is not None:
             raw = self.json if self.body or not operation.is_body_optional else {}
-            self._parsed[operation.body] = shape.read(operation.body, raw, problems)
+            self._parsed[model] = shape.read(model, raw, problems)
         if looked_up is not None and 0 < len(problems) == in_path:
             raise not_found(f"{looked_up} {'/'.join(self.path_values.values())[:100]}")
         if problems:
@@ -252,6 +251,13 @@ class Operation:
     def is_parsed_by_handler(self) -> bool:
         """Whether its handler parses the body: item by item, or once it knows who sends it."""
         return self.is_bulk_body or self.is_agent_reply
+
+    @property
+    def parsed_body(self) -> type[Body] | None:
+        """The model of a body that is parsed before the handler has it; None without one."""
+        if self.is_parsed_by_handler or not isinstance(self.body, type):
+            return None
+        return self.body if issubclass(self.body, Body) else None
 
     def __post_init__(self) -> None:
         declared = members_of(self.path_values) if self.path_values is not None else ()

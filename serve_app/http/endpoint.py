@@ -162,7 +162,7 @@ class Endpoint:
             call.json, call.pieces = await parse_large_json(call.body, depth_max=depth_max)
             if operation.check is not None:
                 operation.check(call)
-        parsed_bytes = 0 if operation.is_parsed_by_handler else len(call.body)
+        parsed_bytes = len(call.body) if operation.parsed_body is not None else 0
         await in_thread(parsed_bytes, partial(call.parse, operation))
         # A read that comes as a POST (a dry run) stores nothing, so there is nothing to repeat.
         if operation.repeats is not Repeats.IGNORED and rate is not RateClass.READ:
