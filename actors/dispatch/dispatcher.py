@@ -16,9 +16,6 @@ from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-import orjson
-from msgspec.structs import replace
-
 from actors.dispatch.agent_queue import AGED_MS, AgentQueues
 from actors.dispatch.cancel_notices import CancelNotices
 from actors.dispatch.envelope import dispatch_body, dispatch_headers, sent_event_id
@@ -50,7 +47,6 @@ from core.settings import Settings
 from core.workflow.blob_ref import BlobRef
 from core.workflow.events import (
     AttemptAccepted,
-    AttemptSucceeded,
     Event,
     Failure,
     Verdict,
@@ -536,9 +532,6 @@ class Dispatcher:
         if body is not None:
             await self._store_and_end(ticket, event, body, Contact.REACHED)
             return
-        if isinstance(event, AttemptSucceeded):
-            assert event.result_json is not None
-            event = replace(event, result=orjson.loads(event.result_json))
         self._close_and_deliver(ticket, event, Contact.REACHED)
 
     def _fail(self, ticket: _Ticket, input_hash: str, failure: Failure, contact: Contact) -> None:

@@ -121,7 +121,7 @@ async def store_large_result(event: Event, body: bytes, blobs: Blobs) -> Event:
     assert isinstance(event, AttemptSucceeded)
     ref = await _retry_while_unavailable(lambda: blobs.put(body))
     assert ref.hash == event.output_hash, "a result is stored under the hash of its canonical form"
-    return replace(event, result=ref, result_json=None)
+    return replace(event, result_json=None, result_ref=ref)
 
 
 async def _retry_while_unavailable(ask: Callable[[], Awaitable[T]]) -> T:

@@ -165,7 +165,6 @@ def _build_success_event(
     return AttemptSucceeded(
         order.node,
         order.attempt,
-        reply.result,
         result.decode(),
         input_hash,
         output_hash,

@@ -92,7 +92,7 @@ class ValueProcess:
         return self._judged
 
     async def judge(self, order: DispatchOrder, reply: ReceivedReply) -> Event:
-        """Return the event of a reply; that of a success has `result_json` and no `result`.
+        """Return the event of a reply.
 
         Raises:
             ValueProcessEnded: the process ended, was closed, or timed out.

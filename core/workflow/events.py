@@ -120,20 +120,19 @@ class AttemptAccepted(Message, frozen=True):
 class AttemptSucceeded(Message, frozen=True):
     """The agent replied with a result.
 
-    `result_json` is the result in canonical form, None when `result` is the `BlobRef` of a stored
-    one. Otherwise `result` is of no account here: it may be the value, for an owner of an older
-    version on another machine. Hashes are `sha256:` + hex over the JCS forms.
+    The result is in `result_json`, in canonical form, or behind `result_ref` when it is large.
+    Hashes are `sha256:` + hex over the JCS forms.
     """
 
     node: str
     attempt: int
-    result: Any
     result_json: str | None
     input_hash: str | None
     output_hash: str
     started_ms: int
     at_ms: int
     metrics: dict[str, Any] = field(default_factory=dict)
+    result_ref: BlobRef | None = None
 
 
 class AttemptFailed(Message, frozen=True):

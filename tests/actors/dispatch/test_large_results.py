@@ -49,7 +49,7 @@ class Shelf:
 def succeeded(text: str) -> AttemptSucceeded:
     body = orjson.dumps({"text": text})
     name = "sha256:" + hashlib.sha256(body).hexdigest()
-    return AttemptSucceeded("a", 1, {"text": text}, body.decode(), "sha256:in", name, 0, 1)
+    return AttemptSucceeded("a", 1, body.decode(), "sha256:in", name, 0, 1)
 
 
 def test_small_results_and_other_events_travel_as_they_are() -> None:
@@ -73,10 +73,10 @@ async def test_large_result_is_stored_before_its_event_goes_on_however_long_that
     assert body is not None
     changed = await store_large_result(event, body, blobs)
     assert isinstance(changed, AttemptSucceeded)
-    assert changed.result == BlobRef(event.output_hash, len(event.result_json or ""))
+    assert changed.result_ref == BlobRef(event.output_hash, len(event.result_json or ""))
     assert changed.result_json is None
     assert shelf.away == 0
-    assert await blobs.load([changed.result]) == {
+    assert await blobs.load([changed.result_ref]) == {
         event.output_hash: (event.result_json or "").encode()
     }
 
@@ -117,4 +117,4 @@ async def test_a_store_that_stays_away_is_waited_for_until_the_workflows_end(
         if not is_read:
             shelf.away = 1
             event = await here.outcome(ends_ms=2**53)
-            assert isinstance(event, AttemptSucceeded) and type(event.result) is BlobRef
+            assert isinstance(event, AttemptSucceeded) and event.result_ref is not None

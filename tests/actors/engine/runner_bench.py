@@ -174,7 +174,7 @@ class Bench:
         now_ms = self.clock.now_ms()
         self.runner.receive(
             order.workflow_id,
-            AttemptSucceeded(order.node, order.attempt, result, orjson.dumps(result).decode(),
+            AttemptSucceeded(order.node, order.attempt, orjson.dumps(result).decode(),
                              "sha256:i", "sha256:o", now_ms, now_ms),
         )  # fmt: skip
 

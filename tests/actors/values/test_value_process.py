@@ -77,15 +77,7 @@ def test_the_event_is_the_one_that_is_made_in_the_loop(
     bare = an_order(is_verification=is_verification, verify_attempt=int(is_verification))
     asked = ReplyOfOrder(bare, received(body, status))
     there = EVENTS.decode(answer_frame(REQUESTS.encode(asked)))
-    if isinstance(here, AttemptSucceeded):
-        assert isinstance(there, AttemptSucceeded) and there.result is None
-        assert there.result_json is not None
-        there = AttemptSucceeded(**_fields(there) | {"result": orjson.loads(there.result_json)})
     assert there == here
-
-
-def _fields(value: Any) -> dict[str, Any]:
-    return {name: getattr(value, name) for name in value.__struct_fields__}
 
 
 @pytest.mark.parametrize(
@@ -100,7 +92,7 @@ async def test_only_large_replies_are_judged_in_child(
         event = await here.outcome()
         assert isinstance(event, AttemptSucceeded if status == 200 else AttemptFailed)
         if isinstance(event, AttemptSucceeded):
-            assert event.result == {"t": "x" * chars}
+            assert event.result_json == '{"t":"' + "x" * chars + '"}'
         assert here.dispatcher.statistics().judged_in_child == in_child
 
 
