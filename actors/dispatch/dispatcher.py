@@ -407,7 +407,10 @@ class Dispatcher:
             except Exception:  # as in `_take_step`
                 self._end_broken(ticket)
 
-        ticket.step = asyncio.get_running_loop().create_task(guarded())
+        async def named() -> None:
+            await self._at_work.run(order.workflow_id, guarded())
+
+        ticket.step = asyncio.get_running_loop().create_task(named())
 
     def _end_broken(self, ticket: _Ticket) -> None:
         order = ticket.order

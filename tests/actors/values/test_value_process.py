@@ -8,6 +8,7 @@ import signal
 import socket
 import subprocess
 import sys
+import traceback
 from typing import Any
 
 import orjson
@@ -158,7 +159,9 @@ async def test_a_request_is_written_in_its_turn_and_fails_alone() -> None:
     async def judge(name: str, reply: ReceivedReply) -> None:
         try:
             await judging.judge(an_order(name), reply)
-        except Unencodable:
+        except Unencodable as error:
+            frames = traceback.extract_tb(error.__traceback__)
+            assert "_take_turns" not in {frame.name for frame in frames}, "its caller writes it"
             ended.append(f"{name} cannot be written")
         else:
             ended.append(name)
