@@ -35,7 +35,7 @@ from actors.process.at_work import AtWork
 from actors.process.slices import SLICE_MS, run_in_slices
 from actors.values.reply_events import (
     ReceivedReply,
-    build_reply_event,
+    build_failed_event,
     judge_received,
     unhealthy_failure,
 )
@@ -267,7 +267,8 @@ class Dispatcher:
                 self._forget(ticket, Contact.UNKNOWN)
                 order, now_ms = ticket.order, self._clock.now_ms()
                 failure = unhealthy_failure(order, "its circuit opened while others waited for it")
-                _deliver(ticket, build_reply_event(order, failure, "", now_ms, now_ms))
+                event = build_failed_event(order, failure, now_ms, now_ms)
+                deliver_event(order, ticket.receive, event)
             yield
 
     def notify(self, order: DispatchOrder, reason: str) -> None:
@@ -420,16 +421,17 @@ class Dispatcher:
         message = "the dispatch failed inside the service"
         broken = Failure(NodeErrorCode.AGENT_ERROR, message, is_spared=True)
         at_ms = self._clock.now_ms()
-        event = build_reply_event(order, broken, "", ticket.started_ms or at_ms, at_ms)
+        event = build_failed_event(order, broken, ticket.started_ms or at_ms, at_ms)
         self._close(ticket, Contact.UNKNOWN)
-        _deliver(ticket, event)
+        deliver_event(order, ticket.receive, event)
 
     def _begin_order(self, ticket: _Ticket) -> None:
         order = ticket.order
         ticket.started_ms = self._clock.now_ms()
         ticket.started_s = asyncio.get_running_loop().time()
         if not order.is_verification:
-            _deliver(ticket, WorkStarted(order.node, order.attempt, ticket.started_ms))
+            began = WorkStarted(order.node, order.attempt, ticket.started_ms)
+            deliver_event(order, ticket.receive, began)
             if ticket not in self._open:
                 return  # the receiver has aborted it
         sources, bytes_max = order.sources, self._settings.dispatch_body_bytes_max
@@ -448,7 +450,7 @@ class Dispatcher:
 
     def _post_or_fail(self, ticket: _Ticket, built: OrderInputs | Failure) -> None:
         if isinstance(built, Failure):
-            self._fail(ticket, "", built, Contact.UNKNOWN)
+            self._fail(ticket, built, Contact.UNKNOWN)
         else:
             self._post(ticket, built)
 
@@ -468,7 +470,7 @@ class Dispatcher:
         if len(body) > bytes_max:
             message = f"the dispatch has {len(body)} bytes, limit {bytes_max}"
             too_large = Failure(NodeErrorCode.INPUT_TOO_LARGE, message, Verdict.FINAL)
-            self._fail(ticket, input_hash, too_large, Contact.UNKNOWN)
+            self._fail(ticket, too_large, Contact.UNKNOWN)
             return
         request = HttpRequest(
             "POST",
@@ -510,7 +512,7 @@ class Dispatcher:
         order = ticket.order
         if isinstance(outcome, HttpFailure):
             failure, contact = judge_failure(order, outcome, self._settings)
-            self._fail(ticket, input_hash, failure, contact)
+            self._fail(ticket, failure, contact)
             return
         received = ReceivedReply(
             event,
@@ -537,10 +539,9 @@ class Dispatcher:
             return
         self._close_and_deliver(ticket, event, Contact.REACHED)
 
-    def _fail(self, ticket: _Ticket, input_hash: str, failure: Failure, contact: Contact) -> None:
+    def _fail(self, ticket: _Ticket, failure: Failure, contact: Contact) -> None:
         """End an order without a reply."""
-        at_ms = _ended_ms(ticket)
-        event = build_reply_event(ticket.order, failure, input_hash, ticket.started_ms, at_ms)
+        event = build_failed_event(ticket.order, failure, ticket.started_ms, _ended_ms(ticket))
         self._end(ticket, event, contact)
 
     def _end(self, ticket: _Ticket, event: Event, contact: Contact) -> None:
@@ -570,7 +571,7 @@ class Dispatcher:
         if isinstance(event, AttemptAccepted) and not ticket.is_over:
             remaining_ms = ticket.started_ms + ticket.order.timeout_ms - event.at_ms
         self._close(ticket, contact, remaining_ms)
-        _deliver(ticket, event)
+        deliver_event(ticket.order, ticket.receive, event)
 
     def _close(self, ticket: _Ticket, contact: Contact, accepted_ms: int | None = None) -> None:
         """Close an open order; `accepted_ms`: how long its agent may still hold it."""
@@ -586,11 +587,10 @@ class Dispatcher:
         self._start_waiting()
 
 
-def _deliver(ticket: _Ticket, event: Event) -> None:
-    """Give an order's event to its receiver."""
-    order = ticket.order
+def deliver_event(order: DispatchOrder, receive: Receive, event: Event) -> None:
+    """Give an order's event to its receiver; what that raises is logged."""
     try:
-        ticket.receive(order.workflow_id, event)
+        receive(order.workflow_id, event)
     except Exception:  # the edge to who sent the order: it fails for this event alone
         log.exception("event not received workflow=%s node=%s", order.workflow_id, order.node)
 

@@ -26,18 +26,17 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TypeVar, assert_never
 
-from actors.dispatch.dispatcher import Dispatcher
+from actors.dispatch.dispatcher import Dispatcher, deliver_event
 from actors.ports import DispatchOrder
 from actors.transport.channel import Channel
+from actors.values.reply_events import build_failed_event
 from core.errors import NodeErrorCode, ServiceError
 from core.message import Message
 from core.workflow.events import (
     AttemptAccepted,
-    AttemptFailed,
     Event,
     Failure,
     Verdict,
-    VerificationFinished,
     WorkStarted,
 )
 
@@ -284,14 +283,7 @@ class RemoteDispatch:
                 away.is_accepted = True
             elif not isinstance(event, WorkStarted):
                 self._forget_away(serial)
-            try:
-                away.receive(away.order.workflow_id, event)
-            except Exception:  # the edge of one workflow: its machine would repeat the batch
-                log.exception(
-                    "event not received workflow=%s node=%s",
-                    away.order.workflow_id,
-                    away.order.node,
-                )
+            deliver_event(away.order, away.receive, event)
         return [None] * len(batch)
 
     def _return_event(self, origin: str, serial: int, _: str, event: Event) -> None:
@@ -343,9 +335,14 @@ class RemoteDispatch:
 
     def _lose(self, serial: int) -> None:
         """End an order whose machine cannot be reached or has ended."""
-        away = self._forget_away(serial)
-        order = away.order
-        away.receive(order.workflow_id, _build_lost_event(order, away.peer, self._now_ms()))
+        away, at_ms = self._forget_away(serial), self._now_ms()
+        failure = Failure(
+            NodeErrorCode.AGENT_ERROR,
+            f"the dispatching process {away.peer} ended before the reply",
+            Verdict.LOST,
+        )
+        event = build_failed_event(away.order, failure, at_ms, at_ms)
+        deliver_event(away.order, away.receive, event)
 
     def _forget(self, name: str) -> None:
         """Remove a peer: its open orders are lost, its accepted ones are held here."""
@@ -382,16 +379,3 @@ async def _repeat_until_answered(
                 log.info("%s go on after %d failures", name, failures)
             break
     return replies
-
-
-def _build_lost_event(order: DispatchOrder, machine: str, at_ms: int) -> Event:
-    failure = Failure(
-        NodeErrorCode.AGENT_ERROR,
-        f"the dispatching process {machine} ended before the reply",
-        Verdict.LOST,
-    )
-    if order.is_verification:
-        return VerificationFinished(
-            order.node, order.attempt, False, failure, at_ms, at_ms, order.verify_attempt
-        )
-    return AttemptFailed(order.node, order.attempt, failure, at_ms, at_ms)
