@@ -79,13 +79,10 @@ class ValueProcess:
 
     Args:
         weight_of: a payer's weight.
-        timeout_s: for one request.
     """
 
-    def __init__(
-        self, weight_of: Callable[[str], int], *, timeout_s: float = JUDGE_TIMEOUT_S
-    ) -> None:
-        self._timeout_s = timeout_s
+    def __init__(self, weight_of: Callable[[str], int]) -> None:
+        self._timeout_s = JUDGE_TIMEOUT_S
         self._waiting: FairQueue[_Turn, _Turn] = FairQueue(weight_of)
         self._turns: asyncio.Task[None] | None = None
         self._process: subprocess.Popen[bytes] | None = None
@@ -179,8 +176,8 @@ class ValueProcess:
             try:
                 async with asyncio.timeout(self._timeout_s):
                     found = await self._ask(turn.request.result())
-            except (OSError, EOFError, TimeoutError) as error:
-                log.error("value process failed pid=%s error=%r", self.pid, error)
+            except Exception as error:  # the edge to the process: what it raises is the answer
+                log.exception("value process failed pid=%s", self.pid)
                 self._end_process()
                 turn.fail(ValueProcessEnded(repr(error)))
             else:
@@ -188,7 +185,8 @@ class ValueProcess:
                     turn.answer.set_result(found)
 
     async def _ask(self, request: bytes) -> bytes:
-        if self._streams is None:
+        if self._streams is None or self._streams[0].at_eof():
+            self._end_process()  # it has ended since the last request
             self._streams = await self._start()
         reader, writer = self._streams
         writer.write(len(request).to_bytes(LENGTH_BYTES, LENGTH_ORDER))
@@ -199,9 +197,13 @@ class ValueProcess:
 
     async def _start(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
         ours, theirs = socket.socketpair()
-        with theirs:
-            self._process = _spawn(theirs.fileno())
-        return await asyncio.open_unix_connection(sock=ours)
+        try:
+            with theirs:
+                self._process = _spawn(theirs.fileno())
+            return await asyncio.open_unix_connection(sock=ours)
+        except BaseException:
+            ours.close()
+            raise
 
     def _end_process(self) -> None:
         if self._streams is not None:
