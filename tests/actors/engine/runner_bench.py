@@ -180,10 +180,9 @@ class Bench:
 
     def adopt_all(self) -> None:
         """Restore what the ledger has, as an owner's start does."""
-        touched = self.runner.reads.begin()
-        for stored in self.model.unfinished("one"):
-            self.runner.restore_stored(stored, touched)
-        self.runner.reads.end(touched)
+        with self.runner.reads.open() as changed_ids:
+            for stored in self.model.unfinished("one"):
+                self.runner.restore_stored(stored, changed_ids)
 
     def status(self) -> str:
         """Return the stored status of the workflow."""
