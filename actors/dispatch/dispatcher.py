@@ -281,8 +281,9 @@ class Dispatcher:
         if self._starved_timer is not None:
             self._starved_timer.cancel()
         for ticket in self._tickets.values():
-            if ticket.until is not None:
-                ticket.until.cancel()
+            for timer in (ticket.until, ticket.untaken):
+                if timer is not None:
+                    timer.cancel()
         for ticket in self._open:
             self._stop(ticket)
         if self._begins is not None:

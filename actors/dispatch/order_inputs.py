@@ -91,9 +91,10 @@ def verifier_sources(
 
 
 def weigh_sources(sources: InputSources) -> int:
-    """Return how many bytes are read and written to build inputs; of stored results, any number.
+    """Return how much is read and written to build inputs; of stored results, any number.
 
-    What weighs at most `BUILT_IN_LOOP_BYTES_MAX` is built in the loop.
+    What weighs at most `BUILT_IN_LOOP_BYTES_MAX` is built in the loop. Texts weigh their
+    characters, which cost no look at them: the texts that take longest to read are ASCII.
     """
     if any(type(item) is BlobRef for item in (sources.unverified, *sources.results.values())):
         return _UNBOUNDED

@@ -261,3 +261,16 @@ async def test_a_body_that_the_agent_does_not_take_is_given_up() -> None:
             assert done.failure.is_spared
             assert "not taken within 1 s" in done.failure.message
             assert here.dispatcher._bytes.total == 0
+
+
+async def test_a_body_that_is_not_taken_is_given_up_by_no_dispatcher_that_is_closed() -> None:
+    """Its timer went on, and its event reached a runner that had ended."""
+    large = sources_of({"text": "x" * 3 * MIB})
+    with never_reading() as sink:
+        async with scene(GOOD) as here:
+            here.dispatcher.send(here.order(url=sink, sources=large), lambda *_: None)
+            (ticket,) = here.dispatcher._tickets.values()
+            async with asyncio.timeout(PATIENCE_S):
+                while ticket.untaken is None:
+                    await asyncio.sleep(0.001)
+    assert ticket.untaken.cancelled()
