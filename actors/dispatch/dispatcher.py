@@ -136,7 +136,7 @@ class Dispatcher:
         def weight_of(payer: str) -> int:
             return weights.get(payer, 1)
 
-        self._queues: AgentQueues[_Ticket, _Ticket] = AgentQueues(
+        self._queues: AgentQueues[_Ticket] = AgentQueues(
             settings.inflight_start,
             settings.inflight_max,
             concurrency or (lambda _: settings.agent_concurrency),
@@ -195,7 +195,7 @@ class Dispatcher:
             ticket.bytes_max = limit_bytes(order.sources, self._settings.dispatch_body_bytes_max)
         did = order.agent_did
         self._begin(did)
-        if self._queues.put(did, order.payer_did, ticket, ticket, self._clock.now_ms()):
+        if self._queues.put(did, order.payer_did, ticket, self._clock.now_ms()):
             self._start(ticket)
         else:
             self._schedule_starved_retry()
@@ -263,7 +263,8 @@ class Dispatcher:
     def _refusals(self, did: str, payer_did: str | None) -> Iterator[None]:
         # Not what comes meanwhile: that was given to the agent by what is known of it now.
         for _ in range(self._queues.waiting_for(did, payer_did)):
-            for ticket in self._queues.clear(did, 1, payer_did):
+            ticket = self._queues.take_waiting(did, payer_did)
+            if ticket is not None:
                 self._forget(ticket, Contact.UNKNOWN)
                 order, now_ms = ticket.order, self._clock.now_ms()
                 failure = unhealthy_failure(order, "its circuit opened while others waited for it")
@@ -352,7 +353,7 @@ class Dispatcher:
         if self._is_closed:
             return
         now_ms = self._clock.now_ms()
-        while (ticket := self._queues.take(now_ms, _ticket_key)) is not None:
+        while (ticket := self._queues.take(now_ms)) is not None:
             self._start(ticket)
         self._schedule_starved_retry()
 
@@ -603,10 +604,6 @@ def _ended_ms(ticket: _Ticket) -> int:
     """
     span_s = asyncio.get_running_loop().time() - ticket.started_s
     return ticket.started_ms + int(span_s * 1_000)
-
-
-def _ticket_key(ticket: _Ticket) -> _Ticket:
-    return ticket
 
 
 def _receive_unexpected(_: str, event: Event) -> None:
