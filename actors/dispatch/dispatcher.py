@@ -22,13 +22,12 @@ from actors.dispatch.envelope import dispatch_body, dispatch_headers, sent_event
 from actors.dispatch.http_failures import judge_failure
 from actors.dispatch.large_results import Blobs, large_body, store_large_result
 from actors.dispatch.order_inputs import (
-    BUILT_IN_LOOP_BYTES_MAX,
     UNCOUNTED_BYTES_MAX,
     OrderInputs,
     build_in_child,
     build_in_loop,
+    is_small,
     limit_bytes,
-    weigh_sources,
 )
 from actors.ports import Clock, Contact, DispatchOrder, InputSources
 from actors.process.at_work import AtWork
@@ -150,6 +149,7 @@ class Dispatcher:
         # Open orders that have not begun.
         self._beginning: OrderedDict[_Ticket, None] = OrderedDict()
         self._begins: asyncio.Handle | None = None
+        self._large_turn = asyncio.Lock()
         self._starved_timer: asyncio.TimerHandle | None = None
         self._is_closed = False
         self._refusing: dict[tuple[str, str | None], asyncio.Task[None]] = {}
@@ -191,7 +191,7 @@ class Dispatcher:
         """Send the order once its agent and the limits allow; `receive` gets its events."""
         ticket = self._tickets[id(order)] = _Ticket(order, receive)
         assert order.sources is not None, "an order that is held elsewhere was sent"
-        if weigh_sources(order.sources) > BUILT_IN_LOOP_BYTES_MAX:
+        if not is_small(order.sources):
             ticket.bytes_max = limit_bytes(order.sources, self._settings.dispatch_body_bytes_max)
         did = order.agent_did
         self._begin(did)
@@ -447,8 +447,15 @@ class Dispatcher:
         self, ticket: _Ticket, sources: InputSources, bytes_max: int
     ) -> None:
         payer_did = ticket.order.payer_did
+        await self._wait_large_turn()
         built = await build_in_child(payer_did, sources, self._load, self._value_process, bytes_max)
+        await self._wait_large_turn()
         self._post_or_fail(ticket, built)
+
+    async def _wait_large_turn(self) -> None:
+        """Return in a turn of the loop in which no other order's large texts are worked on."""
+        async with self._large_turn:
+            await asyncio.sleep(0)
 
     def _post_or_fail(self, ticket: _Ticket, built: OrderInputs | Failure) -> None:
         if isinstance(built, Failure):

@@ -12,6 +12,7 @@ import orjson
 import pytest
 from aiohttp import web
 
+from actors.dispatch import dispatcher
 from actors.dispatch.dispatcher import _Ticket
 from actors.dispatch.order_inputs import (
     BUILT_IN_LOOP_BYTES_MAX,
@@ -29,6 +30,7 @@ from tests.actors.orders import sources_of
 
 MIB = 1024 * 1024
 BYTES_MAX = 8 * MIB
+WHOLE = sources_of(parents={"p": "x" * 100_000})
 LARGE = sources_of({"text": "x" * MIB})
 # What is built in the loop, at its bound.
 DENSE = sources_of({"items": [{"n": number} for number in range(1_000)]})
@@ -177,6 +179,29 @@ async def test_orders_begin_in_slices_of_the_loop() -> None:
             ends.set()
             await counting
     assert len(set(begun_in)) > 3
+
+
+async def test_large_orders_come_to_the_loop_one_in_a_turn(monkeypatch: pytest.MonkeyPatch) -> None:
+    """28 of 3.8 MB, of which nothing is mapped, were read and written in one turn of 287 ms."""
+    turn = 0
+    written_in: list[int] = []
+    real = dispatcher.dispatch_body
+
+    def write(*arguments: Any) -> bytes:
+        written_in.append(turn)
+        return real(*arguments)
+
+    monkeypatch.setattr(dispatcher, "dispatch_body", write)
+    with never_reading() as sink:
+        async with scene(GOOD) as here:
+            for n in range(10):
+                order = here.order(agent_did=f"did:x:{n}", node=f"n{n}", url=sink, sources=WHOLE)
+                here.dispatcher.send(order, lambda *_: None)
+            async with asyncio.timeout(PATIENCE_S):
+                while len(written_in) < 10:
+                    turn += 1
+                    await asyncio.sleep(0)
+    assert len(set(written_in)) == 10
 
 
 def node_of(payload: dict[str, Any], *mapped: str) -> CompiledNode:
