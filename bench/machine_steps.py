@@ -52,7 +52,7 @@ def main() -> None:
     answers: list[object] = []
     for name in NAMES:
         answers.append(AgentSelected(name, "did:x:one", 10_000, 1_000))
-        answers.append(AttemptSucceeded(name, 1, {"v": 1}, '{"v":1}', "i", "o", 1_000, 1_005, {}))
+        answers.append(AttemptSucceeded(name, 1, '{"v":1}', "i", "o", 1_000, 1_005, {}))
     spent_us = []
     gc.disable()
     for _ in range(rounds):

@@ -65,6 +65,8 @@ class ReadTurns:
 
     def _begin_turn(self) -> None:
         self._bytes = 0
-        for _ in range(min(len(self._paused), RESUMED_MAX)):
-            self._paused.popleft().resume_reading()
-        self._next = self._loop.call_soon(self._begin_turn) if self._paused else None
+        try:
+            for _ in range(min(len(self._paused), RESUMED_MAX)):
+                self._paused.popleft().resume_reading()
+        finally:  # what one connection raises ends this turn, not the ones after it
+            self._next = self._loop.call_soon(self._begin_turn) if self._paused else None

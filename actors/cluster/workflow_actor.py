@@ -20,7 +20,7 @@ from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from actors.cluster.child import ActorChild
 from actors.cluster.dedicated import Dedicated
-from actors.dispatch.remote_dispatch import PeerCalls, RemoteEvent, RemoteOrder
+from actors.dispatch.remote_dispatch import OrderMessage, PeerCalls, SentEvent
 from actors.engine.owner import Owner
 from actors.process.arguments import parse_settings_argument, settings_argument
 from actors.process.at_work import AtWork
@@ -139,11 +139,11 @@ class WorkflowActor:
             }
         )
 
-    async def accept(self, batch: list[RemoteOrder]) -> list[None]:
+    async def accept(self, batch: list[OrderMessage]) -> list[None]:
         """Send orders of another machine's actor from this loop."""
         return await take_in_slices(self._owner.remote_dispatch.accept, batch)
 
-    async def deliver(self, batch: list[RemoteEvent]) -> list[None]:
+    async def deliver(self, batch: list[SentEvent]) -> list[None]:
         """Receive the events of orders that this actor sent to other machines."""
         return await take_in_slices(self._owner.remote_dispatch.deliver, batch)
 

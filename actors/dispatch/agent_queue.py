@@ -15,15 +15,13 @@ from __future__ import annotations
 from collections import OrderedDict, deque
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass, field
-from functools import partial
 from itertools import islice
 from typing import Generic, TypeVar
 
 from core.market.sharing.fair_queue import FairQueue
 from core.market.sharing.fair_share import Held
 
-Item = TypeVar("Item")
-Key = TypeVar("Key", bound=Hashable)
+Order = TypeVar("Order", bound=Hashable)
 
 AGED_MS = 100
 # More sockets bring no throughput with agents that answer faster.
@@ -33,10 +31,10 @@ STARVED_RETRIES_MAX = 500
 
 
 @dataclass(slots=True)
-class _AgentQueue(Generic[Key, Item]):
-    """One agent's waiting orders; `taken`: orders open at the agent, held ones included."""
+class _AgentQueue(Generic[Order]):
+    """One agent's waiting orders, each with its payer; `taken`: those open there, or held."""
 
-    waiting: FairQueue[Key, Item]
+    waiting: FairQueue[Order, tuple[str, Order]]
     taken: int = 0
 
 
@@ -63,7 +61,7 @@ class QueueStatistics:
 
 
 @dataclass(slots=True, eq=False, repr=False)
-class AgentQueues(Generic[Key, Item]):
+class AgentQueues(Generic[Order]):
     """The queues of one dispatcher.
 
     Args:
@@ -80,17 +78,17 @@ class AgentQueues(Generic[Key, Item]):
     concurrency_of: Callable[[str], int]
     weight_of: Callable[[str], int]
     payer_share: int
-    may_open: Callable[[str, Item], bool]
-    _queues: dict[str, _AgentQueue[Key, tuple[str, Item]]] = field(default_factory=dict)
-    _open: dict[Key, _Open] = field(default_factory=dict)
-    _held: dict[Key, str] = field(default_factory=dict)
+    may_open: Callable[[str, Order], bool]
+    _queues: dict[str, _AgentQueue[Order]] = field(default_factory=dict)
+    _open: dict[Order, _Open] = field(default_factory=dict)
+    _held: dict[Order, str] = field(default_factory=dict)
     _ready: OrderedDict[str, None] = field(default_factory=OrderedDict)
     # Agents with free capacity whose orders all belong to payers that have used up their share.
     _starved: OrderedDict[str, None] = field(default_factory=OrderedDict)
     # By payer.
     _open_of: Held = field(default_factory=Held)
     _waiting: Held = field(default_factory=Held)
-    _fresh: deque[Key] = field(default_factory=deque)
+    _fresh: deque[Order] = field(default_factory=deque)
     _fresh_count: int = 0
 
     def __repr__(self) -> str:
@@ -137,17 +135,17 @@ class AgentQueues(Generic[Key, Item]):
                 del self._starved[did]
                 self._ready[did] = None
 
-    def put(self, did: str, payer: str, key: Key, item: Item, now_ms: int) -> bool:
+    def put(self, did: str, payer: str, order: Order, now_ms: int) -> bool:
         """Queue an order; True when it may leave at once and counts as open."""
-        assert key not in self._open, f"{key} is open already"
+        assert order not in self._open, f"{order} is open already"
         queue = self._queue_of(did)
         has_room = queue.taken < self.concurrency_of(did)
         is_next = has_room and not queue.waiting and not self._ready
-        may_open = self._may_take(payer, (payer, item))
+        may_open = self._is_below_share(payer) and self.may_open(payer, order)
         if is_next and may_open and self._has_capacity(now_ms):
-            self._mark_open(queue, did, payer, key, now_ms)
+            self._mark_open(queue, did, payer, order, now_ms)
             return True
-        queue.waiting.put(payer, key, (payer, item))
+        queue.waiting.put(payer, order, (payer, order))
         self._waiting.add(payer)
         if has_room and may_open:
             self._ready[did] = None
@@ -155,7 +153,7 @@ class AgentQueues(Generic[Key, Item]):
             self._starved[did] = None
         return False
 
-    def take(self, now_ms: int, key_of: Callable[[Item], Key]) -> Item | None:
+    def take(self, now_ms: int) -> Order | None:
         """Return the next order that may leave, counted as open; None when none may."""
         while self._ready and self._has_capacity(now_ms):
             did, _ = self._ready.popitem(last=False)
@@ -167,36 +165,36 @@ class AgentQueues(Generic[Key, Item]):
             if taken is None:
                 self._starved[did] = None
                 continue
-            payer, item = taken
+            payer, order = taken
             self._waiting.remove(payer)
-            self._mark_open(queue, did, payer, key_of(item), now_ms)
+            self._mark_open(queue, did, payer, order, now_ms)
             if queue.waiting and queue.taken < concurrency:
                 self._ready[did] = None
-            return item
+            return order
         return None
 
-    def close(self, key: Key, now_ms: int) -> None:
+    def close(self, order: Order, now_ms: int) -> None:
         """Close an open order that is answered or given up."""
-        self._free(self._close_open(key, now_ms))
+        self._free(self._close_open(order, now_ms))
 
-    def park(self, key: Key, now_ms: int) -> None:
+    def park(self, order: Order, now_ms: int) -> None:
         """Turn an open order that its agent has accepted into a held one."""
-        self._held[key] = self._close_open(key, now_ms)
+        self._held[order] = self._close_open(order, now_ms)
 
-    def hold(self, did: str, key: Key) -> None:
+    def hold(self, did: str, order: Order) -> None:
         """Hold an order that was sent by another process; the agent's limit may be exceeded."""
-        assert key not in self._held, f"{key} is held already"
+        assert order not in self._held, f"{order} is held already"
         self._queue_of(did).taken += 1
-        self._held[key] = did
+        self._held[order] = did
 
-    def release(self, key: Key) -> None:
+    def release(self, order: Order) -> None:
         """Release a held order that has ended."""
-        self._free(self._held.pop(key))
+        self._free(self._held.pop(order))
 
-    def drop(self, did: str, key: Key) -> bool:
+    def drop(self, did: str, order: Order) -> bool:
         """Remove a waiting order; False when it does not wait."""
         queue = self._queues.get(did)
-        dropped = None if queue is None else queue.waiting.drop(key)
+        dropped = None if queue is None else queue.waiting.drop(order)
         if queue is None or dropped is None:
             return False
         self._waiting.remove(dropped[0])
@@ -210,36 +208,35 @@ class AgentQueues(Generic[Key, Item]):
             return 0
         return len(queue.waiting) if payer is None else queue.waiting.waiting_of(payer)
 
-    def clear(self, did: str, most: int, payer: str | None = None) -> list[Item]:
-        """Take out and return what waits for an agent, in its turn, at most so many orders.
+    def take_waiting(self, did: str, payer: str | None = None) -> Order | None:
+        """Take out and return what waits for an agent and is next; None when nothing waits.
 
         Args:
             payer: whose; None: anybody's.
         """
         queue = self._queues.get(did)
         if queue is None:
-            return []
-        items: list[Item] = []
-        take = queue.waiting.take if payer is None else partial(queue.waiting.take_of, payer)
-        while len(items) < most and (taken := take()) is not None:
-            self._waiting.remove(taken[0])
-            items.append(taken[1])
+            return None
+        taken = queue.waiting.take() if payer is None else queue.waiting.take_of(payer)
+        if taken is None:
+            return None
+        self._waiting.remove(taken[0])
         self._forget_empty(did, queue)
-        return items
+        return taken[1]
 
-    def _queue_of(self, did: str) -> _AgentQueue[Key, tuple[str, Item]]:
+    def _queue_of(self, did: str) -> _AgentQueue[Order]:
         queue = self._queues.get(did)
         if queue is None:
             queue = self._queues[did] = _AgentQueue(FairQueue(self.weight_of))
         return queue
 
-    def _close_open(self, key: Key, now_ms: int) -> str:
+    def _close_open(self, order: Order, now_ms: int) -> str:
         """Free an order's socket; return its agent, whose concurrency it still counts against."""
-        ended = self._open[key]
+        ended = self._open[order]
         # While it counts: its payer has its share, which is one less afterwards.
         if self._starved and not self._is_below_share(ended.payer):
             self._wake_starved(ended.payer)
-        del self._open[key]
+        del self._open[order]
         self._open_of.remove(ended.payer)
         if ended.is_fresh:
             self._fresh_count -= 1
@@ -269,17 +266,16 @@ class AgentQueues(Generic[Key, Item]):
 
     def _has_capacity(self, now_ms: int) -> bool:
         while self._fresh:
-            key = self._fresh[0]
-            order = self._open.get(key)
-            if order is not None and order.is_fresh:
-                if now_ms - order.left_ms < AGED_MS:
+            sent = self._open.get(self._fresh[0])
+            if sent is not None and sent.is_fresh:
+                if now_ms - sent.left_ms < AGED_MS:
                     break
-                order.is_fresh = False
+                sent.is_fresh = False
                 self._fresh_count -= 1
             self._fresh.popleft()
         return self._fresh_count < self.fresh_max and len(self._open) < self.open_max
 
-    def _may_take(self, payer: str, waiting: tuple[str, Item]) -> bool:
+    def _may_take(self, payer: str, waiting: tuple[str, Order]) -> bool:
         return self._is_below_share(payer) and self.may_open(payer, waiting[1])
 
     def _is_below_share(self, payer: str) -> bool:
@@ -289,15 +285,15 @@ class AgentQueues(Generic[Key, Item]):
         return own < max(1, free // self.payer_share)
 
     def _mark_open(
-        self, queue: _AgentQueue[Key, tuple[str, Item]], did: str, payer: str, key: Key, now_ms: int
+        self, queue: _AgentQueue[Order], did: str, payer: str, order: Order, now_ms: int
     ) -> None:
         queue.taken += 1
-        self._open[key] = _Open(did, payer, now_ms)
+        self._open[order] = _Open(did, payer, now_ms)
         self._open_of.add(payer)
-        self._fresh.append(key)
+        self._fresh.append(order)
         self._fresh_count += 1
 
-    def _forget_empty(self, did: str, queue: _AgentQueue[Key, tuple[str, Item]]) -> None:
+    def _forget_empty(self, did: str, queue: _AgentQueue[Order]) -> None:
         if not queue.waiting:
             self._ready.pop(did, None)
             self._starved.pop(did, None)

@@ -16,29 +16,25 @@ from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-import orjson
-from msgspec.structs import replace
-
 from actors.dispatch.agent_queue import AGED_MS, AgentQueues
 from actors.dispatch.cancel_notices import CancelNotices
 from actors.dispatch.envelope import dispatch_body, dispatch_headers, sent_event_id
 from actors.dispatch.http_failures import judge_failure
 from actors.dispatch.large_results import Blobs, large_body, store_large_result
 from actors.dispatch.order_inputs import (
-    BUILT_IN_LOOP_BYTES_MAX,
     UNCOUNTED_BYTES_MAX,
     OrderInputs,
     build_in_child,
     build_in_loop,
+    is_small,
     limit_bytes,
-    weigh_sources,
 )
 from actors.ports import Clock, Contact, DispatchOrder, InputSources
 from actors.process.at_work import AtWork
 from actors.process.slices import SLICE_MS, run_in_slices
 from actors.values.reply_events import (
     ReceivedReply,
-    build_reply_event,
+    build_failed_event,
     judge_received,
     unhealthy_failure,
 )
@@ -50,7 +46,6 @@ from core.settings import Settings
 from core.workflow.blob_ref import BlobRef
 from core.workflow.events import (
     AttemptAccepted,
-    AttemptSucceeded,
     Event,
     Failure,
     Verdict,
@@ -140,7 +135,7 @@ class Dispatcher:
         def weight_of(payer: str) -> int:
             return weights.get(payer, 1)
 
-        self._queues: AgentQueues[_Ticket, _Ticket] = AgentQueues(
+        self._queues: AgentQueues[_Ticket] = AgentQueues(
             settings.inflight_start,
             settings.inflight_max,
             concurrency or (lambda _: settings.agent_concurrency),
@@ -154,6 +149,7 @@ class Dispatcher:
         # Open orders that have not begun.
         self._beginning: OrderedDict[_Ticket, None] = OrderedDict()
         self._begins: asyncio.Handle | None = None
+        self._large_turn = asyncio.Lock()
         self._starved_timer: asyncio.TimerHandle | None = None
         self._is_closed = False
         self._refusing: dict[tuple[str, str | None], asyncio.Task[None]] = {}
@@ -195,11 +191,11 @@ class Dispatcher:
         """Send the order once its agent and the limits allow; `receive` gets its events."""
         ticket = self._tickets[id(order)] = _Ticket(order, receive)
         assert order.sources is not None, "an order that is held elsewhere was sent"
-        if weigh_sources(order.sources) > BUILT_IN_LOOP_BYTES_MAX:
+        if not is_small(order.sources):
             ticket.bytes_max = limit_bytes(order.sources, self._settings.dispatch_body_bytes_max)
         did = order.agent_did
         self._begin(did)
-        if self._queues.put(did, order.payer_did, ticket, ticket, self._clock.now_ms()):
+        if self._queues.put(did, order.payer_did, ticket, self._clock.now_ms()):
             self._start(ticket)
         else:
             self._schedule_starved_retry()
@@ -267,11 +263,13 @@ class Dispatcher:
     def _refusals(self, did: str, payer_did: str | None) -> Iterator[None]:
         # Not what comes meanwhile: that was given to the agent by what is known of it now.
         for _ in range(self._queues.waiting_for(did, payer_did)):
-            for ticket in self._queues.clear(did, 1, payer_did):
+            ticket = self._queues.take_waiting(did, payer_did)
+            if ticket is not None:
                 self._forget(ticket, Contact.UNKNOWN)
                 order, now_ms = ticket.order, self._clock.now_ms()
                 failure = unhealthy_failure(order, "its circuit opened while others waited for it")
-                _deliver(ticket, build_reply_event(order, failure, "", now_ms, now_ms))
+                event = build_failed_event(order, failure, now_ms, now_ms)
+                deliver_event(order, ticket.receive, event)
             yield
 
     def notify(self, order: DispatchOrder, reason: str) -> None:
@@ -284,8 +282,9 @@ class Dispatcher:
         if self._starved_timer is not None:
             self._starved_timer.cancel()
         for ticket in self._tickets.values():
-            if ticket.until is not None:
-                ticket.until.cancel()
+            for timer in (ticket.until, ticket.untaken):
+                if timer is not None:
+                    timer.cancel()
         for ticket in self._open:
             self._stop(ticket)
         if self._begins is not None:
@@ -354,7 +353,7 @@ class Dispatcher:
         if self._is_closed:
             return
         now_ms = self._clock.now_ms()
-        while (ticket := self._queues.take(now_ms, _ticket_key)) is not None:
+        while (ticket := self._queues.take(now_ms)) is not None:
             self._start(ticket)
         self._schedule_starved_retry()
 
@@ -411,7 +410,10 @@ class Dispatcher:
             except Exception:  # as in `_take_step`
                 self._end_broken(ticket)
 
-        ticket.step = asyncio.get_running_loop().create_task(guarded())
+        async def named() -> None:
+            await self._at_work.run(order.workflow_id, guarded())
+
+        ticket.step = asyncio.get_running_loop().create_task(named())
 
     def _end_broken(self, ticket: _Ticket) -> None:
         order = ticket.order
@@ -421,16 +423,17 @@ class Dispatcher:
         message = "the dispatch failed inside the service"
         broken = Failure(NodeErrorCode.AGENT_ERROR, message, is_spared=True)
         at_ms = self._clock.now_ms()
-        event = build_reply_event(order, broken, "", ticket.started_ms or at_ms, at_ms)
+        event = build_failed_event(order, broken, ticket.started_ms or at_ms, at_ms)
         self._close(ticket, Contact.UNKNOWN)
-        _deliver(ticket, event)
+        deliver_event(order, ticket.receive, event)
 
     def _begin_order(self, ticket: _Ticket) -> None:
         order = ticket.order
         ticket.started_ms = self._clock.now_ms()
         ticket.started_s = asyncio.get_running_loop().time()
         if not order.is_verification:
-            _deliver(ticket, WorkStarted(order.node, order.attempt, ticket.started_ms))
+            began = WorkStarted(order.node, order.attempt, ticket.started_ms)
+            deliver_event(order, ticket.receive, began)
             if ticket not in self._open:
                 return  # the receiver has aborted it
         sources, bytes_max = order.sources, self._settings.dispatch_body_bytes_max
@@ -444,12 +447,19 @@ class Dispatcher:
         self, ticket: _Ticket, sources: InputSources, bytes_max: int
     ) -> None:
         payer_did = ticket.order.payer_did
+        await self._wait_large_turn()
         built = await build_in_child(payer_did, sources, self._load, self._value_process, bytes_max)
+        await self._wait_large_turn()
         self._post_or_fail(ticket, built)
+
+    async def _wait_large_turn(self) -> None:
+        """Return in a turn of the loop in which no other order's large texts are worked on."""
+        async with self._large_turn:
+            await asyncio.sleep(0)
 
     def _post_or_fail(self, ticket: _Ticket, built: OrderInputs | Failure) -> None:
         if isinstance(built, Failure):
-            self._fail(ticket, "", built, Contact.UNKNOWN)
+            self._fail(ticket, built, Contact.UNKNOWN)
         else:
             self._post(ticket, built)
 
@@ -469,7 +479,7 @@ class Dispatcher:
         if len(body) > bytes_max:
             message = f"the dispatch has {len(body)} bytes, limit {bytes_max}"
             too_large = Failure(NodeErrorCode.INPUT_TOO_LARGE, message, Verdict.FINAL)
-            self._fail(ticket, input_hash, too_large, Contact.UNKNOWN)
+            self._fail(ticket, too_large, Contact.UNKNOWN)
             return
         request = HttpRequest(
             "POST",
@@ -511,7 +521,7 @@ class Dispatcher:
         order = ticket.order
         if isinstance(outcome, HttpFailure):
             failure, contact = judge_failure(order, outcome, self._settings)
-            self._fail(ticket, input_hash, failure, contact)
+            self._fail(ticket, failure, contact)
             return
         received = ReceivedReply(
             event,
@@ -536,15 +546,11 @@ class Dispatcher:
         if body is not None:
             await self._store_and_end(ticket, event, body, Contact.REACHED)
             return
-        if isinstance(event, AttemptSucceeded):
-            assert event.result_json is not None
-            event = replace(event, result=orjson.loads(event.result_json))
         self._close_and_deliver(ticket, event, Contact.REACHED)
 
-    def _fail(self, ticket: _Ticket, input_hash: str, failure: Failure, contact: Contact) -> None:
+    def _fail(self, ticket: _Ticket, failure: Failure, contact: Contact) -> None:
         """End an order without a reply."""
-        at_ms = _ended_ms(ticket)
-        event = build_reply_event(ticket.order, failure, input_hash, ticket.started_ms, at_ms)
+        event = build_failed_event(ticket.order, failure, ticket.started_ms, _ended_ms(ticket))
         self._end(ticket, event, contact)
 
     def _end(self, ticket: _Ticket, event: Event, contact: Contact) -> None:
@@ -574,7 +580,7 @@ class Dispatcher:
         if isinstance(event, AttemptAccepted) and not ticket.is_over:
             remaining_ms = ticket.started_ms + ticket.order.timeout_ms - event.at_ms
         self._close(ticket, contact, remaining_ms)
-        _deliver(ticket, event)
+        deliver_event(ticket.order, ticket.receive, event)
 
     def _close(self, ticket: _Ticket, contact: Contact, accepted_ms: int | None = None) -> None:
         """Close an open order; `accepted_ms`: how long its agent may still hold it."""
@@ -590,11 +596,10 @@ class Dispatcher:
         self._start_waiting()
 
 
-def _deliver(ticket: _Ticket, event: Event) -> None:
-    """Give an order's event to its receiver."""
-    order = ticket.order
+def deliver_event(order: DispatchOrder, receive: Receive, event: Event) -> None:
+    """Give an order's event to its receiver; what that raises is logged."""
     try:
-        ticket.receive(order.workflow_id, event)
+        receive(order.workflow_id, event)
     except Exception:  # the edge to who sent the order: it fails for this event alone
         log.exception("event not received workflow=%s node=%s", order.workflow_id, order.node)
 
@@ -606,10 +611,6 @@ def _ended_ms(ticket: _Ticket) -> int:
     """
     span_s = asyncio.get_running_loop().time() - ticket.started_s
     return ticket.started_ms + int(span_s * 1_000)
-
-
-def _ticket_key(ticket: _Ticket) -> _Ticket:
-    return ticket
 
 
 def _receive_unexpected(_: str, event: Event) -> None:

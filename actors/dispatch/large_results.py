@@ -53,7 +53,7 @@ class Blobs:
         """Store bytes and return their reference.
 
         Raises:
-            ServiceError: LEDGER_UNAVAILABLE.
+            ServiceError: LEDGER_UNAVAILABLE, OVERLOADED.
         """
         name = await self._storage.put(body)
         self._keep(name, body)
@@ -72,7 +72,7 @@ class Blobs:
         """Return JSON texts by hash.
 
         Raises:
-            ServiceError: LEDGER_UNAVAILABLE.
+            ServiceError: LEDGER_UNAVAILABLE, OVERLOADED.
             LookupError, ValueError: as `load`.
         """
         names = {ref.hash for ref in refs}
@@ -121,7 +121,7 @@ async def store_large_result(event: Event, body: bytes, blobs: Blobs) -> Event:
     assert isinstance(event, AttemptSucceeded)
     ref = await _retry_while_unavailable(lambda: blobs.put(body))
     assert ref.hash == event.output_hash, "a result is stored under the hash of its canonical form"
-    return replace(event, result=ref, result_json=None)
+    return replace(event, result_json=None, result_ref=ref)
 
 
 async def _retry_while_unavailable(ask: Callable[[], Awaitable[T]]) -> T:
@@ -129,6 +129,6 @@ async def _retry_while_unavailable(ask: Callable[[], Awaitable[T]]) -> T:
     while True:
         try:
             return await ask()
-        except ServiceError:  # LEDGER_UNAVAILABLE, the only error of the store
+        except ServiceError:  # the database is away, or too slow (OVERLOADED)
             await asyncio.sleep(delay_s)
             delay_s = min(2 * delay_s, RETRY_DELAY_S_MAX)

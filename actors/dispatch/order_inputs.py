@@ -48,8 +48,6 @@ READ_BYTES_MAX: Final = 1024 * 1024
 UNCOUNTED_BYTES_MAX: Final = 16 * 1024
 # Inputs are in a body under two names, and what fills a template may need twice its characters.
 _WRITTEN_PER_BYTE: Final = 4
-# The weight of what must be loaded: it is never built in the loop.
-_UNBOUNDED: Final = 2**62
 
 # Returns the JSON texts of results by their hash; raises LookupError for one that is lost,
 # ValueError for one that is damaged.
@@ -90,33 +88,47 @@ def verifier_sources(
     return InputSources(replace(node, depends_on=()), mapped, unverified)
 
 
-def weigh_sources(sources: InputSources) -> int:
-    """Return how many bytes are read and written to build inputs; of stored results, any number.
+def is_small(sources: InputSources) -> bool:
+    """Say whether what is read and written to build inputs is little enough for the loop.
 
-    What weighs at most `BUILT_IN_LOOP_BYTES_MAX` is built in the loop.
+    It is asked of each child of a step in one turn, so a large result is all that is looked at.
     """
-    if any(type(item) is BlobRef for item in (sources.unverified, *sources.results.values())):
-        return _UNBOUNDED
-    weight = weigh_inputs(
-        sources.node, {name: _size(item) for name, item in sources.results.items()}
-    )
-    return weight if sources.unverified is None else weight + _size(sources.unverified)
+    sizes = {}
+    total = 0
+    for name, item in sources.results.items():
+        if type(item) is BlobRef:
+            return False
+        sizes[name] = size = len(item)
+        total += size
+        if total > BUILT_IN_LOOP_BYTES_MAX:
+            return False
+    unverified = sources.unverified
+    if type(unverified) is BlobRef:
+        return False
+    weight = weigh_inputs(sources.node, sizes)
+    return weight + (0 if unverified is None else len(unverified)) <= BUILT_IN_LOOP_BYTES_MAX
 
 
 def limit_bytes(sources: InputSources, bytes_max: int) -> int:
     """Return how many bytes the body of an order has at most, before it is built.
 
     No estimate but a limit: what is held can only become less, so a payer's bodies exceed its
-    share by one. It is asked for what is not built in the loop; the rest does not count.
+    share by one. It is asked for what is not small; the rest does not count. No text is encoded for
+    it: one that is not ASCII counts as if all its characters had four bytes.
 
     Args:
         bytes_max: the largest body.
     """
-    weight = weigh_inputs(
-        sources.node, {name: _utf8_bytes(item) for name, item in sources.results.items()}
-    )
+    sizes = {}
+    total = 0
+    for name, item in sources.results.items():
+        sizes[name] = size = _utf8_bytes_max(item)
+        total += size
+        if _WRITTEN_PER_BYTE * total >= bytes_max:
+            return bytes_max
+    weight = weigh_inputs(sources.node, sizes)
     if sources.unverified is not None:
-        weight += _utf8_bytes(sources.unverified)
+        weight += _utf8_bytes_max(sources.unverified)
     return min(_WRITTEN_PER_BYTE * weight, bytes_max)
 
 
@@ -151,7 +163,7 @@ def build_in_loop(sources: InputSources, bytes_max: int) -> OrderInputs | Failur
 
 def hash_small_inputs(sources: InputSources) -> str | None:
     """Return the hash of an order's inputs; None of those that are not built in the loop."""
-    if weigh_sources(sources) > BUILT_IN_LOOP_BYTES_MAX:
+    if not is_small(sources):
         return None
     built = build_in_loop(sources, _WRITTEN_PER_BYTE * BUILT_IN_LOOP_BYTES_MAX)
     return None if isinstance(built, Failure) else built.inputs.hash
@@ -280,10 +292,10 @@ def _size(item: str | BlobRef) -> int:
     return item.size if isinstance(item, BlobRef) else len(item)
 
 
-def _utf8_bytes(item: str | BlobRef) -> int:
+def _utf8_bytes_max(item: str | BlobRef) -> int:
     if isinstance(item, BlobRef):
         return item.size
-    return len(item) if item.isascii() else len(item.encode())
+    return len(item) if item.isascii() else 4 * len(item)
 
 
 def _text(item: str | BlobRef) -> str:

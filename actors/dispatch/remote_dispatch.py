@@ -6,6 +6,10 @@ Events are sent repeatedly until they are acknowledged, because duplicates are h
 of a process that ends are lost, except those that their agents have accepted. An accepted order is
 held at the machine that sent it until the owner's machine releases it. An abort travels, too: the
 other machine closes the request, which frees its socket and the agent's place.
+
+Each sending of an order has a serial number, which its messages name. The order's own numbers do
+not tell two sendings apart: a restored workflow sends a verification again under the id of the one
+that was aborted, and the abort that is remembered must not meet the second.
 design.md section 3; decision 0055.
 """
 
@@ -15,38 +19,64 @@ import asyncio
 import contextlib
 import itertools
 import logging
+import os
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import TypeVar
+from typing import TypeVar, assert_never
 
-from actors.dispatch.dispatcher import Dispatcher
+from actors.dispatch.dispatcher import Dispatcher, deliver_event
 from actors.ports import DispatchOrder
 from actors.transport.channel import Channel
+from actors.values.reply_events import build_failed_event
 from core.errors import NodeErrorCode, ServiceError
+from core.message import Message
 from core.workflow.events import (
     AttemptAccepted,
-    AttemptFailed,
     Event,
     Failure,
     Verdict,
-    VerificationFinished,
     WorkStarted,
 )
 
 log = logging.getLogger("callboard.dispatch")
 
 Receive = Callable[[str, Event], None]
-# (workflow id, node, attempt, verify attempt): identifies a remote order.
-OrderId = tuple[str, str, int, int]
 Item = TypeVar("Item")
-# The id of an order whose request is to be closed; a process of an older version ignores it.
-AbortedId = tuple[str, str, int, int, bool]
-# (an order, the id of one that has ended, or of one that is aborted; the owner that sends it).
-RemoteOrder = tuple[DispatchOrder | OrderId | AbortedId, str]
-# (the order's id, its event, the machine that returns it).
-RemoteEvent = tuple[OrderId, Event, str]
+
+
+class Send(Message, frozen=True):
+    """Send this order; `serial`: of its sending, among those of its `origin`, an owner."""
+
+    serial: int
+    origin: str
+    order: DispatchOrder
+
+
+class End(Message, frozen=True):
+    """The order has ended at its origin: its place at the agent is free."""
+
+    serial: int
+    origin: str
+
+
+class Abort(Message, frozen=True):
+    """Close the order's request; if it has not come yet, never send it."""
+
+    serial: int
+    origin: str
+
+
+class SentEvent(Message, frozen=True):
+    """An event of an order, which the owner `sender` returns."""
+
+    serial: int
+    sender: str
+    event: Event
+
+
+OrderMessage = Send | End | Abort
 
 QUEUE_MAX = 100_000
 BATCH_SIZE = 512
@@ -54,7 +84,7 @@ REPEAT_S = 0.2
 # A peer that could not be reached gets no order for this long, because a lost attempt is repeated
 # at once.
 AVOIDED_MS = 1_000
-# Aborted orders that are remembered, because an abort may overtake its order.
+# Aborted sendings that are remembered, because an abort may overtake its order.
 ABORTED_MAX = 10_000
 
 
@@ -63,16 +93,16 @@ class PeerCalls:
     """The calls to another owner's process: `send` takes orders, `return_events` takes events."""
 
     epoch: int
-    send: Callable[[list[RemoteOrder]], Awaitable[Sequence[None]]]
-    return_events: Callable[[list[RemoteEvent]], Awaitable[Sequence[None]]]
+    send: Callable[[list[OrderMessage]], Awaitable[Sequence[None]]]
+    return_events: Callable[[list[SentEvent]], Awaitable[Sequence[None]]]
 
 
 @dataclass(frozen=True, slots=True)
 class _Peer:
     epoch: int
-    orders: Channel[RemoteOrder, None]
-    ends: Channel[RemoteOrder, None]
-    replies: Channel[RemoteEvent, None]
+    orders: Channel[OrderMessage, None]
+    ends: Channel[OrderMessage, None]
+    replies: Channel[SentEvent, None]
 
     def close(self) -> None:
         """Stop sending; waiting requests fail with a ConnectionError."""
@@ -81,9 +111,22 @@ class _Peer:
         self.replies.close()
 
 
-def order_id(order: DispatchOrder) -> OrderId:
-    """Return what identifies an order within the cluster."""
-    return order.workflow_id, order.node, order.attempt, order.verify_attempt
+@dataclass(slots=True)
+class _Away:
+    """An order of this owner at the machine `peer`; `is_accepted`: its agent works on it there."""
+
+    peer: str
+    order: DispatchOrder
+    receive: Receive
+    is_accepted: bool = False
+
+
+@dataclass(slots=True)
+class _Foreign:
+    """An order of another owner that is sent from here; `is_accepted`: it only holds its place."""
+
+    order: DispatchOrder
+    is_accepted: bool = False
 
 
 class RemoteDispatch:
@@ -104,11 +147,12 @@ class RemoteDispatch:
         self._now_ms = now_ms
         self._is_always = is_always
         self._peers: dict[str, _Peer] = {}
-        self._remote: dict[OrderId, tuple[str, DispatchOrder, Receive]] = {}
-        self._held_away: dict[OrderId, tuple[str, DispatchOrder]] = {}
-        self._foreign: dict[tuple[str, OrderId], DispatchOrder] = {}
-        self._held_foreign: dict[tuple[str, OrderId], DispatchOrder] = {}
-        self._aborted: OrderedDict[tuple[str, OrderId], None] = OrderedDict()
+        # Other numbers than those of this owner's predecessor, whose events may still come.
+        self._serials = itertools.count(int.from_bytes(os.urandom(5)) << 20)
+        self._away: dict[int, _Away] = {}  # by serial number
+        self._serial_of: dict[int, int] = {}  # by the identity of the order that is away
+        self._foreign: dict[tuple[str, int], _Foreign] = {}  # by origin and serial number
+        self._aborted: OrderedDict[tuple[str, int], None] = OrderedDict()
         self._avoided: dict[str, int] = {}
         self._next_peer = itertools.count()
 
@@ -169,21 +213,23 @@ class RemoteDispatch:
         if name == "":
             self._local.send(order, receive)
             return
-        key = order_id(order)
+        serial = next(self._serials)
 
         def sent(outcome: BaseException | None) -> None:
             if not isinstance(outcome, BaseException):
                 return
             self._avoided[name] = self._now_ms() + AVOIDED_MS
-            if self._remote.pop(key, None) is not None:
-                receive(order.workflow_id, _build_lost_event(order, name, self._now_ms()))
+            away = self._away.get(serial)
+            if away is not None and not away.is_accepted:
+                self._lose(serial)
 
         try:
-            self._peers[name].orders.submit((order, self._name), sent)
+            self._peers[name].orders.submit(Send(serial, self._name, order), sent)
         except ServiceError:  # the peer's queue is full; the bound at publish limits the local one
             self._local.send(order, receive)
         else:
-            self._remote[key] = (name, order, receive)
+            self._away[serial] = _Away(name, order, receive)
+            self._serial_of[id(order)] = serial
 
     def hold(self, order: DispatchOrder) -> None:
         """Hold an accepted order here, wherever it was sent before."""
@@ -191,116 +237,130 @@ class RemoteDispatch:
 
     def release(self, order: DispatchOrder) -> None:
         """Free the order's capacity, here or at the machine that sent it."""
-        if not self._end_remote(order):
+        if not self._end_away(order, End):
             self._local.release(order)
 
     def abort(self, order: DispatchOrder, reason: str) -> None:
         """Abort an order, here or at the machine that sends it; notify the agent."""
-        if self._end_remote(order, is_aborted=True):
+        if self._end_away(order, Abort):
             self._local.notify(order, reason)
         else:
             self._local.abort(order, reason)
 
-    def accept(self, batch: Sequence[RemoteOrder]) -> list[None]:
+    def accept(self, batch: Sequence[OrderMessage]) -> list[None]:
         """Send orders of another machine; their events return through its channel.
 
         An order that arrives twice is sent to its agent once.
         """
-        for item, origin in batch:
-            if not isinstance(item, DispatchOrder):
-                self._end_or_abort_foreign(origin, item)
-                continue
-            key = order_id(item)
-            if (origin, key) not in self._foreign and (origin, key) not in self._aborted:
-                self._foreign[origin, key] = item
-                self._local.send(item, partial(self._return_event, origin, key))
+        for message in batch:
+            sending = message.origin, message.serial
+            match message:
+                case Send(order=order):
+                    if sending not in self._foreign and sending not in self._aborted:
+                        self._foreign[sending] = _Foreign(order)
+                        self._local.send(order, partial(self._return_event, *sending))
+                case End():
+                    self._end_foreign(sending)
+                case Abort():
+                    self._abort_foreign(sending)
+                case _:
+                    assert_never(message)
         return [None] * len(batch)
 
-    def deliver(self, batch: Sequence[RemoteEvent]) -> list[None]:
+    def deliver(self, batch: Sequence[SentEvent]) -> list[None]:
         """Receive the events of orders that this owner sent to other machines."""
-        for key, event, sender in batch:
-            known = self._remote.get(key)
-            if known is None:
-                if isinstance(event, AttemptAccepted) and key not in self._held_away:
-                    self._send_end(
-                        sender, key
-                    )  # the order has ended, or an earlier process sent it
+        for message in batch:
+            serial, event = message.serial, message.event
+            away = self._away.get(serial)
+            if away is None:
+                if isinstance(event, AttemptAccepted):
+                    # The order has ended, or an earlier process of this owner sent it.
+                    self._send_end(message.sender, End(serial, self._name))
                 continue
-            holder, order, receive = known
-            if not isinstance(event, WorkStarted):
-                del self._remote[key]
+            if away.is_accepted:
+                continue  # it came before
             if isinstance(event, AttemptAccepted):
-                self._held_away[key] = (holder, order)
-            try:
-                receive(order.workflow_id, event)
-            except Exception:  # the edge of one workflow: its machine would repeat the batch
-                log.exception(
-                    "event not received workflow=%s node=%s", order.workflow_id, order.node
-                )
+                away.is_accepted = True
+            elif not isinstance(event, WorkStarted):
+                self._forget_away(serial)
+            deliver_event(away.order, away.receive, event)
         return [None] * len(batch)
 
-    def _return_event(self, origin: str, key: OrderId, _: str, event: Event) -> None:
-        order = None
-        if not isinstance(event, WorkStarted):
-            order = self._foreign.pop((origin, key), None)
-        if order is not None and isinstance(event, AttemptAccepted):
-            self._end_foreign(origin, key)  # an order of the same id, of an earlier process
-            self._held_foreign[origin, key] = order
+    def _return_event(self, origin: str, serial: int, _: str, event: Event) -> None:
+        sending = origin, serial
         peer = self._peers.get(origin)
-        if peer is not None:
-            peer.replies.submit_always((key, event, self._name), lambda _: None)
-        else:  # the origin is gone, and with it the owner that waits for the event
-            self._end_foreign(origin, key)
+        if peer is None:  # the origin is gone, and with it the owner that waits for the event
+            self._end_foreign(sending)
+            return
+        if isinstance(event, AttemptAccepted):
+            if (foreign := self._foreign.get(sending)) is not None:
+                foreign.is_accepted = True
+        elif not isinstance(event, WorkStarted):
+            self._foreign.pop(sending, None)
+        peer.replies.submit_always(SentEvent(serial, self._name, event), lambda _: None)
 
-    def _end_or_abort_foreign(self, origin: str, ended: OrderId | AbortedId) -> None:
-        key = ended[:4]
-        if len(ended) > len(key):
-            self._aborted[origin, key] = None
-            if len(self._aborted) > ABORTED_MAX:
-                self._aborted.popitem(last=False)
-            order = self._foreign.pop((origin, key), None)
-            if order is not None:
-                self._local.cancel(order)
-        self._end_foreign(origin, key)
+    def _abort_foreign(self, sending: tuple[str, int]) -> None:
+        self._aborted[sending] = None
+        if len(self._aborted) > ABORTED_MAX:
+            self._aborted.popitem(last=False)
+        foreign = self._foreign.pop(sending, None)
+        if foreign is not None:
+            self._local.cancel(foreign.order)
 
-    def _end_foreign(self, origin: str, key: OrderId) -> None:
-        for orders in (self._foreign, self._held_foreign):
-            order = orders.pop((origin, key), None)
-            if order is not None:
-                self._local.release(order)
+    def _end_foreign(self, sending: tuple[str, int]) -> None:
+        foreign = self._foreign.pop(sending, None)
+        if foreign is not None:
+            self._local.release(foreign.order)
 
-    def _end_remote(self, order: DispatchOrder, *, is_aborted: bool = False) -> bool:
+    def _end_away(self, order: DispatchOrder, message: type[End | Abort]) -> bool:
         """Drop an order at another machine and end it there; False when none has it."""
-        key = order_id(order)
-        known = self._remote.pop(key, None) or self._held_away.pop(key, None)
-        if known is None:
+        serial = self._serial_of.get(id(order))
+        if serial is None:
             return False
-        self._send_end(known[0], (*key, True) if is_aborted else key)
+        self._send_end(self._forget_away(serial).peer, message(serial, self._name))
         return True
 
-    def _send_end(self, name: str, key: OrderId | AbortedId) -> None:
+    def _send_end(self, name: str, message: End | Abort) -> None:
         peer = self._peers.get(name)
         if peer is None:
             return
         # If this message is lost, the attempt's timeout releases the order.
         with contextlib.suppress(ServiceError):
-            peer.ends.submit((key, self._name), lambda _: None)
+            peer.ends.submit(message, lambda _: None)
+
+    def _forget_away(self, serial: int) -> _Away:
+        away = self._away.pop(serial)
+        del self._serial_of[id(away.order)]
+        return away
+
+    def _lose(self, serial: int) -> None:
+        """End an order whose machine cannot be reached or has ended."""
+        away, at_ms = self._forget_away(serial), self._now_ms()
+        failure = Failure(
+            NodeErrorCode.AGENT_ERROR,
+            f"the dispatching process {away.peer} ended before the reply",
+            Verdict.LOST,
+        )
+        event = build_failed_event(away.order, failure, at_ms, at_ms)
+        deliver_event(away.order, away.receive, event)
 
     def _forget(self, name: str) -> None:
         """Remove a peer: its open orders are lost, its accepted ones are held here."""
         self._peers.pop(name).close()
         self._avoided.pop(name, None)
         # Not its open orders: they may belong to its new process, whose orders arrived first.
-        for origin, key in [known for known in self._held_foreign if known[0] == name]:
-            self._end_foreign(origin, key)
-        for key, (holder, order) in list(self._held_away.items()):
-            if holder == name:
-                del self._held_away[key]
-                self._local.hold(order)
-        for key, (holder, order, receive) in list(self._remote.items()):
-            if holder == name:
-                del self._remote[key]
-                receive(order.workflow_id, _build_lost_event(order, name, self._now_ms()))
+        for sending, foreign in list(self._foreign.items()):
+            if sending[0] == name and foreign.is_accepted:
+                self._end_foreign(sending)
+        for serial in [serial for serial, away in self._away.items() if away.peer == name]:
+            away = self._away.get(serial)
+            if away is None:
+                continue  # aborted by the receiver of one before it
+            if away.is_accepted:
+                self._forget_away(serial)
+                self._local.hold(away.order)
+            else:
+                self._lose(serial)
 
 
 async def _repeat_until_answered(
@@ -319,16 +379,3 @@ async def _repeat_until_answered(
                 log.info("%s go on after %d failures", name, failures)
             break
     return replies
-
-
-def _build_lost_event(order: DispatchOrder, machine: str, at_ms: int) -> Event:
-    failure = Failure(
-        NodeErrorCode.AGENT_ERROR,
-        f"the dispatching process {machine} ended before the reply",
-        Verdict.LOST,
-    )
-    if order.is_verification:
-        return VerificationFinished(
-            order.node, order.attempt, False, failure, at_ms, at_ms, order.verify_attempt
-        )
-    return AttemptFailed(order.node, order.attempt, failure, at_ms, at_ms)

@@ -13,7 +13,7 @@ from actors.engine.running_workflow import RunningWorkflow
 from actors.ports import AgentEntry, DispatchOrder, InputSources
 from core.errors import NodeErrorCode
 from core.workflow.actions import AwaitResult, DispatchNode, DispatchVerification
-from core.workflow.events import AttemptFailed, Event, Failure, Verdict, VerificationFinished
+from core.workflow.events import Event, Failure, Verdict, failed_event
 from core.workflow.machine import WorkflowMachine
 
 
@@ -110,17 +110,14 @@ def build_timeout_event(action: AwaitResult) -> Event:
     failure = Failure(
         NodeErrorCode.AGENT_TIMEOUT, f"accepted, but no result came within {waited_ms} ms"
     )
-    if action.verify_attempt:
-        return VerificationFinished(
-            action.node,
-            action.attempt,
-            False,
-            failure,
-            action.started_ms,
-            action.due_ms,
-            action.verify_attempt,
-        )
-    return AttemptFailed(action.node, action.attempt, failure, action.started_ms, action.due_ms)
+    return failed_event(
+        action.node,
+        action.attempt,
+        failure,
+        verify_attempt=action.verify_attempt,
+        started_ms=action.started_ms,
+        at_ms=action.due_ms,
+    )
 
 
 def is_dispatch_wanted(
@@ -139,11 +136,14 @@ def build_failure_event(
     action: DispatchNode | DispatchVerification, failure: Failure, now_ms: int
 ) -> Event:
     """Return the event of a dispatch that was not sent."""
-    if isinstance(action, DispatchVerification):
-        return VerificationFinished(
-            action.node, action.attempt, False, failure, now_ms, now_ms, action.verify_attempt
-        )
-    return AttemptFailed(action.node, action.attempt, failure, now_ms, now_ms)
+    return failed_event(
+        action.node,
+        action.attempt,
+        failure,
+        verify_attempt=action.verify_attempt if isinstance(action, DispatchVerification) else 0,
+        started_ms=now_ms,
+        at_ms=now_ms,
+    )
 
 
 def build_unstaked_event(action: DispatchNode, now_ms: int) -> Event:

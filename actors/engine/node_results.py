@@ -135,7 +135,6 @@ def _build_event(run: RunningWorkflow, request: NodeResultRequest, now_ms: int) 
     return AttemptSucceeded(
         node,
         attempt,
-        request.result_ref,
         request.result_json,
         state.input_hash or _hash_inputs(run, node),
         request.output_hash,
@@ -143,6 +142,7 @@ def _build_event(run: RunningWorkflow, request: NodeResultRequest, now_ms: int) 
         now_ms,
         # The clock of the process that started the attempt may be ahead.
         {**request.metrics, "latency_ms": max(0, now_ms - began_ms)},
+        request.result_ref,
     )
 
 

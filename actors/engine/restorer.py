@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Sequence
+from contextlib import ExitStack
 from functools import partial
 from typing import Final, Protocol, TypeVar
 
@@ -130,27 +131,26 @@ class Restorer:
             self._scan = None
 
     async def _scan_once(self) -> None:
-        after: PageKey | None = None
-        reading = self._start_page(after)
-        try:
+        with ExitStack() as ahead:  # the read of the next page
+            changed_ids, page = self._start_page(ahead, None)
             while True:
-                changed_ids, page = reading
                 workflows, after = await page
-                if after is not None:
-                    reading = self._start_page(after)
-                await self._restore_rows(workflows, changed_ids)
+                restored_ids = changed_ids
+                with ahead.pop_all():
+                    if after is not None:
+                        changed_ids, page = self._start_page(ahead, after)
+                    await self._restore_rows(workflows, restored_ids)
                 if after is None:
                     return
                 await self._wait_room(AHEAD_MAX)
-        finally:
-            reading[1].cancel()
-            self._runner.reads.end(reading[0])
 
     def _start_page(
-        self, after: PageKey | None
+        self, ahead: ExitStack, after: PageKey | None
     ) -> tuple[set[str], asyncio.Task[tuple[Sequence[StoredWorkflow], PageKey | None]]]:
-        changed_ids = self._runner.reads.begin()
-        return changed_ids, asyncio.create_task(read_until_success(partial(self._rows.page, after)))
+        changed_ids = ahead.enter_context(self._runner.reads.open())
+        page = asyncio.create_task(read_until_success(partial(self._rows.page, after)))
+        ahead.callback(page.cancel)
+        return changed_ids, page
 
     # -- single workflows -------------------------------------------------------------------------
 
@@ -170,27 +170,24 @@ class Restorer:
     async def _read_ids(self, ids: Sequence[str]) -> None:
         # The directory first: a revocation may be the reason for this read.
         await read_until_success(self._refresh)
-        changed_ids = self._runner.reads.begin()
-        workflows = await read_until_success(partial(self._rows.by_ids, ids))
-        found = {stored.workflow_id for stored in workflows}
-        for workflow_id in ids:
-            if workflow_id not in found and workflow_id not in changed_ids:
-                self._runner.handle_missing_rows(workflow_id)
-        await self._restore_rows(workflows, changed_ids)
+        with self._runner.reads.open() as changed_ids:
+            workflows = await read_until_success(partial(self._rows.by_ids, ids))
+            found = {stored.workflow_id for stored in workflows}
+            for workflow_id in ids:
+                if workflow_id not in found and workflow_id not in changed_ids:
+                    self._runner.handle_missing_rows(workflow_id)
+            await self._restore_rows(workflows, changed_ids)
 
     async def _restore_rows(
         self, workflows: Sequence[StoredWorkflow], changed_ids: set[str]
     ) -> None:
         slices = Slices()
-        try:
-            for stored in workflows:
-                try:
-                    self._count += self._runner.restore_stored(stored, changed_ids)
-                except Exception:  # the edge of one workflow: the others are restored even so
-                    log.exception("workflow not restored workflow=%s", stored.workflow_id)
-                await slices.pause()
-        finally:
-            self._runner.reads.end(changed_ids)
+        for stored in workflows:
+            try:
+                self._count += self._runner.restore_stored(stored, changed_ids)
+            except Exception:  # the edge of one workflow: the others are restored even so
+                log.exception("workflow not restored workflow=%s", stored.workflow_id)
+            await slices.pause()
 
 
 async def read_until_success(read: Callable[[], Awaitable[Result]]) -> Result:

@@ -55,9 +55,10 @@ from actors.engine.step_commands import (
     revoked_at_work,
     step_key,
 )
-from actors.engine.workflow_restore import RowReads, restore_workflow
+from actors.engine.workflow_restore import restore_workflow
 from actors.ports import Clock, DirectoryPort, DispatchOrder, DispatchPort, LedgerPort
 from actors.process.at_work import AtWork
+from actors.process.row_reads import RowReads
 from actors.transport.messages import (
     CancelRequest,
     PublishReply,

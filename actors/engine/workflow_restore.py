@@ -32,31 +32,6 @@ from core.workflow.transitions import NodeStatus, WorkflowStatus, is_terminal
 from ledger.reads.reader import RowDict, StoredWorkflow
 
 
-class RowReads:
-    """The reads of rows under way, and which of their workflows have changed since they began."""
-
-    def __init__(self) -> None:
-        self._open: list[set[str]] = []
-
-    def __repr__(self) -> str:
-        return f"<RowReads open={len(self._open)}>"
-
-    def begin(self) -> set[str]:
-        """Begin a read; return the ids of workflows whose rows in it are out of date, as known."""
-        changed_ids: set[str] = set()
-        self._open.append(changed_ids)
-        return changed_ids
-
-    def end(self, changed_ids: set[str]) -> None:
-        """End a read after all of its workflows were restored."""
-        self._open = [other for other in self._open if other is not changed_ids]
-
-    def mark_changed(self, workflow_id: str) -> None:
-        """Note that the workflow's rows in the reads under way are out of date."""
-        for changed_ids in self._open:
-            changed_ids.add(workflow_id)
-
-
 def restore_workflow(
     stored: StoredWorkflow, settings: Settings, now_ms: int
 ) -> tuple[RunningWorkflow, list[Record], list[Action]]:

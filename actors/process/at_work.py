@@ -12,6 +12,9 @@ instead of restored. Decision 0161.
 from __future__ import annotations
 
 import mmap
+import types
+from collections.abc import Callable, Coroutine, Generator
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -57,6 +60,30 @@ class AtWork:
     def end(self, before: bytes) -> None:
         """Note that its work has ended, and that of the one before goes on."""
         self._put(before)
+
+    @property
+    def current(self) -> str:
+        """The workflow at work, "" when there is none."""
+        return self._current.rstrip(b"\0").decode(errors="replace")
+
+    @types.coroutine
+    def run(self, workflow_id: str, work: Coroutine[Any, Any, None]) -> Generator[Any, None, None]:
+        """Run a coroutine whose workflow is at work whenever it runs, and not while it waits."""
+        resume: Callable[[], Any] = partial(work.send, None)
+        while True:
+            before = self.begin(workflow_id)
+            try:
+                awaited = resume()
+            except StopIteration:
+                return
+            finally:
+                self.end(before)
+            try:
+                yield awaited
+            except BaseException as error:  # a cancellation, which is the coroutine's to receive
+                resume = partial(work.throw, error)
+            else:
+                resume = partial(work.send, None)
 
     def is_poison(self, workflow_id: str) -> bool:
         """Say whether a workflow was at work in so many ends that it is not to be restored."""

@@ -14,12 +14,12 @@ from core.message import Message
 from core.trust.signatures import is_signed_by, result_message
 from core.workflow.events import (
     AttemptAccepted,
-    AttemptFailed,
     AttemptSucceeded,
     Event,
     Failure,
     Verdict,
     VerificationFinished,
+    failed_event,
 )
 from core.workflow.verdict import Accepted, Success, is_approved, judge_reply
 
@@ -58,42 +58,43 @@ def judge_received(order: DispatchOrder, received: ReceivedReply) -> Event:
         retry_after=received.retry_after,
         coding_problem=received.coding_problem,
     )
-    return build_reply_event(order, reply, received.input_hash, received.started_ms, received.at_ms)
-
-
-def build_reply_event(
-    order: DispatchOrder,
-    reply: Success | Accepted | Failure,
-    input_hash: str,
-    started_ms: int,
-    at_ms: int,
-) -> Event:
-    """Return the event of a judged reply.
-
-    Args:
-        input_hash: the hash of the sent inputs.
-        started_ms: when the request was sent.
-        at_ms: when the reply was complete.
-    """
+    started_ms, at_ms = received.started_ms, received.at_ms
+    if isinstance(reply, Failure):
+        return build_failed_event(order, reply, started_ms, at_ms)
     if isinstance(reply, Accepted):
         return AttemptAccepted(
-            order.node, order.attempt, started_ms, at_ms, order.verify_attempt, input_hash
+            order.node, order.attempt, started_ms, at_ms, order.verify_attempt, received.input_hash
         )
     if order.is_verification:
-        failure = reply if isinstance(reply, Failure) else None
-        approved = isinstance(reply, Success) and is_approved(reply.result)
         return VerificationFinished(
             order.node,
             order.attempt,
-            approved,
-            failure,
+            is_approved(reply.result),
+            None,
             started_ms,
             at_ms,
             order.verify_attempt,
         )
-    if isinstance(reply, Failure):
-        return AttemptFailed(order.node, order.attempt, reply, started_ms, at_ms)
-    return _build_success_event(order, reply, input_hash, started_ms, at_ms)
+    return _build_success_event(order, reply, received)
+
+
+def build_failed_event(
+    order: DispatchOrder, failure: Failure, started_ms: int, at_ms: int
+) -> Event:
+    """Return the event of an order that failed.
+
+    Args:
+        started_ms: when its request was sent.
+        at_ms: when it failed.
+    """
+    return failed_event(
+        order.node,
+        order.attempt,
+        failure,
+        verify_attempt=order.verify_attempt,
+        started_ms=started_ms,
+        at_ms=at_ms,
+    )
 
 
 def check_signature(
@@ -148,26 +149,24 @@ def _unavailable_failure(order: DispatchOrder, message: str, details: str) -> Fa
     )
 
 
-def _build_success_event(
-    order: DispatchOrder, reply: Success, input_hash: str, started_ms: int, at_ms: int
-) -> Event:
+def _build_success_event(order: DispatchOrder, reply: Success, received: ReceivedReply) -> Event:
+    started_ms, at_ms = received.started_ms, received.at_ms
     try:
         result = canonical(reply.result)
     except ValueError as error:
         failure = Failure(NodeErrorCode.INVALID_REPLY, f"the result has no canonical form: {error}")
-        return AttemptFailed(order.node, order.attempt, failure, started_ms, at_ms)
+        return build_failed_event(order, failure, started_ms, at_ms)
     output_hash = hash_bytes(result)
     if reply.signature is not None:
         wrong = check_signature(order, reply.signature, reply.public_key, output_hash)
         if wrong is not None:
-            return AttemptFailed(order.node, order.attempt, wrong, started_ms, at_ms)
+            return build_failed_event(order, wrong, started_ms, at_ms)
     metrics: dict[str, Any] = {**reply.metrics, "latency_ms": at_ms - started_ms}
     return AttemptSucceeded(
         order.node,
         order.attempt,
-        reply.result,
         result.decode(),
-        input_hash,
+        received.input_hash,
         output_hash,
         started_ms,
         at_ms,

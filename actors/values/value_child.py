@@ -13,8 +13,6 @@ import signal
 import sys
 from typing import IO, Final, Literal
 
-from msgspec.structs import replace
-
 from actors.ports import DispatchOrder
 from actors.process.garbage import collect_rarely
 from actors.transport.wire import Wire
@@ -29,7 +27,7 @@ from actors.values.input_texts import (
 )
 from actors.values.reply_events import ReceivedReply, judge_received
 from core.message import Message
-from core.workflow.events import AttemptSucceeded, Event, Failure
+from core.workflow.events import Event, Failure
 
 LENGTH_BYTES: Final = 8
 LENGTH_ORDER: Final[Literal["big"]] = "big"
@@ -54,21 +52,13 @@ def answer_frame(body: bytes) -> bytes:
     """Return the encoded answer to an encoded request."""
     match REQUESTS.decode(body):
         case ReplyOfOrder(order, reply):
-            return EVENTS.encode(_judge(order, reply))
+            return EVENTS.encode(judge_received(order, reply))
         case MapTexts() as asked:
             return MAPPED.encode(map_texts(asked))
         case FillTexts() as asked:
             return FILLED.encode(fill_texts(asked))
         case handed_in:
             return HAND_INS.encode(judge_handed_in(handed_in))
-
-
-def _judge(order: DispatchOrder, reply: ReceivedReply) -> Event:
-    """Return the event of a reply; its `result_json` stands for its result."""
-    event = judge_received(order, reply)
-    if isinstance(event, AttemptSucceeded):
-        event = replace(event, result=None)
-    return event
 
 
 def _main(requests: IO[bytes], answers: IO[bytes]) -> None:

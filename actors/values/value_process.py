@@ -19,12 +19,12 @@ import socket
 import subprocess
 import sys
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Final
 
 from msgspec.structs import replace
 
 from actors.ports import DispatchOrder
-from actors.transport.wire import Unencodable
 from actors.values.handed_in_results import HandedIn, JudgedHandIn
 from actors.values.input_texts import FillTexts, InputText, MappedTexts, MapTexts
 from actors.values.reply_events import ReceivedReply
@@ -56,26 +56,40 @@ class ValueProcessEnded(Exception):
     """The value process ended, or did not answer, before it had answered a request."""
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class _Turn:
+    """A caller's turn. `request`: written when the turn `has_come`, by the caller.
+
+    Not before: a hundred large replies may come at once. By the caller: it is its workflow's work.
+    """
+
+    has_come: asyncio.Future[None]
+    request: asyncio.Future[bytes]
+    answer: asyncio.Future[bytes]
+
+    def fail(self, error: Exception) -> None:
+        """End what its caller waits for, unless it has given up."""
+        awaited = self.answer if self.has_come.done() else self.has_come
+        if not awaited.done() and not self.has_come.cancelled():
+            awaited.set_exception(error)
+
+
 class ValueProcess:
     """Judges replies, and builds inputs, in a process of its own.
 
     Args:
         weight_of: a payer's weight.
-        timeout_s: for one request.
     """
 
-    def __init__(
-        self, weight_of: Callable[[str], int], *, timeout_s: float = JUDGE_TIMEOUT_S
-    ) -> None:
-        self._timeout_s = timeout_s
-        self._waiting: FairQueue[asyncio.Future[bytes], tuple[Request, asyncio.Future[bytes]]]
-        self._waiting = FairQueue(weight_of)
+    def __init__(self, weight_of: Callable[[str], int]) -> None:
+        self._timeout_s = JUDGE_TIMEOUT_S
+        self._waiting: FairQueue[_Turn, _Turn] = FairQueue(weight_of)
         self._turns: asyncio.Task[None] | None = None
         self._process: subprocess.Popen[bytes] | None = None
         self._streams: tuple[asyncio.StreamReader, asyncio.StreamWriter] | None = None
         self._judged = 0
         # What is asked and not answered, whether its turn has come or not.
-        self._open: set[asyncio.Future[bytes]] = set()
+        self._open: set[_Turn] = set()
         self._is_closed = False
 
     def __repr__(self) -> str:
@@ -92,7 +106,7 @@ class ValueProcess:
         return self._judged
 
     async def judge(self, order: DispatchOrder, reply: ReceivedReply) -> Event:
-        """Return the event of a reply; that of a success has `result_json` and no `result`.
+        """Return the event of a reply.
 
         Raises:
             ValueProcessEnded: the process ended, was closed, or timed out.
@@ -127,49 +141,52 @@ class ValueProcess:
     async def _answer(self, holder: str, asked: Request) -> bytes:
         if self._is_closed:
             raise ValueProcessEnded("closed")
-        answer: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()
-        self._open.add(answer)
-        self._waiting.put(holder, answer, (asked, answer))
+        loop = asyncio.get_running_loop()
+        turn = _Turn(loop.create_future(), loop.create_future(), loop.create_future())
+        self._open.add(turn)
+        self._waiting.put(holder, turn, turn)
         if self._turns is None or self._turns.done():
-            self._turns = asyncio.get_running_loop().create_task(self._take_turns())
+            self._turns = loop.create_task(self._take_turns())
         try:
-            return await answer
+            await turn.has_come
+            turn.request.set_result(REQUESTS.encode(asked))
+            return await turn.answer
         finally:
-            self._open.discard(answer)
-            self._waiting.drop(answer)  # its caller may have given up before its turn
+            self._open.discard(turn)
+            self._waiting.drop(turn)  # its caller may have given up before its turn,
+            turn.request.cancel()  # or in it
 
     def close(self) -> None:
         """End the process; open requests and later ones fail with `ValueProcessEnded`."""
         self._is_closed = True
         if self._turns is not None:
             self._turns.cancel()
-        for answer in self._open:
-            if not answer.done():
-                answer.set_exception(ValueProcessEnded("closed"))
+        for turn in self._open:
+            turn.fail(ValueProcessEnded("closed"))
         self._end_process()
 
     async def _take_turns(self) -> None:
-        while (taken := self._waiting.take()) is not None:
-            asked, answer = taken
+        while (turn := self._waiting.take()) is not None:
+            if turn.has_come.done():
+                continue  # its caller has given up
+            turn.has_come.set_result(None)
+            await asyncio.wait([turn.request])
+            if turn.request.cancelled():
+                continue  # its caller has given up since, or cannot write it
             try:
-                # Not before its turn: a hundred large replies may come at once.
-                request = REQUESTS.encode(asked)
                 async with asyncio.timeout(self._timeout_s):
-                    found = await self._ask(request)
-            except Unencodable as error:
-                if not answer.done():
-                    answer.set_exception(error)
-            except (OSError, EOFError, TimeoutError) as error:
-                log.error("value process failed pid=%s error=%r", self.pid, error)
+                    found = await self._ask(turn.request.result())
+            except Exception as error:  # the edge to the process: what it raises is the answer
+                log.exception("value process failed pid=%s", self.pid)
                 self._end_process()
-                if not answer.done():
-                    answer.set_exception(ValueProcessEnded(repr(error)))
+                turn.fail(ValueProcessEnded(repr(error)))
             else:
-                if not answer.done():
-                    answer.set_result(found)
+                if not turn.answer.done():
+                    turn.answer.set_result(found)
 
     async def _ask(self, request: bytes) -> bytes:
-        if self._streams is None:
+        if self._streams is None or self._streams[0].at_eof():
+            self._end_process()  # it has ended since the last request
             self._streams = await self._start()
         reader, writer = self._streams
         writer.write(len(request).to_bytes(LENGTH_BYTES, LENGTH_ORDER))
@@ -180,9 +197,13 @@ class ValueProcess:
 
     async def _start(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
         ours, theirs = socket.socketpair()
-        with theirs:
-            self._process = _spawn(theirs.fileno())
-        return await asyncio.open_unix_connection(sock=ours)
+        try:
+            with theirs:
+                self._process = _spawn(theirs.fileno())
+            return await asyncio.open_unix_connection(sock=ours)
+        except BaseException:
+            ours.close()
+            raise
 
     def _end_process(self) -> None:
         if self._streams is not None:

@@ -120,20 +120,19 @@ class AttemptAccepted(Message, frozen=True):
 class AttemptSucceeded(Message, frozen=True):
     """The agent replied with a result.
 
-    `result_json` is the result in canonical form, None when `result` is the `BlobRef` of a stored
-    one. Otherwise `result` is of no account here: it may be the value, for an owner of an older
-    version on another machine. Hashes are `sha256:` + hex over the JCS forms.
+    The result is in `result_json`, in canonical form, or behind `result_ref` when it is large.
+    Hashes are `sha256:` + hex over the JCS forms.
     """
 
     node: str
     attempt: int
-    result: Any
     result_json: str | None
     input_hash: str | None
     output_hash: str
     started_ms: int
     at_ms: int
     metrics: dict[str, Any] = field(default_factory=dict)
+    result_ref: BlobRef | None = None
 
 
 class AttemptFailed(Message, frozen=True):
@@ -165,6 +164,27 @@ class VerificationFinished(Message, frozen=True):
     started_ms: int
     at_ms: int
     verify_attempt: int | None = None  # None: the one that is open
+
+
+def failed_event(
+    node: str,
+    attempt: int,
+    failure: Failure,
+    *,
+    verify_attempt: int,
+    started_ms: int,
+    at_ms: int,
+) -> AttemptFailed | VerificationFinished:
+    """Return the event of a failed attempt, or of its failed verification.
+
+    Args:
+        verify_attempt: of the verification, 0 when it is the attempt itself.
+    """
+    if verify_attempt:
+        return VerificationFinished(
+            node, attempt, False, failure, started_ms, at_ms, verify_attempt
+        )
+    return AttemptFailed(node, attempt, failure, started_ms, at_ms)
 
 
 class RetryDue(Message, frozen=True):

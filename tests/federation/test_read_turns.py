@@ -61,6 +61,29 @@ async def test_what_is_read_beyond_the_bound_of_a_turn_waits_for_later_ones() ->
     assert not any(source.is_paused for source in sources), "the longest paused first"
 
 
+async def test_a_connection_that_raises_stops_no_other_that_has_paused() -> None:
+    """None of them read again."""
+    turns, raised = ReadTurns(), asyncio.Event()
+
+    class Broken(Source):
+        def resume_reading(self) -> None:
+            raise RuntimeError("a defect")
+
+    loop = asyncio.get_running_loop()
+    before = loop.get_exception_handler()
+    loop.set_exception_handler(lambda *_: raised.set())
+    sources = [Broken(turns), *(Source(turns) for _ in range(RESUMED_MAX))]
+    turns.count(sources[0], TURN_BYTES_MAX)
+    for source in sources:
+        source.read()
+    assert all(source.is_paused for source in sources)
+    for _ in range(3):
+        await asyncio.sleep(0)
+    loop.set_exception_handler(before)
+    assert raised.is_set()
+    assert [source.is_paused for source in sources] == [True] + [False] * RESUMED_MAX
+
+
 async def test_small_reads_are_not_counted() -> None:
     turns = ReadTurns()
     source = Source(turns)

@@ -307,7 +307,7 @@ def event_of(order: DispatchOrder, reply: Failure | bool, started_ms: int, at_ms
         return AttemptFailed(order.node, order.attempt, reply, started_ms, at_ms)
     result = result_of(order.node, order.attempt)
     return AttemptSucceeded(
-        order.node, order.attempt, result, orjson.dumps(result).decode(), "sha256:in",
+        order.node, order.attempt, orjson.dumps(result).decode(), "sha256:in",
         "sha256:out", started_ms, at_ms, {"latency_ms": at_ms - started_ms, **_tokens(order)},
     )  # fmt: skip
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from core.errors import NodeErrorCode
 from core.workflow.actions import AwaitResult, Decision, DispatchNode, ScheduleRetry
-from core.workflow.blob_ref import BlobRef
 from core.workflow.events import (
     AgentNotSelected,
     AgentSelected,
@@ -144,7 +143,7 @@ def attempt_succeeded(workflow: WorkflowState, event: AttemptSucceeded, decision
         fail_attempt(workflow, state, unpayable, event.at_ms, decision)
         return
     state.result_json = event.result_json
-    state.result_ref = event.result if type(event.result) is BlobRef else None
+    state.result_ref = event.result_ref
     state.metrics = event.metrics
     decision.records.append(
         AttemptFinished(

@@ -12,6 +12,7 @@ import orjson
 import pytest
 from aiohttp import web
 
+from actors.dispatch import dispatcher
 from actors.dispatch.dispatcher import _Ticket
 from actors.dispatch.order_inputs import (
     BUILT_IN_LOOP_BYTES_MAX,
@@ -29,6 +30,7 @@ from tests.actors.orders import sources_of
 
 MIB = 1024 * 1024
 BYTES_MAX = 8 * MIB
+WHOLE = sources_of(parents={"p": "x" * 100_000})
 LARGE = sources_of({"text": "x" * MIB})
 # What is built in the loop, at its bound.
 DENSE = sources_of({"items": [{"n": number} for number in range(1_000)]})
@@ -179,6 +181,29 @@ async def test_orders_begin_in_slices_of_the_loop() -> None:
     assert len(set(begun_in)) > 3
 
 
+async def test_large_orders_come_to_the_loop_one_in_a_turn(monkeypatch: pytest.MonkeyPatch) -> None:
+    """28 of 3.8 MB, of which nothing is mapped, were read and written in one turn of 287 ms."""
+    turn = 0
+    written_in: list[int] = []
+    real = dispatcher.dispatch_body
+
+    def write(*arguments: Any) -> bytes:
+        written_in.append(turn)
+        return real(*arguments)
+
+    monkeypatch.setattr(dispatcher, "dispatch_body", write)
+    with never_reading() as sink:
+        async with scene(GOOD) as here:
+            for n in range(10):
+                order = here.order(agent_did=f"did:x:{n}", node=f"n{n}", url=sink, sources=WHOLE)
+                here.dispatcher.send(order, lambda *_: None)
+            async with asyncio.timeout(PATIENCE_S):
+                while len(written_in) < 10:
+                    turn += 1
+                    await asyncio.sleep(0)
+    assert len(set(written_in)) == 10
+
+
 def node_of(payload: dict[str, Any], *mapped: str) -> CompiledNode:
     """Return a node that maps parts of its parent's result."""
     names = {f"m{number}": f"$.p.{path}" for number, path in enumerate(mapped)}
@@ -261,3 +286,16 @@ async def test_a_body_that_the_agent_does_not_take_is_given_up() -> None:
             assert done.failure.is_spared
             assert "not taken within 1 s" in done.failure.message
             assert here.dispatcher._bytes.total == 0
+
+
+async def test_a_body_that_is_not_taken_is_given_up_by_no_dispatcher_that_is_closed() -> None:
+    """Its timer went on, and its event reached a runner that had ended."""
+    large = sources_of({"text": "x" * 3 * MIB})
+    with never_reading() as sink:
+        async with scene(GOOD) as here:
+            here.dispatcher.send(here.order(url=sink, sources=large), lambda *_: None)
+            (ticket,) = here.dispatcher._tickets.values()
+            async with asyncio.timeout(PATIENCE_S):
+                while ticket.untaken is None:
+                    await asyncio.sleep(0.001)
+    assert ticket.untaken.cancelled()

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
 
 import orjson
@@ -11,12 +12,13 @@ import pytest
 
 from actors.dispatch.large_results import Blobs, large_body, store_large_result
 from actors.ports import InputSources
+from actors.values.value_process import JUDGED_IN_LOOP_BYTES_MAX
 from core.errors import ErrorCode, NodeErrorCode, ServiceError
 from core.records.manifest import parse_manifest
 from core.workflow.blob_ref import BlobRef
 from core.workflow.dag import compile_workflow
-from core.workflow.events import AttemptFailed, AttemptSucceeded, WorkStarted
-from tests.actors.dispatch.test_dispatcher import replying, scene
+from core.workflow.events import AttemptFailed, AttemptSucceeded, Event, WorkStarted
+from tests.actors.dispatch.test_dispatcher import PATIENCE_S, WORKFLOW, replying, scene
 
 pytestmark = pytest.mark.anyio
 
@@ -49,7 +51,7 @@ class Shelf:
 def succeeded(text: str) -> AttemptSucceeded:
     body = orjson.dumps({"text": text})
     name = "sha256:" + hashlib.sha256(body).hexdigest()
-    return AttemptSucceeded("a", 1, {"text": text}, body.decode(), "sha256:in", name, 0, 1)
+    return AttemptSucceeded("a", 1, body.decode(), "sha256:in", name, 0, 1)
 
 
 def test_small_results_and_other_events_travel_as_they_are() -> None:
@@ -73,10 +75,10 @@ async def test_large_result_is_stored_before_its_event_goes_on_however_long_that
     assert body is not None
     changed = await store_large_result(event, body, blobs)
     assert isinstance(changed, AttemptSucceeded)
-    assert changed.result == BlobRef(event.output_hash, len(event.result_json or ""))
+    assert changed.result_ref == BlobRef(event.output_hash, len(event.result_json or ""))
     assert changed.result_json is None
     assert shelf.away == 0
-    assert await blobs.load([changed.result]) == {
+    assert await blobs.load([changed.result_ref]) == {
         event.output_hash: (event.result_json or "").encode()
     }
 
@@ -117,4 +119,52 @@ async def test_a_store_that_stays_away_is_waited_for_until_the_workflows_end(
         if not is_read:
             shelf.away = 1
             event = await here.outcome(ends_ms=2**53)
-            assert isinstance(event, AttemptSucceeded) and type(event.result) is BlobRef
+            assert isinstance(event, AttemptSucceeded) and event.result_ref is not None
+
+
+@dataclass
+class WatchedShelf(Shelf):
+    """A store that notes what it is called for, and what comes beside a call that waits."""
+
+    note: Callable[[str], None] = lambda what: None
+
+    async def put(self, body: bytes) -> str:
+        self.note("put")
+        asyncio.get_running_loop().call_soon(self.note, "beside")
+        for _ in range(2):
+            await asyncio.sleep(0)
+        self.note("put")
+        return await super().put(body)
+
+    async def get(self, names: Collection[str]) -> dict[str, bytes]:
+        self.note("get")
+        return await super().get(names)
+
+
+async def test_what_an_order_does_after_it_has_waited_is_its_workflows_work() -> None:
+    """The task of a large order had no name: what never ended in it ended one owner after the
+    other, and counted against no workflow."""
+    shelf = WatchedShelf()
+    blobs = Blobs(shelf, cache_bytes_max=0)
+    node = compile_workflow(parse_manifest({"nodes": {"a": {"capabilityId": "cap.x"}}})).nodes["a"]
+    sources = InputSources(node, {}, await blobs.put(orjson.dumps("x" * 2_000)))
+    reply = replying(status="success", result="x" * JUDGED_IN_LOOP_BYTES_MAX)
+    seen: list[tuple[str, str]] = []
+    async with scene(reply, blobs=blobs, result_inline_bytes_max=1_024) as here:
+        ended = asyncio.Event()
+
+        def note(what: str) -> None:
+            seen.append((what, here.dispatcher._at_work.current))
+
+        def receive(_: str, event: Event) -> None:
+            note(type(event).__name__)
+            if not isinstance(event, WorkStarted):
+                ended.set()
+
+        shelf.note = note
+        here.dispatcher.send(here.order(sources=sources), receive)
+        await asyncio.wait_for(ended.wait(), PATIENCE_S)
+        note("afterwards")
+    named = ["WorkStarted", "get", "put", "beside", "put", "AttemptSucceeded", "afterwards"]
+    others = ("beside", "afterwards")
+    assert seen == [(what, "" if what in others else WORKFLOW) for what in named]

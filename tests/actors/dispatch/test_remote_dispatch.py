@@ -21,7 +21,7 @@ from msgspec.structs import replace
 
 from actors.dispatch import remote_dispatch
 from actors.dispatch.dispatcher import Dispatcher
-from actors.dispatch.remote_dispatch import PeerCalls, RemoteDispatch, order_id
+from actors.dispatch.remote_dispatch import Abort, PeerCalls, RemoteDispatch, Send
 from actors.ports import DispatchOrder
 from actors.process.at_work import AtWork
 from actors.process.loop_clock import LoopClock
@@ -119,7 +119,12 @@ class Machines:
                 return
             self.heard.setdefault(node, []).append(event)
 
-        order = DispatchOrder(
+        order = self.orders[node] = self.order(node, attempt, path=path)
+        self.spreads["a"].send(order, receive)
+
+    def order(self, node: str, attempt: int = 1, *, path: str = "/node") -> DispatchOrder:
+        """Return an order to the agent."""
+        return DispatchOrder(
             workflow_id=WORKFLOW,
             task_id="t",
             node=node,
@@ -132,8 +137,6 @@ class Machines:
             timeout_ms=60_000,
             sources=sources_of(),
         )
-        self.orders[node] = order
-        self.spreads["a"].send(order, receive)
 
     async def wait(self, condition: Callable[[], bool]) -> None:
         """Return when the condition holds."""
@@ -356,13 +359,66 @@ async def test_an_abort_closes_the_request_at_the_machine_that_sent_it(
 
 async def test_an_abort_that_overtakes_its_order_keeps_it_from_being_sent() -> None:
     async with three_machines() as machines:
-        for number in range(3):
-            machines.send(f"n{number}")
-        await machines.wait(lambda: len(machines.heard) == 3)
-        order = replace(machines.orders["n0"], attempt=2)
-        other = machines.spreads["b"]
-        other.accept([((*order_id(order), True), "a"), (order, "a")])
+        order = machines.order("n")
+        machines.spreads["b"].accept([Abort(7, "a"), Send(7, "a", order)])
         assert machines.dispatchers["b"].statistics().in_flight == 0
+
+
+async def test_an_order_that_is_sent_again_after_its_abort_is_sent() -> None:
+    """A halt aborts a verification, and the restore sends it again under its own id.
+
+    The other machine dropped it without a word, and its node waited until the deadline.
+    """
+    async with three_machines() as machines:
+        machines.gate.clear()
+        spread, heard = machines.spreads["a"], list[Event]()
+
+        def send_verification() -> DispatchOrder:
+            order = replace(machines.order("v"), is_verification=True, verify_attempt=1)
+            spread.send(order, lambda _, event: heard.append(event))
+            return order
+
+        machines.send("n0")  # from `a`, so that the verification is sent from `b`
+        first = send_verification()
+        await machines.wait(lambda: machines.seen["v#1"] == 1)
+        spread.abort(first, "error")
+        await machines.wait(lambda: machines.dispatchers["b"].statistics().in_flight == 0)
+        machines.send("n2")
+        machines.send("n3")
+        send_verification()
+        machines.gate.set()
+        await machines.wait(lambda: len(heard) == 1)
+        assert machines.seen["v#1"] == 2
+        assert machines.dispatchers["b"].statistics().sent == 2, "both were sent from there"
+
+
+async def test_an_order_that_comes_again_while_its_agent_works_on_is_sent_once() -> None:
+    async with three_machines() as machines:
+        machines.wire.is_cut = True
+        sent, other = Send(7, "a", machines.order("n", path="/later")), machines.spreads["b"]
+        other.accept([sent])
+        await machines.wait(lambda: machines.accepted()["b"] == 1)
+        other.accept([sent])
+        assert machines.dispatchers["b"].statistics().in_flight == 0
+
+
+async def test_a_receiver_that_aborts_another_lost_order_keeps_no_third_from_being_lost() -> None:
+    """As when a workflow is quarantined by the loss of one of its orders."""
+    async with three_machines() as machines:
+        machines.gate.clear()
+        spread, heard = machines.spreads["a"], list[Event]()
+        orders = [machines.order(f"n{number}") for number in range(9)]
+
+        def receive(_: str, event: Event) -> None:
+            if isinstance(event, AttemptFailed):
+                heard.append(event)
+                spread.abort(orders[4], "error")
+
+        for order in orders:  # from `a`, `b` and `c` in turn
+            spread.send(order, receive)
+        await machines.wait(lambda: len(machines.seen) == 9)
+        machines.introduce(a=1, c=1)
+        assert [getattr(event, "node", "") for event in heard] == ["n1", "n7"]
 
 
 async def test_replies_are_kept_for_a_machine_out_of_reach_however_many_wait() -> None:
@@ -415,9 +471,9 @@ async def test_an_event_that_its_receiver_refuses_holds_up_no_other() -> None:
     async with three_machines() as machines:
         for number in range(9):
             machines.send(f"n{number}")
-        sent = machines.spreads["a"]._remote
-        holder, order, _ = sent[order_id(machines.orders["n1"])]
-        sent[order_id(order)] = (holder, order, defective)
+        spread = machines.spreads["a"]
+        sent = spread._away
+        sent[spread._serial_of[id(machines.orders["n1"])]].receive = defective
         await machines.wait(lambda: len(machines.heard) == 8)
 
 

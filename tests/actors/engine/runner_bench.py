@@ -174,16 +174,15 @@ class Bench:
         now_ms = self.clock.now_ms()
         self.runner.receive(
             order.workflow_id,
-            AttemptSucceeded(order.node, order.attempt, result, orjson.dumps(result).decode(),
+            AttemptSucceeded(order.node, order.attempt, orjson.dumps(result).decode(),
                              "sha256:i", "sha256:o", now_ms, now_ms),
         )  # fmt: skip
 
     def adopt_all(self) -> None:
         """Restore what the ledger has, as an owner's start does."""
-        touched = self.runner.reads.begin()
-        for stored in self.model.unfinished("one"):
-            self.runner.restore_stored(stored, touched)
-        self.runner.reads.end(touched)
+        with self.runner.reads.open() as changed_ids:
+            for stored in self.model.unfinished("one"):
+                self.runner.restore_stored(stored, changed_ids)
 
     def status(self) -> str:
         """Return the stored status of the workflow."""

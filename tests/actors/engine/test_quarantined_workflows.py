@@ -411,13 +411,13 @@ def test_quarantined_workflows_count_against_the_bound() -> None:
 
 def test_rows_read_before_a_quarantine_do_not_start_the_workflow_again() -> None:
     bench = published()
-    touched = bench.runner.reads.begin()
-    rows = bench.model.unfinished("one")
-    damaged(bench)
-    bench.deliver(bench.outbox.sent[0])
-    bench.gate.commit()
-    for stored in rows:
-        bench.runner.restore_stored(stored, touched)
+    with bench.runner.reads.open() as changed_ids:
+        rows = bench.model.unfinished("one")
+        damaged(bench)
+        bench.deliver(bench.outbox.sent[0])
+        bench.gate.commit()
+        for stored in rows:
+            bench.runner.restore_stored(stored, changed_ids)
     bench.gate.commit()
     assert_only_the_first_is_quarantined(bench)
 

@@ -136,6 +136,24 @@ async def test_workflows_that_are_asked_for_meanwhile_share_one_read() -> None:
     assert rows.pages == []
 
 
+async def test_reads_that_are_broken_off_are_not_under_way_any_more() -> None:
+    """Every later change of a workflow was noted for them."""
+    bench = unfinished(2 * PAGE)
+    rows = ModelRows(bench)
+    restorer = restorer_of(bench, rows)
+    restorer.restore_all()
+    async with asyncio.timeout(60):
+        while restorer.count < PAGE:
+            await asyncio.sleep(0)
+        rows.gate.clear()
+        restorer.restore_one("w000")
+        for _ in range(5):
+            await asyncio.sleep(0)
+    assert repr(bench.runner.reads) != "<RowReads open=0>"
+    await restorer.close()
+    assert repr(bench.runner.reads) == "<RowReads open=0>"
+
+
 async def test_reads_by_ids_are_bounded() -> None:
     bench = unfinished(IDS_MAX + 5)
     rows = ModelRows(bench)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from pathlib import Path
 
 import pytest
@@ -86,3 +87,44 @@ def test_a_damaged_file_is_empty(path: Path, damage: bytes) -> None:
     for _ in range(ENDS_MAX):
         process = end_in(path, "w1")
     assert process.is_poison("w1")
+
+
+@pytest.mark.anyio
+async def test_a_task_is_its_workflows_work_while_it_runs_and_not_while_it_waits() -> None:
+    process, gate, seen = AtWork(), asyncio.Event(), list[str]()
+
+    async def work() -> None:
+        try:
+            seen.append(process.current)
+            await gate.wait()
+            seen.append(process.current)
+            await asyncio.Event().wait()
+        finally:
+            seen.append(process.current)
+
+    async def named() -> None:
+        await process.run("w1", work())
+
+    task = asyncio.create_task(named())
+    for then in (gate.set, task.cancel):
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+        assert process.current == ""
+        then()
+    await asyncio.wait([task])
+    assert task.cancelled()
+    assert seen == ["w1"] * 3
+    assert process.current == ""
+
+
+@pytest.mark.anyio
+async def test_what_a_task_raises_goes_on_and_ends_its_work() -> None:
+    process = AtWork()
+
+    async def work() -> None:
+        await asyncio.sleep(0)
+        raise KeyError("w1")
+
+    with pytest.raises(KeyError, match="w1"):
+        await process.run("w1", work())
+    assert process.current == ""

@@ -150,7 +150,6 @@ class Engine:
             AttemptSucceeded(
                 node,
                 dispatch.attempt,
-                value,
                 orjson.dumps(value).decode(),
                 "sha256:in",
                 "sha256:out",

@@ -10,6 +10,11 @@ from core.workflow.events import AttemptAccepted, AttemptSucceeded
 from tests.core.workflow.engine import chain, engine
 
 
+def stored(ref: BlobRef, at_ms: int) -> AttemptSucceeded:
+    """Return the event of a large result of the first attempt of `a`."""
+    return AttemptSucceeded("a", 1, None, "sha256:in", ref.hash, at_ms, at_ms, result_ref=ref)
+
+
 def test_accepted_attempt_is_stored_as_running_with_its_deadline() -> None:
     run = engine(chain("a", timeoutMs=7_000))
     run.at_ms += 500  # the order waited in a queue: the clock runs from the request
@@ -118,7 +123,7 @@ def test_large_result_is_stored_by_reference_and_survives_a_crash() -> None:
     manifest["nodes"]["b"]["inputMappings"] = {"x": "$.a.result.n"}
     run = engine(manifest)
     ref = BlobRef("sha256:" + "ab" * 32, 70_000)
-    run.hear(AttemptSucceeded("a", 1, ref, None, "sha256:in", ref.hash, run.at_ms, run.at_ms))
+    run.hear(stored(ref, run.at_ms))
     assert (run.rows["a"].result_json, run.rows["a"].result_ref) == (None, ref)
     assert run.machine.results_for("b") == {"a": ref}
     run.crash()
@@ -130,7 +135,7 @@ def test_large_result_is_stored_by_reference_and_survives_a_crash() -> None:
 def test_large_unverified_result_is_not_taken_for_a_missing_one() -> None:
     run = engine(chain("a", requiresVerification=True))
     ref = BlobRef("sha256:" + "cd" * 32, 70_000)
-    run.hear(AttemptSucceeded("a", 1, ref, None, "sha256:in", ref.hash, run.at_ms, run.at_ms))
+    run.hear(stored(ref, run.at_ms))
     run.crash()
     assert run.machine.unverified_result("a") == ref
     assert not [line for line in run.history if line.outcome == "lost"]

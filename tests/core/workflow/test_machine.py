@@ -278,7 +278,7 @@ def test_late_and_repeated_replies_decide_nothing() -> None:
     run.wait_retry("a")
     late = Failure(NodeErrorCode.AGENT_ERROR, "late")
     assert run.hear(AttemptFailed("a", 1, late, 0, 1)) == Decision()
-    assert run.hear(AttemptSucceeded("a", 1, {}, "{}", "i", "o", 0, 1)) == Decision()
+    assert run.hear(AttemptSucceeded("a", 1, "{}", "i", "o", 0, 1)) == Decision()
     assert run.hear(WorkStarted("a", 1, 0)) == Decision()
     run.succeed("a")
     for heard in run.heard[1:]:

@@ -31,7 +31,7 @@ def test_the_work_goes_to_another_at_once_and_the_agent_is_told(is_accepted: boo
 def test_what_it_still_hands_in_is_late() -> None:
     run = engine(chain("a"))
     run.revoke("did:x:one")
-    late = AttemptSucceeded("a", 1, {}, "{}", "sha256:1", "sha256:2", run.at_ms, run.at_ms, {})
+    late = AttemptSucceeded("a", 1, "{}", "sha256:1", "sha256:2", run.at_ms, run.at_ms, {})
     assert run.machine.step(late) == Decision()
 
 
