@@ -34,6 +34,8 @@ NOT_WRITES: Final = (
     "/v1/tasks/{task_id}/settle",
     "/v1/quotas/{did}/check",
 )
+# What is not counted at all, besides what is in the list above.
+UNCOUNTED: Final = ("/health", "/ready", "/openapi.json", "/docs")
 # A publish whose body says so is a dry run, which counts as a read.
 WRITES_BY_BODY: Final = ("/v1/workflows/publish",)
 # As much of a body as HAProxy is sure to have seen.
@@ -52,8 +54,8 @@ def refusing_lines() -> list[str]:
     """Return the lines of the frontend."""
     not_writes = "|".join(_pattern(path) for path in NOT_WRITES)
     by_body = "|".join(_pattern(path) for path in WRITES_BY_BODY)
-    # As a replica reads a path: decoded, and with any number of slashes in front.
-    is_limited = "{ path,url_dec -m reg ^/+v1/ }"
+    # Whatever another path looks like: a replica decodes what HAProxy cannot.
+    is_limited = f"!{{ path -m str {' '.join(UNCOUNTED)} }}"
     is_write = "{ var(txn.spent_class) -m str write }"
     left = "{ var(txn.spent_left) -m int gt 0 }"
     code = ErrorCode.RATE_LIMITED

@@ -156,10 +156,25 @@ def test_a_spent_minute_is_refused_at_the_front_and_nothing_else_is(
         reply = spent.http.post(str(spent.http.base_url).rstrip("/") + path, json={})
         assert (reply.status_code, "server" in reply.headers) == (429, False), path
     key = spent.http.headers["x-api-key"]
+    reply = raw_reply(spent, f"GET /v1/agents/%zz HTTP/1.1\r\nhost: x\r\nx-api-key: {key}")
+    assert reply.startswith(b"HTTP/1.1 404"), "reads are not spent"
+    reply = raw_reply(
+        spent, f"POST /v1/%zz HTTP/1.1\r\nhost: x\r\ncontent-length: 0\r\nx-api-key: {key}"
+    )
+    assert reply.startswith(b"HTTP/1.1 429")
+    assert b"\r\nserver:" not in reply
     del spent.http.headers["x-api-key"]
     for text in (f"Bearer {key}", f"Bearer   {key}", f"Bearer \t{key}", f"Bearer \t \t{key}"):
         reply = spent.http.post("/v1/invoices", json={}, headers={"authorization": text})
         assert (reply.status_code, "server" in reply.headers) == (429, False), text
+
+
+def raw_reply(caller: Caller, head: str) -> bytes:
+    """Return the reply to a request as it is spelt here, which clients would spell anew."""
+    url = caller.http.base_url
+    with socket.create_connection((url.host, url.port or 80), timeout=30) as line:
+        line.sendall(f"{head}\r\nconnection: close\r\n\r\n".encode())
+        return b"".join(iter(lambda: line.recv(65_536), b""))
 
 
 def test_health_is_never_refused_for_being_asked_often(deployment: RunningDeployment) -> None:

@@ -10,9 +10,10 @@ import pytest
 
 from core.settings import Settings
 from serve_app.api import all_operations
+from serve_app.callers.limits import RateClass
 from serve_app.callers.peers import peer_token
 from serve_app.supervisor.front import ANCHOR, MARK, connections_possible, write_front
-from serve_app.supervisor.spent_callers import NOT_WRITES, WRITES_BY_BODY
+from serve_app.supervisor.spent_callers import NOT_WRITES, UNCOUNTED, WRITES_BY_BODY
 
 KEY = b"k" * 32
 SERVES = f"""\
@@ -87,5 +88,7 @@ def test_what_counts_as_its_method_does_not_say_is_left_to_the_replicas() -> Non
         if operation.path.startswith("/v1/") and operation.rate is not operation.class_by_method
     }
     assert others == set(NOT_WRITES)
+    uncounted = {one.path for one in all_operations() if one.rate is RateClass.EXEMPT}
+    assert uncounted - others == set(UNCOUNTED)
     by_body = {operation.path for operation in all_operations() if operation.rate_of is not None}
     assert by_body == set(WRITES_BY_BODY)
