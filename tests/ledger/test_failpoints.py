@@ -13,6 +13,7 @@ import os
 import signal
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 from typing import Any
 
 import psycopg
@@ -228,8 +229,9 @@ def test_settlement_is_all_or_nothing_when_a_server_process_is_killed(
         flow = Flow(epoch)
         await store.commit([flow.publish()], AT)
         install(shared_database, "entry", "INSERT", "AFTER")
+        before = server_start(shared_database)
         await settle_and_die(shared_database, store, flow, kill)
-        await asyncio.to_thread(wait_recovered, shared_database)
+        await asyncio.to_thread(wait_recovered, shared_database, before)
         remove(shared_database, "entry")
         recovered = Auditor(shared_database.superuser_url)
         try:
@@ -243,13 +245,24 @@ def test_settlement_is_all_or_nothing_when_a_server_process_is_killed(
     asyncio.run(scenario())
 
 
-def wait_recovered(database: Database) -> None:
-    """Return when the server takes connections again."""
+def server_start(database: Database) -> object:
+    """Return when the server has begun to work, which it does anew after each crash."""
+    with connect(database.superuser_url) as connection:
+        ((start,),) = connection.execute(
+            "SELECT backend_start FROM pg_stat_activity WHERE backend_type = 'checkpointer'"
+        ).fetchall()
+    return start
+
+
+def wait_recovered(database: Database, before: object) -> None:
+    """Return when the server takes connections after a crash, which it may not have noticed yet.
+
+    Args:
+        before: its start before the crash.
+    """
     deadline = time.monotonic() + DEADLINE_S
     while True:
-        try:
-            connect(database.superuser_url).close()
-            return
-        except psycopg.OperationalError:
-            if time.monotonic() > deadline:
-                raise
+        with suppress(psycopg.OperationalError, ValueError):  # it restarts
+            if server_start(database) != before:
+                return
+        assert time.monotonic() < deadline, "the server did not come back"
