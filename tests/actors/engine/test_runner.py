@@ -20,6 +20,7 @@ from core.workflow.events import (
     Verdict,
     VerificationFinished,
 )
+from ledger.commands import Outcome, OutcomeStatus
 from tests.actors.engine.runner_bench import PAYER, VERIFIED, Bench
 from tests.simulation.shapes import CAPABILITIES, agent_row, agent_rows, compiled
 
@@ -228,6 +229,16 @@ def test_case_43_a_publish_whose_answer_was_lost_is_handed_on_to_be_restored() -
     bench.adopt_all()
     bench.gate.commit()
     assert [(order.node, order.attempt) for order in bench.outbox.sent] == [("a", 2)]
+
+
+def test_a_publish_refused_for_an_unforeseen_reason_is_looked_for_in_the_rows() -> None:
+    """Its commit may have been stored although its outcome could not be told."""
+    bench = Bench()
+    bench.publish()
+    _, done = bench.gate.waiting.pop()
+    done(Outcome(OutcomeStatus.REJECTED, {}, ErrorCode.INTERNAL_ERROR, "unforeseen"))
+    assert bench.unsure == ["w1"]
+    assert not bench.runner.is_driving("w1")
 
 
 def test_request_repeated_to_its_own_owner_does_not_start_the_workflow_again() -> None:
