@@ -1,9 +1,10 @@
 """Keeps an owner's directory of agents, prices and stakes in sync with the ledger.
 
-The sync reads all rows once at the start, page by page, then the changes: on a notice, on request,
-and by polling the tables without notices. A request that registers an agent, sets a price, stakes,
-or changes an agent's health by a heartbeat is answered after every owner has read the change
-(`refresh`). Decisions 0003, 0067, 0091 and 0098; design.md section 3 (Events).
+The sync reads all rows once at the start, page by page, then the changes: on request, and when a
+look at the ledger, twice a second and on each notice, has found some. A request that registers an
+agent, sets a price, stakes, or changes an agent's health by a heartbeat is answered after every
+owner has read the change (`refresh`). Decisions 0003, 0067, 0091, 0098 and 0194; design.md section
+3 (Events).
 """
 
 from __future__ import annotations
@@ -29,14 +30,13 @@ from ledger.agents.directory_reads import (
 )
 from ledger.agents.reputation import reputation_pages, tally_of
 from ledger.prices.price_reads import price_of_row
-from ledger.reads.directory_tail import DirectoryTail
+from ledger.reads.directory_tail import DirectoryTail, Look
 from ledger.reads.reader import LedgerReader, RowDict
 
 log = logging.getLogger("callboard.owner")
 
 RETRY_S = 0.5
-POLL_INTERVAL_S = 0.5
-# A statement that began before the last poll may have been committed after it.
+# A statement that began before the last read may have been committed after it.
 OVERLAP_MS = 2_000
 # Between two reads of heartbeats. After a longer pause the database, or this process, was away, and
 # with it, perhaps, what stores the heartbeats.
@@ -83,12 +83,13 @@ class DirectorySync:
         self._revocations_id = 0
         self._stakes = _Poll(self._read_stakes)
         self._live = _Poll(self._read_live)
+        # In the order of `DATED`.
         self._polls = (self._live, _Poll(self._read_reputations), self._stakes)
         # Requests that arrive during a refresh share the next one.
         self._refreshes: Channel[None, None] = Channel(
             "the directory", self._refresh, capacity=WAITING_MAX, batch_size=WAITING_MAX
         )
-        self._tasks: list[asyncio.Task[None]] = []
+        self._following: asyncio.Task[None] | None = None
 
     async def start(self) -> None:
         """Read everything, then keep it fresh in the background.
@@ -104,14 +105,13 @@ class DirectorySync:
         await self._read_revocations()
         for poll in self._polls:
             await poll.read_changes()
-        following = [self._poll_forever(poll) for poll in self._polls] + [self._follow_notices()]
-        self._tasks = [asyncio.create_task(task) for task in following]
+        self._following = asyncio.create_task(self._follow())
 
     async def close(self) -> None:
         """End every task."""
-        for task in self._tasks:
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        if self._following is not None:
+            self._following.cancel()
+            await asyncio.wait([self._following])
         self._refreshes.close()
 
     async def refresh(self) -> None:
@@ -220,27 +220,27 @@ class DirectorySync:
             self._directory.stakes.apply_rows(rows)
             yield [row["updated_ms"] for row in rows]
 
-    async def _follow_notices(self) -> None:
-        """Refresh on each notice of a changed card or price; retry after a failure."""
+    async def _follow(self) -> None:
+        """Read what looks at the ledger find changed, until cancelled; retry after a failure."""
         while True:
             try:
-                async with DirectoryTail(self._database_url) as tail:
+                async with DirectoryTail(
+                    self._database_url, lambda: [poll.since_ms for poll in self._polls]
+                ) as tail:
                     # Changes from before the subscription have no notice.
                     await self.refresh()
-                    async for _ in tail:
-                        await self.refresh()
+                    async for look in tail:
+                        await self._read_new(look)
             except Exception:  # the edge to Postgres, which may be unavailable
-                log.warning("notices not received owner=%s", self._owner, exc_info=True)
+                log.warning("changes not followed owner=%s", self._owner, exc_info=True)
                 await asyncio.sleep(RETRY_S)
 
-    async def _poll_forever(self, poll: _Poll) -> None:
-        """Poll for changes until cancelled, with one query each time."""
-        while True:
-            await asyncio.sleep(POLL_INTERVAL_S)
-            try:
-                await poll.read_changes()
-            except Exception:  # the edge to Postgres, which may be unavailable
-                log.warning("poll failed owner=%s", self._owner, exc_info=True)
+    async def _read_new(self, look: Look) -> None:
+        self._note_heard(self._now_ms())
+        if look.is_new:
+            await self.refresh()
+        for poll, mark in zip(self._polls, look.marks, strict=True):
+            await poll.read_if_new(mark)
 
 
 class _Poll:
@@ -262,14 +262,32 @@ class _Poll:
         self._now_ms = now_ms
         self._newest_ms: int | None = None
         self._lock = asyncio.Lock()
+        self._seen: tuple[int, str] | None = None
+
+    @property
+    def since_ms(self) -> int:
+        """The time from which on the next read looks at rows, 0 before the first."""
+        if self._newest_ms is None:
+            return 0
+        return max(0, min(self._newest_ms, self._now_ms()) - OVERLAP_MS)
+
+    async def read_if_new(self, mark: str) -> None:
+        """Read the changes unless the same rows were looked at before the last such read.
+
+        Args:
+            mark: of the rows since `since_ms`, by `DirectoryTail`.
+        """
+        seen, self._seen = self._seen, None  # a failed read is repeated
+        now = (self.since_ms, mark)
+        if now != seen:
+            await self.read_changes()
+        self._seen = now
 
     async def read_changes(self) -> None:
         """Read the changes once; a failed read leaves the watermark as it is."""
         # One read at a time: an older one must not overwrite a newer one.
         async with self._lock:
-            since_ms = None
-            if self._newest_ms is not None:
-                since_ms = min(self._newest_ms, self._now_ms()) - OVERLAP_MS
+            since_ms = None if self._newest_ms is None else self.since_ms
             newest_ms = self._newest_ms or 0
             async for times in self._read(since_ms):
                 newest_ms = max([newest_ms, *times])

@@ -96,14 +96,14 @@ def is_small(sources: InputSources) -> bool:
     sizes = {}
     total = 0
     for name, item in sources.results.items():
-        if type(item) is BlobRef:
+        if isinstance(item, BlobRef):
             return False
         sizes[name] = size = len(item)
         total += size
         if total > BUILT_IN_LOOP_BYTES_MAX:
             return False
     unverified = sources.unverified
-    if type(unverified) is BlobRef:
+    if isinstance(unverified, BlobRef):
         return False
     weight = weigh_inputs(sources.node, sizes)
     return weight + (0 if unverified is None else len(unverified)) <= BUILT_IN_LOOP_BYTES_MAX

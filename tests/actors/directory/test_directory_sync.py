@@ -40,6 +40,34 @@ async def test_row_dated_by_a_clock_that_was_ahead_hides_no_later_change() -> No
     assert "did:test:second" in seen
 
 
+async def test_rows_are_read_when_a_look_at_them_differs_and_after_a_failed_read() -> None:
+    reads: list[int | None] = []
+    newest_ms = AT
+    is_away = False
+
+    async def read(since_ms: int | None) -> AsyncIterator[list[int]]:
+        if is_away:
+            raise ConnectionError
+        reads.append(since_ms)
+        yield [newest_ms]
+
+    poll = _Poll(read, now_ms=lambda: AT)
+    await poll.read_changes()
+    await poll.read_if_new("one")
+    assert len(reads) == 2, "its window has changed with the first read"
+    await poll.read_if_new("one")
+    assert len(reads) == 2
+    is_away = True
+    with pytest.raises(ConnectionError):
+        await poll.read_if_new("two")
+    is_away = False
+    await poll.read_if_new("two")
+    assert len(reads) == 3
+    newest_ms = AT - 1
+    await poll.read_if_new("two")
+    assert len(reads) == 3
+
+
 async def test_agents_are_not_offline_for_a_time_in_which_nobody_stored_their_heartbeats(
     database: Database,
 ) -> None:
