@@ -32,14 +32,14 @@ from ledger.reads.reader import LedgerReader
 
 log = logging.getLogger("callboard.timekeeper")
 
-ROUND_S = 0.5
+ROUND_S = 1.0
 PING_TIMEOUT_S = 2.0
 CLAIM_TIMEOUT_S = 10.0
 
 
 @ray.remote
 class Timekeeper:
-    """Reconciles the target state of the actors with the observed one, twice a second."""
+    """Reconciles the target state of the actors with the observed one, once a second."""
 
     async def __init__(self, values: Mapping[str, object]) -> None:  # type: ignore[misc]
         settings = parse_settings_argument(values)
