@@ -166,8 +166,10 @@ class Directory:
     def apply_tallies(self, tallies: Mapping[str, Tally]) -> None:
         """Store the newest reputation tallies, by agent."""
         for did, tally in tallies.items():
-            self._standings[did] = build_standing(tally, latency_ms_max=self._latency_ms_max)
-            self._mark(did)
+            standing = build_standing(tally, latency_ms_max=self._latency_ms_max)
+            if self._standings.get(did) != standing:
+                self._standings[did] = standing
+                self._mark(did)
 
     def is_missing(self, capability_id: str, target_agent_id: str | None) -> bool:
         """Whether the ledger may have an agent that this cache lacks."""
@@ -578,8 +580,12 @@ class Directory:
         self._in_flight[did] -= 1
         if self._in_flight[did] <= 0:
             del self._in_flight[did]
+        had_circuit = did in self._circuits
         opened = self._circuits.note_outcome(did, contact, at_ms, payer_did=payer_did)
-        self._note_changed(did)
+        if had_circuit or did in self._circuits:
+            self._note_changed(did)
+        else:
+            self._mark(did)
         return opened
 
     def open_circuits(self) -> list[str]:

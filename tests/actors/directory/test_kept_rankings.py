@@ -268,7 +268,7 @@ def test_a_choice_weighs_only_the_agents_about_which_something_has_changed() -> 
     known.put([row("did:x:2", cents=7)])
     known.apply_liveness({"did:x:3": Liveness("healthy", heartbeat_ms=1)})
     known.apply_liveness({"did:x:3": Liveness("healthy", heartbeat_ms=1)})
-    known.apply_tallies({"did:x:4": GOOD})
+    known.apply_tallies({"did:x:4": Tally(successful=1), "did:x:8": GOOD})
     known.stakes.apply_rows([{"agent_did": "did:x:5", "free_micro": 1, "locked_micro": 0}])
     known.revocations.apply_rows([{"did": "did:x:6", "expires_ms": 9, "ended_ms": None}])
     known.select(select(), 2)
