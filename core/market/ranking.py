@@ -173,6 +173,7 @@ class Choice(NamedTuple):
         return cls(candidates, others, cheapest_micro, rules, unshown, is_trial)
 
     def _weigh(self, candidate: Candidate) -> Weighed:
+        place = find_place(candidate, self.cheapest_micro, self.rules)
         asked, standing = candidate.price_micro, candidate.standing
         parts = {
             "reputation": standing.score,
@@ -181,8 +182,7 @@ class Choice(NamedTuple):
             "latency": standing.speed,
             "success": standing.success_rate,
         }
-        weighted = zip(self.rules.proportions, parts.values(), strict=True)
-        return Weighed(candidate.did, asked, sum(share * part for share, part in weighted), parts)
+        return Weighed(candidate.did, asked, -place[0], parts)
 
 
 def build_standing(tally: Tally, *, latency_ms_max: int) -> Standing:
@@ -241,11 +241,13 @@ def find_place(candidate: Candidate, cheapest_micro: int, rules: RankingRules) -
 
 
 def _weighed_json(weighed: Weighed) -> dict[str, Any]:
-    shown: dict[str, Any] = {
-        "agentDid": weighed.did,
-        "priceCredits": credits_number(weighed.price_micro),
+    did, price_micro, score, parts, reason_excluded = weighed
+    credits = credits_number(price_micro)
+    if reason_excluded is not None:
+        return {"agentDid": did, "priceCredits": credits, "excluded": reason_excluded}
+    return {
+        "agentDid": did,
+        "priceCredits": credits,
+        "score": round(score, 4),
+        "parts": {name: round(part, 4) for name, part in parts.items()},
     }
-    if weighed.reason_excluded is not None:
-        return {**shown, "excluded": weighed.reason_excluded}
-    parts = {name: round(part, 4) for name, part in weighed.parts.items()}
-    return {**shown, "score": round(weighed.score, 4), "parts": parts}
