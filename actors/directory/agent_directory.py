@@ -9,19 +9,18 @@ and probes. Spec: Targeted routing; contract.md section 5 (AGENT_UNAVAILABLE det
 from __future__ import annotations
 
 import logging
+import math
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
-from functools import partial
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import lru_cache
 from itertools import islice
-from typing import Any
-
-import orjson
+from typing import Any, Final, NamedTuple
 
 from actors.directory.agent_stakes import STAKE_LOCKED, UNDER_STAKED, Stakes
 from actors.directory.cards import CardReader, find_asking_prices
 from actors.directory.circuits import Circuits, Opened
+from actors.directory.ranked_offers import OfferRankings, RankedOffers, Terms
 from actors.directory.revoked_agents import Revocations
-from actors.directory.shortlists import ALL_MAX, Shortlists
 from actors.ports import AgentEntry, AskingPrices, Contact
 from core.errors import NodeErrorCode
 from core.market.agent_liveness import (
@@ -30,30 +29,52 @@ from core.market.agent_liveness import (
     Liveness,
     availability,
     drop_older_signals,
+    next_change_ms,
     reported_load,
 )
 from core.market.pricing import FixedPrice, Price, TokenPrice, Tokens, cost_micro, effective_price
+from core.market.ranked_candidates import PASSES_MAX, Best, RankedCandidates
 from core.market.ranking import (
     DEFAULT_RULES,
     SHOWN_MAX,
+    TOO_DEAR,
     UNPROVEN,
     Candidate,
     Choice,
     RankingRules,
     Standing,
     build_standing,
-    choose_agent,
     trial_seed,
 )
 from core.market.reputation import Tally
+from core.money import MICRO_MAX
 from core.workflow.actions import SelectAgent, SelectVerifier
 from core.workflow.events import AgentNotSelected, AgentSelected, Failure, Verdict, VerifierSelected
 
 log = logging.getLogger("callboard.owner")
 
 PAID_BY_TOKENS = "paid_by_tokens"
+UNHEALTHY = "agent_unhealthy"
 # Token counts at which prices per token are compared: a page read, a page written.
 TYPICAL = Tokens(1_000, 1_000)
+
+
+_Admits = Callable[[Candidate], bool]
+
+
+class _Condition(NamedTuple):
+    """What is known of an agent's health for all payers, from a time until another.
+
+    `excluded`: why no node may take it. `load`: as it reports it.
+    """
+
+    excluded: str | None
+    load: float
+    from_ms: int
+    until_ms: float
+
+
+_USUAL: Final = _Condition(None, 0.0, 0, math.inf)
 
 
 class Directory:
@@ -82,18 +103,21 @@ class Directory:
     ) -> None:
         self._cards = CardReader(service, deployment_key, default_secret, max_concurrency)
         self._rules = rules
-        self._shortlists = Shortlists(rules)
+        self._rankings = OfferRankings(rules, self._weigh)
         self._latency_ms_max = latency_ms_max
         self._entries: dict[str, AgentEntry] = {}
         self._by_capability: dict[str, dict[str, AgentEntry]] = {}
+        # How many agents an owner has that offer a capability.
+        self._owned: Counter[tuple[str, str]] = Counter()
         self._inactive: set[str] = set()
         self._live: dict[str, Liveness] = {}
         self._silent_from_ms = 0
         self._prices: dict[str, Price] = {}
         self._standings: dict[str, Standing] = {}
         self._stored_ms: dict[str, int] = {}
-        self.stakes = Stakes(stake_bps)
-        self.revocations = Revocations()
+        self._conditions: dict[str, _Condition] = {}
+        self.stakes = Stakes(stake_bps, self._mark)
+        self.revocations = Revocations(self._note_changed)
         self._circuits = Circuits()
         self._in_flight: Counter[str] = Counter()
         self._order = 0
@@ -128,16 +152,24 @@ class Directory:
 
     def apply_liveness(self, heard: Mapping[str, Liveness]) -> None:
         """Store the newest heartbeats and probes, by agent."""
-        self._live.update(heard)
+        for did, live in heard.items():
+            if self._live.get(did) != live:
+                self._live[did] = live
+                self._note_changed(did)
 
     def count_silence_from(self, at_ms: int) -> None:
         """Count the silence of agents from this time on: earlier heartbeats may be lost."""
         self._silent_from_ms = at_ms
+        self._conditions.clear()
+        self._rankings.clear()
 
     def apply_tallies(self, tallies: Mapping[str, Tally]) -> None:
         """Store the newest reputation tallies, by agent."""
         for did, tally in tallies.items():
-            self._standings[did] = build_standing(tally, latency_ms_max=self._latency_ms_max)
+            standing = build_standing(tally, latency_ms_max=self._latency_ms_max)
+            if self._standings.get(did) != standing:
+                self._standings[did] = standing
+                self._mark(did)
 
     def is_missing(self, capability_id: str, target_agent_id: str | None) -> bool:
         """Whether the ledger may have an agent that this cache lacks."""
@@ -181,16 +213,19 @@ class Directory:
         if action.target_agent_id is not None:
             unavailable = self._find_target_failure(action, at_ms, payer_did)
             if unavailable is None:
-                self._circuits.note_chosen(action.target_agent_id, at_ms, payer_did=payer_did)
+                self._note_chosen(action.target_agent_id, at_ms, payer_did)
                 return self._selected(action, action.target_agent_id, at_ms, None)
             if not action.allow_fallback:
                 return AgentNotSelected(action.node, unavailable, at_ms)
-        offers = [one for one in self._shortlisted(action, at_ms) if one.did not in action.exclude]
-        choice, failure = self._choose(offers, action, at_ms, payer_did)
-        if choice.did is None:
-            return AgentNotSelected(action.node, failure, at_ms)
-        self._circuits.note_chosen(choice.did, at_ms, payer_did=payer_did)
-        return self._selected(action, choice.did, at_ms, choice)
+        ranking = self._find_ranking(action, at_ms)
+        admits = self._admitting(ranking, action, at_ms, payer_did)
+        best = self._choose(ranking, action, admits)
+        if best is None:
+            ranked = (ranking.free, ranking.locked)
+            return AgentNotSelected(action.node, self._build_failure(action, ranked, admits), at_ms)
+        reasons = self._build_reasons(ranking, action, best, at_ms, payer_did)
+        self._note_chosen(best.did, at_ms, payer_did)
+        return self._selected(action, best.did, at_ms, reasons)
 
     def select_verifier(
         self, action: SelectVerifier, at_ms: int, *, payer_did: str = ""
@@ -198,20 +233,21 @@ class Directory:
         """Answer `SelectVerifier`: a healthy agent of another owner than the primary's."""
         primary = self._entries.get(action.primary_did)
         primary_owner = primary.owner_did if primary is not None else action.primary_did
-        offers = [
-            entry
-            for entry in self._shortlisted(action, at_ms)
-            if entry.did not in action.exclude
-            and entry.did != action.primary_did
-            and entry.owner_did != primary_owner
-        ]
-        choice, failure = self._choose(offers, action, at_ms, payer_did)
-        if choice.did is None:
-            return AgentNotSelected(action.node, failure, at_ms)
-        self._circuits.note_chosen(choice.did, at_ms, payer_did=payer_did)
-        price = self._asking_price(self._entries[choice.did], action)
+        ranking = self._find_ranking(action, at_ms)
+        admits = self._admitting(ranking, action, at_ms, payer_did, owner_did=primary_owner)
+        free = ranking.free
+        entries = self._by_capability.get(action.capability_id, {})
+        if self._owned[primary_owner, action.capability_id] > max(PASSES_MAX, len(entries) // 4):
+            free = ranking.without(primary_owner, entries)
+        best = free.choose(action.price_max_micro, admits=admits)
+        if best is None:
+            return AgentNotSelected(
+                action.node, self._build_failure(action, (free,), admits), at_ms
+            )
+        self._note_chosen(best.did, at_ms, payer_did)
+        price = self._asking_price(self._entries[best.did], action)
         assert isinstance(price, FixedPrice), "a verifier is not paid by tokens"
-        return VerifierSelected(action.node, choice.did, price.micro, at_ms)
+        return VerifierSelected(action.node, best.did, price.micro, at_ms)
 
     def list_available_agents(
         self, action: SelectAgent, at_ms: int, *, payer_did: str = ""
@@ -239,35 +275,24 @@ class Directory:
         dids += islice(able, SHOWN_MAX)
         if dids:
             return dids, None
-        return [], self._choose(self._shortlisted(action, at_ms), action, at_ms, payer_did)[1]
-
-    def _shortlisted(
-        self, action: SelectAgent | SelectVerifier, at_ms: int
-    ) -> Sequence[AgentEntry]:
-        """Return the agents that a choice looks at: all, or of very many a shortlist."""
-        key = (action.capability_id, isinstance(action, SelectAgent) and action.is_by_token)
-        offers = self._by_capability.get(action.capability_id, {})
-        # Of no payer: what one payer has seen of an agent leaves it on the list of the others.
-        weigh = partial(self._build_candidate, action=action, at_ms=at_ms, payer_did="")
-        return self._shortlists.offers(key, offers, weigh, at_ms)
+        ranking = self._find_ranking(action, at_ms)
+        admits = self._admitting(ranking, action, at_ms, payer_did)
+        return [], self._build_failure(action, (ranking.free, ranking.locked), admits)
 
     def _selected(
-        self, action: SelectAgent, did: str, at_ms: int, choice: Choice | None
+        self, action: SelectAgent, did: str, at_ms: int, reasons: str | None
     ) -> AgentSelected:
         price = self._asking_price(self._entries[did], action)
-        reasons = None
-        if choice is not None and len(choice.ranked) + len(choice.excluded) > 1:
-            reasons = orjson.dumps(choice.to_json()).decode()
-        stake_micro = self._stake_micro(did, price, action)
+        stake_micro = self._stake_micro(did, price, action.price_max_micro)
         if isinstance(price, TokenPrice):
             return AgentSelected(action.node, did, 0, at_ms, reasons, price, stake_micro)
         return AgentSelected(action.node, did, price.micro, at_ms, reasons, None, stake_micro)
 
-    def _stake_micro(self, did: str, price: Price, action: SelectAgent) -> int:
-        """Return the stake that the node requires, by its price or by its limit in tokens."""
+    def _stake_micro(self, did: str, price: Price, token_limit_micro: int) -> int:
+        """Return the stake that a node requires, by its price or by its limit in tokens."""
         if not self.stakes.is_required:
             return 0
-        most_micro = action.price_max_micro if isinstance(price, TokenPrice) else price.micro
+        most_micro = token_limit_micro if isinstance(price, TokenPrice) else price.micro
         return self.stakes.required_micro(most_micro, self._standings.get(did, UNPROVEN).score)
 
     def _asking_price(self, entry: AgentEntry, action: SelectAgent | SelectVerifier) -> Price:
@@ -277,76 +302,162 @@ class Directory:
             return effective_price(own, self._prices.get(action.capability_id))
         return effective_price(own, action.price)
 
-    def _build_candidate(
-        self, entry: AgentEntry, action: SelectAgent | SelectVerifier, at_ms: int, payer_did: str
-    ) -> Candidate:
+    def _weigh(
+        self,
+        capability_id: str,
+        terms: Terms,
+        token_limit_micro: int,
+        entry: AgentEntry,
+        at_ms: int,
+    ) -> tuple[Candidate, float]:
+        """Return an agent as a candidate of all payers, and when time alone may change it."""
         did = entry.did
-        price = self._asking_price(entry, action)
-        excluded = None
-        # Most agents have nothing but a card, so a thousand offers cost little.
-        if did in self._live or did in self._circuits or did in self.revocations:
-            excluded = self._find_unavailability(did, at_ms, payer_did=payer_did)
+        price = effective_price(entry.prices[capability_id], terms.price)
+        condition = self._find_condition(did, at_ms)
+        excluded = condition.excluded
         is_by_token = isinstance(price, TokenPrice)
-        if is_by_token and not (isinstance(action, SelectAgent) and action.is_by_token):
+        if is_by_token and not terms.is_by_token:
             excluded = excluded or PAID_BY_TOKENS
-        if isinstance(action, SelectAgent) and self.stakes.is_required:
-            shortage = self.stakes.find_shortage(did, self._stake_micro(did, price, action))
-            excluded = excluded or shortage
-        return Candidate(
+        if terms.requires_stake:
+            required_micro = self._stake_micro(did, price, token_limit_micro)
+            excluded = excluded or self.stakes.find_shortage(did, required_micro)
+        candidate = Candidate(
             did,
-            cost_micro(price, TYPICAL),
-            self._in_flight[did],
+            _typical_cost_micro(price) if isinstance(price, TokenPrice) else price.micro,
+            self._in_flight.get(did, 0),
             entry.max_concurrency,
             entry.order,
-            reported_load(self._known_liveness(did), at_ms) if did in self._live else 0.0,
+            condition.load,
             self._standings.get(did, UNPROVEN),
             excluded,
             not is_by_token,
         )
+        return candidate, condition.until_ms
+
+    def _find_ranking(self, action: SelectAgent | SelectVerifier, at_ms: int) -> RankedOffers:
+        """Return the agents that offer the capability as choices rank them now."""
+        entries = self._by_capability.get(action.capability_id, {})
+        token_limit_micro = 0
+        if isinstance(action, SelectVerifier):
+            terms = Terms(self._prices.get(action.capability_id), False, False)
+        else:
+            terms = Terms(action.price, action.is_by_token, self.stakes.is_required)
+            if action.is_by_token and self.stakes.is_required:
+                token_limit_micro = action.price_max_micro
+        return self._rankings.find(action.capability_id, terms, token_limit_micro, entries, at_ms)
 
     def _choose(
+        self, ranking: RankedOffers, action: SelectAgent, admits: _Admits | None
+    ) -> Best | None:
+        seed = None
+        if ranking.may_try:
+            seed = trial_seed(action.workflow_id, action.node, action.attempt)
+        best = ranking.free.choose(action.price_max_micro, seed=seed, admits=admits)
+        if best is None:
+            # Locked stakes may be free by now; the ledger decides when it locks.
+            best = ranking.locked.choose(action.price_max_micro, seed=seed, admits=admits)
+        return best
+
+    def _admitting(
         self,
-        offers: Sequence[AgentEntry],
+        ranking: RankedOffers,
         action: SelectAgent | SelectVerifier,
         at_ms: int,
         payer_did: str,
-    ) -> tuple[Choice, Failure]:
-        capability_id, price_max_micro = action.capability_id, action.price_max_micro
-        candidates = [self._build_candidate(entry, action, at_ms, payer_did) for entry in offers]
-        seed = None
-        if len(offers) > 1 and isinstance(action, SelectAgent):
-            seed = trial_seed(action.workflow_id, action.node, action.attempt)
-        offering = len(self._by_capability.get(capability_id, {}))
-        others = offering - len(offers) if offering > ALL_MAX else 0
-        choose = partial(
-            choose_agent,
-            price_max_micro=price_max_micro,
-            rules=self._rules,
-            seed=seed,
-            others=others,
+        *,
+        owner_did: str | None = None,
+    ) -> _Admits | None:
+        """Return whether a node may take a candidate of all payers; None: it may take any.
+
+        Args:
+            owner_did: whose agents it may not take.
+        """
+        exclude, circuits, entries = action.exclude, self._circuits, self._entries
+        shut = circuits.agents_of(payer_did)
+        limit_micro = action.price_max_micro
+        is_of_other_limit = ranking.token_limit_micro not in (0, limit_micro)
+        if not (exclude or shut or is_of_other_limit) and owner_did is None:
+            return None
+
+        def admits(one: Candidate) -> bool:
+            did = one.did
+            if did in exclude or (owner_did is not None and entries[did].owner_did == owner_did):
+                return False
+            if did in shut and circuits.is_open(did, at_ms, payer_did=payer_did):
+                return False
+            if is_of_other_limit and not one.is_bounded:
+                required_micro = self.stakes.required_micro(limit_micro, one.standing.score)
+                return self.stakes.find_shortage(did, required_micro) is None
+            return True
+
+        return admits
+
+    def _build_reasons(
+        self, ranking: RankedOffers, action: SelectAgent, best: Best, at_ms: int, payer_did: str
+    ) -> str | None:
+        """Return the text of a choice's reasons, None where there was no choice."""
+        entries = self._by_capability[action.capability_id]
+        offering = len(entries) - sum(did in entries for did in set(action.exclude))
+        if offering == 1:
+            return None
+        excluded: list[tuple[Candidate, str]] = []
+        room = min(SHOWN_MAX, offering) - len(best.candidates)
+        if room > 0:
+            passed = {*action.exclude, *(one.did for one in best.candidates)}
+            # Who is not passed over is excluded, but for some where there are very many.
+            others = [did for did in islice(entries, len(passed) + room) if did not in passed]
+            is_free = best.candidates[0].excluded is None
+            for one in (ranking.find(did) for did in others):
+                reason = one and self._find_reason(one, action, at_ms, payer_did, is_free=is_free)
+                if one is not None and reason is not None and len(excluded) < room:
+                    excluded.append((one, reason))
+        unshown = offering - len(best.candidates) - len(excluded)
+        choice = Choice(
+            best.candidates, excluded, best.cheapest_micro, self._rules, unshown, best.is_trial
         )
-        choice = choose(candidates)
-        if choice.did is None and self.stakes.is_required:
-            # Locked stakes may be free by now; the ledger decides when it locks.
-            candidates = [
-                one._replace(excluded=None) if one.excluded == STAKE_LOCKED else one
-                for one in candidates
-            ]
-            choice = choose(candidates)
-        if choice.did is not None:
-            return choice, Failure(NodeErrorCode.NO_CANDIDATE, "", Verdict.FINAL)
-        healthy = [candidate for candidate in candidates if candidate.excluded is None]
-        if healthy:
-            return choice, Failure(
+        return choice.to_text()
+
+    def _find_reason(
+        self, one: Candidate, action: SelectAgent, at_ms: int, payer_did: str, *, is_free: bool
+    ) -> str | None:
+        """Return why this node may not take an agent, None when it may.
+
+        Args:
+            is_free: an agent may not be taken if its stake is locked.
+        """
+        if one.did in self._circuits:
+            reason = self._find_unavailability(one.did, at_ms, payer_did=payer_did)
+            if reason is not None:
+                return reason
+        if one.excluded is not None and (is_free or one.excluded != STAKE_LOCKED):
+            return one.excluded
+        is_dear = one.is_bounded and one.price_micro > action.price_max_micro
+        return TOO_DEAR if is_dear else None
+
+    def _build_failure(
+        self,
+        action: SelectAgent | SelectVerifier,
+        ranked: Sequence[RankedCandidates],
+        admits: _Admits | None,
+    ) -> Failure:
+        """Return why a node may take none of the agents that can take work."""
+        capability_id = action.capability_id
+        cheapest = [
+            price_micro
+            for one in ranked
+            if (price_micro := one.find_cheapest(MICRO_MAX, admits)) is not None
+        ]
+        if cheapest:
+            return Failure(
                 NodeErrorCode.BUDGET_EXCEEDED,
-                f"the cheapest of {len(healthy)} agents for {capability_id!r} costs"
-                f" {min(c.price_micro for c in healthy)} micro-credits,"
-                f" {price_max_micro} are left",
+                f"the cheapest of {sum(map(len, ranked))} agents for {capability_id!r} costs"
+                f" {min(cheapest)} micro-credits, {action.price_max_micro} are left",
                 Verdict.FINAL,
             )
-        return choice, Failure(
+        offering = len(self._by_capability.get(capability_id, ()))
+        return Failure(
             NodeErrorCode.NO_CANDIDATE,
-            f"no agent can take {capability_id!r}: {len(offers) + others} offer it, none is healthy"
+            f"no agent can take {capability_id!r}: {offering} offer it, none is healthy"
             + (" and has the stake it asks" if self.stakes.is_required else ""),
             Verdict.FINAL,
         )
@@ -374,7 +485,7 @@ class Directory:
 
     def _find_price_failure(self, entry: AgentEntry, action: SelectAgent) -> Failure | None:
         price = self._asking_price(entry, action)
-        required_micro = self._stake_micro(entry.did, price, action)
+        required_micro = self._stake_micro(entry.did, price, action.price_max_micro)
         if self.stakes.find_shortage(entry.did, required_micro) == UNDER_STAKED:
             message = f"{entry.did} has staked less than {required_micro} micro-credits"
             return Failure(NodeErrorCode.NO_CANDIDATE, message, Verdict.FINAL)
@@ -392,9 +503,13 @@ class Directory:
     # -- health -----------------------------------------------------------------------------------
 
     def _find_unavailability(
-        self, did: str, at_ms: int, *, payer_did: str, is_excluded: bool = False
+        self, did: str, at_ms: int, *, payer_did: str | None, is_excluded: bool = False
     ) -> str | None:
-        """Return why an agent takes no work of a payer, or None; in the contract's order."""
+        """Return why an agent takes no work of a payer, or None; in the contract's ranking.
+
+        Args:
+            payer_did: None: of all payers.
+        """
         entry = self._entries.get(did)
         if entry is None and did not in self._inactive:
             return "agent_not_found"
@@ -405,9 +520,9 @@ class Directory:
         live = self._known_liveness(did)
         health = availability(live, at_ms, silent_from_ms=self._silent_from_ms)
         if is_excluded or health is Availability.UNHEALTHY:
-            return "agent_unhealthy"
+            return UNHEALTHY
         if self._circuits.is_open(did, at_ms, payer_did=payer_did):
-            return "agent_unhealthy"
+            return UNHEALTHY
         if health is not Availability.AVAILABLE or not entry.url:
             return "agent_offline"
         return None
@@ -416,9 +531,47 @@ class Directory:
         live = self._live.get(did)
         return UNHEARD if live is None else drop_older_signals(live, self._stored_ms[did])
 
+    def _find_condition(self, did: str, at_ms: int) -> _Condition:
+        """Return whether an agent can take work of all payers, and the load that it reports."""
+        # Most agents have nothing but a card, so a thousand offers cost little.
+        if not (did in self._live or did in self._circuits or did in self.revocations):
+            return _USUAL
+        known = self._conditions.get(did)
+        if known is None or not known.from_ms <= at_ms < known.until_ms:
+            live = self._known_liveness(did)
+            until_ms = min(
+                next_change_ms(live, at_ms, silent_from_ms=self._silent_from_ms),
+                self._circuits.next_change_ms(did, at_ms),
+                self.revocations.next_change_ms(did, at_ms),
+            )
+            known = self._conditions[did] = _Condition(
+                self._find_unavailability(did, at_ms, payer_did=None),
+                reported_load(live, at_ms),
+                at_ms,
+                until_ms,
+            )
+        return known
+
+    def _note_changed(self, did: str) -> None:
+        """Note that an agent's condition has changed."""
+        self._conditions.pop(did, None)
+        self._mark(did)
+
+    def _mark(self, did: str) -> None:
+        """Have an agent weighed anew by the choices to come."""
+        entry = self._entries.get(did)
+        if entry is not None:
+            self._rankings.mark(did, entry.prices)
+
+    def _note_chosen(self, did: str, at_ms: int, payer_did: str) -> None:
+        if did in self._circuits:
+            self._circuits.note_chosen(did, at_ms, payer_did=payer_did)
+            self._note_changed(did)
+
     def begin(self, did: str) -> None:
         """Count an order as in flight at the agent, also while it is queued."""
         self._in_flight[did] += 1
+        self._mark(did)
 
     def note_outcome(
         self, did: str, contact: Contact, at_ms: int, *, payer_did: str = ""
@@ -427,7 +580,13 @@ class Directory:
         self._in_flight[did] -= 1
         if self._in_flight[did] <= 0:
             del self._in_flight[did]
-        return self._circuits.note_outcome(did, contact, at_ms, payer_did=payer_did)
+        had_circuit = did in self._circuits
+        opened = self._circuits.note_outcome(did, contact, at_ms, payer_did=payer_did)
+        if had_circuit or did in self._circuits:
+            self._note_changed(did)
+        else:
+            self._mark(did)
+        return opened
 
     def open_circuits(self) -> list[str]:
         """Return the agents with an open or half-open circuit, which should be probed."""
@@ -436,19 +595,31 @@ class Directory:
     # -- rows -------------------------------------------------------------------------------------
 
     def _remove(self, did: str) -> AgentEntry | None:
+        self._note_changed(did)
         entry = self._entries.pop(did, None)
         self._stored_ms.pop(did, None)
         if entry is not None and entry.url:
             for capability_id in entry.prices:
                 offers = self._by_capability[capability_id]
                 del offers[did]
+                self._owned[entry.owner_did, capability_id] -= 1
+                if not self._owned[entry.owner_did, capability_id]:
+                    del self._owned[entry.owner_did, capability_id]
                 if not offers:
                     del self._by_capability[capability_id]
+                    self._rankings.drop(capability_id)
         return entry
 
     def _index(self, entry: AgentEntry) -> None:
         self._entries[entry.did] = entry
+        self._mark(entry.did)
         if not entry.url:
             return  # a card without an address can be read, but its agent gets no dispatch
         for capability_id in entry.prices:
             self._by_capability.setdefault(capability_id, {})[entry.did] = entry
+            self._owned[entry.owner_did, capability_id] += 1
+
+
+@lru_cache(maxsize=4_096)
+def _typical_cost_micro(price: TokenPrice) -> int:
+    return cost_micro(price, TYPICAL)

@@ -7,7 +7,7 @@ Spec: Settlement rules 8; contract.md section 6 (Reputation inputs); money.md ca
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final
 
 from core.market.reputation import stake_required_micro
@@ -21,10 +21,12 @@ class Stakes:
 
     Args:
         bps: the stake that a node requires, basis points of its price; 0: none.
+        on_changed: called with each agent whose stake has changed.
     """
 
-    def __init__(self, bps: int) -> None:
+    def __init__(self, bps: int, on_changed: Callable[[str], None]) -> None:
         self._bps = bps
+        self._on_changed = on_changed
         self._parts: dict[str, tuple[int, int]] = {}
 
     def __repr__(self) -> str:
@@ -38,7 +40,10 @@ class Stakes:
     def apply_rows(self, rows: Iterable[Mapping[str, Any]]) -> None:
         """Store rows (`agent_did, free_micro, locked_micro`)."""
         for row in rows:
-            self._parts[row["agent_did"]] = (row["free_micro"], row["locked_micro"])
+            did, parts = row["agent_did"], (row["free_micro"], row["locked_micro"])
+            if self._parts.get(did) != parts:
+                self._parts[did] = parts
+                self._on_changed(did)
 
     def staked_micro(self, did: str, *, counts_locked: bool) -> int:
         """Return an agent's free stake, or its free and locked stake together."""

@@ -106,7 +106,7 @@ class AuctioningDirectory(Directory):
             message = f"no bid is eligible: {count} bids, {len(excluded) + unweighed} excluded"
             failure = Failure(NodeErrorCode.NO_CANDIDATE, message, Verdict.FINAL)
             return AgentNotSelected(action.node, failure, at_ms, closed)
-        self._circuits.note_chosen(won.agent_did, at_ms, payer_did=payer_did)
+        self._note_chosen(won.agent_did, at_ms, payer_did)
         return self._build_award(action, won.agent_did, won.price_micro, at_ms, closed)
 
     def _build_award(
@@ -132,7 +132,7 @@ class AuctioningDirectory(Directory):
         if details is None and did not in self._offers(action):
             details = "capability_not_offered"
         if details is None:
-            self._circuits.note_chosen(did, at_ms, payer_did=payer_did)
+            self._note_chosen(did, at_ms, payer_did)
             return self._build_award(action, did, action.holder_price_micro, at_ms, None)
         failure = Failure(
             NodeErrorCode.AGENT_UNAVAILABLE,

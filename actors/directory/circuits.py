@@ -14,6 +14,8 @@ Pure; times come in. contract.md section 6 (Heartbeat); decision 0006.
 
 from __future__ import annotations
 
+import math
+from collections.abc import Collection
 from dataclasses import dataclass, field
 from enum import Enum, auto
 
@@ -26,6 +28,8 @@ CIRCUIT_OPEN_MS_MAX = 300_000
 TRIAL_MS_MAX = 30_000
 # Payers with a circuit of their own, per agent; the oldest is forgotten, and counts anew.
 PAYERS_MAX = 64
+# Agents with a circuit of one payer's own, as the choices for that payer pass them over.
+AGENTS_MAX = 256
 
 
 class Opened(Enum):
@@ -78,14 +82,12 @@ class _AgentCircuits:
     common: _Circuit = field(default_factory=_Circuit)
     by_payer: dict[str, _Circuit] = field(default_factory=dict)
 
-    def of(self, payer_did: str) -> list[_Circuit]:
-        own = self.by_payer.get(payer_did)
+    def of(self, payer_did: str | None) -> list[_Circuit]:
+        own = None if payer_did is None else self.by_payer.get(payer_did)
         return [self.common] if own is None else [self.common, own]
 
     def miss(self, payer_did: str, at_ms: int) -> Opened:
-        own = self.by_payer.setdefault(payer_did, _Circuit())
-        if len(self.by_payer) > PAYERS_MAX:
-            del self.by_payer[next(iter(self.by_payer))]
+        own = self.by_payer[payer_did]
         if not own.counts(at_ms):
             return Opened.NOT
         # If it was the trial for all payers, it has told nothing: the next attempt may try.
@@ -98,6 +100,8 @@ class Circuits:
 
     def __init__(self) -> None:
         self._circuits: dict[str, _AgentCircuits] = {}
+        # By payer, the agents with a circuit of its own, the longest known first.
+        self._of_payers: dict[str, dict[str, None]] = {}
 
     def __repr__(self) -> str:
         return f"<Circuits {len(self._circuits)}>"
@@ -105,10 +109,26 @@ class Circuits:
     def __contains__(self, did: str) -> bool:
         return did in self._circuits
 
-    def is_open(self, did: str, at_ms: int, *, payer_did: str) -> bool:
-        """Whether the payer's work is to be kept from the agent, on trial included."""
+    def agents_of(self, payer_did: str) -> Collection[str]:
+        """Return the agents with a circuit of the payer's own, open or not."""
+        return self._of_payers.get(payer_did, ())
+
+    def is_open(self, did: str, at_ms: int, *, payer_did: str | None) -> bool:
+        """Whether the payer's work is to be kept from the agent, on trial included.
+
+        Args:
+            payer_did: None: for all payers.
+        """
         known = self._circuits.get(did)
         return known is not None and any(one.is_open(at_ms) for one in known.of(payer_did))
+
+    def next_change_ms(self, did: str, at_ms: int) -> float:
+        """Return when time alone changes the circuit of all payers, infinity if it does not."""
+        known = self._circuits.get(did)
+        if known is None or known.common.open_until_ms is None:
+            return math.inf
+        ends = (known.common.open_until_ms, known.common.trial_until_ms)
+        return min((end_ms for end_ms in ends if end_ms > at_ms), default=math.inf)
 
     def note_chosen(self, did: str, at_ms: int, *, payer_did: str) -> None:
         """Note that the agent was chosen, which is the trial of each circuit that is half open."""
@@ -121,10 +141,14 @@ class Circuits:
         if contact is Contact.UNKNOWN:
             return Opened.NOT
         if contact is Contact.REACHED:
-            self._circuits.pop(did, None)
+            reached = self._circuits.pop(did, None)
+            for payer in reached.by_payer if reached is not None else ():
+                self._forget_agent(payer, did)
             return Opened.NOT
         known = self._circuits.setdefault(did, _AgentCircuits())
         if contact is Contact.UNANSWERED:
+            if payer_did not in known.by_payer:
+                self._add_own(known, did, payer_did)
             return known.miss(payer_did, at_ms)
         return Opened.FOR_ALL if known.common.fail(at_ms) else Opened.NOT
 
@@ -137,3 +161,23 @@ class Circuits:
                 one.open_until_ms is not None for one in (known.common, *known.by_payer.values())
             )
         ]
+
+    def _add_own(self, known: _AgentCircuits, did: str, payer_did: str) -> None:
+        """Add a payer's own circuit of an agent; the oldest of too many are forgotten."""
+        if len(known.by_payer) == PAYERS_MAX:
+            oldest = next(iter(known.by_payer))
+            del known.by_payer[oldest]
+            self._forget_agent(oldest, did)
+        known.by_payer[payer_did] = _Circuit()
+        agents = self._of_payers.setdefault(payer_did, {})
+        agents[did] = None
+        if len(agents) > AGENTS_MAX:
+            other = next(iter(agents))
+            del self._circuits[other].by_payer[payer_did]
+            self._forget_agent(payer_did, other)
+
+    def _forget_agent(self, payer_did: str, did: str) -> None:
+        agents = self._of_payers[payer_did]
+        del agents[did]
+        if not agents:
+            del self._of_payers[payer_did]

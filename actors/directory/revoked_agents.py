@@ -7,15 +7,20 @@ decision 0085.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 
 class Revocations:
-    """Revoked agents, each with the end of its revocation."""
+    """Revoked agents, each with the end of its revocation.
 
-    def __init__(self) -> None:
+    Args:
+        on_changed: called with each agent whose revocation began or ended.
+    """
+
+    def __init__(self, on_changed: Callable[[str], None]) -> None:
         self._until_ms: dict[str, float] = {}
+        self._on_changed = on_changed
 
     def __contains__(self, did: object) -> bool:
         """Whether an agent has a revocation, also one that is over."""
@@ -32,7 +37,13 @@ class Revocations:
                 self._until_ms[row["did"]] = math.inf if until_ms is None else until_ms
             else:
                 self._until_ms.pop(row["did"], None)
+            self._on_changed(row["did"])
 
     def is_revoked(self, did: str, at_ms: int) -> bool:
         """Say whether an agent is revoked at a time, milliseconds."""
         return did in self._until_ms and at_ms < self._until_ms[did]
+
+    def next_change_ms(self, did: str, at_ms: int) -> float:
+        """Return when an agent's revocation ends by itself, infinity if it does not."""
+        until_ms = self._until_ms.get(did, math.inf)
+        return until_ms if until_ms > at_ms else math.inf

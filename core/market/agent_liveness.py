@@ -7,6 +7,7 @@ Spec: Targeted routing; contract.md section 6 (Heartbeat, AGENT_UNAVAILABLE deta
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Final
 
@@ -79,6 +80,21 @@ def availability(live: Liveness, now_ms: int, *, silent_from_ms: int = 0) -> Ava
         return Availability.AVAILABLE
     is_fresh = _is_fresh(max(heard_ms, silent_from_ms), now_ms)
     return _reported_availability(live) if is_fresh else Availability.OFFLINE
+
+
+def next_change_ms(live: Liveness, now_ms: int, *, silent_from_ms: int = 0) -> float:
+    """Return when time alone may change the availability or the reported load, infinity if never.
+
+    Args:
+        silent_from_ms: as in `availability`.
+    """
+    changes: list[int] = []
+    if live.heartbeat_ms is not None:
+        heard_ms = max(live.heartbeat_ms, silent_from_ms)
+        changes += (live.heartbeat_ms + HEARTBEAT_TTL_MS + 1, heard_ms + HEARTBEAT_TTL_MS + 1)
+    if live.probe_ms is not None:
+        changes += (live.probe_ms + HEARTBEAT_TTL_MS, live.probe_ms + PROBE_TTL_MS)
+    return min((at_ms for at_ms in changes if at_ms > now_ms), default=math.inf)
 
 
 def reported_load(live: Liveness, now_ms: int) -> float:

@@ -1,10 +1,9 @@
-"""The choice of a node's agent among candidates, with its reasons; pure.
+"""What ranks the candidates for a node, and the choice of one with its reasons; pure.
 
 A candidate's score is the weighted sum of five parts, each better when higher; the weights are
-settings. A choice carries its reasons, so that a payer can see the candidates and their scores. New
-agents get a fixed share of the choices, because otherwise they could never build a reputation.
-
-Every dispatch makes a choice: one or two passes over tuples. The reasons are computed on demand.
+settings. A choice carries its reasons, so that a payer can see the candidates and their scores.
+They are stored as the figures they follow from and are computed when they are read, because most
+are never read. `ranked_candidates.py` chooses.
 Spec: What the service does 3; Targeted routing; Settlement rules 9. contract.md section 6
 (Discovery, ranking inputs). Decision 0063, with the figures.
 """
@@ -12,16 +11,16 @@ Spec: What the service does 3; Targeted routing; Settlement rules 9. contract.md
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-from heapq import nsmallest
 from typing import Any, Final, NamedTuple
+
+import orjson
 
 from core.market.reputation import NEUTRAL, Tally, score, speed
 from core.money import credits_number
 
 SHOWN_MAX: Final = 10
-BPS: Final = 10_000
 TOO_DEAR: Final = "too_dear"
 
 
@@ -31,7 +30,7 @@ class RankingRules:
 
     `trial_tasks`: number of outcomes from which on an agent is no longer new. `trial_share_bps`:
     the share of choices between new and proven agents that goes to a new one, basis points.
-    `proportions`: the weights in their order here, with a sum of 1.
+    `weights`: in their order here. `proportions`: the same with a sum of 1.
 
     Raises:
         ValueError: no weight is more than 0.
@@ -44,6 +43,7 @@ class RankingRules:
     success: int = 10
     trial_tasks: int = 10
     trial_share_bps: int = 1_000
+    weights: tuple[int, ...] = field(init=False, repr=False, compare=False)
     proportions: tuple[float, ...] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
@@ -51,7 +51,9 @@ class RankingRules:
         if min(weights) < 0 or sum(weights) <= 0:
             raise ValueError(f"got the weights {weights}, expected none below 0 and one above")
         shares = tuple(weight / sum(weights) for weight in weights)
-        object.__setattr__(self, "proportions", shares)  # derived once: choices are frequent
+        # Derived once: choices are frequent.
+        object.__setattr__(self, "weights", weights)
+        object.__setattr__(self, "proportions", shares)
 
 
 DEFAULT_RULES: Final = RankingRules()
@@ -88,6 +90,11 @@ class Candidate(NamedTuple):
     excluded: str | None = None
     is_bounded: bool = True
 
+    @property
+    def taken_share(self) -> float:
+        """The share of its capacity that is taken, by what is known here or by its own report."""
+        return max(self.in_flight / self.max_concurrency, self.load)
+
 
 class Weighed(NamedTuple):
     """A candidate in a choice's reasons; `parts`: before weighting, empty if excluded."""
@@ -99,15 +106,13 @@ class Weighed(NamedTuple):
     reason_excluded: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Choice:
-    """The chosen agent (None: no candidate) and the data of the reasons, best first.
+class Choice(NamedTuple):
+    """The data of a choice's reasons, best first.
 
     `ranked` and `excluded` have at most ten together; `unshown`: the number of further candidates.
-    `is_trial`: the choice went to a new agent for a trial.
+    `is_trial`: the choice went to a new agent for a trial, which is the last of the ranked.
     """
 
-    did: str | None
     ranked: Sequence[Candidate]
     excluded: Sequence[tuple[Candidate, str]]
     cheapest_micro: int
@@ -116,8 +121,13 @@ class Choice:
     is_trial: bool = False
 
     @property
+    def did(self) -> str | None:
+        """The chosen agent, None without a candidate."""
+        return self.ranked[-1 if self.is_trial else 0].did if self.ranked else None
+
+    @property
     def weighed(self) -> list[Weighed]:
-        """The reasons, computed on demand, because most choices have one candidate."""
+        """The reasons, computed on demand."""
         shown = [self._weigh(candidate) for candidate in self.ranked]
         return shown + [
             Weighed(candidate.did, candidate.price_micro, 0.0, {}, reason)
@@ -133,17 +143,46 @@ class Choice:
             "unshown": self.unshown,
         }
 
+    def to_text(self) -> str:
+        """Return the figures that the reasons follow from, as a node's row holds them."""
+        ranked = [
+            (did, asked, in_flight, most, load, standing[0], standing[1], standing[2])
+            for did, asked, in_flight, most, _, load, standing, _, _ in self.ranked
+        ]
+        excluded = [(one.did, one.price_micro, reason) for one, reason in self.excluded]
+        figures = (
+            self.is_trial,
+            self.unshown,
+            self.cheapest_micro,
+            self.rules.weights,
+            ranked,
+            excluded,
+        )
+        return orjson.dumps(figures).decode()
+
+    @classmethod
+    def of_text(cls, text: str) -> Choice:
+        """Return the choice whose figures a text holds."""
+        is_trial, unshown, cheapest_micro, weights, ranked, excluded = orjson.loads(text)
+        candidates = [
+            Candidate(did, asked, in_flight, most, 0, load, Standing(*parts))
+            for did, asked, in_flight, most, load, *parts in ranked
+        ]
+        others = [(Candidate(did, asked, 0, 1, 0), reason) for did, asked, reason in excluded]
+        rules = RankingRules(*weights)
+        return cls(candidates, others, cheapest_micro, rules, unshown, is_trial)
+
     def _weigh(self, candidate: Candidate) -> Weighed:
+        place = find_place(candidate, self.cheapest_micro, self.rules)
         asked, standing = candidate.price_micro, candidate.standing
         parts = {
             "reputation": standing.score,
-            "availability": 1.0 - _taken_share(candidate),
+            "availability": 1.0 - candidate.taken_share,
             "price": 1.0 if asked == self.cheapest_micro else self.cheapest_micro / asked,
             "latency": standing.speed,
             "success": standing.success_rate,
         }
-        weighted = zip(self.rules.proportions, parts.values(), strict=True)
-        return Weighed(candidate.did, asked, sum(share * part for share, part in weighted), parts)
+        return Weighed(candidate.did, asked, -place[0], parts)
 
 
 def build_standing(tally: Tally, *, latency_ms_max: int) -> Standing:
@@ -162,121 +201,53 @@ def trial_seed(workflow_id: str, node: str, attempt: int) -> int:
     return int.from_bytes(digest, "big")
 
 
-def choose_agent(
-    candidates: Iterable[Candidate],
-    *,
-    price_max_micro: int,
-    rules: RankingRules = DEFAULT_RULES,
-    seed: int | None = None,
-    others: int = 0,
-) -> Choice:
-    """Choose the candidate of the highest score; of equal ones the less loaded, then the earlier.
-
-    The parts: reputation; success rate; speed; availability, 1 less the taken share of the agent's
-    concurrency (its reported load counts if it is higher, because other owners give it work too),
-    below 0 for an agent with a queue; price, the cheapest candidate's divided by its own.
+def render_reasons(text: str) -> str:
+    """Return the reasons of a choice as a workflow record shows them, compact JSON.
 
     Args:
-        candidates: agents offering the capability, one per DID.
-        price_max_micro: the node's price limit; agents above it are excluded.
-        rules: the weights and the trials.
-        seed: `trial_seed` of this attempt; None: no trials.
-        others: how many more agents offer the capability and were not looked at.
+        text: a node's; of an auction, and in rows that an older version wrote, it is as it is
+            shown.
     """
-    open_to: list[Candidate] = []
-    excluded: list[tuple[Candidate, str]] = []
-    for candidate in candidates:
-        if candidate.excluded is not None:
-            excluded.append((candidate, candidate.excluded))
-        elif candidate.price_micro > price_max_micro and candidate.is_bounded:
-            excluded.append((candidate, TOO_DEAR))
-        else:
-            open_to.append(candidate)
-    if len(open_to) == 1:
-        did: str | None = open_to[0].did
-        best, cheapest_micro, is_trial = open_to, open_to[0].price_micro, False
-    elif open_to:
-        best, cheapest_micro, is_trial = _rank(open_to, rules, seed)
-        did = best[-1].did if is_trial else best[0].did
-    else:
-        did, best, cheapest_micro, is_trial = None, [], 0, False
-    unshown = len(open_to) + len(excluded) - SHOWN_MAX
-    if unshown <= 0:
-        return Choice(did, best, excluded, cheapest_micro, rules, others, is_trial)
-    shown = excluded[: SHOWN_MAX - len(best)]
-    return Choice(did, best, shown, cheapest_micro, rules, unshown + others, is_trial)
+    if text.startswith("{"):
+        return text
+    return orjson.dumps(Choice.of_text(text).to_json()).decode()
 
 
-def rank(candidates: list[Candidate], rules: RankingRules) -> list[Candidate]:
-    """Return candidates that may all be chosen, best first."""
-    cheapest_micro = min(candidate.price_micro for candidate in candidates)
-    places = sorted(_places(candidates, cheapest_micro, rules))
-    return [candidates[place[-1]] for place in places]
+Place = tuple[float, float, int, Candidate]
 
 
-def _rank(
-    candidates: list[Candidate], rules: RankingRules, seed: int | None
-) -> tuple[list[Candidate], int, bool]:
-    """Return the best candidates in order, the cheapest price, and whether the last is on trial."""
-    cheapest_micro = min([candidate.price_micro for candidate in candidates])
-    places = _places(candidates, cheapest_micro, rules)
-    best = sorted(places) if len(places) <= SHOWN_MAX else nsmallest(SHOWN_MAX, places)
-    trial = None if seed is None else _pick_trial(candidates, rules, seed)
-    if trial is not None:
-        # The agent on trial is listed last, instead of the tenth if need be.
-        best = [place for place in best if place[-1] != trial][: SHOWN_MAX - 1]
-        best.append(places[trial])
-    return [candidates[place[-1]] for place in best], cheapest_micro, trial is not None
+def find_place(candidate: Candidate, cheapest_micro: int, rules: RankingRules) -> Place:
+    """Return a candidate's place, the least of which is the best.
 
+    By its score; of equal ones the less loaded, then the earlier registered. The parts: reputation;
+    success rate; speed; availability, 1 less the taken share of the agent's concurrency (its
+    reported load counts if it is higher, because other owners give it work too), below 0 for an
+    agent with a queue; price, the cheapest candidate's divided by its own.
 
-_Place = tuple[float, float, int, int]  # score negated, share taken, order, index: the least first
-
-
-def _places(candidates: list[Candidate], cheapest_micro: int, rules: RankingRules) -> list[_Place]:
+    Args:
+        cheapest_micro: the lowest price of a candidate that may be chosen.
+    """
     reputation, availability, price, latency, success = rules.proportions
-    places = []
-    for index, candidate in enumerate(candidates):
-        _, asked, in_flight, max_concurrency, order, load, standing, _, _ = candidate
-        share = in_flight / max_concurrency
-        score = (
-            reputation * standing[0]
-            + availability * (1.0 - (share if share > load else load))
-            + price * (1.0 if asked == cheapest_micro else cheapest_micro / asked)
-            + latency * standing[1]
-            + success * standing[2]
-        )
-        places.append((-score, share, order, index))
-    return places
-
-
-def _pick_trial(candidates: list[Candidate], rules: RankingRules, seed: int) -> int | None:
-    """Return the index of the new agent that gets a trial, None without a trial."""
-    turn, lot = seed % BPS, seed // BPS
-    if turn >= rules.trial_share_bps:
-        return None
-    new = [
-        index
-        for index, candidate in enumerate(candidates)
-        if candidate.standing.total < rules.trial_tasks
-    ]
-    if len(new) == len(candidates):
-        return None
-    # Only idle agents: a trial that waits in a queue does not measure the agent.
-    idle = [index for index in new if _taken_share(candidates[index]) < 1.0]
-    idle.sort(key=lambda index: candidates[index].order)
-    return idle[lot % len(idle)] if idle else None
-
-
-def _taken_share(candidate: Candidate) -> float:
-    return max(candidate.in_flight / candidate.max_concurrency, candidate.load)
+    _, asked, in_flight, max_concurrency, order, load, standing, _, _ = candidate
+    share = in_flight / max_concurrency
+    score = (
+        reputation * standing[0]
+        + availability * (1.0 - (share if share > load else load))
+        + price * (1.0 if asked <= cheapest_micro else cheapest_micro / asked)
+        + latency * standing[1]
+        + success * standing[2]
+    )
+    return (-score, share, order, candidate)
 
 
 def _weighed_json(weighed: Weighed) -> dict[str, Any]:
-    shown: dict[str, Any] = {
-        "agentDid": weighed.did,
-        "priceCredits": credits_number(weighed.price_micro),
+    did, price_micro, score, parts, reason_excluded = weighed
+    credits = credits_number(price_micro)
+    if reason_excluded is not None:
+        return {"agentDid": did, "priceCredits": credits, "excluded": reason_excluded}
+    return {
+        "agentDid": did,
+        "priceCredits": credits,
+        "score": round(score, 4),
+        "parts": {name: round(part, 4) for name, part in parts.items()},
     }
-    if weighed.reason_excluded is not None:
-        return {**shown, "excluded": weighed.reason_excluded}
-    parts = {name: round(part, 4) for name, part in weighed.parts.items()}
-    return {**shown, "score": round(weighed.score, 4), "parts": parts}

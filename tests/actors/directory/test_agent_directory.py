@@ -6,11 +6,11 @@ import json
 from typing import Any
 
 from actors.directory.agent_directory import Directory
-from actors.directory.circuits import CIRCUIT_OPEN_MS_MIN, PAYERS_MAX, Opened
+from actors.directory.circuits import AGENTS_MAX, CIRCUIT_OPEN_MS_MIN, PAYERS_MAX, Opened
 from actors.ports import Contact
 from core.errors import NodeErrorCode
 from core.market.agent_liveness import HEARTBEAT_TTL_MS, Liveness
-from core.market.ranking import SHOWN_MAX
+from core.market.ranking import SHOWN_MAX, render_reasons
 from core.market.reputation import Tally
 from core.trust.derived_keys import KeyPurpose
 from core.trust.sealing import NONCE_BYTES, seal
@@ -78,7 +78,7 @@ def test_a_choice_says_who_was_weighed_and_why_the_others_were_not() -> None:
     assert isinstance(chosen, AgentSelected)
     assert chosen.agent_did == "did:x:d", "the better reputation, at the same price and load"
     assert chosen.selection_json is not None
-    reasons = json.loads(chosen.selection_json)
+    reasons = json.loads(render_reasons(chosen.selection_json))
     weighed = {shown["agentDid"]: shown for shown in reasons["candidates"]}
     assert weighed["did:x:d"]["score"] > weighed["did:x:b"]["score"]
     assert weighed["did:x:d"]["parts"]["reputation"] == 0.9995
@@ -268,6 +268,22 @@ def test_circuits_of_payers_are_bounded() -> None:
         time_out(known, f"payer {number}", at_ms=number * 10**9)
     (circuits,) = known._circuits._circuits.values()
     assert len(circuits.by_payer) == PAYERS_MAX
+
+
+def test_circuits_of_one_payers_own_are_bounded() -> None:
+    """Its choices pass these agents over one by one."""
+    dids = [f"did:x:{number}" for number in range(AGENTS_MAX + 5)]
+    known = directory(*(row(did) for did in dids))
+    for did in dids:
+        for _ in range(3):
+            known.begin(did)
+            known.note_outcome(did, Contact.UNANSWERED, 0, payer_did="hasty")
+    shut = known._circuits.agents_of("hasty")
+    assert list(shut) == dids[5:]
+    assert known.list_available_agents(select(), 0, payer_did="hasty")[0] == dids[:5]
+    for did in dids:
+        known.note_outcome(did, Contact.REACHED, 0, payer_did="patient")
+    assert not known._circuits._of_payers
 
 
 def unavailable(known: Directory, did: str, at_ms: int = 0, **fields: Any) -> str | None:

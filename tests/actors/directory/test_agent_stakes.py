@@ -11,6 +11,7 @@ import pytest
 
 from actors.directory.agent_directory import Directory
 from core.errors import NodeErrorCode
+from core.market.ranking import render_reasons
 from core.market.reputation import Tally
 from core.settings import Settings
 from core.workflow.events import AgentNotSelected, AgentSelected, RetryDue
@@ -64,7 +65,7 @@ def test_an_agent_that_has_staked_too_little_is_shown_as_such_and_not_taken() ->
     answer = chosen(directory(a=(CENT // 2 - 1, 0), b=(CENT // 2, 0)))
     assert answer.agent_did == B
     assert answer.selection_json is not None
-    shown = json.loads(answer.selection_json)["candidates"]
+    shown = json.loads(render_reasons(answer.selection_json))["candidates"]
     assert {one["agentDid"]: one.get("excluded") for one in shown} == {A: "under_staked", B: None}
 
 

@@ -33,7 +33,7 @@ def revoked(bench: Bench, did: str = FIRST) -> None:
 
 
 def test_revocations_last_until_they_expire_or_are_taken_back() -> None:
-    known = Revocations()
+    known = Revocations(lambda did: None)
     assert not known
     row = {"did": "a", "expires_ms": None, "ended_ms": None}
     known.apply_rows([row, {**row, "did": "b", "expires_ms": 10}])

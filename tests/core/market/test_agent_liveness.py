@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from core.market.agent_liveness import (
     HEARTBEAT_TTL_MS,
@@ -13,6 +15,7 @@ from core.market.agent_liveness import (
     availability,
     drop_older_signals,
     load_share,
+    next_change_ms,
     reported_load,
 )
 from core.records.statuses import HEARTBEAT_STATUSES
@@ -95,3 +98,25 @@ def test_a_load_is_forgotten_with_its_heartbeat() -> None:
     assert reported_load(live, TTL) == 0.7
     assert reported_load(live, TTL + 1) == 0.0
     assert reported_load(UNHEARD, 0) == 0.0
+
+
+TIMES_MS = st.none() | st.integers(0, 2 * PROBE_TTL_MS)
+
+
+@given(
+    st.builds(Liveness, st.just("healthy"), st.just(0.5), TIMES_MS, TIMES_MS, st.booleans()),
+    st.integers(0, 3 * PROBE_TTL_MS),
+    st.integers(0, 2 * PROBE_TTL_MS),
+)
+def test_time_alone_changes_nothing_before_it_is_said_to(
+    live: Liveness, now_ms: int, silent_from_ms: int
+) -> None:
+    def known(at_ms: int) -> tuple[Availability, float]:
+        return availability(live, at_ms, silent_from_ms=silent_from_ms), reported_load(live, at_ms)
+
+    end_ms = next_change_ms(live, now_ms, silent_from_ms=silent_from_ms)
+    assert end_ms > now_ms
+    last_ms = int(min(end_ms, 10 * PROBE_TTL_MS)) - 1
+    times_ms = {now_ms, last_ms, (now_ms + last_ms) // 2}
+    times_ms |= set(range(now_ms, last_ms, HEARTBEAT_TTL_MS // 2))
+    assert {known(at_ms) for at_ms in times_ms} == {known(now_ms)}

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+from collections.abc import Iterable
 from itertools import pairwise
 from typing import Any
 
@@ -9,7 +11,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from core.market.ranked_candidates import RankedCandidates
 from core.market.ranking import (
+    DEFAULT_RULES,
     SHOWN_MAX,
     TOO_DEAR,
     UNPROVEN,
@@ -18,10 +22,11 @@ from core.market.ranking import (
     RankingRules,
     Standing,
     build_standing,
-    choose_agent,
+    render_reasons,
     trial_seed,
 )
 from core.market.reputation import Tally
+from tests.core.market.full_weighing import weigh_all
 
 PROVEN = Standing(score=0.9, speed=0.9, success_rate=0.9, total=1_000)
 WORSE = Standing(score=0.4, speed=0.4, success_rate=0.4, total=1_000)
@@ -35,6 +40,26 @@ def candidate(did: str, **fields: Any) -> Candidate:
         "price_micro": 1, "in_flight": 0, "max_concurrency": 10, "order": 0, **fields,
     }  # fmt: skip
     return Candidate(did, **values)
+
+
+def choose_agent(
+    candidates: Iterable[Candidate],
+    *,
+    price_max_micro: int,
+    rules: RankingRules = DEFAULT_RULES,
+    seed: int | None = None,
+) -> Choice:
+    """Return the choice among these, with the reasons of those that are not open to it."""
+    field = list(candidates)
+    ranked = RankedCandidates(rules)
+    ranked.fill([one for one in field if one.excluded is None])
+    best = ranked.choose(price_max_micro, seed=seed)
+    expected = weigh_all(field, price_max_micro=price_max_micro, rules=rules, seed=seed)
+    if best is None:
+        assert not expected.ranked
+        return expected
+    assert best == (expected.ranked, expected.cheapest_micro, expected.is_trial)
+    return expected
 
 
 def chosen(*candidates: Candidate, price_max_micro: int = 10, **options: Any) -> str | None:
@@ -248,6 +273,22 @@ def test_reasons_as_json_hold_credits_and_round_numbers() -> None:
         ],
         "unshown": 0,
     }  # fmt: skip
+
+
+@given(drawn_field(), st.integers(0, 12), st.none() | st.integers(0, 2**64 - 1))
+def test_reasons_are_the_same_after_they_were_stored_as_figures(
+    field: list[Candidate], price_max: int, seed: int | None
+) -> None:
+    rules = RankingRules(reputation=1, availability=2, price=3, latency=4, success=6)
+    choice = choose_agent(field, price_max_micro=price_max, rules=rules, seed=seed)
+    shown = json.dumps(choice.to_json(), separators=(",", ":"))
+    assert json.loads(render_reasons(choice.to_text())) == json.loads(shown)
+
+
+def test_reasons_that_were_stored_as_they_are_shown_stay_so() -> None:
+    """Rows of older versions, and of auctions."""
+    stored = '{"agentDid":"did:dump:worker","isTrial":false,"candidates":[],"unshown":0}'
+    assert render_reasons(stored) == stored
 
 
 # -- trials ---------------------------------------------------------------------------------------

@@ -11,6 +11,7 @@ import pytest
 from actors.dispatch.large_results import Blobs
 from actors.gateway.workflow_reads import WorkflowReads
 from core.canonical import hash_bytes
+from core.market.ranking import Candidate, Choice, RankingRules
 from core.records.api.kinds import Credits, Timestamp, Uuid
 from core.records.api.record import Record
 from core.records.api.shape import Maybe, MaybeNull, Named
@@ -111,6 +112,18 @@ async def test_large_results_are_shown_whole_up_to_the_records_bound() -> None:
     assert nodes[1]["result"] == {"text": "a" * 40 * KIB}
     assert "result" not in nodes[2]
     assert nodes[2]["resultRef"] == {"sha256": refs[1].hash, "size": refs[1].size}
+
+
+async def test_reasons_are_computed_for_the_record_and_count_as_they_are_shown() -> None:
+    field = [Candidate(f"did:x:{number}", 10_000, 0, 32, number) for number in range(10)]
+    choice = Choice(field, [], 10_000, RankingRules())
+    rows = [node(name=str(number), selection_json=choice.to_text()) for number in range(40)]
+    nodes = await shown_nodes(rows, Blobs(Shelf(), cache_bytes_max=0), 64 * KIB)
+    assert nodes[0]["selection"] == choice.to_json()
+    shown = sum("selection" in one for one in nodes)
+    assert 0 < shown < 40
+    assert sum(len(row["selection_json"] or "") for row in rows) > shown * len(choice.to_text())
+    assert len(orjson.dumps(nodes)) <= 64 * KIB
 
 
 async def test_a_record_of_many_inline_results_stays_within_its_bound() -> None:

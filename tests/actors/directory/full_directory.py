@@ -1,0 +1,119 @@
+"""A directory that weighs every agent at each choice: what the kept rankings must agree with."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import orjson
+
+from actors.directory.agent_directory import PAID_BY_TOKENS, TYPICAL, Directory
+from actors.directory.agent_stakes import STAKE_LOCKED
+from actors.ports import AgentEntry
+from core.errors import NodeErrorCode
+from core.market.agent_liveness import reported_load
+from core.market.pricing import FixedPrice, TokenPrice, cost_micro
+from core.market.ranking import UNPROVEN, Candidate, Choice, trial_seed
+from core.workflow.actions import SelectAgent, SelectVerifier
+from core.workflow.events import (
+    AgentNotSelected,
+    AgentSelected,
+    Failure,
+    Verdict,
+    VerifierSelected,
+)
+from tests.core.market.full_weighing import weigh_all
+
+
+class FullDirectory(Directory):
+    """The directory with choices that keep nothing from one to the next."""
+
+    def select(
+        self, action: SelectAgent, at_ms: int, *, payer_did: str = ""
+    ) -> AgentSelected | AgentNotSelected:
+        """As the directory's."""
+        if action.target_agent_id is not None:
+            return super().select(action, at_ms, payer_did=payer_did)
+        offers = [one for one in self._offers_of(action) if one.did not in action.exclude]
+        choice = self._weigh_offers(offers, action, at_ms, payer_did)
+        if isinstance(choice, Failure):
+            return AgentNotSelected(action.node, choice, at_ms)
+        assert choice.did is not None
+        self._circuits.note_chosen(choice.did, at_ms, payer_did=payer_did)
+        reasons = None
+        if len(choice.ranked) + len(choice.excluded) > 1:
+            reasons = orjson.dumps(choice.to_json()).decode()
+        return self._selected(action, choice.did, at_ms, reasons)
+
+    def select_verifier(
+        self, action: SelectVerifier, at_ms: int, *, payer_did: str = ""
+    ) -> VerifierSelected | AgentNotSelected:
+        """As the directory's."""
+        primary = self._entries.get(action.primary_did)
+        primary_owner = primary.owner_did if primary is not None else action.primary_did
+        offers = [
+            entry
+            for entry in self._offers_of(action)
+            if entry.did not in action.exclude
+            and entry.did != action.primary_did
+            and entry.owner_did != primary_owner
+        ]
+        choice = self._weigh_offers(offers, action, at_ms, payer_did)
+        if isinstance(choice, Failure):
+            return AgentNotSelected(action.node, choice, at_ms)
+        assert choice.did is not None
+        self._circuits.note_chosen(choice.did, at_ms, payer_did=payer_did)
+        price = self._asking_price(self._entries[choice.did], action)
+        assert isinstance(price, FixedPrice)
+        return VerifierSelected(action.node, choice.did, price.micro, at_ms)
+
+    def _offers_of(self, action: SelectAgent | SelectVerifier) -> Sequence[AgentEntry]:
+        return list(self._by_capability.get(action.capability_id, {}).values())
+
+    def _weigh_offers(
+        self,
+        offers: Sequence[AgentEntry],
+        action: SelectAgent | SelectVerifier,
+        at_ms: int,
+        payer_did: str,
+    ) -> Choice | Failure:
+        candidates = [self._build_candidate(entry, action, at_ms, payer_did) for entry in offers]
+        seed = None
+        if len(offers) > 1 and isinstance(action, SelectAgent):
+            seed = trial_seed(action.workflow_id, action.node, action.attempt)
+        most_micro = action.price_max_micro
+        choice = weigh_all(candidates, price_max_micro=most_micro, rules=self._rules, seed=seed)
+        if choice.did is None and self.stakes.is_required:
+            candidates = [
+                one._replace(excluded=None) if one.excluded == STAKE_LOCKED else one
+                for one in candidates
+            ]
+            choice = weigh_all(candidates, price_max_micro=most_micro, rules=self._rules, seed=seed)
+        if choice.did is not None:
+            return choice
+        is_dear = any(one.excluded is None for one in candidates)
+        code = NodeErrorCode.BUDGET_EXCEEDED if is_dear else NodeErrorCode.NO_CANDIDATE
+        return Failure(code, "", Verdict.FINAL)
+
+    def _build_candidate(
+        self, entry: AgentEntry, action: SelectAgent | SelectVerifier, at_ms: int, payer_did: str
+    ) -> Candidate:
+        did = entry.did
+        price = self._asking_price(entry, action)
+        excluded = self._find_unavailability(did, at_ms, payer_did=payer_did)
+        is_by_token = isinstance(price, TokenPrice)
+        if is_by_token and not (isinstance(action, SelectAgent) and action.is_by_token):
+            excluded = excluded or PAID_BY_TOKENS
+        if isinstance(action, SelectAgent) and self.stakes.is_required:
+            required_micro = self._stake_micro(did, price, action.price_max_micro)
+            excluded = excluded or self.stakes.find_shortage(did, required_micro)
+        return Candidate(
+            did,
+            cost_micro(price, TYPICAL),
+            self._in_flight[did],
+            entry.max_concurrency,
+            entry.order,
+            reported_load(self._known_liveness(did), at_ms),
+            self._standings.get(did, UNPROVEN),
+            excluded,
+            not is_by_token,
+        )

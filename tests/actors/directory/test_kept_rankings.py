@@ -1,0 +1,380 @@
+"""Choices by kept rankings are those of weighing every agent anew at each choice."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Callable
+from decimal import Decimal
+from random import Random
+from typing import Any
+
+import pytest
+from hypothesis import Phase, given, settings
+from hypothesis import strategies as st
+
+from actors.directory import ranked_offers
+from actors.directory.agent_directory import Directory
+from actors.directory.circuits import CIRCUIT_OPEN_MS_MIN
+from actors.directory.ranked_offers import TERMS_MAX
+from actors.ports import Contact
+from core.market.agent_liveness import HEARTBEAT_TTL_MS, PROBE_TTL_MS, Liveness
+from core.market.pricing import FixedPrice, Price, TokenPrice
+from core.market.ranked_candidates import POOL_MAX
+from core.market.ranking import RankingRules, render_reasons
+from core.market.reputation import Tally
+from core.workflow.actions import SelectAgent, SelectVerifier
+from core.workflow.events import AgentNotSelected, AgentSelected, VerifierSelected
+from tests.actors.directory.full_directory import FullDirectory
+from tests.actors.directory.test_agent_directory import CAPABILITY, KEY, row, select
+
+OTHER = "cap.other.v1"
+PAYERS = ("p", "q")
+# The steps of time at which something ends, and a clock that is set back.
+TIMES_MS = (
+    0, 1, 1, 1, 2_000, CIRCUIT_OPEN_MS_MIN, HEARTBEAT_TTL_MS, HEARTBEAT_TTL_MS + 1, PROBE_TTL_MS,
+    -1, -HEARTBEAT_TTL_MS,
+)  # fmt: skip
+MONEY_MICRO = (0, 10_000, 20_000, 30_000, 10**9)
+Answer = AgentSelected | AgentNotSelected | VerifierSelected
+
+
+class Pair:
+    """A directory and one that weighs all, to which the same happens.
+
+    Args:
+        random: draws what happens.
+        agents: how many there may be.
+    """
+
+    def __init__(self, random: Random, agents: int) -> None:
+        self.random = random
+        self.dids = [f"did:x:{number}" for number in range(agents)]
+        rules = RankingRules(trial_tasks=3, trial_share_bps=random.choice((0, 1_000, 10_000)))
+        arguments: dict[str, Any] = {
+            "service": "callboard",
+            "deployment_key": KEY,
+            "default_secret": None,
+            "max_concurrency": 2,
+            "rules": rules,
+            "stake_bps": random.choice((0, 0, 5_000)),
+        }
+        self.kept, self.full = Directory(**arguments), FullDirectory(**arguments)
+        self.at_ms = 10 * PROBE_TTL_MS
+
+    def both(self, change: Callable[[Directory], object]) -> None:
+        for known in (self.kept, self.full):
+            change(known)
+
+    def did(self) -> str:
+        return self.random.choice(self.dids)
+
+    # -- changes ----------------------------------------------------------------------------------
+
+    def change(self) -> None:
+        """Let something happen."""
+        self.at_ms += self.random.choice(TIMES_MS)
+        changes = (
+            self.register, self.hear, self.hear, self.count, self.stake, self.revoke, self.begin,
+            self.begin, self.begin, self.end, self.end, self.fail, self.set_price, self.be_away,
+        )  # fmt: skip
+        self.random.choice(changes)()
+
+    def register(self) -> None:
+        made = self.card(self.did())
+        self.both(lambda known: known.put([made]))
+
+    def card(self, did: str) -> dict[str, Any]:
+        random = self.random
+        price: dict[str, Any] = random.choice(({}, {"price_cents": random.randint(0, 4)}))
+        if random.random() < 0.15:
+            rates = {"inputRate": random.choice(("0", "0.000005")), "outputRate": "0.00001"}
+            price = {"pricing": {"model": "per-token", **rates}}
+        capabilities = [{"id": CAPABILITY, **price}]
+        if random.random() < 0.3:
+            capabilities.insert(0, {"id": OTHER, "price_cents": 1})
+        card = {"capabilities": capabilities, "maxConcurrency": random.choice((1, 1, 2, 3, None))}
+        return row(
+            did,
+            owner=f"did:x:owner{random.randint(0, 2)}",
+            card=card,
+            status=random.choice(("active",) * 9 + ("inactive",)),
+            endpoint=random.choice(("http://127.0.0.1:9000",) * 9 + ("",)),
+            updated_ms=random.choice((0, self.at_ms)),
+        )
+
+    def hear(self) -> None:
+        random, at_ms = self.random, self.at_ms
+        live = Liveness(
+            random.choice(("healthy", "busy", "unhealthy", "draining", None)),
+            random.choice((None, 0.0, 0.25, 0.5, 1.0)),
+            random.choice((None, at_ms, at_ms, at_ms - HEARTBEAT_TTL_MS)),
+            random.choice((None, None, at_ms, at_ms - PROBE_TTL_MS + 2)),
+            random.choice((True, False)),
+        )
+        did = self.did()
+        self.both(lambda known: known.apply_liveness({did: live}))
+
+    def count(self) -> None:
+        tally = Tally(
+            self.random.randint(0, 3), self.random.randint(0, 2), 0, self.random.randint(0, 100_000)
+        )
+        did = self.did()
+        self.both(lambda known: known.apply_tallies({did: tally}))
+
+    def stake(self) -> None:
+        stake = {
+            "agent_did": self.did(),
+            "free_micro": self.random.choice(MONEY_MICRO),
+            "locked_micro": self.random.choice(MONEY_MICRO),
+        }
+        self.both(lambda known: known.stakes.apply_rows([stake]))
+
+    def revoke(self) -> None:
+        revocation = {
+            "did": self.did(),
+            "expires_ms": self.random.choice((None, self.at_ms + 1, self.at_ms + 2_000)),
+            "ended_ms": self.random.choice((None, self.at_ms, self.at_ms)),
+        }
+        self.both(lambda known: known.revocations.apply_rows([revocation]))
+
+    def begin(self) -> None:
+        did = self.did()
+        self.both(lambda known: known.begin(did))
+
+    def end(self) -> None:
+        self.note(self.random.choice(list(Contact)))
+
+    def fail(self) -> None:
+        contact = self.random.choice((Contact.UNREACHABLE, Contact.UNANSWERED))
+        did, payer = self.did(), self.random.choice(PAYERS)
+        for _ in range(3):
+            self.note(contact, did, payer)
+
+    def note(self, contact: Contact, did: str | None = None, payer: str | None = None) -> None:
+        did, payer = did or self.did(), payer or self.random.choice(PAYERS)
+        self.both(lambda known: known.note_outcome(did, contact, self.at_ms, payer_did=payer))
+
+    def set_price(self) -> None:
+        prices = {CAPABILITY: self.price() or FixedPrice(0)}
+        if isinstance(prices[CAPABILITY], FixedPrice):
+            self.both(lambda known: known.apply_prices(prices))
+
+    def price(self) -> Price | None:
+        by_token = TokenPrice(Decimal("0.00001"), Decimal("0.00001"))
+        fixed = FixedPrice(self.random.choice((0, 10_000, 20_000)))
+        return self.random.choice((None, None, fixed, fixed, by_token))
+
+    def be_away(self) -> None:
+        if self.random.random() < 0.2:
+            self.both(lambda known: known.count_silence_from(self.at_ms))
+
+    # -- choices ----------------------------------------------------------------------------------
+
+    def choose(self) -> None:
+        """Let both answer a selection, and compare what they say."""
+        random = self.random
+        payer = random.choice((*PAYERS, ""))
+        excluded = random.choice((0, 0, 0, 1, 2))
+        exclude = tuple(self.did() for _ in range(excluded))
+        capability_id = random.choice((CAPABILITY, CAPABILITY, OTHER))
+        limit_micro = random.choice((10**9, 10**9, 0, 10_000, 20_000))
+        if random.random() < 0.3:
+            verifying = SelectVerifier("n", capability_id, self.did(), exclude, limit_micro)
+            self.compare(
+                lambda known: known.select_verifier(verifying, self.at_ms, payer_did=payer)
+            )
+            return
+        action = select(
+            capability_id=capability_id,
+            target_agent_id=random.choice((None, None, None, None, self.did())),
+            allow_fallback=False,
+            exclude=exclude,
+            price_max_micro=limit_micro,
+            workflow_id=f"w{random.randint(0, 10**6)}",
+            price=self.price(),
+            is_by_token=random.choice((False, True)),
+        )
+        assert isinstance(action, SelectAgent)
+        self.compare(lambda known: known.select(action, self.at_ms, payer_did=payer))
+
+    def compare(self, choose: Callable[[Directory], Answer]) -> None:
+        kept, full = choose(self.kept), choose(self.full)
+        assert shown(kept) == shown(full)
+
+
+def shown(answer: Answer) -> object:
+    """Return what an answer says, with rendered reasons and without the words of a failure."""
+    if isinstance(answer, AgentNotSelected):
+        return answer.failure.code, answer.failure.details
+    if isinstance(answer, VerifierSelected) or answer.selection_json is None:
+        return answer
+    reasons = json.loads(render_reasons(answer.selection_json))
+    return answer.agent_did, answer.price_micro, answer.token_price, answer.stake_micro, reasons
+
+
+# A seed, since shrinking what happens to a pair would take minutes and leave nothing simpler.
+@given(st.integers(0, 2**32), st.sampled_from((1, 2, 3, 6, 14, 40)))
+@settings(max_examples=200, phases=(Phase.explicit, Phase.reuse, Phase.generate))
+def test_whatever_happens_the_choice_and_its_reasons_are_the_same(seed: int, agents: int) -> None:
+    random = Random(seed)
+    pair = Pair(random, agents)
+    for did in pair.dids:
+        made = pair.card(did)
+        pair.both(lambda known, made=made: known.put([made]))
+    for _ in range(30):
+        for _ in range(random.randint(0, 4)):
+            pair.change()
+        pair.choose()
+
+
+# -- very many agents -----------------------------------------------------------------------------
+
+GOOD = Tally(successful=100, latency_ms_sum=100)
+
+
+class CountingDirectory(Directory):
+    """Counts how often each agent is weighed."""
+
+    def __init__(self, **arguments: Any) -> None:
+        super().__init__(**arguments)
+        self.weighed: Counter[str] = Counter()
+
+    def _weigh(self, *asked: Any) -> Any:
+        self.weighed[asked[3].did] += 1
+        return super()._weigh(*asked)
+
+
+def many(count: int, *rows: dict[str, Any], **card: Any) -> CountingDirectory:
+    """Return a directory of so many good agents of one owner, and of other agents."""
+    known = CountingDirectory(
+        service="callboard", deployment_key=KEY, default_secret=None, max_concurrency=1
+    )
+    known.put([row(f"did:x:{number}", **card) for number in range(count)])
+    known.put(rows)
+    known.apply_tallies({f"did:x:{number}": GOOD for number in range(count)})
+    return known
+
+
+def test_a_choice_weighs_only_the_agents_about_which_something_has_changed() -> None:
+    """One workflow of a thousand nodes held its owner for as many passes over all agents."""
+    known = many(1_000)
+    known.select(select(), 0)
+    assert set(known.weighed.values()) == {1}
+    known.weighed.clear()
+    known.select(select(), 1)
+    assert not known.weighed
+    known.begin("did:x:1")
+    known.put([row("did:x:2", cents=7)])
+    known.apply_liveness({"did:x:3": Liveness("healthy", heartbeat_ms=1)})
+    known.apply_liveness({"did:x:3": Liveness("healthy", heartbeat_ms=1)})
+    known.apply_tallies({"did:x:4": Tally(successful=1), "did:x:8": GOOD})
+    known.stakes.apply_rows([{"agent_did": "did:x:5", "free_micro": 1, "locked_micro": 0}])
+    known.revocations.apply_rows([{"did": "did:x:6", "expires_ms": 9, "ended_ms": None}])
+    known.select(select(), 2)
+    assert known.weighed == Counter(f"did:x:{number}" for number in range(1, 7))
+    known.weighed.clear()
+    known.select(select(), 9)
+    assert known.weighed == Counter(["did:x:6"]), "its revocation is over"
+
+
+def test_load_counts_at_each_choice() -> None:
+    known = many(100)
+    taken = set()
+    for _ in range(100):
+        found = known.select(select(), 0)
+        assert isinstance(found, AgentSelected)
+        known.begin(found.agent_did)
+        taken.add(found.agent_did)
+    assert len(taken) == 100
+
+
+def test_agents_that_are_away_or_shut_or_revoked_do_not_hide_the_others() -> None:
+    known = many(3_000, row("did:x:last"))
+    dids = [f"did:x:{number}" for number in range(3_000)]
+    gone = Liveness("unhealthy", heartbeat_ms=0)
+    known.apply_liveness(dict.fromkeys(dids[:1_000], gone))
+    for did in dids[1_000:2_000]:
+        for _ in range(3):
+            known.begin(did)
+            known.note_outcome(did, Contact.UNREACHABLE, 0, payer_did="p")
+    known.revocations.apply_rows(
+        {"did": did, "expires_ms": None, "ended_ms": None} for did in dids[2_000:]
+    )
+    for _ in range(3):
+        found = known.select(select(), 1)
+        assert isinstance(found, AgentSelected)
+        assert found.agent_did == "did:x:last"
+
+
+def test_a_verifier_of_another_owner_is_found_behind_thousands_of_the_primarys() -> None:
+    known = many(3_000, row("did:x:other", owner="did:x:you", cents=9))
+    known.apply_tallies({"did:x:other": Tally(failed=20)})
+    action = SelectVerifier("n", CAPABILITY, "did:x:7", (), 10**9)
+
+    def verifier() -> str | None:
+        found = known.select_verifier(action, 0)
+        return found.agent_did if isinstance(found, VerifierSelected) else None
+
+    assert verifier() == "did:x:other"
+    known.put([row("did:x:other", owner="did:x:you", status="inactive")])
+    assert verifier() is None
+    known.put([row("did:x:third", owner="did:x:you")])
+    assert verifier() == "did:x:third"
+    known.put([row("did:x:third", owner="did:x:owner")])
+    assert verifier() is None
+    known.put([row("did:x:7", owner="did:x:they")])
+    found = known.select_verifier(SelectVerifier("n", CAPABILITY, "did:x:8", (), 10**9), 0)
+    assert isinstance(found, VerifierSelected)
+    assert found.agent_did == "did:x:7"
+
+
+def test_when_none_is_able_it_says_how_many_offer_it() -> None:
+    known = many(100)
+    gone = Liveness("unhealthy", heartbeat_ms=0)
+    known.apply_liveness({f"did:x:{number}": gone for number in range(100)})
+    found = known.select(select(), 1)
+    assert isinstance(found, AgentNotSelected)
+    assert "100 offer it" in found.failure.message
+
+
+def test_rankings_are_kept_within_bounds(monkeypatch: pytest.MonkeyPatch) -> None:
+    known = many(10, row("did:x:else", card={"capabilities": [{"id": OTHER}]}))
+    rankings = known._rankings
+    for cents in range(2 * TERMS_MAX):
+        known.select(select(price=FixedPrice(cents)), 0)
+    known.select(select(capability_id="cap.unknown.v1"), 0)
+    assert repr(rankings) == f"<OfferRankings capabilities=1 candidates={10 * TERMS_MAX}>"
+    monkeypatch.setattr(ranked_offers, "CANDIDATES_MAX", 10 * TERMS_MAX)
+    known.select(select(capability_id=OTHER), 0)
+    assert repr(rankings) == "<OfferRankings capabilities=1 candidates=1>"
+    known.select(select(), 0)
+    assert repr(rankings) == "<OfferRankings capabilities=2 candidates=11>"
+    known.put([row(f"did:x:more{number}") for number in range(20)])
+    known.select(select(), 0)
+    assert repr(rankings) == "<OfferRankings capabilities=2 candidates=31>"
+    known.put([row("did:x:else", status="inactive")])
+    assert repr(rankings) == "<OfferRankings capabilities=1 candidates=30>"
+
+
+def test_limits_of_their_own_do_not_rank_very_many_for_each_node() -> None:
+    """Where stakes are required, a node's limit says how much of whom it pays by tokens."""
+    rates = {"pricing": {"model": "per-token", "inputRate": "0", "outputRate": "0.00001"}}
+    by_token = {"capabilities": [{"id": CAPABILITY, **rates}]}
+    known = CountingDirectory(
+        service="callboard", deployment_key=KEY, default_secret=None, max_concurrency=1,
+        stake_bps=5_000,
+    )  # fmt: skip
+    dids = [f"did:x:{number}" for number in range(2 * POOL_MAX)]
+    known.put([row(did, card=by_token) for did in dids])
+    known.stakes.apply_rows(
+        {"agent_did": did, "free_micro": 1_000 * number, "locked_micro": 0}
+        for number, did in enumerate(dids)
+    )
+    for limit_micro in range(2_000, 3_000):
+        found = known.select(select(is_by_token=True, price_max_micro=limit_micro), 0)
+        assert isinstance(found, AgentSelected)
+        assert 2_000 * known.stakes.staked_micro(found.agent_did, counts_locked=False) >= (
+            1_000 * limit_micro
+        )
+    assert set(known.weighed.values()) == {1}
