@@ -21,7 +21,7 @@ from actors.dispatch.large_results import Blobs
 from actors.dispatch.remote_dispatch import RemoteDispatch
 from actors.engine.node_results import take_result
 from actors.engine.outbox import Outboxes
-from actors.engine.restorer import Restorer, read_until_success
+from actors.engine.restorer import AheadLedger, Restorer, read_until_success
 from actors.engine.runner import Runner
 from actors.engine.step_commands import rereading_error
 from actors.ports import Contact, DispatchOrder
@@ -138,11 +138,12 @@ class Owner:
         outcome = await self._commit_applied(command)
         self._epoch = int(outcome.result["epoch"])
         await read_until_success(self._directory_sync.start)
+        ahead = AheadLedger(self._ledger)
         runner = Runner(
             self._name,
             self._epoch,
             self._settings,
-            ledger=self._ledger,
+            ledger=ahead,
             directory=self._directory,
             dispatcher=self.remote_dispatch,
             clock=self._clock,
@@ -156,7 +157,7 @@ class Owner:
             runner,
             UnfinishedPages(self._reader, self._name),
             refresh=self._directory_sync.refresh,
-            wait_room=self._ledger.wait_room,
+            ahead=ahead,
         )
         log.info(
             "owner started owner=%s epoch=%d ms=%d",

@@ -1,23 +1,27 @@
 """Restores an owner's stored workflows to its runner: all of them, or single ones on request.
 
 The restorer reads rows page by page, earliest deadlines first, and reads the next page while it
-restores one in slices. Meanwhile the runner drives its workflows and accepts new ones. Each read is
+restores one in slices. Meanwhile the runner drives its workflows and accepts new ones. A page waits
+for the outcomes of the pages' steps before it, of which few may be open, and for no other command:
+what payers' running work has queued would keep everything stored from being driven. Each read is
 retried until it succeeds, because no caller repeats the request. Requests that arrive during a read
-share the next one. design.md section 3 (Recovery). Decision 0091.
+share the next one. design.md section 3 (Recovery). Decisions 0091, 0119.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Sequence
-from contextlib import ExitStack
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from functools import partial
 from typing import Final, Protocol, TypeVar
 
 from actors.engine.runner import Runner
+from actors.ports import LedgerPort
 from actors.process.slices import Slices
 from core.errors import ServiceError
+from ledger.commands import Command, Outcome
 from ledger.reads.stored import StoredWorkflow
 from ledger.workflows.unfinished import PageKey
 
@@ -28,8 +32,8 @@ Result = TypeVar("Result")
 READ_RETRY_S: Final = 0.5
 # Workflows in one read by ids.
 IDS_MAX: Final = 100
-# Restored steps in the ledger's queue, beyond which the next page waits: publishes queue behind
-# them.
+# Steps of restored pages without an outcome, beyond which the next page waits: its payer's
+# publishes queue behind them, and all others' behind their commit.
 AHEAD_MAX: Final = 200
 
 
@@ -43,6 +47,54 @@ class Rows(Protocol):
         """Return those of these workflows that are unfinished and belong to the owner."""
 
 
+class AheadLedger:
+    """The ledger as a runner sees it, which knows how many commands of restored pages are open.
+
+    Args:
+        ledger: commits the commands.
+    """
+
+    def __init__(self, ledger: LedgerPort) -> None:
+        self._ledger = ledger
+        self._is_counting = False
+        self._open = 0
+        self._answered = asyncio.Event()
+
+    def __repr__(self) -> str:
+        return f"<AheadLedger open={self._open}>"
+
+    def has_room(self, payer: str) -> bool:
+        """Implement `LedgerPort`."""
+        return self._ledger.has_room(payer)
+
+    def submit(self, command: Command, done: Callable[[Outcome], None], payer: str = "") -> None:
+        """Implement `LedgerPort`."""
+        if self._is_counting:
+            self._open += 1
+            done = partial(self._close, done)
+        self._ledger.submit(command, done, payer)
+
+    def _close(self, done: Callable[[Outcome], None], outcome: Outcome) -> None:
+        self._open -= 1
+        self._answered.set()
+        done(outcome)
+
+    @contextmanager
+    def counting(self) -> Iterator[None]:
+        """Count what is submitted in this block, which may not await."""
+        self._is_counting = True
+        try:
+            yield
+        finally:
+            self._is_counting = False
+
+    async def wait_open(self, most: int) -> None:
+        """Return when at most so many of the counted commands have no outcome."""
+        while self._open > most:
+            self._answered.clear()
+            await self._answered.wait()
+
+
 class Restorer:
     """Restores workflows of one owner, in the background.
 
@@ -50,7 +102,7 @@ class Restorer:
         runner: drives the restored workflows.
         rows: reads the stored workflows.
         refresh: refreshes the directory; raises `ServiceError` when it cannot.
-        wait_room: returns when at most so many commands wait.
+        ahead: the runner's ledger.
     """
 
     def __init__(
@@ -59,12 +111,12 @@ class Restorer:
         rows: Rows,
         *,
         refresh: Callable[[], Awaitable[None]],
-        wait_room: Callable[[int], Awaitable[None]],
+        ahead: AheadLedger,
     ) -> None:
         self._runner = runner
         self._rows = rows
         self._refresh = refresh
-        self._wait_room = wait_room
+        self._ahead = ahead
         self._count = 0
         self._is_scan_wanted = False
         self._scanned: list[asyncio.Future[None]] = []
@@ -139,10 +191,10 @@ class Restorer:
                 with ahead.pop_all():
                     if after is not None:
                         changed_ids, page = self._start_page(ahead, after)
-                    await self._restore_rows(workflows, restored_ids)
+                    await self._restore_rows(workflows, restored_ids, self._ahead.counting)
                 if after is None:
                     return
-                await self._wait_room(AHEAD_MAX)
+                await self._ahead.wait_open(AHEAD_MAX)
 
     def _start_page(
         self, ahead: ExitStack, after: PageKey | None
@@ -179,12 +231,16 @@ class Restorer:
             await self._restore_rows(workflows, changed_ids)
 
     async def _restore_rows(
-        self, workflows: Sequence[StoredWorkflow], changed_ids: set[str]
+        self,
+        workflows: Sequence[StoredWorkflow],
+        changed_ids: set[str],
+        counting: Callable[[], AbstractContextManager[None]] = nullcontext,
     ) -> None:
         slices = Slices()
         for stored in workflows:
             try:
-                self._count += self._runner.restore_stored(stored, changed_ids)
+                with counting():
+                    self._count += self._runner.restore_stored(stored, changed_ids)
             except Exception:  # the edge of one workflow: the others are restored even so
                 log.exception("workflow not restored workflow=%s", stored.workflow_id)
             await slices.pause()

@@ -90,7 +90,6 @@ class Channel(Generic[Request, Reply]):
         self._requests = 0
         self._batch_max = 0
         self._raised = 0
-        self._room_waiters: list[tuple[int, asyncio.Future[None]]] = []
 
     def __repr__(self) -> str:
         return f"<Channel {self._name} waiting={self._queued} calls={self._calls}>"
@@ -150,13 +149,6 @@ class Channel(Generic[Request, Reply]):
         if self._pump is None:
             self._pump = asyncio.get_running_loop().create_task(self._run())
 
-    async def wait_room(self, most: int) -> None:
-        """Return when at most so many requests wait."""
-        if self._queued > most:
-            room: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-            self._room_waiters.append((most, room))
-            await room
-
     async def request(self, request: Request, payer: str = "") -> Reply:
         """Send one request and return its reply; the arguments are those of `submit`."""
         future: asyncio.Future[Reply] = asyncio.get_running_loop().create_future()
@@ -189,7 +181,6 @@ class Channel(Generic[Request, Reply]):
         failed, self._open = self._open, deque()
         while (waiting := self._take()) is not None:
             failed.append(waiting)
-        self._wake_room_waiters()
         for _, done in failed:
             self._deliver(done, closed)
 
@@ -238,22 +229,11 @@ class Channel(Generic[Request, Reply]):
             batch.append(waiting)
             if is_large:
                 break
-        if self._room_waiters:
-            self._wake_room_waiters()
         return batch
 
     def _take(self) -> tuple[Request, Callable[[Reply | BaseException], None]] | None:
         waiting, self._next = self._next, None
         return self._waiting.take() if waiting is None else waiting
-
-    def _wake_room_waiters(self) -> None:
-        still = []
-        for most, room in self._room_waiters:
-            if self._queued > most:
-                still.append((most, room))
-            elif not room.done():
-                room.set_result(None)
-        self._room_waiters = still
 
     def _deliver(
         self, done: Callable[[Reply | BaseException], None], reply: Reply | BaseException

@@ -115,10 +115,6 @@ class LedgerClient:
 
         self._channel.submit_always(_encode_command(command), handle_outcome, payer)
 
-    async def wait_room(self, most: int) -> None:
-        """Return when at most so many commands wait."""
-        await self._channel.wait_room(most)
-
     async def commit(self, command: Command, *, timeout_s: float) -> Outcome:
         """Commit one command for a waiting caller; those on whose behalf commands come take turns.
 

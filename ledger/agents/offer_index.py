@@ -1,9 +1,9 @@
 """The index of what agents offer, kept outside the writer: its callers have cards parsed.
 
 The writer only notes which agents have changed. `index_offers`, a function of the database, reads
-their cards and stores their words, a bounded number of rows and bytes in one transaction. A search
-calls it first, so that what was registered before is found; a replica calls it after a registration
-in the background, so that searches seldom have much to do. Decision 0172.
+their cards, owners in turn, and stores their words, a bounded number of agents and bytes in one
+transaction. A search calls it first, so that what was registered before is found; a replica calls
+it after a registration in the background, so that searches seldom have much to do. Decision 0172.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ from ledger.merged_runs import MergedRuns
 
 log = logging.getLogger("callboard.ledger")
 
-# One transaction: a tenth of a second of parsing.
+# Agents in one transaction, and bytes of their cards: a tenth of a second of parsing.
 ROWS_MAX: Final = 1_000
-# The server ends one that takes longer, and the next one reads half as many changes: what is begun
+# The server ends one that takes longer, and the next one reads half as many agents: what is begun
 # again as it was would end as it did. Shorter than a caller waits, so that the work ends as well.
 STEP_TIMEOUT_MS: Final = 2_000
 BYTES_MAX: Final = 1024 * 1024

@@ -194,15 +194,23 @@ def entry_record(row: Row) -> dict[str, Any]:
     return shown(Entry, row, amount=credits_number(row["amount"]))
 
 
-def agent_record(row: Row, live: Row | None, now_ms: int, *, is_revoked: bool) -> dict[str, Any]:
+def stored_card(row: Row) -> dict[str, Any]:
+    """Return an agent's card as it is shown; a large one is judged beside the loop."""
+    card: dict[str, Any] = without_secrets(orjson.loads(row["card"]))
+    return card
+
+
+def agent_record(
+    row: Row, card: Row, live: Row | None, now_ms: int, *, is_revoked: bool
+) -> dict[str, Any]:
     """Return an agent: its card's members, the card whole, and what the registry adds.
 
     Args:
+        card: as `stored_card` returns it.
         live: its heartbeats and probes, None when there never were any.
         now_ms: by which its availability is judged.
         is_revoked: whether it is revoked then.
     """
-    card = without_secrets(orjson.loads(row["card"]))
     return {
         **card,
         "id": row["did"],

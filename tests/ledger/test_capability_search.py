@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Iterator
+from itertools import pairwise
 from typing import Any
 
 import orjson
@@ -159,6 +160,19 @@ async def test_words_find_only_the_first_offers_of_an_owner(
     await store.close()
 
 
+class NoOffers(OfferIndex):
+    """An index that a search does not bring up to date."""
+
+    def __init__(self) -> None:
+        """Without a connection."""
+
+    async def catch_up(self) -> None:
+        """Read nothing."""
+
+
+NO_OFFERS = NoOffers()
+
+
 async def due(reader: LedgerReader) -> int:
     """Return how many changes of agents have not been read."""
     (row,) = await reader.rows(sql.text("SELECT count(*) AS due FROM callboard.offer_due"))
@@ -254,6 +268,114 @@ async def test_a_card_of_very_many_capabilities_hides_none_of_its_owners(
     await store.commit([offering("did:t:1", "cap.one.v1", "Washes elephants")], AT + 1)
     assert await find_capabilities(reader, offers, "elephants", limit=9) == ["cap.one.v1"]
     assert await find_capabilities(reader, offers, "a299", limit=9) == ["cap.many.a299.v1"]
+    await store.close()
+
+
+def note_again(database: Database, did: str, times: int) -> None:
+    """Note that an agent has changed so many times more, as so many commits of its card would."""
+    with psycopg.connect(database.superuser_url, autocommit=True) as connection:
+        connection.execute(
+            "INSERT INTO callboard.offer_due (did, owner_did) SELECT did, owner_did"
+            " FROM callboard.agent, generate_series(1, %s) WHERE did = %s",
+            (times, did),
+        )
+
+
+async def test_what_one_owner_changes_again_and_again_keeps_no_other_from_being_found(
+    database: Database, reader: LedgerReader, offers: OfferIndex
+) -> None:
+    """Of the 20,000 oldest changes only, those of one owner, no agent of another was read."""
+    store, _ = await open_with_owner(database.service_url)
+    crowd = [offering(f"did:t:{n}", f"cap.c{n}.v1", "Paints") for n in range(3)]
+    await store.commit(crowd, AT)
+    for command in crowd:
+        note_again(database, command.did, 20_000)
+    others = offering("did:u:1", "cap.theirs.v1", "Paints", owner="did:test:other")
+    await store.commit([others], AT)
+    assert await find_capabilities(reader, offers, "paints", limit=9) == [
+        *("cap.c0.v1", "cap.c1.v1", "cap.c2.v1", "cap.theirs.v1")
+    ]
+    await store.close()
+
+
+async def test_all_changes_of_an_agent_are_done_when_it_is_read(
+    database: Database, reader: LedgerReader, offers: OfferIndex, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each was read again, until the last; but a step takes no more away than it can."""
+    store, _ = await open_with_owner(database.service_url)
+    crowd = [offering(f"did:t:{n}", f"cap.c{n}.v1", "Paints") for n in range(2)]
+    await store.commit(crowd, AT)
+    note_again(database, "did:t:0", 50)
+    note_again(database, "did:t:1", 5)
+    assert (await offers.index_some(), await due(reader)) == (57, 0)
+    note_again(database, "did:t:1", 5)
+    note_again(database, "did:t:0", 100)
+    monkeypatch.setattr(offer_index, "ROWS_MAX", 2)
+    assert (await offers.index_some(), await due(reader)) == (25, 80), "each agent has its share"
+    assert (await offers.index_some(), await due(reader)) == (40, 40), "20 for each row"
+    await store.close()
+
+
+async def test_owners_take_turns_even_where_a_step_reads_a_single_change(
+    database: Database, reader: LedgerReader, offers: OfferIndex, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """After steps that took too long the oldest changes came first, whosever they were."""
+    monkeypatch.setattr(offer_index, "ROWS_MAX", 1)
+    store, _ = await open_with_owner(database.service_url)
+    for owner in "abc":
+        crowd = [
+            offering(f"did:{owner}:{n}", f"cap.{owner}{n}.v1", "Paints", owner=f"did:test:{owner}")
+            for n in range(3)
+        ]
+        await store.commit(crowd, AT)
+    read = []
+    while await due(reader):
+        await offers.index_some()
+        read.append(await find_capabilities(reader, NO_OFFERS, "paints", limit=99))
+    turns = [next(id_ for id_ in now if id_ not in before) for before, now in pairwise([[], *read])]
+    assert [id_[:5] for id_ in turns] == ["cap.a", "cap.b", "cap.c"] * 3
+    await store.close()
+
+
+async def test_a_step_that_its_bytes_end_goes_on_with_the_next_owner(
+    database: Database, reader: LedgerReader, offers: OfferIndex, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(offer_index, "BYTES_MAX", 1)
+    store, _ = await open_with_owner(database.service_url)
+    for owner in "abc":
+        crowd = [
+            offering(f"did:{owner}:{n}", f"cap.{owner}{n}.v1", "Paints", owner=f"did:test:{owner}")
+            for n in range(3)
+        ]
+        await store.commit(crowd, AT)
+    for _ in range(3):
+        assert await offers.index_some() == 1
+    found = await find_capabilities(reader, NO_OFFERS, "paints", limit=99)
+    assert found == ["cap.a0.v1", "cap.b0.v1", "cap.c0.v1"]
+    await store.close()
+
+
+WAITS_FOR_OFFERS = """
+    SELECT 1 FROM pg_locks l JOIN pg_database d ON d.oid = l.database
+    WHERE d.datname = current_database() AND l.relation = 'callboard.offer'::regclass
+        AND NOT l.granted
+"""
+
+
+async def test_what_changes_while_a_step_reads_is_read_by_the_next(
+    database: Database, reader: LedgerReader, offers: OfferIndex
+) -> None:
+    store, _ = await open_with_owner(database.service_url)
+    await store.commit([offering("did:t:1", "cap.a.v1", "Paints")], AT)
+    with psycopg.connect(database.superuser_url) as other:
+        other.execute("LOCK TABLE callboard.offer IN SHARE MODE")
+        step = asyncio.ensure_future(offers.index_some())
+        async with asyncio.timeout(60):
+            while not other.execute(WAITS_FOR_OFFERS).fetchall():
+                await asyncio.sleep(0)
+        note_again(database, "did:t:1", 1)
+    assert await step == 1
+    assert await due(reader) == 1
     await store.close()
 
 

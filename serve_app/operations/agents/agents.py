@@ -42,7 +42,7 @@ from serve_app.operations.agents.registration import (
     registration,
     registration_before_endpoint,
 )
-from serve_app.operations.views import agent_record
+from serve_app.operations.views import agent_record, stored_card
 
 
 def _check_size(call: Call) -> None:
@@ -173,7 +173,8 @@ async def _shown(call: Call, rows: list[RowDict]) -> list[dict[str, Any]]:
     shown, slices = [], Slices()
     for row in rows:
         is_revoked = row["did"] in revoked
-        shown.append(agent_record(row, live.get(row["did"]), now_ms, is_revoked=is_revoked))
+        card = await in_thread(len(row["card"]), partial(stored_card, row))
+        shown.append(agent_record(row, card, live.get(row["did"]), now_ms, is_revoked=is_revoked))
         await slices.pause()
     return shown
 

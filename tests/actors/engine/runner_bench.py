@@ -12,7 +12,7 @@ import orjson
 
 from actors.directory.auction_candidates import AuctioningDirectory
 from actors.engine.runner import Runner
-from actors.ports import DispatchOrder
+from actors.ports import DispatchOrder, LedgerPort
 from actors.process.at_work import AtWork
 from actors.transport.messages import CancelRequest, PublishRequest
 from core.settings import Settings
@@ -126,6 +126,7 @@ class Bench:
         self,
         on_finished: Callable[[str, set[str]], None] | None = None,
         at_work: AtWork | None = None,
+        ledger: LedgerPort | None = None,
     ) -> Runner:
         """Start an owner's process anew: a new epoch and nothing in memory."""
         start = RegisterOwner(key="o", owner="one", address="")
@@ -134,7 +135,7 @@ class Bench:
             "one",
             epoch,
             self.settings,
-            ledger=self.gate,
+            ledger=ledger or self.gate,
             directory=self.directory,
             dispatcher=self.outbox,
             clock=self.clock,

@@ -3,10 +3,17 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Iterator, Sequence
 
-from actors.engine.restorer import IDS_MAX, Restorer
+import pytest
+
+from actors.engine import restorer as restorer_module
+from actors.engine.restorer import IDS_MAX, AheadLedger, Restorer, Rows
+from actors.transport.ledger_client import LedgerClient
+from actors.transport.wire import COMMANDS, OUTCOMES
 from core.errors import ErrorCode, ServiceError
+from ledger.accounts.account_commands import Deposit
+from ledger.commands import Outcome
 from ledger.reads.stored import StoredWorkflow
 from ledger.workflows.unfinished import PageKey
 from tests.actors.engine.runner_bench import Bench
@@ -52,22 +59,23 @@ class ModelRows:
             raise ServiceError(ErrorCode.LEDGER_UNAVAILABLE, "too slow")
 
 
-def restorer_of(
-    bench: Bench, rows: ModelRows, wait_room: Callable[[int], Awaitable[None]] | None = None
-) -> Restorer:
-    async def nothing(_: int = 0) -> None:
+def restorer_of(bench: Bench, rows: Rows, ahead: AheadLedger | None = None) -> Restorer:
+    """Return the restorer of an owner that has just been restarted."""
+
+    async def nothing() -> None:
         return None
 
-    return Restorer(bench.runner, rows, refresh=nothing, wait_room=wait_room or nothing)
+    ahead = ahead or AheadLedger(bench.gate)
+    bench.runner = bench.new_runner(ledger=ahead)
+    return Restorer(bench.runner, rows, refresh=nothing, ahead=ahead)
 
 
 def unfinished(count: int) -> Bench:
-    """Return a bench whose owner was restarted with so many unfinished workflows."""
+    """Return a bench whose owner has ended with so many unfinished workflows."""
     bench = Bench()
     for number in range(count):
         bench.publish(workflow_id=f"w{number:03}")
     bench.gate.commit()
-    bench.runner = bench.new_runner()
     bench.outbox.sent.clear()
     return bench
 
@@ -178,17 +186,112 @@ async def test_scan_that_is_asked_for_during_a_scan_follows_it() -> None:
     assert rows.pages.count(None) == 2
 
 
+class Unreadable(list[StoredWorkflow]):
+    """A page in which something fails that belongs to no workflow."""
+
+    def __iter__(self) -> Iterator[StoredWorkflow]:
+        """Fail."""
+        raise RuntimeError("unforeseen")
+
+
 async def test_scan_that_fails_unforeseen_is_begun_anew() -> None:
+    class Rows(ModelRows):
+        async def page(
+            self, after: PageKey | None
+        ) -> tuple[Sequence[StoredWorkflow], PageKey | None]:
+            page, last = await super().page(after)
+            return (page, last) if len(self.pages) != 2 else (Unreadable(page), last)
+
     bench = unfinished(4)
-    rows = ModelRows(bench)
-    failures = [RuntimeError("unforeseen")]
-
-    async def wait_room(_: int) -> None:
-        if failures:
-            raise failures.pop()
-
-    restorer = restorer_of(bench, rows, wait_room)
+    rows = Rows(bench)
+    restorer = restorer_of(bench, rows)
     async with asyncio.timeout(60):
         await restorer.restore_all()
     assert rows.pages.count(None) == 2
     assert restorer.count == 4
+
+
+async def test_a_page_waits_for_the_outcomes_of_the_pages_before_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A payer's publishes queue behind its restored steps, and all others' behind their commit."""
+    monkeypatch.setattr(restorer_module, "AHEAD_MAX", PAGE + 1)
+    bench = unfinished(10)
+    restorer = restorer_of(bench, ModelRows(bench))
+    done = restorer.restore_all()
+    for restored in (2 * PAGE, 3 * PAGE):
+        for _ in range(100):
+            await asyncio.sleep(0)
+        assert restorer.count == restored
+        while len(bench.gate.waiting) > PAGE + 1:
+            command, answer = bench.gate.waiting.pop(0)
+            answer(bench.model.commit([command])[0])
+    async with asyncio.timeout(60):
+        await done
+    assert restorer.count == 10
+
+
+async def test_single_workflows_that_are_restored_keep_no_page_waiting(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """One payer can have its workflows halted without end."""
+    monkeypatch.setattr(restorer_module, "AHEAD_MAX", 5)
+    bench = unfinished(10)
+    rows = ModelRows(bench)
+    restorer = restorer_of(bench, rows)
+    for number in range(5):
+        restorer.restore_one(f"w{number:03}")
+    async with asyncio.timeout(60):
+        while restorer.count < 5:
+            await asyncio.sleep(0)
+        await restorer.restore_all()
+    assert restorer.count == 10
+
+
+@pytest.mark.parametrize(("outstanding", "size"), [(210, 40_000), (420, 600)])
+async def test_the_steps_of_a_busy_payer_do_not_keep_others_from_being_restored(
+    outstanding: int, size: int
+) -> None:
+    """A page waited until few commands of all payers waited: 3 of 30 workflows were restored."""
+    bench, calls, number, is_over = unfinished(30), 0, 0, False
+
+    async def call(bodies: list[bytes]) -> list[bytes]:
+        nonlocal calls
+        calls += 1
+        await asyncio.sleep(0)
+        commands = [COMMANDS.decode(body) for body in bodies]
+        return [OUTCOMES.encode(outcome) for outcome in bench.model.commit(commands)]
+
+    client = LedgerClient(call, lambda _: False, capacity=10_000, batch_size=512)
+    ahead = AheadLedger(client)
+
+    def submit(_: Outcome | None = None) -> None:
+        nonlocal number
+        if is_over:
+            return
+        number += 1  # the next step of accepted work follows from the commit of the one before
+        ahead.submit(
+            Deposit(
+                key=f"d{number}",
+                request_hash=b"",
+                actor_did="did:x:busy",
+                owner_did="did:x:busy",
+                amount_micro=1,
+                description="x" * size,
+            ),
+            submit,
+            "did:x:busy",
+        )
+
+    for _ in range(outstanding):
+        submit()
+    restorer = restorer_of(bench, ModelRows(bench), ahead)
+    done = restorer.restore_all()
+    async with asyncio.timeout(60):
+        while not done.done() and calls < 1_000:
+            await asyncio.sleep(0)
+    assert restorer.count == 30
+    is_over = True
+    async with asyncio.timeout(60):
+        while client.statistics().queued:
+            await asyncio.sleep(0)
