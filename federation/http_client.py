@@ -98,6 +98,7 @@ class HttpClient:
         self._tls_context: ssl.SSLContext | None = None
         # One for all connections: what a read brings is parsed before the next read.
         self.buffer = memoryview(bytearray(READ_BYTES_MAX))
+        self.decrypted = memoryview(bytearray(READ_BYTES_MAX))
         self.read_turns = ReadTurns()
 
     def __repr__(self) -> str:
@@ -114,7 +115,7 @@ class HttpClient:
         Args:
             done: gets its outcome, once and later; it must not raise.
             written: called, maybe before this returns, when the server's socket has taken the
-                request but for some 16 KiB at most; not after the outcome.
+                request but for 64 KiB at most; not after the outcome.
 
         Raises:
             ValueError: the URL is that of no HTTP server, or a header cannot be sent.
@@ -229,6 +230,9 @@ class HttpClient:
         if isinstance(found, HttpFailure):
             exchange.end(found)
             return
+        if not found.is_open:
+            exchange.fail(HttpFailureKind.BROKEN, "the server closed the connection")
+            return
         self._limit(exchange, request.timeout_s - (self._loop.time() - began_s))
         found.begin(exchange, head, request.body)
 
@@ -246,15 +250,16 @@ class HttpClient:
                 self._looking_up.discard(exchange)
             opened = await self._open(addresses, refused)
             try:
-                await self._loop.create_connection(
-                    lambda: connection,
-                    sock=opened,
-                    ssl=await self._tls() if is_tls else None,
-                    server_hostname=host.rstrip(".") if is_tls else None,
-                )
+                await self._loop.create_connection(lambda: connection, sock=opened)
             except BaseException:
                 opened.close()
                 raise
+            if is_tls:
+                try:
+                    await connection.secure(await self._tls(), host.rstrip("."))
+                except BaseException:
+                    connection.close()
+                    raise
         except OSError as error:
             denied = [one for one in refused if isinstance(one, EgressDenied)]
             if denied and len(denied) == len(addresses):
@@ -317,7 +322,9 @@ def _is_ours(error: Exception) -> bool:
 @functools.cache
 def tls_context() -> ssl.SSLContext:
     """Return what this process trusts; making it takes 40 ms."""
-    return ssl.create_default_context()
+    context = ssl.create_default_context()
+    context.options |= ssl.OP_NO_RENEGOTIATION  # so no write waits for what the server says
+    return context
 
 
 @functools.lru_cache(maxsize=TARGETS_MAX)

@@ -8,6 +8,7 @@ other connections. contract.md section 5; decision 0140.
 from __future__ import annotations
 
 import asyncio
+import ssl
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from enum import Enum, auto
@@ -19,9 +20,12 @@ from msgspec import Struct
 from core.content_coding import BodyDecoder, BodyTooLarge, UndecodableBody
 from federation.idle_connections import Server
 from federation.read_turns import ReadTurns
+from federation.tls_session import TlsSession
 
 # A larger body is written apart from its head, so that it is in memory once.
 JOINED_BYTES_MAX: Final = 16 * 1024
+# Of a larger body, each while the server takes what was written: a copy by TLS is no larger.
+WRITTEN_BYTES_MAX: Final = 64 * 1024
 # Bytes that are not of the body: headers, sizes of chunks (5 for a short chunk), trailers. Each
 # chunk costs a callback: at most as many more bytes as the body has, so its chunks are no dust.
 OVERHEAD_BYTES_MAX: Final = 64 * 1024
@@ -141,6 +145,7 @@ class Connections(Protocol):
 
     # One for all connections: what a read brings is parsed before the next read.
     buffer: memoryview
+    decrypted: memoryview
     read_turns: ReadTurns
 
     def count(self, connection: Connection) -> None:
@@ -168,8 +173,13 @@ class Connection(asyncio.BufferedProtocol):
             lenient_optional_cr_before_lf=True,
             lenient_spaces_after_chunk_size=True,
         )
+        self._tls: TlsSession | None = None
+        # What waits for the handshake.
+        self._secured: asyncio.Future[None] | None = None
         self._exchange: Exchange | None = None
         self._is_writing = False
+        # Of the body of the request.
+        self._unwritten: memoryview | None = None
         # Of the body, by one read; empty after it.
         self._pieces: list[bytes] = []
         self._reset()
@@ -182,23 +192,57 @@ class Connection(asyncio.BufferedProtocol):
         """Whether it can take a request."""
         return self._transport is not None and not self._transport.is_closing()
 
+    async def secure(self, context: ssl.SSLContext, server_name: str) -> None:
+        """Begin a TLS session, before the first request.
+
+        Raises:
+            OSError: the server ends the connection, or is not who it should be.
+            ValueError: no certificate can have this name.
+        """
+        self._tls = TlsSession(context, server_name)
+        self._secured = asyncio.get_running_loop().create_future()
+        self._shake_hands()
+        await self._secured
+
     def begin(self, exchange: Exchange, head: bytes, body: bytes | None) -> None:
         """Send an exchange's request."""
-        assert self._transport is not None
         exchange.connection = self
         self._exchange = exchange
         self._reset()
         if not body or len(body) <= JOINED_BYTES_MAX:
-            self._transport.write(head + body if body else head)
+            self._write(head + body if body else head)
         else:
-            self._transport.write(head)
-            self._transport.write(body)
-        if exchange.written is not None and not self._is_writing:
+            self._write(head)
+            self._unwritten = memoryview(body)
+        self._write_on()
+
+    def _write_on(self) -> None:
+        """Write the body as far as the server takes it, and tell when all is written."""
+        while (rest := self._unwritten) and not self._is_writing and self.is_open:
+            self._unwritten = rest[WRITTEN_BYTES_MAX:] or None
+            self._write(rest[:WRITTEN_BYTES_MAX])
+        exchange = self._exchange
+        if exchange is not None and exchange.written is not None and self._is_written:
             exchange.call_written()
+
+    @property
+    def _is_written(self) -> bool:
+        return not self._is_writing and self._unwritten is None
+
+    def _write(self, data: bytes | memoryview) -> None:
+        assert self._transport is not None
+        if self._tls is not None:
+            try:
+                self._tls.write(data)
+            except ssl.SSLError:
+                self._transport.abort()  # which ends the exchange
+                return
+            data = self._tls.take_outgoing()
+        self._transport.write(data)
 
     def close(self) -> None:
         """Close at once; an exchange that is on it gets no outcome from here."""
-        self._exchange = None
+        self._exchange = self._unwritten = None
         self._client.forget(self)
         if self._transport is not None:
             self._transport.abort()
@@ -233,8 +277,7 @@ class Connection(asyncio.BufferedProtocol):
     def resume_writing(self) -> None:
         """Note that the server has taken nearly all."""
         self._is_writing = False
-        if self._exchange is not None:
-            self._exchange.call_written()
+        self._write_on()
 
     def pause_reading(self) -> None:
         """Leave what comes with the socket for a while."""
@@ -253,18 +296,66 @@ class Connection(asyncio.BufferedProtocol):
         return self._client.buffer
 
     def buffer_updated(self, nbytes: int) -> None:
-        """Parse what has come; end the exchange when its reply is there or cannot be."""
+        """Parse what has come, by TLS or as it is."""
+        read = self._client.buffer[:nbytes]
+        if self._tls is None:
+            self._parse(read)
+        else:
+            self._tls.receive(read)
+            self._decrypt()
+
+    def _decrypt(self) -> None:
+        tls = self._tls
+        assert tls is not None
+        if self._secured is not None:
+            self._shake_hands()
+        if self._secured is not None:
+            return
+        while size := tls.read_into(self._client.decrypted):
+            self._parse(self._client.decrypted[:size])
+            if self._exchange is None:
+                break
+        self._flush_tls()  # what keeps the session going
+        if tls.is_ended:
+            self._end_by_server(tls.error)
+            self.close()
+
+    def _shake_hands(self) -> None:
+        tls, secured = self._tls, self._secured
+        assert tls is not None
+        assert secured is not None
+        try:
+            if not tls.shake_hands():
+                return
+        except ssl.SSLError as error:
+            if not secured.done():
+                secured.set_exception(error)
+        else:
+            self._secured = None
+            if not secured.done():
+                secured.set_result(None)
+        finally:
+            self._flush_tls()
+
+    def _flush_tls(self) -> None:
+        assert self._tls is not None
+        if self.is_open and (data := self._tls.take_outgoing()):
+            assert self._transport is not None
+            self._transport.write(data)
+
+    def _parse(self, read: memoryview) -> None:
+        """Parse bytes; end the exchange when its reply is there or cannot be."""
         if self._exchange is None:
             self.close()  # nothing was asked
             return
-        self._received += nbytes
+        self._received += len(read)
         broken: Exception | None = None
         try:
-            self._parser.feed_data(self._client.buffer[:nbytes])
+            self._parser.feed_data(read)
         except (httptools.HttpParserError, httptools.HttpParserUpgrade) as error:
             broken = error
         decoded_bytes = self._decode() if self._pieces else 0
-        self._client.read_turns.count(self, max(nbytes, decoded_bytes))
+        self._client.read_turns.count(self, max(len(read), decoded_bytes))
         if broken is not None:
             if not self._is_complete:
                 self._fail(HttpFailureKind.BROKEN, type(broken).__name__)
@@ -275,8 +366,14 @@ class Connection(asyncio.BufferedProtocol):
             self._finish()
 
     def connection_lost(self, error: Exception | None) -> None:
-        """End the exchange: a reply without a length ends like this, others are broken."""
+        """End what is on the connection."""
         self._client.forget(self)
+        if self._secured is not None and not self._secured.done():
+            self._secured.set_exception(error or ConnectionResetError())
+        self._end_by_server(error)
+
+    def _end_by_server(self, error: Exception | None) -> None:
+        """End the exchange: a reply without a length ends like this, others are broken."""
         if self._exchange is None:
             return
         if error is not None or not self._status or self._has_length():
@@ -315,7 +412,8 @@ class Connection(asyncio.BufferedProtocol):
         outcome = self._outcome()
         self._decoder = None  # it holds the body
         is_good = isinstance(outcome, HttpReply) and outcome.coding_problem is None
-        if is_good and self._is_kept and self.is_open and not self._is_writing:
+        is_more = self._tls is not None and self._tls.has_unread
+        if is_good and self._is_kept and self.is_open and self._is_written and not is_more:
             self._client.keep(self)
         else:
             self.close()
