@@ -30,6 +30,9 @@ WRITTEN_BYTES_MAX: Final = 64 * 1024
 # chunk costs a callback: at most as many more bytes as the body has, so its chunks are no dust.
 OVERHEAD_BYTES_MAX: Final = 64 * 1024
 
+# Decoded in one step: a megabyte, which a kilobyte may decode to, takes 3 ms.
+DECODED_BYTES_MAX: Final = 64 * 1024
+
 # What callers read of a reply, and what says how its body ends.
 _KEPT: Final = frozenset(
     (b"content-type", b"content-encoding", b"retry-after", b"content-length", b"transfer-encoding")
@@ -88,6 +91,7 @@ class Exchange:
         "_done",
         "_is_over",
         "connection",
+        "payer",
         "reply_bytes_max",
         "server",
         "task",
@@ -101,10 +105,12 @@ class Exchange:
         reply_bytes_max: int,
         done: Callable[[Outcome], None],
         written: Callable[[], None] | None = None,
+        payer: str = "",
     ) -> None:
         # Not the request: its body is let go of when the transport has it.
         self.server = server
         self.reply_bytes_max = reply_bytes_max
+        self.payer = payer
         self._done = done
         self.written = written
         self._is_over = False
@@ -145,6 +151,8 @@ class Connections(Protocol):
 
     # One for all connections: what a read brings is parsed before the next read.
     buffer: memoryview
+    # For what comes when the time of a turn is used up: it is kept, and hundreds may come.
+    late_buffer: memoryview
     decrypted: memoryview
     read_turns: ReadTurns
 
@@ -161,8 +169,9 @@ class Connections(Protocol):
 class Connection(asyncio.BufferedProtocol):
     """One connection to a server, with one exchange at a time."""
 
-    def __init__(self, client: Connections, server: Server) -> None:
+    def __init__(self, client: Connections, server: Server, payer: str = "") -> None:
         self.server = server
+        self.payer = payer
         self.idle_since_s = 0.0
         self._client = client
         self._transport: asyncio.Transport | None = None
@@ -182,6 +191,12 @@ class Connection(asyncio.BufferedProtocol):
         self._unwritten: memoryview | None = None
         # Of the body, by one read; empty after it.
         self._pieces: list[bytes] = []
+        # What has come after the time of a turn was used up, and whether it is being decoded.
+        self._is_late = self._is_waiting = self._is_decoding = False
+        self._kept: bytes | None = None
+        # The connection has ended, which counts when what came before is read.
+        self._is_lost = False
+        self._lost_by: Exception | None = None
         self._reset()
 
     def __repr__(self) -> str:
@@ -208,6 +223,7 @@ class Connection(asyncio.BufferedProtocol):
         """Send an exchange's request."""
         exchange.connection = self
         self._exchange = exchange
+        self.payer = exchange.payer
         self._reset()
         if not body or len(body) <= JOINED_BYTES_MAX:
             self._write(head + body if body else head)
@@ -242,8 +258,12 @@ class Connection(asyncio.BufferedProtocol):
 
     def close(self) -> None:
         """Close at once; an exchange that is on it gets no outcome from here."""
-        self._exchange = self._unwritten = None
+        self._exchange = self._unwritten = self._kept = None
+        self._is_decoding = False
         self._client.forget(self)
+        if self._is_waiting:
+            self._is_waiting = False
+            self._client.read_turns.drop(self)
         if self._transport is not None:
             self._transport.abort()
 
@@ -260,6 +280,7 @@ class Connection(asyncio.BufferedProtocol):
         self._decoder: BodyDecoder | None = None
         self._received = self._body_bytes = 0
         self._is_informational = self._is_complete = self._is_kept = False
+        self._broken: str | None = None
         self._failure: HttpFailure | None = None
         self._coding_problem: str | None = None
 
@@ -279,25 +300,68 @@ class Connection(asyncio.BufferedProtocol):
         self._is_writing = False
         self._write_on()
 
-    def pause_reading(self) -> None:
-        """Leave what comes with the socket for a while."""
-        if self.is_open:
-            assert self._transport is not None
-            self._transport.pause_reading()
-
-    def resume_reading(self) -> None:
-        """Read on, unless the connection has ended."""
-        if self.is_open:
-            assert self._transport is not None
-            self._transport.resume_reading()
-
     def get_buffer(self, sizehint: int) -> memoryview:
         """Return where to read to."""
-        return self._client.buffer
+        client = self._client
+        turns = client.read_turns
+        self._is_late = turns.now_s() >= turns.ends_s and turns.is_used_up()
+        return client.late_buffer if self._is_late else client.buffer
 
     def buffer_updated(self, nbytes: int) -> None:
-        """Parse what has come, by TLS or as it is."""
+        """Read what has come, or keep it for a later turn."""
         read = self._client.buffer[:nbytes]
+        if self._is_late and (self._exchange is not None or self._secured is not None):
+            self._kept = bytes(read)
+        else:
+            self._read(read)
+        if self._has_more:
+            self._put_off()
+
+    def connection_lost(self, error: Exception | None) -> None:
+        """End what is on the connection."""
+        self._client.forget(self)
+        if self._secured is not None and not self._secured.done():
+            self._secured.set_exception(error or ConnectionResetError())
+        self._lose(error)
+
+    # -- what has come ----------------------------------------------------------------------------
+
+    @property
+    def _has_more(self) -> bool:
+        """Whether something has come that is not read."""
+        if self._is_decoding or self._kept is not None:
+            return True
+        return self._tls is not None and self._exchange is not None and self._tls.has_unread
+
+    def _put_off(self) -> None:
+        """Pause, and go on in a later turn."""
+        if not self._is_waiting:
+            self._is_waiting = True
+            self._client.read_turns.put(self)
+            if self.is_open:
+                assert self._transport is not None
+                self._transport.pause_reading()
+
+    def go_on(self) -> bool:
+        """Read a piece of what has come; return whether there is more, else read on."""
+        if self._is_decoding:
+            self._decode()
+        elif self._kept is not None:
+            kept, self._kept = self._kept, None
+            self._read(memoryview(kept))
+        else:
+            self._decrypt()
+        if self._has_more:
+            return True
+        self._is_waiting = False
+        if self._is_lost:
+            self._lose(self._lost_by)
+        elif self.is_open:
+            assert self._transport is not None
+            self._transport.resume_reading()
+        return False
+
+    def _read(self, read: memoryview) -> None:
         if self._tls is None:
             self._parse(read)
         else:
@@ -311,14 +375,14 @@ class Connection(asyncio.BufferedProtocol):
             self._shake_hands()
         if self._secured is not None:
             return
-        while size := tls.read_into(self._client.decrypted):
-            self._parse(self._client.decrypted[:size])
-            if self._exchange is None:
-                break
+        while tls.has_unread:
+            if size := tls.read_into(self._client.decrypted):
+                self._parse(self._client.decrypted[:size])
+                if self._exchange is None or self._is_decoding:
+                    break
         self._flush_tls()  # what keeps the session going
         if tls.is_ended:
-            self._end_by_server(tls.error)
-            self.close()
+            self._lose(tls.error)
 
     def _shake_hands(self) -> None:
         tls, secured = self._tls, self._secured
@@ -339,7 +403,7 @@ class Connection(asyncio.BufferedProtocol):
 
     def _flush_tls(self) -> None:
         assert self._tls is not None
-        if self.is_open and (data := self._tls.take_outgoing()):
+        if (data := self._tls.take_outgoing()) and self.is_open:
             assert self._transport is not None
             self._transport.write(data)
 
@@ -349,57 +413,74 @@ class Connection(asyncio.BufferedProtocol):
             self.close()  # nothing was asked
             return
         self._received += len(read)
-        broken: Exception | None = None
         try:
             self._parser.feed_data(read)
         except (httptools.HttpParserError, httptools.HttpParserUpgrade) as error:
-            broken = error
-        decoded_bytes = self._decode() if self._pieces else 0
-        self._client.read_turns.count(self, max(len(read), decoded_bytes))
-        if broken is not None:
+            self._broken = type(error).__name__
+        if self._pieces:
+            self._put_pieces()
+        if self._is_decoding:
+            self._decode()
+        else:
+            self._judge()
+
+    def _judge(self) -> None:
+        """End the exchange if what was parsed and decoded is a reply, or cannot become one."""
+        if self._broken is not None:
             if not self._is_complete:
-                self._fail(HttpFailureKind.BROKEN, type(broken).__name__)
+                self._fail(HttpFailureKind.BROKEN, self._broken)
             self._is_kept = False
         if self._received - self._body_bytes > OVERHEAD_BYTES_MAX + self._body_bytes:
             self._fail(HttpFailureKind.BROKEN, "too many bytes beside the body")
         if self._is_complete or self._failure is not None or self._coding_problem is not None:
             self._finish()
 
-    def connection_lost(self, error: Exception | None) -> None:
-        """End what is on the connection."""
-        self._client.forget(self)
-        if self._secured is not None and not self._secured.done():
-            self._secured.set_exception(error or ConnectionResetError())
-        self._end_by_server(error)
+    def _lose(self, error: Exception | None) -> None:
+        """End the exchange with its connection, when all that has come is read.
 
-    def _end_by_server(self, error: Exception | None) -> None:
-        """End the exchange: a reply without a length ends like this, others are broken."""
-        if self._exchange is None:
+        A reply without a length ends like this, others are broken.
+        """
+        if self._is_waiting or self._has_more:
+            self._is_lost, self._lost_by = True, error
             return
-        if error is not None or not self._status or self._has_length():
-            self._fail(HttpFailureKind.BROKEN, "the server closed the connection")
-        self._is_kept = False
-        self._finish()
+        if self._exchange is not None:
+            if error is not None or not self._status or self._has_length():
+                self._fail(HttpFailureKind.BROKEN, "the server closed the connection")
+            self._is_kept = False
+            self._finish()
+        self.close()
 
     def _has_length(self) -> bool:
         if b"content-length" in self._headers:
             return True
         return self._headers.get(b"transfer-encoding", b"").lower().endswith(b"chunked")
 
-    def _decode(self) -> int:
-        """Decode what one read has brought of the body, in one piece; return the decoded bytes."""
+    def _put_pieces(self) -> None:
+        """Take what one read has brought of the body, in one piece."""
         piece = self._pieces[0] if len(self._pieces) == 1 else b"".join(self._pieces)
         self._pieces.clear()
         if self._decoder is None or self._failure is not None or self._coding_problem is not None:
-            return 0
-        before = self._decoder.decoded_bytes
+            return
         try:
-            self._decoder.feed(piece)
+            self._decoder.put(piece)
+        except BodyTooLarge as error:
+            self._fail(HttpFailureKind.TOO_LARGE, str(error))
+        else:
+            self._is_decoding = self._decoder.has_more
+
+    def _decode(self) -> None:
+        """Decode while the turn has time, then judge."""
+        assert self._decoder is not None
+        try:
+            while self._decoder.decode(DECODED_BYTES_MAX):
+                if self._client.read_turns.is_used_up():
+                    return
         except BodyTooLarge as error:
             self._fail(HttpFailureKind.TOO_LARGE, str(error))
         except UndecodableBody as error:
             self._coding_problem = str(error)
-        return self._decoder.decoded_bytes - before
+        self._is_decoding = False
+        self._judge()
 
     def _fail(self, kind: HttpFailureKind, detail: str) -> None:
         if self._failure is None and self._coding_problem is None:
@@ -412,7 +493,7 @@ class Connection(asyncio.BufferedProtocol):
         outcome = self._outcome()
         self._decoder = None  # it holds the body
         is_good = isinstance(outcome, HttpReply) and outcome.coding_problem is None
-        is_more = self._tls is not None and self._tls.has_unread
+        is_more = self._kept is not None or (self._tls is not None and self._tls.has_unread)
         if is_good and self._is_kept and self.is_open and self._is_written and not is_more:
             self._client.keep(self)
         else:

@@ -56,13 +56,17 @@ class TlsSession:
 
     def read_into(self, buffer: memoryview) -> int:
         """Decrypt what has come until the buffer is full; return how many bytes are in it."""
-        read = 0
+        read, size, incoming, decrypting = 0, len(buffer), self._incoming, self._object
         try:
-            while read < len(buffer) and self.has_unread:
-                # Each reads one record at most.
-                size = self._object.read(len(buffer) - read, buffer[read:])
-                self.is_ended = not size
-                read += int(size)
+            while True:
+                # One record at most.
+                part = int(decrypting.read(size - read, buffer[read:] if read else buffer))
+                read += part
+                if not part:
+                    self.is_ended = True
+                    break
+                if read == size or not (incoming.pending or decrypting.pending()):
+                    break
         except ssl.SSLWantReadError:
             pass
         except ssl.SSLError as error:
