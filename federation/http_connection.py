@@ -192,7 +192,7 @@ class Connection(asyncio.BufferedProtocol):
         # Of the body, by one read; empty after it.
         self._pieces: list[bytes] = []
         # What has come after the time of a turn was used up, and whether it is being decoded.
-        self._is_late = self._is_waiting = self._is_decoding = False
+        self._is_late = self._is_waiting = self._is_paused = self._is_decoding = False
         self._kept: bytes | None = None
         # The connection has ended, which counts when what came before is read.
         self._is_lost = False
@@ -227,6 +227,8 @@ class Connection(asyncio.BufferedProtocol):
         self._reset()
         if not body or len(body) <= JOINED_BYTES_MAX:
             self._write(head + body if body else head)
+            if exchange.written is None:
+                return
         else:
             self._write(head)
             self._unwritten = memoryview(body)
@@ -304,61 +306,56 @@ class Connection(asyncio.BufferedProtocol):
         """Return where to read to."""
         client = self._client
         turns = client.read_turns
-        self._is_late = turns.now_s() >= turns.ends_s and turns.is_used_up()
+        self._is_late = self._is_waiting or (turns.now_s() >= turns.ends_s and turns.is_used_up())
         return client.late_buffer if self._is_late else client.buffer
 
     def buffer_updated(self, nbytes: int) -> None:
         """Read what has come, or keep it for a later turn."""
         read = self._client.buffer[:nbytes]
         if self._is_late and (self._exchange is not None or self._secured is not None):
-            self._kept = bytes(read)
+            self._keep(read)
         else:
             self._read(read)
-        if self._has_more:
-            self._put_off()
+        if (self._is_decoding or self._kept is not None) and not self._is_waiting:
+            self._is_waiting = True
+            self._client.read_turns.put(self)
 
     def connection_lost(self, error: Exception | None) -> None:
         """End what is on the connection."""
-        self._client.forget(self)
         if self._secured is not None and not self._secured.done():
             self._secured.set_exception(error or ConnectionResetError())
         self._lose(error)
 
     # -- what has come ----------------------------------------------------------------------------
 
-    @property
-    def _has_more(self) -> bool:
-        """Whether something has come that is not read."""
-        if self._is_decoding or self._kept is not None:
-            return True
-        return self._tls is not None and self._exchange is not None and self._tls.has_unread
-
-    def _put_off(self) -> None:
-        """Pause, and go on in a later turn."""
-        if not self._is_waiting:
-            self._is_waiting = True
-            self._client.read_turns.put(self)
-            if self.is_open:
-                assert self._transport is not None
-                self._transport.pause_reading()
+    def _keep(self, read: memoryview) -> None:
+        """Keep bytes for a later turn; pause if there are more, which most replies have not."""
+        kept, self._kept = self._kept, bytes(read)
+        if kept is not None:
+            self._kept = kept + self._kept
+        if kept is not None or len(read) == len(self._client.late_buffer):
+            assert self._transport is not None
+            self._transport.pause_reading()
+            self._is_paused = True
 
     def go_on(self) -> bool:
         """Read a piece of what has come; return whether there is more, else read on."""
         if self._is_decoding:
             self._decode()
+            if self._tls is not None and not self._is_decoding:
+                self._decrypt()  # what was decoded first was in its way
         elif self._kept is not None:
             kept, self._kept = self._kept, None
             self._read(memoryview(kept))
-        else:
-            self._decrypt()
-        if self._has_more:
+        if self._is_decoding or self._kept is not None:
             return True
         self._is_waiting = False
         if self._is_lost:
             self._lose(self._lost_by)
-        elif self.is_open:
+        elif self._is_paused and self.is_open:
             assert self._transport is not None
             self._transport.resume_reading()
+            self._is_paused = False
         return False
 
     def _read(self, read: memoryview) -> None:
@@ -440,7 +437,7 @@ class Connection(asyncio.BufferedProtocol):
 
         A reply without a length ends like this, others are broken.
         """
-        if self._is_waiting or self._has_more:
+        if self._is_waiting or self._is_decoding:
             self._is_lost, self._lost_by = True, error
             return
         if self._exchange is not None:

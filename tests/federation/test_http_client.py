@@ -566,7 +566,7 @@ async def test_where_a_reply_is_cut_makes_no_difference(*, is_late: bool) -> Non
     async with client() as mine:
         for _ in range(REPLIES // (4 if is_late else 2)):
             reply, ends = generated(draw)
-            mine.read_turns = ReadTurns()
+            mine.read_turns = ReadTurns(lambda: 0.0)  # none is used up
             whole, is_kept = fed(mine, [reply], ends=ends)
             if is_late:
                 mine.read_turns = used_up()
