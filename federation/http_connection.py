@@ -341,9 +341,8 @@ class Connection(asyncio.BufferedProtocol):
     def go_on(self) -> bool:
         """Read a piece of what has come; return whether there is more, else read on."""
         if self._is_decoding:
-            self._decode()
-            if self._tls is not None and not self._is_decoding:
-                self._decrypt()  # what was decoded first was in its way
+            if self._decode() and self._tls is not None:
+                self._decrypt()  # what waited for it
         elif self._kept is not None:
             kept, self._kept = self._kept, None
             self._read(memoryview(kept))
@@ -465,19 +464,20 @@ class Connection(asyncio.BufferedProtocol):
         else:
             self._is_decoding = self._decoder.has_more
 
-    def _decode(self) -> None:
-        """Decode while the turn has time, then judge."""
+    def _decode(self) -> bool:
+        """Decode while the turn has time, then judge; return whether all is decoded."""
         assert self._decoder is not None
         try:
             while self._decoder.decode(DECODED_BYTES_MAX):
                 if self._client.read_turns.is_used_up():
-                    return
+                    return False
         except BodyTooLarge as error:
             self._fail(HttpFailureKind.TOO_LARGE, str(error))
         except UndecodableBody as error:
             self._coding_problem = str(error)
         self._is_decoding = False
         self._judge()
+        return True
 
     def _fail(self, kind: HttpFailureKind, detail: str) -> None:
         if self._failure is None and self._coding_problem is None:

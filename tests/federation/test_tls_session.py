@@ -179,8 +179,6 @@ async def test_a_handshake_that_does_not_end_is_given_up_with_its_connection() -
 async def test_bytes_before_the_request_end_the_connection(
     trusted: ssl.SSLContext, *, is_tls: bool
 ) -> None:
-    """Its request was written to a closed transport, which raised, and had no outcome."""
-
     def serve(here: Site) -> Serve:
         async def connection(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
             writer.write(CLOSE)
