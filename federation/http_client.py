@@ -251,15 +251,16 @@ class HttpClient:
                 addresses = await self._names.resolve(host, port, exchange.payer)
             finally:
                 self._looking_up.discard(exchange)
+            context = await self._tls() if is_tls else None
             opened = await self._open(addresses, refused)
             try:
                 await self._loop.create_connection(lambda: connection, sock=opened)
             except BaseException:
                 opened.close()
                 raise
-            if is_tls:
+            if context is not None:
                 try:
-                    await connection.secure(await self._tls(), host.rstrip("."))
+                    await connection.secure(context, host.rstrip("."))
                 except BaseException:
                     connection.close()
                     raise

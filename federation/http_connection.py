@@ -214,6 +214,8 @@ class Connection(asyncio.BufferedProtocol):
             OSError: the server ends the connection, or is not who it should be.
             ValueError: no certificate can have this name.
         """
+        if not self.is_open:
+            raise ConnectionResetError
         self._tls = TlsSession(context, server_name)
         self._secured = asyncio.get_running_loop().create_future()
         self._shake_hands()
@@ -371,11 +373,10 @@ class Connection(asyncio.BufferedProtocol):
             self._shake_hands()
         if self._secured is not None:
             return
-        while tls.has_unread:
-            if size := tls.read_into(self._client.decrypted):
-                self._parse(self._client.decrypted[:size])
-                if self._exchange is None or self._is_decoding:
-                    break
+        while tls.has_unread and (size := tls.read_into(self._client.decrypted)):
+            self._parse(self._client.decrypted[:size])
+            if self._exchange is None or self._is_decoding:
+                break
         self._flush_tls()  # what keeps the session going
         if tls.is_ended:
             self._lose(tls.error)

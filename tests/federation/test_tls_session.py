@@ -14,7 +14,13 @@ import pytest
 from msgspec.structs import replace
 
 from federation.http_client import tls_context
-from federation.http_connection import HttpFailure, HttpFailureKind, HttpReply, Outcome
+from federation.http_connection import (
+    Connection,
+    HttpFailure,
+    HttpFailureKind,
+    HttpReply,
+    Outcome,
+)
 from federation.tls_session import TlsSession
 from tests.federation.test_http_client import (
     CLOSE,
@@ -22,6 +28,7 @@ from tests.federation.test_http_client import (
     REPLY,
     Serve,
     Site,
+    Wire,
     client,
     post,
     site,
@@ -155,6 +162,29 @@ async def test_a_server_that_ends_in_the_handshake_or_speaks_no_tls_is_unreachab
         assert outcome.kind is HttpFailureKind.UNREACHABLE
         details.append(outcome.detail)
     assert details == ["ConnectionResetError", "SSLError"]
+
+
+async def test_a_server_that_ends_before_the_handshake_is_unreachable() -> None:
+    async with client() as mine:
+        connection = Connection(mine, ("localhost", 443, True))
+        wire = Wire()
+        connection.connection_made(wire)
+        wire.is_closed = True
+        with pytest.raises(ConnectionResetError):
+            await asyncio.wait_for(connection.secure(tls_context(), "localhost"), PATIENCE_S)
+
+    def closing(_: Site) -> Serve:
+        async def connection(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            writer.transport.abort()
+
+        return connection
+
+    async with site(closing) as here, client() as mine:
+        for _ in range(20):
+            asked = post(url_of(here, is_tls=True))
+            outcome = await asyncio.wait_for(mine.request(asked), PATIENCE_S / 2)
+            assert isinstance(outcome, HttpFailure)
+            assert outcome.kind is HttpFailureKind.UNREACHABLE
 
 
 async def test_a_handshake_that_does_not_end_is_given_up_with_its_connection() -> None:
