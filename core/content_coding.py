@@ -45,17 +45,25 @@ class BodyDecoder:
         self._received = self._size = self._members = 0
         self._parts: list[bytes] = []
         self._stream: zlib._Decompress | None = None
-
-    @property
-    def decoded_bytes(self) -> int:
-        """How many bytes were decoded; 0 for a body without a coding."""
-        return self._size
+        # What is not decoded yet of the piece that came last.
+        self._piece = b""
+        self._is_cut = False
 
     def feed(self, piece: bytes) -> None:
-        """Take the next piece of the body.
+        """Take the next piece of the body, and decode it.
 
         Raises:
             UndecodableBody: it is not in its coding.
+            BodyTooLarge: the bound is passed.
+        """
+        self.put(piece)
+        while self.decode(self._bytes_max):
+            pass
+
+    def put(self, piece: bytes) -> None:
+        """Take the next piece of the body, when `decode` has no more of the last.
+
+        Raises:
             BodyTooLarge: the bound is passed.
         """
         self._received += len(piece)
@@ -63,11 +71,43 @@ class BodyDecoder:
             raise BodyTooLarge(f"more than {self._bytes_max} bytes")
         if self._coding in ("", "identity"):
             self._parts.append(piece)
-            return
+        else:
+            self._piece = piece
+
+    @property
+    def has_more(self) -> bool:
+        """Whether `decode` has something to decode."""
+        return bool(self._piece) or self._is_cut
+
+    def decode(self, step_bytes: int) -> bool:
+        """Decode a step of the last piece; return whether there is more of it.
+
+        Args:
+            step_bytes: how many decoded bytes it makes at most, 1 or more.
+
+        Raises:
+            UndecodableBody: it is not in its coding.
+            BodyTooLarge: the bound is passed.
+        """
+        if not self.has_more:
+            return False
+        piece, stream = self._piece, self._stream
+        if stream is None or stream.eof:
+            stream = self._stream = self._next_stream(piece)
+        # One byte more than the bound, to detect that it is passed.
+        most = min(step_bytes, self._bytes_max - self._size + 1)
         try:
-            self._decode(piece)
+            part = stream.decompress(piece, most)
         except zlib.error as error:
             raise UndecodableBody(f"the body is not {self._coding}: {error}") from None
+        self._size += len(part)
+        if self._size > self._bytes_max:
+            raise BodyTooLarge(f"decodes to more than {self._bytes_max} bytes")
+        self._parts.append(part)
+        self._piece = stream.unused_data or stream.unconsumed_tail
+        # The decoder may hold more, although it has taken all of the piece.
+        self._is_cut = len(part) == most and not stream.eof
+        return self.has_more
 
     def finish(self) -> bytes:
         """Return the whole decoded body; an empty one needs no coding.
@@ -78,18 +118,6 @@ class BodyDecoder:
         if self._stream is not None and not self._stream.eof:
             raise UndecodableBody(f"the body ends in the middle of its {self._coding}")
         return b"".join(self._parts)
-
-    def _decode(self, piece: bytes) -> None:
-        while piece:
-            if self._stream is None or self._stream.eof:
-                self._stream = self._next_stream(piece)
-            # One byte more than the bound, to detect that it is passed.
-            part = self._stream.decompress(piece, self._bytes_max - self._size + 1)
-            self._size += len(part)
-            if self._size > self._bytes_max:
-                raise BodyTooLarge(f"decodes to more than {self._bytes_max} bytes")
-            self._parts.append(part)
-            piece = self._stream.unused_data or self._stream.unconsumed_tail
 
     def _next_stream(self, piece: bytes) -> zlib._Decompress:
         self._members += 1

@@ -8,6 +8,7 @@ other connections. contract.md section 5; decision 0140.
 from __future__ import annotations
 
 import asyncio
+import ssl
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from enum import Enum, auto
@@ -19,12 +20,18 @@ from msgspec import Struct
 from core.content_coding import BodyDecoder, BodyTooLarge, UndecodableBody
 from federation.idle_connections import Server
 from federation.read_turns import ReadTurns
+from federation.tls_session import TlsSession
 
 # A larger body is written apart from its head, so that it is in memory once.
 JOINED_BYTES_MAX: Final = 16 * 1024
+# Of a larger body, each while the server takes what was written: a copy by TLS is no larger.
+WRITTEN_BYTES_MAX: Final = 64 * 1024
 # Bytes that are not of the body: headers, sizes of chunks (5 for a short chunk), trailers. Each
 # chunk costs a callback: at most as many more bytes as the body has, so its chunks are no dust.
 OVERHEAD_BYTES_MAX: Final = 64 * 1024
+
+# Decoded in one step: a megabyte, which a kilobyte may decode to, takes 3 ms.
+DECODED_BYTES_MAX: Final = 64 * 1024
 
 # What callers read of a reply, and what says how its body ends.
 _KEPT: Final = frozenset(
@@ -84,6 +91,7 @@ class Exchange:
         "_done",
         "_is_over",
         "connection",
+        "payer",
         "reply_bytes_max",
         "server",
         "task",
@@ -97,10 +105,12 @@ class Exchange:
         reply_bytes_max: int,
         done: Callable[[Outcome], None],
         written: Callable[[], None] | None = None,
+        payer: str = "",
     ) -> None:
         # Not the request: its body is let go of when the transport has it.
         self.server = server
         self.reply_bytes_max = reply_bytes_max
+        self.payer = payer
         self._done = done
         self.written = written
         self._is_over = False
@@ -141,6 +151,9 @@ class Connections(Protocol):
 
     # One for all connections: what a read brings is parsed before the next read.
     buffer: memoryview
+    # For what comes when the time of a turn is used up: it is kept, and hundreds may come.
+    late_buffer: memoryview
+    decrypted: memoryview
     read_turns: ReadTurns
 
     def count(self, connection: Connection) -> None:
@@ -156,8 +169,9 @@ class Connections(Protocol):
 class Connection(asyncio.BufferedProtocol):
     """One connection to a server, with one exchange at a time."""
 
-    def __init__(self, client: Connections, server: Server) -> None:
+    def __init__(self, client: Connections, server: Server, payer: str = "") -> None:
         self.server = server
+        self.payer = payer
         self.idle_since_s = 0.0
         self._client = client
         self._transport: asyncio.Transport | None = None
@@ -168,10 +182,21 @@ class Connection(asyncio.BufferedProtocol):
             lenient_optional_cr_before_lf=True,
             lenient_spaces_after_chunk_size=True,
         )
+        self._tls: TlsSession | None = None
+        # What waits for the handshake.
+        self._secured: asyncio.Future[None] | None = None
         self._exchange: Exchange | None = None
         self._is_writing = False
+        # Of the body of the request.
+        self._unwritten: memoryview | None = None
         # Of the body, by one read; empty after it.
         self._pieces: list[bytes] = []
+        # What has come after the time of a turn was used up, and whether it is being decoded.
+        self._is_late = self._is_waiting = self._is_paused = self._is_decoding = False
+        self._kept: bytes | None = None
+        # The connection has ended, which counts when what came before is read.
+        self._is_lost = False
+        self._lost_by: Exception | None = None
         self._reset()
 
     def __repr__(self) -> str:
@@ -182,24 +207,67 @@ class Connection(asyncio.BufferedProtocol):
         """Whether it can take a request."""
         return self._transport is not None and not self._transport.is_closing()
 
+    async def secure(self, context: ssl.SSLContext, server_name: str) -> None:
+        """Begin a TLS session, before the first request.
+
+        Raises:
+            OSError: the server ends the connection, or is not who it should be.
+            ValueError: no certificate can have this name.
+        """
+        if not self.is_open:
+            raise ConnectionResetError
+        self._tls = TlsSession(context, server_name)
+        self._secured = asyncio.get_running_loop().create_future()
+        self._shake_hands()
+        await self._secured
+
     def begin(self, exchange: Exchange, head: bytes, body: bytes | None) -> None:
         """Send an exchange's request."""
-        assert self._transport is not None
         exchange.connection = self
         self._exchange = exchange
+        self.payer = exchange.payer
         self._reset()
         if not body or len(body) <= JOINED_BYTES_MAX:
-            self._transport.write(head + body if body else head)
+            self._write(head + body if body else head)
+            if exchange.written is None:
+                return
         else:
-            self._transport.write(head)
-            self._transport.write(body)
-        if exchange.written is not None and not self._is_writing:
+            self._write(head)
+            self._unwritten = memoryview(body)
+        self._write_on()
+
+    def _write_on(self) -> None:
+        """Write the body as far as the server takes it, and tell when all is written."""
+        while (rest := self._unwritten) and not self._is_writing and self.is_open:
+            self._unwritten = rest[WRITTEN_BYTES_MAX:] or None
+            self._write(rest[:WRITTEN_BYTES_MAX])
+        exchange = self._exchange
+        if exchange is not None and exchange.written is not None and self._is_written:
             exchange.call_written()
+
+    @property
+    def _is_written(self) -> bool:
+        return not self._is_writing and self._unwritten is None
+
+    def _write(self, data: bytes | memoryview) -> None:
+        assert self._transport is not None
+        if self._tls is not None:
+            try:
+                self._tls.write(data)
+            except ssl.SSLError:
+                self._transport.abort()  # which ends the exchange
+                return
+            data = self._tls.take_outgoing()
+        self._transport.write(data)
 
     def close(self) -> None:
         """Close at once; an exchange that is on it gets no outcome from here."""
-        self._exchange = None
+        self._exchange = self._unwritten = self._kept = None
+        self._is_decoding = False
         self._client.forget(self)
+        if self._is_waiting:
+            self._is_waiting = False
+            self._client.read_turns.drop(self)
         if self._transport is not None:
             self._transport.abort()
 
@@ -216,6 +284,7 @@ class Connection(asyncio.BufferedProtocol):
         self._decoder: BodyDecoder | None = None
         self._received = self._body_bytes = 0
         self._is_informational = self._is_complete = self._is_kept = False
+        self._broken: str | None = None
         self._failure: HttpFailure | None = None
         self._coding_problem: str | None = None
 
@@ -233,76 +302,183 @@ class Connection(asyncio.BufferedProtocol):
     def resume_writing(self) -> None:
         """Note that the server has taken nearly all."""
         self._is_writing = False
-        if self._exchange is not None:
-            self._exchange.call_written()
-
-    def pause_reading(self) -> None:
-        """Leave what comes with the socket for a while."""
-        if self.is_open:
-            assert self._transport is not None
-            self._transport.pause_reading()
-
-    def resume_reading(self) -> None:
-        """Read on, unless the connection has ended."""
-        if self.is_open:
-            assert self._transport is not None
-            self._transport.resume_reading()
+        self._write_on()
 
     def get_buffer(self, sizehint: int) -> memoryview:
         """Return where to read to."""
-        return self._client.buffer
+        client = self._client
+        turns = client.read_turns
+        self._is_late = self._is_waiting or (turns.now_s() >= turns.ends_s and turns.is_used_up())
+        return client.late_buffer if self._is_late else client.buffer
 
     def buffer_updated(self, nbytes: int) -> None:
-        """Parse what has come; end the exchange when its reply is there or cannot be."""
+        """Read what has come, or keep it for a later turn."""
+        read = self._client.buffer[:nbytes]
+        if self._is_late and (self._exchange is not None or self._secured is not None):
+            self._keep(read)
+        else:
+            self._read(read)
+        if (self._is_decoding or self._kept is not None) and not self._is_waiting:
+            self._is_waiting = True
+            self._client.read_turns.put(self)
+
+    def connection_lost(self, error: Exception | None) -> None:
+        """End what is on the connection."""
+        if self._secured is not None and not self._secured.done():
+            self._secured.set_exception(error or ConnectionResetError())
+        self._lose(error)
+
+    # -- what has come ----------------------------------------------------------------------------
+
+    def _keep(self, read: memoryview) -> None:
+        """Keep bytes for a later turn; pause if there are more, which most replies have not."""
+        kept, self._kept = self._kept, bytes(read)
+        if kept is not None:
+            self._kept = kept + self._kept
+        if kept is not None or len(read) == len(self._client.late_buffer):
+            assert self._transport is not None
+            self._transport.pause_reading()
+            self._is_paused = True
+
+    def go_on(self) -> bool:
+        """Read a piece of what has come; return whether there is more, else read on."""
+        if self._is_decoding:
+            if self._decode() and self._tls is not None:
+                self._decrypt()  # what waited for it
+        elif self._kept is not None:
+            kept, self._kept = self._kept, None
+            self._read(memoryview(kept))
+        if self._is_decoding or self._kept is not None:
+            return True
+        self._is_waiting = False
+        if self._is_lost:
+            self._lose(self._lost_by)
+        elif self._is_paused and self.is_open:
+            assert self._transport is not None
+            self._transport.resume_reading()
+            self._is_paused = False
+        return False
+
+    def _read(self, read: memoryview) -> None:
+        if self._tls is None:
+            self._parse(read)
+        else:
+            self._tls.receive(read)
+            self._decrypt()
+
+    def _decrypt(self) -> None:
+        tls = self._tls
+        assert tls is not None
+        if self._secured is not None:
+            self._shake_hands()
+        if self._secured is not None:
+            return
+        while tls.has_unread and (size := tls.read_into(self._client.decrypted)):
+            self._parse(self._client.decrypted[:size])
+            if self._exchange is None or self._is_decoding:
+                break
+        self._flush_tls()  # what keeps the session going
+        if tls.is_ended:
+            self._lose(tls.error)
+
+    def _shake_hands(self) -> None:
+        tls, secured = self._tls, self._secured
+        assert tls is not None
+        assert secured is not None
+        try:
+            if not tls.shake_hands():
+                return
+        except ssl.SSLError as error:
+            if not secured.done():
+                secured.set_exception(error)
+        else:
+            self._secured = None
+            if not secured.done():
+                secured.set_result(None)
+        finally:
+            self._flush_tls()
+
+    def _flush_tls(self) -> None:
+        assert self._tls is not None
+        if (data := self._tls.take_outgoing()) and self.is_open:
+            assert self._transport is not None
+            self._transport.write(data)
+
+    def _parse(self, read: memoryview) -> None:
+        """Parse bytes; end the exchange when its reply is there or cannot be."""
         if self._exchange is None:
             self.close()  # nothing was asked
             return
-        self._received += nbytes
-        broken: Exception | None = None
+        self._received += len(read)
         try:
-            self._parser.feed_data(self._client.buffer[:nbytes])
+            self._parser.feed_data(read)
         except (httptools.HttpParserError, httptools.HttpParserUpgrade) as error:
-            broken = error
-        decoded_bytes = self._decode() if self._pieces else 0
-        self._client.read_turns.count(self, max(nbytes, decoded_bytes))
-        if broken is not None:
+            self._broken = type(error).__name__
+        if self._pieces:
+            self._put_pieces()
+        if self._is_decoding:
+            self._decode()
+        else:
+            self._judge()
+
+    def _judge(self) -> None:
+        """End the exchange if what was parsed and decoded is a reply, or cannot become one."""
+        if self._broken is not None:
             if not self._is_complete:
-                self._fail(HttpFailureKind.BROKEN, type(broken).__name__)
+                self._fail(HttpFailureKind.BROKEN, self._broken)
             self._is_kept = False
         if self._received - self._body_bytes > OVERHEAD_BYTES_MAX + self._body_bytes:
             self._fail(HttpFailureKind.BROKEN, "too many bytes beside the body")
         if self._is_complete or self._failure is not None or self._coding_problem is not None:
             self._finish()
 
-    def connection_lost(self, error: Exception | None) -> None:
-        """End the exchange: a reply without a length ends like this, others are broken."""
-        self._client.forget(self)
-        if self._exchange is None:
+    def _lose(self, error: Exception | None) -> None:
+        """End the exchange with its connection, when all that has come is read.
+
+        A reply without a length ends like this, others are broken.
+        """
+        if self._is_waiting or self._is_decoding:
+            self._is_lost, self._lost_by = True, error
             return
-        if error is not None or not self._status or self._has_length():
-            self._fail(HttpFailureKind.BROKEN, "the server closed the connection")
-        self._is_kept = False
-        self._finish()
+        if self._exchange is not None:
+            if error is not None or not self._status or self._has_length():
+                self._fail(HttpFailureKind.BROKEN, "the server closed the connection")
+            self._is_kept = False
+            self._finish()
+        self.close()
 
     def _has_length(self) -> bool:
         if b"content-length" in self._headers:
             return True
         return self._headers.get(b"transfer-encoding", b"").lower().endswith(b"chunked")
 
-    def _decode(self) -> int:
-        """Decode what one read has brought of the body, in one piece; return the decoded bytes."""
+    def _put_pieces(self) -> None:
+        """Take what one read has brought of the body, in one piece."""
         piece = self._pieces[0] if len(self._pieces) == 1 else b"".join(self._pieces)
         self._pieces.clear()
         if self._decoder is None or self._failure is not None or self._coding_problem is not None:
-            return 0
-        before = self._decoder.decoded_bytes
+            return
         try:
-            self._decoder.feed(piece)
+            self._decoder.put(piece)
+        except BodyTooLarge as error:
+            self._fail(HttpFailureKind.TOO_LARGE, str(error))
+        else:
+            self._is_decoding = self._decoder.has_more
+
+    def _decode(self) -> bool:
+        """Decode while the turn has time, then judge; return whether all is decoded."""
+        assert self._decoder is not None
+        try:
+            while self._decoder.decode(DECODED_BYTES_MAX):
+                if self._client.read_turns.is_used_up():
+                    return False
         except BodyTooLarge as error:
             self._fail(HttpFailureKind.TOO_LARGE, str(error))
         except UndecodableBody as error:
             self._coding_problem = str(error)
-        return self._decoder.decoded_bytes - before
+        self._is_decoding = False
+        self._judge()
+        return True
 
     def _fail(self, kind: HttpFailureKind, detail: str) -> None:
         if self._failure is None and self._coding_problem is None:
@@ -315,7 +491,8 @@ class Connection(asyncio.BufferedProtocol):
         outcome = self._outcome()
         self._decoder = None  # it holds the body
         is_good = isinstance(outcome, HttpReply) and outcome.coding_problem is None
-        if is_good and self._is_kept and self.is_open and not self._is_writing:
+        is_more = self._kept is not None or (self._tls is not None and self._tls.has_unread)
+        if is_good and self._is_kept and self.is_open and self._is_written and not is_more:
             self._client.keep(self)
         else:
             self.close()

@@ -1,72 +1,95 @@
-"""Bounds what all connections of a client read in one turn of the loop.
+"""Bounds the time that all connections of a client take in one turn of the loop.
 
-A loop may read a connection's bytes until there are no more, and a hundred replies of a megabyte
-can be there at once: parsing them took 270 ms. So a connection that reads when enough was read in a
-turn pauses, and a few of those that have paused longest go on with each later turn. Small reads are
-not counted, they end by themselves. Knows no sockets. Decision 0140.
+A loop reads every connection that has something in one turn, and hundreds of replies can be there
+at once: judging 512 of 16 KB each took 2.2 s. So reads use up the time of a turn; what comes after
+it is kept unread, and its connection pauses. These go on in later turns, payers in turn, a piece of
+work each. Knows no sockets. Decision 0193.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections import deque
+import time
+from collections.abc import Callable
 from typing import Final, Protocol
 
-# Of bytes received or decoded; they cost 2 to 3 ms per MiB.
-TURN_BYTES_MAX: Final = 2 * 1024 * 1024
-# Reads of less are not counted.
-COUNTED_BYTES_MIN: Final = 16 * 1024
-# Paused connections that go on in a turn: each reads once at least.
-RESUMED_MAX: Final = 32
+from core.market.sharing.fair_queue import FairQueue
+
+# Less than a third of the longest turn allowed: the last piece of work may take as long, and so may
+# the rest of an earlier turn's time, which ends in this one.
+TURN_S: Final = 0.003
 
 
 class Reading(Protocol):
-    """A connection that can stop reading for a while."""
+    """A connection with work that was put off.
 
-    def pause_reading(self) -> None:
-        """Read nothing until `resume_reading`; nothing of what has come is lost."""
+    Args:
+        payer: whose work it is.
+    """
 
-    def resume_reading(self) -> None:
-        """Read on, unless the connection has ended."""
+    payer: str
+
+    def __hash__(self) -> int: ...
+
+    def go_on(self) -> bool:
+        """Do a piece of the work; return whether there is more."""
 
 
 class ReadTurns:
-    """The reads of one client's connections; made inside its event loop."""
+    """The time of one client's connections in a turn; made inside its event loop.
 
-    def __init__(self) -> None:
+    Args:
+        now_s: a monotonic clock.
+    """
+
+    def __init__(self, now_s: Callable[[], float] = time.monotonic) -> None:
         self._loop = asyncio.get_running_loop()
-        self._bytes = 0
-        self._paused: deque[Reading] = deque()
+        self.now_s = now_s
+        # Until then reads cost no more than looking at the clock.
+        self.ends_s = 0.0
+        self._waiting: FairQueue[Reading, Reading] = FairQueue()
+        # Runs in the loop's next turn.
         self._next: asyncio.Handle | None = None
 
     def __repr__(self) -> str:
-        return f"<ReadTurns bytes={self._bytes} paused={len(self._paused)}>"
+        return f"<ReadTurns {self._waiting!r}>"
 
-    def count(self, connection: Reading, size: int) -> None:
-        """Count a read of a connection, which pauses when the turn has read enough.
+    def is_used_up(self) -> bool:
+        """Say whether the turn has no time left; if `ends_s` was in another, a new one begins."""
+        if self.now_s() < self.ends_s:
+            return False
+        if self._next is not None:
+            return True
+        self._begin()
+        return False
 
-        Args:
-            size: bytes received or, if that is more, decoded.
-        """
-        if size < COUNTED_BYTES_MIN:
-            return
-        self._bytes += size
+    def put(self, connection: Reading) -> None:
+        """Let a connection that does not wait go on in a later turn."""
+        self._waiting.put(connection.payer, connection, connection)
         if self._next is None:
-            self._next = self._loop.call_soon(self._begin_turn)
-        if self._bytes > TURN_BYTES_MAX:
-            connection.pause_reading()
-            self._paused.append(connection)
+            self._next = self._loop.call_soon(self._go_on)
+
+    def drop(self, connection: Reading) -> None:
+        """Forget a connection, if it waits."""
+        self._waiting.drop(connection)
 
     def close(self) -> None:
-        """Let no paused connection go on."""
-        self._paused.clear()
+        """Let no connection go on."""
+        self._waiting = FairQueue()
         if self._next is not None:
             self._next.cancel()
 
-    def _begin_turn(self) -> None:
-        self._bytes = 0
-        try:
-            for _ in range(min(len(self._paused), RESUMED_MAX)):
-                self._paused.popleft().resume_reading()
-        finally:  # what one connection raises ends this turn, not the ones after it
-            self._next = self._loop.call_soon(self._begin_turn) if self._paused else None
+    def _begin(self) -> None:
+        self.ends_s = self.now_s() + TURN_S
+        self._next = self._loop.call_soon(self._go_on)
+
+    def _go_on(self) -> None:
+        self._next = None
+        if not self._waiting:
+            return
+        self._begin()  # first: what one connection raises ends this turn, not the ones after it
+        while (connection := self._waiting.take()) is not None:
+            if connection.go_on():
+                self._waiting.put(connection.payer, connection, connection)
+            if self.now_s() >= self.ends_s:
+                break

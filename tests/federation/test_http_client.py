@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import gzip
+import itertools
 import random
 import socket
 import ssl
@@ -16,15 +17,9 @@ from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
-from datetime import UTC, datetime, timedelta
-from pathlib import Path
 
 import aiohttp
 import pytest
-from cryptography import x509
-from cryptography.hazmat.primitives import hashes, serialization
-from cryptography.hazmat.primitives.asymmetric import ec
-from cryptography.x509.oid import NameOID
 
 from core.content_coding import BodyDecoder, BodyTooLarge, UndecodableBody
 from federation.http_client import HttpClient, HttpRequest, tls_context
@@ -37,6 +32,7 @@ from federation.http_connection import (
     Outcome,
 )
 from federation.name_resolver import NameResolver
+from federation.read_turns import ReadTurns
 from tests.federation.name_servers import name_server
 
 LOOPBACK = ("127.0.0.0/8",)
@@ -92,6 +88,12 @@ async def site(
         for writer in writers:
             writer.close()
         await asyncio.gather(*(writer.wait_closed() for writer in writers), return_exceptions=True)
+
+
+def url_of(here: Site, *, is_tls: bool) -> str:
+    """Return the address of a server by its name."""
+    scheme = "https" if is_tls else "http"
+    return f"{scheme}://localhost:{here.url.rpartition(':')[2]}"
 
 
 def replying(*replies: bytes) -> Callable[[Site], Serve]:
@@ -317,52 +319,18 @@ async def test_a_request_that_is_cancelled_as_its_time_ends_raises_nowhere() -> 
     assert asked.cancelled()
 
 
-async def test_a_server_by_tls_is_who_it_says_it_is(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    certificate = self_signed(tmp_path, "localhost")
-    monkeypatch.setenv("SSL_CERT_FILE", str(certificate))  # whom this process trusts
-    tls_context.cache_clear()
-    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
-    context.load_cert_chain(certificate)
-    async with site(replying(REPLY, REPLY), ssl=context) as here, client() as mine:
+async def test_a_server_by_tls_is_who_it_says_it_is(trusted: ssl.SSLContext) -> None:
+    async with site(replying(REPLY, REPLY), ssl=trusted) as here, client() as mine:
         port = here.url.rpartition(":")[2]
         for _ in range(2):
             assert isinstance(await mine.request(post(f"https://localhost:{port}")), HttpReply)
         assert here.connections == 1
         outcome = await mine.request(post(f"https://127.0.0.1:{port}"))
-    tls_context.cache_clear()
     assert isinstance(outcome, HttpFailure)
     assert (outcome.kind, outcome.detail) == (
         HttpFailureKind.UNREACHABLE,
         "SSLCertVerificationError",
     )
-
-
-def self_signed(folder: Path, name: str) -> Path:
-    """Return a file with a key and its certificate of this name."""
-    key = ec.generate_private_key(ec.SECP256R1())
-    subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
-    now = datetime.now(UTC)
-    certificate = (
-        x509.CertificateBuilder()
-        .subject_name(subject)
-        .issuer_name(subject)
-        .public_key(key.public_key())
-        .serial_number(x509.random_serial_number())
-        .not_valid_before(now - timedelta(days=1))
-        .not_valid_after(now + timedelta(days=1))
-        .add_extension(x509.SubjectAlternativeName([x509.DNSName(name)]), critical=False)
-        .add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
-        .sign(key, hashes.SHA256())
-    )
-    pem = serialization.Encoding.PEM
-    private = key.private_bytes(
-        pem, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
-    )
-    file = folder / "server.pem"
-    file.write_bytes(private + certificate.public_bytes(pem))
-    return file
 
 
 @pytest.mark.parametrize(
@@ -495,8 +463,10 @@ def in_ascii(value: str | None) -> str | None:
     return value.encode("utf-8", "surrogateescape").decode("ascii", "replace")
 
 
-@pytest.mark.parametrize("seed", range(4))
-async def test_a_reply_is_to_us_what_it_is_to_aiohttp(seed: int) -> None:
+@pytest.mark.parametrize(("seed", "is_tls"), [(0, False), (1, False), (2, False), (3, True)])
+async def test_a_reply_is_to_us_what_it_is_to_aiohttp(
+    trusted: ssl.SSLContext, seed: int, *, is_tls: bool
+) -> None:
     draw = random.Random(seed)
     replies: dict[bytes, tuple[bytes, bool]] = {}
 
@@ -512,14 +482,16 @@ async def test_a_reply_is_to_us_what_it_is_to_aiohttp(seed: int) -> None:
         return connection
 
     kinds: Counter[object] = Counter()
+    connector = aiohttp.TCPConnector(ssl=tls_context())
     async with (
-        site(serve) as here,
+        site(serve, ssl=trusted if is_tls else None) as here,
         client() as mine,
-        aiohttp.ClientSession(auto_decompress=False) as session,
+        aiohttp.ClientSession(auto_decompress=False, connector=connector) as session,
     ):
+        server = url_of(here, is_tls=is_tls)
         for number in range(REPLIES):
             reply, ends = replies[b"%d" % number] = generated(draw)
-            url = f"{here.url}/{number}"
+            url = f"{server}/{number}"
             ours = seen(await asyncio.wait_for(mine.request(post(url)), PATIENCE_S))
             theirs = await asyncio.wait_for(seen_by_aiohttp(session, url), PATIENCE_S)
             kinds[ours[0]] += 1
@@ -539,11 +511,30 @@ class Wire(asyncio.Transport):
     def write(self, data: bytes | bytearray | memoryview) -> None:
         """Drop it."""
 
+    def pause_reading(self) -> None:
+        """Do nothing: a test writes when it is read on."""
+
+    def resume_reading(self) -> None:
+        """Do nothing."""
+
     def is_closing(self) -> bool:
         return self.is_closed
 
     def abort(self) -> None:
         self.is_closed = True
+
+
+def used_up() -> ReadTurns:
+    """Return turns that have no time left: each look at the clock lasts longer than one."""
+    turns = ReadTurns(itertools.count(1.0).__next__)
+    turns.is_used_up()  # which begins one
+    return turns
+
+
+def take_turns(mine: HttpClient) -> None:
+    """Do what was put off to later turns of the loop."""
+    while mine.read_turns._waiting:
+        mine.read_turns._go_on()
 
 
 def fed(mine: HttpClient, pieces: Iterable[bytes], *, ends: bool) -> tuple[Seen | None, bool]:
@@ -555,23 +546,31 @@ def fed(mine: HttpClient, pieces: Iterable[bytes], *, ends: bool) -> tuple[Seen 
     exchange = Exchange(connection.server, BYTES_MAX, outcomes.append)
     connection.begin(exchange, b"", b"")
     for piece in pieces:
+        take_turns(mine)
         if piece and not outcomes and not wire.is_closed:
-            mine.buffer[: len(piece)] = piece
+            connection.get_buffer(-1)[: len(piece)] = piece
             connection.buffer_updated(len(piece))
     if ends:
         connection.connection_lost(None)
+    take_turns(mine)
     is_kept = bool(mine._idle)
     connection.close()
     assert len(outcomes) <= 1
     return (seen(outcomes[0]) if outcomes else None), is_kept
 
 
-async def test_where_a_reply_is_cut_makes_no_difference() -> None:
+@pytest.mark.parametrize("is_late", [False, True])
+async def test_where_a_reply_is_cut_makes_no_difference(*, is_late: bool) -> None:
+    """Nor whether the turn of the loop has time for its pieces."""
     draw = random.Random(7)
     async with client() as mine:
-        for _ in range(REPLIES // 2):
+        for _ in range(REPLIES // (4 if is_late else 2)):
             reply, ends = generated(draw)
+            mine.read_turns = ReadTurns(lambda: 0.0)  # none is used up
             whole, is_kept = fed(mine, [reply], ends=ends)
+            if is_late:
+                mine.read_turns = used_up()
+                assert fed(mine, [reply], ends=ends) == (whole, is_kept), reply
             for at in range(1, min(len(reply), 400)):
                 cut, is_cut_kept = fed(mine, [reply[:at], reply[at:]], ends=ends)
                 assert cut == whole, (reply, at)

@@ -27,6 +27,7 @@ from federation.http_connection import (
 )
 from federation.idle_connections import IDLE_MAX
 from federation.name_resolver import NameResolver
+from federation.read_turns import ReadTurns
 from tests.federation.name_servers import name_server
 from tests.federation.test_http_client import (
     BYTES_MAX,
@@ -196,6 +197,7 @@ def in_chunks(body: bytes, size: int) -> bytes:
 async def test_what_one_read_brings_is_decoded_in_one_piece() -> None:
     """Each chunk of one byte cost a call of the decoder: 89 ms in one turn of the loop."""
     async with client() as mine:
+        mine.read_turns = ReadTurns(lambda: 0.0)  # none is used up
         connection = Connection(mine, ("127.0.0.1", 1, False))
         connection.connection_made(Wire())
         exchange = Exchange(connection.server, BYTES_MAX, lambda _: None)

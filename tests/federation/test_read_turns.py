@@ -1,113 +1,286 @@
-"""What a client reads in one turn of the loop is bounded, and nothing of it is lost."""
+"""What replies cost in one turn of the loop is bounded in time, and nothing of them is lost."""
 
 from __future__ import annotations
 
 import asyncio
 import gzip
+import itertools
+import socket
+import ssl
+import threading
+from collections import Counter
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager, contextmanager, suppress
 
 import pytest
 from msgspec.structs import replace
 
-from federation import read_turns
-from federation.http_connection import HttpReply
-from federation.read_turns import RESUMED_MAX, TURN_BYTES_MAX, ReadTurns
-from tests.federation.test_http_client import PATIENCE_S, client, post, replying, site
+from federation.http_client import LATE_BYTES_MAX, HttpClient
+from federation.http_connection import (
+    DECODED_BYTES_MAX,
+    Connection,
+    Exchange,
+    HttpReply,
+    Outcome,
+)
+from federation.read_turns import TURN_S, ReadTurns
+from tests.federation.test_http_client import (
+    PATIENCE_S,
+    REPLY,
+    Wire,
+    client,
+    post,
+    replying,
+    site,
+    url_of,
+    used_up,
+)
 
 BOTH_LOOPS = [("asyncio", {"use_uvloop": False}), ("asyncio", {"use_uvloop": True})]
-PIECE = 32 * 1024
 
 
-class Source:
-    """Something to read from, of which each read brings `PIECE` bytes."""
+class Clock:
+    """A clock that stands still unless it is set on."""
 
-    def __init__(self, turns: ReadTurns) -> None:
-        self._turns = turns
-        self.is_paused = False
-        self.reads = 0
+    def __init__(self) -> None:
+        self.now_s = 100.0
 
-    def pause_reading(self) -> None:
-        """Pause."""
-        self.is_paused = True
-
-    def resume_reading(self) -> None:
-        """Go on, with one read."""
-        self.is_paused = False
-        self.read()
-
-    def read(self) -> None:
-        """Read once."""
-        self.reads += 1
-        self._turns.count(self, PIECE)
+    def __call__(self) -> float:
+        """Return its time."""
+        return self.now_s
 
 
-async def test_what_is_read_beyond_the_bound_of_a_turn_waits_for_later_ones() -> None:
-    turns = ReadTurns()
-    sources = [Source(turns) for _ in range(3 * RESUMED_MAX)]
-    most = TURN_BYTES_MAX // PIECE
+class Work:
+    """A connection with pieces of work, each of more than half a turn."""
 
-    def reads() -> int:
-        return sum(source.reads for source in sources)
+    def __init__(self, clock: Clock, payer: str, pieces: int, done: list[str]) -> None:
+        self.payer = payer
+        self._clock = clock
+        self._pieces = pieces
+        self._done = done
 
-    for number in range(10 * most):
-        source = sources[number % len(sources)]
-        if not source.is_paused:
-            source.read()
-    assert reads() == most + len(sources)
-    assert all(source.is_paused for source in sources)
-    for turn in range(1, 4):
+    def go_on(self) -> bool:
+        """Do a piece."""
+        self._clock.now_s += 0.6 * TURN_S
+        self._done.append(self.payer)
+        self._pieces -= 1
+        return self._pieces > 0
+
+
+async def test_a_turn_ends_with_its_time_and_the_next_begins_with_the_loops() -> None:
+    clock = Clock()
+    turns = ReadTurns(clock)
+    assert not turns.is_used_up()
+    clock.now_s += 0.6 * TURN_S
+    assert not turns.is_used_up()
+    clock.now_s += 0.6 * TURN_S
+    assert turns.is_used_up()
+    assert turns.is_used_up()
+    await asyncio.sleep(0)
+    assert not turns.is_used_up()
+    assert clock.now_s < turns.ends_s
+
+
+async def test_work_goes_on_within_the_time_of_later_turns_payers_in_turn() -> None:
+    clock, done = Clock(), list[str]()
+    turns = ReadTurns(clock)
+    for payer, pieces in (("busy", 3), ("busy", 1), ("busy", 1), ("other", 1)):
+        turns.put(Work(clock, payer, pieces, done))
+    assert not done
+    for _ in range(3):
         await asyncio.sleep(0)
-        resumed = turn * RESUMED_MAX
-        assert reads() == most + len(sources) + resumed
-    assert not any(source.is_paused for source in sources), "the longest paused first"
+        assert turns.is_used_up(), "reads of the same turn come late"
+    assert done == ["busy", "other", "busy", "busy", "busy", "busy"]
+    await asyncio.sleep(0)
+    assert turns._next is None
+    clock.now_s += 1.0
+    assert not turns.is_used_up()
 
 
-async def test_a_connection_that_raises_stops_no_other_that_has_paused() -> None:
-    """None of them read again."""
-    turns, raised = ReadTurns(), asyncio.Event()
+async def test_work_that_raises_stops_no_other() -> None:
+    clock, done, raised = Clock(), list[str](), list[object]()
 
-    class Broken(Source):
-        def resume_reading(self) -> None:
+    class Broken(Work):
+        def go_on(self) -> bool:
             raise RuntimeError("a defect")
 
+    turns = ReadTurns(clock)
     loop = asyncio.get_running_loop()
     before = loop.get_exception_handler()
-    loop.set_exception_handler(lambda *_: raised.set())
-    sources = [Broken(turns), *(Source(turns) for _ in range(RESUMED_MAX))]
-    turns.count(sources[0], TURN_BYTES_MAX)
-    for source in sources:
-        source.read()
-    assert all(source.is_paused for source in sources)
+    loop.set_exception_handler(lambda _, context: raised.append(context["exception"]))
+    for work in (Broken(clock, "a", 1, done), Work(clock, "b", 1, done)):
+        turns.put(work)
     for _ in range(3):
         await asyncio.sleep(0)
     loop.set_exception_handler(before)
-    assert raised.is_set()
-    assert [source.is_paused for source in sources] == [True] + [False] * RESUMED_MAX
+    assert [type(error) for error in raised] == [RuntimeError]
+    assert done == ["b"]
 
 
-async def test_small_reads_are_not_counted() -> None:
-    turns = ReadTurns()
-    source = Source(turns)
-    for _ in range(1_000):
-        turns.count(source, 1_000)
-    assert not source.is_paused
-    assert turns._next is None
+async def test_a_dropped_connection_does_not_go_on() -> None:
+    clock, done = Clock(), list[str]()
+    turns = ReadTurns(clock)
+    dropped, left = Work(clock, "a", 1, done), Work(clock, "b", 1, done)
+    turns.put(dropped)
+    turns.put(left)
+    turns.drop(dropped)
+    for _ in range(2):
+        await asyncio.sleep(0)
+    assert done == ["b"]
+
+
+@asynccontextmanager
+async def late_client() -> AsyncIterator[HttpClient]:
+    """Run a client for which a look at the clock lasts longer than a turn."""
+    async with client() as mine:
+        mine.read_turns = ReadTurns(itertools.count(1.0).__next__)
+        yield mine
+
+
+@contextmanager
+def answering_at_once(
+    count: int, reply: bytes, context: ssl.SSLContext | None
+) -> Iterator[tuple[int, threading.Event, Callable[[], bool]]]:
+    """Run a server that answers all of its connections at the same time.
+
+    Returns: its port, what is set when all have asked, and what answers them.
+    """
+    asked, answered, go = threading.Event(), threading.Event(), threading.Event()
+    connections: list[socket.socket] = []
+
+    def serve() -> None:
+        with suppress(OSError):
+            while len(connections) < count:
+                one, _ = listening.accept()
+                if context is not None:
+                    one = context.wrap_socket(one, server_side=True)
+                connections.append(one)
+            for one in connections:
+                while b"\r\n\r\n" not in one.recv(65_536):
+                    pass
+            asked.set()
+            go.wait(PATIENCE_S)
+            for one in connections:
+                one.sendall(reply)
+            answered.set()
+
+    def answer() -> bool:
+        go.set()
+        return answered.wait(PATIENCE_S)
+
+    with socket.create_server(("127.0.0.1", 0), backlog=count) as listening:
+        thread = threading.Thread(target=serve)
+        thread.start()
+        try:
+            yield listening.getsockname()[1], asked, answer
+        finally:
+            with suppress(OSError):
+                listening.shutdown(socket.SHUT_RDWR)
+            go.set()
+            thread.join()
+            for one in connections:
+                one.close()
 
 
 @pytest.mark.parametrize("anyio_backend", BOTH_LOOPS)
-@pytest.mark.parametrize("is_coded", [False, True])
-async def test_replies_that_pause_are_whole(
-    monkeypatch: pytest.MonkeyPatch, is_coded: bool
+@pytest.mark.parametrize("is_tls", [False, True])
+@pytest.mark.parametrize("size", [10, 20_000])
+async def test_replies_that_come_at_once_are_judged_in_many_turns(
+    trusted: ssl.SSLContext, size: int, *, is_tls: bool
 ) -> None:
-    monkeypatch.setattr(read_turns, "TURN_BYTES_MAX", 2 * PIECE)
-    monkeypatch.setattr(read_turns, "RESUMED_MAX", 2)
+    """512 replies of 16 KB, each judged in 4 ms, were one turn of 2.2 s."""
+    count, loop, clock = 24, asyncio.get_running_loop(), Clock()
+    reply = b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n" % size + b"x" * size
+    turn, judged_in, bodies = 0, Counter[int](), list[int]()
+    all_done = loop.create_future()
+
+    def done(outcome: Outcome) -> None:
+        judged_in[turn] += 1
+        clock.now_s += 0.75 * TURN_S
+        bodies.append(len(outcome.body) if isinstance(outcome, HttpReply) else -1)
+        if len(bodies) == count:
+            all_done.set_result(None)
+
+    with answering_at_once(count, reply, trusted if is_tls else None) as (port, asked, answer):
+        async with client() as mine:
+            mine.read_turns = ReadTurns(clock)
+            request = post(f"{'https' if is_tls else 'http'}://localhost:{port}")
+            request = replace(request, reply_bytes_max=size)
+            for _ in range(count):
+                mine.send(request, done)
+            while not asked.is_set():
+                await asyncio.sleep(0.001)
+            assert answer(), "the loop waits until all replies are there"
+            async with asyncio.timeout(PATIENCE_S):
+                while not all_done.done():
+                    turn += 1
+                    await asyncio.sleep(0)
+    assert bodies == [size] * count
+    # Four where the turn began within the time of another.
+    assert max(judged_in.values()) <= 4
+    assert not mine.read_turns._waiting
+
+
+@pytest.mark.parametrize("anyio_backend", BOTH_LOOPS)
+@pytest.mark.parametrize("is_tls", [False, True])
+@pytest.mark.parametrize("is_coded", [False, True])
+async def test_replies_that_come_late_are_whole(
+    trusted: ssl.SSLContext, *, is_coded: bool, is_tls: bool
+) -> None:
     plain = bytes(range(256)) * 2_000
     sent = gzip.compress(plain) if is_coded else plain
     coding = b"Content-Encoding: gzip\r\n" if is_coded else b""
     reply = b"HTTP/1.1 200 OK\r\n%bContent-Length: %d\r\n\r\n%b" % (coding, len(sent), sent)
-    async with site(replying(reply, reply)) as here, client() as mine:
-        asked = replace(post(here.url), reply_bytes_max=len(plain))
+    closing = reply.replace(b"OK\r\n", b"OK\r\nConnection: close\r\n")
+    async with (
+        site(replying(reply, closing), ssl=trusted if is_tls else None) as here,
+        late_client() as mine,
+    ):
+        asked = replace(post(url_of(here, is_tls=is_tls)), reply_bytes_max=len(plain))
         async with asyncio.timeout(PATIENCE_S):
             for _ in range(2):  # the second time on connections that have paused
                 outcomes = await asyncio.gather(*(mine.request(asked) for _ in range(8)))
                 bodies = [got.body for got in outcomes if isinstance(got, HttpReply)]
                 assert bodies == [plain] * 8
+        assert here.connections == 8
+
+
+async def test_a_body_is_decoded_in_steps_within_the_time_of_turns() -> None:
+    """A kilobyte that decodes to a megabyte took 3 ms of the turn in which it came."""
+    plain = bytes(16 * DECODED_BYTES_MAX)
+    sent = gzip.compress(plain)
+    reply = b"HTTP/1.1 200 OK\r\nContent-Encoding: gzip\r\nContent-Length: %d\r\n\r\n" % len(sent)
+    async with site(replying(reply + sent)) as here, late_client() as mine:
+        asked = replace(post(here.url), reply_bytes_max=len(plain))
+        outcome: asyncio.Future[Outcome] = asyncio.get_running_loop().create_future()
+        mine.send(asked, outcome.set_result)
+        turns_of_decoding = 0
+        async with asyncio.timeout(PATIENCE_S):
+            while not outcome.done():
+                await asyncio.sleep(0)
+                turns_of_decoding += any(one._is_decoding for one in mine._connections)
+        got = outcome.result()
+        assert isinstance(got, HttpReply)
+        assert got.body == plain
+        assert turns_of_decoding >= 12
+
+
+async def test_a_request_that_is_cancelled_while_its_reply_waits_leaves_nothing() -> None:
+    outcomes: list[Outcome] = []
+    async with client() as mine:
+        mine.read_turns = used_up()
+        connection = Connection(mine, ("127.0.0.1", 1, False))
+        connection.connection_made(Wire())
+        exchange = Exchange(connection.server, 100, outcomes.append)
+        connection.begin(exchange, b"", b"")
+        buffer = connection.get_buffer(-1)
+        assert len(buffer) == LATE_BYTES_MAX
+        buffer[: len(REPLY)] = REPLY
+        connection.buffer_updated(len(REPLY))
+        assert len(mine.read_turns._waiting) == 1
+        exchange.cancel()
+        assert not mine.read_turns._waiting
+        assert not mine._connections
+        for _ in range(3):
+            await asyncio.sleep(0)
+    assert not outcomes
