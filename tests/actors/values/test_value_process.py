@@ -13,7 +13,6 @@ from typing import Any
 
 import orjson
 import pytest
-from aiohttp import web
 from msgspec.structs import replace
 
 from actors.ports import DispatchOrder
@@ -97,6 +96,15 @@ async def test_only_large_replies_are_judged_in_child(
         assert here.dispatcher.statistics().judged_in_child == in_child
 
 
+async def has_asked(process: ValueProcess) -> None:
+    """Return when the process has a request to answer: an idle one that ends is only replaced."""
+    async with asyncio.timeout(PATIENCE_S):
+        while not any(turn.request.done() for turn in process._open):
+            await asyncio.sleep(0)
+        for _ in range(10):  # the turns of the loop until it is written
+            await asyncio.sleep(0)
+
+
 async def test_a_process_that_is_killed_fails_one_reply_without_blame_and_is_replaced() -> None:
     process = ValueProcess(lambda _: 1)
     body = received(reply_of(LARGE))
@@ -107,7 +115,7 @@ async def test_a_process_that_is_killed_fails_one_reply_without_blame_and_is_rep
         os.kill(first, signal.SIGSTOP)
         waiting = asyncio.ensure_future(process.judge(an_order(), body))
         second = asyncio.ensure_future(process.judge(an_order(), body))
-        await asyncio.sleep(0)
+        await has_asked(process)
         os.kill(first, signal.SIGKILL)
         with pytest.raises(ValueProcessEnded):
             await asyncio.wait_for(waiting, PATIENCE_S)
@@ -229,19 +237,15 @@ async def test_a_request_is_written_in_its_turn_and_fails_alone() -> None:
 
 
 async def test_an_order_whose_judging_fails_is_spared() -> None:
-    gate = asyncio.Event()
-
-    async def handler(_: web.Request) -> web.Response:
-        await gate.wait()
-        return web.json_response({"status": "success", "result": LARGE})
-
-    async with scene(handler) as here:
+    async with scene(replying(status="success", result=LARGE)) as here:
         process = here.dispatcher._value_process
         await process.judge(an_order(), received(b"{}"))
         assert process.pid is not None
+        os.kill(process.pid, signal.SIGSTOP)
+        ending = asyncio.ensure_future(here.outcome())
+        await has_asked(process)
         os.kill(process.pid, signal.SIGKILL)
-        gate.set()
-        event = await here.outcome()
+        event = await ending
         assert isinstance(event, AttemptFailed)
         assert (event.failure.code, event.failure.is_spared) == (NodeErrorCode.AGENT_ERROR, True)
         assert isinstance(await here.outcome(attempt=2), AttemptSucceeded)
