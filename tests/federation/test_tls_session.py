@@ -15,6 +15,7 @@ from msgspec.structs import replace
 
 from federation.http_client import tls_context
 from federation.http_connection import (
+    WRITTEN_BYTES_MAX,
     Connection,
     HttpFailure,
     HttpFailureKind,
@@ -69,6 +70,9 @@ async def test_a_body_is_not_written_before_the_server_takes_it(
             for _ in range(100):
                 await asyncio.sleep(0.001)
             assert not written.is_set()
+            (sending,) = mine._connections
+            assert sending._transport is not None
+            assert sending._transport.get_write_buffer_size() < 4 * WRITTEN_BYTES_MAX
             reads.set()
             await written.wait()
             assert isinstance(await outcome, HttpReply)
