@@ -14,7 +14,7 @@ from typing import Final
 from core.market.sharing.fair_queue import FairQueue
 
 # Of one holder in a turn of the loop, and of all that wait: each may take half a millisecond.
-AT_ONCE: Final = 8
+AT_ONCE: Final = 4
 
 
 class RequestTurns:

@@ -59,6 +59,10 @@ async def create(call: Call) -> Reply:
         workflow_id, payer_did = await _paid_workflow(call, body, workflow_id)
     else:
         start_ms, end_ms = _period(body)
+        now_ms = call.services.now_ms()
+        if end_ms > now_ms:  # before anything is read: no invoice of such a period stands
+            expected = f"a time not after {iso_time(now_ms)}"
+            raise invalid("periodEnd", str(iso_time(end_ms)), expected)
     lock = call.services.invoicing.of(payer_did)
     await lock.acquire()  # a client that leaves before has begun nothing
     work = _standing_or_issued(call, lock, payer_did, (start_ms, end_ms), workflow_id)
@@ -82,10 +86,6 @@ async def _standing_or_issued(
         standing = await standing_invoice(call.services.reader, payer_did, period, workflow_id)
         if standing is not None and is_same(standing, period, workflow_id):
             return standing
-        now_ms = call.services.now_ms()
-        if period[1] > now_ms:
-            expected = f"a time not after {iso_time(now_ms)}"
-            raise invalid("periodEnd", str(iso_time(period[1])), expected)
         if standing is not None:
             raise ServiceError(ErrorCode.CONFLICT, overlap_text(standing["id"]))
         return await _issue(call, payer_did, period, workflow_id)
