@@ -1,7 +1,7 @@
 """Bounds a workflow's record: results beyond the bound are replaced by references.
 
-Rows in, rows out; the ledger stores the bytes of references. The reasons of choices are computed
-here, since they count as they are shown. contract.md section 6 (Large results); decision 0108.
+Rows in, rows out; the ledger stores the bytes of references. contract.md section 6 (Large results);
+decision 0108.
 """
 
 from __future__ import annotations
@@ -11,7 +11,6 @@ from typing import Any, Final
 import orjson
 
 from core.canonical import hash_bytes
-from core.market.ranking import render_reasons
 from core.workflow.blob_ref import BlobRef
 from ledger.reads.stored import RowDict, StoredWorkflow
 
@@ -34,8 +33,6 @@ def bound_results(stored: StoredWorkflow, bytes_max: int) -> list[tuple[RowDict,
     for node in stored.nodes:
         # Agents choose the size of their metrics.
         left = _clear_if_too_large(node, "metrics", left)
-        if node["selection_json"] is not None:
-            node["selection_json"] = render_reasons(node["selection_json"])
         left = _clear_if_too_large(node, "selection_json", left)
     resolved: list[tuple[RowDict, BlobRef]] = []
     for node in stored.nodes:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import uuid
 from typing import Annotated, Any, cast
 
@@ -124,6 +125,25 @@ async def test_reasons_are_computed_for_the_record_and_count_as_they_are_shown()
     assert 0 < shown < 40
     assert sum(len(row["selection_json"] or "") for row in rows) > shown * len(choice.to_text())
     assert len(orjson.dumps(nodes)) <= 64 * KIB
+
+
+async def test_the_reasons_of_many_nodes_are_computed_in_slices() -> None:
+    """Those of 1,000 nodes with ten candidates each were one turn of the loop, of 60 ms."""
+    field = [Candidate(f"did:x:{number}", 10_000, 0, 32, number) for number in range(10)]
+    text = Choice(field, [], 10_000, RankingRules()).to_text()
+    rows = [node(name=str(number), selection_json=text) for number in range(1_000)]
+    turns = 0
+
+    async def count() -> None:
+        nonlocal turns
+        while True:
+            turns += 1
+            await asyncio.sleep(0)
+
+    counting = asyncio.create_task(count())
+    await shown_nodes(rows, Blobs(Shelf(), cache_bytes_max=0), 4 * KIB * KIB)
+    counting.cancel()
+    assert turns > 3
 
 
 async def test_a_record_of_many_inline_results_stays_within_its_bound() -> None:
