@@ -505,7 +505,7 @@ class Directory:
     def _find_unavailability(
         self, did: str, at_ms: int, *, payer_did: str | None, is_excluded: bool = False
     ) -> str | None:
-        """Return why an agent takes no work of a payer, or None; in the contract's ranking.
+        """Return why an agent takes no work of a payer, or None; in the contract's order.
 
         Args:
             payer_did: None: of all payers.

@@ -4,7 +4,7 @@ Theory of operation: a choice finds the ranking as it was and first moves the ag
 something has changed since. Who changes something marks the agent; what time alone changes (a
 heartbeat that expires, a circuit that is tried again) has its place in a heap. So a change takes
 the same time however many agents there are, and none where no choice is made.
-An ranking is one for what selections have in common (`Terms`); what else a node may not take is
+A ranking is one for what selections have in common (`Terms`); what else a node may not take is
 passed over at the choice. Spec: Targeted routing. Decision 0063.
 """
 
@@ -25,16 +25,16 @@ from core.market.ranking import Candidate, RankingRules
 # Rankings kept for one capability, and candidates in all of them: half a kilobyte each.
 TERMS_MAX: Final = 4
 CANDIDATES_MAX: Final = 250_000
-# An ranking that has grown by more than this is made anew, so that it is counted as what it is.
+# A ranking that has grown by more than this is made anew, so that it is counted as what it is.
 GROWTH_MAX: Final = 2
 # Rankings without the agents of one owner; no more owners can have a quarter of the agents each.
 OWNERS_MAX: Final = 3
-# Making an ranking anew for another limit takes a twentieth of a process's time then.
+# For so long a ranking of all is used: to make it anew takes a twentieth of a process's time then.
 KEPT_MS_PER_OFFER: Final = 0.1
 
 
 class Terms(NamedTuple):
-    """What selections have in common that share an ranking.
+    """What selections have in common that share a ranking.
 
     `price`: of agents whose card has none. `is_by_token`: agents paid by tokens may be taken.
     `requires_stake`: only agents with enough stake may.
@@ -233,7 +233,7 @@ class OfferRankings:
             return ranking
         weigh = partial(self._weigh, capability_id, terms, token_limit_micro)
         ranking = RankedOffers(self._rules, weigh, entries.values(), at_ms, token_limit_micro)
-        if entries:  # nothing is kept of what nobody offers: there is no end of it
+        if entries:  # nothing is kept of what no agent offers: there is no end of it
             self._make_room(count, capability_id)
             self._rankings.setdefault(capability_id, {})[terms] = ranking
             self._candidates += count

@@ -15,9 +15,9 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
+from actors.directory.ranked_offers import KEPT_MS_PER_OFFER
+
 WEIGHED_MAX: Final = 16
-# For each offer, so many milliseconds: ranking all takes a twentieth of a process's time then.
-KEPT_MS_PER_OFFER: Final = 0.1
 KEPT_MS_MIN: Final = 50
 
 

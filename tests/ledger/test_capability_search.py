@@ -19,6 +19,7 @@ from ledger.agents.agent_commands import DeregisterAgent, RegisterAgent
 from ledger.agents.capability_search import find_capabilities
 from ledger.agents.offer_index import STEPS_MAX, OfferIndex
 from ledger.reads.reader import LedgerReader
+from ledger.writer.store import LedgerStore
 from tests.conftest import Database
 from tests.ledger.making import AT, PAYER, card, new_key, open_with_owner
 
@@ -316,11 +317,8 @@ async def test_all_changes_of_an_agent_are_done_when_it_is_read(
     await store.close()
 
 
-async def test_owners_take_turns_even_where_a_step_reads_a_single_change(
-    database: Database, reader: LedgerReader, offers: OfferIndex, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """After steps that took too long the oldest changes came first, whosever they were."""
-    monkeypatch.setattr(offer_index, "ROWS_MAX", 1)
+async def store_of_three_owners(database: Database) -> LedgerStore:
+    """Return the writer of a ledger in which each owner has three agents to be read."""
     store, _ = await open_with_owner(database.service_url)
     for owner in "abc":
         crowd = [
@@ -328,6 +326,15 @@ async def test_owners_take_turns_even_where_a_step_reads_a_single_change(
             for n in range(3)
         ]
         await store.commit(crowd, AT)
+    return store
+
+
+async def test_owners_take_turns_even_where_a_step_reads_a_single_change(
+    database: Database, reader: LedgerReader, offers: OfferIndex, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """After steps that took too long the oldest changes came first, whosever they were."""
+    monkeypatch.setattr(offer_index, "ROWS_MAX", 1)
+    store = await store_of_three_owners(database)
     read = []
     while await due(reader):
         await offers.index_some()
@@ -341,13 +348,7 @@ async def test_a_step_that_its_bytes_end_goes_on_with_the_next_owner(
     database: Database, reader: LedgerReader, offers: OfferIndex, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(offer_index, "BYTES_MAX", 1)
-    store, _ = await open_with_owner(database.service_url)
-    for owner in "abc":
-        crowd = [
-            offering(f"did:{owner}:{n}", f"cap.{owner}{n}.v1", "Paints", owner=f"did:test:{owner}")
-            for n in range(3)
-        ]
-        await store.commit(crowd, AT)
+    store = await store_of_three_owners(database)
     for _ in range(3):
         assert await offers.index_some() == 1
     found = await find_capabilities(reader, NO_OFFERS, "paints", limit=99)

@@ -1,5 +1,6 @@
 """The timekeeper of a simulated world: the real `OwnerWatch`, asked twice a second.
 
+A real timekeeper asks it half as often.
 Processes are frozen for a while, the timekeeper is started anew and remembers nothing. What must
 hold: it kills none that works, however busy, and replaces what is frozen.
 `actors/cluster/timekeeper.py`; design.md section 3 (Starting and owning).

@@ -14,20 +14,21 @@ pytestmark = pytest.mark.anyio
 GREEDY, OTHER = "did:x:greedy", "did:x:other"
 
 
+async def request(turns: RequestTurns, holder: str, order: list[str]) -> None:
+    """Wait for the holder's turn and add it to the order."""
+    await turns.take(holder)
+    order.append(holder)
+
+
 async def test_a_burst_of_one_caller_lets_others_through() -> None:
     turns = RequestTurns()
     order: list[str] = []
-
-    async def request(holder: str) -> None:
-        await turns.take(holder)
-        order.append(holder)
-
     async with asyncio.TaskGroup() as group:
         for _ in range(10 * AT_ONCE):
-            group.create_task(request(GREEDY))
+            group.create_task(request(turns, GREEDY, order))
         await asyncio.sleep(0)
         assert order == [GREEDY] * AT_ONCE
-        group.create_task(request(OTHER))
+        group.create_task(request(turns, OTHER, order))
     assert order.index(OTHER) <= 3 * AT_ONCE
     assert len(order) == 10 * AT_ONCE + 1
 
@@ -43,15 +44,10 @@ async def test_a_lone_caller_never_waits() -> None:
 async def test_waiting_callers_are_served_in_turn() -> None:
     turns = RequestTurns()
     order: list[str] = []
-
-    async def request(holder: str) -> None:
-        await turns.take(holder)
-        order.append(holder)
-
     async with asyncio.TaskGroup() as group:
         for holder in (GREEDY, OTHER):
             for _ in range(2 * AT_ONCE):
-                group.create_task(request(holder))
+                group.create_task(request(turns, holder, order))
     late = order[2 * AT_ONCE :]
     assert late == [GREEDY, OTHER] * AT_ONCE
 
