@@ -11,15 +11,15 @@ from __future__ import annotations
 import logging
 import math
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence, Set
 from functools import lru_cache
 from itertools import islice
 from typing import Any, Final, NamedTuple
 
 from actors.directory.agent_stakes import STAKE_LOCKED, UNDER_STAKED, Stakes
-from actors.directory.cards import CardReader, find_asking_prices
+from actors.directory.cards import CardReader, find_asking_prices, find_target_prices
 from actors.directory.circuits import Circuits, Opened
-from actors.directory.ranked_offers import OfferRankings, RankedOffers, Terms
+from actors.directory.ranked_offers import OfferRankings, RankedOffers, Terms, Weighed
 from actors.directory.revoked_agents import Revocations
 from actors.ports import AgentEntry, AskingPrices, Contact
 from core.errors import NodeErrorCode
@@ -33,7 +33,7 @@ from core.market.agent_liveness import (
     reported_load,
 )
 from core.market.pricing import FixedPrice, Price, TokenPrice, Tokens, cost_micro, effective_price
-from core.market.ranked_candidates import PASSES_MAX, Best, RankedCandidates
+from core.market.ranked_candidates import Best, RankedCandidates
 from core.market.ranking import (
     DEFAULT_RULES,
     SHOWN_MAX,
@@ -48,7 +48,7 @@ from core.market.ranking import (
 )
 from core.market.reputation import Tally
 from core.money import MICRO_MAX
-from core.workflow.actions import SelectAgent, SelectVerifier
+from core.workflow.actions import SelectAgent, SelectBidder, SelectVerifier
 from core.workflow.events import AgentNotSelected, AgentSelected, Failure, Verdict, VerifierSelected
 
 log = logging.getLogger("callboard.owner")
@@ -57,9 +57,8 @@ PAID_BY_TOKENS = "paid_by_tokens"
 UNHEALTHY = "agent_unhealthy"
 # Token counts at which prices per token are compared: a page read, a page written.
 TYPICAL = Tokens(1_000, 1_000)
-
-
-_Admits = Callable[[Candidate], bool]
+# Agents that a dry run looks at itself; it takes more than these from a ranking.
+LOOKS_MAX: Final = 32
 
 
 class _Condition(NamedTuple):
@@ -107,12 +106,12 @@ class Directory:
         self._latency_ms_max = latency_ms_max
         self._entries: dict[str, AgentEntry] = {}
         self._by_capability: dict[str, dict[str, AgentEntry]] = {}
-        # How many agents an owner has that offer a capability.
-        self._owned: Counter[tuple[str, str]] = Counter()
         self._inactive: set[str] = set()
         self._live: dict[str, Liveness] = {}
         self._silent_from_ms = 0
         self._prices: dict[str, Price] = {}
+        # What the agents of a capability ask that has no registered price.
+        self._asked: dict[str, AskingPrices] = {}
         self._standings: dict[str, Standing] = {}
         self._stored_ms: dict[str, int] = {}
         self._conditions: dict[str, _Condition] = {}
@@ -196,9 +195,18 @@ class Directory:
         known target that offers the capability, the target's own price.
         """
         offers = self._by_capability.get(capability_id, {})
-        return find_asking_prices(
-            offers, capability_id, self._prices.get(capability_id), target_agent_id
-        )
+        registered = self._prices.get(capability_id)
+        if target_agent_id is not None and target_agent_id in offers:
+            return find_target_prices(offers[target_agent_id], capability_id, registered)
+        if registered is not None:
+            return AskingPrices(registered)
+        # Remembered: each of a thousand nodes may ask for another target that nobody knows.
+        known = self._asked.get(capability_id)
+        if known is None:
+            known = find_asking_prices(offers.values(), capability_id)
+            if offers:
+                self._asked[capability_id] = known
+        return known
 
     # -- selection --------------------------------------------------------------------------------
 
@@ -218,11 +226,13 @@ class Directory:
             if not action.allow_fallback:
                 return AgentNotSelected(action.node, unavailable, at_ms)
         ranking = self._find_ranking(action, at_ms)
-        admits = self._admitting(ranking, action, at_ms, payer_did)
-        best = self._choose(ranking, action, admits)
+        refused = self._find_refused(action, at_ms, payer_did)
+        best = self._choose(ranking, action, refused)
         if best is None:
             ranked = (ranking.free, ranking.locked)
-            return AgentNotSelected(action.node, self._build_failure(action, ranked, admits), at_ms)
+            return AgentNotSelected(
+                action.node, self._build_failure(action, ranked, refused), at_ms
+            )
         reasons = self._build_reasons(ranking, action, best, at_ms, payer_did)
         self._note_chosen(best.did, at_ms, payer_did)
         return self._selected(action, best.did, at_ms, reasons)
@@ -234,16 +244,12 @@ class Directory:
         primary = self._entries.get(action.primary_did)
         primary_owner = primary.owner_did if primary is not None else action.primary_did
         ranking = self._find_ranking(action, at_ms)
-        admits = self._admitting(ranking, action, at_ms, payer_did, owner_did=primary_owner)
+        refused = self._find_refused(action, at_ms, payer_did)
         free = ranking.free
-        entries = self._by_capability.get(action.capability_id, {})
-        if self._owned[primary_owner, action.capability_id] > max(PASSES_MAX, len(entries) // 4):
-            free = ranking.without(primary_owner, entries)
-        best = free.choose(action.price_max_micro, admits=admits)
+        best = free.choose(action.price_max_micro, refused=refused, owner_did=primary_owner)
         if best is None:
-            return AgentNotSelected(
-                action.node, self._build_failure(action, (free,), admits), at_ms
-            )
+            failure = self._build_failure(action, (free,), refused, owner_did=primary_owner)
+            return AgentNotSelected(action.node, failure, at_ms)
         self._note_chosen(best.did, at_ms, payer_did)
         price = self._asking_price(self._entries[best.did], action)
         assert isinstance(price, FixedPrice), "a verifier is not paid by tokens"
@@ -265,19 +271,24 @@ class Directory:
             if not action.allow_fallback:
                 return dids, failure
         offers = self._by_capability.get(action.capability_id, {})
-        able = (
+        looked_at = (
             did
-            for did in offers
+            for did in islice(offers, LOOKS_MAX)
             if did not in dids
             and self._find_unavailability(did, at_ms, payer_did=payer_did) is None
         )
-        # As many as a choice shows: there may be thousands, for each of a thousand nodes.
-        dids += islice(able, SHOWN_MAX)
+        able = list(islice(looked_at, SHOWN_MAX))
+        if len(offers) > LOOKS_MAX and len(able) < SHOWN_MAX:
+            # Thousands may be away, and each of a thousand nodes may ask for another target.
+            left_out = self._circuits.find_shut(payer_did, at_ms) | set(dids)
+            ranked = self._find_ranking(action, at_ms).able
+            able = list(islice((did for did in ranked if did not in left_out), SHOWN_MAX))
+        dids += able
         if dids:
             return dids, None
         ranking = self._find_ranking(action, at_ms)
-        admits = self._admitting(ranking, action, at_ms, payer_did)
-        return [], self._build_failure(action, (ranking.free, ranking.locked), admits)
+        refused = self._find_refused(action, at_ms, payer_did)
+        return [], self._build_failure(action, (ranking.free, ranking.locked), refused)
 
     def _selected(
         self, action: SelectAgent, did: str, at_ms: int, reasons: str | None
@@ -306,11 +317,13 @@ class Directory:
         self,
         capability_id: str,
         terms: Terms,
-        token_limit_micro: int,
         entry: AgentEntry,
         at_ms: int,
-    ) -> tuple[Candidate, float]:
-        """Return an agent as a candidate of all payers, and when time alone may change it."""
+    ) -> Weighed:
+        """Return an agent as a candidate of all payers, and when time alone may change it.
+
+        The stake that is required of one paid by tokens follows from the node's limit.
+        """
         did = entry.did
         price = effective_price(entry.prices[capability_id], terms.price)
         condition = self._find_condition(did, at_ms)
@@ -318,8 +331,8 @@ class Directory:
         is_by_token = isinstance(price, TokenPrice)
         if is_by_token and not terms.is_by_token:
             excluded = excluded or PAID_BY_TOKENS
-        if terms.requires_stake:
-            required_micro = self._stake_micro(did, price, token_limit_micro)
+        elif terms.requires_stake and not is_by_token:
+            required_micro = self._stake_micro(did, price, 0)
             excluded = excluded or self.stakes.find_shortage(did, required_micro)
         candidate = Candidate(
             did,
@@ -331,66 +344,43 @@ class Directory:
             self._standings.get(did, UNPROVEN),
             excluded,
             not is_by_token,
+            entry.owner_did,
         )
-        return candidate, condition.until_ms
+        if excluded is not None or not (is_by_token and terms.requires_stake):
+            locked = candidate if excluded == STAKE_LOCKED else None
+            return candidate, locked, condition.excluded is None, condition.until_ms
+        free_micro, whole_micro = self.stakes.find_limits(did, candidate.standing.score)
+        locked = None
+        if free_micro < whole_micro:
+            locked = candidate._replace(excluded=STAKE_LOCKED, limit_micro_max=whole_micro)
+        candidate = candidate._replace(limit_micro_max=free_micro)
+        return candidate, locked, True, condition.until_ms
 
     def _find_ranking(self, action: SelectAgent | SelectVerifier, at_ms: int) -> RankedOffers:
         """Return the agents that offer the capability as choices rank them now."""
         entries = self._by_capability.get(action.capability_id, {})
-        token_limit_micro = 0
         if isinstance(action, SelectVerifier):
             terms = Terms(self._prices.get(action.capability_id), False, False)
         else:
             terms = Terms(action.price, action.is_by_token, self.stakes.is_required)
-            if action.is_by_token and self.stakes.is_required:
-                token_limit_micro = action.price_max_micro
-        return self._rankings.find(action.capability_id, terms, token_limit_micro, entries, at_ms)
+        return self._rankings.find(action.capability_id, terms, entries, at_ms)
 
-    def _choose(
-        self, ranking: RankedOffers, action: SelectAgent, admits: _Admits | None
-    ) -> Best | None:
+    def _choose(self, ranking: RankedOffers, action: SelectAgent, refused: Set[str]) -> Best | None:
         seed = None
         if ranking.may_try:
             seed = trial_seed(action.workflow_id, action.node, action.attempt)
-        best = ranking.free.choose(action.price_max_micro, seed=seed, admits=admits)
+        best = ranking.free.choose(action.price_max_micro, seed=seed, refused=refused)
         if best is None:
             # Locked stakes may be free by now; the ledger decides when it locks.
-            best = ranking.locked.choose(action.price_max_micro, seed=seed, admits=admits)
+            best = ranking.locked.choose(action.price_max_micro, seed=seed, refused=refused)
         return best
 
-    def _admitting(
-        self,
-        ranking: RankedOffers,
-        action: SelectAgent | SelectVerifier,
-        at_ms: int,
-        payer_did: str,
-        *,
-        owner_did: str | None = None,
-    ) -> _Admits | None:
-        """Return whether a node may take a candidate of all payers; None: it may take any.
-
-        Args:
-            owner_did: whose agents it may not take.
-        """
-        exclude, circuits, entries = action.exclude, self._circuits, self._entries
-        shut = circuits.agents_of(payer_did)
-        limit_micro = action.price_max_micro
-        is_of_other_limit = ranking.token_limit_micro not in (0, limit_micro)
-        if not (exclude or shut or is_of_other_limit) and owner_did is None:
-            return None
-
-        def admits(one: Candidate) -> bool:
-            did = one.did
-            if did in exclude or (owner_did is not None and entries[did].owner_did == owner_did):
-                return False
-            if did in shut and circuits.is_open(did, at_ms, payer_did=payer_did):
-                return False
-            if is_of_other_limit and not one.is_bounded:
-                required_micro = self.stakes.required_micro(limit_micro, one.standing.score)
-                return self.stakes.find_shortage(did, required_micro) is None
-            return True
-
-        return admits
+    def _find_refused(
+        self, action: SelectAgent | SelectVerifier | SelectBidder, at_ms: int, payer_did: str
+    ) -> Set[str]:
+        """Return whom a node may not take: who has tried it, and who is shut for its payer."""
+        shut = self._circuits.find_shut(payer_did, at_ms)
+        return shut | set(action.exclude) if action.exclude else shut
 
     def _build_reasons(
         self, ranking: RankedOffers, action: SelectAgent, best: Best, at_ms: int, payer_did: str
@@ -431,27 +421,45 @@ class Directory:
                 return reason
         if one.excluded is not None and (is_free or one.excluded != STAKE_LOCKED):
             return one.excluded
-        is_dear = one.is_bounded and one.price_micro > action.price_max_micro
-        return TOO_DEAR if is_dear else None
+        if one.is_bounded:
+            return TOO_DEAR if one.price_micro > action.price_max_micro else None
+        if one.limit_micro_max >= action.price_max_micro:
+            return None
+        required_micro = self.stakes.required_micro(action.price_max_micro, one.standing.score)
+        return self.stakes.find_shortage(one.did, required_micro)
 
     def _build_failure(
         self,
         action: SelectAgent | SelectVerifier,
         ranked: Sequence[RankedCandidates],
-        admits: _Admits | None,
+        refused: Set[str],
+        *,
+        owner_did: str | None = None,
     ) -> Failure:
-        """Return why a node may take none of the agents that can take work."""
+        """Return why a node may take none of the agents that can take work.
+
+        Args:
+            owner_did: whose agents it may not take.
+        """
         capability_id = action.capability_id
         cheapest = [
             price_micro
             for one in ranked
-            if (price_micro := one.find_cheapest(MICRO_MAX, admits)) is not None
+            if (
+                price_micro := one.find_cheapest(
+                    MICRO_MAX,
+                    limit_micro=action.price_max_micro,
+                    refused=refused,
+                    owner_did=owner_did,
+                )
+            )
+            is not None
         ]
         if cheapest:
             return Failure(
                 NodeErrorCode.BUDGET_EXCEEDED,
-                f"the cheapest of {sum(map(len, ranked))} agents for {capability_id!r} costs"
-                f" {min(cheapest)} micro-credits, {action.price_max_micro} are left",
+                f"the cheapest agent for {capability_id!r} costs {min(cheapest)} micro-credits,"
+                f" {action.price_max_micro} are left",
                 Verdict.FINAL,
             )
         offering = len(self._by_capability.get(capability_id, ()))
@@ -602,9 +610,7 @@ class Directory:
             for capability_id in entry.prices:
                 offers = self._by_capability[capability_id]
                 del offers[did]
-                self._owned[entry.owner_did, capability_id] -= 1
-                if not self._owned[entry.owner_did, capability_id]:
-                    del self._owned[entry.owner_did, capability_id]
+                self._asked.pop(capability_id, None)
                 if not offers:
                     del self._by_capability[capability_id]
                     self._rankings.drop(capability_id)
@@ -617,7 +623,7 @@ class Directory:
             return  # a card without an address can be read, but its agent gets no dispatch
         for capability_id in entry.prices:
             self._by_capability.setdefault(capability_id, {})[entry.did] = entry
-            self._owned[entry.owner_did, capability_id] += 1
+            self._asked.pop(capability_id, None)
 
 
 @lru_cache(maxsize=4_096)

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final
 
-from core.market.reputation import stake_required_micro
+from core.market.reputation import stake_reach, stake_required_micro
 
 UNDER_STAKED: Final = "under_staked"
 STAKE_LOCKED: Final = "stake_locked"
@@ -55,6 +55,17 @@ class Stakes:
         if not self._bps:
             return 0
         return stake_required_micro(price_micro, stake_bps=self._bps, score=score)
+
+    def find_limits(self, did: str, score: float) -> tuple[int, int]:
+        """Return the highest prices for which an agent's free stake suffices, and its whole one.
+
+        Only where stakes are required; the whole stake: what other work has locked counts too.
+        """
+        free_micro, whole_micro = (
+            stake_reach(self.staked_micro(did, counts_locked=counts_locked), score=score)
+            for counts_locked in (False, True)
+        )
+        return free_micro // self._bps, whole_micro // self._bps
 
     def find_shortage(self, did: str, required_micro: int) -> str | None:
         """Return why an agent's free stake is too small, None when it suffices.

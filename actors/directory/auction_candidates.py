@@ -167,23 +167,25 @@ class AuctioningDirectory(Directory):
         rank = partial(self._rank_bidders, capability_id, at_ms)
         ranking = self._standing_bidders.ranking(capability_id, len(offers), rank, at_ms)
         reach = action.reserve_micro * action.stake_bps
+        # What leaves them out of this round alone does not say that the ranking is out of date.
+        refused = self._find_refused(action, at_ms, payer_did)
         lowest: list[Bid] = []
         changed = 0
-        for amount_micro, _, _, did, reach_free, reach_whole in ranking.bidders:
-            if amount_micro > action.reserve_micro or len(lowest) == WEIGHED_MAX:
+        for bidder in ranking.find_within(action.reserve_micro, reach, counts_locked=counts_locked):
+            if len(lowest) == WEIGHED_MAX:
                 break
-            if reach > (reach_whole if counts_locked else reach_free) or did in live_dids:
+            did = bidder.did
+            if did in live_dids or did in refused:
                 continue
             entry = offers.get(did)
-            if entry is None or capability_id not in entry.standing:
-                continue
-            bid = self._standing_bid(action, entry)
-            reason = self._find_exclusion(
-                bid, action, at_ms, payer_did=payer_did, counts_locked=counts_locked
-            )
-            if reason is None:
-                lowest.append(bid)
-                continue
+            if entry is not None and capability_id in entry.standing:
+                bid = self._standing_bid(action, entry)
+                reason = self._find_exclusion(
+                    bid, action, at_ms, payer_did=payer_did, counts_locked=counts_locked
+                )
+                if reason is None:
+                    lowest.append(bid)
+                    continue
             changed += 1
             if changed > WEIGHED_MAX and ranking.made_ms < at_ms:
                 # Many have changed at once: passing them again for each node would take long.

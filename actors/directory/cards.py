@@ -6,7 +6,7 @@ Pure: a row in, an `AgentEntry` out. Spec: Agent card; contract.md sections 3 an
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -68,29 +68,30 @@ class CardReader:
         )
 
 
-def find_asking_prices(
-    offers: Mapping[str, AgentEntry],
-    capability_id: str,
-    registered: Price | None,
-    target_agent_id: str | None,
+def find_target_prices(
+    entry: AgentEntry, capability_id: str, registered: Price | None
 ) -> AskingPrices:
-    """Return the prices that a capability's agents ask, for an estimate.
+    """Return the prices that one agent asks for a capability, for an estimate.
 
     Args:
-        offers: the agents that offer the capability, by DID.
+        entry: the agent, which offers the capability.
         registered: the capability's registered price, the most that is paid.
-        target_agent_id: the only agent to ask, if it offers the capability.
     """
-    if target_agent_id is not None and target_agent_id in offers:
-        own = effective_price(offers[target_agent_id].prices[capability_id], registered)
-        if isinstance(own, TokenPrice):
-            return AskingPrices(registered, None, own)
-        return AskingPrices(registered, own.micro)
-    if registered is not None:
-        return AskingPrices(registered)
+    own = effective_price(entry.prices[capability_id], registered)
+    if isinstance(own, TokenPrice):
+        return AskingPrices(registered, None, own)
+    return AskingPrices(registered, own.micro)
+
+
+def find_asking_prices(entries: Iterable[AgentEntry], capability_id: str) -> AskingPrices:
+    """Return the prices that agents ask for a capability without a registered one.
+
+    Args:
+        entries: the agents, which offer the capability.
+    """
     dearest_micro: int | None = None
     by_token: TokenPrice | None = None
-    for entry in offers.values():
+    for entry in entries:
         price = entry.prices[capability_id] or FREE
         if isinstance(price, TokenPrice):
             by_token = price

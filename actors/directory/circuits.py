@@ -15,9 +15,10 @@ Pure; times come in. contract.md section 6 (Heartbeat); decision 0006.
 from __future__ import annotations
 
 import math
-from collections.abc import Collection
+from collections.abc import Set
 from dataclasses import dataclass, field
 from enum import Enum, auto
+from typing import Final
 
 from actors.ports import Contact
 
@@ -30,6 +31,7 @@ TRIAL_MS_MAX = 30_000
 PAYERS_MAX = 64
 # Agents with a circuit of one payer's own, as the choices for that payer pass them over.
 AGENTS_MAX = 256
+_NONE: Final[Set[str]] = frozenset()
 
 
 class Opened(Enum):
@@ -102,6 +104,8 @@ class Circuits:
         self._circuits: dict[str, _AgentCircuits] = {}
         # By payer, the agents with a circuit of its own, the longest known first.
         self._of_payers: dict[str, dict[str, None]] = {}
+        # The last answer of `find_shut`: the nodes of a publish ask for the same.
+        self._shut: tuple[str, int, Set[str]] | None = None
 
     def __repr__(self) -> str:
         return f"<Circuits {len(self._circuits)}>"
@@ -109,9 +113,16 @@ class Circuits:
     def __contains__(self, did: str) -> bool:
         return did in self._circuits
 
-    def agents_of(self, payer_did: str) -> Collection[str]:
-        """Return the agents with a circuit of the payer's own, open or not."""
-        return self._of_payers.get(payer_did, ())
+    def find_shut(self, payer_did: str, at_ms: int) -> Set[str]:
+        """Return the agents from which circuits of the payer's own keep its work, on trial too."""
+        agents = self._of_payers.get(payer_did)
+        if agents is None:
+            return _NONE
+        known = self._shut
+        if known is None or known[:2] != (payer_did, at_ms):
+            shut = {did for did in agents if self.is_open(did, at_ms, payer_did=payer_did)}
+            self._shut = known = (payer_did, at_ms, shut)
+        return known[2]
 
     def is_open(self, did: str, at_ms: int, *, payer_did: str | None) -> bool:
         """Whether the payer's work is to be kept from the agent, on trial included.
@@ -133,13 +144,17 @@ class Circuits:
     def note_chosen(self, did: str, at_ms: int, *, payer_did: str) -> None:
         """Note that the agent was chosen, which is the trial of each circuit that is half open."""
         known = self._circuits.get(did)
-        for circuit in known.of(payer_did) if known is not None else ():
+        if known is None:
+            return
+        self._shut = None
+        for circuit in known.of(payer_did):
             circuit.begin_trial(at_ms)
 
     def note_outcome(self, did: str, contact: Contact, at_ms: int, *, payer_did: str) -> Opened:
         """Note how an attempt ended; returns for whom that opened a circuit."""
         if contact is Contact.UNKNOWN:
             return Opened.NOT
+        self._shut = None
         if contact is Contact.REACHED:
             reached = self._circuits.pop(did, None)
             for payer in reached.by_payer if reached is not None else ():

@@ -12,7 +12,8 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
+from functools import partial
 
 from actors.directory.agent_directory import Directory
 from actors.process.slices import Slices
@@ -83,8 +84,11 @@ class DirectorySync:
         self._revocations_id = 0
         self._stakes = _Poll(self._read_stakes)
         self._live = _Poll(self._read_live)
+        self._reputations = _Poll(self._read_reputations)
         # In the order of `DATED`.
-        self._polls = (self._live, _Poll(self._read_reputations), self._stakes)
+        self._polls = (self._live, self._reputations, self._stakes)
+        # Whether something with notices has changed that was not read since.
+        self._is_stale = False
         # Requests that arrive during a refresh share the next one.
         self._refreshes: Channel[None, None] = Channel(
             "the directory", self._refresh, capacity=WAITING_MAX, batch_size=WAITING_MAX
@@ -228,7 +232,8 @@ class DirectorySync:
                     self._database_url, lambda: [poll.since_ms for poll in self._polls]
                 ) as tail:
                     # Changes from before the subscription have no notice.
-                    await self.refresh()
+                    self._is_stale = True
+                    await self._try(self._refresh_stale)
                     async for look in tail:
                         await self._read_new(look)
             except Exception:  # the edge to Postgres, which may be unavailable
@@ -236,11 +241,29 @@ class DirectorySync:
                 await asyncio.sleep(RETRY_S)
 
     async def _read_new(self, look: Look) -> None:
-        self._note_heard(self._now_ms())
-        if look.is_new:
+        """Read what a look has found changed; what fails is repeated after the next look."""
+        self._is_stale = self._is_stale or look.is_new
+        live, reputations, stakes = look.marks
+        await self._try(self._refresh_stale)
+        await self._try(partial(self._hear, live))
+        await self._try(partial(self._reputations.read_if_new, reputations))
+        await self._try(partial(self._stakes.read_if_new, stakes))
+
+    async def _try(self, read: Callable[[], Awaitable[None]]) -> None:
+        """Read; what fails keeps nothing else from being read."""
+        try:
+            await read()
+        except Exception:  # the edge of one read: a slow statement, or a row that cannot be read
+            log.warning("changes not read owner=%s", self._owner, exc_info=True)
+
+    async def _refresh_stale(self) -> None:
+        if self._is_stale:
             await self.refresh()
-        for poll, mark in zip(self._polls, look.marks, strict=True):
-            await poll.read_if_new(mark)
+            self._is_stale = False
+
+    async def _hear(self, mark: str) -> None:
+        await self._live.read_if_new(mark)
+        self._note_heard(self._now_ms())
 
 
 class _Poll:

@@ -3,7 +3,8 @@
 Theory of operation: a choice finds the ranking as it was and first moves the agents about which
 something has changed since. Who changes something marks the agent; what time alone changes (a
 heartbeat that expires, a circuit that is tried again) has its place in a heap. So a change takes
-the same time however many agents there are, and none where no choice is made.
+the same time however many agents there are, and none where no choice is made. When very many have
+changed since, all are ranked anew, so no choice takes longer than the first one.
 A ranking is one for what selections have in common (`Terms`); what else a node may not take is
 passed over at the choice. Spec: Targeted routing. Decision 0063.
 """
@@ -11,15 +12,15 @@ passed over at the choice. Spec: Targeted routing. Decision 0063.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping
+from bisect import bisect_left, insort
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from functools import partial
 from heapq import heappop, heappush
 from typing import Final, NamedTuple
 
-from actors.directory.agent_stakes import STAKE_LOCKED
 from actors.ports import AgentEntry
 from core.market.pricing import Price
-from core.market.ranked_candidates import POOL_MAX, RankedCandidates
+from core.market.ranked_candidates import RankedCandidates
 from core.market.ranking import Candidate, RankingRules
 
 # Rankings kept for one capability, and candidates in all of them: half a kilobyte each.
@@ -27,10 +28,10 @@ TERMS_MAX: Final = 4
 CANDIDATES_MAX: Final = 250_000
 # A ranking that has grown by more than this is made anew, so that it is counted as what it is.
 GROWTH_MAX: Final = 2
-# Rankings without the agents of one owner; no more owners can have a quarter of the agents each.
-OWNERS_MAX: Final = 3
-# For so long a ranking of all is used: to make it anew takes a twentieth of a process's time then.
-KEPT_MS_PER_OFFER: Final = 0.1
+# Beyond both, the agents of which something has changed are not moved one by one: all are ranked
+# anew, which takes a fifth of the time for each.
+MOVED_MAX: Final = 64
+MOVED_DIVISOR: Final = 4
 
 
 class Terms(NamedTuple):
@@ -45,10 +46,13 @@ class Terms(NamedTuple):
     requires_stake: bool
 
 
-# Returns of an agent at a time the candidate, and when time alone may change it.
-_Weigh = Callable[[AgentEntry, int], tuple[Candidate, float]]
+# An agent as a candidate at a time; the same where the stake counts that other work has locked,
+# None where it may not be chosen then or that makes no difference; whether it can take work,
+# whatever its price and stake are; and when time alone may change it. Many are made at once.
+Weighed = tuple[Candidate, Candidate | None, bool, float]
+# Weighs an agent at a time.
+_Weigh = Callable[[AgentEntry, int], Weighed]
 
-_NO_REASON: Final = (None, STAKE_LOCKED)
 _NONE: Final[dict[Terms, RankedOffers]] = {}
 
 
@@ -56,8 +60,8 @@ class RankedOffers:
     """The agents of one capability by one kind of selection.
 
     `free`: those that can take work. `locked`: those that could with the stake that other work has
-    locked. `made_of`: how many there were; `made_ms`: when. `token_limit_micro`: the price from
-    which the stake follows that is required of those paid by tokens.
+    locked; one paid by tokens may be in both, since a node's limit says how much it needs.
+    `made_of`: how many there were.
 
     Args:
         rules: how agents are ranked.
@@ -70,28 +74,53 @@ class RankedOffers:
         self,
         rules: RankingRules,
         weigh: _Weigh,
-        entries: Iterable[AgentEntry],
+        entries: Collection[AgentEntry],
         at_ms: int,
-        token_limit_micro: int,
     ) -> None:
         self._rules = rules
         self._weigh = weigh
-        self.made_ms = self._at_ms = at_ms
-        self.token_limit_micro = token_limit_micro
+        self._at_ms = at_ms
+        self.made_of = len(entries)
         self._changed: set[str] = set()
+        self._rank_all(entries, at_ms)
+
+    def _rank_all(self, entries: Iterable[AgentEntry], at_ms: int) -> None:
+        """Weigh all and rank them at once, whatever was known of them."""
         self._wakes: list[tuple[float, str]] = []
         self._wake_ms: dict[str, float] = {}
-        weighed = [self._weigh_now(entry, at_ms) for entry in entries]
-        self.made_of = len(weighed)
-        self.free = RankedCandidates(rules)
-        self.free.fill([one for one in weighed if one.excluded is None])
-        self.locked = RankedCandidates(rules)
-        self.locked.fill([one for one in weighed if one.excluded == STAKE_LOCKED])
-        self._unable = {one.did: one for one in weighed if one.excluded not in _NO_REASON}
-        self._without: dict[str, RankedCandidates] = {}
+        self._excluded: dict[str, Candidate] = {}
+        # Those that can take no work; and all others by order, once these are asked for.
+        self._away: set[str] = set()
+        self._able: list[tuple[int, str]] | None = None
+        free: list[Candidate] = []
+        locked: list[Candidate] = []
+        for entry in entries:
+            candidate, other, is_able, _ = self._weigh_now(entry, at_ms)
+            if candidate.excluded is None:
+                free.append(candidate)
+            elif other is None:
+                self._excluded[entry.did] = candidate
+            if other is not None:
+                locked.append(other)
+            if not is_able:
+                self._away.add(entry.did)
+        self.free = RankedCandidates(self._rules)
+        self.free.fill(free)
+        self.locked = RankedCandidates(self._rules)
+        self.locked.fill(locked)
 
     def __repr__(self) -> str:
         return f"<RankedOffers free={len(self.free)} locked={len(self.locked)}>"
+
+    @property
+    def able(self) -> Iterator[str]:
+        """The agents that can take work, whatever their prices and stakes, as they registered."""
+        if self._able is None:
+            known = {one.did: one for one in (*self.free, *self.locked, *self._excluded.values())}
+            self._able = sorted(
+                (one.order, one.did) for one in known.values() if one.did not in self._away
+            )
+        return (did for _, did in self._able)
 
     @property
     def may_try(self) -> bool:
@@ -118,65 +147,72 @@ class RankedOffers:
             if self._wake_ms.get(did) == wake_ms:
                 del self._wake_ms[did]
                 self._changed.add(did)
+        if len(self._changed) > max(MOVED_MAX, len(entries) // MOVED_DIVISOR):
+            self._rank_all(entries.values(), at_ms)
+            self._changed.clear()
         for did in self._changed:
             entry = entries.get(did)
             if entry is None:
                 self._drop(did)
             else:
-                self._put(self._weigh_now(entry, at_ms), entry.owner_did)
+                self._put(self._weigh_now(entry, at_ms))
         self._changed.clear()
-
-    def without(self, owner_did: str, entries: Mapping[str, AgentEntry]) -> RankedCandidates:
-        """Return those that can take work and are another's than an owner of many.
-
-        Args:
-            entries: all that offer the capability, by DID.
-        """
-        known = self._without.get(owner_did)
-        if known is None:
-            if len(self._without) == OWNERS_MAX:
-                del self._without[next(iter(self._without))]
-            known = self._without[owner_did] = RankedCandidates(self._rules)
-            known.fill([one for one in self.free if entries[one.did].owner_did != owner_did])
-        return known
 
     def find(self, did: str) -> Candidate | None:
         """Return an agent as it was last weighed; `excluded`: why no node may take it."""
-        return self.free.find(did) or self.locked.find(did) or self._unable.get(did)
+        return self.free.find(did) or self.locked.find(did) or self._excluded.get(did)
 
-    def _weigh_now(self, entry: AgentEntry, at_ms: int) -> Candidate:
-        candidate, changes_ms = self._weigh(entry, at_ms)
+    def _weigh_now(self, entry: AgentEntry, at_ms: int) -> Weighed:
+        weighed = self._weigh(entry, at_ms)
+        changes_ms = weighed[-1]
         # If an earlier change is expected, the later one is found then.
         if changes_ms < self._wake_ms.get(entry.did, math.inf):
             self._wake_ms[entry.did] = changes_ms
             heappush(self._wakes, (changes_ms, entry.did))
-        return candidate
+        return weighed
 
-    def _put(self, candidate: Candidate, owner_did: str) -> None:
+    def _put(self, weighed: Weighed) -> None:
+        candidate, locked, is_able, _ = weighed
+        did = candidate.did
+        was = self.find(did) if self._able is not None else None
+        was_able = was is not None and did not in self._away
         if candidate.excluded is None:
             self.free.put(candidate)
         else:
-            self.free.drop(candidate.did)
-        for other_did, ranked in self._without.items():
-            if candidate.excluded is None and owner_did != other_did:
-                ranked.put(candidate)
-            else:
-                ranked.drop(candidate.did)
-        if candidate.excluded == STAKE_LOCKED:
-            self.locked.put(candidate)
+            self.free.drop(did)
+        if locked is not None:
+            self.locked.put(locked)
         else:
-            self.locked.drop(candidate.did)
-        if candidate.excluded in _NO_REASON:
-            self._unable.pop(candidate.did, None)
+            self.locked.drop(did)
+        if candidate.excluded is not None and locked is None:
+            self._excluded[did] = candidate
         else:
-            self._unable[candidate.did] = candidate
+            self._excluded.pop(did, None)
+        if is_able:
+            self._away.discard(did)
+        else:
+            self._away.add(did)
+        if self._able is not None:
+            self._move_able(was if was_able else None, candidate if is_able else None)
+
+    def _move_able(self, was: Candidate | None, now: Candidate | None) -> None:
+        assert self._able is not None
+        before, after = (one and (one.order, one.did) for one in (was, now))
+        if before == after:
+            return
+        if before is not None:
+            del self._able[bisect_left(self._able, before)]
+        if after is not None:
+            insort(self._able, after)
 
     def _drop(self, did: str) -> None:
+        was = self.find(did)
+        if self._able is not None and did not in self._away:
+            self._move_able(was, None)
         self.free.drop(did)
         self.locked.drop(did)
-        self._unable.pop(did, None)
-        for ranked in self._without.values():
-            ranked.drop(did)
+        self._excluded.pop(did, None)
+        self._away.discard(did)
 
 
 class OfferRankings:
@@ -184,13 +220,13 @@ class OfferRankings:
 
     Args:
         rules: how agents are ranked.
-        weigh: makes a candidate of an entry for a capability by terms and limit, at a time.
+        weigh: weighs an entry for a capability by terms, at a time.
     """
 
     def __init__(
         self,
         rules: RankingRules,
-        weigh: Callable[[str, Terms, int, AgentEntry, int], tuple[Candidate, float]],
+        weigh: Callable[[str, Terms, AgentEntry, int], Weighed],
     ) -> None:
         self._rules = rules
         self._weigh = weigh
@@ -204,35 +240,26 @@ class OfferRankings:
         self,
         capability_id: str,
         terms: Terms,
-        token_limit_micro: int,
         entries: Mapping[str, AgentEntry],
         at_ms: int,
     ) -> RankedOffers:
         """Return the ranking of a capability's agents, up to date.
 
         Args:
-            token_limit_micro: as in the ranking, which may be of another limit where there are many
-                agents: nodes have limits of their own.
             entries: all that offer the capability, by DID.
             at_ms: now, Unix milliseconds.
         """
         rankings = self._rankings.get(capability_id, _NONE)
         ranking = rankings.get(terms)
         count = len(entries)
-        if ranking is not None and (
-            count > GROWTH_MAX * ranking.made_of
-            or (
-                ranking.token_limit_micro != token_limit_micro
-                and not 0 <= at_ms - ranking.made_ms < KEPT_MS_PER_OFFER * (count - POOL_MAX)
-            )
-        ):
+        if ranking is not None and count > GROWTH_MAX * ranking.made_of:
             self._forget(capability_id, terms)
             ranking = None
         if ranking is not None:
             ranking.update(entries, at_ms)
             return ranking
-        weigh = partial(self._weigh, capability_id, terms, token_limit_micro)
-        ranking = RankedOffers(self._rules, weigh, entries.values(), at_ms, token_limit_micro)
+        weigh = partial(self._weigh, capability_id, terms)
+        ranking = RankedOffers(self._rules, weigh, entries.values(), at_ms)
         if entries:  # nothing is kept of what no agent offers: there is no end of it
             self._make_room(count, capability_id)
             self._rankings.setdefault(capability_id, {})[terms] = ranking
@@ -261,11 +288,11 @@ class OfferRankings:
         rankings = self._rankings.get(capability_id, _NONE)
         if len(rankings) == TERMS_MAX:
             self._forget(capability_id, next(iter(rankings)))
-        for other in list(self._rankings):
-            if self._candidates + count <= CANDIDATES_MAX:
+        while self._candidates + count > CANDIDATES_MAX:
+            oldest = next((other for other in self._rankings if other != capability_id), None)
+            if oldest is None:
                 return
-            if other != capability_id:
-                self.drop(other)
+            self.drop(oldest)
 
     def _forget(self, capability_id: str, terms: Terms) -> None:
         self._candidates -= self._rankings[capability_id].pop(terms).made_of

@@ -11,13 +11,15 @@ Spec: Settlement rules 7. Decision 0150.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
-from actors.directory.ranked_offers import KEPT_MS_PER_OFFER
-
 WEIGHED_MAX: Final = 16
+# Bidders whose largest reaches are kept together, so that those of too small a stake are skipped.
+REACHES_OF: Final = 64
+# For so long a ranking of all is used: to make it anew takes a twentieth of a process's time then.
+KEPT_MS_PER_OFFER: Final = 0.1
 KEPT_MS_MIN: Final = 50
 
 
@@ -38,9 +40,14 @@ class RankedBidder(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class BidderRanking:
-    """The bidders of one capability in the order of awards. `bids`: of all, able or not."""
+    """The bidders of one capability in the order of awards.
+
+    `reaches`: the largest of each `REACHES_OF` bidders, free and whole. `bids`: of all, able or
+    not.
+    """
 
     bidders: tuple[RankedBidder, ...]
+    reaches: tuple[tuple[int, int], ...]
     bids: int
     offers: int
     made_ms: int
@@ -49,6 +56,26 @@ class BidderRanking:
         """Whether it may still be used."""
         kept_ms = max(KEPT_MS_MIN, KEPT_MS_PER_OFFER * self.offers)
         return 0 <= at_ms - self.made_ms < kept_ms
+
+    def find_within(
+        self, reserve_micro: int, reach: int, *, counts_locked: bool
+    ) -> Iterator[RankedBidder]:
+        """Yield those whose bid and stake suffice for a reserve, in the order of awards.
+
+        Args:
+            reach: the reserve x basis points.
+            counts_locked: whether locked stakes count too.
+        """
+        for place, (free, whole) in enumerate(self.reaches):
+            if self.bidders[place * REACHES_OF].amount_micro > reserve_micro:
+                return
+            if reach > (whole if counts_locked else free):
+                continue
+            for bidder in self.bidders[place * REACHES_OF : (place + 1) * REACHES_OF]:
+                if bidder.amount_micro > reserve_micro:
+                    return
+                if reach <= (bidder.reach_whole if counts_locked else bidder.reach_free):
+                    yield bidder
 
 
 class StandingBidders:
@@ -77,8 +104,13 @@ class StandingBidders:
         known = self._rankings.get(capability_id)
         if known is not None and known.is_fresh(at_ms):
             return known
-        bidders, bids = rank()
-        made = BidderRanking(tuple(sorted(bidders)), bids, offers, at_ms)
+        able, bids = rank()
+        bidders = tuple(sorted(able))
+        reaches = tuple(
+            _find_reaches(bidders[start : start + REACHES_OF])
+            for start in range(0, len(bidders), REACHES_OF)
+        )
+        made = BidderRanking(bidders, reaches, bids, offers, at_ms)
         # Only what is in use is kept: there may be as many rankings as capabilities.
         self._rankings = {key: one for key, one in self._rankings.items() if one.is_fresh(at_ms)}
         self._rankings[capability_id] = made
@@ -87,3 +119,7 @@ class StandingBidders:
     def drop(self, capability_id: str) -> None:
         """Drop a ranking that has turned out to be out of date."""
         self._rankings.pop(capability_id, None)
+
+
+def _find_reaches(bidders: Sequence[RankedBidder]) -> tuple[int, int]:
+    return max(one.reach_free for one in bidders), max(one.reach_whole for one in bidders)

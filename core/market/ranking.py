@@ -11,6 +11,7 @@ Spec: What the service does 3; Targeted routing; Settlement rules 9. contract.md
 from __future__ import annotations
 
 import hashlib
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple
@@ -78,6 +79,7 @@ class Candidate(NamedTuple):
     the price limit does not apply). `in_flight`: its open and queued orders here. `order`:
     registration order, for a stable choice. `load`: the share of its capacity that it reports as
     taken, 0 to 1. `excluded`: why it must not be chosen; it is shown, not ranked.
+    `limit_micro_max`: the largest price limit for which the stake of one paid by tokens suffices.
     """
 
     did: str
@@ -89,6 +91,8 @@ class Candidate(NamedTuple):
     standing: Standing = UNPROVEN
     excluded: str | None = None
     is_bounded: bool = True
+    owner_did: str = ""
+    limit_micro_max: float = math.inf
 
     @property
     def taken_share(self) -> float:
@@ -147,7 +151,7 @@ class Choice(NamedTuple):
         """Return the figures that the reasons follow from, as a node's row holds them."""
         ranked = [
             (did, asked, in_flight, most, load, standing[0], standing[1], standing[2])
-            for did, asked, in_flight, most, _, load, standing, _, _ in self.ranked
+            for did, asked, in_flight, most, _, load, standing, _, _, _, _ in self.ranked
         ]
         excluded = [(one.did, one.price_micro, reason) for one, reason in self.excluded]
         figures = (
@@ -228,7 +232,7 @@ def find_place(candidate: Candidate, cheapest_micro: int, rules: RankingRules) -
         cheapest_micro: the lowest price of a candidate that may be chosen.
     """
     reputation, availability, price, latency, success = rules.proportions
-    _, asked, in_flight, max_concurrency, order, load, standing, _, _ = candidate
+    _, asked, in_flight, max_concurrency, order, load, standing, _, _, _, _ = candidate
     share = in_flight / max_concurrency
     score = (
         reputation * standing[0]

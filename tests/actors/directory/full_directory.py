@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Sequence, Set
 
 import orjson
 
@@ -12,7 +12,7 @@ from actors.ports import AgentEntry
 from core.errors import NodeErrorCode
 from core.market.agent_liveness import reported_load
 from core.market.pricing import FixedPrice, TokenPrice, cost_micro
-from core.market.ranking import UNPROVEN, Candidate, Choice, trial_seed
+from core.market.ranking import SHOWN_MAX, UNPROVEN, Candidate, Choice, trial_seed
 from core.workflow.actions import SelectAgent, SelectVerifier
 from core.workflow.events import (
     AgentNotSelected,
@@ -25,7 +25,12 @@ from tests.core.market.full_weighing import weigh_all
 
 
 class FullDirectory(Directory):
-    """The directory with choices that keep nothing from one to the next."""
+    """The directory with choices that keep nothing from one to the next.
+
+    `open_dids`: whom the last choice could have taken, or the last dry run have named.
+    """
+
+    open_dids: Set[str] = frozenset()
 
     def select(
         self, action: SelectAgent, at_ms: int, *, payer_did: str = ""
@@ -66,6 +71,32 @@ class FullDirectory(Directory):
         assert isinstance(price, FixedPrice)
         return VerifierSelected(action.node, choice.did, price.micro, at_ms)
 
+    def list_available_agents(
+        self, action: SelectAgent, at_ms: int, *, payer_did: str = ""
+    ) -> tuple[list[str], Failure | None]:
+        """As the directory's."""
+        dids: list[str] = []
+        if action.target_agent_id is not None:
+            failure = self._find_target_failure(action, at_ms, payer_did)
+            if failure is None:
+                dids.append(action.target_agent_id)
+            if not action.allow_fallback:
+                self.open_dids = {*dids}
+                return dids, failure
+        able = [
+            entry.did
+            for entry in self._offers_of(action)
+            if entry.did not in dids
+            and self._find_unavailability(entry.did, at_ms, payer_did=payer_did) is None
+        ]
+        self.open_dids = {*dids, *able}
+        dids += able[:SHOWN_MAX]
+        if dids:
+            return dids, None
+        choice = self._weigh_offers(self._offers_of(action), action, at_ms, payer_did)
+        assert isinstance(choice, Failure)
+        return [], choice
+
     def _offers_of(self, action: SelectAgent | SelectVerifier) -> Sequence[AgentEntry]:
         return list(self._by_capability.get(action.capability_id, {}).values())
 
@@ -77,10 +108,10 @@ class FullDirectory(Directory):
         payer_did: str,
     ) -> Choice | Failure:
         candidates = [self._build_candidate(entry, action, at_ms, payer_did) for entry in offers]
+        most_micro = action.price_max_micro
         seed = None
         if len(offers) > 1 and isinstance(action, SelectAgent):
             seed = trial_seed(action.workflow_id, action.node, action.attempt)
-        most_micro = action.price_max_micro
         choice = weigh_all(candidates, price_max_micro=most_micro, rules=self._rules, seed=seed)
         if choice.did is None and self.stakes.is_required:
             candidates = [
@@ -89,6 +120,11 @@ class FullDirectory(Directory):
             ]
             choice = weigh_all(candidates, price_max_micro=most_micro, rules=self._rules, seed=seed)
         if choice.did is not None:
+            self.open_dids = {
+                one.did
+                for one in candidates
+                if one.excluded is None and (one.price_micro <= most_micro or not one.is_bounded)
+            }
             return choice
         is_dear = any(one.excluded is None for one in candidates)
         code = NodeErrorCode.BUDGET_EXCEEDED if is_dear else NodeErrorCode.NO_CANDIDATE

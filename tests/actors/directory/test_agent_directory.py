@@ -278,9 +278,12 @@ def test_circuits_of_one_payers_own_are_bounded() -> None:
         for _ in range(3):
             known.begin(did)
             known.note_outcome(did, Contact.UNANSWERED, 0, payer_did="hasty")
-    shut = known._circuits.agents_of("hasty")
-    assert list(shut) == dids[5:]
-    assert known.list_available_agents(select(), 0, payer_did="hasty")[0] == dids[:5]
+    assert known._circuits.find_shut("hasty", 0) == set(dids[5:])
+    assert not known._circuits.find_shut("hasty", CIRCUIT_OPEN_MS_MIN)
+    known._circuits.find_shut("hasty", 0)
+    known.note_outcome(dids[5], Contact.REACHED, 0, payer_did="patient")
+    assert known._circuits.find_shut("hasty", 0) == set(dids[6:])
+    assert known.list_available_agents(select(), 0, payer_did="hasty")[0] == dids[:6]
     for did in dids:
         known.note_outcome(did, Contact.REACHED, 0, payer_did="patient")
     assert not known._circuits._of_payers

@@ -14,6 +14,7 @@ from msgspec.structs import replace
 
 from actors.directory.auction_candidates import LISTED_MAX, AuctioningDirectory
 from actors.directory.standing_bidders import WEIGHED_MAX
+from actors.ports import Contact
 from core.errors import NodeErrorCode
 from core.market.agent_liveness import Liveness
 from core.market.auction import AuctionTerms, Bid, award_auction, find_exclusion, merge_bids
@@ -21,6 +22,7 @@ from core.market.reputation import Tally, score
 from core.workflow.actions import SelectBidder
 from core.workflow.events import AgentNotSelected, AgentSelected, AuctionClosed
 from tests.actors.directory.test_agent_directory import CAPABILITY, KEY, row
+from tests.core.market.test_ranked_candidates import count_lines
 
 A, B, C = "did:x:a", "did:x:b", "did:x:c"
 CLOSES = 1_000
@@ -251,3 +253,35 @@ def test_a_thousand_rounds_rank_the_bidders_once_and_anew_when_many_have_left() 
         closed = closed_of(known)
         assert (closed.winner_did, closed.price_micro) == (A, 900_000)
     assert known.ranked == 2
+
+
+def test_a_round_does_not_go_through_thousands_whose_stake_is_too_small() -> None:
+    known = directory(*crowd(4_000, 0.1), bidder(A, 0.8), bidder(B, 0.9))
+    known.stakes.apply_rows(
+        {"agent_did": f"did:x:crowd{number}", "free_micro": 1, "locked_micro": 1}
+        for number in range(4_000)
+    )
+    assert award(known) == ((A, 900_000), {})
+    assert count_lines(lambda: award(known)) < 2_000
+
+
+def test_circuits_of_one_payers_own_do_not_rank_the_bidders_for_each_round() -> None:
+    """Each round of such a payer ranked all bidders anew: 50 ms among 10,000."""
+    shut = 3 * WEIGHED_MAX
+    known = directory(*crowd(shut, 0.1), bidder(A, 0.8), bidder(B, 0.9), kind=CountingDirectory)
+    assert isinstance(known, CountingDirectory)
+    for number in range(shut):
+        for _ in range(3):
+            known.begin(f"did:x:crowd{number}")
+            known.note_outcome(
+                f"did:x:crowd{number}", Contact.UNANSWERED, CLOSES, payer_did="hasty"
+            )
+    action = SelectBidder("n", CAPABILITY, 1, RESERVE, 1_000, CLOSES)
+    for at_ms in range(CLOSES, CLOSES + 40):
+        found = known.select_bidder(action, at_ms, payer_did="hasty")
+        assert isinstance(found, AgentSelected)
+        assert (found.agent_did, found.price_micro) == (A, 900_000)
+    assert known.ranked == 1
+    others = known.select_bidder(action, CLOSES + 41, payer_did="patient")
+    assert isinstance(others, AgentSelected)
+    assert others.agent_did == "did:x:crowd0"

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
+from typing import Any, Self
 
 import pytest
 
+from actors.directory import directory_sync
 from actors.directory.agent_directory import Directory
 from actors.directory.directory_sync import HEARD_PAUSE_MS_MAX, DirectorySync, _Poll
 from core.market.agent_liveness import HEARTBEAT_TTL_MS
 from core.workflow.actions import SelectAgent
 from core.workflow.events import AgentSelected
+from ledger.reads.directory_tail import Look
 from ledger.reads.reader import LedgerReader
 from tests.conftest import Database
 from tests.ledger.checking import connect
@@ -110,4 +114,141 @@ async def test_agents_are_not_offline_for_a_time_in_which_nobody_stored_their_he
         now_ms += 2 * HEARTBEAT_TTL_MS
         await sync.refresh()
         assert is_chosen(), "the database was away"
+        await sync.close()
+
+
+PATIENCE_S = 60.0
+
+
+class Tail:
+    """Stands for looks at the ledger: those that a test puts."""
+
+    def __init__(self) -> None:
+        self.entered = 0
+        self._looks: asyncio.Queue[Look] = asyncio.Queue()
+        self._is_waiting = asyncio.Event()
+
+    def __call__(self, *_: object) -> Self:
+        """Be entered anew, as a tail that is made."""
+        return self
+
+    async def __aenter__(self) -> Self:
+        self.entered += 1
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        self._is_waiting.set()
+
+    async def __aiter__(self) -> AsyncIterator[Look]:
+        while True:
+            self._is_waiting.set()
+            yield await self._looks.get()
+
+    async def look(self, number: int, *, is_new: bool = False) -> None:
+        """Let the rows be looked at; return when what is read after it has been."""
+        await self._is_waiting.wait()
+        self._is_waiting.clear()
+        marks = (f"live {number}", f"reputation {number}", f"stake {number}")
+        self._looks.put_nowait(Look(number, is_new, marks))
+        await self._is_waiting.wait()
+
+
+class Feeds:
+    """Stands for the reads of an owner: counts them, and one of them fails."""
+
+    NAMES = ("directory_changes", "revocation_changes", "price_changes")
+    PAGES = ("live_pages", "reputation_pages", "stake_pages")
+
+    def __init__(self, patch: pytest.MonkeyPatch) -> None:
+        self.read: list[str] = []
+        self.failing = ""
+        for name in self.NAMES:
+            patch.setattr(directory_sync, name, self._changes(name))
+        for name in self.PAGES:
+            patch.setattr(directory_sync, name, self._pages(name))
+        patch.setattr(directory_sync, "directory_pages", self._pages("directory_pages"))
+
+        async def newest_change(_: object) -> int:
+            return 0
+
+        patch.setattr(directory_sync, "newest_change", newest_change)
+
+    def _note(self, name: str) -> None:
+        if name == self.failing:
+            raise ValueError("a row that cannot be read")
+        self.read.append(name)
+
+    def _changes(self, name: str) -> Any:
+        async def changes(_: object, *, after: int) -> Sequence[object]:
+            self._note(name)
+            return ()
+
+        return changes
+
+    def _pages(self, name: str) -> Any:
+        async def pages(_: object, *, since_ms: int | None = None) -> AsyncIterator[list[object]]:
+            self._note(name)
+            yield []
+
+        return pages
+
+
+@pytest.mark.parametrize("failing", [*Feeds.NAMES, *Feeds.PAGES])
+async def test_a_read_that_fails_is_repeated_and_takes_no_other_with_it(
+    monkeypatch: pytest.MonkeyPatch, failing: str
+) -> None:
+    """It ended the subscription, each half second anew, and what followed it was not read."""
+    feeds, tail = Feeds(monkeypatch), Tail()
+    monkeypatch.setattr(directory_sync, "DirectoryTail", tail)
+    directory = Directory(
+        service="callboard", deployment_key=bytes(32), default_secret=None, max_concurrency=1
+    )
+    sync = DirectorySync(
+        directory, Any, database_url="", owner="o", on_revoked=lambda: None, now_ms=lambda: AT
+    )  # type: ignore[arg-type]
+    async with asyncio.timeout(PATIENCE_S):
+        await sync.start()
+        await tail.look(1)
+        feeds.read.clear()
+        feeds.failing = failing
+        await tail.look(2, is_new=True)
+        assert {"reputation_pages", "stake_pages", "live_pages"} - {failing} <= {*feeds.read}
+        feeds.failing = ""
+        feeds.read.clear()
+        await tail.look(2)
+        assert failing in feeds.read
+        feeds.read.clear()
+        await tail.look(2)
+        assert not feeds.read
+        assert tail.entered == 1
+        await sync.close()
+
+
+async def test_agents_that_cannot_be_heard_of_get_time_when_they_can(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Looks that find heartbeats, but cannot read them, do not count as having heard of any."""
+    feeds, tail = Feeds(monkeypatch), Tail()
+    monkeypatch.setattr(directory_sync, "DirectoryTail", tail)
+    heard_from: list[int] = []
+    directory = Directory(
+        service="callboard", deployment_key=bytes(32), default_secret=None, max_concurrency=1
+    )
+    monkeypatch.setattr(directory, "count_silence_from", heard_from.append)
+    now_ms = AT
+    sync = DirectorySync(
+        directory, Any, database_url="", owner="o", on_revoked=lambda: None, now_ms=lambda: now_ms
+    )  # type: ignore[arg-type]
+    async with asyncio.timeout(PATIENCE_S):
+        await sync.start()
+        await tail.look(1)
+        assert heard_from == [AT]
+        feeds.failing = "live_pages"
+        for number in range(3):
+            now_ms += HEARD_PAUSE_MS_MAX - 1
+            await tail.look(2 + number)
+        assert heard_from == [AT]
+        feeds.failing = ""
+        await tail.look(5)
+        assert heard_from == [AT, now_ms]
         await sync.close()

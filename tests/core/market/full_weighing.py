@@ -44,6 +44,8 @@ def weigh_all(
             excluded.append((candidate, candidate.excluded))
         elif candidate.price_micro > price_max_micro and candidate.is_bounded:
             excluded.append((candidate, TOO_DEAR))
+        elif candidate.limit_micro_max < price_max_micro and not candidate.is_bounded:
+            excluded.append((candidate, "under_staked"))
         else:
             open_to.append(candidate)
     if len(open_to) == 1:
@@ -81,7 +83,7 @@ def _places(candidates: list[Candidate], cheapest_micro: int, rules: RankingRule
     reputation, availability, price, latency, success = rules.proportions
     places = []
     for index, candidate in enumerate(candidates):
-        _, asked, in_flight, max_concurrency, order, load, standing, _, _ = candidate
+        _, asked, in_flight, max_concurrency, order, load, standing, _, _, _, _ = candidate
         share = in_flight / max_concurrency
         score = (
             reputation * standing[0]
