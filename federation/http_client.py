@@ -2,10 +2,11 @@
 
 Theory of operation. A request goes out on an idle connection to its server at once, in one write;
 only a new connection needs a task, which resolves the name, asks the egress gate for each address
-and connects; what happens on a connection is in `federation/http_connection.py`. Whatever a server
-does is bounded: the time to connect, the time in all, the bytes of the body, of the decoded body,
-and all other bytes in proportion to it. A redirect is a reply. A request is sent once: a server
-that closed its connection may have acted on it. contract.md section 5; decision 0140.
+and connects, each in a turn of the loop that has time for it (`federation/read_turns.py`); what
+happens on a connection is in `federation/http_connection.py`. Whatever a server does is bounded:
+the time to connect, the time in all, the bytes of the body, of the decoded body, and all other
+bytes in proportion to it. A redirect is a reply. A request is sent once: a server that closed its
+connection may have acted on it. contract.md section 5; decisions 0140, 0193.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ from msgspec import Struct
 from yarl import URL
 
 from federation.egress import EgressDenied, gated_socket_factory
+from federation.handshakes import Handshakes
 from federation.http_connection import Connection, Exchange, HttpFailure, HttpFailureKind, Outcome
 from federation.idle_connections import IdleConnections, Server
 from federation.name_resolver import NameResolver, NameUnavailable, ResolvedAddress
@@ -98,11 +100,14 @@ class HttpClient:
         self._looking_up: set[Exchange] = set()
         self._sweep: asyncio.TimerHandle | None = None
         self._tls_context: ssl.SSLContext | None = None
+        self.handshakes = Handshakes()
         # One for all connections: what a read brings is parsed before the next read.
         self.buffer = memoryview(bytearray(READ_BYTES_MAX))
         self.late_buffer = self.buffer[:LATE_BYTES_MAX]
         self.decrypted = memoryview(bytearray(READ_BYTES_MAX))
         self.read_turns = ReadTurns()
+        # Not the one of reads: while replies are late, no connection would be made.
+        self._connect_turns = ReadTurns()
 
     def __repr__(self) -> str:
         return f"<HttpClient connections={len(self._connections)}>"
@@ -165,6 +170,7 @@ class HttpClient:
         for connection in list(self._connections):
             connection.cancel()
         self.read_turns.close()
+        await self.handshakes.close()
         if self._sweep is not None:
             self._sweep.cancel()
         await asyncio.sleep(0)  # transports close in the next turn
@@ -194,8 +200,9 @@ class HttpClient:
 
     def _take_idle(self, server: Server) -> Connection | None:
         while (connection := self._idle.take(server)) is not None:
-            if connection.is_open:
+            if connection.is_free:
                 return connection
+            connection.close()
         return None
 
     def _close_idle(self) -> None:
@@ -246,6 +253,7 @@ class HttpClient:
         connection = Connection(self, exchange.server, exchange.payer)
         host, port, is_tls = exchange.server
         try:
+            await self._connect_turns.wait()
             self._looking_up.add(exchange)
             try:
                 addresses = await self._names.resolve(host, port, exchange.payer)
@@ -260,6 +268,7 @@ class HttpClient:
                 raise
             if context is not None:
                 try:
+                    await self._connect_turns.wait()
                     await connection.secure(context, host.rstrip("."))
                 except BaseException:
                     connection.close()
@@ -290,6 +299,7 @@ class HttpClient:
         """
         for idle_max in (CLOSED_FOR_ROOM, 0):
             refused.clear()
+            await self._connect_turns.wait()
             try:
                 return await aiohappyeyeballs.start_connection(
                     addresses,
@@ -328,6 +338,9 @@ def tls_context() -> ssl.SSLContext:
     """Return what this process trusts; making it takes 40 ms."""
     context = ssl.create_default_context()
     context.options |= ssl.OP_NO_RENEGOTIATION  # so no write waits for what the server says
+    # Without groups that the server makes up: one step with 10,000 bits takes a second.
+    names = [cipher["name"] for cipher in context.get_ciphers()]
+    context.set_ciphers(":".join(name for name in names if not name.startswith("DHE-")))
     return context
 
 

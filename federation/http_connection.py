@@ -18,6 +18,7 @@ import httptools
 from msgspec import Struct
 
 from core.content_coding import BodyDecoder, BodyTooLarge, UndecodableBody
+from federation.handshakes import Handshakes
 from federation.idle_connections import Server
 from federation.read_turns import ReadTurns
 from federation.tls_session import TlsSession
@@ -29,6 +30,17 @@ WRITTEN_BYTES_MAX: Final = 64 * 1024
 # Bytes that are not of the body: headers, sizes of chunks (5 for a short chunk), trailers. Each
 # chunk costs a callback: at most as many more bytes as the body has, so its chunks are no dust.
 OVERHEAD_BYTES_MAX: Final = 64 * 1024
+
+# Bytes that a TLS session reads in one step: a change of its key has 27 bytes and takes 20 us.
+SESSION_STEP_BYTES: Final = 4 * 1024
+# Bytes of the session beside those that it carries, of which each record has 22 or more, and each
+# costs: so many, and for each carried byte so many more.
+SESSION_BYTES_MAX: Final = 128 * 1024
+SESSION_BYTES_PER_BYTE: Final = 8
+# Of a handshake: certificates of 2 KB each, a few.
+HANDSHAKE_BYTES_MAX: Final = 64 * 1024
+# While nothing is asked: tickets, which are some hundred bytes each.
+IDLE_BYTES_MAX: Final = 16 * 1024
 
 # Decoded in one step: a megabyte, which a kilobyte may decode to, takes 3 ms.
 DECODED_BYTES_MAX: Final = 64 * 1024
@@ -155,6 +167,7 @@ class Connections(Protocol):
     late_buffer: memoryview
     decrypted: memoryview
     read_turns: ReadTurns
+    handshakes: Handshakes
 
     def count(self, connection: Connection) -> None:
         """Count a connection that is open."""
@@ -183,8 +196,8 @@ class Connection(asyncio.BufferedProtocol):
             lenient_spaces_after_chunk_size=True,
         )
         self._tls: TlsSession | None = None
-        # What waits for the handshake.
-        self._secured: asyncio.Future[None] | None = None
+        # During the handshake: set when something has come, or the connection has ended.
+        self._arrived: asyncio.Event | None = None
         self._exchange: Exchange | None = None
         self._is_writing = False
         # Of the body of the request.
@@ -193,7 +206,9 @@ class Connection(asyncio.BufferedProtocol):
         self._pieces: list[bytes] = []
         # What has come after the time of a turn was used up, and whether it is being decoded.
         self._is_late = self._is_waiting = self._is_paused = self._is_decoding = False
-        self._kept: bytes | None = None
+        self._kept: memoryview | None = None
+        # The session has answered a server that takes nothing: nothing more is read until it does.
+        self._is_held = False
         # The connection has ended, which counts when what came before is read.
         self._is_lost = False
         self._lost_by: Exception | None = None
@@ -204,8 +219,13 @@ class Connection(asyncio.BufferedProtocol):
 
     @property
     def is_open(self) -> bool:
-        """Whether it can take a request."""
+        """Whether neither side has ended it."""
         return self._transport is not None and not self._transport.is_closing()
+
+    @property
+    def is_free(self) -> bool:
+        """Whether it can take a request: what came before one would be read as its reply."""
+        return self.is_open and self._kept is None
 
     async def secure(self, context: ssl.SSLContext, server_name: str) -> None:
         """Begin a TLS session, before the first request.
@@ -216,10 +236,55 @@ class Connection(asyncio.BufferedProtocol):
         """
         if not self.is_open:
             raise ConnectionResetError
-        self._tls = TlsSession(context, server_name)
-        self._secured = asyncio.get_running_loop().create_future()
-        self._shake_hands()
-        await self._secured
+        self._tls = tls = TlsSession(context, server_name)
+        self._arrived = asyncio.Event()
+        tls.shake_hands()  # which waits for the server
+        self._flush_tls()
+        try:
+            is_done = False
+            while not is_done:
+                await self._receive()
+                is_done = await self._client.handshakes.step(self.payer, tls)
+                self._flush_tls()
+        except ssl.SSLError:
+            self._flush_tls()  # what the server is to be told
+            raise
+        self._check_lost()
+        self._arrived = None
+        self._encrypted = 0
+        if tls.has_unread or self._kept is not None:
+            self._wait()
+
+    def _check_lost(self) -> None:
+        if self._is_lost:
+            raise self._lost_by or ConnectionResetError()
+
+    async def _receive(self) -> None:
+        """Give the session something of what has come for the handshake.
+
+        Raises:
+            OSError: the server has ended the connection, or says too much.
+        """
+        assert self._tls is not None
+        assert self._arrived is not None
+        while self._kept is None:
+            self._check_lost()
+            self._arrived.clear()
+            await self._arrived.wait()
+        if len(self._kept) <= SESSION_STEP_BYTES:
+            self._resume()
+        self._feed(self._kept)
+        if self._encrypted > HANDSHAKE_BYTES_MAX:
+            raise ConnectionAbortedError
+
+    def _feed(self, read: memoryview) -> None:
+        """Give the session a step of what has come, and keep the rest."""
+        assert self._tls is not None
+        self._kept = None
+        if len(read) > SESSION_STEP_BYTES:
+            self._kept, read = read[SESSION_STEP_BYTES:], read[:SESSION_STEP_BYTES]
+        self._encrypted += len(read)
+        self._tls.receive(read)
 
     def begin(self, exchange: Exchange, head: bytes, body: bytes | None) -> None:
         """Send an exchange's request."""
@@ -282,7 +347,7 @@ class Connection(asyncio.BufferedProtocol):
         self._status = 0
         self._headers: dict[bytes, bytes] = {}
         self._decoder: BodyDecoder | None = None
-        self._received = self._body_bytes = 0
+        self._received = self._body_bytes = self._encrypted = 0
         self._is_informational = self._is_complete = self._is_kept = False
         self._broken: str | None = None
         self._failure: HttpFailure | None = None
@@ -302,6 +367,9 @@ class Connection(asyncio.BufferedProtocol):
     def resume_writing(self) -> None:
         """Note that the server has taken nearly all."""
         self._is_writing = False
+        if self._is_held:
+            self._is_held = False
+            self._wait()
         self._write_on()
 
     def get_buffer(self, sizehint: int) -> memoryview:
@@ -314,95 +382,119 @@ class Connection(asyncio.BufferedProtocol):
     def buffer_updated(self, nbytes: int) -> None:
         """Read what has come, or keep it for a later turn."""
         read = self._client.buffer[:nbytes]
-        if self._is_late and (self._exchange is not None or self._secured is not None):
+        if self._arrived is not None:
+            self._keep(read)
+            self._arrived.set()
+            return
+        if self._is_late:
             self._keep(read)
         else:
             self._read(read)
-        if (self._is_decoding or self._kept is not None) and not self._is_waiting:
-            self._is_waiting = True
-            self._client.read_turns.put(self)
+        if self._is_decoding or self._kept is not None:
+            self._wait()
 
     def connection_lost(self, error: Exception | None) -> None:
         """End what is on the connection."""
-        if self._secured is not None and not self._secured.done():
-            self._secured.set_exception(error or ConnectionResetError())
+        if self._arrived is not None:
+            self._is_lost, self._lost_by = True, error
+            self._arrived.set()
+            return
+        if self._exchange is not None and self._client.read_turns.is_used_up():
+            self._wait()  # the callback of its exchange takes its time
         self._lose(error)
 
     # -- what has come ----------------------------------------------------------------------------
 
+    def _wait(self) -> None:
+        """Go on in a later turn."""
+        if not self._is_waiting:
+            self._is_waiting = True
+            self._client.read_turns.put(self)
+
     def _keep(self, read: memoryview) -> None:
         """Keep bytes for a later turn; pause if there are more, which most replies have not."""
-        kept, self._kept = self._kept, bytes(read)
-        if kept is not None:
-            self._kept = kept + self._kept
+        kept = self._kept
+        self._kept = memoryview(bytes(read) if kept is None else b"".join((kept, read)))
         if kept is not None or len(read) == len(self._client.late_buffer):
+            self._pause()
+
+    def _pause(self) -> None:
+        assert self._transport is not None
+        self._transport.pause_reading()
+        self._is_paused = True
+
+    def _resume(self) -> None:
+        if self._is_paused and self.is_open:
             assert self._transport is not None
-            self._transport.pause_reading()
-            self._is_paused = True
+            self._transport.resume_reading()
+            self._is_paused = False
 
     def go_on(self) -> bool:
         """Read a piece of what has come; return whether there is more, else read on."""
         if self._is_decoding:
             if self._decode() and self._tls is not None:
                 self._decrypt()  # what waited for it
-        elif self._kept is not None:
+        elif self._kept is not None and not self._is_held:
             kept, self._kept = self._kept, None
-            self._read(memoryview(kept))
-        if self._is_decoding or self._kept is not None:
+            self._read(kept)
+        elif self._tls is not None:
+            self._decrypt()  # what came with the end of the handshake
+        if self._is_decoding or (self._kept is not None and not self._is_held):
             return True
         self._is_waiting = False
         if self._is_lost:
             self._lose(self._lost_by)
-        elif self._is_paused and self.is_open:
-            assert self._transport is not None
-            self._transport.resume_reading()
-            self._is_paused = False
+        elif not self._is_held:
+            self._resume()
         return False
 
     def _read(self, read: memoryview) -> None:
         if self._tls is None:
             self._parse(read)
-        else:
-            self._tls.receive(read)
+            return
+        if len(read) > SESSION_STEP_BYTES:
+            read = memoryview(bytes(read))  # the rest may be kept
+        while True:
+            self._feed(read)
             self._decrypt()
+            if self._encrypted > IDLE_BYTES_MAX:  # the lowest bound
+                self._judge_session()
+            if self._kept is None or self._is_decoding or self._is_held:
+                return
+            if self._client.read_turns.is_used_up():
+                return
+            read = self._kept
+
+    def _judge_session(self) -> None:
+        """End what is on the connection when its session says too much of itself."""
+        beside = self._encrypted - self._received
+        if self._exchange is not None:
+            if beside > SESSION_BYTES_MAX + SESSION_BYTES_PER_BYTE * self._received:
+                self._fail(HttpFailureKind.BROKEN, "too many bytes of TLS beside the reply")
+                self._finish()
+        elif beside > IDLE_BYTES_MAX:
+            self.close()
 
     def _decrypt(self) -> None:
         tls = self._tls
         assert tls is not None
-        if self._secured is not None:
-            self._shake_hands()
-        if self._secured is not None:
-            return
         while tls.has_unread and (size := tls.read_into(self._client.decrypted)):
             self._parse(self._client.decrypted[:size])
             if self._exchange is None or self._is_decoding:
                 break
         self._flush_tls()  # what keeps the session going
         if tls.is_ended:
+            self._kept = None
             self._lose(tls.error)
-
-    def _shake_hands(self) -> None:
-        tls, secured = self._tls, self._secured
-        assert tls is not None
-        assert secured is not None
-        try:
-            if not tls.shake_hands():
-                return
-        except ssl.SSLError as error:
-            if not secured.done():
-                secured.set_exception(error)
-        else:
-            self._secured = None
-            if not secured.done():
-                secured.set_result(None)
-        finally:
-            self._flush_tls()
 
     def _flush_tls(self) -> None:
         assert self._tls is not None
         if (data := self._tls.take_outgoing()) and self.is_open:
             assert self._transport is not None
             self._transport.write(data)
+            if self._is_writing:
+                self._is_held = True
+                self._pause()
 
     def _parse(self, read: memoryview) -> None:
         """Parse bytes; end the exchange when its reply is there or cannot be."""
@@ -491,8 +583,10 @@ class Connection(asyncio.BufferedProtocol):
         outcome = self._outcome()
         self._decoder = None  # it holds the body
         is_good = isinstance(outcome, HttpReply) and outcome.coding_problem is None
-        is_more = self._kept is not None or (self._tls is not None and self._tls.has_unread)
+        tls = self._tls
+        is_more = self._kept is not None or (tls is not None and (tls.has_unread or tls.is_ended))
         if is_good and self._is_kept and self.is_open and self._is_written and not is_more:
+            self._encrypted = self._received = 0
             self._client.keep(self)
         else:
             self.close()

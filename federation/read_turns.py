@@ -3,7 +3,8 @@
 A loop reads every connection that has something in one turn, and hundreds of replies can be there
 at once: judging 512 of 16 KB each took 2.2 s. So reads use up the time of a turn; what comes after
 it is kept unread, and its connection pauses. These go on in later turns, payers in turn, a piece of
-work each. Knows no sockets. Decision 0193.
+work each. Tasks that make new connections use up a time of their own, and wait for it in the order
+in which they come. Knows no sockets. Decision 0193.
 """
 
 from __future__ import annotations
@@ -63,6 +64,11 @@ class ReadTurns:
         self._begin()
         return False
 
+    async def wait(self) -> None:
+        """Return in a turn that has time left; callers go on in the order of their calls."""
+        while self.is_used_up():  # noqa: ASYNC110, no event: the turn ends by itself
+            await asyncio.sleep(0)
+
     def put(self, connection: Reading) -> None:
         """Let a connection that does not wait go on in a later turn."""
         self._waiting.put(connection.payer, connection, connection)
@@ -79,15 +85,19 @@ class ReadTurns:
         if self._next is not None:
             self._next.cancel()
 
-    def _begin(self) -> None:
-        self.ends_s = self.now_s() + TURN_S
+    def _begin(self, lasts_s: float = TURN_S) -> None:
+        self.ends_s = self.now_s() + lasts_s
         self._next = self._loop.call_soon(self._go_on)
 
     def _go_on(self) -> None:
         self._next = None
         if not self._waiting:
+            self.ends_s = min(self.ends_s, self.now_s() + TURN_S)
             return
-        self._begin()  # first: what one connection raises ends this turn, not the ones after it
+        # First: what one connection raises ends this turn, not the ones after it. Twice, as for a
+        # turn that begins in the time of another: with the time of one, what waits may take all of
+        # it and what comes be late, turn after turn.
+        self._begin(2 * TURN_S)
         while (connection := self._waiting.take()) is not None:
             if connection.go_on():
                 self._waiting.put(connection.payer, connection, connection)

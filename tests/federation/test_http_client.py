@@ -507,15 +507,20 @@ class Wire(asyncio.Transport):
     def __init__(self) -> None:
         super().__init__()
         self.is_closed = False
+        self.written = bytearray()
+        self.is_paused = False
 
     def write(self, data: bytes | bytearray | memoryview) -> None:
-        """Drop it."""
+        """Hold it."""
+        self.written += data
 
     def pause_reading(self) -> None:
-        """Do nothing: a test writes when it is read on."""
+        """Note it: a test writes when it is read on."""
+        self.is_paused = True
 
     def resume_reading(self) -> None:
-        """Do nothing."""
+        """Note it."""
+        self.is_paused = False
 
     def is_closing(self) -> bool:
         return self.is_closed

@@ -6,6 +6,7 @@ import asyncio
 import codecs
 import os
 import resource
+import ssl
 import sys
 import tracemalloc
 from collections.abc import Iterator
@@ -42,6 +43,7 @@ from tests.federation.test_http_client import (
     replying,
     silent,
     site,
+    url_of,
 )
 
 
@@ -89,7 +91,10 @@ async def test_a_request_that_was_sent_keeps_no_body() -> None:
         assert sent.connection is not None
 
 
-async def test_a_reply_before_all_is_written_ends_the_connection() -> None:
+@pytest.mark.parametrize("is_tls", [False, True])
+async def test_a_reply_before_all_is_written_ends_the_connection(
+    trusted: ssl.SSLContext, *, is_tls: bool
+) -> None:
     def serve(here: Site) -> Serve:
         async def connection(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
             await reader.readuntil(b"\r\n\r\n")
@@ -100,9 +105,10 @@ async def test_a_reply_before_all_is_written_ends_the_connection() -> None:
 
         return connection
 
-    async with site(serve) as here, client() as mine:
+    async with site(serve, ssl=trusted if is_tls else None) as here, client() as mine:
         for body in (bytes(8_000_000), b"{}"):
-            assert isinstance(await mine.request(post(here.url, body)), HttpReply)
+            asked = post(url_of(here, is_tls=is_tls), body)
+            assert isinstance(await mine.request(asked), HttpReply)
         assert here.connections == 2
 
 

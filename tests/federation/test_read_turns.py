@@ -12,10 +12,12 @@ import threading
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager, suppress
+from typing import Any
 
 import pytest
 from msgspec.structs import replace
 
+from federation import http_connection
 from federation.http_client import LATE_BYTES_MAX, HttpClient
 from federation.http_connection import (
     DECODED_BYTES_MAX,
@@ -25,6 +27,7 @@ from federation.http_connection import (
     Outcome,
 )
 from federation.read_turns import TURN_S, ReadTurns
+from federation.tls_session import TlsSession
 from tests.federation.test_http_client import (
     PATIENCE_S,
     REPLY,
@@ -52,17 +55,25 @@ class Clock:
 
 
 class Work:
-    """A connection with pieces of work, each of more than half a turn."""
+    """A connection with pieces of work, each of more than half the time of such a turn."""
 
-    def __init__(self, clock: Clock, payer: str, pieces: int, done: list[str]) -> None:
+    def __init__(
+        self,
+        clock: Clock,
+        payer: str,
+        pieces: int,
+        done: list[str],
+        piece_s: float = 1.2 * TURN_S,
+    ) -> None:
         self.payer = payer
+        self._piece_s = piece_s
         self._clock = clock
         self._pieces = pieces
         self._done = done
 
     def go_on(self) -> bool:
         """Do a piece."""
-        self._clock.now_s += 0.6 * TURN_S
+        self._clock.now_s += self._piece_s
         self._done.append(self.payer)
         self._pieces -= 1
         return self._pieces > 0
@@ -96,6 +107,24 @@ async def test_work_goes_on_within_the_time_of_later_turns_payers_in_turn() -> N
     assert turns._next is None
     clock.now_s += 1.0
     assert not turns.is_used_up()
+
+
+async def test_what_waits_leaves_time_for_what_comes_and_none_of_it_to_the_next_turn() -> None:
+    """Where 64 replies took the time of a turn, all that came were late from then on."""
+    clock, done = Clock(), list[str]()
+    turns = ReadTurns(clock)
+    turns.put(Work(clock, "a", 1, done))
+    await asyncio.sleep(0)
+    assert done == ["a"]
+    assert not turns.is_used_up(), "what comes is not late"
+    clock.now_s += 0.8 * TURN_S + 1e-9
+    assert turns.is_used_up()
+    turns.put(Work(clock, "a", 1, done, piece_s=0.0))
+    for _ in range(2):
+        await asyncio.sleep(0)
+    assert len(done) == 2
+    assert turns._next is None
+    assert turns.ends_s <= clock.now_s + TURN_S
 
 
 async def test_work_that_raises_stops_no_other() -> None:
@@ -164,6 +193,8 @@ def answering_at_once(
             go.wait(PATIENCE_S)
             for one in connections:
                 one.sendall(reply)
+                if b"Content-Length" not in reply:
+                    one.shutdown(socket.SHUT_WR)
             answered.set()
 
     def answer() -> bool:
@@ -187,12 +218,14 @@ def answering_at_once(
 @pytest.mark.parametrize("anyio_backend", BOTH_LOOPS)
 @pytest.mark.parametrize("is_tls", [False, True])
 @pytest.mark.parametrize("size", [10, 20_000])
+@pytest.mark.parametrize("has_length", [True, False])
 async def test_replies_that_come_at_once_are_judged_in_many_turns(
-    trusted: ssl.SSLContext, size: int, *, is_tls: bool
+    trusted: ssl.SSLContext, size: int, *, has_length: bool, is_tls: bool
 ) -> None:
-    """512 replies of 16 KB, each judged in 4 ms, were one turn of 2.2 s."""
+    """512 replies of 16 KB, each judged in 4 ms, were one turn of 2.2 s; as were their ends."""
     count, loop, clock = 24, asyncio.get_running_loop(), Clock()
-    reply = b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n" % size + b"x" * size
+    length = b"Content-Length: %d\r\n" % size if has_length else b""
+    reply = b"HTTP/1.1 200 OK\r\n%b\r\n" % length + b"x" * size
     turn, judged_in, bodies = 0, Counter[int](), list[int]()
     all_done = loop.create_future()
 
@@ -221,6 +254,70 @@ async def test_replies_that_come_at_once_are_judged_in_many_turns(
     # Four where the turn began within the time of another.
     assert max(judged_in.values()) <= 4
     assert not mine.read_turns._waiting
+
+
+@pytest.mark.parametrize("anyio_backend", BOTH_LOOPS)
+@pytest.mark.parametrize("part", ["resolve", "open", "secure"])
+async def test_connections_that_are_made_at_once_are_made_in_many_turns(
+    trusted: ssl.SSLContext, monkeypatch: pytest.MonkeyPatch, part: str
+) -> None:
+    """512 new connections were one turn of 20 ms, by TLS of 50: each began in a task of its own."""
+    count, clock, is_tls = 24, Clock(), part == "secure"
+    turn, worked_in, outcomes = 0, Counter[int](), list[Outcome]()
+
+    def costly(work: Callable[..., Any]) -> Callable[..., Any]:
+        def working(*arguments: Any) -> Any:
+            worked_in[turn] += 1
+            clock.now_s += 0.75 * TURN_S
+            return work(*arguments)
+
+        return working
+
+    def together(work: Callable[..., Any]) -> Callable[..., Any]:
+        all_asked = asyncio.Barrier(count)
+
+        async def working(*arguments: Any) -> Any:
+            await all_asked.wait()
+            return await work(*arguments)
+
+        return working
+
+    async with site(replying(REPLY), ssl=trusted if is_tls else None) as here, client() as mine:
+        mine._connect_turns = ReadTurns(clock)
+        match part:
+            case "resolve":
+                monkeypatch.setattr(mine._names, "resolve", costly(mine._names.resolve))
+            case "open":
+                monkeypatch.setattr(mine._names, "resolve", together(mine._names.resolve))
+                monkeypatch.setattr(mine, "_open_socket", costly(mine._open_socket))
+            case _:
+                monkeypatch.setattr(http_connection, "TlsSession", costly(TlsSession))
+        request = post(url_of(here, is_tls=True) if is_tls else here.url)
+        for _ in range(count):
+            mine.send(request, outcomes.append)
+        async with asyncio.timeout(PATIENCE_S):
+            while len(outcomes) < count:
+                turn += 1
+                await asyncio.sleep(0)
+    assert all(isinstance(one, HttpReply) for one in outcomes)
+    assert worked_in.total() == count
+    # Four where the turn began within the time of another.
+    assert max(worked_in.values()) <= 4
+
+
+async def test_a_connection_that_is_given_up_before_its_turn_is_not_made() -> None:
+    outcomes: list[Outcome] = []
+    async with site(replying(REPLY)) as here, client() as mine:
+        mine._connect_turns = used_up()
+        _, given_up = (mine.send(post(here.url), outcomes.append) for _ in range(2))
+        await asyncio.sleep(0)
+        assert len(mine._connecting) == 2
+        assert len(mine._looking_up) <= 1, "the second waits"
+        given_up.cancel()
+        async with asyncio.timeout(PATIENCE_S):
+            while not outcomes:
+                await asyncio.sleep(0)
+        assert (len(outcomes), here.connections, len(mine._connecting)) == (1, 1, 0)
 
 
 @pytest.mark.parametrize("anyio_backend", BOTH_LOOPS)
