@@ -28,6 +28,7 @@ from serve_app.callers.leases import find_keys_in, take_block_from
 from serve_app.callers.limits import RateLimiter
 from serve_app.callers.peers import Peers
 from serve_app.http.compiling import switch_threads_often
+from serve_app.http.whole_replies import serve_whole_replies
 from serve_app.operations.agents.heartbeat_store import Heartbeats
 from serve_app.services import Services
 from serve_app.settings_from_env import read_settings
@@ -48,6 +49,7 @@ class ApiDeployment:
         collect_rarely()
         self._watchdog = start_loop_watchdog("api", "api")
         switch_threads_often()
+        serve_whole_replies()  # Serve starts the replica's server after this
         gateway = await Gateway.connect(settings)
         self._services = Services(
             gateway,

@@ -31,7 +31,7 @@ from serve_app.operations.agents.heartbeat_store import Heartbeats
 from serve_app.services import Services
 from tests.serve_app.bounded import run
 
-BODY_BYTES = 512 * 1024
+BODY_BYTES = 256 * 1024
 
 _JSON = st.recursive(
     st.none() | st.booleans() | st.integers(-9, 9) | st.floats(-1, 1) | st.text(max_size=3),
