@@ -35,26 +35,25 @@ class RequestTurns:
             holder: a DID, or an address.
         """
         loop = asyncio.get_running_loop()
-        begun = self._begun.get(holder, 0)
-        if begun < AT_ONCE and not self._waiting.waiting_of(holder):
-            self._begun[holder] = begun + 1
-            if self._next is None:
-                self._next = loop.call_soon(self._begin_turn)
-            return
-        turn: asyncio.Future[None] = loop.create_future()
-        self._waiting.put(holder, id(turn), turn)
-        try:
-            await turn
-        finally:
-            self._waiting.drop(id(turn))  # still there when its client has left
+        if self._begun.get(holder, 0) >= AT_ONCE or self._waiting.waiting_of(holder):
+            turn: asyncio.Future[None] = loop.create_future()
+            self._waiting.put(holder, id(turn), turn)
+            try:
+                await turn
+            finally:
+                self._waiting.drop(id(turn))  # still there when its client has left
+        self._begun[holder] = self._begun.get(holder, 0) + 1
+        if self._next is None:
+            self._next = loop.call_soon(self._begin_turn)
 
     def _begin_turn(self) -> None:
         self._begun.clear()
+        # First, so that what goes on here counts in the next turn, in which it runs.
+        loop = asyncio.get_running_loop()
+        self._next = loop.call_soon(self._begin_turn) if len(self._waiting) else None
         for _ in range(AT_ONCE):
             turn = self._waiting.take()
             if turn is None:
                 break
             if not turn.done():
                 turn.set_result(None)
-        loop = asyncio.get_running_loop()
-        self._next = loop.call_soon(self._begin_turn) if len(self._waiting) else None

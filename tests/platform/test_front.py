@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 import subprocess
+import threading
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from importlib.util import find_spec
 from pathlib import Path
 
+import httpx
 import pytest
+from ray.serve._private.http_util import parse_disconnect_disabled_header
 
 from core.settings import Settings
 from serve_app.api import all_operations
@@ -14,6 +19,7 @@ from serve_app.callers.limits import RateClass
 from serve_app.callers.peers import peer_token
 from serve_app.supervisor.front import ANCHOR, MARK, connections_possible, write_front
 from serve_app.supervisor.spent_callers import NOT_WRITES, UNCOUNTED, WRITES_BY_BODY
+from tests.platform.deployments import free_port
 
 KEY = b"k" * 32
 SERVES = f"""\
@@ -92,3 +98,70 @@ def test_what_counts_as_its_method_does_not_say_is_left_to_the_replicas() -> Non
     assert uncounted - others == set(UNCOUNTED)
     by_body = {operation.path for operation in all_operations() if operation.rate_of is not None}
     assert by_body == set(WRITES_BY_BODY)
+
+
+class Echo(BaseHTTPRequestHandler):
+    """A replica that says whether Serve would leave the client of a request unwatched."""
+
+    protocol_version = "HTTP/1.1"
+
+    def __getattr__(self, name: str) -> object:
+        if name.startswith("do_"):
+            return self._answer
+        raise AttributeError(name)
+
+    def _answer(self) -> None:
+        self.rfile.read(int(self.headers["content-length"] or 0))
+        headers = {name.lower().encode(): value.encode() for name, value in self.headers.items()}
+        self.send_response(204)
+        self.send_header("x-unwatched", str(parse_disconnect_disabled_header(headers)))
+        self.end_headers()
+
+    def log_message(self, format: str, *_: object) -> None:
+        """Write nothing."""
+
+
+@pytest.fixture(scope="module")
+def front(tmp_path_factory: pytest.TempPathFactory) -> Iterator[httpx.Client]:
+    """A client of HAProxy, which runs with our limits in front of an `Echo`."""
+    folder, port = tmp_path_factory.mktemp("front"), free_port()
+    with ThreadingHTTPServer(("127.0.0.1", 0), Echo) as server:
+        threading.Thread(target=server.serve_forever).start()
+        configuration = folder / "haproxy.cfg"
+        text = SERVES.replace("127.0.0.1:1\n", f"127.0.0.1:{port}\n")
+        text = text.replace("127.0.0.1:2\n", f"127.0.0.1:{server.server_port}\n")
+        configuration.write_text(text, encoding="ascii")
+        script = write_front(folder / "front", Settings(), KEY)
+        with subprocess.Popen([str(script), "-db", "-f", str(configuration)]) as haproxy:
+            transport = httpx.HTTPTransport(retries=8)  # until it listens
+            url = f"http://127.0.0.1:{port}"
+            with httpx.Client(base_url=url, transport=transport, timeout=60) as http:
+                yield http
+            haproxy.kill()
+        server.shutdown()
+
+
+@pytest.mark.parametrize("own", [{}, {"x-request-disconnect-disabled": "?1"}], ids=["", "forged"])
+@pytest.mark.parametrize(
+    ("method", "is_unwatched"),
+    [
+        ("GET", False),
+        ("HEAD", False),
+        ("POST", True),
+        ("PUT", True),
+        ("PATCH", True),
+        ("DELETE", True),
+    ],
+)
+def test_serve_watches_the_clients_of_reads_and_waits_alone(
+    front: httpx.Client, method: str, is_unwatched: bool, own: dict[str, str]
+) -> None:
+    for prefer, expected in (({}, is_unwatched), ({"prefer": "wait=5"}, False)):
+        reply = front.request(method, "/v1/any", headers={**own, **prefer})
+        assert reply.headers["x-unwatched"] == str(expected), prefer
+
+
+def test_no_value_of_a_client_stands_beside_ours(front: httpx.Client) -> None:
+    """The last of two headers of one name counts in Serve."""
+    reply = front.post("/v1/any", headers={"X-Request-Disconnect-Disabled": "?0"})
+    assert reply.headers["x-unwatched"] == "True"

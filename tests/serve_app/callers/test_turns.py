@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from contextlib import suppress
 
 import pytest
@@ -31,6 +32,32 @@ async def test_a_burst_of_one_caller_lets_others_through() -> None:
         group.create_task(request(turns, OTHER, order))
     assert order.index(OTHER) <= 3 * AT_ONCE
     assert len(order) == 10 * AT_ONCE + 1
+
+
+@pytest.mark.parametrize("burst", [2 * AT_ONCE, 3 * AT_ONCE, 3 * AT_ONCE + 1])
+@pytest.mark.parametrize("pause_turns", range(4))
+async def test_a_burst_and_what_follows_it_are_not_more_in_a_turn(
+    burst: int, pause_turns: int
+) -> None:
+    """The last four that had waited and four fresh ones went on in one turn."""
+    turns = RequestTurns()
+    passed = Counter[int]()
+    turn = 0
+
+    async def request() -> None:
+        await turns.take(GREEDY)
+        passed[turn] += 1
+
+    async with asyncio.TaskGroup() as group:
+        for begun in (burst, *pause_turns * [0], *5 * [AT_ONCE]):
+            turn += 1
+            for _ in range(begun):
+                group.create_task(request())
+            await asyncio.sleep(0)
+        while passed.total() < burst + 5 * AT_ONCE:
+            turn += 1
+            await asyncio.sleep(0)
+    assert max(passed.values()) == AT_ONCE
 
 
 async def test_a_lone_caller_never_waits() -> None:

@@ -91,7 +91,7 @@ def test_an_invoice_whose_client_left_is_still_the_only_one_of_its_payer() -> No
         others = [asyncio.create_task(invoices.create(asked(services, n))) for n in range(1, 20)]
         for left in (first, *others[:-1]):
             await settled()
-            left.cancel()  # as Serve does when a client disconnects
+            left.cancel()  # as Serve does with a client it watches
         await settled()
         assert ledger.looked_up == of_first > 0
         ledger.ends.set()
