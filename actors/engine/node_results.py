@@ -14,7 +14,7 @@ import orjson
 from actors.dispatch.order_inputs import hash_small_inputs
 from actors.engine.runner import Runner
 from actors.engine.running_workflow import RunningWorkflow
-from actors.engine.step_commands import quarantined_error
+from actors.engine.step_commands import quarantined_error, rereading_error
 from actors.transport.messages import NodeResultReply, NodeResultRequest
 from actors.values.reply_events import check_signature
 from core.errors import ErrorCode, ServiceError
@@ -40,6 +40,9 @@ def take_result(runner: Runner, request: NodeResultRequest, now_ms: int, done: D
     reply, after the commit of the first. 4. Otherwise the attempt was decided without the result.
     """
     run = runner.find_run(request.workflow_id)
+    if run is not None and not run.is_stored:
+        done(rereading_error(request.workflow_id))  # its rows may be ahead of a repeated publish
+        return
     if request.is_late or (run is not None and _has_ended(run, request)):  # 1
         _refuse_late(runner, request, done)
         return

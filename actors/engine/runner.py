@@ -96,7 +96,7 @@ EARLY_MS: Final = 50
 # The cancel reason for agents whose work is repeated.
 HALTED_REASON: Final = "error"
 # Names of timers that belong to no node.
-_DEADLINE, _READ_AGAIN = "\x00deadline", "\x00read again"
+_DEADLINE, _READ_AGAIN, _UNSENT = "\x00deadline", "\x00read again", "\x00unsent"
 _NOTHING: Final[Mapping[str, Any]] = {}
 
 Publish = Callable[[PublishReply | ServiceError], None]
@@ -234,8 +234,8 @@ class Runner:
             self._quarantine.cancel(request, done)
         elif run is None:
             done(None)
-        elif run.is_halted:
-            again()
+        elif run.is_halted or not run.is_stored:
+            again()  # a repeated publish may be behind the rows
         elif run.machine.is_finished:
             done(not_cancellable_error(request.workflow_id))
         else:
@@ -361,7 +361,7 @@ class Runner:
                 when the workflow is quarantined for it.
         """
         run = self.find_run(workflow_id)
-        if run is not None:
+        if run is not None and run.is_stored:
             otherwise = None if done is None else partial(done, False)
             self._guard(run, self._receive, run, event, done, otherwise=otherwise)
 
@@ -627,7 +627,7 @@ class Runner:
                     unstaked = build_unstaked_event(action, self._clock.now_ms())
                     self.receive(run.workflow_id, unstaked)
                 case DispatchNode() | DispatchVerification():
-                    self._dispatch(run, action)
+                    run.unsent.append(action)
                 case ScheduleRetry(node, due_ms):
                     self._call_at(run, node, due_ms, RetryDue(node, due_ms))
                 case CloseAuction(node, _, due_ms):
@@ -640,9 +640,21 @@ class Runner:
                         self._dispatcher.abort(order, reason)
                 case _:
                     raise AssertionError(f"{action} was not resolved before the commit")
+        if _UNSENT not in run.timers:
+            self._send_unsent(run)
+
+    def _send_unsent(self, run: RunningWorkflow) -> None:
+        """Send what waits, as far as it is for one turn of the loop, and the rest in later ones."""
+        run.timers.pop(_UNSENT, None)
+        for action in run.take_unsent():
+            self._dispatch(run, action)
+        if run.unsent:
+            work = partial(self._send_unsent, run)
+            at_ms = self._clock.now_ms()
+            run.set_timer(_UNSENT, self._clock.call_at(at_ms, self._guard, run, work))
 
     def _dispatch(self, run: RunningWorkflow, action: DispatchNode | DispatchVerification) -> None:
-        if not is_dispatch_wanted(run.machine, action):
+        if run.is_halted or not is_dispatch_wanted(run.machine, action):
             return
         did, now_ms = action.agent_did, self._clock.now_ms()
         if self._directory.is_revoked(did, now_ms):

@@ -5,11 +5,18 @@ Values only. design.md section 3.
 
 from __future__ import annotations
 
+from collections import deque
 from dataclasses import dataclass, field
+from typing import Final
 
 from actors.ports import DispatchOrder, Timer
+from core.workflow.actions import DispatchNode, DispatchVerification
 from core.workflow.events import AttemptFailed, AttemptSucceeded, Event, VerificationFinished
 from core.workflow.machine import WorkflowMachine
+
+# What one turn of the loop sends of a workflow: an order costs 20 us, each of its parents 1.
+SENT_US_MAX: Final = 4_000
+ORDER_US: Final = 20
 
 
 @dataclass(slots=True)
@@ -19,6 +26,7 @@ class RunningWorkflow:
     `is_halted`: the ledger refused a step, so the machine is ahead of the rows and is replaced.
     `is_stored`: its publish is known to be committed; before that it receives no event.
     `halts`: how often it was halted in this process, earlier runs included.
+    `unsent`: committed dispatches that later turns of the loop send, in order.
     """
 
     task_id: str
@@ -30,6 +38,7 @@ class RunningWorkflow:
     is_halted: bool = False
     is_stored: bool = True
     halts: int = 0
+    unsent: deque[DispatchNode | DispatchVerification] = field(default_factory=deque)
 
     @property
     def workflow_id(self) -> str:
@@ -53,6 +62,14 @@ class RunningWorkflow:
         """Remove and return the open orders of a node."""
         both = (self.orders.pop((node, False), None), self.orders.pop((node, True), None))
         return [order for order in both if order is not None]
+
+    def take_unsent(self) -> list[DispatchNode | DispatchVerification]:
+        """Remove and return what one turn of the loop sends."""
+        taken, left_us = [], SENT_US_MAX
+        while self.unsent and left_us > 0:
+            taken.append(self.unsent.popleft())
+            left_us -= ORDER_US + len(self.machine.compiled.nodes[taken[-1].node].depends_on)
+        return taken
 
     def close_order(self, event: Event) -> DispatchOrder | None:
         """Remove and return the order that this event ends; None for a late event."""

@@ -96,7 +96,9 @@ class Connection(asyncio.BufferedProtocol):
             body = memoryview(self._buffer)[begin + _LENGTH.size : begin + _LENGTH.size + size]
             begin += _LENGTH.size + size
             self._on_value(self, _value(body))
-        if begin:
+        if begin == self._end and len(self._buffer) == BUFFER_BYTES:
+            self._end = 0
+        elif begin:
             rest = self._buffer[begin : self._end]
             self._end = len(rest)
             # A new one: the loop may still hold a view of the old one, and it may have grown.

@@ -189,8 +189,7 @@ class ValueProcess:
             self._end_process()  # it has ended since the last request
             self._streams = await self._start()
         reader, writer = self._streams
-        writer.write(len(request).to_bytes(LENGTH_BYTES, LENGTH_ORDER))
-        writer.write(request)
+        writer.writelines((len(request).to_bytes(LENGTH_BYTES, LENGTH_ORDER), request))
         await writer.drain()
         length = int.from_bytes(await reader.readexactly(LENGTH_BYTES), LENGTH_ORDER)
         return await reader.readexactly(length)

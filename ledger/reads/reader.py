@@ -59,6 +59,20 @@ _OWNERS_PAGE: Final = 500
 PAGE_BYTES_MAX: Final = 4 * 1024 * 1024
 _HASHES: Final = sql.any_(sql.bindparam("hashes", type_=ARRAY(LargeBinary)))
 _KEYS: Final = sql.select(api_key).where(api_key.c.hash == _HASHES)
+# Made once: to make it is a third of what its request takes.
+_BALANCE: Final = sql.select(
+    sql.func.coalesce(
+        sql.select(account.c.balance)
+        .where(account.c.address == sql.bindparam("wallet"))
+        .scalar_subquery(),
+        0,
+    ).label("balance"),
+    sql.select(sql.func.coalesce(sql.func.sum(account.c.balance), 0))
+    .select_from(escrow.join(account, account.c.id == escrow.c.account_id))
+    .where(escrow.c.payer_did == sql.bindparam("payer"), escrow.c.status == "held")
+    .scalar_subquery()
+    .label("held"),
+)
 
 
 class RowPage(list[RowDict]):
@@ -236,19 +250,7 @@ class LedgerReader:
 
     async def balance(self, did: str) -> Balance:
         """Return an owner's wallet, and the rest of their held escrows as pending (money.md 32)."""
-        wallet = (
-            sql.select(account.c.balance)
-            .where(account.c.address == wallet_address(did))
-            .scalar_subquery()
-        )
-        held = (
-            sql.select(sql.func.coalesce(sql.func.sum(account.c.balance), 0))
-            .select_from(escrow.join(account, account.c.id == escrow.c.account_id))
-            .where(escrow.c.payer_did == did, escrow.c.status == "held")
-            .scalar_subquery()
-        )
-        query = sql.select(sql.func.coalesce(wallet, 0).label("balance"), held.label("held"))
-        row = (await self.rows(query))[0]
+        row = (await self.rows(_BALANCE, {"wallet": wallet_address(did), "payer": did}))[0]
         return Balance(int(row["balance"]), int(row["held"]))
 
     async def transactions(

@@ -80,8 +80,9 @@ async def start(
         return commits
 
     yield start_one
-    for commits in started:
-        await commits.stop()
+    async with asyncio.timeout(DEADLINE_S):
+        for commits in started:
+            await commits.stop()
 
 
 def kill_backends(auditor: Auditor) -> int:

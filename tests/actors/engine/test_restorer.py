@@ -231,6 +231,25 @@ async def test_a_page_waits_for_the_outcomes_of_the_pages_before_it(
     assert restorer.count == 10
 
 
+async def test_a_page_waits_for_the_quarantines_of_the_pages_before_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Rows of another version are as many commits as rows that can be driven on."""
+    monkeypatch.setattr(restorer_module, "AHEAD_MAX", PAGE)
+    bench = unfinished(10)
+    for row in bench.model.workflows.values():
+        row["manifest"] = "[]"
+    done = restorer_of(bench, ModelRows(bench)).restore_all()
+    for _ in range(100):
+        await asyncio.sleep(0)
+    assert len(bench.gate.waiting) == 2 * PAGE
+    async with asyncio.timeout(60):
+        while not done.done():
+            bench.gate.commit()
+            await asyncio.sleep(0)
+    assert all(map(bench.runner.is_quarantined, bench.model.workflows))
+
+
 async def test_single_workflows_that_are_restored_keep_no_page_waiting(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import random
 import struct
 from collections.abc import AsyncIterator
 from contextlib import closing
@@ -13,7 +14,15 @@ import msgspec
 import pytest
 
 from actors.transport.channel import Channel
-from actors.transport.sockets import SocketCall, SocketServer, serve_batches, socket_path
+from actors.transport.sockets import (
+    BUFFER_BYTES,
+    UNREADABLE,
+    Connection,
+    SocketCall,
+    SocketServer,
+    serve_batches,
+    socket_path,
+)
 from actors.transport.wire import decode_failure
 from core.errors import ErrorCode, ServiceError
 
@@ -147,6 +156,57 @@ async def test_a_channel_carries_its_batches_over_it(
     numbers = range(1, 51)
     assert await asyncio.gather(*map(channel.request, numbers)) == [2 * n for n in numbers]
     assert channel.statistics().calls == 5
+
+
+def connected() -> tuple[Connection, list[Any]]:
+    """Return a connection, and what it has heard."""
+    heard: list[Any] = []
+    return Connection(lambda _, value: heard.append(value), lambda _: None), heard
+
+
+def frame(value: object) -> bytes:
+    """Return a value as it is sent."""
+    body = msgspec.msgpack.encode(value)
+    return len(body).to_bytes(4, "big") + body
+
+
+def arrive(connection: Connection, sent: bytes) -> int:
+    """Let a connection read as much as it has room for; return how much."""
+    # Held while it is read, as by a loop: a buffer that is viewed cannot grow.
+    view = connection.get_buffer(-1)
+    size = min(len(view), len(sent))
+    view[:size] = sent[:size]
+    connection.buffer_updated(size)
+    return size
+
+
+def test_frames_that_come_whole_make_no_new_buffer() -> None:
+    """Each made one of 64 KiB anew."""
+    connection, heard = connected()
+    first = connection.get_buffer(-1).obj
+    for number in range(3):
+        arrive(connection, 2 * frame([number, b"x" * 1_000]))
+        assert connection.get_buffer(-1).obj is first
+        assert len(connection.get_buffer(-1)) == BUFFER_BYTES
+    assert [value[0] for value in heard] == [0, 0, 1, 1, 2, 2]
+
+
+def test_frames_are_the_same_however_they_are_cut() -> None:
+    rng = random.Random(1)
+    for _ in range(100):
+        values = [
+            rng.randbytes(rng.choice((0, 1, 200, BUFFER_BYTES - 9, BUFFER_BYTES, 200_000)))
+            for _ in range(8)
+        ]
+        sent = b"".join(map(frame, values))
+        connection, heard = connected()
+        while sent:
+            size = rng.choice((1, 4, 5, 300, BUFFER_BYTES, len(sent)))
+            sent = sent[arrive(connection, sent[:size]) :]
+        assert heard == values
+        arrive(connection, frame(1) + (1).to_bytes(4, "big") + b"\xc1" + frame(2))
+        assert heard[-3:] == [1, UNREADABLE, 2]
+        assert len(connection.get_buffer(-1)) == BUFFER_BYTES, "what has grown is let go of"
 
 
 async def test_only_this_user_can_reach_the_socket(

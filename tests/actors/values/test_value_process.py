@@ -9,6 +9,7 @@ import socket
 import subprocess
 import sys
 import traceback
+from collections.abc import Iterable
 from typing import Any
 
 import orjson
@@ -25,7 +26,14 @@ from actors.values.handed_in_results import (
     judge_handed_in,
 )
 from actors.values.reply_events import ReceivedReply, judge_received
-from actors.values.value_child import EVENTS, REQUESTS, ReplyOfOrder, answer_frame
+from actors.values.value_child import (
+    EVENTS,
+    LENGTH_BYTES,
+    LENGTH_ORDER,
+    REQUESTS,
+    ReplyOfOrder,
+    answer_frame,
+)
 from actors.values.value_process import JUDGED_IN_LOOP_BYTES_MAX, ValueProcess, ValueProcessEnded
 from core.errors import NodeErrorCode
 from core.workflow.events import AttemptFailed, AttemptSucceeded, Event
@@ -160,10 +168,50 @@ async def test_a_process_that_ended_while_it_had_no_request_costs_none() -> None
         process.close()
 
 
+class AnsweringWriter:
+    """The stream to a process that answers when it has a whole request; counts what is written."""
+
+    def __init__(self, reader: asyncio.StreamReader) -> None:
+        self._reader = reader
+        self.writes: list[bytes] = []
+
+    def write(self, data: bytes) -> None:
+        """Take a piece."""
+        self.writes.append(data)
+        sent = b"".join(self.writes)
+        if len(sent) > LENGTH_BYTES:
+            assert len(sent) - LENGTH_BYTES == int.from_bytes(sent[:LENGTH_BYTES], LENGTH_ORDER)
+            answer = answer_frame(sent[LENGTH_BYTES:])
+            self._reader.feed_data(len(answer).to_bytes(LENGTH_BYTES, LENGTH_ORDER) + answer)
+
+    def writelines(self, pieces: Iterable[bytes]) -> None:
+        """Take pieces, as one."""
+        self.write(b"".join(pieces))
+
+    async def drain(self) -> None:
+        """Wait for nothing."""
+
+    def close(self) -> None:
+        """Close nothing."""
+
+
+async def test_a_request_is_one_write() -> None:
+    """Else the process wakes for the length alone."""
+    process, reader = ValueProcess(lambda _: 1), asyncio.StreamReader()
+    writer = AnsweringWriter(reader)
+    process._streams = (reader, writer)  # type: ignore[assignment]
+    try:
+        event = await asyncio.wait_for(process.judge(an_order(), received(b"{}")), PATIENCE_S)
+        assert isinstance(event, AttemptFailed)
+        assert len(writer.writes) == 1
+    finally:
+        process.close()
+
+
 class BrokenWriter:
     """A stream of a transport that raises what no stream should."""
 
-    def write(self, _: bytes) -> None:
+    def writelines(self, _: Iterable[bytes]) -> None:
         raise RuntimeError("a transport of uvloop")
 
     def close(self) -> None:
