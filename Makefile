@@ -1,8 +1,11 @@
 # Two commands matter: make demo, make test. Each sets up all it needs; the second time is quick.
 PYTHON ?= python3
 NICE ?=
-# Processes that run tests at the same time, each with a deployment of its own.
-WORKERS ?= 2
+# Processes that run tests at the same time: two of them have a deployment, and wait for it often.
+WORKERS ?= 3
+# Of the soak, in which they compute all the time: with more, a second raylet on two cores is so slow
+# that Ray gives it up.
+SOAK_WORKERS ?= 2
 # Of what `make soak` draws; say SEED=... to see the same again.
 SEED ?= $(shell date +%s)
 # `make soak MINUTES=20` begins nothing later than that; without it all is run, which takes hours.
@@ -42,7 +45,7 @@ test-fast: $(STAMP)
 	$(NICE) $(BIN)/python -m pytest -n $(WORKERS) -m "not slow and not soak"
 
 soak: $(STAMP)
-	$(NICE) $(BIN)/python -m pytest -n $(WORKERS) -m "soak or hypothesis" --hypothesis-seed=$(SEED) \
+	$(NICE) $(BIN)/python -m pytest -n $(SOAK_WORKERS) -m "soak or hypothesis" --hypothesis-seed=$(SEED) \
 		$(if $(MINUTES),--minutes=$(MINUTES))
 
 # At most an hour; what is measured already is kept: `make bench BENCH_ARGS="--resume FILE"`.

@@ -65,6 +65,9 @@ def ray_environment(
         "RAY_SERVE_HAPROXY_SERVER_STATE_BASE": str(proxy),
         "RAY_SERVE_HAPROXY_SERVER_STATE_FILE": str(proxy / "server-state"),
         "RAY_SERVE_HAPROXY_METRICS_SOCKET_PATH": str(proxy / "m"),
+        # For each request HAProxy would write a line, which a process in Python counts: as much
+        # CPU as HAProxy itself, for metrics that nothing reads. Decision 0192.
+        "RAY_SERVE_HAPROXY_METRICS_ENABLED": "0",
         "RAY_SERVE_HAPROXY_STATS_PORT": str(ports.first + _PROXY_STATS),
         "RAY_SERVE_HAPROXY_METRICS_PORT": str(ports.first + _PROXY_METRICS),
         # HAProxy falls back to a proxy in Python. It listens with SO_REUSEPORT: on its default port

@@ -17,6 +17,7 @@ from pathlib import Path
 import psutil
 import pytest
 
+from serve_app.supervisor.deployment import run_folder_of
 from tests.faults.checks import check
 from tests.faults.load import Load
 from tests.faults.victims import await_one, find_all, wait
@@ -68,7 +69,9 @@ def add_machine(deployment: RunningDeployment) -> None:
     log = deployment.home / "logs" / "machines.log"
     for _ in range(TRIES):
         with log.open("ab") as file:
-            done = subprocess.run(command, env=environment, stdout=file, stderr=file, cwd="/")
+            # `down` finds agents that have overwritten their environment by their folder.
+            folder = run_folder_of(deployment.home)
+            done = subprocess.run(command, env=environment, stdout=file, stderr=file, cwd=folder)
         if done.returncode == 0:
             break
     assert done.returncode == 0, log.read_text(encoding="utf-8")[-2_000:]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import atexit
 import os
+import re
 import secrets
 import shutil
 import socket
@@ -28,6 +29,14 @@ class RunningDeployment:
     admin_key: str
     # The folder with the packages that it runs.
     code: Path = ROOT
+
+    def replica_place(self) -> tuple[str, int]:
+        """Return where a replica of the API listens itself, by what Serve tells HAProxy."""
+        for file in run_folder_of(self.home).glob("h/*/haproxy.cfg"):
+            found = re.search(r"^ *server SERVE_REPLICA\S+ (\S+):(\d+) ", file.read_text(), re.M)
+            if found is not None:
+                return found[1], int(found[2])
+        raise LookupError("HAProxy knows no replica")
 
     def up_again(self) -> None:
         """Start it once more at its port after its supervisor has died; nothing of it is new."""

@@ -22,6 +22,8 @@ def test_no_process_runs_that_nothing_asks(deployment: RunningDeployment) -> Non
     assert any("gcs_server" in command for command in commands)
     unused = ("dashboard.py", "ray.util.client")
     assert [command for command in commands if any(name in command for name in unused)] == []
+    assert list(run_folder.glob("h/*/haproxy.cfg")) != []
+    assert list(run_folder.glob("h/*/m")) == [], "where Serve would count HAProxy's requests"
 
 
 def test_down_leaves_nothing_but_the_home(deployment: RunningDeployment) -> None:
