@@ -40,6 +40,8 @@ FOUND_FAULTS = {
     # Found by the soak later.
     ("slow", 11403): "work taken from the revoked ends before it began",
     ("clocks", 502): "an accepted attempt was discarded by a successor whose clock was behind",
+    ("", 2200176): "what is sent after its workflow was stopped keeps its place",
+    ("", 2300227): "a result for a repeated publish leaves a stake locked",
     ("clocks", 11128): "a verification is sent and refused again and again while clocks differ",
 }
 

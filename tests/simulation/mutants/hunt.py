@@ -94,7 +94,7 @@ def caught_by(mutant: Mutant | None, tests: str = "") -> str | None:
         if mutant is not None:
             mutant.apply(tree)
         named = tests or ("" if mutant is None else mutant.tests)
-        chosen = [named] if named else ["-m", "not slow and not soak", *TESTS]
+        chosen = ["-m", "not soak", named] if named else ["-m", "not slow and not soak", *TESTS]
         done = subprocess.run(
             [sys.executable, "-m", "pytest", "-x", "-q", "-p", "no:cacheprovider", *chosen],
             cwd=tree, capture_output=True, text=True, timeout=TIMEOUT_S,
