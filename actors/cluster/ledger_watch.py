@@ -77,7 +77,7 @@ class LedgerWatch:
         log.warning("the ledger is silent and is started anew")
         handle = ray.get_actor(LEDGER, namespace=NAMESPACE)
         await asyncio.to_thread(ray.kill, handle, no_restart=False)
-        self._silence.reset(_now_ms())
+        self._silence.note_replaced(_now_ms())
 
 
 def _now_ms() -> int:

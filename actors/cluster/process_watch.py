@@ -15,8 +15,10 @@ from dataclasses import dataclass
 
 from actors.transport.names import pooled_owner
 
-# A process on a machine under full load was seen to need 20 s.
+# A process on a machine under full load was seen to need 20 s. One that was replaced before its
+# first answer may only be slow: its successors have twice the time each, up to the longest.
 START_MS_MAX = 60_000
+START_MS_LONGEST = 8 * START_MS_MAX
 MISSES_MIN = 3
 # No turn of a loop takes long, so a working one answers within this time.
 BUSY_MS_MAX = 60_000
@@ -48,7 +50,13 @@ class Silence:
         self, silence_ms_max: int, *, now_ms: int, start_ms_max: int = START_MS_MAX
     ) -> None:
         self._silence_ms_max = silence_ms_max
-        self._start_ms_max = max(start_ms_max, silence_ms_max)
+        self._start_ms_max = self._start_ms = max(start_ms_max, silence_ms_max)
+        self.reset(now_ms)
+
+    def note_replaced(self, now_ms: int) -> None:
+        """Note that the process was ended as silent; wait for its successor's first answer."""
+        if not self.has_answered:
+            self._start_ms = min(2 * self._start_ms, max(START_MS_LONGEST, self._start_ms_max))
         self.reset(now_ms)
 
     def reset(self, now_ms: int) -> None:
@@ -74,12 +82,12 @@ class Silence:
     def note_miss(self, now_ms: int) -> bool:
         """Note an unanswered question; return whether to replace the process."""
         self._misses += 1
-        most_ms = self._silence_ms_max if self.has_answered else self._start_ms_max
+        most_ms = self._silence_ms_max if self.has_answered else self._start_ms
         return now_ms - self.heard_ms > most_ms and self._misses >= MISSES_MIN
 
     def _note_sign_of_life(self, now_ms: int, progress: int) -> None:
         self.heard_ms, self._misses, self.has_answered = now_ms, 0, True
-        self._progress = progress
+        self._progress, self._start_ms = progress, self._start_ms_max
 
 
 @dataclass(slots=True)
@@ -112,6 +120,12 @@ class OwnerWatch:
     def note_created(self, name: str, now_ms: int) -> None:
         """Note that an owner was created and should run."""
         silence = Silence(self._silence_ms_max, now_ms=now_ms, start_ms_max=self._start_ms_max)
+        self._owners[name] = OwnerState(silence)
+
+    def note_replaced(self, name: str, now_ms: int) -> None:
+        """Note that a silent owner's process was ended; its successor's first answer is awaited."""
+        silence = self._owners[name].silence
+        silence.note_replaced(now_ms)
         self._owners[name] = OwnerState(silence)
 
     def note_ended(self, name: str, now_ms: int) -> None:

@@ -94,7 +94,7 @@ class Timekeeper:
         for name in self._watch.silent_owners():
             log.warning("owner is silent and is restarted owner=%s", name)
             self._owners.restart(name)
-            self._watch.note_created(name, now_ms)
+            self._watch.note_replaced(name, now_ms)
         stored = {item.name: item.epoch for item in await self._reader.owners()}
         for claim in self._watch.list_claims(stored, now_ms):
             await self._claim(claim)

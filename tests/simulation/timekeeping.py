@@ -81,7 +81,7 @@ class Timekeeping:
                 world.clock.call_in(ANSWER_MS_MAX, self._not_answered, ping)
         for name in self._watch.silent_owners():
             process = world.processes[name]
-            self._watch.note_created(name, now_ms)
+            self._watch.note_replaced(name, now_ms)
             if process.is_alive:
                 self.killed += 1
                 # One that goes on, or was started, just now is not heard before the next answer.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from actors.cluster.process_watch import BUSY_MS_MAX, Claim, OwnerWatch, Silence
+from actors.cluster.process_watch import BUSY_MS_MAX, START_MS_LONGEST, Claim, OwnerWatch, Silence
 
 
 def silent_at(watch: OwnerWatch, at_ms: int, name: str = "a") -> list[str]:
@@ -109,6 +109,34 @@ def test_an_owner_that_never_comes_is_started_again() -> None:
         assert watch.silent_owners() == []
     watch.note_ended("a", 62_000)
     assert watch.silent_owners() == ["a"]
+
+
+def test_an_owner_too_slow_to_start_has_twice_the_time_each_time() -> None:
+    """On a machine that other work kept busy, starts of 60 s were ended and begun for ever."""
+    watch = OwnerWatch(silence_ms_max=5_000, start_ms_max=60_000)
+    watch.note_created("a", 0)
+    began_ms = 0
+    for start_ms in (60_000, 120_000, 240_000, 480_000, START_MS_LONGEST):
+        assert silent_at(watch, began_ms + start_ms) == []
+        began_ms += start_ms + 1
+        assert silent_at(watch, began_ms) == ["a"]
+        watch.note_replaced("a", began_ms)
+    watch.note_answered("a", 1, began_ms)
+    assert silent_at(watch, began_ms + 5_001) == ["a"]
+    watch.note_replaced("a", began_ms)
+    assert silent_at(watch, began_ms + 60_001) == ["a"], "an answer makes the time short again"
+
+
+def test_a_ledger_too_slow_to_start_has_twice_the_time_even_while_it_is_not_there() -> None:
+    silence = Silence(15_000, now_ms=0, start_ms_max=60_000)
+    silence.note_replaced(0)
+    silence.reset(1_000)
+    assert not any(silence.note_miss(at_ms) for at_ms in (80_000, 120_000, 121_000))
+    assert silence.note_miss(121_001)
+    silence.note_answer(122_000)
+    silence.reset(123_000)
+    assert not any(silence.note_miss(at_ms) for at_ms in (124_000, 125_000, 183_000))
+    assert silence.note_miss(183_001)
 
 
 def test_silence_is_too_long_by_time_and_by_questions() -> None:
