@@ -200,7 +200,7 @@ class Directory:
             return find_target_prices(offers[target_agent_id], capability_id, registered)
         if registered is not None:
             return AskingPrices(registered)
-        # Remembered: each of a thousand nodes may ask for another target that nobody knows.
+        # Remembered: each of a thousand nodes may ask for another target that is not registered.
         known = self._asked.get(capability_id)
         if known is None:
             known = find_asking_prices(offers.values(), capability_id)

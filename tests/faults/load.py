@@ -41,7 +41,7 @@ PAYER = "did:fault:payer"
 DEADLINE_S = 240.0
 AGENTS = 2
 # What the usual run's clients wait after each workflow: without a pause four of them take both
-# cores for as long as a test waits, with 0.1 s a third of one.
+# cores for as long as a test waits.
 PAUSE_S = 0.25
 # How long agents work on a node of the load: some are always in flight when a process is killed.
 WORK_S = 0.05

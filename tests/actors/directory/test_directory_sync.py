@@ -86,9 +86,7 @@ async def test_agents_are_not_offline_for_a_time_in_which_nobody_stored_their_he
             " VALUES (%s, 'healthy', %s, %s)",
             (AGENT, AT, AT),
         )
-    directory = Directory(
-        service="callboard", deployment_key=bytes(32), default_secret=None, max_concurrency=1
-    )
+    directory = empty_directory()
     action = SelectAgent("a", "cap.test.echo.v1", None, False, (), 10**9)
     now_ms = AT + 10 * HEARTBEAT_TTL_MS
     async with LedgerReader(database.service_url, pool_size=1) as reader:
@@ -118,6 +116,13 @@ async def test_agents_are_not_offline_for_a_time_in_which_nobody_stored_their_he
 
 
 PATIENCE_S = 60.0
+
+
+def empty_directory() -> Directory:
+    """Return the directory of an owner that knows no agent yet."""
+    return Directory(
+        service="callboard", deployment_key=bytes(32), default_secret=None, max_concurrency=1
+    )
 
 
 class Tail:
@@ -200,9 +205,7 @@ async def test_a_read_that_fails_is_repeated_and_takes_no_other_with_it(
     """It ended the subscription, each half second anew, and what followed it was not read."""
     feeds, tail = Feeds(monkeypatch), Tail()
     monkeypatch.setattr(directory_sync, "DirectoryTail", tail)
-    directory = Directory(
-        service="callboard", deployment_key=bytes(32), default_secret=None, max_concurrency=1
-    )
+    directory = empty_directory()
     sync = DirectorySync(
         directory, Any, database_url="", owner="o", on_revoked=lambda: None, now_ms=lambda: AT
     )  # type: ignore[arg-type]
@@ -231,9 +234,7 @@ async def test_agents_that_cannot_be_heard_of_get_time_when_they_can(
     feeds, tail = Feeds(monkeypatch), Tail()
     monkeypatch.setattr(directory_sync, "DirectoryTail", tail)
     heard_from: list[int] = []
-    directory = Directory(
-        service="callboard", deployment_key=bytes(32), default_secret=None, max_concurrency=1
-    )
+    directory = empty_directory()
     monkeypatch.setattr(directory, "count_silence_from", heard_from.append)
     now_ms = AT
     sync = DirectorySync(

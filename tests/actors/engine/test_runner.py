@@ -382,12 +382,18 @@ def test_a_step_s_orders_are_sent_in_turns_of_the_loop(parents: int, most: int) 
     assert [order.node for order in bench.outbox.sent] == [f"c{n}" for n in range(400)]
 
 
-def test_what_waits_for_its_turn_is_not_sent_for_a_workflow_that_has_ended() -> None:
+def half_sent_bench() -> Bench:
+    """Return a bench with a root's 400 children, of which the first have been sent."""
     bench = Bench(deposit=10**12)
     bench.publish(wide(1, 400))
     bench.gate.commit()
     bench.deliver(bench.outbox.sent[0])
     bench.gate.commit()
+    return bench
+
+
+def test_what_waits_for_its_turn_is_not_sent_for_a_workflow_that_has_ended() -> None:
+    bench = half_sent_bench()
     sent = len(bench.outbox.sent)
     bench.cancel()
     bench.gate.commit()
@@ -398,11 +404,7 @@ def test_what_waits_for_its_turn_is_not_sent_for_a_workflow_that_has_ended() -> 
 
 
 def test_an_agent_that_is_revoked_before_its_turn_gets_no_order() -> None:
-    bench = Bench(deposit=10**12)
-    bench.publish(wide(1, 400))
-    bench.gate.commit()
-    bench.deliver(bench.outbox.sent[0])
-    bench.gate.commit()
+    bench = half_sent_bench()
     sent = list(bench.outbox.sent)
     revoked = sent[-1].agent_did
     row = {"did": revoked, "expires_ms": None, "ended_ms": None}

@@ -59,6 +59,19 @@ def agree(
     return found == (expected.ranked, expected.cheapest_micro, expected.is_trial)
 
 
+def change(
+    kept: RankedCandidates, known: dict[str, Candidate], number: int, random: Random, drops: float
+) -> None:
+    """Drop a candidate, by that chance, or put another in its place."""
+    did = f"did:{number}"
+    if random.random() < drops:
+        kept.drop(did)
+        known.pop(did, None)
+    else:
+        known[did] = drawn(random, number)
+        kept.put(known[did])
+
+
 @given(st.integers(0, 2**32), st.integers(1, POOL_MAX))
 def test_up_to_a_pool_every_choice_is_that_of_weighing_all(seed: int, count: int) -> None:
     random = Random(seed)
@@ -68,12 +81,7 @@ def test_up_to_a_pool_every_choice_is_that_of_weighing_all(seed: int, count: int
     kept.fill(list(known.values()))
     for _ in range(30):
         number = random.randrange(count)
-        if random.random() < 0.2:
-            kept.drop(f"did:{number}")
-            known.pop(f"did:{number}", None)
-        else:
-            one = known[f"did:{number}"] = drawn(random, number)
-            kept.put(one)
+        change(kept, known, number, random, 0.2)
         barred = set(random.sample(sorted(known), min(len(known), random.choice((0, 0, 1, 5)))))
         lot = random.choice((None, random.getrandbits(64)))
         owner_did = random.choice((None, None, "owner:0", "owner:1", "owner:9"))
@@ -322,12 +330,7 @@ def test_of_very_many_those_within_a_limit_are_taken_in_the_order_of_all(seed: i
         kept.fill(list(known.values()))
         for _ in range(100):
             number = random.randrange(1, 90)
-            if random.random() < 0.4:
-                kept.drop(f"did:{number}")
-                known.pop(f"did:{number}", None)
-            else:
-                one = known[f"did:{number}"] = drawn(random, number)
-                kept.put(one)
+            change(kept, known, number, random, 0.4)
             barred = set(random.sample(sorted(known.keys() - {"did:0"}), random.choice((0, 1))))
             owner_did = random.choice((None, "owner:0", "owner:1", "owner:2"))
             assert agree(kept, known, random.randint(0, 7), None, barred, owner_did)
