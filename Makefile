@@ -3,8 +3,7 @@ PYTHON ?= python3
 NICE ?=
 # Processes that run tests at the same time: two of them have a deployment, and wait for it often.
 WORKERS ?= 3
-# Of the soak, in which they compute all the time: with more, a second raylet on two cores is so slow
-# that Ray gives it up.
+# Of the soak, in which they compute all the time.
 SOAK_WORKERS ?= 2
 # Of what `make soak` draws; say SEED=... to see the same again.
 SEED ?= $(shell date +%s)

@@ -41,7 +41,7 @@ def cluster(short_folder: Path) -> Iterator[RunningDeployment]:
     try:
         for _ in range(MACHINES - 1):
             add_machine(running)
-        wait(lambda: len(find_all(running, "workflows")) == MACHINES, "an owner on every machine")
+        await_owners(running)
         yield running
     finally:
         running.down()
@@ -78,6 +78,11 @@ def add_machine(deployment: RunningDeployment) -> None:
     wait(lambda: set(find_all(deployment, "raylet")) > known, "the raylet")
 
 
+def await_owners(deployment: RunningDeployment) -> None:
+    """Return when every machine has its owner."""
+    wait(lambda: len(find_all(deployment, "workflows")) == MACHINES, "an owner on every machine")
+
+
 def dispatching(deployment: RunningDeployment, ports: set[int]) -> set[int]:
     """Return the pids of the owners that hold a connection to an agent."""
     found = set()
@@ -107,11 +112,17 @@ def test_dispatches_leave_from_every_machine(
 
 
 def test_a_killed_machine_loses_nothing(cluster: RunningDeployment, cluster_load: Load) -> None:
-    """Its owner's workflows are claimed by others; orders it held for others are sent again."""
+    """Its owner's workflows are claimed by others; orders it held for others are sent again.
+
+    Another machine takes its place, also for the tests that come after this one.
+    """
     cluster_load.wait_progress(PROGRESS)
     heads = min(find_all(cluster, "raylet"), key=lambda pid: psutil.Process(pid).create_time())
     doomed = next(pid for pid in find_all(cluster, "raylet") if pid != heads)
     os.kill(doomed, signal.SIGKILL)
     wait(lambda: len(find_all(cluster, "workflows")) == MACHINES - 1, "the end of its owner")
+    cluster_load.wait_progress(PROGRESS)
+    add_machine(cluster)
+    await_owners(cluster)
     cluster_load.wait_progress(PROGRESS)
     check(cluster_load, cluster)
