@@ -12,6 +12,8 @@ MINUTES ?=
 BIN := .venv/bin
 STAMP := .venv/.locked
 PEERS := .peers/.locked
+# Pytest keeps what it makes of each test file: else all workers make it anew, 10 s of CPU together.
+unexport PYTHONDONTWRITEBYTECODE
 DEMO_ARGS := $(if $(DOC),--doc "$(DOC)",)
 
 .PHONY: venv peers demo test test-fast soak bench bench-quick lint style types usual format lock \
