@@ -76,6 +76,7 @@ class DispatchOrder(Message, frozen=True):
     held, judged and cancelled alone.
     `key_version`: the version of the key that the attempt's token is derived from, as stored.
     `is_cut_short`: the workflow's remaining runtime limits `timeout_ms`, not the node's timeout.
+    `binding`: what the attempt is bound to, for a node without side effects.
     `ends_ms`: when the workflow ends at the latest, after which nothing of the order is of use; 0:
     with `timeout_ms`.
     """
@@ -98,6 +99,7 @@ class DispatchOrder(Message, frozen=True):
     key_version: int = KEY_VERSION
     is_cut_short: bool = False
     ends_ms: int = 0
+    binding: str = ""
 
     def without_inputs(self) -> DispatchOrder:
         """Return the order without what its inputs are made of, which may be large."""

@@ -39,12 +39,17 @@ def uuid7(*, at_ms: int, entropy: bytes) -> str:
     return f"{text[:8]}-{text[8:12]}-{text[12:16]}-{text[16:20]}-{text[20:]}"
 
 
-def event_id(workflow_id: str, node: str, attempt: int) -> str:
+def event_id(workflow_id: str, node: str, attempt: int, binding: str = "") -> str:
     """Return the dispatch's `eventId`: the same for the same (workflow, node, attempt), so that an
-    agent can recognise a repeat (contract.md section 5)."""
+    agent can recognise a repeat (contract.md section 5).
+
+    Args:
+        binding: what the attempt is bound to, for a node without side effects (decision 0197).
+    """
     # A version 5 UUID, as `uuid.uuid5` makes it: once per dispatch, and that costs four times as
     # much.
-    name = f"{workflow_id}|{node}|{attempt}".encode()
+    bound = f"|{binding}" if binding else ""
+    name = f"{workflow_id}|{node}|{attempt}{bound}".encode()
     text = hashlib.sha1(_EVENT_NAMESPACE + name, usedforsecurity=False).hexdigest()
     variant = "89ab"[int(text[16], 16) & 3]
     return f"{text[:8]}-{text[8:12]}-5{text[13:16]}-{variant}{text[17:20]}-{text[20:32]}"

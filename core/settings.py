@@ -24,6 +24,7 @@ DAY_MS = 86_400_000
 
 Dispatch = Literal["local", "spread"]
 Isolation = Literal["pooled", "dedicated"]
+EarlyDispatch = Literal["declared", "assumed"]
 
 
 class SettingsError(ValueError):
@@ -103,6 +104,9 @@ class Settings:
     bulk_items_max: int = _setting(1_000, "manifests or cards in one bulk request", low=1)
     json_depth_max: int = _setting(64, "deepest nesting of a body", low=4, high=256)
     nodes_max: int = _setting(1_000, "nodes of one workflow", low=1, high=10_000)
+    early_dispatch: EarlyDispatch = _setting(
+        "declared", "of nodes with sideEffects false; assumed: also of those that do not say"
+    )
     page_default: int = _setting(50, "rows of a list without limit", low=1, high=100)
     page_max: int = _setting(100, "most rows of a list", low=1, high=1_000)
     audit_page_max: int = _setting(1_000, "most rows of an audit list", low=1, high=10_000)
@@ -234,6 +238,7 @@ class Settings:
             raise SettingsError("deployment_key", got, DEPLOYMENT_KEY_FORM)
         _require_member("dispatch", self.dispatch, ("local", "spread"))
         _require_member("isolation", self.isolation, ("pooled", "dedicated"))
+        _require_member("early_dispatch", self.early_dispatch, ("declared", "assumed"))
         try:
             parse_weights(self.payer_weights)
         except ValueError:

@@ -22,7 +22,7 @@ PROTOCOL_VERSION = "0.4"
 
 def sent_event_id(order: DispatchOrder) -> str:
     """Return the id that the agent echoes; a verification's ends in `#verify`."""
-    event = event_id(order.workflow_id, order.node, order.attempt)
+    event = event_id(order.workflow_id, order.node, order.attempt, order.binding)
     return event + "#verify" if order.is_verification else event
 
 
@@ -51,6 +51,7 @@ def dispatch_body(
         order.verify_attempt or order.attempt,
         is_verification=order.is_verification,
         key_version=order.key_version,
+        binding=order.binding,
     )
     return orjson.dumps(
         {
@@ -95,7 +96,7 @@ def cancel_notice(order: DispatchOrder, reason: str, service: str) -> tuple[byte
     """Return the body and headers of a cancel notice."""
     body = orjson.dumps(
         {
-            "eventId": event_id(order.workflow_id, order.node, order.attempt),
+            "eventId": event_id(order.workflow_id, order.node, order.attempt, order.binding),
             "workflowId": order.workflow_id,
             "nodeId": order.node,
             "reason": reason,

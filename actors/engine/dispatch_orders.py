@@ -1,25 +1,106 @@
-"""Builds dispatch orders, which any process can send, and the events of dispatches that fail.
+"""Builds and sends dispatch orders, and builds the events of dispatches that fail.
 
-Pure: a workflow's machine, the agent's entry and the action in; a `DispatchOrder` or the event of
-its failure out. Spec: Dispatch request, Verification; contract.md section 5.
+A workflow's machine, the agent's entry and the action in; a `DispatchOrder`, which any process can
+send, or the event of its failure out. Spec: Dispatch request, Verification; contract.md section 5.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from functools import partial
+from typing import Final
 
 from actors.dispatch.order_inputs import verifier_sources
 from actors.engine.running_workflow import RunningWorkflow
-from actors.ports import AgentEntry, DispatchOrder, InputSources
+from actors.ports import (
+    AgentEntry,
+    Clock,
+    DirectoryPort,
+    DispatchOrder,
+    DispatchPort,
+    InputSources,
+)
 from core.errors import NodeErrorCode
-from core.workflow.actions import AwaitResult, DispatchNode, DispatchVerification
-from core.workflow.events import Event, Failure, Verdict, failed_event
+from core.workflow.actions import Action, AwaitResult, DispatchNode, DispatchVerification
+from core.workflow.dag import CompiledNode
+from core.workflow.events import AgentRevoked, Event, Failure, Verdict, failed_event
+from core.workflow.inputs import bind_attempt
 from core.workflow.machine import WorkflowMachine
+
+# The cancel reason for agents whose work is repeated.
+HALTED_REASON: Final = "error"
+# The name of a timer that belongs to no node.
+_UNSENT = "\x00unsent"
+Dispatch = DispatchNode | DispatchVerification
+
+
+class OrderSender:
+    """Sends the orders of an owner's workflows, of each as many in one turn of the loop as fit.
+
+    Args:
+        receive: receives the events of each order.
+        guard: calls what works on a workflow; an exception quarantines that workflow.
+    """
+
+    def __init__(
+        self,
+        directory: DirectoryPort,
+        dispatcher: DispatchPort,
+        clock: Clock,
+        *,
+        receive: Callable[[str, Event], None],
+        guard: Callable[..., None],
+    ) -> None:
+        self._directory = directory
+        self._dispatcher = dispatcher
+        self._clock = clock
+        self._receive = receive
+        self._guard = guard
+
+    def __repr__(self) -> str:
+        return f"<OrderSender {self._dispatcher!r}>"
+
+    def send(self, run: RunningWorkflow, actions: Iterable[Dispatch] = ()) -> None:
+        """Send what waits and these, as far as it is for one turn of the loop; the rest later."""
+        run.unsent += actions
+        if _UNSENT not in run.timers:
+            self._send_unsent(run)
+
+    def drop_early(self, run: RunningWorkflow) -> None:
+        """Take back what was dispatched for a commit that did not come about."""
+        for node in run.early:
+            for order in run.pop_orders(node):
+                self._dispatcher.abort(order, HALTED_REASON)
+        for done in run.drop_early():
+            done(False)
+
+    def _send_unsent(self, run: RunningWorkflow) -> None:
+        run.timers.pop(_UNSENT, None)
+        for action in run.take_unsent():
+            self._dispatch(run, action)
+        if run.unsent:
+            work = partial(self._send_unsent, run)
+            at_ms = self._clock.now_ms()
+            run.set_timer(_UNSENT, self._clock.call_at(at_ms, self._guard, run, work))
+
+    def _dispatch(self, run: RunningWorkflow, action: Dispatch) -> None:
+        if run.is_halted or not is_dispatch_wanted(run.machine, action):
+            return
+        did, now_ms = action.agent_did, self._clock.now_ms()
+        if self._directory.is_revoked(did, now_ms):
+            self._receive(run.workflow_id, AgentRevoked(did, now_ms))
+            return
+        order = build_order(run, action, self._directory.entry(did), now_ms)
+        if isinstance(order, DispatchOrder):
+            run.orders[(action.node, order.is_verification)] = order
+            self._dispatcher.send(order, self._receive)
+        else:
+            self._receive(run.workflow_id, order)
 
 
 def build_order(
     run: RunningWorkflow,
-    action: DispatchNode | DispatchVerification,
+    action: Dispatch,
     entry: AgentEntry | None,
     now_ms: int,
 ) -> DispatchOrder | Event:
@@ -38,6 +119,10 @@ def build_order(
     if isinstance(action, DispatchVerification):
         capability_id = node.verifier_capability_id
         verify_attempt = action.verify_attempt
+    sources = _input_sources(machine, action)
+    binding = ""
+    if not node.has_side_effects and not verify_attempt:
+        binding = bind_attempt(entry.did, sources.results)
     return DispatchOrder(
         workflow_id=machine.workflow_id,
         task_id=run.task_id,
@@ -50,19 +135,47 @@ def build_order(
         cancel_url=entry.cancel_url,
         secret=entry.secret,
         timeout_ms=action.timeout_ms,
-        sources=_input_sources(machine, action),
+        sources=sources,
         is_verification=verify_attempt > 0,
         verify_attempt=verify_attempt,
         public_key=entry.public_key,
         key_version=machine.node(action.node).key_version,
         is_cut_short=action.timeout_ms < node.timeout_ms,
         ends_ms=machine.deadline_ms,
+        binding=binding,
     )
 
 
-def _input_sources(
-    machine: WorkflowMachine, action: DispatchNode | DispatchVerification
-) -> InputSources:
+def find_early_dispatches(
+    machine: WorkflowMachine, actions: Iterable[Action]
+) -> list[DispatchNode]:
+    """Return the dispatches of a step that may go out while its commit is under way.
+
+    First attempts of nodes without side effects for which that commit alone is to be done: there is
+    no stake to lock, and no parent's result is being verified, since a node is dispatched when all
+    its parents have succeeded. Decision 0197.
+    """
+    return [
+        action
+        for action in actions
+        if isinstance(action, DispatchNode)
+        and action.attempt == 1
+        and may_go_early(machine.compiled.nodes[action.node])
+        and not machine.node(action.node).stake_micro
+    ]
+
+
+def may_go_early(node: CompiledNode) -> bool:
+    """Say whether the manifest lets a node be dispatched before its parents' commit."""
+    return not node.has_side_effects and bool(node.depends_on) and not node.is_auction
+
+
+def bind_open_attempt(machine: WorkflowMachine, node: str) -> str:
+    """Return what a node's open attempt is bound to, as its order was."""
+    return bind_attempt(machine.node(node).agent_did or "", machine.results_for(node))
+
+
+def _input_sources(machine: WorkflowMachine, action: Dispatch) -> InputSources:
     """Return what the inputs of a dispatch are made of."""
     node, results = machine.compiled.nodes[action.node], machine.results_for(action.node)
     if isinstance(action, DispatchVerification):
@@ -99,6 +212,7 @@ def rebuild_accepted_orders(
             secret=entry.secret,
             timeout_ms=max(1, due_ms - now_ms),
             public_key=entry.public_key,
+            binding="" if node.has_side_effects else bind_open_attempt(machine, name),
         )
         orders.append(order)
     return orders
@@ -120,9 +234,7 @@ def build_timeout_event(action: AwaitResult) -> Event:
     )
 
 
-def is_dispatch_wanted(
-    machine: WorkflowMachine, action: DispatchNode | DispatchVerification
-) -> bool:
+def is_dispatch_wanted(machine: WorkflowMachine, action: Dispatch) -> bool:
     """Say whether a dispatch is still needed: the workflow may have ended during its commit."""
     state = machine.node(action.node)
     if not state.is_active or state.attempt != action.attempt:
@@ -132,9 +244,7 @@ def is_dispatch_wanted(
     return not state.has_unverified_result
 
 
-def build_failure_event(
-    action: DispatchNode | DispatchVerification, failure: Failure, now_ms: int
-) -> Event:
+def build_failure_event(action: Dispatch, failure: Failure, now_ms: int) -> Event:
     """Return the event of a dispatch that was not sent."""
     return failed_event(
         action.node,

@@ -12,6 +12,7 @@ from collections.abc import Callable
 import orjson
 
 from actors.dispatch.order_inputs import hash_small_inputs
+from actors.engine.dispatch_orders import bind_open_attempt
 from actors.engine.runner import Runner
 from actors.engine.running_workflow import RunningWorkflow
 from actors.engine.step_commands import quarantined_error, rereading_error
@@ -51,6 +52,9 @@ def take_result(runner: Runner, request: NodeResultRequest, now_ms: int, done: D
         done(quarantined_error(request.workflow_id) if is_kept else None)
         return
     state = run.machine.node(request.node)
+    if _is_taken_back(run, request):
+        done(taken_back_error())
+        return
     if _is_open(run, request):  # 2
 
         def committed(is_applied: bool) -> None:
@@ -88,6 +92,12 @@ def escrow_released_error(workflow_id: str) -> ServiceError:
     )
 
 
+def taken_back_error() -> ServiceError:
+    """Return the error of a result of an early dispatch that is not the one that counts."""
+    message = "the resultId is that of a dispatch that was taken back: another has taken its place"
+    return ServiceError(ErrorCode.UNAUTHORIZED, message)
+
+
 def _refuse_late(runner: Runner, request: NodeResultRequest, done: Done) -> None:
     # One key per attempt: repeats leave one record.
     key = f"late:{request.workflow_id}:{request.node}:{request.attempt}:{request.verify_attempt}"
@@ -107,6 +117,13 @@ def _has_ended(run: RunningWorkflow, request: NodeResultRequest) -> bool:
     state = run.machine.node(request.node)
     is_taken = state.status is NodeStatus.SUCCESS and state.attempt == request.attempt
     return run.machine.is_finished and not is_taken
+
+
+def _is_taken_back(run: RunningWorkflow, request: NodeResultRequest) -> bool:
+    """Say whether a result is of an attempt that was dispatched again, bound to something else."""
+    is_same = run.machine.node(request.node).attempt == request.attempt
+    is_bound = is_same and bool(request.binding) and not request.verify_attempt
+    return is_bound and bind_open_attempt(run.machine, request.node) != request.binding
 
 
 def _is_open(run: RunningWorkflow, request: NodeResultRequest) -> bool:

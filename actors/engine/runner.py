@@ -8,6 +8,7 @@ Each step has this order, which is the guarantee of the engine:
   2. agents are selected, and the machine decides on each selection within the same step;
   3. all records of the step go to the ledger as one command;
   4. after its commit, and only then, the actions are performed: dispatches, timers, notices.
+Dispatches of nodes without side effects alone go out after 3, and what comes of them waits for 4.
 A step that the ledger refuses because of a revoked agent halts its workflow: the machine is ahead
 of the rows, and a machine restored from the rows replaces it. Any other refusal, and any exception
 in a callback from the ledger, a timer or a dispatch, quarantines that workflow alone. Only fencing
@@ -24,10 +25,11 @@ from typing import Any, Final
 from msgspec.structs import replace
 
 from actors.engine.dispatch_orders import (
-    build_order,
+    HALTED_REASON,
+    OrderSender,
     build_timeout_event,
     build_unstaked_event,
-    is_dispatch_wanted,
+    find_early_dispatches,
     rebuild_accepted_orders,
 )
 from actors.engine.door import Door
@@ -40,7 +42,7 @@ from actors.engine.publish_estimate import (
     estimate_cost,
 )
 from actors.engine.quarantined_workflows import Cancel, Quarantine, Resume
-from actors.engine.running_workflow import RunnerStatistics, RunningWorkflow
+from actors.engine.running_workflow import Done, Held, RunnerStatistics, RunningWorkflow
 from actors.engine.step_commands import (
     OwnerCommands,
     build_bids_heard,
@@ -56,7 +58,7 @@ from actors.engine.step_commands import (
     step_key,
 )
 from actors.engine.workflow_restore import restore_workflow
-from actors.ports import Clock, DirectoryPort, DispatchOrder, DispatchPort, LedgerPort
+from actors.ports import Clock, DirectoryPort, DispatchPort, LedgerPort
 from actors.process.at_work import AtWork
 from actors.process.row_reads import RowReads
 from actors.transport.messages import (
@@ -93,10 +95,8 @@ log = logging.getLogger("callboard.runner")
 
 # Delay after the ledger reports a round as still open: clocks differ by little.
 EARLY_MS: Final = 50
-# The cancel reason for agents whose work is repeated.
-HALTED_REASON: Final = "error"
 # Names of timers that belong to no node.
-_DEADLINE, _READ_AGAIN, _UNSENT = "\x00deadline", "\x00read again", "\x00unsent"
+_DEADLINE, _READ_AGAIN = "\x00deadline", "\x00read again"
 _NOTHING: Final[Mapping[str, Any]] = {}
 
 Publish = Callable[[PublishReply | ServiceError], None]
@@ -149,6 +149,9 @@ class Runner:
         self._commands = OwnerCommands(owner, epoch, settings)
         self._submitted = 0
         self._raised = 0
+        self._orders = OrderSender(
+            directory, dispatcher, clock, receive=self.receive, guard=self._guard
+        )
         self.reads = RowReads()
         self._quarantine = Quarantine(
             self._commands,
@@ -351,23 +354,22 @@ class Runner:
 
     # -- events -----------------------------------------------------------------------------------
 
-    def receive(
-        self, workflow_id: str, event: Event, done: Callable[[bool], None] | None = None
-    ) -> None:
+    def receive(self, workflow_id: str, event: Event, done: Done | None = None) -> None:
         """Receive an event of a workflow; drop it when the workflow is not driven here.
 
         Args:
             done: receives, after the commit of an event with records, whether it was applied; False
-                when the workflow is quarantined for it.
+                when the workflow is quarantined for it, or not driven here any more.
         """
         run = self.find_run(workflow_id)
-        if run is not None and run.is_stored:
-            otherwise = None if done is None else partial(done, False)
+        otherwise = None if done is None else partial(done, False)
+        if run is None or not run.is_stored:
+            if otherwise is not None:
+                otherwise()
+        elif not run.holds_back(event, done):
             self._guard(run, self._receive, run, event, done, otherwise=otherwise)
 
-    def _receive(
-        self, run: RunningWorkflow, event: Event, done: Callable[[bool], None] | None
-    ) -> None:
+    def _receive(self, run: RunningWorkflow, event: Event, done: Done | None) -> None:
         order = run.close_order(event)
         if order is not None:
             self._dispatcher.release(order)
@@ -448,7 +450,7 @@ class Runner:
         key: str,
         records: list[Record],
         actions: list[Action],
-        done: Callable[[bool], None] | None = None,
+        done: Done | None = None,
         *,
         is_fresh: bool = False,
     ) -> None:
@@ -456,15 +458,19 @@ class Runner:
         command = self._commands.advance(
             run.workflow_id, key, records, self._owner, is_fresh=is_fresh
         )
-        if done is None:
-            self._submit(run, command, partial(self._handle_commit, run, actions, is_last))
-            return
-        self._submit(
-            run,
-            command,
-            lambda got: done(self._handle_commit(run, actions, is_last, got)),
-            otherwise=partial(done, False),
-        )
+        otherwise = None if done is None else partial(done, False)
+
+        def committed(outcome: Outcome) -> None:
+            is_applied = self._handle_commit(run, actions, is_last, outcome)
+            if done is not None:
+                done(is_applied)
+
+        # A restored step may be older than its workflow's end, which the ledger knows.
+        early = [] if is_fresh else find_early_dispatches(run.machine, actions)
+        run.early |= {action.node: [] for action in early}
+        self._submit(run, command, committed, otherwise=otherwise)
+        if early:
+            self._orders.send(run, [action for action in early if action.node in run.early])
 
     def _submit(
         self,
@@ -565,6 +571,7 @@ class Runner:
     def _forget(self, run: RunningWorkflow) -> None:
         self._leave(run.workflow_id)
         self.reads.mark_changed(run.workflow_id)
+        self._orders.drop_early(run)
         run.cancel_timers()
         for order in run.orders.values():
             self._dispatcher.release(order)
@@ -587,6 +594,7 @@ class Runner:
 
     def _stop(self, run: RunningWorkflow) -> None:
         run.is_halted = True
+        self._orders.drop_early(run)
         self.reads.mark_changed(run.workflow_id)
         run.cancel_timers()
         for order in run.orders.values():
@@ -616,9 +624,15 @@ class Runner:
     def _perform(
         self, run: RunningWorkflow, actions: Iterable[Action], result: Mapping[str, Any] = _NOTHING
     ) -> None:
-        """Perform actions, except dispatches that the commit's result lists as not to be sent."""
+        """Perform actions, except dispatches that the commit's result lists as not to be sent.
+
+        What was heard of an early dispatch is received then, of a revoked agent's too: too late.
+        """
         unlocked, revoked = result.get("unstaked", ()), result.get("revoked", ())
         for action in actions:
+            held: list[Held] | None = None
+            if isinstance(action, DispatchNode):
+                held = run.early.pop(action.node, None)
             match action:
                 case DispatchNode(node=node) if node in revoked:
                     event = AgentRevoked(action.agent_did, self._clock.now_ms())
@@ -626,6 +640,8 @@ class Runner:
                 case DispatchNode(node=node) if node in unlocked:
                     unstaked = build_unstaked_event(action, self._clock.now_ms())
                     self.receive(run.workflow_id, unstaked)
+                case DispatchNode() if held is not None:
+                    pass  # it is sent
                 case DispatchNode() | DispatchVerification():
                     run.unsent.append(action)
                 case ScheduleRetry(node, due_ms):
@@ -640,32 +656,9 @@ class Runner:
                         self._dispatcher.abort(order, reason)
                 case _:
                     raise AssertionError(f"{action} was not resolved before the commit")
-        if _UNSENT not in run.timers:
-            self._send_unsent(run)
-
-    def _send_unsent(self, run: RunningWorkflow) -> None:
-        """Send what waits, as far as it is for one turn of the loop, and the rest in later ones."""
-        run.timers.pop(_UNSENT, None)
-        for action in run.take_unsent():
-            self._dispatch(run, action)
-        if run.unsent:
-            work = partial(self._send_unsent, run)
-            at_ms = self._clock.now_ms()
-            run.set_timer(_UNSENT, self._clock.call_at(at_ms, self._guard, run, work))
-
-    def _dispatch(self, run: RunningWorkflow, action: DispatchNode | DispatchVerification) -> None:
-        if run.is_halted or not is_dispatch_wanted(run.machine, action):
-            return
-        did, now_ms = action.agent_did, self._clock.now_ms()
-        if self._directory.is_revoked(did, now_ms):
-            self.receive(run.workflow_id, AgentRevoked(did, now_ms))
-            return
-        order = build_order(run, action, self._directory.entry(did), now_ms)
-        if isinstance(order, DispatchOrder):
-            run.orders[(action.node, order.is_verification)] = order
-            self._dispatcher.send(order, self.receive)
-        else:
-            self.receive(run.workflow_id, order)
+            for heard, done in held or ():
+                self.receive(run.workflow_id, heard, done)
+        self._orders.send(run)
 
     def _end_bidding(self, run: RunningWorkflow, action: CloseAuction) -> None:
         """Ask the ledger for a round's bids; again a little later while its clock holds it open."""

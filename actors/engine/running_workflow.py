@@ -6,14 +6,26 @@ Values only. design.md section 3.
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Final
 
 from actors.ports import DispatchOrder, Timer
 from core.workflow.actions import DispatchNode, DispatchVerification
-from core.workflow.events import AttemptFailed, AttemptSucceeded, Event, VerificationFinished
+from core.workflow.events import (
+    AttemptAccepted,
+    AttemptFailed,
+    AttemptSucceeded,
+    Event,
+    VerificationFinished,
+    WorkStarted,
+)
 from core.workflow.machine import WorkflowMachine
 
+# Receives whether an event with records was applied.
+Done = Callable[[bool], None]
+# What came of an early dispatch, and who is told of its commit.
+Held = tuple[Event, Done | None]
 # What one turn of the loop sends of a workflow: an order costs 20 us, each of its parents 1.
 SENT_US_MAX: Final = 4_000
 ORDER_US: Final = 20
@@ -26,7 +38,9 @@ class RunningWorkflow:
     `is_halted`: the ledger refused a step, so the machine is ahead of the rows and is replaced.
     `is_stored`: its publish is known to be committed; before that it receives no event.
     `halts`: how often it was halted in this process, earlier runs included.
-    `unsent`: committed dispatches that later turns of the loop send, in order.
+    `unsent`: dispatches that later turns of the loop send, in order.
+    `early`: the nodes that are dispatched while the commit of their step is under way, and what was
+    heard of each since, with who is to be told when that has been committed.
     """
 
     task_id: str
@@ -39,6 +53,7 @@ class RunningWorkflow:
     is_stored: bool = True
     halts: int = 0
     unsent: deque[DispatchNode | DispatchVerification] = field(default_factory=deque)
+    early: dict[str, list[Held]] = field(default_factory=dict)
 
     @property
     def workflow_id(self) -> str:
@@ -62,6 +77,22 @@ class RunningWorkflow:
         """Remove and return the open orders of a node."""
         both = (self.orders.pop((node, False), None), self.orders.pop((node, True), None))
         return [order for order in both if order is not None]
+
+    def holds_back(self, event: Event, done: Done | None) -> bool:
+        """Hold back what comes of an early dispatch; return whether the event does."""
+        if not isinstance(event, WorkStarted | AttemptAccepted | AttemptSucceeded | AttemptFailed):
+            return False
+        held = self.early.get(event.node)
+        if held is None or event.attempt != 1:
+            return False
+        held.append((event, done))
+        return True
+
+    def drop_early(self) -> list[Done]:
+        """Forget what is held back, for good; return who is to be told that it was not applied."""
+        dones = [done for held in self.early.values() for _, done in held if done is not None]
+        self.early.clear()
+        return dones
 
     def take_unsent(self) -> list[DispatchNode | DispatchVerification]:
         """Remove and return what one turn of the loop sends."""

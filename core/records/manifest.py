@@ -118,6 +118,7 @@ class NodeDefinition(_ClosedRecord):
     selection: Literal["best", "auction"] = "best"
     auction_window_ms: Annotated[int, Field(ge=0, le=DURATION_MS_MAX)] | None = None
     max_cost_micro: CreditsMicro = Field(default=None, alias="maxCostCredits")
+    side_effects: bool | None = None
 
 
 class WorkflowTrigger(_ClosedRecord):

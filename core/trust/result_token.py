@@ -7,8 +7,12 @@ attempt. Pure. Spec: Dispatch request; design.md section 3.
 from __future__ import annotations
 
 import hmac
+from typing import Final
 
 from core.trust.derived_keys import KeyPurpose, derived_key
+
+# Hex of SHA-256. No other is looked at, however long.
+_BINDING_CHARS: Final = 64
 
 
 def result_id(
@@ -19,16 +23,28 @@ def result_id(
     *,
     is_verification: bool,
     key_version: int,
+    binding: str = "",
 ) -> str:
     """Return the unguessable token with which an asynchronous agent hands in its result.
+
+    The token of a bound attempt says what it is bound to, before a dot.
 
     Args:
         deployment_key: 32 secret bytes of this deployment.
         attempt: of the node, or of its verification. The two have different tokens, so that the
             agent that did the work cannot approve it.
         key_version: the derived key's version, as stored with the attempt.
+        binding: what the attempt is bound to, for a node without side effects (decision 0197).
     """
     key = derived_key(deployment_key, KeyPurpose.RESULT_ID, key_version)
     prefix = "verify|" if is_verification else ""
-    message = f"{prefix}{workflow_id}|{node}|{attempt}".encode()
-    return hmac.digest(key, message, "sha256").hex()
+    message = f"{prefix}{workflow_id}|{node}|{attempt}"
+    if not binding:
+        return hmac.digest(key, message.encode(), "sha256").hex()
+    return f"{binding}.{hmac.digest(key, f'{message}|{binding}'.encode(), 'sha256').hex()}"
+
+
+def read_binding(token: str) -> str:
+    """Return what a token says that its attempt is bound to; nothing of it is checked yet."""
+    binding = token.rpartition(".")[0]
+    return binding if len(binding) == _BINDING_CHARS else ""

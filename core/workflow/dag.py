@@ -25,6 +25,8 @@ __all__ = ["CompiledNode", "CompiledWorkflow", "InputMapping", "WorkflowLimits",
 class CompiledNode(Message, frozen=True, kw_only=True):
     """One node with every default filled in. `has_templates`: a payload string contains `{{`.
 
+    Without `has_side_effects` it may be dispatched while its parents' commit is under way.
+
     `payload_bytes`: of the payload's text; `template_count`: how often `{{` stands in it. They tell
     what it costs to build the node's inputs.
     """
@@ -47,6 +49,7 @@ class CompiledNode(Message, frozen=True, kw_only=True):
     auction_window_ms: int = 0
     payload_bytes: int = 0
     template_count: int = 0
+    has_side_effects: bool = True
 
 
 class CompiledWorkflow(Message, frozen=True, kw_only=True):
@@ -71,6 +74,7 @@ class WorkflowLimits:
     max_runtime_ms_default: int = 300_000
     max_runtime_ms_max: int = 30 * 24 * 3_600_000
     verifier_capability_id_default: str = "cap.verify.generic.v1"
+    side_effects_default: bool = True
 
 
 _DEFAULT_LIMITS = WorkflowLimits()
@@ -118,6 +122,9 @@ def compile_workflow(
             auction_window_ms=node.auction_window_ms or 0,
             payload_bytes=len(payload),
             template_count=payload.count(b"{{"),
+            has_side_effects=(
+                limits.side_effects_default if node.side_effects is None else node.side_effects
+            ),
         )
     settings = manifest.settings
     return CompiledWorkflow(

@@ -7,6 +7,7 @@ Spec: Input mapping expressions, Dispatch request; contract.md section 5.
 
 from __future__ import annotations
 
+import hashlib
 import re
 from collections.abc import Mapping
 from typing import Any, Final
@@ -16,6 +17,7 @@ import orjson
 from core.canonical import canonical
 from core.errors import NodeErrorCode
 from core.records.mapping import InputMapping
+from core.workflow.blob_ref import BlobRef
 from core.workflow.dag import CompiledNode
 from core.workflow.events import Failure, Verdict
 
@@ -111,6 +113,25 @@ def fill_payload(
         return room.failure()
     assert isinstance(filled, dict)
     return filled
+
+
+def bind_attempt(agent_did: str, results: Mapping[str, str | BlobRef]) -> str:
+    """Return what an attempt is bound to: a hash, 64 hex digits, over its agent and its inputs.
+
+    The inputs are a function of the workflow's manifest and of these results, so the results stand
+    for them. Dispatch request; decision 0197.
+
+    Args:
+        results: the texts of those that the node's inputs need, or their references, by name.
+    """
+    digest = hashlib.sha256(agent_did.encode())
+    for name in sorted(results):
+        item = results[name]
+        text = item.hash if isinstance(item, BlobRef) else item
+        for part in (name.encode(), text.encode()):
+            digest.update(b"%d:" % len(part))
+            digest.update(part)
+    return digest.hexdigest()
 
 
 def weigh_inputs(node: CompiledNode, sizes: Mapping[str, int]) -> int:

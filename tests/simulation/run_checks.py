@@ -11,9 +11,10 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import orjson
+from msgspec.structs import asdict
 
 from actors.ports import DispatchOrder
 from actors.transport.messages import OwnerReply
@@ -26,7 +27,7 @@ from tests.simulation.ledger_model import LedgerModel
 from tests.simulation.money_checks import misplaced_lock, misplaced_stake
 from tests.simulation.money_model import Row
 from tests.simulation.shapes import Shape, estimate_micro, is_by_token, token_cost_micro
-from tests.simulation.simulated_agents import OrderId, order_id
+from tests.simulation.simulated_agents import OrderId, digest_of, order_id, result_of
 from tests.simulation.simulated_market import award_of, wrong_auction
 from tests.simulation.slashes import wrong_slash
 from tests.simulation.violation import Violation, require
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
     from tests.simulation.process import Process
     from tests.simulation.world import World
 
+Result = dict[str, Any]
 BACKOFF_MS = (1_000, 5_000, 30_000)
 FEE_BPS = 500
 AGENTS_MAX = 3
@@ -62,6 +64,8 @@ class Checks:
         self._in_flight: dict[str, dict[tuple[str, int, int], DispatchOrder]] = {}
         self.vanished: set[tuple[str, str]] = set()  # nodes whose port broke its promise
         self.dispatches = 0
+        self.early = 0  # dispatches that left before their commit
+        self._results: dict[int, tuple[DispatchOrder, Result]] = {}
         self._sent: Counter[OrderId] = Counter()
 
     @property
@@ -116,36 +120,53 @@ class Checks:
                 expected_ms = BACKOFF_MS[min(used, 3) - 1]
                 require(used > 0 and delay_ms >= expected_ms, "back-off", delay_ms, "of", record)
 
+    def submitted(self, command: Command, process: Process) -> None:
+        """Hear of a step on its way to the ledger."""
+        if not isinstance(command, AdvanceWorkflow):
+            return
+        nodes = {r.node: r for r in command.records if isinstance(r, NodeChanged)}
+        process.steps.setdefault(command.workflow_id, []).append((command, nodes))
+        for record in command.records:
+            if isinstance(record, AttemptFinished) and record.outcome == "success":
+                key = (command.workflow_id, record.node, record.attempt, record.agent_did)
+                is_stored = key in self._opened or record.kind == "verify"
+                require(is_stored, "a result was taken before its dispatch was stored", record)
+
+    def result_of(self, order: DispatchOrder) -> Result:
+        """Return what the agent of an order that was sent delivers."""
+        return self._results[id(order)][1]
+
     def dispatched(self, order: DispatchOrder, process: Process) -> None:
         """Hear of a dispatch as it leaves."""
         self.dispatches += 1
         identity = order_id(order)
         self._sent[identity] += 1
         require(self._sent[identity] <= SENT_MAX, "repeated without bound:", order)
+        # Kept with the order, so that no identity is used again.
+        self._results[id(order)] = order, result_of(order, self._sent[identity])
         workflow_id, node, sources = order.workflow_id, order.node, order.sources
         assert sources is not None
         require(workflow_id not in process.refused, "dispatch after a refused commit", order)
         now_ms = process.owner.clock.now_ms()
         is_known = process.directory.is_revoked(order.agent_did, now_ms)
         require(not is_known, "dispatch to an agent that is known to be revoked", order)
-        stored = self._model.nodes.get(workflow_id, {}).get(node)
-        require(stored is not None, "dispatch before its commit", order)
-        assert stored is not None
+        rows = self._model.nodes.get(workflow_id, {})
         if order.is_verification:
             key = (workflow_id, node, order.verify_attempt, order.agent_did)
             require(key in self._verifying, "verification before its commit", order)
-            value = {"value": f"{node}/{order.attempt}"}
-            given = sources.unverified
-            require(given is not None and orjson.loads(given) == value, "a verifier got", given)
+            value, given = f"{node}/{order.attempt}", sources.unverified
+            is_it = given is not None and orjson.loads(given)["value"] == value
+            require(is_it, "a verifier got", given)
         else:
             key = (workflow_id, node, order.attempt, order.agent_did)
-            require(key in self._opened, "dispatch before its commit", order)
+            if key not in self._opened:
+                rows = rows | self._check_early(order, process)
             is_mistrusted = self._world.revoking.is_mistrusted(key)
             require(not is_mistrusted, "dispatched to a revoked agent", order)
             if self._world.market.stake_bps and self._world.is_current(process):
-                self._check_staked(order, stored)
+                self._check_staked(order, rows[node])
             for parent in sources.node.depends_on:
-                row = self._model.nodes[workflow_id].get(parent, {})
+                row = rows.get(parent, {})
                 require(row.get("status") == NodeStatus.SUCCESS, "dispatched before", parent, order)
                 is_equal = orjson.loads(sources.results[parent]) == orjson.loads(row["result_json"])
                 require(is_equal, "inputs", order)
@@ -157,6 +178,27 @@ class Checks:
             require(is_due, "dispatched before its time", order)
         flying = self._in_flight.setdefault(workflow_id, {})
         flying[node, order.attempt, order.verify_attempt] = order
+
+    def _check_early(self, order: DispatchOrder, process: Process) -> dict[str, Row]:
+        """Return the rows of the steps whose commit is under way, the one that opens an attempt
+        among them, which leaves before."""
+        assert order.sources is not None
+        rows: dict[str, NodeChanged] = {}
+        for _, nodes in process.steps.get(order.workflow_id, ()):
+            rows |= nodes
+        opened = rows.get(order.node)
+        is_opened = opened is not None and opened.status in OPEN
+        require(is_opened, "dispatch before its commit", order)
+        assert opened is not None
+        is_it = (opened.attempt, opened.agent_did) == (order.attempt, order.agent_did)
+        require(is_it, "dispatch before its commit", order)
+        is_first = order.attempt == 1 and bool(order.binding)
+        may_be = is_first and not order.sources.node.has_side_effects
+        require(may_be, "dispatched early in spite of its side effects", order)
+        is_free = not opened.stake_micro and not opened.auction_round
+        require(is_free, "dispatched early before its stake is locked", order)
+        self.early += 1
+        return {name: asdict(row) for name, row in rows.items()}
 
     def _check_staked(self, order: DispatchOrder, stored: Row) -> None:
         """An agent that is sent work has its stake locked with it; no agent has a past here."""
@@ -197,7 +239,9 @@ class Checks:
     def taken(self, order: DispatchOrder, answer: OwnerReply) -> None:
         """Hear how a result that was handed in is answered: taken means stored."""
         if isinstance(answer, ServiceError):
-            codes = (ErrorCode.ALREADY_SETTLED, ErrorCode.ESCROW_RELEASED)
+            codes = [ErrorCode.ALREADY_SETTLED, ErrorCode.ESCROW_RELEASED]
+            if order.binding:
+                codes.append(ErrorCode.UNAUTHORIZED)  # it was taken back
             require(answer.code in codes, "a result was refused:", answer)
             return
         tries = self._model.attempts[order.workflow_id]
@@ -233,6 +277,8 @@ class Checks:
         # A round that is over in the meantime is no reason to stop: its bids are just not told.
         if not isinstance(command, PublishWorkflow | AdvanceWorkflow):
             return
+        steps = process.steps.get(command.workflow_id, [])
+        steps[:] = [step for step in steps if step[0] is not command]
         is_unsure = isinstance(command, PublishWorkflow) and outcome.status is not (
             OutcomeStatus.APPLIED
         )
@@ -243,6 +289,15 @@ class Checks:
             process.refused.add(command.workflow_id)
         elif isinstance(command, AdvanceWorkflow) and command.is_fresh:
             process.refused.discard(command.workflow_id)
+
+    def acted(self, command: Command, outcome: Outcome, process: Process) -> None:
+        """Hear that the runner has acted on an outcome: what a refused step sent is taken back."""
+        if not isinstance(command, AdvanceWorkflow) or outcome.error is None:
+            return
+        for order in process.dispatch.open_orders(command.workflow_id):
+            key = (order.workflow_id, order.node, order.attempt, order.agent_did)
+            is_stored = key in self._opened or order.is_verification
+            require(is_stored, "an early dispatch was not taken back", order)
 
     def lost(self, process: Process, reason: str) -> None:
         """Hear that a runner gave up: only being fenced off is a reason."""
@@ -378,6 +433,11 @@ class Checks:
         require(numbers == sorted(set(numbers)), "attempts of", name, numbers)
         if node["status"] is NodeStatus.SUCCESS:
             require(node["result_json"] is not None, "no result")
+            rows = self._model.nodes[workflow_id]
+            sources = {*compiled.depends_on, *(item.source for item in compiled.mappings)}
+            made_of = digest_of({source: rows[source]["result_json"] for source in sources})
+            is_of_these = orjson.loads(node["result_json"])["of"] == made_of
+            require(is_of_these, "a result of other inputs:", node)
             if node["price_micro"]:
                 require(name in self._model.escrows[workflow_id].paid, "never paid:", name)
             for parent in compiled.depends_on:

@@ -8,9 +8,10 @@ rules, Errors; contract.md section 5.
 from __future__ import annotations
 
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
+from zlib import crc32
 
 import orjson
 
@@ -147,6 +148,10 @@ class SimulatedDispatch:
         if self.held.pop(id(order), None) is None and self._open.get(order_id(order)) is order:
             self._over[id(order)] = order
 
+    def open_orders(self, workflow_id: str) -> list[DispatchOrder]:
+        """Return the orders of a workflow that wait for a reply."""
+        return [order for order in self._open.values() if order.workflow_id == workflow_id]
+
     def holds(self, order: DispatchOrder) -> bool:
         """Say whether the place of this order, or of what was made of it later, is held."""
         return order_id(order) in map(order_id, self.held.values())
@@ -165,8 +170,12 @@ class SimulatedDispatch:
         chance = self._chance
         if self._world.script is not None:
             first, *others = self._world.script(order)
+            if isinstance(first, Later):
+                self._clock.call_in(5, self._accept, order, receive, first, 5)
+                return
             self._call_in(5, self._answer, order, receive, first, self._now())
             for reply in others:
+                assert not isinstance(reply, Later)
                 self._call_in(6, self._late, order, receive, reply, self._now())
             return
         temper = self._world.tempers[order.agent_did]
@@ -272,7 +281,8 @@ class SimulatedDispatch:
         self._world.checks.answered(order, reply, self._process)
         if not order.is_verification and isinstance(reply, bool) and self._chance.random() < 0.5:
             receive(order.workflow_id, WorkStarted(order.node, order.attempt, started_ms))
-        receive(order.workflow_id, event_of(order, reply, started_ms, self._now()))
+        result = self._world.checks.result_of(order)
+        receive(order.workflow_id, event_of(order, reply, result, started_ms, self._now()))
 
     def _close(self, order: DispatchOrder, contact: Contact) -> None:
         self._process.directory.note_outcome(
@@ -285,9 +295,20 @@ def order_id(order: DispatchOrder) -> OrderId:
     return order.workflow_id, order.node, order.attempt, order.verify_attempt
 
 
-def result_of(node: str, attempt: int) -> dict[str, Any]:
-    """Return what an agent delivers: who reads it can tell which attempt made it."""
-    return {"value": f"{node}/{attempt}"}
+def result_of(order: DispatchOrder, number: int) -> dict[str, Any]:
+    """Return what an agent delivers: of which attempt, of what inputs, and by which dispatch of it.
+
+    Args:
+        number: how often this attempt has been dispatched by now.
+    """
+    assert order.sources is not None
+    made_of = digest_of(order.sources.results)
+    return {"value": f"{order.node}/{order.attempt}", "of": made_of, "number": number}
+
+
+def digest_of(results: Mapping[str, object]) -> int:
+    """Return what tells inputs apart."""
+    return crc32(repr(sorted(results.items())).encode())
 
 
 def _tokens(order: DispatchOrder) -> dict[str, int]:
@@ -295,7 +316,13 @@ def _tokens(order: DispatchOrder) -> dict[str, int]:
     return {"input_tokens": read, "output_tokens": written}
 
 
-def event_of(order: DispatchOrder, reply: Failure | bool, started_ms: int, at_ms: int) -> Event:
+def event_of(
+    order: DispatchOrder,
+    reply: Failure | bool,
+    result: dict[str, Any],
+    started_ms: int,
+    at_ms: int,
+) -> Event:
     """Return the event of an answer: a failure, a result, or a judgement."""
     if order.is_verification:
         failure = None if isinstance(reply, bool) else reply
@@ -305,7 +332,6 @@ def event_of(order: DispatchOrder, reply: Failure | bool, started_ms: int, at_ms
         )  # fmt: skip
     if not isinstance(reply, bool):
         return AttemptFailed(order.node, order.attempt, reply, started_ms, at_ms)
-    result = result_of(order.node, order.attempt)
     return AttemptSucceeded(
         order.node, order.attempt, orjson.dumps(result).decode(), "sha256:in",
         "sha256:out", started_ms, at_ms, {"latency_ms": at_ms - started_ms, **_tokens(order)},
@@ -313,13 +339,12 @@ def event_of(order: DispatchOrder, reply: Failure | bool, started_ms: int, at_ms
 
 
 def result_request(
-    order: DispatchOrder, reply: Failure | bool, *, is_late: bool
+    order: DispatchOrder, reply: Failure | bool, made: dict[str, Any], *, is_late: bool
 ) -> NodeResultRequest:
     """Return what an agent hands in: a failure, a result, or a judgement."""
     result: dict[str, Any] | None = None
     if isinstance(reply, bool):
-        is_judgement = order.is_verification
-        result = {"approved": reply} if is_judgement else result_of(order.node, order.attempt)
+        result = {"approved": reply} if order.is_verification else made
     return NodeResultRequest(
         workflow_id=order.workflow_id,
         node=order.node,
@@ -330,4 +355,5 @@ def result_request(
         failure=None if isinstance(reply, bool) else reply,
         is_late=is_late,
         metrics=_tokens(order),
+        binding=order.binding,
     )

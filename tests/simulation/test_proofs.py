@@ -16,7 +16,7 @@ from core.errors import NodeErrorCode
 from core.workflow.events import Failure, Verdict
 from core.workflow.transitions import NodeStatus, WorkflowStatus
 from tests.simulation.shapes import CAPABILITIES, Shape, compiled
-from tests.simulation.simulated_agents import LAST_WORDS, WORDS
+from tests.simulation.simulated_agents import LAST_WORDS, WORDS, Later
 from tests.simulation.troubles import CALM
 from tests.simulation.world import Script, World
 
@@ -24,7 +24,11 @@ DEAR = CAPABILITIES[1]
 
 
 def _shape(
-    parents: dict[str, list[str]], *, verified: tuple[str, ...] = (), budget: float | None = None
+    parents: dict[str, list[str]],
+    *,
+    verified: tuple[str, ...] = (),
+    budget: float | None = None,
+    is_early: bool = False,
 ) -> Shape:
     nodes: dict[str, Any] = {
         name: {
@@ -32,6 +36,7 @@ def _shape(
             "dependsOn": depends_on,
             "requiresVerification": name in verified,
             "maxRetries": 1,
+            "sideEffects": not is_early,
         }
         for name, depends_on in parents.items()
     }
@@ -49,6 +54,8 @@ SHAPES = {
     "diamond": _shape(DIAMOND),
     "verified": _shape(CHAIN, verified=("a", "c")),
     # The dearest agent asks 1.04 credits, the dearest verifier 0.05: exactly what is reserved.
+    "early chain": _shape(CHAIN, is_early=True),
+    "early diamond": _shape(DIAMOND, verified=("b",), is_early=True),
     "just enough": _shape(DIAMOND, verified=("d",), budget=4 * 1.04 + 0.05),
 }
 every_shape = pytest.mark.parametrize("name", SHAPES)
@@ -193,6 +200,26 @@ def test_crash_at_every_step_loses_and_doubles_nothing(name: str) -> None:
         for workflow_id, escrow in world.model.escrows.items():
             assert escrow.paid.keys() == calm.model.escrows[workflow_id].paid.keys()
     assert crashes >= 4 * len(SHAPES[name].compiled.nodes), crashes
+
+
+@pytest.mark.parametrize("after_ms", [0, 1_500, 4_000])
+@pytest.mark.parametrize("name", ["chain", "early chain", "early diamond"])
+def test_crash_at_every_step_of_a_run_whose_agents_answer_later(name: str, after_ms: int) -> None:
+    """What an agent hands in counts only for the inputs that it was asked with.
+
+    A child that was dispatched before its parent's commit is dispatched again, with another result
+    of its parent, when that commit was lost; the checks see whose result was taken.
+    """
+
+    def script(order: DispatchOrder) -> list[bool | Failure | Later]:
+        return [True if order.node == "a" else Later(True, after_ms, 1)]
+
+    for crash_point in range(1, 200):
+        world = run(name, script, crash_point=crash_point)
+        assert status_of(world) is WorkflowStatus.SUCCESS, crash_point
+        if len(world.points) < crash_point:
+            break
+    assert bool(world.checks.early) == name.startswith("early")
 
 
 @pytest.mark.slow

@@ -7,7 +7,7 @@ when nothing is left to happen; every promise is checked (`checks.py`). The engi
 from __future__ import annotations
 
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -40,8 +40,9 @@ from tests.simulation.shapes import (
     auctioned_shape,
     prices_micro,
     shape,
+    without_side_effects,
 )
-from tests.simulation.simulated_agents import Temper, result_request
+from tests.simulation.simulated_agents import Later, Temper, result_request
 from tests.simulation.simulated_clients import Client, check_clients
 from tests.simulation.simulated_market import Market
 from tests.simulation.skewed_clock import START_MS, VirtualClock
@@ -59,7 +60,7 @@ TROUBLE_S = 30
 OUTAGES_MS = (500, 5_000, 30_000)
 ANSWER_MS_MAX = 40_000
 BULK_AT_MS = 500  # when every owner has started
-Script = Callable[[DispatchOrder], list[bool | Failure]]
+Script = Callable[[DispatchOrder], Sequence[bool | Failure | Later]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,6 +89,7 @@ class World:
         stake_bps: the stake that nodes ask of agents.
         has_market: agents bid, half of all nodes are auctioned, others are paid by tokens.
         has_revocations: agents are revoked for a while.
+        has_early: most nodes have no side effects.
         settings: of the owners; None: the defaults.
         crowd: how `shapes` are published when they are many; None: each by itself, at once.
     """
@@ -104,6 +106,7 @@ class World:
         stake_bps: int = 0,
         has_market: bool = False,
         has_revocations: bool = False,
+        has_early: bool = False,
         settings: Settings | None = None,
         crowd: Crowd | None = None,
     ) -> None:
@@ -142,6 +145,7 @@ class World:
         self.shapes: dict[str, Shape] = {}
         self.clients: list[Client] = []
         self._given_shapes = shapes
+        self.has_early = has_early
         self._crowd = Crowd() if crowd is None else crowd
         self._workflows = workflows if shapes is None else len(shapes)
         for row in self.rows.values():
@@ -231,7 +235,8 @@ class World:
         process.ask([client.request for client in clients], done)
 
     def _shape(self, number: int) -> Shape:
-        return auctioned_shape(number) if self.market.is_whole else shape(number)
+        drawn = auctioned_shape(number) if self.market.is_whole else shape(number)
+        return without_side_effects(drawn, number) if self.has_early else drawn
 
     def _request(self, number: int, key: str, payer: str, chosen: Shape) -> PublishRequest:
         workflow_id = f"{self.seed:08x}-0000-7000-8000-{number:012x}"
@@ -347,7 +352,8 @@ class World:
 
         if process.is_alive:
             is_late = is_over(row["status"])
-            process.ask([result_request(order, reply, is_late=is_late)], done)
+            result = self.checks.result_of(order)
+            process.ask([result_request(order, reply, result, is_late=is_late)], done)
 
     # -- misfortune -------------------------------------------------------------------------------
 

@@ -6,6 +6,7 @@ Spec: Dispatch response; contract.md section 5 (asynchronous agents); money.md c
 
 from __future__ import annotations
 
+import asyncio
 import hmac
 import uuid
 from collections.abc import Mapping
@@ -35,7 +36,7 @@ from core.records.api.workflows import NodeResult, NodeResultTaken
 from core.records.stored_manifest import read_stored_manifest
 from core.trust.access import Principal, agent_holder
 from core.trust.derived_keys import KEY_VERSION
-from core.trust.result_token import result_id
+from core.trust.result_token import read_binding, result_id
 from core.workflow.transitions import NodeStatus, is_terminal
 from ledger.reads.stored import StoredWorkflow
 from serve_app.callers.limits import RateClass
@@ -45,6 +46,8 @@ from serve_app.http.repeats import once
 
 # Earlier attempts are known by their token too, and answered that they are late.
 ATTEMPTS_KNOWN_MAX: Final = 256
+# How long the commit of an early dispatch is waited for.
+_EARLY_PAUSES_S: Final = (0.005, 0.02, 0.05, 0.1, 0.2, 0.4)
 # More than any of a body's names may have; it may be written with escapes.
 _NAME_BYTES_MAX: Final = 16 * 1024
 
@@ -65,6 +68,7 @@ class _Dispatched:
     node: Mapping[str, Any]
     attempt: int
     verify_attempt: int
+    binding: str = ""
 
     @property
     def agent_did(self) -> str:
@@ -121,6 +125,7 @@ async def _taken(
             attempt=sent.attempt,
             verify_attempt=sent.verify_attempt,
             failure=judged.failure,
+            binding=sent.binding,
         )
     else:
         request = await _successful(call, stored.id, sent, judged)  # 2
@@ -168,10 +173,9 @@ async def _dispatched(call: Call, body: NodeResult) -> tuple[str, _Dispatched]:
         workflow_id = str(uuid.UUID(body.workflow_id))
     except ValueError:
         raise _unauthorized() from None
-    row = await call.services.reads.dispatched_node(workflow_id, body.node_id)
-    if row is None:
-        raise _unauthorized()
     key = bytes.fromhex(call.services.settings.deployment_key)
+    row = await _read_dispatched(call, key, workflow_id, body.node_id, token)
+    binding = read_binding(body.result_id)
     for is_verification, newest in ((False, row["attempt"]), (True, row["verify_attempt"])):
         for number in range(newest, max(0, newest - ATTEMPTS_KNOWN_MAX), -1):
             if not is_token(key, row, number, token, is_verification=is_verification):
@@ -180,10 +184,37 @@ async def _dispatched(call: Call, body: NodeResult) -> tuple[str, _Dispatched]:
                 row,
                 row["attempt"] if is_verification else number,
                 number if is_verification else 0,
+                binding,
             )
             _check_agent(body.agent_did, sent)
             return workflow_id, sent
     raise _unauthorized()
+
+
+async def _read_dispatched(
+    call: Call, key: bytes, workflow_id: str, node_id: str, token: bytes
+) -> Mapping[str, Any]:
+    """Return the row of a dispatched node.
+
+    An early dispatch may be answered before its commit: then the row is read again, a few times.
+
+    Raises:
+        ServiceError: UNAUTHORIZED; OVERLOADED: it is not committed yet.
+    """
+    first = {"workflow_id": workflow_id, "name": node_id, "attempt": 1, "key_version": KEY_VERSION}
+    is_early = b"." in token and is_token(key, first, 1, token, is_verification=False)
+    for pause_s in (*_EARLY_PAUSES_S, None):
+        row = await call.services.reads.dispatched_node(workflow_id, node_id)
+        is_committed = row is not None and (row["attempt"] or is_terminal(row["status"]))
+        if is_committed or not is_early:
+            break
+        if pause_s is None:
+            detail = "the dispatch is not committed yet; hand the result in again"
+            raise ServiceError(ErrorCode.OVERLOADED, detail, retry_after_s=1)
+        await asyncio.sleep(pause_s)
+    if row is None:
+        raise _unauthorized()
+    return row
 
 
 def is_token(
@@ -204,6 +235,7 @@ def is_token(
             number,
             is_verification=is_verification,
             key_version=version,
+            binding=read_binding(token.decode("utf-8", "replace")),
         )
         for version in range(newest, oldest - 1, -1)
     )
@@ -268,7 +300,8 @@ async def _judged(
     is_verdict = sent.verify_attempt > 0
     handed_in = HandedIn(
         body=call.body,
-        event_id=event_id(stored.id, name, sent.attempt) + ("#verify" if is_verdict else ""),
+        event_id=event_id(stored.id, name, sent.attempt, sent.binding)
+        + ("#verify" if is_verdict else ""),
         capability_id=definition.capability_id or definition.capability or name,
         is_verdict=is_verdict,
     )
@@ -306,6 +339,7 @@ async def _successful(
         metrics=result.metrics,
         signature=result.signature,
         public_key=result.public_key,
+        binding=sent.binding,
     )
 
 

@@ -28,6 +28,7 @@ TESTS = (
     "tests/simulation/test_turns.py",
     "tests/actors/engine/test_runner.py",
     "tests/actors/engine/test_revoking.py",
+    "tests/actors/engine/test_early_dispatch.py",
     "tests/actors/engine/test_publish_estimate.py",
     "tests/core/workflow",
 )

@@ -1,0 +1,205 @@
+"""Children that are dispatched while their parents' commit is under way. Decision 0197."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import orjson
+import pytest
+
+from actors.engine.node_results import take_result
+from actors.engine.workflow_restore import compile_stored_manifest
+from actors.ports import DispatchOrder
+from actors.transport.messages import NodeResultReply, NodeResultRequest
+from core.errors import ErrorCode, ServiceError
+from core.records.manifest import parse_manifest
+from core.settings import Settings
+from core.workflow.dag import compile_workflow
+from serve_app.operations.work.publishing import workflow_limits
+from tests.actors.engine.runner_bench import Bench
+from tests.actors.engine.test_revoking import known_to, revoked
+from tests.simulation.shapes import CAPABILITIES, Shape, compiled
+
+
+def chain(**child: Any) -> Shape:
+    """Return a chain of three; what is said of `b` besides is `child`."""
+    node = {"capabilityId": CAPABILITIES[1], "sideEffects": False}
+    children = {"b": {**node, "dependsOn": ["a"], **child}, "c": {**node, "dependsOn": ["b"]}}
+    return compiled({"nodes": {"a": node, **children}})
+
+
+def with_child_under_way(shape: Shape | None = None) -> Bench:
+    """Return a bench whose node `a` has its result, which is not committed yet."""
+    bench = Bench()
+    bench.publish(chain() if shape is None else shape)
+    assert not bench.outbox.sent, "the hold is not committed"
+    bench.gate.commit()
+    bench.deliver(bench.outbox.sent[0])
+    return bench
+
+
+def sent(bench: Bench) -> list[str]:
+    return [order.node for order in bench.outbox.sent]
+
+
+def hand_in(bench: Bench, order: DispatchOrder) -> list[Any]:
+    """Hand in the result of an order; returns the list that gets the answer."""
+    answers: list[Any] = []
+    request = NodeResultRequest(
+        workflow_id="w1",
+        node=order.node,
+        attempt=order.attempt,
+        verify_attempt=0,
+        result_json='{"n":1}',
+        output_hash="sha256:o",
+        binding=order.binding,
+    )
+    take_result(bench.runner, request, bench.clock.now_ms(), answers.append)
+    return answers
+
+
+def test_a_child_goes_out_before_its_parents_commit_and_its_reply_waits_for_it() -> None:
+    bench = with_child_under_way()
+    assert sent(bench) == ["a", "b"]
+    bench.deliver(bench.outbox.sent[1])
+    assert len(bench.gate.waiting) == 1, "nothing is decided on the reply before that commit"
+    assert sent(bench) == ["a", "b"], "one generation at most is not committed"
+    bench.gate.commit()
+    assert sent(bench) == ["a", "b", "c"]
+    bench.deliver(bench.outbox.sent[2])
+    bench.gate.commit()
+    assert (bench.status(), bench.finished) == ("success", ["w1"])
+    assert bench.runner.statistics().commands == 4
+    assert not bench.outbox.aborted
+
+
+@pytest.mark.parametrize(
+    "shape",
+    [
+        chain(sideEffects=True),
+        chain(sideEffects=None),
+        chain(selection="auction", maxCostCredits=9),
+    ],
+    ids=["has side effects", "does not say", "auction"],
+)
+def test_a_child_that_may_not_go_early_waits(shape: Shape) -> None:
+    bench = with_child_under_way(shape)
+    assert sent(bench) == ["a"]
+
+
+def test_a_child_of_a_result_that_is_to_be_verified_waits() -> None:
+    node = {"capabilityId": CAPABILITIES[1], "sideEffects": False}
+    nodes = {"a": {**node, "requiresVerification": True}, "b": {**node, "dependsOn": ["a"]}}
+    bench = with_child_under_way(compiled({"nodes": nodes}))
+    assert sent(bench) == ["a"]
+    bench.gate.commit()
+    assert [order.is_verification for order in bench.outbox.sent] == [False, True]
+
+
+def test_what_says_nothing_goes_early_where_the_deployment_assumes_so() -> None:
+    text = chain(sideEffects=None).manifest_json
+    for setting, has_side_effects in (("declared", True), ("assumed", False)):
+        settings = Settings(early_dispatch=setting)  # type: ignore[arg-type]
+        assert (
+            compile_stored_manifest(text, settings).nodes["b"].has_side_effects is has_side_effects
+        )
+        limits = workflow_limits(settings)
+        published = compile_workflow(parse_manifest(orjson.loads(text)), limits)
+        assert published.nodes["b"].has_side_effects is has_side_effects
+
+
+def test_a_refused_commit_takes_the_child_back_and_its_reply_counts_for_nothing() -> None:
+    bench = with_child_under_way()
+    early = bench.outbox.sent[1]
+    answers = hand_in(bench, early)
+    revoked(bench, bench.outbox.sent[0].agent_did)  # whose result is in the step
+    bench.gate.commit()
+    assert [order for order, _ in bench.outbox.aborted][-1] is early
+    assert answers == [None], "the agent is asked to hand it in again"
+    assert bench.unsure == ["w1"]
+    bench.deliver(early)
+    assert not bench.gate.waiting
+    assert "b" not in bench.model.escrows["w1"].paid
+
+
+def test_a_child_whose_agent_is_revoked_by_then_is_not_paid() -> None:
+    target = {"targetAgentId": "did:sim:w1", "allowBroadcastFallback": True}
+    bench = with_child_under_way(chain(**target))
+    early = bench.outbox.sent[1]
+    assert early.agent_did != bench.outbox.sent[0].agent_did
+    revoked(bench, early.agent_did)
+    bench.deliver(early)
+    bench.gate.commit()
+    assert (bench.outbox.sent[-1].node, bench.outbox.sent[-1].attempt) == ("b", 2)
+    assert bench.outbox.sent[-1].agent_did != early.agent_did
+    assert "b" not in bench.model.escrows["w1"].paid
+
+
+def test_a_child_of_an_agent_that_is_known_to_be_revoked_goes_to_another() -> None:
+    bench = Bench()
+    bench.publish(chain())
+    bench.gate.commit()
+    known_to(bench, "did:sim:w0")
+    bench.gate.commit()
+    bench.deliver(bench.outbox.sent[-1])
+    assert bench.outbox.sent[-1].node == "b"
+    assert bench.outbox.sent[-1].agent_did != "did:sim:w0"
+
+
+@pytest.mark.parametrize("is_answered", [False, True])
+def test_a_cancel_in_between_ends_the_child_unpaid(*, is_answered: bool) -> None:
+    bench = with_child_under_way()
+    early = bench.outbox.sent[1]
+    bench.cancel()
+    if is_answered:
+        bench.deliver(early)
+    bench.gate.commit()
+    assert bench.status() == "cancelled"
+    assert [order for order, _ in bench.outbox.aborted] == ([] if is_answered else [early])
+    assert set(bench.model.escrows["w1"].paid) == {"a"}
+
+
+def test_a_result_that_is_handed_in_before_the_commit_is_answered_after_it() -> None:
+    bench = with_child_under_way()
+    answers = hand_in(bench, bench.outbox.sent[1])
+    assert not answers
+    bench.gate.commit()
+    assert answers == [NodeResultReply(status="success")]
+
+
+def test_only_the_dispatch_that_counts_can_be_answered_when_there_were_two() -> None:
+    """The first one's commit was lost with its process; its parent's second result is another."""
+    bench = with_child_under_way()
+    first = bench.outbox.sent[1]
+    bench.gate.waiting.clear()
+    bench.runner = bench.new_runner()
+    bench.adopt_all()
+    bench.gate.commit()
+    bench.deliver(bench.outbox.sent[-1], {"from": "another try"})
+    second = bench.outbox.sent[-1]
+    bench.gate.commit()
+    assert (second.node, second.attempt) == (first.node, first.attempt) == ("b", 1)
+    assert second.binding != first.binding
+    (answer,) = hand_in(bench, first)
+    assert isinstance(answer, ServiceError) and answer.code is ErrorCode.UNAUTHORIZED
+    assert not bench.gate.waiting
+    answers = hand_in(bench, second)
+    bench.gate.commit()
+    assert answers == [NodeResultReply(status="success")]
+
+
+def test_the_same_inputs_to_the_same_agent_are_the_same_dispatch() -> None:
+    bench = with_child_under_way()
+    first = bench.outbox.sent[1]
+    bench.gate.waiting.clear()
+    bench.runner = bench.new_runner()
+    bench.adopt_all()
+    bench.gate.commit()
+    bench.deliver(bench.outbox.sent[-1])
+    second = bench.outbox.sent[-1]
+    bench.gate.commit()
+    assert (second.node, second.agent_did) == (first.node, first.agent_did)
+    assert second.binding == first.binding
+    answers = hand_in(bench, first)
+    bench.gate.commit()
+    assert answers == [NodeResultReply(status="success")]
