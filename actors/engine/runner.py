@@ -378,6 +378,8 @@ class Runner:
             self._submit_step(run, step_key(run.workflow_id, event), records, actions, done)
         else:
             self._perform(run, actions)
+            if done is not None:  # it came too late: another was held back before it
+                done(False)
 
     def revoked_work_steps(self) -> Iterator[None]:
         """End the open work of revoked agents, one workflow per step of the generator."""
@@ -469,8 +471,9 @@ class Runner:
         early = [] if is_fresh else find_early_dispatches(run.machine, actions)
         run.early |= {action.node: [] for action in early}
         self._submit(run, command, committed, otherwise=otherwise)
-        if early:
-            self._orders.send(run, [action for action in early if action.node in run.early])
+        if early:  # guarded by itself: the step is on its way, and its outcome answers
+            sent = [action for action in early if action.node in run.early]
+            self._guard(run, self._orders.send, run, sent)
 
     def _submit(
         self,

@@ -41,11 +41,19 @@ def node_body(shape: str, node: str, texts: dict[str, str]) -> dict[str, object]
     return {"eventId": f"{shape}-{node}", "capabilityId": CAPABILITY, "inputs": inputs}
 
 
-def manifest(shape: str, capability: str = CAPABILITY) -> dict[str, object]:
-    """Return the same graph as a manifest of the service: 1 cent per node, inputs mapped."""
+def manifest(
+    shape: str, capability: str = CAPABILITY, *, is_early: bool = False
+) -> dict[str, object]:
+    """Return the same graph as a manifest of the service: 1 cent per node, inputs mapped.
+
+    Args:
+        is_early: nodes say that they have no side effects.
+    """
     nodes: dict[str, object] = {}
     for node, parents in GRAPHS[shape].items():
         body: dict[str, object] = {"capabilityId": capability, "payload": {"n": 1}}
+        if is_early:
+            body["sideEffects"] = False
         nodes[node] = body
         if parents:
             body["dependsOn"] = list(parents)

@@ -44,6 +44,7 @@ def write_report(results: Results) -> Path:
         *_machine(results),
         *_ratios(results),
         *_crowd(results),
+        *_early(results),
         *_plots(results),
         *_figures(results),
         *_kinds(results),
@@ -137,19 +138,35 @@ def _ratios(results: Results) -> list[str]:
     ]  # fmt: skip
 
 
-def _crowd(results: Results) -> list[str]:
-    """Return how much the number of candidates costs: the same load in the same round."""
+def _own(
+    results: Results, title: str, heads: Sequence[str], other: str, one: str, cases: Sequence[str]
+) -> list[str]:
+    """Return the throughput of one of our workloads to that of another, in the same rounds.
+
+    Args:
+        other, one: beginnings of their names, before the case.
+    """
     rows = []
-    for case in ("waiting", "bulk"):
-        few = {one.number: one for one in measured(results, f"candidates-2:{case}", OURS)}
-        many = measured(results, f"candidates-100:{case}", OURS)
-        pairs = [(one.rate, few[one.number].rate) for one in many if one.number in few]
+    for case in cases:
+        before = {a.number: a for a in measured(results, f"{other}:{case}", OURS)}
+        after = measured(results, f"{one}:{case}", OURS)
+        pairs = [(a.rate, before[a.number].rate) for a in after if a.number in before]
         if pairs:
             rows.append([case, ratio_text(*zip(*pairs, strict=True))])
-    if not rows:
-        return []
+    return [f"## {title}", "", *_table(heads, rows)] if rows else []
+
+
+def _crowd(results: Results) -> list[str]:
+    """Return how much the number of candidates costs."""
     heads = ["chain of 3", "throughput with 100 agents to choose from / with 2"]
-    return ["## Candidates", "", *_table(heads, rows)]
+    cases = ("waiting", "bulk")
+    return _own(results, "Candidates", heads, "candidates-2", "candidates-100", cases)
+
+
+def _early(results: Results) -> list[str]:
+    """Return what early dispatch gains, with agents that answer at once."""
+    heads = ["chain of 3", "throughput with early dispatch / without"]
+    return _own(results, "Early dispatch", heads, "chain3", "early", ("alone", "waiting", "bulk"))
 
 
 def _middle(rounds: Sequence[Round], of: str) -> str:

@@ -19,10 +19,14 @@ Kind = Literal["callers", "paced", "accepted", "bulk", "idle"]
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """A workflow to run: its shape, and the capability that its nodes need, where that counts."""
+    """A workflow to run: its shape, and the capability that its nodes need, where that counts.
+
+    `is_early`: its nodes have no side effects, so that they are dispatched early.
+    """
 
     shape: str
     capability: str = CAPABILITY
+    is_early: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,10 +67,20 @@ def _crowded(name: str, what: str, capability: str) -> list[Workload]:
     ]
 
 
+def _early() -> list[Workload]:
+    job, ours, title = Job("chain3", is_early=True), ("callboard",), "chain of 3, early dispatch"
+    return [
+        Workload("early:alone", f"{title}, alone", "chain3", "callers", 1, job, ours),
+        Workload("early:waiting", f"{title}, 32 callers", "chain3", "callers", CALLERS, job, ours),
+        Workload("early:bulk", f"{title}, bulk of 1,000", "chain3", "bulk", 1_000, job, ours),
+    ]
+
+
 WORKLOADS: dict[str, Workload] = {
     one.name: one
     for one in (
         *_of_shape("chain3"),
+        *_early(),
         *_of_shape("fan10"),
         Workload(
             "chain3:paced", f"chain of 3, {CALLERS} callers paced to {PACE}/s", "paced", "paced",

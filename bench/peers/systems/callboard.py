@@ -122,7 +122,7 @@ class Callboard:
             raise SystemExit(f"{workflow_id}: got {record}, expected success")
 
     def _manifest(self, job: Job) -> dict[str, Any]:
-        return manifest(job.shape, job.capability)
+        return manifest(job.shape, job.capability, is_early=job.is_early)
 
     def _body(self, job: Job) -> bytes:
         return orjson.dumps(self._manifest(job))

@@ -203,3 +203,34 @@ def test_the_same_inputs_to_the_same_agent_are_the_same_dispatch() -> None:
     answers = hand_in(bench, first)
     bench.gate.commit()
     assert answers == [NodeResultReply(status="success")]
+
+
+def test_a_result_that_comes_beside_the_reply_is_answered_too() -> None:
+    """Both were held back; the reply was taken, and who handed in the same waited in vain."""
+    bench = with_child_under_way()
+    early = bench.outbox.sent[1]
+    bench.deliver(early)
+    answers = hand_in(bench, early)
+    bench.gate.commit()
+    assert answers == [None], "it is asked for again"
+    again = hand_in(bench, early)
+    bench.gate.commit()
+    assert again == [NodeResultReply(status="success", is_repeat=True)]
+
+
+def test_a_defect_in_sending_early_does_not_answer_the_parents_result_twice(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    bench = Bench()
+    bench.publish(chain())
+    bench.gate.commit()
+
+    def send(*_: object) -> None:
+        raise RuntimeError
+
+    monkeypatch.setattr(bench.outbox, "send", send)
+    answers = hand_in(bench, bench.outbox.sent[0])
+    assert not answers
+    bench.gate.commit()
+    assert answers == [NodeResultReply(status="success")]
+    assert bench.runner.is_quarantined("w1")
