@@ -40,8 +40,8 @@ def uuid7(*, at_ms: int, entropy: bytes) -> str:
 
 
 def event_id(workflow_id: str, node: str, attempt: int, binding: str = "") -> str:
-    """Return the dispatch's `eventId`: the same for the same (workflow, node, attempt), so that an
-    agent can recognise a repeat (contract.md section 5).
+    """Return the dispatch's `eventId`, by which an agent can recognise a repeat (contract.md
+    section 5): the same for the same (workflow, node, attempt, binding).
 
     Args:
         binding: what the attempt is bound to, for a node without side effects (decision 0197).

@@ -105,7 +105,7 @@ class Settings:
     json_depth_max: int = _setting(64, "deepest nesting of a body", low=4, high=256)
     nodes_max: int = _setting(1_000, "nodes of one workflow", low=1, high=10_000)
     early_dispatch: EarlyDispatch = _setting(
-        "declared", "of nodes with sideEffects false; assumed: also of those that do not say"
+        "declared", "for nodes that say sideEffects false; assumed: also where a node does not say"
     )
     page_default: int = _setting(50, "rows of a list without limit", low=1, high=100)
     page_max: int = _setting(100, "most rows of a list", low=1, high=1_000)

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from functools import partial
-from typing import Final
 
 from actors.dispatch.order_inputs import verifier_sources
 from actors.engine.running_workflow import RunningWorkflow
@@ -27,8 +26,6 @@ from core.workflow.events import AgentRevoked, Event, Failure, Verdict, failed_e
 from core.workflow.inputs import bind_attempt
 from core.workflow.machine import WorkflowMachine
 
-# The cancel reason for agents whose work is repeated.
-HALTED_REASON: Final = "error"
 # The name of a timer that belongs to no node.
 _UNSENT = "\x00unsent"
 Dispatch = DispatchNode | DispatchVerification
@@ -60,19 +57,11 @@ class OrderSender:
     def __repr__(self) -> str:
         return f"<OrderSender {self._dispatcher!r}>"
 
-    def send(self, run: RunningWorkflow, actions: Iterable[Dispatch] = ()) -> None:
+    def send(self, run: RunningWorkflow, actions: Iterable[Dispatch]) -> None:
         """Send what waits and these, as far as it is for one turn of the loop; the rest later."""
         run.unsent += actions
         if _UNSENT not in run.timers:
             self._send_unsent(run)
-
-    def drop_early(self, run: RunningWorkflow) -> None:
-        """Take back what was dispatched for a commit that did not come about."""
-        for node in run.early:
-            for order in run.pop_orders(node):
-                self._dispatcher.abort(order, HALTED_REASON)
-        for done in run.drop_early():
-            done(False)
 
     def _send_unsent(self, run: RunningWorkflow) -> None:
         run.timers.pop(_UNSENT, None)
@@ -122,7 +111,7 @@ def build_order(
     sources = _input_sources(machine, action)
     binding = ""
     if not node.has_side_effects and not verify_attempt:
-        binding = bind_attempt(entry.did, sources.results)
+        binding = bind_attempt(entry.did, run.digests_of(sources.results))
     return DispatchOrder(
         workflow_id=machine.workflow_id,
         task_id=run.task_id,
@@ -167,12 +156,13 @@ def find_early_dispatches(
 
 def may_go_early(node: CompiledNode) -> bool:
     """Say whether the manifest lets a node be dispatched before its parents' commit."""
-    return not node.has_side_effects and bool(node.depends_on) and not node.is_auction
+    return not node.has_side_effects and not node.is_auction
 
 
-def bind_open_attempt(machine: WorkflowMachine, node: str) -> str:
-    """Return what a node's open attempt is bound to, as its order was."""
-    return bind_attempt(machine.node(node).agent_did or "", machine.results_for(node))
+def bind_open_attempt(run: RunningWorkflow, node: str) -> str:
+    """Return the binding of a node's open attempt: the one in the ids of its dispatch."""
+    digests = run.digests_of(run.machine.results_for(node))
+    return bind_attempt(run.machine.node(node).agent_did or "", digests)
 
 
 def _input_sources(machine: WorkflowMachine, action: Dispatch) -> InputSources:
@@ -212,7 +202,7 @@ def rebuild_accepted_orders(
             secret=entry.secret,
             timeout_ms=max(1, due_ms - now_ms),
             public_key=entry.public_key,
-            binding="" if node.has_side_effects else bind_open_attempt(machine, name),
+            binding="" if node.has_side_effects else bind_open_attempt(run, name),
         )
         orders.append(order)
     return orders

@@ -8,6 +8,7 @@ after the workflow's end, recorded. Each reply follows its commit. Spec: contrac
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 
 import orjson
 
@@ -50,6 +51,9 @@ def take_result(runner: Runner, request: NodeResultRequest, now_ms: int, done: D
     if run is None:
         is_kept = runner.is_quarantined(request.workflow_id)
         done(quarantined_error(request.workflow_id) if is_kept else None)
+        return
+    if request.node in run.early and not request.verify_attempt:  # its attempt is not stored yet
+        run.early[request.node].append(partial(take_result, runner, request, now_ms, done))
         return
     state = run.machine.node(request.node)
     if _is_taken_back(run, request):
@@ -123,7 +127,7 @@ def _is_taken_back(run: RunningWorkflow, request: NodeResultRequest) -> bool:
     """Say whether a result is of an attempt that was dispatched again, bound to something else."""
     is_same = run.machine.node(request.node).attempt == request.attempt
     is_bound = is_same and bool(request.binding) and not request.verify_attempt
-    return is_bound and bind_open_attempt(run.machine, request.node) != request.binding
+    return is_bound and bind_open_attempt(run, request.node) != request.binding
 
 
 def _is_open(run: RunningWorkflow, request: NodeResultRequest) -> bool:

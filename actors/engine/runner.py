@@ -18,14 +18,13 @@ ends the process. Spec: Execution order; design.md section 3. Decision 0090.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any, Final
 
 from msgspec.structs import replace
 
 from actors.engine.dispatch_orders import (
-    HALTED_REASON,
     OrderSender,
     build_timeout_event,
     build_unstaked_event,
@@ -42,7 +41,12 @@ from actors.engine.publish_estimate import (
     estimate_cost,
 )
 from actors.engine.quarantined_workflows import Cancel, Quarantine, Resume
-from actors.engine.running_workflow import Done, Held, RunnerStatistics, RunningWorkflow
+from actors.engine.running_workflow import (
+    Done,
+    RunnerStatistics,
+    RunningWorkflow,
+    hear_again,
+)
 from actors.engine.step_commands import (
     OwnerCommands,
     build_bids_heard,
@@ -80,6 +84,7 @@ from core.workflow.actions import (
 )
 from core.workflow.events import (
     AgentRevoked,
+    AttemptSucceeded,
     CancelRequested,
     Event,
     Record,
@@ -95,6 +100,8 @@ log = logging.getLogger("callboard.runner")
 
 # Delay after the ledger reports a round as still open: clocks differ by little.
 EARLY_MS: Final = 50
+# The cancel reason for agents whose work is repeated.
+HALTED_REASON: Final = "error"
 # Names of timers that belong to no node.
 _DEADLINE, _READ_AGAIN = "\x00deadline", "\x00read again"
 _NOTHING: Final[Mapping[str, Any]] = {}
@@ -359,14 +366,14 @@ class Runner:
 
         Args:
             done: receives, after the commit of an event with records, whether it was applied; False
-                when the workflow is quarantined for it, or not driven here any more.
+                when the workflow is quarantined for it.
         """
         run = self.find_run(workflow_id)
-        otherwise = None if done is None else partial(done, False)
         if run is None or not run.is_stored:
-            if otherwise is not None:
-                otherwise()
-        elif not run.holds_back(event, done):
+            return
+        again = partial(self.receive, workflow_id, event, done)
+        if not (run.early and run.hold_back(event, again)):
+            otherwise = None if done is None else partial(done, False)
             self._guard(run, self._receive, run, event, done, otherwise=otherwise)
 
     def _receive(self, run: RunningWorkflow, event: Event, done: Done | None) -> None:
@@ -374,12 +381,12 @@ class Runner:
         if order is not None:
             self._dispatcher.release(order)
         records, actions = self._decide(run, event)
+        if isinstance(event, AttemptSucceeded):
+            run.digest_for_children(event.node)
         if records:
             self._submit_step(run, step_key(run.workflow_id, event), records, actions, done)
         else:
             self._perform(run, actions)
-            if done is not None:  # it came too late: another was held back before it
-                done(False)
 
     def revoked_work_steps(self) -> Iterator[None]:
         """End the open work of revoked agents, one workflow per step of the generator."""
@@ -460,7 +467,6 @@ class Runner:
         command = self._commands.advance(
             run.workflow_id, key, records, self._owner, is_fresh=is_fresh
         )
-        otherwise = None if done is None else partial(done, False)
 
         def committed(outcome: Outcome) -> None:
             is_applied = self._handle_commit(run, actions, is_last, outcome)
@@ -470,10 +476,11 @@ class Runner:
         # A restored step may be older than its workflow's end, which the ledger knows.
         early = [] if is_fresh else find_early_dispatches(run.machine, actions)
         run.early |= {action.node: [] for action in early}
-        self._submit(run, command, committed, otherwise=otherwise)
-        if early:  # guarded by itself: the step is on its way, and its outcome answers
-            sent = [action for action in early if action.node in run.early]
-            self._guard(run, self._orders.send, run, sent)
+        unapplied = None if done is None else partial(done, False)
+        self._submit(run, command, committed, otherwise=unapplied)
+        if early and self.find_run(run.workflow_id) is run:
+            # Guarded by itself: the step is on its way, and its outcome answers.
+            self._guard(run, self._orders.send, run, early)
 
     def _submit(
         self,
@@ -574,10 +581,13 @@ class Runner:
     def _forget(self, run: RunningWorkflow) -> None:
         self._leave(run.workflow_id)
         self.reads.mark_changed(run.workflow_id)
-        self._orders.drop_early(run)
         run.cancel_timers()
-        for order in run.orders.values():
-            self._dispatcher.release(order)
+        for (node, _), order in run.orders.items():
+            if node in run.early:
+                self._dispatcher.abort(order, HALTED_REASON)
+            else:
+                self._dispatcher.release(order)
+        hear_again(run.early)
 
     def _halt(self, run: RunningWorkflow) -> None:
         """Stop driving a workflow until a run restored from its rows replaces this one.
@@ -597,12 +607,12 @@ class Runner:
 
     def _stop(self, run: RunningWorkflow) -> None:
         run.is_halted = True
-        self._orders.drop_early(run)
         self.reads.mark_changed(run.workflow_id)
         run.cancel_timers()
         for order in run.orders.values():
             self._dispatcher.abort(order, HALTED_REASON)
         run.orders.clear()
+        hear_again(run.early)
 
     def _quarantine_run(self, run: RunningWorkflow, code: str, *, is_known: bool) -> None:
         """Quarantine a workflow that is driven here.
@@ -625,17 +635,16 @@ class Runner:
     # -- acting -----------------------------------------------------------------------------------
 
     def _perform(
-        self, run: RunningWorkflow, actions: Iterable[Action], result: Mapping[str, Any] = _NOTHING
+        self, run: RunningWorkflow, actions: Sequence[Action], result: Mapping[str, Any] = _NOTHING
     ) -> None:
         """Perform actions, except dispatches that the commit's result lists as not to be sent.
 
-        What was heard of an early dispatch is received then, of a revoked agent's too: too late.
+        What was heard of those that are sent already is heard again after them all.
         """
         unlocked, revoked = result.get("unstaked", ()), result.get("revoked", ())
+        wanted: list[DispatchNode | DispatchVerification] = []
+        early = run.pop_early(actions) if run.early else {}
         for action in actions:
-            held: list[Held] | None = None
-            if isinstance(action, DispatchNode):
-                held = run.early.pop(action.node, None)
             match action:
                 case DispatchNode(node=node) if node in revoked:
                     event = AgentRevoked(action.agent_did, self._clock.now_ms())
@@ -643,10 +652,10 @@ class Runner:
                 case DispatchNode(node=node) if node in unlocked:
                     unstaked = build_unstaked_event(action, self._clock.now_ms())
                     self.receive(run.workflow_id, unstaked)
-                case DispatchNode() if held is not None:
+                case DispatchNode(node=node) if node in early:
                     pass  # it is sent
                 case DispatchNode() | DispatchVerification():
-                    run.unsent.append(action)
+                    wanted.append(action)
                 case ScheduleRetry(node, due_ms):
                     self._call_at(run, node, due_ms, RetryDue(node, due_ms))
                 case CloseAuction(node, _, due_ms):
@@ -659,9 +668,9 @@ class Runner:
                         self._dispatcher.abort(order, reason)
                 case _:
                     raise AssertionError(f"{action} was not resolved before the commit")
-            for heard, done in held or ():
-                self.receive(run.workflow_id, heard, done)
-        self._orders.send(run)
+        if wanted:
+            self._orders.send(run, wanted)
+        hear_again(early)
 
     def _end_bidding(self, run: RunningWorkflow, action: CloseAuction) -> None:
         """Ask the ledger for a round's bids; again a little later while its clock holds it open."""

@@ -255,6 +255,8 @@ class AnsweringAgent:
         if problem is not None:
             return _failure(request.event_id, 401, "Invalid signature", problem)
         task = self._tasks.get(request.event_id)
+        if task is not None and task.cancelled():
+            task = None  # what was taken back is asked for once more
         if task is None and self.is_draining:
             refusal = _failure(request.event_id, 503, "the agent is about to end", "DRAINING")
             return replace(refusal, retry_after_s=DRAINING_RETRY_S)

@@ -16,8 +16,8 @@ import orjson
 
 from core.canonical import canonical
 from core.errors import NodeErrorCode
+from core.ids import composed_key
 from core.records.mapping import InputMapping
-from core.workflow.blob_ref import BlobRef
 from core.workflow.dag import CompiledNode
 from core.workflow.events import Failure, Verdict
 
@@ -115,23 +115,17 @@ def fill_payload(
     return filled
 
 
-def bind_attempt(agent_did: str, results: Mapping[str, str | BlobRef]) -> str:
+def bind_attempt(agent_did: str, digests: Mapping[str, str]) -> str:
     """Return what an attempt is bound to: a hash, 64 hex digits, over its agent and its inputs.
 
     The inputs are a function of the workflow's manifest and of these results, so the results stand
     for them. Dispatch request; decision 0197.
 
     Args:
-        results: the texts of those that the node's inputs need, or their references, by name.
+        digests: the hashes of those that the node's inputs need, by name.
     """
-    digest = hashlib.sha256(agent_did.encode())
-    for name in sorted(results):
-        item = results[name]
-        text = item.hash if isinstance(item, BlobRef) else item
-        for part in (name.encode(), text.encode()):
-            digest.update(b"%d:" % len(part))
-            digest.update(part)
-    return digest.hexdigest()
+    parts = [part for name in sorted(digests) for part in (name, digests[name])]
+    return hashlib.sha256(composed_key("binding", agent_did, *parts).encode()).hexdigest()
 
 
 def weigh_inputs(node: CompiledNode, sizes: Mapping[str, int]) -> int:

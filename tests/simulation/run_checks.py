@@ -240,8 +240,8 @@ class Checks:
         """Hear how a result that was handed in is answered: taken means stored."""
         if isinstance(answer, ServiceError):
             codes = [ErrorCode.ALREADY_SETTLED, ErrorCode.ESCROW_RELEASED]
-            if order.binding:
-                codes.append(ErrorCode.UNAUTHORIZED)  # it was taken back
+            if order.binding and self._is_taken_back(order):
+                codes.append(ErrorCode.UNAUTHORIZED)
             require(answer.code in codes, "a result was refused:", answer)
             return
         tries = self._model.attempts[order.workflow_id]
@@ -252,6 +252,14 @@ class Checks:
             for row in tries
         )
         require(stored, "taken, but not stored:", order, answer)
+
+    def _is_taken_back(self, order: DispatchOrder) -> bool:
+        """Say whether the stored attempt has another agent, or is of other inputs."""
+        assert order.sources is not None
+        rows = self._model.nodes[order.workflow_id]
+        given = {name: rows.get(name, {}).get("result_json") for name in order.sources.results}
+        is_other = rows.get(order.node, {}).get("agent_did") != order.agent_did
+        return is_other or given != dict(order.sources.results)
 
     def told(self, process: Process, *, is_revoked: Callable[[str], bool]) -> None:
         """Hear that an owner was told who is revoked: none of them has anything to do there."""

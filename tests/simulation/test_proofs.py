@@ -219,6 +219,7 @@ def test_crash_at_every_step_of_a_run_whose_agents_answer_later(name: str, after
         assert status_of(world) is WorkflowStatus.SUCCESS, crash_point
         if len(world.points) < crash_point:
             break
+    assert crash_point > 4 * len(SHAPES[name].compiled.nodes)
     assert bool(world.checks.early) == name.startswith("early")
 
 

@@ -48,6 +48,7 @@ from serve_app.http.repeats import once
 ATTEMPTS_KNOWN_MAX: Final = 256
 # How long the commit of an early dispatch is waited for.
 _EARLY_PAUSES_S: Final = (0.005, 0.02, 0.05, 0.1, 0.2, 0.4)
+_EARLY_RETRY_S: Final = 5
 # More than any of a body's names may have; it may be written with escapes.
 _NAME_BYTES_MAX: Final = 16 * 1024
 
@@ -106,13 +107,15 @@ async def node_result(call: Call) -> Reply:
 async def _taken(
     call: Call, stored: StoredWorkflow, sent: _Dispatched, judged: HandedInResult | HandedInFailure
 ) -> Reply:
-    """1. What was stored before is answered from the row. 2. A large result is stored first. 3. The
+    """1. What was stored before is answered from the row; whether a bound dispatch is the one that
+    was stored, the owner knows until the workflow's end. 2. A large result is stored first. 3. The
     owner decides and commits."""
     node = sent.node
     if (
         node["status"] == NodeStatus.SUCCESS
         and node["attempt"] == sent.attempt
         and not sent.verify_attempt
+        and (not sent.binding or is_terminal(stored.status))
     ):  # 1
         known = NodeResultReply(status=NodeStatus.SUCCESS, is_repeat=True)
         return _reply(stored.id, sent, known)
@@ -210,7 +213,7 @@ async def _read_dispatched(
             break
         if pause_s is None:
             detail = "the dispatch is not committed yet; hand the result in again"
-            raise ServiceError(ErrorCode.OVERLOADED, detail, retry_after_s=1)
+            raise ServiceError(ErrorCode.OVERLOADED, detail, retry_after_s=_EARLY_RETRY_S)
         await asyncio.sleep(pause_s)
     if row is None:
         raise _unauthorized()
@@ -252,6 +255,8 @@ def _check_agent(agent_did: object, sent: _Dispatched) -> None:
     if agent_did is None or not is_newest or not sent.agent_did:
         return
     if agent_did != sent.agent_did:
+        if sent.binding:
+            raise _unauthorized()  # it may have been taken back: who has its place now is not told
         raise ServiceError(
             ErrorCode.UNAUTHORIZED,
             f"got a result of {str(agent_did)[:255]}, expected one of {sent.agent_did}",

@@ -7,14 +7,24 @@ from typing import Any
 import orjson
 import pytest
 
+from actors.engine import running_workflow
 from actors.engine.node_results import take_result
 from actors.engine.workflow_restore import compile_stored_manifest
 from actors.ports import DispatchOrder
 from actors.transport.messages import NodeResultReply, NodeResultRequest
-from core.errors import ErrorCode, ServiceError
+from core.errors import ErrorCode, NodeErrorCode, ServiceError
 from core.records.manifest import parse_manifest
 from core.settings import Settings
 from core.workflow.dag import compile_workflow
+from core.workflow.events import (
+    AttemptAccepted,
+    AttemptFailed,
+    Failure,
+    RuntimeExceeded,
+    WorkStarted,
+)
+from core.workflow.transitions import NodeStatus
+from ledger.commands import Outcome, OutcomeStatus
 from serve_app.operations.work.publishing import workflow_limits
 from tests.actors.engine.runner_bench import Bench
 from tests.actors.engine.test_revoking import known_to, revoked
@@ -78,9 +88,8 @@ def test_a_child_goes_out_before_its_parents_commit_and_its_reply_waits_for_it()
     [
         chain(sideEffects=True),
         chain(sideEffects=None),
-        chain(selection="auction", maxCostCredits=9),
     ],
-    ids=["has side effects", "does not say", "auction"],
+    ids=["has side effects", "does not say"],
 )
 def test_a_child_that_may_not_go_early_waits(shape: Shape) -> None:
     bench = with_child_under_way(shape)
@@ -210,12 +219,88 @@ def test_a_result_that_comes_beside_the_reply_is_answered_too() -> None:
     bench = with_child_under_way()
     early = bench.outbox.sent[1]
     bench.deliver(early)
+    answers = [hand_in(bench, early), hand_in(bench, early)]
+    assert answers == [[], []]
+    bench.gate.commit()
+    assert answers == [[NodeResultReply(status="success", is_repeat=True)]] * 2
+
+
+@pytest.mark.parametrize("ends", ["cancel", "deadline"])
+def test_a_result_of_a_workflow_that_ended_in_between_is_answered(ends: str) -> None:
+    bench = with_child_under_way()
+    answers = hand_in(bench, bench.outbox.sent[1])
+    if ends == "cancel":
+        bench.cancel()
+    else:
+        run = bench.runner.find_run("w1")
+        assert run is not None
+        bench.runner.receive("w1", RuntimeExceeded(run.machine.deadline_ms))
+    bench.gate.commit()
+    (answer,) = answers
+    assert isinstance(answer, ServiceError) and answer.code is ErrorCode.ESCROW_RELEASED
+
+
+def test_an_ended_workflows_early_dispatches_are_taken_back() -> None:
+    """The rows say that it has ended: its machine is of older ones."""
+    bench = with_child_under_way()
+    early = bench.outbox.sent[1]
     answers = hand_in(bench, early)
+    bench.gate.waiting, waiting = [], bench.gate.waiting
+    for _, done in waiting:
+        done(Outcome(OutcomeStatus.REJECTED, {}, ErrorCode.ESCROW_RELEASED))
+    assert [order for order, _ in bench.outbox.aborted] == [early]
+    assert answers == [None]
+
+
+@pytest.mark.parametrize("event", [WorkStarted, AttemptAccepted, AttemptFailed])
+def test_whatever_an_early_dispatch_brings_waits_for_the_commit(event: type) -> None:
+    bench = with_child_under_way()
+    now_ms = bench.clock.now_ms()
+    values: dict[type, tuple[Any, ...]] = {
+        WorkStarted: (now_ms,),
+        AttemptAccepted: (now_ms, now_ms),
+        AttemptFailed: (Failure(NodeErrorCode.AGENT_ERROR, "boom"), now_ms, now_ms),
+    }
+    bench.runner.receive("w1", event("b", 1, *values[event]))
+    run = bench.runner.find_run("w1")
+    assert run is not None
+    assert run.machine.node("b").status is NodeStatus.DISPATCHED
+    assert len(bench.gate.waiting) == 1
     bench.gate.commit()
-    assert answers == [None], "it is asked for again"
-    again = hand_in(bench, early)
+    assert run.machine.node("b").status is not NodeStatus.DISPATCHED
+
+
+def test_a_restored_order_is_cancelled_by_the_event_id_that_it_was_sent_with() -> None:
+    bench = with_child_under_way()
     bench.gate.commit()
-    assert again == [NodeResultReply(status="success", is_repeat=True)]
+    early, now_ms = bench.outbox.sent[1], bench.clock.now_ms()
+    bench.runner.receive("w1", AttemptAccepted("b", 1, now_ms, now_ms))
+    bench.gate.commit()
+    bench.runner = bench.new_runner()
+    bench.adopt_all()
+    (held,) = bench.outbox.held
+    assert held.binding == early.binding != ""
+
+
+def test_a_result_is_hashed_once_however_many_are_bound_to_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A thousand children of a thousand parents hashed all of their results, each."""
+    node = {"capabilityId": CAPABILITIES[0], "sideEffects": False}
+    parents = [f"p{number}" for number in range(3)]
+    children = {f"c{number}": {**node, "dependsOn": parents} for number in range(4)}
+    bench = Bench()
+    bench.publish(compiled({"nodes": {**dict.fromkeys(parents, node), **children}}))
+    bench.gate.commit()
+    hashed: list[bytes] = []
+    monkeypatch.setattr(
+        running_workflow, "hash_bytes", lambda text: hashed.append(text) or str(len(hashed))
+    )
+    for order in list(bench.outbox.sent):
+        bench.deliver(order)
+        bench.gate.commit()
+    assert len(bench.outbox.sent) == 7
+    assert len(hashed) == 3
 
 
 def test_a_defect_in_sending_early_does_not_answer_the_parents_result_twice(

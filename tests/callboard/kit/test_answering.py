@@ -261,6 +261,31 @@ def test_a_cancellation_stops_an_asynchronous_handler() -> None:
     assert (reply["status"], reply["code"]) == ("error", "CANCELLED")
 
 
+def test_work_that_was_cancelled_is_done_when_it_is_asked_for_again() -> None:
+    """A dispatch that was taken back may come once more under its id, when it counts."""
+    agent = Agent("did:net:a")
+
+    async def cancel_and_ask_again() -> Any:
+        started = asyncio.Event()
+
+        @agent.capability("cap.slow.v1")
+        async def slow() -> dict[str, Any]:
+            if not started.is_set():
+                started.set()
+                await asyncio.Event().wait()
+            return {"n": 1}
+
+        first = asyncio.create_task(agent.answer(dispatch("cap.slow.v1"), None))
+        await started.wait()
+        notice = {"eventId": "e1", "workflowId": "w", "nodeId": "n", "reason": "error"}
+        await agent.cancel(json.dumps(notice).encode(), None)
+        await first
+        return json.loads((await agent.answer(dispatch("cap.slow.v1"), None)).body)
+
+    reply = asyncio.run(cancel_and_ask_again())
+    assert (reply["status"], reply["result"]) == ("success", {"n": 1})
+
+
 def test_a_cancellation_needs_the_signature_too() -> None:
     answer = asyncio.run(an_agent(signing_secret="s").cancel(b"{}", None))
     assert answer.status == 401
