@@ -62,6 +62,7 @@ class Connection(asyncio.BufferedProtocol):
         self._buffer = bytearray(BUFFER_BYTES)
         self._end = 0  # of what has arrived
         self._transport: asyncio.Transport | None = None
+        self._is_closed = False
 
     def send(self, value: object) -> None:
         """Send one plain value."""
@@ -70,13 +71,16 @@ class Connection(asyncio.BufferedProtocol):
         self._transport.writelines((_LENGTH.pack(len(body)), body))
 
     def close(self) -> None:
-        """End the connection; what is not sent yet is lost."""
+        """End the connection, once it is made; what is not sent yet is lost."""
+        self._is_closed = True
         if self._transport is not None:
             self._transport.abort()
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         # Not asked for its class: uvloop's transports are not asyncio's.
         self._transport = cast(asyncio.Transport, transport)
+        if self._is_closed:
+            self._transport.abort()
 
     def get_buffer(self, sizehint: int) -> memoryview:
         if self._end == len(self._buffer):
@@ -133,6 +137,7 @@ class SocketServer:
         self._open: dict[Connection, Call | None] = {}
         self._calls: set[asyncio.Task[None]] = set()
         self._server: asyncio.AbstractServer | None = None
+        self._is_closed = False
 
     async def start(self) -> None:
         """Begin to listen. Raises OSError where that is not possible."""
@@ -145,6 +150,7 @@ class SocketServer:
 
     async def close(self) -> None:
         """Stop; calls under way are cut off, their outcome is unknown to the callers."""
+        self._is_closed = True
         if self._server is not None:
             self._server.close()
         for connection in list(self._open):
@@ -156,6 +162,8 @@ class SocketServer:
     def _connection(self) -> Connection:
         connection = Connection(self._hear, self._forget)
         self._open[connection] = None
+        if self._is_closed:  # it was accepted before
+            connection.close()
         return connection
 
     def _forget(self, connection: Connection) -> None:

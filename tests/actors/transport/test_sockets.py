@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import random
+import socket
 import struct
 from collections.abc import AsyncIterator
-from contextlib import closing
+from contextlib import closing, suppress
 from pathlib import Path
 from typing import Any
 
@@ -269,3 +270,25 @@ async def test_a_reply_that_cannot_be_read_leaves_the_outcome_unknown(
     await ended.wait()
     server.close()
     await server.wait_closed()
+
+
+# The loop of actors; asyncio's own leaves such a connection open if its server closes first.
+@pytest.mark.parametrize("anyio_backend", [("asyncio", {"use_uvloop": True})])
+@pytest.mark.parametrize("turns", range(6))
+async def test_a_connection_that_is_accepted_while_the_server_closes_ends_with_it(
+    tmp_path: Path, turns: int
+) -> None:
+    """It was served by the methods of the one that had closed, and its calls waited in vain."""
+    path = tmp_path / "s"
+    server = SocketServer(path, {"wait": asyncio.Event().wait})
+    await server.start()
+    with socket.socket(socket.AF_UNIX) as peer:
+        peer.setblocking(False)
+        peer.connect(str(path))
+        for _ in range(turns):
+            await asyncio.sleep(0)
+        await server.close()
+        async with asyncio.timeout(60):
+            loop = asyncio.get_running_loop()
+            with suppress(ConnectionResetError):  # it was never accepted
+                assert await loop.sock_recv(peer, 1) == b""
