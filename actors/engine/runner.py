@@ -371,10 +371,10 @@ class Runner:
         run = self.find_run(workflow_id)
         if run is None or not run.is_stored:
             return
-        again = partial(self.receive, workflow_id, event, done)
-        if not (run.early and run.hold_back(event, again)):
-            otherwise = None if done is None else partial(done, False)
-            self._guard(run, self._receive, run, event, done, otherwise=otherwise)
+        if run.early and run.hold_back(event, partial(self.receive, workflow_id, event, done)):
+            return
+        otherwise = None if done is None else partial(done, False)
+        self._guard(run, self._receive, run, event, done, otherwise=otherwise)
 
     def _receive(self, run: RunningWorkflow, event: Event, done: Done | None) -> None:
         order = run.close_order(event)

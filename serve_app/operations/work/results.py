@@ -230,6 +230,7 @@ def is_token(
     newest = min(row["key_version"], KEY_VERSION)
     is_open = not is_verification and number == row["attempt"]
     oldest = max(1, newest) if is_open else 1
+    binding = read_binding(token.decode("utf-8", "replace"))
     expected = (
         result_id(
             key,
@@ -238,7 +239,7 @@ def is_token(
             number,
             is_verification=is_verification,
             key_version=version,
-            binding=read_binding(token.decode("utf-8", "replace")),
+            binding=binding,
         )
         for version in range(newest, oldest - 1, -1)
     )

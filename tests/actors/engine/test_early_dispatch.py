@@ -176,17 +176,23 @@ def test_a_result_that_is_handed_in_before_the_commit_is_answered_after_it() -> 
     assert answers == [NodeResultReply(status="success")]
 
 
-def test_only_the_dispatch_that_counts_can_be_answered_when_there_were_two() -> None:
-    """The first one's commit was lost with its process; its parent's second result is another."""
-    bench = with_child_under_way()
-    first = bench.outbox.sent[1]
+def dispatched_again(bench: Bench, result: object = None) -> DispatchOrder:
+    """Lose the process and its commit; return the child's order after its parent's next result."""
     bench.gate.waiting.clear()
     bench.runner = bench.new_runner()
     bench.adopt_all()
     bench.gate.commit()
-    bench.deliver(bench.outbox.sent[-1], {"from": "another try"})
-    second = bench.outbox.sent[-1]
+    bench.deliver(bench.outbox.sent[-1], result)
+    order = bench.outbox.sent[-1]
     bench.gate.commit()
+    return order
+
+
+def test_only_the_dispatch_that_counts_can_be_answered_when_there_were_two() -> None:
+    """The first one's commit was lost with its process; its parent's second result is another."""
+    bench = with_child_under_way()
+    first = bench.outbox.sent[1]
+    second = dispatched_again(bench, {"from": "another try"})
     assert (second.node, second.attempt) == (first.node, first.attempt) == ("b", 1)
     assert second.binding != first.binding
     (answer,) = hand_in(bench, first)
@@ -200,13 +206,7 @@ def test_only_the_dispatch_that_counts_can_be_answered_when_there_were_two() -> 
 def test_the_same_inputs_to_the_same_agent_are_the_same_dispatch() -> None:
     bench = with_child_under_way()
     first = bench.outbox.sent[1]
-    bench.gate.waiting.clear()
-    bench.runner = bench.new_runner()
-    bench.adopt_all()
-    bench.gate.commit()
-    bench.deliver(bench.outbox.sent[-1])
-    second = bench.outbox.sent[-1]
-    bench.gate.commit()
+    second = dispatched_again(bench)
     assert (second.node, second.agent_did) == (first.node, first.agent_did)
     assert second.binding == first.binding
     answers = hand_in(bench, first)
