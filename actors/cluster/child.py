@@ -6,7 +6,7 @@ A wrapper only: implements `actors.cluster.dedicated.Child` over a handle. desig
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import ray
@@ -27,9 +27,9 @@ class ActorChild:
         # asks the parent.
         return [decode_reply(body) for body in await self._actor.handle_bulk.remote(bodies)]
 
-    async def finished(self, watcher: str) -> Sequence[str]:
-        names: Sequence[str] = await self._actor.finished.remote(watcher)
-        return names
+    async def finished(self, watcher: str) -> Mapping[str, bytes | None]:
+        ends: Mapping[str, bytes | None] = await self._actor.finished.remote(watcher)
+        return ends
 
     def end(self) -> None:
         ray.kill(self._actor)

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -41,7 +41,7 @@ class Child(Protocol):
 
     async def handle(self, batch: list[OwnerRequest]) -> Sequence[OwnerReply]: ...
 
-    async def finished(self, watcher: str) -> Sequence[str]: ...
+    async def finished(self, watcher: str) -> Mapping[str, bytes | None]: ...
 
     def end(self) -> None: ...
 

@@ -121,8 +121,8 @@ class WorkflowActor:
         await self._owner.refresh()
         return batch
 
-    async def finished(self, watcher: str) -> list[str]:
-        """Return ids of finished workflows that the watcher waits for; wait for the first."""
+    async def finished(self, watcher: str) -> dict[str, bytes | None]:
+        """Return the finished workflows that the watcher waits for; wait for the first."""
         return await self._owner.outboxes.take(watcher, FINISHED_POLL_S)
 
     async def adopt(self) -> None:

@@ -184,7 +184,13 @@ def build_running_workflow(
         deadline_ms=now_ms + request.compiled.max_runtime_ms,
     )
     watchers = {request.watcher} if request.watcher else set()
-    return RunningWorkflow(request.task_id, machine, watchers=watchers, payer_did=request.payer_did)
+    return RunningWorkflow(
+        request.task_id,
+        machine,
+        watchers=watchers,
+        payer_did=request.payer_did,
+        created_ms=now_ms,
+    )
 
 
 def build_publish_reply(request: PublishRequest, estimate: Estimate) -> PublishReply:

@@ -32,6 +32,7 @@ from actors.engine.dispatch_orders import (
     rebuild_accepted_orders,
 )
 from actors.engine.door import Door
+from actors.engine.outbox import Finished, workflow_end
 from actors.engine.publish_estimate import (
     build_budget_refusal,
     build_dry_run_reply,
@@ -116,7 +117,7 @@ class Runner:
         owner: the owner's name.
         epoch: the owner's epoch; the ledger refuses commands of an older one.
         settings: bounds and the fee.
-        on_finished: receives (workflow id, watchers) after the last commit of a workflow.
+        on_finished: receives (id, watchers, what is told) after the last commit of a workflow.
         on_lost: receives the reason when another owner has taken over and this runner must stop.
         on_rows_needed: receives the id of a stored workflow that is not driven: its rows must be
             read, as one of `reads`, and, if they belong to this owner, passed to `restore_stored`.
@@ -133,7 +134,7 @@ class Runner:
         directory: DirectoryPort,
         dispatcher: DispatchPort,
         clock: Clock,
-        on_finished: Callable[[str, set[str]], None],
+        on_finished: Finished,
         on_lost: Callable[[str], None],
         on_rows_needed: Callable[[str], None],
         at_work: AtWork,
@@ -565,7 +566,7 @@ class Runner:
         if is_last:
             self._forget(run)
             self._finished += 1
-            self._on_finished(run.workflow_id, run.watchers)
+            self._on_finished(run.workflow_id, run.watchers, workflow_end(run, outcome))
         return True
 
     def _drive(self, run: RunningWorkflow) -> None:
@@ -630,7 +631,7 @@ class Runner:
 
     def _handle_quarantined_end(self, workflow_id: str, watchers: set[str]) -> None:
         self._finished += 1
-        self._on_finished(workflow_id, watchers)
+        self._on_finished(workflow_id, watchers, None)
 
     # -- acting -----------------------------------------------------------------------------------
 

@@ -40,6 +40,7 @@ class RunningWorkflow:
 
     `is_halted`: the ledger refused a step, so the machine is ahead of the rows and is replaced.
     `is_stored`: its publish is known to be committed; before that it receives no event.
+    `created_ms`: when it was published here; None when it was restored.
     `halts`: how often it was halted in this process, earlier runs included.
     `unsent`: dispatches that later turns of the loop send, in order.
     `early`: the nodes that are dispatched while the commit of their step is under way, and calls
@@ -54,6 +55,7 @@ class RunningWorkflow:
     payer_did: str = ""
     is_halted: bool = False
     is_stored: bool = True
+    created_ms: int | None = None
     halts: int = 0
     unsent: deque[DispatchNode | DispatchVerification] = field(default_factory=deque)
     early: Early = field(default_factory=dict)

@@ -8,6 +8,15 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import NamedTuple
+
+from actors.transport.messages import WorkflowEnd
+
+
+class Ended(NamedTuple):
+    """A workflow has ended. `told`: what its owner told with that; None: its rows are read."""
+
+    told: WorkflowEnd | None = None
 
 
 class Ends:
@@ -19,21 +28,21 @@ class Ends:
 
     def __init__(self, kept_max: int) -> None:
         self._kept_max = kept_max
-        self._waiting: dict[str, set[asyncio.Future[None]]] = {}
+        self._waiting: dict[str, set[asyncio.Future[Ended]]] = {}
         self._kept: dict[str, None] = {}
 
     def __repr__(self) -> str:
         return f"<Ends waiting={len(self._waiting)} kept={len(self._kept)}>"
 
     @contextmanager
-    def awaited(self, workflow_id: str) -> Iterator[asyncio.Future[None]]:
+    def awaited(self, workflow_id: str) -> Iterator[asyncio.Future[Ended]]:
         """Give a future that is done once the workflow's end is told of, or was before."""
-        future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        future: asyncio.Future[Ended] = asyncio.get_running_loop().create_future()
         waiting = self._waiting.setdefault(workflow_id, set())
         waiting.add(future)
         if workflow_id in self._kept:
             del self._kept[workflow_id]
-            future.set_result(None)
+            future.set_result(Ended())
         try:
             yield future
         finally:
@@ -41,15 +50,16 @@ class Ends:
             if not waiting:
                 del self._waiting[workflow_id]
 
-    def tell(self, workflow_id: str) -> None:
+    def tell(self, workflow_id: str, told: WorkflowEnd | None = None) -> None:
         """Wake who waits for a workflow that has ended."""
         futures = self._waiting.get(workflow_id)
         if futures is None:
-            # The notice has come before the reply to the publish.
+            # The notice has come before the reply to the publish, or its client has left: what was
+            # told would lie here with it.
             self._kept[workflow_id] = None
             while len(self._kept) > self._kept_max:
                 del self._kept[next(iter(self._kept))]
             return
         for future in futures:
             if not future.done():
-                future.set_result(None)
+                future.set_result(Ended(told))

@@ -16,7 +16,7 @@ from msgspec.structs import replace
 
 from actors.cluster.runtime import ensure_runtime
 from actors.dispatch.large_results import Blobs
-from actors.gateway.ends import Ends
+from actors.gateway.ends import Ended, Ends
 from actors.gateway.live_owners import PING_TIMEOUT_S, REQUEST_TIMEOUT_S, Asked, LiveOwners
 from actors.gateway.workflow_reads import WorkflowReads
 from actors.process.bulk_window import request_all
@@ -249,8 +249,10 @@ class Gateway:
 
     # -- waiting ----------------------------------------------------------------------------------
 
-    async def wait_finished(self, workflow_id: str, timeout_s: float, *, watched: bool) -> bool:
-        """Wait until a workflow has finished; False after the timeout.
+    async def wait_finished(
+        self, workflow_id: str, timeout_s: float, *, watched: bool
+    ) -> Ended | None:
+        """Wait until a workflow has finished; None after the timeout.
 
         Args:
             timeout_s: 0 or more.
@@ -259,16 +261,18 @@ class Gateway:
         deadline = time.monotonic() + timeout_s
         with self._ends.awaited(workflow_id) as end:
             if end.done():
-                return True
+                return end.result()
             if not watched and not await self._watch(workflow_id, deadline):
-                return True
+                return Ended()
             while True:
                 left_s = deadline - time.monotonic()
                 if left_s <= 0:
-                    return False
+                    return None
                 await asyncio.wait((end,), timeout=min(left_s, WAIT_POLL_S))
-                if end.done() or await self.reads.has_ended(workflow_id):
-                    return True
+                if end.done():
+                    return end.result()
+                if await self.reads.has_ended(workflow_id):
+                    return Ended()
 
     async def _watch(self, workflow_id: str, deadline: float) -> bool:
         """Register as a watcher at the owner; False when the workflow has ended.

@@ -29,9 +29,10 @@ from actors.transport.messages import (
     OwnerAnswer,
     OwnerRequest,
     PackedPublish,
+    WorkflowEnd,
 )
 from actors.transport.names import TIMEKEEPER, pooled_owner
-from actors.transport.wire import REQUESTS, decode_reply
+from actors.transport.wire import ENDS, REQUESTS, Undecodable, decode_reply
 from core.errors import ServiceError
 from core.settings import Settings
 
@@ -118,15 +119,25 @@ def _owner_channel(name: str, settings: Settings, method: str) -> Channel[bytes,
     )
 
 
+def _told(body: bytes) -> WorkflowEnd | None:
+    try:
+        return ENDS.decode(body)
+    except Undecodable as error:  # of another version: the workflow's rows are read
+        log.info("got an end that cannot be read reason=%s", error)
+        return None
+
+
 class LiveOwners:
     """The owners that live, and the way to them.
 
     Args:
         settings: the deployment's.
-        on_finished: receives the id of each workflow whose end an owner tells of.
+        on_finished: receives each workflow whose end an owner tells of, and what it tells.
     """
 
-    def __init__(self, settings: Settings, on_finished: Callable[[str], None]) -> None:
+    def __init__(
+        self, settings: Settings, on_finished: Callable[[str, WorkflowEnd | None], None]
+    ) -> None:
         self._settings = settings
         self._on_finished = on_finished
         self.watcher = os.urandom(8).hex()
@@ -259,5 +270,7 @@ class LiveOwners:
                     log.info("poll failed owner=%s error=%s", name, type(error).__name__)
                     await asyncio.sleep(RETRY_DELAY_S)
                     continue
-                for workflow_id in finished:
-                    self._on_finished(workflow_id)
+                # An owner of an older version tells ids alone.
+                ends = finished if isinstance(finished, dict) else dict.fromkeys(finished)
+                for workflow_id, body in ends.items():
+                    self._on_finished(workflow_id, None if body is None else _told(body))

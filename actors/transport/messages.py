@@ -13,7 +13,7 @@ from core.errors import ServiceError
 from core.message import Message
 from core.workflow.blob_ref import BlobRef
 from core.workflow.dag import CompiledWorkflow
-from core.workflow.events import Failure
+from core.workflow.events import Failure, NodeChanged
 
 
 class PublishRequest(Message, frozen=True, kw_only=True):
@@ -145,6 +145,20 @@ class Late(Message, frozen=True, kw_only=True):
     """The reply takes longer than others should wait for; it is asked for by this token."""
 
     token: int
+
+
+class WorkflowEnd(Message, frozen=True, kw_only=True):
+    """A workflow has succeeded: what its record shows besides what its publisher knows.
+
+    `nodes`: the rows as they are stored, in no order.
+    """
+
+    workflow_id: str
+    created_ms: int
+    started_ms: int
+    completed_ms: int
+    spent_micro: int
+    nodes: tuple[NodeChanged, ...]
 
 
 OwnerRequest = PublishRequest | WatchRequest | CancelRequest | ResumeRequest | NodeResultRequest

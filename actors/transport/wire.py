@@ -22,6 +22,7 @@ from actors.transport.messages import (
     OwnerRequest,
     PackedPublish,
     PublishRequest,
+    WorkflowEnd,
 )
 from core.errors import ErrorCode, Problem, ServiceError
 from core.message import Message
@@ -124,6 +125,7 @@ class Crash(Message, frozen=True):
 COMMANDS: Final = Wire[Command](Command)
 OUTCOMES: Final = Wire[Outcome](Outcome)
 REQUESTS: Final = Wire[OwnerRequest](OwnerRequest)
+ENDS: Final = Wire[WorkflowEnd](WorkflowEnd)
 _REPLIES: Final = Wire[OwnerAnswer | Refusal](OwnerAnswer | Refusal)
 _FAILURES: Final = Wire[Refusal | Crash](Refusal | Crash)
 

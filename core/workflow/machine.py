@@ -18,6 +18,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Final
 
+from msgspec.structs import replace
+
 from core.workflow.actions import Decision
 from core.workflow.blob_ref import BlobRef
 from core.workflow.dag import CompiledWorkflow
@@ -126,6 +128,21 @@ class WorkflowMachine:
         return is_terminal(self._workflow.status)
 
     @property
+    def started_ms(self) -> int | None:
+        """When its first node was dispatched; None before, or when that was before its restore."""
+        return self._workflow.started_ms
+
+    @property
+    def succeeded_ms(self) -> int | None:
+        """When its last node succeeded; None while it has not."""
+        return self._workflow.succeeded_ms
+
+    @property
+    def hold_micro(self) -> int:
+        """The escrow's amount, micro-credits."""
+        return self._workflow.budget.hold_micro
+
+    @property
     def spent_micro(self) -> int:
         """The payments so far, micro-credits."""
         return self._workflow.budget.spent_micro
@@ -133,6 +150,13 @@ class WorkflowMachine:
     def node(self, name: str) -> NodeState:
         """Return a node's state, for reading only. Raises KeyError."""
         return self._workflow.nodes[name]
+
+    def row_of(self, name: str) -> NodeChanged:
+        """Return the last stored form of a node that has succeeded. Raises KeyError."""
+        row, result = self._workflow.nodes[name].row(), self._workflow.results[name]
+        if isinstance(result, BlobRef):
+            return replace(row, result_ref=result)
+        return replace(row, result_json=result)
 
     def agents_at_work(self) -> set[str]:
         """Return the agents and verifiers of all open attempts."""

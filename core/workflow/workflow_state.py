@@ -24,7 +24,8 @@ class WorkflowState:
 
     `nodes`, `results` and `terms` are by the node's name; results are texts, or references.
     `active_count`: nodes that are dispatched or running. `first_failure`: the error of the first
-    failed node, with its name as `node`.
+    failed node, with its name as `node`. `started_ms`, `succeeded_ms`: when it did so; None in a
+    restored one that had begun before.
     """
 
     workflow_id: str
@@ -39,6 +40,8 @@ class WorkflowState:
     results: dict[str, str | BlobRef] = field(default_factory=dict)
     is_accepted: bool = False
     first_failure: dict[str, Any] | None = None
+    started_ms: int | None = None
+    succeeded_ms: int | None = None
 
 
 def new_workflow_state(

@@ -6,7 +6,7 @@ Children are real owners in the same loop here; `test_isolation.py` has them as 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import pytest
 
@@ -43,7 +43,7 @@ class ChildInLoop:
     async def handle(self, batch: list[OwnerRequest]) -> Sequence[OwnerReply]:
         return await (await self._alive()).handle(batch)
 
-    async def finished(self, watcher: str) -> Sequence[str]:
+    async def finished(self, watcher: str) -> Mapping[str, bytes | None]:
         names = await (await self._alive()).outboxes.take(watcher, 0.01)
         await self._alive()
         return names

@@ -31,6 +31,7 @@ from core.workflow.workflow_state import WorkflowState
 def begin_work(workflow: WorkflowState, at_ms: int, decision: Decision) -> None:
     """Change a pending workflow to running."""
     workflow.status = next_workflow_status(workflow.status, WorkflowTrigger.WORK_BEGUN)
+    workflow.started_ms = at_ms
     decision.records.append(WorkflowChanged(workflow.status, at_ms))
 
 
@@ -47,6 +48,7 @@ def end_if_done(workflow: WorkflowState, at_ms: int, decision: Decision) -> None
     elif workflow.unfinished_count == 0:
         trigger = WorkflowTrigger.ALL_NODES_COMPLETE
         workflow.status = next_workflow_status(workflow.status, trigger)
+        workflow.succeeded_ms = at_ms
         decision.records.append(WorkflowChanged(workflow.status, at_ms))
 
 

@@ -14,6 +14,7 @@ import orjson
 from msgspec import MsgspecError, Raw, Struct
 from msgspec.json import decode
 
+from actors.gateway.told_ends import told_workflow
 from actors.transport.messages import (
     CancelRequest,
     PackedPublish,
@@ -112,35 +113,35 @@ async def _publish_one(call: Call, parsed: Callable[[], tuple[WorkflowManifest, 
     if wait_s is None or request.is_dry_run:
         return Reply(published(reply, is_dry_run=request.is_dry_run), headers=headers)
     applied = (b"preference-applied", b"wait=%g" % wait_s)
-    # Results in rows have a bound: of few nodes no look-up has to say what their record weighs.
-    record_bytes = None
-    if isinstance(request, PublishRequest) and len(request.compiled.nodes) <= SMALL_NODES_MAX:
-        nodes_bytes = len(request.compiled.nodes) * services.settings.result_inline_bytes_max
-        record_bytes = len(call.body) + nodes_bytes
-    finished = await _finished(call, reply, wait_s, record_bytes)
+    finished = await _finished(call, request, reply, wait_s)
     if finished is None:
         return Reply(published(reply, is_dry_run=False), headers=(*headers, applied))
     return Reply(workflow_record(finished), headers=(*headers, applied))
 
 
 async def _finished(
-    call: Call, reply: PublishReply, wait_s: float, record_bytes: int | None
+    call: Call, request: PublishRequest | PackedPublish, reply: PublishReply, wait_s: float
 ) -> StoredWorkflow | None:
-    """Return the workflow once it has ended, None when it has not in time.
-
-    Args:
-        record_bytes: most that its record may have; None: it is looked up.
-    """
-    gateway = call.services.gateway
+    """Return the workflow once it has ended, None when it has not in time."""
+    services = call.services
+    finished: StoredWorkflow | None = None
+    # Results in rows have a bound: of few nodes no look-up has to say what their record weighs.
+    record_bytes = None
+    if isinstance(request, PublishRequest) and len(request.compiled.nodes) <= SMALL_NODES_MAX:
+        nodes_bytes = len(request.compiled.nodes) * services.settings.result_inline_bytes_max
+        record_bytes = len(call.body) + nodes_bytes
     if not is_terminal(WorkflowStatus(reply.status)):
-        is_over = await gateway.wait_finished(
-            reply.workflow_id, wait_s, watched=not reply.is_repeat
-        )
-        if not is_over:
+        watched = not reply.is_repeat
+        ended = await services.gateway.wait_finished(reply.workflow_id, wait_s, watched=watched)
+        if ended is None:
             return None
-    finished = await call.services.reads.record(reply.workflow_id, call.caller.did, record_bytes)
+        # A repeat has ids of its own, which are not the stored ones.
+        if watched and ended.told is not None and isinstance(request, PublishRequest):
+            finished = told_workflow(request, ended.told)
+    if finished is None:
+        finished = await services.reads.record(reply.workflow_id, call.caller.did, record_bytes)
     if finished is not None:
-        await call.services.reads.load_results(finished)
+        await services.reads.load_results(finished)
     return finished
 
 

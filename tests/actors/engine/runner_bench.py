@@ -11,6 +11,7 @@ from typing import Any
 import orjson
 
 from actors.directory.auction_candidates import AuctioningDirectory
+from actors.engine.outbox import Finished
 from actors.engine.runner import Runner
 from actors.ports import DispatchOrder, LedgerPort
 from actors.process.at_work import AtWork
@@ -124,7 +125,7 @@ class Bench:
 
     def new_runner(
         self,
-        on_finished: Callable[[str, set[str]], None] | None = None,
+        on_finished: Finished | None = None,
         at_work: AtWork | None = None,
         ledger: LedgerPort | None = None,
     ) -> Runner:
@@ -139,7 +140,7 @@ class Bench:
             directory=self.directory,
             dispatcher=self.outbox,
             clock=self.clock,
-            on_finished=on_finished or (lambda workflow_id, _: self.finished.append(workflow_id)),
+            on_finished=on_finished or (lambda workflow_id, *_: self.finished.append(workflow_id)),
             on_lost=self.lost.append,
             on_rows_needed=self.unsure.append,
             at_work=at_work or AtWork(),

@@ -144,7 +144,7 @@ def test_after_a_refusal_the_workflow_is_read_again_and_the_process_goes_on() ->
 def test_who_waits_for_the_end_is_told_of_it_by_the_new_run() -> None:
     told: list[set[str]] = []
     bench = Bench()
-    bench.runner = bench.new_runner(on_finished=lambda _, watchers: told.append(set(watchers)))
+    bench.runner = bench.new_runner(on_finished=lambda _, watchers, __: told.append(set(watchers)))
     halted(bench)
     assert bench.runner.watch("w1", "replica")
     bench.adopt_all()

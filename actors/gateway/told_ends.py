@@ -1,0 +1,48 @@
+"""The rows of a workflow that has succeeded, without a read.
+
+Its publisher knows what it has sent; its owner tells the rest with the workflow's end. The rows are
+those that a read returns, so that one view shows both. contract.md section 6 (`Prefer: wait`).
+Decision 0198.
+"""
+
+from __future__ import annotations
+
+from msgspec.structs import asdict
+
+from actors.transport.messages import PublishRequest, WorkflowEnd
+from core.workflow.events import NodeChanged
+from core.workflow.transitions import WorkflowStatus
+from ledger.reads.stored import RowDict, StoredWorkflow
+
+
+def told_workflow(request: PublishRequest, end: WorkflowEnd) -> StoredWorkflow:
+    """Return the rows of a workflow, as far as its record shows them.
+
+    Args:
+        request: which it was published by.
+        end: what its owner told.
+    """
+    row: RowDict = {
+        "id": end.workflow_id,
+        "task_id": request.task_id,
+        "payer_did": request.payer_did,
+        "status": WorkflowStatus.SUCCESS,
+        "intent": request.compiled.intent or "",
+        "manifest": request.manifest_json,
+        "created_ms": end.created_ms,
+        "started_ms": end.started_ms,
+        "completed_ms": end.completed_ms,
+        "spent_micro": end.spent_micro,
+        "error": None,
+        "quarantined_ms": None,
+        "quarantine_code": None,
+    }
+    return StoredWorkflow(row, [_node_row(change) for change in end.nodes])
+
+
+def _node_row(change: NodeChanged) -> RowDict:
+    row: RowDict = asdict(change)
+    row["name"] = change.node
+    if change.result_ref is not None:
+        row["result_ref"] = change.result_ref.to_json()
+    return row
