@@ -1,5 +1,5 @@
 # Two commands matter: make demo, make test. Each sets up all it needs; the second time is quick.
-PYTHON ?= python3
+PYTHON ?=
 NICE ?=
 # Processes that run tests at the same time: two of them have a deployment, and wait for it often.
 WORKERS ?= 3
