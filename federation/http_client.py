@@ -372,8 +372,9 @@ def _head(request: HttpRequest) -> tuple[Server, bytes]:
         ValueError: the URL is that of no HTTP server, or a header cannot be sent.
     """
     server, path, lines = _target(request.url)
-    given = "".join(f"{name}: {value}\n" for name, value in request.headers.items())
-    if "\r" in given or given.count("\n") != len(request.headers) or not given.isascii():
+    given = "\r\n".join([*map(": ".join, request.headers.items()), ""])
+    ends = given.count("\r"), given.count("\n")
+    if ends != (len(request.headers),) * 2 or not given.isascii():
         raise ValueError("a header is not a line of ASCII")
     length = b"" if request.body is None else b"Content-Length: %d\r\n" % len(request.body)
     head = b"%s %s HTTP/1.1\r\n%s%s%s\r\n" % (
@@ -381,6 +382,6 @@ def _head(request: HttpRequest) -> tuple[Server, bytes]:
         path,
         lines,
         length,
-        given.replace("\n", "\r\n").encode(),
+        given.encode(),
     )
     return server, head

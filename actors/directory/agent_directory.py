@@ -387,7 +387,7 @@ class Directory:
     ) -> str | None:
         """Return the text of a choice's reasons, None where there was no choice."""
         entries = self._by_capability[action.capability_id]
-        offering = len(entries) - sum(did in entries for did in set(action.exclude))
+        offering = len(entries) - len(entries.keys() & action.exclude)
         if offering == 1:
             return None
         excluded: list[tuple[Candidate, str]] = []

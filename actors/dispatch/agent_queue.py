@@ -18,6 +18,8 @@ from dataclasses import dataclass, field
 from itertools import islice
 from typing import Generic, TypeVar
 
+from msgspec import Struct
+
 from core.market.sharing.fair_queue import FairQueue
 from core.market.sharing.fair_share import Held
 
@@ -38,8 +40,7 @@ class _AgentQueue(Generic[Order]):
     taken: int = 0
 
 
-@dataclass(slots=True)
-class _Open:
+class _Open(Struct):
     """An open order. `is_fresh`: it counts against the limit of fresh orders."""
 
     did: str

@@ -16,6 +16,8 @@ from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from msgspec import Struct
+
 from actors.dispatch.agent_queue import AGED_MS, AgentQueues
 from actors.dispatch.cancel_notices import CancelNotices
 from actors.dispatch.envelope import dispatch_body, dispatch_headers, sent_event_id
@@ -60,8 +62,7 @@ log = logging.getLogger("callboard.dispatch")
 Receive = Callable[[str, Event], None]
 
 
-@dataclass(slots=True, eq=False)
-class _Ticket:
+class _Ticket(Struct, eq=False):
     """An order that is queued, open, or, with a timer `until`, held by its agent.
 
     Compared by identity: an order may be here twice, for two owners. `is_over`: the order was

@@ -11,10 +11,10 @@ request, Verification; contract.md section 6 (Large results). Decision 0160.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping
-from dataclasses import dataclass
 from typing import Any, Final, Protocol
 
 import orjson
+from msgspec import Struct
 from msgspec.structs import replace
 
 from actors.ports import InputSources
@@ -66,8 +66,7 @@ class InputBuilder(Protocol):
     async def fill_texts(self, payer_did: str, asked: FillTexts) -> InputText | Failure: ...
 
 
-@dataclass(frozen=True, slots=True)
-class OrderInputs:
+class OrderInputs(Struct, frozen=True):
     """What an order sends: inputs in canonical form with their hash, and the parents' results."""
 
     inputs: InputText

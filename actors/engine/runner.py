@@ -350,7 +350,7 @@ class Runner:
         for order in rebuild_accepted_orders(run, self._directory.entry, self._clock.now_ms()):
             run.orders[order.node, False] = order
             self._dispatcher.hold(order)
-        records, actions = self._resolve_selections(run, records, actions)
+        records, actions = resolve_selections(run, self._directory, self._clock, records, actions)
         # An agent may have been revoked while no owner drove this workflow.
         for event in revoked_at_work(run, self._directory, self._clock):
             more_records, more_actions = self._decide(run, event)
@@ -386,7 +386,7 @@ class Runner:
             run.digest_for_children(event.node)
         if records:
             self._submit_step(run, step_key(run.workflow_id, event), records, actions, done)
-        else:
+        elif actions:
             self._perform(run, actions)
 
     def revoked_work_steps(self) -> Iterator[None]:
@@ -411,12 +411,9 @@ class Runner:
     # -- the step ---------------------------------------------------------------------------------
 
     def _decide(self, run: RunningWorkflow, event: Event) -> tuple[list[Record], list[Action]]:
+        """Step the machine, and answer its selections."""
         decision = run.machine.step(event)
-        return self._resolve_selections(run, decision.records, decision.actions)
-
-    def _resolve_selections(
-        self, run: RunningWorkflow, records: list[Record], pending: list[Action]
-    ) -> tuple[list[Record], list[Action]]:
+        records, pending = decision.records, decision.actions
         return resolve_selections(run, self._directory, self._clock, records, pending)
 
     # -- commands ---------------------------------------------------------------------------------
@@ -647,15 +644,16 @@ class Runner:
         early = run.pop_early(actions) if run.early else {}
         for action in actions:
             match action:
-                case DispatchNode(node=node) if node in revoked:
-                    event = AgentRevoked(action.agent_did, self._clock.now_ms())
-                    self.receive(run.workflow_id, event)
-                case DispatchNode(node=node) if node in unlocked:
-                    unstaked = build_unstaked_event(action, self._clock.now_ms())
-                    self.receive(run.workflow_id, unstaked)
-                case DispatchNode(node=node) if node in early:
-                    pass  # it is sent
-                case DispatchNode() | DispatchVerification():
+                case DispatchNode(node=node):
+                    if node in revoked:
+                        event = AgentRevoked(action.agent_did, self._clock.now_ms())
+                        self.receive(run.workflow_id, event)
+                    elif node in unlocked:
+                        unstaked = build_unstaked_event(action, self._clock.now_ms())
+                        self.receive(run.workflow_id, unstaked)
+                    elif node not in early:  # else it is sent
+                        wanted.append(action)
+                case DispatchVerification():
                     wanted.append(action)
                 case ScheduleRetry(node, due_ms):
                     self._call_at(run, node, due_ms, RetryDue(node, due_ms))
@@ -671,7 +669,8 @@ class Runner:
                     raise AssertionError(f"{action} was not resolved before the commit")
         if wanted:
             self._orders.send(run, wanted)
-        hear_again(early)
+        if early:
+            hear_again(early)
 
     def _end_bidding(self, run: RunningWorkflow, action: CloseAuction) -> None:
         """Ask the ledger for a round's bids; again a little later while its clock holds it open."""

@@ -112,16 +112,17 @@ def resolve_selections(
     waiting = deque(pending)
     while waiting:
         action = waiting.popleft()
-        now_ms = clock.now_ms()
+        answer: Event
         if isinstance(action, SelectAgent):
-            decision = machine.step(directory.select(action, now_ms, payer_did=payer_did))
+            answer = directory.select(action, clock.now_ms(), payer_did=payer_did)
         elif isinstance(action, SelectBidder):
-            decision = machine.step(directory.select_bidder(action, now_ms, payer_did=payer_did))
+            answer = directory.select_bidder(action, clock.now_ms(), payer_did=payer_did)
         elif isinstance(action, SelectVerifier):
-            decision = machine.step(directory.select_verifier(action, now_ms, payer_did=payer_did))
+            answer = directory.select_verifier(action, clock.now_ms(), payer_did=payer_did)
         else:
             actions.append(action)
             continue
+        decision = machine.step(answer)
         records += decision.records
         waiting.extend(decision.actions)
     return newest_rows(records), actions

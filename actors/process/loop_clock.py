@@ -54,13 +54,12 @@ class LoopClock:
         steady: the time; None: the machine's.
     """
 
+    # Returns Unix time in milliseconds, never less than before.
+    now_ms: Callable[[], int]
+
     def __init__(self, steady: SteadyTime | None = None) -> None:
         self._loop = asyncio.get_running_loop()
-        self._steady = SteadyTime() if steady is None else steady
-
-    def now_ms(self) -> int:
-        """Return Unix time in milliseconds, never less than before."""
-        return self._steady.now_ms()
+        self.now_ms = (SteadyTime() if steady is None else steady).now_ms
 
     def call_at(self, at_ms: int, callback: Callable[..., None], *arguments: Any) -> Timer:
         """Call back at that time, or at once when it has passed."""

@@ -12,8 +12,9 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass
 from typing import Final
+
+from msgspec import Struct
 
 from actors.transport.channel import Channel, ChannelStatistics
 from actors.transport.wire import (
@@ -40,8 +41,7 @@ _CALLER_LEFT: Final = Outcome(
 )
 
 
-@dataclass(slots=True, eq=False)
-class _PendingCommand:
+class _PendingCommand(Struct, eq=False):
     """An encoded command; `is_wanted`: its caller still waits for the outcome.
 
     `unsent`: the outcome, in its turn, of one that does not travel.

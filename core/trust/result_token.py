@@ -7,6 +7,7 @@ attempt. Pure. Spec: Dispatch request; design.md section 3.
 from __future__ import annotations
 
 import hmac
+from functools import lru_cache
 from typing import Final
 
 from core.trust.derived_keys import KeyPurpose, derived_key
@@ -36,15 +37,22 @@ def result_id(
         key_version: the derived key's version, as stored with the attempt.
         binding: what the attempt is bound to, for a node without side effects (decision 0197).
     """
-    key = derived_key(deployment_key, KeyPurpose.RESULT_ID, key_version)
     prefix = "verify|" if is_verification else ""
-    message = f"{prefix}{workflow_id}|{node}|{attempt}"
-    if not binding:
-        return hmac.digest(key, message.encode(), "sha256").hex()
-    return f"{binding}.{hmac.digest(key, f'{message}|{binding}'.encode(), 'sha256').hex()}"
+    bound = f"|{binding}" if binding else ""
+    keyed = _keyed(deployment_key, key_version).copy()
+    keyed.update(f"{prefix}{workflow_id}|{node}|{attempt}{bound}".encode())
+    token = keyed.hexdigest()
+    return f"{binding}.{token}" if binding else token
 
 
 def read_binding(token: str) -> str:
     """Return what a token says that its attempt is bound to; nothing of it is checked yet."""
     binding = token.rpartition(".")[0]
     return binding if len(binding) == _BINDING_CHARS else ""
+
+
+@lru_cache(maxsize=64)
+def _keyed(deployment_key: bytes, key_version: int) -> hmac.HMAC:
+    # To be copied for each token.
+    key = derived_key(deployment_key, KeyPurpose.RESULT_ID, key_version)
+    return hmac.new(key, digestmod="sha256")

@@ -135,7 +135,8 @@ def weigh_inputs(node: CompiledNode, sizes: Mapping[str, int]) -> int:
         sizes: of the texts of the results that they need, by name.
     """
     mapped = [sizes[mapping.source] for mapping in node.mappings]
-    weight = node.payload_bytes + sum(mapped) + sum(sizes[parent] for parent in node.depends_on)
+    whole = [sizes[parent] for parent in node.depends_on]
+    weight = node.payload_bytes + sum(mapped) + sum(whole)
     return weight + weigh_templates(node, max(mapped, default=0))
 
 

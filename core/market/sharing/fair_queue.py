@@ -63,16 +63,16 @@ class FairQueue(Generic[Key, Item]):
         queue.items[key] = item
         self._payers[key] = payer
 
-    def take(self, may: Callable[[str, Item], bool] = lambda payer, item: True) -> Item | None:
+    def take(self, may: Callable[[str, Item], bool] | None = None) -> Item | None:
         """Remove and return the next item; None without an item of a payer that may be served.
 
         Args:
             may: whether a payer may be served now, with its first item; others wait until their
-                next turn.
+                next turn; None: every payer.
         """
         for _ in range(len(self._ring)):
             payer, queue = next(iter(self._ring.items()))
-            if not may(payer, next(iter(queue.items.values()))):
+            if may is not None and not may(payer, next(iter(queue.items.values()))):
                 self._ring.move_to_end(payer)
                 continue
             key, item = queue.items.popitem(last=False)
