@@ -83,6 +83,7 @@ class Outboxes:
             kept = body
             if kept is not None and self._kept_bytes + len(kept) > KEPT_BYTES_MAX:
                 kept = None
+            self._forget({workflow_id: box.get(workflow_id)})  # what was told of it before
             box[workflow_id] = kept
             self._kept_bytes += len(kept or b"")
             if watcher in self._waiting:

@@ -125,11 +125,6 @@ async def _finished(
     """Return the workflow once it has ended, None when it has not in time."""
     services = call.services
     finished: StoredWorkflow | None = None
-    # Results in rows have a bound: of few nodes no look-up has to say what their record weighs.
-    record_bytes = None
-    if isinstance(request, PublishRequest) and len(request.compiled.nodes) <= SMALL_NODES_MAX:
-        nodes_bytes = len(request.compiled.nodes) * services.settings.result_inline_bytes_max
-        record_bytes = len(call.body) + nodes_bytes
     if not is_terminal(WorkflowStatus(reply.status)):
         watched = not reply.is_repeat
         ended = await services.gateway.wait_finished(reply.workflow_id, wait_s, watched=watched)
@@ -139,10 +134,22 @@ async def _finished(
         if watched and ended.told is not None and isinstance(request, PublishRequest):
             finished = told_workflow(request, ended.told)
     if finished is None:
+        record_bytes = _record_bytes(call, request)
         finished = await services.reads.record(reply.workflow_id, call.caller.did, record_bytes)
     if finished is not None:
         await services.reads.load_results(finished)
     return finished
+
+
+def _record_bytes(call: Call, request: PublishRequest | PackedPublish) -> int | None:
+    """Return most of what a published workflow's record weighs, None to look it up.
+
+    Results in rows have a bound: of few nodes no look-up has to say what their record weighs.
+    """
+    if isinstance(request, PackedPublish) or len(request.compiled.nodes) > SMALL_NODES_MAX:
+        return None
+    nodes_bytes = len(request.compiled.nodes) * call.services.settings.result_inline_bytes_max
+    return len(call.body) + nodes_bytes
 
 
 async def publish_bulk(call: Call) -> Reply:

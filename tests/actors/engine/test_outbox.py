@@ -52,7 +52,7 @@ async def test_what_is_told_of_an_end_goes_with_it() -> None:
     assert ENDS.decode(body) == end_of("a")
 
 
-async def test_records_that_nobody_takes_are_bounded_together() -> None:
+async def test_records_that_are_not_taken_are_bounded_together() -> None:
     """A gateway that has ended takes nothing any more: what is beyond is told by its id."""
     boxes = Outboxes()
     text = '"' + 30_000 * "x" + '"'
@@ -66,6 +66,14 @@ async def test_records_that_nobody_takes_are_bounded_together() -> None:
     assert KEPT_BYTES_MAX / 2 < sum(len(body or b"") for body in bodies) <= KEPT_BYTES_MAX
     boxes.put("y", {"alive"}, end_of("y"))
     assert (await boxes.take("alive", 30.0))["y"] is not None
+
+
+async def test_an_end_that_is_told_twice_takes_room_once() -> None:
+    boxes = Outboxes()
+    text = '"' + 30_000 * "x" + '"'
+    for _ in range(2 * KEPT_BYTES_MAX // len(text)):
+        boxes.put("w", {"g"}, end_of("w", text))
+    assert (await boxes.take("g", 30.0))["w"] is not None
 
 
 async def test_a_gateway_that_is_forgotten_keeps_no_room() -> None:
@@ -110,9 +118,9 @@ def test_a_success_is_told_with_its_rows_and_what_the_ledger_has_released() -> N
 @pytest.mark.parametrize(
     ("result", "changes"),
     [({"text": TOLD_BYTES_MAX * "x"}, {}), (None, {"watcher": ""})],
-    ids=["large", "nobody waits"],
+    ids=["large", "not waited for"],
 )
-def test_what_is_large_or_asked_by_nobody_is_not_told(result: object, changes: Any) -> None:
+def test_what_is_large_or_not_waited_for_is_not_told(result: object, changes: Any) -> None:
     assert ended(result, **changes)[1] == [None]
 
 
