@@ -1,0 +1,80 @@
+"""The shards that one member holds, with their epochs: what every command of a workflow asks for.
+
+A shard is held under an epoch, which its commands carry and the ledger compares. While a shard is
+handed over it is frozen: it is still held, but nothing new begins. Plain state; `membership.py`
+changes it. shards.md (Fence per command; Hand-over). Decision 0200.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from core.shards.shard import shard_of
+
+
+class HeldShards:
+    """What one member holds.
+
+    Args:
+        member: its id, new with each start of a process.
+    """
+
+    def __init__(self, member: str) -> None:
+        self.member = member
+        self._epochs: dict[int, int] = {}
+        self._frozen: set[int] = set()
+
+    def __repr__(self) -> str:
+        return f"<HeldShards {self.member} held={len(self._epochs)} frozen={len(self._frozen)}>"
+
+    def __len__(self) -> int:
+        return len(self._epochs)
+
+    def __contains__(self, shard: object) -> bool:
+        return shard in self._epochs
+
+    def shards(self) -> list[int]:
+        """Return the numbers of the shards that are held."""
+        return list(self._epochs)
+
+    def epoch(self, shard: int) -> int:
+        """Return the epoch under which a shard is held, 0 when it is not."""
+        return self._epochs.get(shard, 0)
+
+    def epoch_of(self, workflow_id: str) -> int:
+        """Return the epoch of a workflow's shard, 0 when it is not held."""
+        return self._epochs.get(shard_of(workflow_id), 0)
+
+    def is_held(self, workflow_id: str) -> bool:
+        """Say whether a workflow's shard is held."""
+        return shard_of(workflow_id) in self._epochs
+
+    def is_frozen(self, workflow_id: str) -> bool:
+        """Say whether a workflow's shard is being handed over."""
+        return shard_of(workflow_id) in self._frozen
+
+    def frozen(self) -> Iterable[int]:
+        """Return the shards that are being handed over."""
+        return tuple(self._frozen)
+
+    def add(self, shard: int, epoch: int) -> bool:
+        """Hold a shard under an epoch; return whether that is new."""
+        if self._epochs.get(shard, 0) >= epoch:
+            return False
+        self._epochs[shard] = epoch
+        self._frozen.discard(shard)
+        return True
+
+    def drop(self, shard: int) -> None:
+        """Hold a shard no longer."""
+        self._epochs.pop(shard, None)
+        self._frozen.discard(shard)
+
+    def freeze(self, shard: int) -> None:
+        """Begin nothing new in a shard that is held."""
+        assert shard in self._epochs, shard
+        self._frozen.add(shard)
+
+    def thaw(self, shard: int) -> None:
+        """Take a shard up again that was frozen."""
+        self._frozen.discard(shard)

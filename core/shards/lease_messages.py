@@ -1,0 +1,64 @@
+"""What a member tells the ledger twice a second, and what it hears: its lease and the map of shards.
+
+Values only; `leases.py` decides. shards.md (Lease). Decision 0200.
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+
+from core.message import Message
+
+
+class MemberState(StrEnum):
+    """The states of a member; nobody comes back from GONE, a new process is a new member."""
+
+    READY = "ready"
+    DRAINING = "draining"
+    GONE = "gone"
+
+
+class Renewal(Message, frozen=True, kw_only=True):
+    """A member lives, or, with an empty `member`, a replica asks for the map.
+
+    `load`: how many unfinished workflows it drives. `map_version`: of the map that it knows, 0:
+    none; a map that has not changed since is not sent again.
+    """
+
+    member: str
+    load: int = 0
+    map_version: int = 0
+
+
+class MemberView(Message, frozen=True, kw_only=True):
+    """A member that is not GONE, as the ledger knows it. `is_live`: its lease has not expired."""
+
+    member: str
+    machine: str
+    address: str
+    version: str
+    state: MemberState
+    load: int = 0
+    is_live: bool = True
+
+
+class HeldShard(Message, frozen=True):
+    """Who holds a shard, "" for no member, under which epoch."""
+
+    member: str
+    epoch: int
+
+
+class Lease(Message, frozen=True, kw_only=True):
+    """The answer to a `Renewal`, of what is committed.
+
+    `is_known`: the member is registered and not GONE; else it has lost everything and must end.
+    `ledger_ms`: the ledger's clock, Unix milliseconds. `map_version`: of the map; it only grows.
+    `shards`: by shard, all of them; empty when the map is the one that was known already.
+    """
+
+    is_known: bool
+    ledger_ms: int
+    map_version: int
+    members: tuple[MemberView, ...]
+    shards: tuple[HeldShard, ...] = ()
