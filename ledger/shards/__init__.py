@@ -1,0 +1,1 @@
+"""Members of the cluster and the shards that they hold: registered, taken, given."""

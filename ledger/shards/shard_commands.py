@@ -1,0 +1,67 @@
+"""Commands of members: one registers, changes its state, takes shards, gives shards.
+
+Plain values, as `ledger/commands.py` says. shards.md (Tables; Assignment without a leader).
+Decision 0200.
+"""
+
+from __future__ import annotations
+
+from core.message import Message
+from core.shards.lease_messages import MemberState
+
+
+class JoinCluster(Message, frozen=True, kw_only=True):
+    """A process registers as a new member, READY; what was at its address before has ended.
+
+    `member`: an id that no member has had. `machine`: Ray's id of it. `address`: the actor's name,
+    the same for each process that is started there. `version`: of the code. The predecessor at the
+    address loses its lease with this command's commit. Result: {"mapVersion": int}.
+    """
+
+    key: str
+    member: str
+    machine: str
+    address: str
+    version: str
+
+
+class ChangeMember(Message, frozen=True, kw_only=True):
+    """A member drains (DRAINING), takes work again (READY), or has ended (GONE).
+
+    Rejections: NOT_FOUND; CONFLICT for one that is GONE already, or that is to be GONE and holds
+    shards. Result: {"mapVersion": int}.
+    """
+
+    key: str
+    actor_did: str
+    member: str
+    state: MemberState
+
+
+class TakeShards(Message, frozen=True, kw_only=True):
+    """A member takes shards that no living member holds.
+
+    `shards`: (shard, the epoch that it was seen under). Taken is each that is still under that
+    epoch and held by no member, or by one whose lease has expired or ended; its epoch grows by one.
+    The others stay as they are. A member that loses its last shard this way is GONE. Rejections:
+    FORBIDDEN for a member that is not READY. Result: {"taken": {shard as text: epoch},
+    "mapVersion": int}. Not stored under its key when nothing was taken.
+    """
+
+    key: str
+    member: str
+    shards: tuple[tuple[int, int], ...]
+
+
+class GiveShards(Message, frozen=True, kw_only=True):
+    """A member gives shards that it holds to another.
+
+    `shards`: (shard, its epoch). Given is each that this member holds under that epoch; its epoch
+    grows by one. Rejections: CONFLICT when the recipient is not READY or does not live. Result:
+    {"given": [shards], "mapVersion": int}.
+    """
+
+    key: str
+    member: str
+    shards: tuple[tuple[int, int], ...]
+    to: str
