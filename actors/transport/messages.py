@@ -20,7 +20,8 @@ class PublishRequest(Message, frozen=True, kw_only=True):
     """Start this compiled workflow.
 
     `command_key`: the idempotency key (`http:{principal}:{Idempotency-Key}`, else
-    `publish:{task_id}`), which stays the same when another workflow's id is chosen. `watcher`: the gateway to tell when it has finished, or "".
+    `publish:{task_id}`); it stays the same when another workflow's id is chosen. `watcher`: the
+    gateway to tell when it has finished, or "".
     """
 
     command_key: str

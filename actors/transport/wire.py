@@ -54,7 +54,7 @@ class NewerMessage(Undecodable):
 
 
 class Refusal(Message, frozen=True, kw_only=True):
-    """A `ServiceError` on its way; `is_not_yet`: a `NotYet`, `is_moved`: a `Moved`, which is one."""
+    """A `ServiceError` on its way; `is_not_yet`: a `NotYet`; `is_moved`: of these a `Moved`."""
 
     code: ErrorCode
     detail: str
