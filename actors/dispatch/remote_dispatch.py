@@ -92,14 +92,12 @@ ABORTED_MAX = 10_000
 class PeerCalls:
     """The calls to another owner's process: `send` takes orders, `return_events` takes events."""
 
-    epoch: int
     send: Callable[[list[OrderMessage]], Awaitable[Sequence[None]]]
     return_events: Callable[[list[SentEvent]], Awaitable[Sequence[None]]]
 
 
 @dataclass(frozen=True, slots=True)
 class _Peer:
-    epoch: int
     orders: Channel[OrderMessage, None]
     ends: Channel[OrderMessage, None]
     replies: Channel[SentEvent, None]
@@ -134,7 +132,7 @@ class RemoteDispatch:
 
     Args:
         local: the dispatcher of this loop.
-        name: this owner's name, to which events are returned.
+        name: this member's id, under which the others return events.
         now_ms: wall time.
         is_always: use all machines in turn even with capacity here (`CALLBOARD_DISPATCH=spread`).
     """
@@ -173,17 +171,17 @@ class RemoteDispatch:
         return self._local.waiting_of(payer)
 
     def set_peers(self, calls: dict[str, PeerCalls]) -> None:
-        """Replace the known owners of other machines, by name.
+        """Replace the known other members, by id.
 
-        Orders at an owner that is gone or was restarted are lost: their attempts fail at once.
+        Orders at a member that is gone are lost: their attempts fail at once. A process that is
+        started again is another member.
         """
         for name in list(self._peers):
-            if name not in calls or calls[name].epoch != self._peers[name].epoch:
+            if name not in calls:
                 self._forget(name)
         for name, peer in calls.items():
             if name not in self._peers:
                 self._peers[name] = _Peer(
-                    peer.epoch,
                     Channel(
                         f"dispatch to {name}", peer.send, capacity=QUEUE_MAX, batch_size=BATCH_SIZE
                     ),

@@ -139,9 +139,12 @@ class Membership:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
 
-    def note_stale(self, shard: int) -> None:
-        """Note that the ledger refused a command as of another's shard: drop that shard alone."""
-        if shard in self._held:
+    def note_stale(self, shard: int, epoch: int) -> None:
+        """Note that the ledger refused a command under this epoch: drop that shard alone.
+
+        Not when it is held under a newer one: then the command came of what was held before.
+        """
+        if epoch and self._held.epoch(shard) == epoch:
             log.warning("shard lost member=%s shard=%d", self._held.member, shard)
             self._drop([shard])
 
