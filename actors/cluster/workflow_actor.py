@@ -30,7 +30,7 @@ from actors.process.loop_watchdog import TurnTrace
 from actors.process.metrics import quarantined_gauge, start_loop_watchdog
 from actors.process.slices import take_in_slices
 from actors.shards.child_lease import Parentage
-from actors.shards.lease_calls import LeaseCall
+from actors.shards.lease_calls import LeaseCalls
 from actors.transport.actor_calls import BatchCall, actor_call, is_unknown_outcome
 from actors.transport.late_replies import LateReplies
 from actors.transport.ledger_client import LedgerClient
@@ -80,7 +80,7 @@ class WorkflowActor:
             ray.get_runtime_context().get_node_id(),
             settings,
             ledger=ledger,
-            renew=LeaseCall(settings.run_folder),
+            renew=LeaseCalls(settings.run_folder).renew,
             peer_calls=_peer_calls,
             on_lost=_stop,
             at_work=at_work,

@@ -14,7 +14,7 @@ from actors.engine.publish_estimate import Estimate
 from actors.engine.running_workflow import RunningWorkflow
 from actors.ports import Clock, DirectoryPort
 from actors.shards.held_shards import HeldShards
-from actors.transport.messages import CancelReply, NotYet, PublishRequest
+from actors.transport.messages import CancelReply, Moved, NotYet, PublishRequest
 from core.errors import ErrorCode, QuarantineCode, ServiceError
 from core.market.auction import Bid
 from core.settings import Settings
@@ -248,10 +248,10 @@ def rereading_error(workflow_id: str) -> NotYet:
     return NotYet(ErrorCode.OVERLOADED, message, retry_after_s=1)
 
 
-def moved_error(workflow_id: str) -> NotYet:
+def moved_error(workflow_id: str) -> Moved:
     """Return the error of a request whose workflow's shard is not held here, or is given away."""
     message = f"workflow {workflow_id} is driven by another member, or will be at once"
-    return NotYet(ErrorCode.OVERLOADED, message, retry_after_s=1)
+    return Moved(ErrorCode.OVERLOADED, message, retry_after_s=1)
 
 
 def quarantined_error(workflow_id: str) -> ServiceError:
