@@ -16,7 +16,6 @@ from ray.exceptions import ActorDiedError, RayError
 from actors.transport.messages import OwnerReply, OwnerRequest
 from actors.transport.wire import REQUESTS, decode_reply
 
-
 ENDED_POLL_S: Final = 0.1
 
 

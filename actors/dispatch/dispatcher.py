@@ -229,6 +229,20 @@ class Dispatcher:
         else:
             ticket.is_over = True
 
+    def redirect(self, order: DispatchOrder, receive: Receive) -> bool:
+        """Let another receive what comes of an order; one that waits to be sent is dropped.
+
+        Returns: False when it was dropped, so that nothing will come and its agent knows nothing.
+        """
+        ticket = self._tickets.get(id(order))
+        if ticket is None:
+            return True  # its final event is out
+        if not ticket.is_sent and ticket.until is None:
+            self.cancel(order)
+            return False
+        ticket.receive = receive
+        return True
+
     def abort(self, order: DispatchOrder, reason: str) -> None:
         """Stop waiting for the order's reply, or never send it; tell the agent if it was sent."""
         if self.cancel(order):

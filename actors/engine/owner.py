@@ -10,6 +10,7 @@ the event loop. design.md section 3 (Recovery); shards.md. Decisions 0091, 0200.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import os
 import time
@@ -20,6 +21,7 @@ from actors.directory.auction_candidates import AuctioningDirectory
 from actors.directory.circuits import Opened
 from actors.directory.directory_sync import DirectorySync
 from actors.dispatch.dispatcher import Dispatcher
+from actors.dispatch.handed_calls import HandedShard
 from actors.dispatch.large_results import Blobs
 from actors.dispatch.remote_dispatch import PeerCalls, RemoteDispatch
 from actors.engine.node_results import take_result
@@ -53,15 +55,17 @@ from core.settings import Settings
 from core.shards.lease_messages import Lease, MemberView, Renewal
 from federation.name_resolver import NameResolver
 from ledger.blobs import BlobStore
+from ledger.code_version import CODE_VERSION
 from ledger.commands import Command, Outcome
 from ledger.merged_runs import MergedRuns
-from ledger.code_version import CODE_VERSION
 from ledger.reads.reader import LedgerReader
 from ledger.shards.shard_commands import JoinCluster
 from ledger.workflows.unfinished import UnfinishedPages
 
 log = logging.getLogger("callboard.owner")
 
+# How long the restore of a given shard waits for the hint of its giver, who sends it at once.
+HINT_S = 0.5
 # After it, the caller's reply says that the outcome is unknown.
 COMMIT_TIMEOUT_S = 10.0
 # In each ping reply: the timekeeper probes these agents. Further ones follow when these recover.
@@ -187,12 +191,16 @@ class Owner:
             self.held.member,
             now_ms=self._clock.now_ms,
             is_always=settings.dispatch == "spread",
+            on_handed=self._take_handed,
         )
         self.outboxes = Outboxes()
         self._runner: Runner | None = None
         self._restorer: Restorer | None = None
         self._shard_ledger = ShardLedger(ledger, self.membership.note_stale)
         self._tasks: set[asyncio.Task[None]] = set()
+        # Shards whose open calls are known, and hints that are waited for.
+        self._handed: set[int] = set()
+        self._awaited_hints: dict[int, asyncio.Event] = {}
 
     # -- starting ---------------------------------------------------------------------------------
 
@@ -397,16 +405,41 @@ class Owner:
         """Implement `ShardWork`."""
         return 0 if self._runner is None else self._runner.statistics().running
 
-    def taken(self, shards: Sequence[int]) -> None:
+    def taken(self, shards: Sequence[int], *, is_given: bool) -> None:
         """Implement `ShardWork`."""
         assert self._restorer is not None, "a member holds shards after it has joined"
-        self._restorer.restore_shards(shards)
+        for shard in shards:
+            self._restorer.expect(shard)
+            self._begin(self._restore_shard(shard, is_given=is_given))
+
+    async def _restore_shard(self, shard: int, *, is_given: bool) -> None:
+        """Restore a shard; one that was given after the hint of its giver, if that comes soon."""
+        runner, restorer = self._require_runner(), self._restorer
+        assert restorer is not None
+        if is_given and shard not in self._handed:
+            arrived = self._awaited_hints.setdefault(shard, asyncio.Event())
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(arrived.wait(), HINT_S)
+            self._awaited_hints.pop(shard, None)
+        await restorer.restore_shards([shard])
+        self._handed.discard(shard)
+        self.remote_dispatch.forget_handed(runner.shards.forget_taken(shard))
+
+    def _take_handed(self, handed: HandedShard) -> None:
+        """Keep the open calls of a shard that another member has given to this one."""
+        self._require_runner().shards.take(handed)
+        self._handed.add(handed.shard)
+        arrived = self._awaited_hints.get(handed.shard)
+        if arrived is not None:
+            arrived.set()
+        if isinstance(self.membership, Membership):
+            self._begin(self.membership.renew_once())
 
     def lost(self, shards: Sequence[int]) -> None:
         """Implement `ShardWork`."""
         if self.children is not None:
             self.children.drop(shards)
-        self._begin(run_in_slices(self._require_runner().drop(set(shards))))
+        self._begin(run_in_slices(self._require_runner().shards.drop(set(shards))))
 
     async def settled(self, shard: int) -> None:
         """Implement `ShardWork`."""
@@ -416,11 +449,13 @@ class Owner:
 
     def given(self, shard: int, to: MemberView) -> None:
         """Implement `ShardWork`."""
-        self.lost([shard])
+        given = self._require_runner().shards.give(shard, to.member)
+        handed = HandedShard(self.held.member, shard, given.calls, given.watchers)
+        self.remote_dispatch.tell_handed(to.member, handed, given.parked)
 
     def thawed(self, shard: int) -> None:
         """Implement `ShardWork`."""
-        self._require_runner().thaw(shard)
+        self._require_runner().shards.thaw(shard)
 
     def unfenced(self) -> None:
         """Implement `ShardWork`."""

@@ -20,7 +20,7 @@ Spec: Execution order; design.md section 3; shards.md. Decisions 0090, 0200.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any, Final
 
@@ -32,6 +32,7 @@ from actors.engine.dispatch_orders import (
     build_unstaked_event,
     find_early_dispatches,
     rebuild_accepted_orders,
+    rebuild_handed_orders,
 )
 from actors.engine.door import Door
 from actors.engine.outbox import Finished, workflow_end
@@ -46,6 +47,7 @@ from actors.engine.publish_estimate import (
 from actors.engine.quarantined_workflows import Cancel, Quarantine, Resume
 from actors.engine.running_workflow import (
     Done,
+    DrivenWorkflows,
     RunnerStatistics,
     RunningWorkflow,
     hear_again,
@@ -68,8 +70,8 @@ from actors.engine.workflow_restore import restore_workflow
 from actors.ports import Clock, DirectoryPort, DispatchPort, LedgerPort
 from actors.process.at_work import AtWork, Guard
 from actors.process.row_reads import RowReads
+from actors.shards.driven_shards import DrivenShards
 from actors.shards.held_shards import HeldShards
-from actors.shards.parked_events import ParkedEvents, refuse
 from actors.transport.messages import (
     CancelRequest,
     PublishReply,
@@ -78,7 +80,6 @@ from actors.transport.messages import (
 )
 from core.errors import ErrorCode, QuarantineCode, ServiceError
 from core.settings import Settings
-from core.shards.shard import shard_of
 from core.workflow.actions import (
     AbortDispatch,
     Action,
@@ -151,8 +152,8 @@ class Runner:
         self._on_finished = on_finished
         self._on_rows_needed = on_rows_needed
         self._at_work = at_work
-        self._running: dict[str, RunningWorkflow] = {}
         self._door = Door(settings, dispatcher, ledger)
+        self._running = DrivenWorkflows(self._door)
         self._published = 0
         self._finished = 0
         self._commands = OwnerCommands(held, settings)
@@ -162,7 +163,6 @@ class Runner:
             directory, dispatcher, clock, receive=self.receive, guard=self._guard
         )
         self.reads = RowReads()
-        self._parked = ParkedEvents()
         self._quarantine = Quarantine(
             self._commands,
             clock,
@@ -173,6 +173,9 @@ class Runner:
             on_resumed=self._at_work.forget,
             on_ended=self._handle_quarantined_end,
         )
+        self.shards = DrivenShards(
+            self._running, self._quarantine, dispatcher, receive=self.receive, stop=self._stop
+        )
 
     def __repr__(self) -> str:
         return f"<Runner {self._held!r} running={len(self._running)}>"
@@ -180,7 +183,9 @@ class Runner:
     def statistics(self) -> RunnerStatistics:
         """Return the counters."""
         counts = (self._published, self._finished, self._submitted)
-        return RunnerStatistics(len(self._running), *counts, len(self._quarantine), self._guard.raised)
+        return RunnerStatistics(
+            len(self._running), *counts, len(self._quarantine), self._guard.raised
+        )
 
     def is_driving(self, workflow_id: str) -> bool:
         """Whether the workflow is unfinished and driven here."""
@@ -188,7 +193,7 @@ class Runner:
 
     def driven_workflow_ids(self) -> set[str]:
         """Return the ids of the unfinished workflows that are driven here."""
-        return {name for name, run in self._running.items() if not run.is_halted}
+        return self._running.ids()
 
     def find_run(self, workflow_id: str) -> RunningWorkflow | None:
         """Return a workflow that is driven here, for reading only."""
@@ -219,7 +224,7 @@ class Runner:
             # A repeated request whose first reply was lost: the ledger's outcome is the reply.
             self._submit(run, command, lambda outcome: done(build_outcome_reply(outcome)))
             return
-        self._drive(run)
+        self._running.add(run)
         run.is_stored = False
         self._door.open(run.payer_did, len(actions))
         is_last = estimate.exceeds_budget or run.machine.is_finished
@@ -311,7 +316,8 @@ class Runner:
             return False
         before = self._at_work.begin(workflow_id)
         try:
-            restored = restore_workflow(stored, self._settings, self._clock.now_ms())
+            awaited = self.shards.taken.awaited(workflow_id)
+            restored = restore_workflow(stored, self._settings, self._clock.now_ms(), awaited)
         except Exception:  # rows of another version, or damaged: other workflows go on
             self._guard.raised += 1
             log.exception("workflow cannot be restored workflow=%s", workflow_id)
@@ -349,11 +355,16 @@ class Runner:
             former.cancel_timers()
             run.watchers |= former.watchers
             run.halts = former.halts
-        self._drive(run)
+        self._running.add(run)
         self._arm_deadline(run)
         for order in rebuild_accepted_orders(run, self._directory.entry, self._clock.now_ms()):
             run.orders[order.node, False] = order
             self._dispatcher.hold(order)
+        calls, watchers = self.shards.taken.take(run.workflow_id)
+        run.watchers |= watchers
+        for call, order in rebuild_handed_orders(run, calls, self._directory.entry):
+            run.orders[order.node, order.is_verification] = order
+            self._dispatcher.expect(call.serial, order, self.receive)
         records, actions = resolve_selections(run, self._directory, self._clock, records, actions)
         # An agent may have been revoked while no owner drove this workflow.
         for event in revoked_at_work(run, self._directory, self._clock):
@@ -377,7 +388,7 @@ class Runner:
         if run is None or not run.is_stored:
             return
         if self._held.is_frozen(workflow_id):
-            self._parked.park(workflow_id, event, done)
+            self.shards.park(workflow_id, event, done)
             return
         if run.early and run.hold_back(event, partial(self.receive, workflow_id, event, done)):
             return
@@ -399,7 +410,7 @@ class Runner:
     def revoked_work_steps(self) -> Iterator[None]:
         """End the open work of revoked agents, one workflow per step of the generator."""
         # Dispatches of workflows whose publish is not committed are checked when they are sent.
-        for run in [run for run in self._running.values() if run.is_stored]:
+        for run in self._running.stored():
             yield
             if self.find_run(run.workflow_id) is not run:
                 continue
@@ -414,36 +425,6 @@ class Runner:
         payer_did = "" if run is None else run.payer_did
         command = self._commands.advance(workflow_id, key, [], self._owner)
         self._submit_alone(command, done, payer_did)
-
-    # -- shards -----------------------------------------------------------------------------------
-
-    def thaw(self, shard: int) -> None:
-        """Hear the events of a shard that was frozen and stays here."""
-        for workflow_id, event, done in self._parked.take(shard):
-            self.receive(workflow_id, event, done)
-
-    def drop(self, shards: Collection[int]) -> Iterator[None]:
-        """Drive the workflows of these shards no longer, because another member does.
-
-        At once nothing is heard of them; the generator ends their orders, one workflow per step.
-        """
-        lost = [run for run in self._running.values() if shard_of(run.workflow_id) in shards]
-        for run in lost:
-            run.is_halted = True
-            self._leave(run.workflow_id)
-        self._quarantine.drop(shards)
-        for shard in shards:
-            refuse(self._parked.take(shard))
-        return self._stop_runs(lost)
-
-    def _stop_runs(self, runs: Sequence[RunningWorkflow]) -> Iterator[None]:
-        for run in runs:
-            # What an agent has accepted it hands in at the member that drives its workflow now.
-            for node, is_verification in list(run.orders):
-                if run.machine.node(node).is_accepted:
-                    self._dispatcher.release(run.orders.pop((node, is_verification)))
-            self._stop(run)
-            yield
 
     # -- the step ---------------------------------------------------------------------------------
 
@@ -465,10 +446,10 @@ class Runner:
         outcome: Outcome,
     ) -> None:
         self._door.opened(run.payer_did, len(actions))
-        is_driven = self._running.get(run.workflow_id) is run
+        is_driven = self._running.has(run)
         if outcome.status is not OutcomeStatus.APPLIED:
             if is_driven:
-                self._leave(run.workflow_id)
+                self._running.remove(run.workflow_id)
             done(build_outcome_reply(outcome))
             if outcome.error is ErrorCode.INTERNAL_ERROR:
                 # An unexpected refusal leaves open whether the workflow is stored.
@@ -539,7 +520,7 @@ class Runner:
         """Act after a commit; return whether the command was applied, now or before."""
         if outcome.status is OutcomeStatus.STALE:
             return False  # its shard was dropped, and with it this run
-        is_driven = self._running.get(run.workflow_id) is run
+        is_driven = self._running.has(run)
         if outcome.error is ErrorCode.ESCROW_RELEASED:
             # Restored from rows that were read before its end: there is nothing to do.
             if is_driven:
@@ -563,18 +544,8 @@ class Runner:
             self._on_finished(run.workflow_id, run.watchers, workflow_end(run, outcome))
         return True
 
-    def _drive(self, run: RunningWorkflow) -> None:
-        """Know a workflow as driven here, instead of another run of it."""
-        if run.workflow_id not in self._running:
-            self._door.enter(run.payer_did)
-        self._running[run.workflow_id] = run
-
-    def _leave(self, workflow_id: str) -> None:
-        """Know a workflow as driven here no longer."""
-        self._door.leave(self._running.pop(workflow_id).payer_did)
-
     def _forget(self, run: RunningWorkflow) -> None:
-        self._leave(run.workflow_id)
+        self._running.remove(run.workflow_id)
         self.reads.mark_changed(run.workflow_id)
         run.cancel_timers()
         for (node, _), order in run.orders.items():
@@ -619,9 +590,9 @@ class Runner:
             code: a `QuarantineCode`.
             is_known: whether the ledger has stored it.
         """
-        if self._running.get(run.workflow_id) is not run:
+        if not self._running.has(run):
             return  # it has ended, or another run has replaced this one
-        self._leave(run.workflow_id)
+        self._running.remove(run.workflow_id)
         ends_ms, payer = run.machine.deadline_ms, run.payer_did
         self._quarantine.add(run.workflow_id, code, ends_ms, payer, run.watchers, is_known=is_known)
         self._stop(run)
@@ -676,7 +647,7 @@ class Runner:
         """Ask the ledger for a round's bids; again a little later while its clock holds it open."""
 
         def handle_bids(outcome: Outcome) -> None:
-            if self._running.get(run.workflow_id) is not run or run.is_halted:
+            if not self._running.has(run) or run.is_halted:
                 return
             now_ms = self._clock.now_ms()
             if outcome.error is None:

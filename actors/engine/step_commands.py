@@ -181,8 +181,6 @@ def step_key(workflow_id: str, event: Event) -> str:
     return f"{kind}:{workflow_id}:{node}:{attempt}:{turn}"
 
 
-
-
 def build_bids_heard(action: CloseAuction, outcome: Outcome, at_ms: int) -> BidsHeard:
     """Return the event of a round's live bids, from the ledger's outcome."""
     bids = tuple(

@@ -43,8 +43,11 @@ class ShardWork(Protocol):
     def load(self) -> int:
         """Return how many unfinished workflows are driven here."""
 
-    def taken(self, shards: Sequence[int]) -> None:
-        """Restore the workflows of these shards, which are held from now on."""
+    def taken(self, shards: Sequence[int], *, is_given: bool) -> None:
+        """Restore the workflows of these shards, which are held from now on.
+
+        `is_given`: another member has given them, whose hint may come.
+        """
 
     def lost(self, shards: Sequence[int]) -> None:
         """Drop these shards' workflows at once: another member drives them."""
@@ -173,7 +176,9 @@ class Membership:
         if not lease.is_known:
             self._on_ended(f"{self._held.member} is no member of this cluster any more")
             return
-        self._acknowledged_ms = sent_ms
+        self._acknowledged_ms = max(sent_ms, self._acknowledged_ms or 0)
+        if lease.map_version < self._map_version:
+            return  # of a renewal before: two may be under way
         if self._members != lease.members:
             self._members = lease.members
             self._work.members_changed(lease.members)
@@ -196,13 +201,14 @@ class Membership:
         # A shard that was taken again under a newer epoch is restored anew.
         lost = [shard for shard in self._held.shards() if shard not in mine]
         self._drop(lost)
-        self._hold(mine)
+        # What a Take has brought is held since its outcome, unless that was lost.
+        self._hold(mine, is_given=True)
 
-    def _hold(self, epochs: dict[int, int]) -> None:
+    def _hold(self, epochs: dict[int, int], *, is_given: bool) -> None:
         new = [shard for shard, epoch in epochs.items() if self._held.add(shard, epoch)]
         if new:
             log.info("shards held member=%s new=%d", self._held.member, len(new))
-            self._work.taken(new)
+            self._work.taken(new, is_given=is_given)
 
     def _drop(self, shards: Sequence[int]) -> None:
         for shard in shards:
@@ -240,7 +246,8 @@ class Membership:
                 return
             self._moved_version = max(self._moved_version, int(outcome.result["mapVersion"]))
             taken = outcome.result["taken"]
-            self._hold({int(shard): int(epoch) for shard, epoch in taken.items()})
+            held = {int(shard): int(epoch) for shard, epoch in taken.items()}
+            self._hold(held, is_given=False)
         finally:
             self._taking = None
 

@@ -130,6 +130,7 @@ class Restorer:
         # Shards whose scan is wanted, and those of the scan under way.
         self._wanted: set[int] = set()
         self._scanning: set[int] = set()
+        self._expected: set[int] = set()
         self._scanned: list[asyncio.Future[None]] = []
         self._requested: dict[str, None] = {}  # in order
         self._scan: asyncio.Task[None] | None = None
@@ -149,13 +150,18 @@ class Restorer:
         return self._scan is not None
 
     def is_restoring(self, workflow_id: str) -> bool:
-        """Whether a workflow's shard is being scanned, so that it may be unfinished and undriven."""
+        """Whether a workflow's shard is not read to its end: it may be unfinished and undriven."""
         shard = shard_of(workflow_id)
-        return shard in self._wanted or shard in self._scanning
+        return any(shard in some for some in (self._scanning, self._wanted, self._expected))
+
+    def expect(self, shard: int) -> None:
+        """Know that a shard is held whose restore will be asked for soon."""
+        self._expected.add(shard)
 
     def restore_shards(self, shards: Iterable[int]) -> asyncio.Future[None]:
         """Restore every workflow of these shards that is not driven; the future is done then."""
         self._wanted.update(shards)
+        self._expected.difference_update(self._wanted)
         done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._scanned.append(done)
         if self._scan is None:

@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from functools import partial
+from typing import Any
 
 from actors.ports import LedgerPort
 from core.shards.shard import shard_of
@@ -41,7 +42,8 @@ class ShardLedger:
 
     def submit(self, command: Command, done: Callable[[Outcome], None], payer: str = "") -> None:
         """Implement `LedgerPort` for the commands of workflows."""
-        shard, epoch = shard_of(command.workflow_id), command.shard_epoch  # type: ignore[union-attr]
+        of: Any = command  # a command of a workflow, of which a runner has no others
+        shard, epoch = shard_of(of.workflow_id), of.shard_epoch
         self._open[shard] = self._open.get(shard, 0) + 1
         self._ledger.submit(command, partial(self._close, shard, epoch, done), payer)
 
